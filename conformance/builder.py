@@ -1,0 +1,393 @@
+"""Writes small .tflite files without TensorFlow, for the conformance cases and the tests.
+
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 5, 7, 3))
+    w = g.constant("w", np.ones((4, 3, 3, 3), np.float32))
+    y = g.tensor("y", (1, 3, 4, 4))
+    g.operator("CONV_2D", [x, w, None], [y], {"padding": "SAME", "stride_h": 2, "stride_w": 2})
+    g.output(y)
+    data = model.build()
+
+Names of operators, options and enum values are the schema's; a wrong one raises BuilderError with those that exist.
+Plain integers are taken as tensor indices unchecked, so that broken files can be written on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import flatbuffers
+import flatbuffers.flexbuffers
+import ml_dtypes
+import numpy as np
+
+from .schema import BuilderError, Table, did_you_mean, encode, enum, enum_value, options_table, options_tables
+from .storage import Array, sparse, stored_bytes
+
+__all__ = ["BuilderError", "GraphBuilder", "ModelBuilder", "TensorRef", "blockwise", "quant"]
+
+_EXTENDED_CODES = 127  # codes from here on stand in builtin_code alone
+_UNPLACED = 2  # an external offset not known yet; it must only be no default, so that the field is written
+
+
+class TensorRef(int):
+    """A tensor's index in its subgraph, which knows what was declared."""
+
+    graph: GraphBuilder
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def quant(
+    scale: float | Sequence[float] | Array,
+    zero_point: int | Sequence[int] | Array = 0,
+    axis: int = 0,
+    *,
+    minimum: Sequence[float] | None = None,
+    maximum: Sequence[float] | None = None,
+) -> Table:
+    """Affine quantization; one zero point serves all scales."""
+    scales = np.atleast_1d(np.asarray(scale, np.float64))
+    points = np.broadcast_to(np.asarray(zero_point), scales.shape)
+    fields = {"scale": scales, "zero_point": points, "quantized_dimension": axis, "min": minimum, "max": maximum}
+    return Table("QuantizationParameters", fields)
+
+
+def blockwise(scales: int, block_size: int, zero_points: int | None = None) -> Table:
+    """Blocks of ``block_size`` along the last axis; ``scales`` and ``zero_points`` are tensors of the same subgraph."""
+    points = -1 if zero_points is None else int(zero_points)
+    details = Table("BlockwiseQuantization", {"scales": int(scales), "zero_points": points, "block_size": block_size})
+    return Table("QuantizationParameters", {"details_type": "BlockwiseQuantization", "details": details})
+
+
+@dataclass
+class _External:
+    """Bytes kept behind the flatbuffer; ``offset`` is from the start of the file."""
+
+    data: bytes
+    offset: int = _UNPLACED
+
+
+@dataclass(eq=False)
+class GraphBuilder:
+    """One subgraph under construction."""
+
+    model: ModelBuilder
+    index: int
+    name: str
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    tensors: list[Table] = field(default_factory=list)
+    operators: list[Table] = field(default_factory=list)
+
+    def input(
+        self,
+        name: str,
+        shape: Sequence[int | None] | None,
+        dtype: str = "float32",
+        *,
+        quantization: Table | None = None,
+        signature: Sequence[int | None] | None = None,
+    ) -> TensorRef:
+        """A tensor that is also a graph input."""
+        ref = self.tensor(name, shape, dtype, quantization=quantization, signature=signature)
+        self.inputs.append(ref)
+        return ref
+
+    def output(self, *refs: int) -> None:
+        """Make tensors graph outputs, in this order."""
+        self.outputs += [self._own(ref) for ref in refs]
+
+    def tensor(
+        self,
+        name: str,
+        shape: Sequence[int | None] | None,
+        dtype: str = "float32",
+        *,
+        quantization: Table | None = None,
+        signature: Sequence[int | None] | None = None,
+        variable: bool = False,
+        buffer: int = 0,
+        sparsity: Table | None = None,
+    ) -> TensorRef:
+        """A tensor computed at run time, or a variable.
+
+        ``None`` or -1 in ``shape`` is an unknown size (stored as 1, and as -1 in the signature, unless ``signature``
+        is given); a shape of ``None`` is an unknown rank.
+        """
+        sizes = tuple(-1 if size is None else int(size) for size in shape or ())
+        if signature is None and -1 in sizes:
+            signature = sizes
+        stored = tuple(1 if size == -1 else size for size in sizes)
+        fields = {
+            "shape": stored,
+            "type": enum_value("TensorType", dtype),
+            "buffer": buffer,
+            "name": name,
+            "quantization": quantization,
+            "is_variable": variable,
+            "sparsity": sparsity,
+            "shape_signature": None if signature is None else [-1 if size is None else size for size in signature],
+            "has_rank": shape is not None,
+        }
+        ref = TensorRef(len(self.tensors))
+        ref.graph, ref.name, ref.shape, ref.dtype = self, name, stored, dtype.lower()
+        self.tensors.append(Table("Tensor", fields))
+        return ref
+
+    def constant(
+        self,
+        name: str,
+        value: Any,
+        dtype: str | None = None,
+        *,
+        quantization: Table | None = None,
+        external: bool = False,
+        signature: Sequence[int | None] | None = None,
+    ) -> TensorRef:
+        """A constant tensor; strings, int4, uint4 and int2 (ml_dtypes) are packed as the schema wants.
+
+        ``dtype`` converts the value (default: its own); ``external`` puts the bytes behind the flatbuffer.
+        """
+        array, kind = _typed(value, dtype)
+        buffer = self.model.buffer(stored_bytes(array, kind), external=external)
+        return self.tensor(name, array.shape, kind, quantization=quantization, buffer=buffer, signature=signature)
+
+    def sparse(
+        self,
+        name: str,
+        value: Any,
+        formats: Sequence[str],
+        *,
+        order: Sequence[int] | None = None,
+        blocks: Sequence[tuple[int, int]] = (),
+        index: str = "int32",
+        quantization: Table | None = None,
+    ) -> TensorRef:
+        """A constant stored sparse: ``formats`` has "dense" or "csr" for each dimension, see ``storage.sparse``."""
+        array, kind = _typed(value, None)
+        sparsity, kept = sparse(array, formats, order=order, blocks=blocks, index=index)
+        buffer = self.model.buffer(stored_bytes(kept, kind))
+        return self.tensor(name, array.shape, kind, quantization=quantization, buffer=buffer, sparsity=sparsity)
+
+    def operator(
+        self,
+        code: str | int,
+        inputs: Sequence[int | None],
+        outputs: Sequence[int | None],
+        options: Mapping[str, Any] | None = None,
+        *,
+        version: int = 1,
+        options_table: str | None = None,
+        custom_options: bytes | Mapping[str, Any] | None = None,
+        external_custom_options: bool = False,
+        intermediates: Sequence[int | None] = (),
+        mutating: Sequence[int] = (),
+    ) -> None:
+        """One operator call: ``code`` is the schema's name, ``CUSTOM.<code>``, ``COMPOSITE.<name>`` or a raw number.
+
+        The options table follows from the code (``options_table=""`` writes none, not even an empty one). A mapping as
+        ``custom_options`` becomes a flexbuffer map. ``mutating`` holds the tensors among the inputs that are mutated.
+        """
+        builtin, custom, composite = _split(code)
+        fields: dict[str, Any] = {
+            "opcode_index": self.model.operator_code(builtin, custom, version),
+            "inputs": self._slots(inputs),
+            "outputs": self._slots(outputs),
+        }
+        given = dict(options or {})
+        if composite:
+            given.setdefault("name", composite)
+            attributes = given.get("composite_attributes")
+            given["composite_attributes"] = None if attributes is None else _flexbuffer(attributes)
+        fields |= _options(builtin, given, options_table)
+        if custom_options is not None:
+            data = _flexbuffer(custom_options)
+            if external_custom_options:
+                fields["large_custom_options_offset"] = self.model.external(data)
+                fields["large_custom_options_size"] = len(data)
+            else:
+                fields["custom_options"] = data
+        if intermediates:
+            fields["intermediates"] = self._slots(intermediates)
+        if mutating:
+            if lost := [ref for ref in mutating if ref not in inputs]:
+                raise BuilderError(f"{code} mutates tensors {lost}, which are not among its inputs")
+            fields["mutating_variable_inputs"] = [ref in mutating for ref in inputs]
+        self.operators.append(Table("Operator", fields))
+
+    def _slots(self, refs: Sequence[int | None]) -> list[int]:
+        return [-1 if ref is None else self._own(ref) for ref in refs]
+
+    def _own(self, ref: int) -> int:
+        if isinstance(ref, TensorRef) and ref.graph is not self:
+            raise BuilderError(f"tensor {ref.name!r} belongs to subgraph {ref.graph.name!r}, not to {self.name!r}")
+        return int(ref)
+
+    def table(self) -> Table:
+        fields = {
+            "tensors": self.tensors,
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+            "operators": self.operators,
+            "name": self.name,
+        }
+        return Table("SubGraph", fields)
+
+
+class ModelBuilder:
+    """A model under construction; ``main`` is its first subgraph."""
+
+    def __init__(self, description: str = "") -> None:
+        self.description = description
+        self._codes: dict[tuple[int, str, int], int] = {}
+        self._buffers: list[bytes | _External] = [b""]
+        self._externals: list[_External] = []
+        self._signatures: list[Table] = []
+        self._metadata: list[Table] = []
+        self.subgraphs: list[GraphBuilder] = []
+        self.main = self.subgraph("main")
+
+    def subgraph(self, name: str) -> GraphBuilder:
+        """Add a subgraph; operators refer to it by its ``index``."""
+        self.subgraphs.append(GraphBuilder(self, len(self.subgraphs), name))
+        return self.subgraphs[-1]
+
+    def signature(self, key: str, inputs: Mapping[str, int], outputs: Mapping[str, int], subgraph: int = 0) -> None:
+        """A named entry: names mapped to tensors of a subgraph."""
+        maps = {
+            side: [Table("TensorMap", {"name": name, "tensor_index": int(ref)}) for name, ref in named.items()]
+            for side, named in (("inputs", inputs), ("outputs", outputs))
+        }
+        self._signatures.append(Table("SignatureDef", {**maps, "signature_key": key, "subgraph_index": subgraph}))
+
+    def metadata(self, name: str, data: bytes) -> None:
+        self._metadata.append(Table("Metadata", {"name": name, "buffer": self.buffer(data)}))
+
+    def buffer(self, data: bytes, *, external: bool = False) -> int:
+        """Add a buffer; returns its index."""
+        self._buffers.append(self.external(data) if external else data)
+        return len(self._buffers) - 1
+
+    def external(self, data: bytes) -> _External:
+        """Bytes to keep behind the flatbuffer."""
+        self._externals.append(_External(data))
+        return self._externals[-1]
+
+    def operator_code(self, builtin: int, custom: str, version: int) -> int:
+        """The index of an operator code, added when new."""
+        return self._codes.setdefault((builtin, custom, version), len(self._codes))
+
+    def build(self) -> bytes:
+        """The file."""
+        if not self._externals:
+            return self._encode()
+        position = len(self._encode())
+        for item in self._externals:
+            item.offset = position
+            position += len(item.data) + -len(item.data) % 16
+        flat = self._encode()  # offsets have a fixed width: the length is the same
+        return flat + b"".join(item.data + bytes(-len(item.data) % 16) for item in self._externals)
+
+    def _encode(self) -> bytes:
+        codes = [
+            Table(
+                "OperatorCode",
+                {
+                    "deprecated_builtin_code": min(builtin, _EXTENDED_CODES),
+                    "custom_code": custom or None,
+                    "version": version,
+                    "builtin_code": builtin,
+                },
+            )
+            for builtin, custom, version in self._codes
+        ]
+        fields = {
+            "version": 3,
+            "operator_codes": codes,
+            "subgraphs": [_placed(graph.table()) for graph in self.subgraphs],
+            "description": self.description or None,
+            "buffers": [Table("Buffer"), *(_buffer(item) for item in self._buffers[1:])],
+            "metadata": self._metadata or None,
+            "signature_defs": self._signatures or None,
+        }
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(encode(builder, Table("Model", fields)), file_identifier=b"TFL3")
+        return bytes(builder.Output())
+
+
+def _split(code: str | int) -> tuple[int, str, str]:
+    """(builtin code, custom code, composite name) of an operator's name."""
+    if not isinstance(code, str):
+        return code, "", ""
+    if code.startswith("CUSTOM."):
+        return enum("BuiltinOperator")["CUSTOM"], code.removeprefix("CUSTOM."), ""
+    if code.startswith("COMPOSITE."):
+        return enum("BuiltinOperator")["STABLEHLO_COMPOSITE"], "", code.removeprefix("COMPOSITE.")
+    return enum_value("BuiltinOperator", code), "", ""
+
+
+def _options(builtin: int, given: Mapping[str, Any], table: str | None) -> dict[str, Any]:
+    """The operator's fields for its options: which union, which table."""
+    name = next((name for name, value in enum("BuiltinOperator").items() if value == builtin), f"operator {builtin}")
+    if table is None:
+        table = options_table(name)
+    if not table:
+        if given:
+            raise BuilderError(f"{name} has no options table, but was given {', '.join(given)}")
+        return {}
+    for suffix in ("", "2"):
+        if table in enum(f"BuiltinOptions{suffix}"):
+            encode(flatbuffers.Builder(64), Table(table, given))  # a wrong option fails here, at the call that holds it
+            return {f"builtin_options{suffix}_type": table, f"builtin_options{suffix}": Table(table, given)}
+    raise BuilderError(f"the schema has no options table {table!r}: {did_you_mean(table, options_tables())}")
+
+
+def _typed(value: Any, dtype: str | None) -> tuple[Array, str]:
+    """The array and TFLite's name of its dtype; plain Python numbers become float32 and int32."""
+    array = np.asarray(value)
+    if dtype == "string" or (dtype is None and array.dtype.kind in "OSU"):
+        return np.asarray(value, object), "string"
+    if dtype is None and not isinstance(value, np.ndarray | np.generic):
+        dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
+    if dtype is not None:
+        array = array.astype(_numpy_dtype(dtype))
+    name = array.dtype.name
+    if name.upper() not in enum("TensorType"):
+        raise BuilderError(
+            f"TFLite has no tensor type for numpy's {name}: {did_you_mean(name.upper(), enum('TensorType'))}"
+        )
+    return array, name
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        return cast("np.dtype[Any]", np.dtype(getattr(ml_dtypes, name)))
+
+
+def _flexbuffer(value: bytes | Mapping[str, Any]) -> bytes:
+    return value if isinstance(value, bytes) else bytes(flatbuffers.flexbuffers.Dumps(dict(value)))
+
+
+def _buffer(item: bytes | _External) -> Table:
+    if isinstance(item, _External):
+        return Table("Buffer", {"offset": item.offset, "size": len(item.data)})
+    return Table("Buffer", {"data": item})
+
+
+def _placed(graph: Table) -> Table:
+    """The subgraph with external custom options resolved to their offset."""
+    operators = [
+        Table(
+            table.name,
+            {name: value.offset if isinstance(value, _External) else value for name, value in table.fields.items()},
+        )
+        for table in graph.fields["operators"]
+    ]
+    return Table(graph.name, {**graph.fields, "operators": operators})

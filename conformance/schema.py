@@ -1,0 +1,299 @@
+"""The TFLite schema as the ``tflite`` package knows it, and one encoder for all its tables.
+
+Fields, slots and defaults are found by calling the package's generated writer functions with a recorder
+in the builder's place, so no table is spelled out here but the few that the package lacks. A table to
+write is plain data, ``Table("Conv2DOptions", {"padding": "SAME", "stride_h": 2})``, nested as the file is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
+
+import flatbuffers
+import numpy as np
+import tflite
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Where a field stands in its table; ``number`` is the number type of it or its elements ("" for strings, tables)."""
+
+    slot: int
+    kind: Literal["scalar", "vector", "offset"]
+    number: str = ""
+    default: int | float = 0
+
+
+_NUMPY = {
+    "Bool": "?",
+    "Int8": "<i1",
+    "Uint8": "<u1",
+    "Byte": "<u1",
+    "Int16": "<i2",
+    "Uint16": "<u2",
+    "Int32": "<i4",
+    "Uint32": "<u4",
+    "Int64": "<i8",
+    "Uint64": "<u8",
+    "Float32": "<f4",
+    "Float64": "<f8",
+}
+_ALIGNMENT = {("Buffer", "data"): 16, ("Uint8Vector", "values"): 4, ("Uint16Vector", "values"): 4}
+
+# Which enum a field holds; the package's readers return plain integers. Names with several meanings are "Table.field".
+_ENUM_OF = {
+    "Tensor.type": "TensorType",
+    "LSHProjectionOptions.type": "LSHProjectionType",
+    "DimensionMetadata.format": "DimensionType",
+    "algorithm": "RngAlgorithm",
+    "array_indices_type": "SparseIndexVector",
+    "array_segments_type": "SparseIndexVector",
+    "builtin_options2_type": "BuiltinOptions2",
+    "builtin_options_type": "BuiltinOptions",
+    "combiner": "CombinerType",
+    "compare_type": "StablehloComparisonType",
+    "comparison_direction": "StablehloComparisonDirection",
+    "composite_attributes_format": "CustomOptionsFormat",
+    "custom_options_format": "CustomOptionsFormat",
+    "details_type": "QuantizationDetails",
+    "fused_activation_function": "ActivationFunctionType",
+    "idx_out_type": "TensorType",
+    "in_data_type": "TensorType",
+    "kernel_type": "LSTMKernelType",
+    "key_dtype": "TensorType",
+    "mode": "MirrorPadMode",
+    "out_data_type": "TensorType",
+    "out_type": "TensorType",
+    "output_type": "TensorType",
+    "padding": "Padding",
+    "precision_config": "StablehloPrecisionConfig",
+    "quantized_bias_type": "TensorType",
+    "reduce_function": "ReduceWindowFunction",
+    "value_dtype": "TensorType",
+    "weights_format": "FullyConnectedOptionsWeightsFormat",
+}
+
+# What the schema gained after tflite 2.18.
+_LATER_ENUM_VALUES: Mapping[str, Mapping[str, int]] = {
+    "TensorType": {"INT2": 19, "UINT4": 20, "FLOAT8_E4M3FN": 21, "FLOAT8_E5M2": 22},
+    "BuiltinOperator": {"STABLEHLO_SHIFT_LEFT": 207, "STABLEHLO_CBRT": 208, "STABLEHLO_CASE": 209},
+    "BuiltinOptions2": {"StablehloShiftLeftOptions": 22, "StablehloCaseOptions": 23},
+    "QuantizationDetails": {"BlockwiseQuantization": 2, "MultiAxisQuantization": 3},
+}
+_BLOCKWISE = {
+    "scales": Field(0, "scalar", "Int32"),
+    "zero_points": Field(1, "scalar", "Int32"),
+    "block_size": Field(2, "scalar", "Int32"),
+}
+_LATER_TABLES: Mapping[str, Mapping[str, Field]] = {
+    "StablehloCaseOptions": {"branch_subgraph_indices": Field(0, "vector", "Int32")},
+    "BlockwiseQuantization": _BLOCKWISE,
+    "MultiAxisQuantization": {**_BLOCKWISE, "quantized_dimensions": Field(3, "vector", "Int32")},
+}
+
+_SHARED_TABLES = {
+    "AVERAGE_POOL_2D": "Pool2DOptions",
+    "CONV_3D_TRANSPOSE": "Conv3DOptions",
+    "L2_NORMALIZATION": "L2NormOptions",
+    "L2_POOL_2D": "Pool2DOptions",
+    "MAXIMUM": "MaximumMinimumOptions",
+    "MAX_POOL_2D": "Pool2DOptions",
+    "MEAN": "ReducerOptions",
+    "MINIMUM": "MaximumMinimumOptions",
+    "MULTINOMIAL": "RandomOptions",
+    "RANDOM_STANDARD_NORMAL": "RandomOptions",
+    "RANDOM_UNIFORM": "RandomOptions",
+    "REDUCE_ALL": "ReducerOptions",
+    "REDUCE_ANY": "ReducerOptions",
+    "REDUCE_MAX": "ReducerOptions",
+    "REDUCE_MIN": "ReducerOptions",
+    "REDUCE_PROD": "ReducerOptions",
+    "SUM": "ReducerOptions",
+    "UNIDIRECTIONAL_SEQUENCE_RNN": "SequenceRNNOptions",
+}
+
+
+class BuilderError(ValueError):
+    """A model description that the schema has no room for; the text says what it has."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to be written: field names are the schema's, enums are given by name, children are tables again."""
+
+    name: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+class _Recorder:
+    """Stands in for a flatbuffers builder and notes the one call a generated function makes."""
+
+    def __init__(self) -> None:
+        self.call: tuple[str, tuple[Any, ...]] = ("", ())
+
+    def __getattr__(self, name: str) -> Any:
+        def note(*arguments: Any) -> None:
+            self.call = (name, arguments)
+
+        return note
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """The end of an error about a wrong name: the nearest right one, and all of them where they are few."""
+    names = list(known)
+    near = difflib.get_close_matches(wrong, names, n=1)
+    listed = ", ".join(names if len(names) <= 40 else difflib.get_close_matches(wrong, names, n=8, cutoff=0.4))
+    return (f"did you mean {near[0]!r}? " if near else "") + (f"known: {listed}" if listed else "it has none")
+
+
+@cache
+def fields_of(table: str) -> Mapping[str, Field]:
+    """The fields of a table by their snake_case name, in slot order."""
+    if not hasattr(tflite, table + "Start"):
+        if table not in _LATER_TABLES:
+            raise BuilderError(f"the schema has no table {table!r}: {did_you_mean(table, options_tables())}")
+        return _LATER_TABLES[table]
+    found = {}
+    for function in dir(tflite):
+        if not function.startswith(table + "Add"):
+            continue
+        camel = function.removeprefix(table + "Add")
+        recorder = _Recorder()
+        getattr(tflite, function)(recorder, 0)
+        method, (slot, _, default) = recorder.call
+        name = re.sub(r"(?<!^)([A-Z])", r"_\1", camel).lower()
+        if method != "PrependUOffsetTRelativeSlot":
+            found[name] = Field(slot, "scalar", method.removeprefix("Prepend").removesuffix("Slot"), default)
+        elif hasattr(tflite, f"{table}Start{camel}Vector"):
+            found[name] = Field(slot, "vector", _element(table, camel))
+        else:
+            found[name] = Field(slot, "offset")
+    return dict(sorted(found.items(), key=lambda item: item[1].slot))
+
+
+def _element(table: str, camel: str) -> str:
+    """The number type of a vector's elements, from the names the generated reader uses ("" for tables)."""
+    names = getattr(getattr(tflite, table), camel).__code__.co_names
+    flags = [name.removesuffix("Flags") for name in names if name.endswith("Flags") and name != "UOffsetTFlags"]
+    return flags[0] if flags else ""
+
+
+@cache
+def enum(name: str) -> Mapping[str, int]:
+    """An enum's (or a union's) values by name."""
+    own = {key: value for key, value in vars(getattr(tflite, name)).items() if isinstance(value, int)}
+    return {**own, **_LATER_ENUM_VALUES.get(name, {})}
+
+
+def enum_value(name: str, value: str | int) -> int:
+    """The number of an enum's value given by name (in any case) or by number."""
+    if not isinstance(value, str):
+        return int(value)
+    known = enum(name)
+    for key in (value, value.upper()):
+        if key in known:
+            return known[key]
+    raise BuilderError(f"{name} has no value {value!r}: {did_you_mean(value.upper(), known)}")
+
+
+@cache
+def options_tables() -> tuple[str, ...]:
+    return tuple(name for union in ("BuiltinOptions", "BuiltinOptions2") for name in enum(union) if name != "NONE")
+
+
+@cache
+def options_table(code: str) -> str:
+    """The options table of a builtin operator by the schema's naming habit; "" where it has none."""
+    if code in _SHARED_TABLES:
+        return _SHARED_TABLES[code]
+    wanted = code.replace("_", "").lower() + "options"
+    return next((name for name in options_tables() if name.lower() == wanted), "")
+
+
+def encode(builder: flatbuffers.Builder, table: Table) -> int:
+    """Write a table with all its children; returns its offset."""
+    known = fields_of(table.name)
+    values: dict[str, Any] = {}
+    for name, value in table.fields.items():
+        if name not in known:
+            raise BuilderError(f"{table.name} has no field {name!r}: {did_you_mean(name, known)}")
+        if value is None:
+            continue
+        try:
+            values[name] = _prepare(builder, table.name, name, known[name], value)
+        except (TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, BuilderError):
+                raise
+            raise BuilderError(f"{table.name}.{name} cannot hold {value!r}: {error}") from error
+    builder.StartObject(len(known) + _skipped_slots(known))
+    for name, value in values.items():
+        entry = known[name]
+        if entry.kind == "scalar":
+            getattr(builder, f"Prepend{entry.number}Slot")(entry.slot, value, entry.default)
+        else:
+            builder.PrependUOffsetTRelativeSlot(entry.slot, value, 0)
+    return int(builder.EndObject())
+
+
+def _skipped_slots(known: Mapping[str, Field]) -> int:
+    """Deprecated fields keep their slot but have no writer."""
+    return max((entry.slot for entry in known.values()), default=-1) + 1 - len(known)
+
+
+def _prepare(builder: flatbuffers.Builder, table: str, name: str, entry: Field, value: Any) -> Any:
+    """What goes into the slot: a checked number, or the offset of a child written now."""
+    if entry.kind == "vector":
+        return _vector(builder, table, name, entry, value)
+    if entry.kind == "offset":
+        if isinstance(value, Table):
+            return encode(builder, value)
+        if isinstance(value, str | bytes):
+            return builder.CreateString(value)
+        raise BuilderError(f"{table}.{name} takes a string or a table, not {value!r}")
+    enum_name = _ENUM_OF.get(f"{table}.{name}", _ENUM_OF.get(name))
+    if enum_name:
+        return enum_value(enum_name, value)
+    if isinstance(value, str):
+        raise BuilderError(f"{table}.{name} takes a number, not {value!r}")
+    if entry.number == "Bool" and value not in (0, 1):
+        raise BuilderError(f"{table}.{name} takes True or False, not {value!r}")
+    if entry.number.startswith("Float"):
+        return float(value)
+    number = int(value)
+    if number != value:
+        raise BuilderError(f"{table}.{name} takes a whole number, not {value!r}")
+    bounds = np.iinfo(_NUMPY[entry.number]) if entry.number != "Bool" else None
+    if bounds is not None and not bounds.min <= number <= bounds.max:
+        raise BuilderError(f"{table}.{name} holds {bounds.min} to {bounds.max}, not {number}")
+    return number
+
+
+def _vector(builder: flatbuffers.Builder, table: str, name: str, entry: Field, value: Any) -> int:
+    if not entry.number:
+        offsets = [encode(builder, child) for child in value]
+        builder.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            builder.PrependUOffsetTRelative(offset)
+        return int(builder.EndVector())
+    if not isinstance(value, bytes | bytearray | Sequence | np.ndarray) or isinstance(value, str):
+        raise BuilderError(f"{table}.{name} takes a list, not {value!r}")
+    dtype = np.dtype(_NUMPY[entry.number])
+    if isinstance(value, bytes | bytearray):
+        data = bytes(value)
+    else:
+        enum_name = _ENUM_OF.get(f"{table}.{name}", _ENUM_OF.get(name)) if name == "precision_config" else None
+        items = [enum_value(enum_name, item) for item in value] if enum_name else value
+        exact = np.asarray(items)
+        stored = exact.astype(dtype)
+        if dtype.kind != "f" and exact.size and not np.array_equal(stored, exact):
+            raise BuilderError(f"{table}.{name} holds {dtype.name}, not {value!r}")
+        data = stored.tobytes()
+    builder.StartVector(dtype.itemsize, len(data) // dtype.itemsize, _ALIGNMENT.get((table, name), dtype.itemsize))
+    builder.head = builder.head - len(data)
+    builder.Bytes[builder.head : builder.head + len(data)] = data
+    return int(builder.EndVector())

@@ -1,0 +1,101 @@
+"""How TFLite stores the value of a constant: packed nibbles, strings, and sparse tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .schema import BuilderError, Table
+
+Array = npt.NDArray[Any]
+
+PACKED_BITS = {"int4": 4, "uint4": 4, "int2": 2}
+_INDEX_VECTORS = {"uint8": "Uint8Vector", "uint16": "Uint16Vector", "int32": "Int32Vector"}
+
+
+def stored_bytes(value: Array, dtype: str) -> bytes:
+    """The bytes of a constant of that dtype as a TFLite buffer holds them."""
+    if dtype == "string":
+        return pack_strings(value)
+    if dtype in PACKED_BITS:
+        return pack_bits(value, PACKED_BITS[dtype])
+    if value.dtype.byteorder == ">":
+        value = value.astype(value.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(value).tobytes()
+
+
+def pack_bits(value: Array, bits: int) -> bytes:
+    """Several elements a byte, the first in the lowest bits; the last byte is filled with zeros."""
+    per_byte = 8 // bits
+    flat = value.astype(np.int8).reshape(-1).view(np.uint8) & np.uint8((1 << bits) - 1)
+    lanes = np.pad(flat, (0, -flat.size % per_byte)).reshape(-1, per_byte)
+    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
+    return np.bitwise_or.reduce(lanes << shifts, axis=1).astype(np.uint8).tobytes() if flat.size else b""
+
+
+def pack_strings(value: Array) -> bytes:
+    """TFLite's string buffer: the count, count + 1 offsets from its start, then the bytes."""
+    items = [item if isinstance(item, bytes) else str(item).encode() for item in value.reshape(-1)]
+    offsets = 4 * (len(items) + 2) + np.cumsum([0, *(len(item) for item in items)], dtype=np.int64)
+    return np.array([len(items), *offsets], "<i4").tobytes() + b"".join(items)
+
+
+def sparse(
+    dense: Array,
+    formats: Sequence[str],
+    *,
+    order: Sequence[int] | None = None,
+    blocks: Sequence[tuple[int, int]] = (),
+    index: str = "int32",
+) -> tuple[Table, Array]:
+    """A dense array as TFLite's sparse storage: the ``SparsityParameters`` table and the values kept.
+
+    ``formats`` says "dense" or "csr" for each dimension in traversal order, the blocks' last; ``order`` is the
+    traversal order (default: as they come); ``blocks`` holds (dimension, size) for each block dimension;
+    ``index`` is the type of the index vectors ("uint8", "uint16" or "int32").
+    """
+    levels = dense.ndim + len(blocks)
+    order = tuple(range(levels)) if order is None else tuple(order)
+    if sorted(order) != list(range(levels)) or len(formats) != levels or not set(formats) <= {"dense", "csr"}:
+        raise BuilderError(
+            f"sparse storage of {levels} dimensions needs as many formats (dense, csr) and an order of all"
+        )
+    if index not in _INDEX_VECTORS:
+        raise BuilderError(f"sparse index vectors are {', '.join(_INDEX_VECTORS)}, not {index!r}")
+    tree = np.transpose(_blocked(dense, blocks), order)
+    nodes = tree.reshape(1, *tree.shape)  # axis 0: one entry for each prefix of coordinates that is stored
+    metadata = []
+    for kind in formats:
+        size = nodes.shape[1]
+        if kind == "dense":
+            metadata.append(Table("DimensionMetadata", {"format": "DENSE", "dense_size": size}))
+            nodes = nodes.reshape(-1, *nodes.shape[2:])
+            continue
+        used = (nodes != 0).any(axis=tuple(range(2, nodes.ndim)))
+        rows, columns = np.nonzero(used)
+        segments = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
+        fields: dict[str, Any] = {"format": "SPARSE_CSR"}
+        for name, values in (("array_segments", segments), ("array_indices", columns)):
+            fields |= {name + "_type": _INDEX_VECTORS[index], name: Table(_INDEX_VECTORS[index], {"values": values})}
+        metadata.append(Table("DimensionMetadata", fields))
+        nodes = nodes[rows, columns]
+    parameters: dict[str, Any] = {"traversal_order": order, "dim_metadata": metadata}
+    if blocks:
+        parameters["block_map"] = [dimension for dimension, _ in blocks]
+    return Table("SparsityParameters", parameters), nodes.reshape(-1)
+
+
+def _blocked(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
+    """The array with each blocked dimension split: the block's inner dimension goes last."""
+    for dimension, size in blocks:
+        shape = dense.shape
+        if shape[dimension] % size:
+            raise BuilderError(
+                f"dimension {dimension} of size {shape[dimension]} is no multiple of the block size {size}"
+            )
+        split = dense.reshape(*shape[:dimension], shape[dimension] // size, size, *shape[dimension + 1 :])
+        dense = np.moveaxis(split, dimension + 1, -1)
+    return dense

@@ -1,0 +1,144 @@
+"""What a handler is given: the operator, its planned orders, and the means to emit. Slots as in ``declarations``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Tensor
+
+Value = Any
+"""An ONNX value; handlers pass them on and do not look inside."""
+
+
+class Target(Protocol):
+    """Traits of the runtime converted for; ask for a trait, never for the name."""
+
+    @property
+    def clips_integers(self) -> bool: ...
+    @property
+    def fuses_global_average_pool(self) -> bool: ...
+    def has_kernel(self, onnx: str, dtype: str) -> bool: ...
+
+
+class State(Protocol):
+    """Something the model remembers between runs."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def dims(self) -> Dims: ...
+    def declare(self, dtype: str, dims: Dims) -> None:
+        """Say what it holds; the first to do so decides."""
+
+    def get(self) -> Value:
+        """The current value, in source order."""
+
+    def set(self, value: Value) -> None:
+        """The next value; the initial one inside ``ctx.initialize``."""
+
+
+class Resource(Protocol):
+    """A compile-time token in place of a TFLite resource tensor."""
+
+    @property
+    def key(self) -> str: ...
+
+
+class Context(Protocol):
+    """One operator being lowered."""
+
+    @property
+    def op(self) -> Operator:
+        """The operator as the file has it: ``op[k]`` is a tensor, ``op[out(0)]`` an output."""
+
+    @property
+    def options(self) -> Options: ...
+    @property
+    def opset(self) -> int: ...
+    @property
+    def target(self) -> Target: ...
+    @property
+    def ops(self) -> Any:
+        """ONNX operators as methods: ``ctx.ops.Conv(x, w, b, strides=[2, 2])``.
+
+        Operands are values, numpy arrays, Python numbers or lists (int64, float32), or None. Attributes that are None
+        are left out. One value, or a tuple with ``outputs=n``. ``ctx.ops.domain("com.microsoft")`` reaches others.
+        """
+
+    # shapes and orders
+    def shape(self, slot: int) -> Dims:
+        """The slot's shape in its planned order."""
+
+    def axis(self, axis: int, slot: int = 0) -> int:
+        """Where a TFLite axis (negative: from the end) lies in the planned order."""
+
+    def perm(self, slot: int = 0) -> tuple[int, ...]:
+        """Physical axis → TFLite axis."""
+
+    def by_axis(self, held: Sequence[Any], slot: int = 0) -> list[Any]:
+        """One entry per TFLite axis, in planned order."""
+
+    # operands
+    def constant(self, slot: int) -> Array | None:
+        """A constant operand in planned order, with axis numbers and per-axis rows remapped; else None."""
+
+    def constant_value(self, array: Array) -> Value:
+        """A constant as a value, to return as a result."""
+
+    def scalar(self, number: float, slot: int = 0) -> Array:
+        """A number in the dtype the slot is delivered in."""
+
+    # quantization
+    @property
+    def quantized(self) -> bool:
+        """Whether any data operand is quantized."""
+
+    @property
+    def integers(self) -> bool:
+        """Whether quantized operands are delivered, and expected back, as stored integers."""
+
+    def quantization(self, slot: int) -> Quantization | None:
+        """Parameters of the slot's integers as they are delivered."""
+
+    def dtype(self, slot: int) -> str:
+        """Dtype of the slot's integers as they are delivered."""
+
+    def raw(self, slot: int) -> Value:
+        """The stored integers of a quantized operand; any other operand itself."""
+
+    def quantize(self, value: Value, like: int) -> Value:
+        """Real numbers to a slot's integers; the value itself where the slot is not quantized."""
+
+    def dequantize(self, value: Value, like: int) -> Value:
+        """A slot's integers to real numbers; the value itself where the slot is not quantized."""
+
+    # results
+    def wanted(self, k: int) -> bool:
+        """Whether anything uses output ``k``; return None for it only where nothing does."""
+
+    def reshaped(self, value: Value, slot: int) -> Value:
+        """The same elements in the slot's planned shape."""
+
+    # subgraphs and state
+    def inline(self, subgraph: int, inputs: Sequence[Value]) -> list[Value]:
+        """Lower another subgraph here, on inputs in source order; its results likewise."""
+
+    def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()) -> Any:
+        """An inner graph for If and Loop; ``inputs`` are (name, dtype, shape), ``body`` gets them as values."""
+
+    def subgraph_inputs(self, subgraph: int) -> tuple[Tensor, ...]: ...
+    def subgraph_outputs(self, subgraph: int) -> tuple[Tensor, ...]: ...
+    def initialize(self, subgraph: int) -> None:
+        """Run a subgraph at conversion time; what it assigns becomes the states' initial values."""
+
+    def make_resource(self, key: str) -> Resource: ...
+    def resource(self, slot: int) -> Resource:
+        """The token a resource operand stands for."""
+
+    def is_resource(self, value: Value) -> bool: ...
+    def state(self, resource: Resource) -> State: ...
+    def states(self, *subgraphs: int) -> list[State]:
+        """The states that subgraphs may touch, for control flow to carry through."""

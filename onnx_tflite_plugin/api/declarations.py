@@ -1,0 +1,241 @@
+"""What a handler declares about its operator: frozen data, read by the planners.
+
+A *slot* is an operand position: inputs count 0, 1, 2, ...; output ``k`` is ``out(k)`` (that is ``~k``).
+A *letter* names one axis of the operator's frame; slots that share a letter share that axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from onnx_tflite_plugin.hookspecs import hookimpl
+from onnx_tflite_plugin.source.model import Operator
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.targets import Target
+
+T = TypeVar("T")
+Axes = str | None
+
+
+def out(k: int) -> int:
+    """The slot of output ``k``."""
+    return ~k
+
+
+# --- layout -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Implicit:
+    """The ONNX operator wants its own axis order, given for each slot in the letters of ``axes``.
+
+    An output that ``onnx`` does not name takes input 0's permutation if it has its rank, else source order.
+    """
+
+    onnx: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Transparent:
+    """Any order, all tensors alike: elementwise operators, and those that only rename axes."""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """Like Transparent, but axis numbers, pads, masks are remapped to the planned order.
+
+    ``unordered``: letters whose elements may come in any order within their axis (what a sum, a contraction
+    or a softmax runs over); ``"*"`` for all, ``"..."`` for those the ellipsis stands for. Others are kept whole.
+    """
+
+    unordered: str = ""
+
+
+@dataclass(frozen=True)
+class Terminate:
+    """Source order only.
+
+    ``unordered``: neighbouring letters of this kind may trade places and be cut; what a flatten into a weight allows.
+    """
+
+    unordered: str = ""
+
+
+Layout = Implicit | Transparent | Attribute | Terminate
+
+
+@dataclass(frozen=True)
+class Along:
+    """Which axes the emitted ONNX operator runs along, so that the plan can price orders.
+
+    ``onnx`` is the key into the target's prices, ``letters`` the axes the operator works along.
+    """
+
+    onnx: str
+    letters: str
+
+
+# --- quantization -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Dequantized:
+    """Dequantize, compute in float, quantize.
+
+    ``bias`` maps a slot to the two slots whose scales multiply to its scale (the kernels ignore the stored one).
+    ``weights``: slots whose constants are weights rather than activations; those named second in ``bias`` are.
+    """
+
+    bias: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    weights: tuple[int, ...] = ()
+
+    @property
+    def weight_slots(self) -> tuple[int, ...]:
+        return (*self.weights, *(weight for _, weight in self.bias.values()))
+
+
+@dataclass(frozen=True)
+class SameScale:
+    """The stored integers pass through where all quantization parameters agree.
+
+    ``unequal``: what the kernel does where they differ: ``"dequantize"`` (it rescales) or ``"refuse"`` (it is an error).
+    ``among``: the slots that must agree; all quantized ones by default.
+    ``onnx``: the ONNX operator that must have an integer kernel on the target; without one the float path is taken.
+    """
+
+    unequal: str = "dequantize"
+    among: tuple[int, ...] | None = None
+    onnx: str = ""
+
+
+@dataclass(frozen=True)
+class FixedOutputRange:
+    """As Dequantized, with an output scale and zero point per dtype that the kernel insists on."""
+
+    parameters: Mapping[str, tuple[float, int]]
+
+
+@dataclass(frozen=True)
+class Raw:
+    """The kernel works on the stored bytes and never rescales.
+
+    ``shift_safe``: adding one number to all stored values changes nothing (a maximum, a copy), so the storage may be
+    shifted. ``onnx``: the ONNX operator that must have an integer kernel on the target; without one the float path is
+    taken where all parameters agree.
+    """
+
+    shift_safe: bool = False
+    onnx: str = ""
+
+
+@dataclass(frozen=True)
+class Integer:
+    """The handler gets the stored integers, and their parameters from ``ctx.quantization(slot)``."""
+
+
+@dataclass(frozen=True)
+class NotQuantizable:
+    """The kernel has no quantized form: quantized operands are refused."""
+
+
+Behaviour = Dequantized | SameScale | FixedOutputRange | Raw | Integer | NotQuantizable
+
+
+# --- effects ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Effects:
+    """State the operator touches: the slots that hold a resource it reads, or writes."""
+
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decline:
+    """Why a handler or a fusion does not take an operator; shown to the user."""
+
+    reason: str
+
+
+# --- the handler ------------------------------------------------------------------------------
+
+PerInstance = T | Callable[[Operator], T]
+
+
+def resolve(declared: Any, *arguments: Any) -> Any:
+    """A literal declaration as it is, a function of the instance called."""
+    return declared(*arguments) if callable(declared) else declared
+
+
+@dataclass(frozen=True, eq=False)
+class Handler:
+    """One operator's lowering and everything the host must know about it. Made by ``@handler``.
+
+    ``lower(ctx, *inputs)`` returns one value per TFLite output (a single value for one output).
+    ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
+    ``subgraphs``: the options that hold subgraph indices. ``accepts``: a reason to decline an instance, or None.
+    """
+
+    code: str
+    lower: Callable[..., Any]
+    max_version: int
+    layout: PerInstance[Layout]
+    axes: PerInstance[Axes] = None
+    along: PerInstance[Along | None] = None
+    indexed_by_axis: PerInstance[Mapping[int, int]] = field(default_factory=dict)
+    holds_axes: Collection[int] = ()
+    requires_constant: Collection[int] = ()
+    quantization: Behaviour | Callable[[Operator, Target], Behaviour] = NotQuantizable()
+    activation: str | Callable[[Operator], str] | None = None
+    min_opset: PerInstance[int] = 13
+    subgraphs: tuple[str, ...] = ()
+    effects: Effects | None = None
+    accepts: Callable[[Operator], Decline | None] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.lower.__module__}:{self.lower.__name__}"
+
+    @property
+    def summary(self) -> str:
+        """The first line of the lowering's docstring."""
+        return (self.lower.__doc__ or "").strip().partition("\n")[0]
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.lower(*arguments)
+
+
+@dataclass(frozen=True, eq=False)
+class Registration:
+    """A handler under the name its entry point gave it: the plugin the host registers.
+
+    A handler may serve under a name other than its own (an alias, or a test that renames opcodes).
+    """
+
+    code: str
+    handler: Handler
+    pack: str
+
+    @hookimpl
+    def claim(self, op: Operator) -> Handler | Decline | None:
+        if op.code != self.code:
+            return None
+        declined = self.handler.accepts(op) if self.handler.accepts else None
+        return declined or self.handler
+
+
+def handler(code: str, *, max_version: int, layout: PerInstance[Layout], **declared: Any) -> Callable[[Callable[..., Any]], Handler]:
+    """Declare the lowering of operator ``code`` (the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``).
+
+    Keywords are the fields of :class:`Handler`. Raises TypeError for a keyword it does not have.
+    """
+
+    def declare(lower: Callable[..., Any]) -> Handler:
+        return Handler(code, lower, max_version, layout, **declared)
+
+    return declare

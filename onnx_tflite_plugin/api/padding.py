@@ -1,0 +1,57 @@
+"""Explicit ONNX pads for TFLite's SAME and VALID.
+
+The kernels compute them from sizes (ComputePaddingHeightWidth, kernels/padding.h): the smaller half goes before,
+and dilation widens the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.source.model import Dims
+
+
+def conv_pads(padding: str, size: Dims, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    """``[begin of each axis..., end of each axis...]`` for spatial sizes. Raises Refused for SAME on unknown sizes."""
+    if padding == "VALID":
+        return [0] * (2 * len(kernel))
+    before, after = [], []
+    for n, k, s, d in zip(size, kernel, stride, dilation, strict=True):
+        total = _same(n, (k - 1) * d + 1, s)
+        before.append(total // 2)
+        after.append(total - total // 2)
+    return [*before, *after]
+
+
+def _same(size: int | None, extent: int, stride: int) -> int:
+    """Padding that makes ceil(size / stride) outputs."""
+    if size is None:
+        if stride == 1:
+            return extent - 1
+        raise Refused("SAME padding with a stride on an unknown size; give it with --input-shape")
+    return max((-(-size // stride) - 1) * stride + extent - size, 0)
+
+
+def transposed_pads(
+    padding: str, output: Dims, size: Dims, kernel: Sequence[int], stride: Sequence[int]
+) -> tuple[list[int], list[int]]:  # fmt: skip
+    """Pads and output padding of a ConvTranspose that makes ``output`` from ``size``: those of the forward convolution.
+
+    Raises Refused where the output cannot come from such a convolution, or sizes are unknown.
+    """
+    if None in output or None in size:
+        raise Refused("a transposed convolution of unknown size; give it with --input-shape")
+    pads = conv_pads(padding, output, kernel, stride, [1] * len(kernel))
+    n = len(kernel)
+    extra = []
+    for i in range(n):
+        full = ((size[i] or 0) - 1) * stride[i] + kernel[i]
+        over = (output[i] or 0) - (full - pads[i] - pads[n + i])
+        if over < 0:  # SAME cuts more than the padding where the output is short
+            pads[n + i] -= over
+            over = 0
+        if over >= stride[i] and over > 0:
+            raise Refused(f"its output size {output[i]} cannot come from input size {size[i]}")
+        extra.append(over)
+    return pads, extra

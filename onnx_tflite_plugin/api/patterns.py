@@ -1,0 +1,99 @@
+"""Fusions: several TFLite operators that are one ONNX operator, as a pattern and a lowering.
+
+    x, gamma, beta, epsilon, axes = operands("x gamma beta epsilon axes")
+    mean = Call("MEAN", x, axes)
+    variance = Call("MEAN", Call("SQUARED_DIFFERENCE", x, mean), axes)
+    ...
+A ``Call`` used twice must be one operator, an operand used twice one tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onnx_tflite_plugin.api.declarations import Decline, Handler, Layout, PerInstance
+from onnx_tflite_plugin.source.model import Array, Operator, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """A tensor the pattern takes from outside."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Call:
+    """One operator of a pattern, by the code its handler declares. ``commutes``: operands match in either order.
+
+    ``options``: values the operator's options must have.
+    """
+
+    code: str
+    operands: tuple[Call | Operand, ...]
+    commutes: bool
+    options: Mapping[str, Any]
+
+    def __init__(self, code: str, *operands: Call | Operand, commutes: bool = False, **options: Any) -> None:
+        for name, value in (("code", code), ("operands", operands), ("commutes", commutes), ("options", options)):
+            object.__setattr__(self, name, value)
+
+
+def operands(names: str) -> tuple[Operand, ...]:
+    return tuple(Operand(name) for name in names.split())
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """Where a pattern was found: tensors by operand, operators by call."""
+
+    tensors: Mapping[Operand, Tensor]
+    calls: Mapping[Call, Operator]
+
+    def __getitem__(self, operand: Operand) -> Tensor:
+        return self.tensors[operand]
+
+    def constant(self, operand: Operand) -> Array | None:
+        tensor = self.tensors[operand]
+        return tensor.array if tensor.constant else None
+
+
+Where = Callable[[Match], Mapping[str, Any] | Decline]
+
+
+@dataclass(frozen=True, eq=False)
+class Fusion:
+    """A pattern and the handler of what replaces it.
+
+    ``where`` looks at a match and returns the options of the new operator, or a reason to decline.
+    ``inputs``: the operands it takes, in order. ``exact``: whether no rounding is skipped; others run only
+    under ``--optimize speed``.
+    """
+
+    name: str
+    patterns: tuple[Call, ...]
+    inputs: tuple[Operand, ...]
+    where: Where
+    exact: bool
+    handler: Handler
+
+
+def fusion(
+    name: str,
+    *,
+    pattern: Call | Sequence[Call],
+    inputs: Sequence[Operand],
+    layout: PerInstance[Layout],
+    where: Where = lambda match: {},
+    exact: bool = True,
+    **declared: Any,
+) -> Callable[[Callable[..., Any]], Fusion]:
+    """Declare a fusion; the decorated function lowers the fused operator. Keywords as for ``@handler``."""
+    patterns = (pattern,) if isinstance(pattern, Call) else tuple(pattern)
+
+    def declare(lower: Callable[..., Any]) -> Fusion:
+        return Fusion(name, patterns, tuple(inputs), where, exact, Handler(name, lower, 1, layout, **declared))
+
+    return declare

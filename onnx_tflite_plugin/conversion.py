@@ -1,0 +1,244 @@
+"""From a .tflite file to an ONNX model: the stages in their order."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnx_tflite_plugin.api.declarations import resolve
+from onnx_tflite_plugin.bound import BoundModel
+from onnx_tflite_plugin.errors import Problem, UnsupportedOperator, UnsupportedOption
+from onnx_tflite_plugin.fusion import Fused, fuse
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.layout.order import spelled
+from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
+from onnx_tflite_plugin.options import ConvertOptions, checked
+from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
+from onnx_tflite_plugin.report import Report, Transposed, node_counts
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Model
+from onnx_tflite_plugin.targets import Target
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+    from onnx_tflite_plugin.verify import Verification
+
+LARGEST_PROTO = 1_900_000_000  # protobuf's limit is 2 GiB; onnx needs some of it for the graph
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A converted model and how it came about."""
+
+    model: ir.Model
+    report: Report
+    source: Model = field(repr=False)
+    verification: Verification | None = None
+
+    @cached_property
+    def proto(self) -> onnx.ModelProto:
+        """The model as protobuf. Raises EncodeError above 2 GiB: use :meth:`save`."""
+        import onnx_ir as ir
+
+        return ir.to_proto(self.model)
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Write the model, whole or not at all; weights beyond 2 GB go to ``<path>.data``. Returns the files written."""
+        path = Path(path)
+        if weight_bytes(self.model) > LARGEST_PROTO:
+            return _save_external(self.model, path)
+        _write(path, self.proto.SerializeToString())
+        return [path]
+
+
+def convert(
+    source: str | Path | bytes, *, host: Host | None = None, **options: Any
+) -> Conversion:
+    """Convert a TFLite model given by path or content.
+
+    Options are those of the command, in snake_case. Raises ConversionError with everything that stands in the way.
+    """
+    chosen = _options(options)
+    target = checked(chosen)
+    model = read(source)
+    host = host or Host(prefer=chosen.prefer, block=chosen.block, packs=chosen.packs, options=asdict(chosen))
+    conversion = _convert(model, host, chosen, target)
+    if not chosen.verify:
+        return conversion
+    return _verified(conversion, source)
+
+
+def _options(given: Mapping[str, Any]) -> ConvertOptions:
+    try:
+        return ConvertOptions(**given)
+    except TypeError:
+        unknown = sorted(given.keys() - ConvertOptions.__dataclass_fields__.keys())
+        raise UnsupportedOption(f"there is no option {', '.join(unknown)}") from None
+
+
+def _convert(model: Model, host: Host, options: ConvertOptions, target: Target) -> Conversion:
+    from onnx_tflite_plugin.lowering.emitter import Emitter
+    from onnx_tflite_plugin.lowering.interface import graph_edges, interface_names
+    from onnx_tflite_plugin.lowering.lower import lower
+    from onnx_tflite_plugin.lowering.names import Names
+
+    names = interface_names(model, options.signature)
+    fused = fuse(
+        host.bind(model), host.fusions(), opset=options.opset or target.opsets[1], inexact=options.optimize == "speed"
+    )
+    opset = _opset(fused.model, options, target)
+    storage = plan_storage(fused.model, target)
+    layout = plan_layout(
+        fused.model,
+        bytes_of=tensor_bytes,
+        prices=target.price,
+        edges=graph_edges(model, names, options),
+        local=options.layout_plan == "local",
+    )
+    emitter = Emitter(opset, Names())
+    hook = host.pm.hook.after_lowering
+    lowered = lower(
+        fused.model, layout, storage, target, emitter, names=names,
+        after=lambda bound, outputs: hook(op=bound.op, outputs=outputs),
+    )  # fmt: skip
+    host.pm.hook.finish(model=lowered)
+    report = _report(fused, layout, storage, lowered, host, target, opset)
+    conversion = Conversion(lowered, report, model)
+    _check(conversion)
+    return conversion
+
+
+def _opset(model: BoundModel, options: ConvertOptions, target: Target) -> int:
+    """The asked-for opset, or the target's default raised to what operators and dtypes need.
+
+    Raises UnsupportedOperator naming the operators that need a newer one than was asked for.
+    """
+    low, default, high = target.opsets
+    problems, needed = [], low
+    for bound in model.operators():
+        least = max([resolve(bound.handler.min_opset, bound.op), *(_dtype_opset(t.dtype) for t in bound.op.outputs if t)])
+        needed = max(needed, least)
+        if least > (options.opset or high):
+            problems.append(Problem(bound.label, f"needs opset {least}", f"--opset {least}"))
+    if problems:
+        raise UnsupportedOperator(f"operators that opset {options.opset or high} cannot express:", problems)
+    return options.opset or max(default, needed)
+
+
+def _dtype_opset(dtype: str) -> int:
+    """QuantizeLinear took int16 and int4 at opset 21, int2 at 25."""
+    return {"int16": 21, "int4": 21, "uint4": 21, "int2": 25}.get(dtype, 13)
+
+
+def _report(
+    fused: Fused, layout: LayoutPlan, storage: StoragePlan, model: ir.Model, host: Host, target: Target, opset: int
+) -> Report:
+    operators: dict[str, int] = {}
+    packs: dict[str, int] = {}
+    for bound in fused.model.operators():
+        packs[bound.pack] = packs.get(bound.pack, 0) + 1
+        for op in bound.members:
+            operators[op.code] = operators.get(op.code, 0) + 1
+    kept: dict[str, int] = {}
+    for tensor, held in storage.shifted.items():
+        text = f"{tensor.dtype} kept as {held.dtype}"
+        kept[text] = kept.get(text, 0) + 1
+    nodes = node_counts(model)
+    return Report(
+        target=target.name,
+        opset=opset,
+        operators=dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
+        nodes=nodes,
+        layout="local" if layout.method == "local" else "least" if layout.exact else "heuristic",
+        layout_cost=layout.cost,
+        transposes=nodes.get("Transpose", 0),
+        transposed=tuple(
+            Transposed(str(c.tensor.name), f"{spelled(c.start)} -> {spelled(c.end)}", c.bytes, c.producer, c.consumers)
+            for c in layout.copies
+        ),
+        fused=fused.applied,
+        declined=tuple(fused.declined),
+        packs=packs,
+        overrides=dict(host.overrides),
+        states=tuple(value.name or "" for value in model.graph.inputs if value.const_value is not None),
+        storage=kept,
+        warnings=tuple(host.warnings),
+    )
+
+
+# --- the end: checks and files ----------------------------------------------------------------
+
+
+def weight_bytes(model: ir.Model) -> int:
+    return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
+
+
+def _check(conversion: Conversion) -> None:
+    """What the standard's checker and shape inference say; a contradiction is the handler's fault, so it is named."""
+    import onnx
+
+    from onnx_tflite_plugin.errors import HandlerError
+
+    if weight_bytes(conversion.model) > LARGEST_PROTO:
+        return
+    try:
+        onnx.checker.check_model(conversion.proto, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        text = " ".join(str(error).split())
+        found = [node for node in conversion.model.graph if node.name and f"node name: {node.name})" in text]
+        handler = found[0].metadata_props.get("onnx_tflite_plugin.handler", "") if found else ""
+        pack = found[0].metadata_props.get("onnx_tflite_plugin.pack", "the host") if found else "the host"
+        problem = Problem(f"handler {handler} of {pack}" if handler else "the model", text, f"report it to {pack}")
+        raise HandlerError("what was emitted is not valid ONNX:", [problem]) from error
+
+
+def _verified(conversion: Conversion, source: str | Path | bytes) -> Conversion:
+    from dataclasses import replace
+
+    from onnx_tflite_plugin.errors import VerificationError
+    from onnx_tflite_plugin.verify import verify
+
+    data = source if isinstance(source, bytes) else Path(source)
+    verification = verify(data, conversion.proto.SerializeToString())
+    if not verification.ok:
+        raise VerificationError(f"the converted model does not agree with LiteRT:\n{verification.text}")
+    return replace(conversion, verification=verification)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write beside the target and rename, so that a failure leaves nothing."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _save_external(model: ir.Model, path: Path) -> list[Path]:
+    import onnx_ir as ir
+
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        ir.save(model, Path(folder) / path.name, external_data=f"{path.name}.data")
+        written = [path.with_name(f"{path.name}.data"), path]
+        for file in written:
+            os.replace(Path(folder) / file.name, file)
+    return written[::-1]

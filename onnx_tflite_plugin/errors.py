@@ -1,0 +1,60 @@
+"""The one exception family: what failed, where, why, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ConversionError(Exception):
+    """A model was refused. ``str(error)`` is fit for a user; ``problems`` holds one line each."""
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join([message, *(f"  {problem}" for problem in self.problems)]))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One reason for a refusal: ``where`` names operator, tensor or field; ``hint`` is the next step."""
+
+    where: str
+    reason: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}" + (f" ({self.hint})" if self.hint else "")
+
+
+class InvalidModel(ConversionError):
+    """The file is not a TFLite model, or one of its fields contradicts the rest."""
+
+
+class UnsupportedOperator(ConversionError):
+    """Operators nobody handles, or that their handler declined."""
+
+
+class HandlerError(ConversionError):
+    """A handler failed, or returned something that does not fit the tensor it stands for."""
+
+
+class PackError(ConversionError):
+    """An op pack could not be loaded, or two packs claim the same operator."""
+
+
+class UnsupportedOption(ConversionError):
+    """Options that do not go together, or that the target cannot honour."""
+
+
+class VerificationError(ConversionError):
+    """The converted model does not compute what the original computes."""
+
+
+class MissingExtra(ConversionError):
+    """A package that only an extra brings is not installed; the command exits with 2."""
+
+    exit_code = 2
+
+    def __init__(self, package: str, extra: str = "verify") -> None:
+        self.package, self.extra = package, extra
+        super().__init__(f'{package} is not installed: pip install "onnx-tflite-plugin[{extra}]"')

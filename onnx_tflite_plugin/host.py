@@ -1,0 +1,261 @@
+"""The thin host: finds handlers, settles who takes an operator, and says what is missing.
+
+A host is an object; tests build one with handlers of their own. Entry points are read once, loaded only when a
+model holds their operator, and registered with pluggy as ``CODE@pack``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, distributions
+from typing import Any
+from urllib.parse import unquote
+
+import pluggy
+
+from onnx_tflite_plugin import hookspecs
+from onnx_tflite_plugin.api.declarations import Decline, Handler, Registration, resolve
+from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel
+from onnx_tflite_plugin.errors import ConversionError, PackError, Problem, UnsupportedOperator
+from onnx_tflite_plugin.source.model import Model, Operator
+
+HANDLERS, FUSIONS, HOOKS = (f"onnx_tflite_plugin.{kind}" for kind in ("handlers", "fusions", "hooks"))
+BUILTIN = "onnx-tflite-plugin"
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One entry point, not loaded yet."""
+
+    code: str
+    pack: str
+    group: str
+    entry: EntryPoint
+
+    def load(self) -> Any:
+        """The object behind it. Raises PackError naming pack, entry point and cause."""
+        try:
+            return self.entry.load()
+        except Exception as error:
+            where = f"{self.entry.name} = {self.entry.value} of {self.pack}"
+            hint = f"repair or uninstall {self.pack}, or --block {self.pack}"
+            raise PackError("an op pack could not be loaded:", [Problem(where, f"{type(error).__name__}: {error}", hint)]) from error
+
+
+def discover() -> list[Offer]:
+    """Every entry point of every installed distribution, first on the path first."""
+    found: dict[tuple[str, str, str], Offer] = {}
+    for distribution in distributions():
+        for entry in distribution.entry_points:
+            if entry.group in (HANDLERS, FUSIONS, HOOKS):
+                pack = distribution.metadata["Name"] or "unknown"
+                code = unquote(entry.name)
+                found.setdefault((entry.group, code, pack), Offer(code, pack, entry.group, entry))
+    return list(found.values())
+
+
+def canonical(pack: str) -> str:
+    """Distribution names are compared as pip compares them."""
+    return pack.replace("_", "-").replace(".", "-").lower()
+
+
+class Host:
+    """Who lowers what. ``prefer`` and ``block`` name packs; ``packs`` limits to ``"builtin"`` or a list of names.
+
+    ``offers`` replaces what is installed; ``handlers`` adds unpackaged ones as pack ``"inline"``.
+    """
+
+    def __init__(
+        self,
+        *,
+        prefer: Iterable[str] = (),
+        block: Iterable[str] = (),
+        packs: str | Iterable[str] | None = None,
+        offers: Sequence[Offer] | None = None,
+        handlers: Mapping[str, Handler] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.prefer = [canonical(pack) for pack in prefer]
+        self.block = {canonical(pack) for pack in block}
+        self.only = None if packs is None else {canonical(BUILTIN), *_listed(packs)}
+        self.offers = [o for o in (discover() if offers is None else offers) if self._admitted(o.pack)]
+        self.warnings: list[str] = []
+        self.overrides: dict[str, str] = {}
+        self.pm = pluggy.PluginManager(hookspecs.PROJECT)
+        self.pm.add_hookspecs(hookspecs)
+        self.pm.hook.configure.call_historic(kwargs={"options": dict(options or {})})
+        self._by_code: dict[str, list[Offer]] = defaultdict(list)
+        for offer in self.offers:
+            if offer.group == HANDLERS:
+                self._by_code[offer.code].append(offer)
+        self._loaded: set[str] = set()
+        for code, found in (handlers or {}).items():
+            self._register(Registration(code, found, "inline"))
+        self._load_hooks()
+
+    def _admitted(self, pack: str) -> bool:
+        return canonical(pack) not in self.block and (self.only is None or canonical(pack) in self.only)
+
+    # --- loading ------------------------------------------------------------------------------
+
+    def _load_hooks(self) -> None:
+        for offer in self.offers:
+            if offer.group != HOOKS:
+                continue
+            try:
+                self.pm.register(offer.load(), name=f"{offer.code}@{offer.pack}")
+            except (ConversionError, ValueError, pluggy.PluginValidationError) as error:
+                self.warnings.append(f"the hooks of {offer.pack} were left out: {str(error).strip()}")
+
+    def _register(self, registration: Registration) -> None:
+        self.pm.register(registration, name=f"{registration.code}@{registration.pack}")
+
+    def _load(self, code: str) -> list[Problem]:
+        """Load the entry points of one operator; what fails is a problem only if nobody else takes the operator."""
+        problems = []
+        if code not in self._loaded:
+            self._loaded.add(code)
+            for offer in self._by_code.get(code, ()):
+                try:
+                    found = offer.load()
+                    if not isinstance(found, Handler):
+                        hint = "decorate it with @handler(...)"
+                        raise PackError("", [Problem(f"{offer.code} of {offer.pack}", f"is a {type(found).__name__}, not a handler", hint)])
+                    self._register(Registration(code, found, offer.pack))
+                except PackError as error:
+                    problems.extend(error.problems)
+        return problems
+
+    def fusions(self) -> Iterator[tuple[str, Any]]:
+        """(pack, fusion) of every admitted fusion; one that does not load is a warning."""
+        for offer in self.offers:
+            if offer.group == FUSIONS:
+                try:
+                    yield offer.pack, offer.load()
+                except PackError as error:
+                    self.warnings.append(str(error))
+
+    def handlers(self) -> Iterator[tuple[str, str, Handler | PackError]]:
+        """(code, pack, handler or why it does not load) of everything discovered, by code."""
+        for offer in sorted((o for o in self.offers if o.group == HANDLERS), key=lambda o: (o.code, o.pack)):
+            try:
+                yield offer.code, offer.pack, offer.load()
+            except PackError as error:
+                yield offer.code, offer.pack, error
+
+    # --- claims -------------------------------------------------------------------------------
+
+    def bind(self, model: Model) -> BoundModel:
+        """One handler per operator that can run. Raises UnsupportedOperator with everything that is missing."""
+        missing: dict[tuple[str, str], list[Operator]] = defaultdict(list)
+        hints: dict[tuple[str, str], str] = {}
+        graphs: dict[int, BoundGraph] = {}
+        waiting = [0]
+        while waiting:
+            index = waiting.pop()
+            if index in graphs:
+                continue
+            bound: list[Bound] = []
+            for op in model.subgraphs[index].operators:
+                taken = self.take(op)
+                if isinstance(taken, Bound):
+                    bound.append(taken)
+                    waiting.extend(self._called(taken, model))
+                else:
+                    missing[op.code, taken.reason].append(op)
+                    hints[op.code, taken.reason] = taken.hint
+            graphs[index] = BoundGraph(model.subgraphs[index], tuple(bound))
+        if missing:
+            problems = [Problem(_where(ops), reason, hints[code, reason]) for (code, reason), ops in missing.items()]
+            raise UnsupportedOperator("operators that cannot be converted:", problems)
+        return BoundModel(model, tuple(graphs.get(g.index, BoundGraph(g, ())) for g in model.subgraphs))
+
+    def _called(self, bound: Bound, model: Model) -> list[int]:
+        fields = [bound.op.options.get(name) for name in resolve(bound.handler.subgraphs)]
+        flat = [i for field in fields for i in (field if isinstance(field, tuple) else (field,))]
+        return [i for i in flat if isinstance(i, int) and 0 <= i < len(model.subgraphs)]
+
+    def take(self, op: Operator) -> Bound | Problem:
+        """The operator with its handler, or why nobody has it."""
+        failures = self._load(op.code) + (self._load(op.builtin) if op.builtin != op.code else [])
+        claims, declined = self._claims(op)
+        if not claims and op.builtin != op.code:
+            claims, more = self._claims(_as_builtin(op))
+            declined += more
+        if not claims:
+            reasons = declined + [f"{p.where} {p.reason}" for p in failures]
+            return Problem(op.code, "; ".join(reasons) if reasons else _unknown(op), _served_by(op) if not reasons else "")
+        settled = self._settle(op, claims)
+        if isinstance(settled, Problem):
+            return settled
+        pack, found = settled
+        if op.version > found.max_version:
+            reason = f"version {op.version} is newer than the {found.max_version} that {pack} knows"
+            return Problem(op.code, reason, f"update {pack}, or install a pack that serves it")
+        return Bound(op, found, pack, (op,))
+
+    def _claims(self, op: Operator) -> tuple[list[tuple[str, Handler]], list[str]]:
+        claims: list[tuple[str, Handler]] = []
+        declined: list[str] = []
+        for implementation in self.pm.hook.claim.get_hookimpls():
+            answer = implementation.function(*[op for _ in implementation.argnames])
+            pack = implementation.plugin_name.rpartition("@")[2]
+            if isinstance(answer, Decline):
+                declined.append(f"declined by {pack}: {answer.reason}")
+            elif answer is not None:
+                claims.append((pack, answer))
+        return claims, declined
+
+    def _settle(self, op: Operator, claims: list[tuple[str, Handler]]) -> tuple[str, Handler] | Problem:
+        """Preferred pack, then the one third party, then the built-in; two third parties are a problem naming both."""
+        for wanted in self.prefer:
+            for pack, found in claims:
+                if canonical(pack) == wanted:
+                    self._note(op, pack, claims)
+                    return pack, found
+        others = [(pack, found) for pack, found in claims if canonical(pack) != canonical(BUILTIN)]
+        if len({pack for pack, _ in others}) > 1:
+            names = sorted({pack for pack, _ in others})
+            hint = " or ".join(f"--prefer {name}" for name in names)
+            return Problem(op.code, f"claimed by two packs, {' and '.join(names)}", f"choose with {hint}, or --block one")
+        pack, found = (others or claims)[0]
+        self._note(op, pack, claims)
+        return pack, found
+
+    def _note(self, op: Operator, pack: str, claims: list[tuple[str, Handler]]) -> None:
+        if canonical(pack) != canonical(BUILTIN) and any(canonical(p) == canonical(BUILTIN) for p, _ in claims):
+            self.overrides[op.code] = pack
+
+
+def _listed(packs: str | Iterable[str]) -> set[str]:
+    names = packs.split(",") if isinstance(packs, str) else packs
+    return {canonical(name.strip()) for name in names if name.strip() and name.strip() != "builtin"}
+
+
+def _as_builtin(op: Operator) -> Operator:
+    from dataclasses import replace
+
+    return replace(op, code=op.builtin)
+
+
+def _where(ops: Sequence[Operator]) -> str:
+    first = ops[0]
+    named = next((f", output {t.name!r}" for t in first.outputs if t is not None), "")
+    place = f"subgraph {first.subgraph} " if first.subgraph else ""
+    more = f", {len(ops)} in all" if len(ops) > 1 else ""
+    return f"{first.code} v{first.version} ({place}op {first.index}{named}{more})"
+
+
+def _unknown(op: Operator) -> str:
+    if op.code.startswith("UNKNOWN_"):
+        return f"operator code {op.code.removeprefix('UNKNOWN_')} is not in the schema this version knows; the file is newer"
+    return "no installed pack has a handler for it"
+
+
+def _served_by(op: Operator) -> str:
+    from urllib.parse import quote
+
+    name = quote(op.code, safe="._-")
+    return f"an entry point named {name!r} in the group {HANDLERS} would serve it: python -m onnx_tflite_plugin new-pack DIR --op {name}"

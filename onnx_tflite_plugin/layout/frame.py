@@ -1,0 +1,232 @@
+"""An operator's frame: the axes its slots share, and how a frame order shows in each slot.
+
+One pair of functions, ``to_slot`` and ``to_frame``, covers elementwise operators, reductions, slices, transposes,
+reshapes and squeezes: they differ in their axes only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import NamedTuple
+
+from onnx_tflite_plugin.layout.order import Atom, Order, is_tensor, joined
+from onnx_tflite_plugin.source.model import Dims
+
+Group = tuple[str, ...]
+
+
+class Part(NamedTuple):
+    """A letter, or a cut of it; ``size`` is ``None`` for the whole letter."""
+
+    letter: str
+    stride: int = 1
+    size: int | None = None
+
+
+FrameOrder = tuple[Part, ...]
+
+
+class AxesError(ValueError):
+    """A declaration of axes that does not parse, or does not fit the operands."""
+
+
+_TOKEN = re.compile(r"\s*(\(|\)|\.\.\.|[A-Za-z]\w*|1|_)")
+
+
+def parse_axes(text: str) -> tuple[list[list[Group] | None], list[list[Group] | None]]:
+    """``"n (h w), o -> n o"`` → groups per input and per output; ``_`` is ``None``. Raises AxesError."""
+    left, arrow, right = text.partition("->")
+    if not arrow:
+        raise AxesError(f"axes {text!r} have no '->'")
+    return [_parse_slot(s, text) for s in left.split(",")], [_parse_slot(s, text) for s in right.split(",")]
+
+
+def _parse_slot(slot: str, text: str) -> list[Group] | None:
+    groups: list[Group] = []
+    inside: list[str] | None = None
+    at, slot = 0, slot.strip()
+    if slot == "_":
+        return None
+    while at < len(slot):
+        match = _TOKEN.match(slot, at)
+        if not match:
+            raise AxesError(f"axes {text!r} do not parse at {slot[at:]!r}")
+        token, at = match.group(1), match.end()
+        if token == "(":
+            inside = []
+        elif token == ")":
+            groups.append(tuple(inside or ()))
+            inside = None
+        elif inside is not None:
+            inside.append(token)
+        else:
+            groups.append(() if token == "1" else (token,))
+    return groups
+
+
+@dataclass(frozen=True)
+class SlotAxes:
+    """One slot: the letters of each of its axes, with their sizes there (``None`` unknown)."""
+
+    groups: tuple[Group, ...]
+    sizes: Mapping[str, int | None]
+
+    def inner(self, axis: int, letter: str) -> int:
+        """Elements of the axis below one step of the letter."""
+        group = self.groups[axis]
+        return prod(self.sizes[other] or 1 for other in group[group.index(letter) + 1 :])
+
+
+@dataclass(frozen=True)
+class Frame:
+    """``letters`` in source order, the slots, and the letters that may be cut."""
+
+    letters: tuple[str, ...]
+    slots: Mapping[int, SlotAxes]
+    unordered: frozenset[str]
+
+    @property
+    def source(self) -> FrameOrder:
+        return tuple(Part(letter) for letter in self.letters)
+
+    def to_slot(self, order: FrameOrder, slot: int) -> Order | None:
+        """The slot's tensor order under a frame order; ``None`` where an axis would be torn apart."""
+        axes = self.slots[slot]
+        home = {letter: axis for axis, group in enumerate(axes.groups) for letter in group}
+        atoms: list[Atom] = []
+        for letter, stride, size in order:
+            if letter not in home:
+                continue
+            axis, here = home[letter], axes.sizes[letter]
+            if here == 1 or size is None:
+                stride, size = 1, here
+            atoms.append(Atom(axis, stride * axes.inner(axis, letter), size))
+        found = joined(atoms)
+        return found if is_tensor(found) else None
+
+    def to_frame(self, order: Order, slot: int) -> FrameOrder | None:
+        """The frame order that shows as ``order`` in the slot; letters the slot lacks stay by their neighbours.
+
+        ``None`` where the order cuts a letter that must stay whole.
+        """
+        axes = self.slots[slot]
+        parts: list[Part] = []
+        for atom in order:
+            found = self._letters(axes, atom)
+            if found is None:
+                return None
+            parts.extend(p for p in found if p not in parts)
+        for i, letter in enumerate(self.letters):
+            if all(p.letter != letter for p in parts):
+                before = {*self.letters[:i]}
+                at = max((k + 1 for k, p in enumerate(parts) if p.letter == self.letters[i - 1]), default=0) if before else 0
+                parts.insert(at, Part(letter))
+        return tuple(parts)
+
+    def _letters(self, axes: SlotAxes, atom: Atom) -> list[Part] | None:
+        group = axes.groups[atom.axis]
+        if len(group) == 1:
+            whole = atom.size == axes.sizes[group[0]]
+            return [Part(group[0])] if whole else self._cut(group[0], atom.stride, atom.size)
+        if atom.size is None:
+            return [Part(letter) for letter in group]
+        parts: list[Part] = []
+        for letter in group:
+            low, size = axes.inner(atom.axis, letter), axes.sizes[letter] or 1
+            start, end = max(low, atom.stride), min(low * size, atom.stride * atom.size)
+            if size == 1 or end <= start:
+                continue
+            if start == low and end == low * size:
+                parts.append(Part(letter))
+                continue
+            cut = None if start % low or end % start else self._cut(letter, start // low, end // start)
+            if cut is None:
+                return None
+            parts.extend(cut)
+        return parts
+
+    def _cut(self, letter: str, stride: int, size: int | None) -> list[Part] | None:
+        return [Part(letter, stride, size)] if letter in self.unordered and size is not None else None
+
+
+def make_frame(slots: Mapping[int, tuple[Sequence[Group], Dims]], unordered: str) -> Frame | None:
+    """Solve the letters' sizes; ``None`` where a group's sizes cannot be known.
+
+    Raises AxesError where the declaration does not fit the operands' ranks or sizes.
+    """
+    expanded = {slot: _expand(groups, dims) for slot, (groups, dims) in slots.items()}
+    known: dict[str, set[int | None]] = {}
+    for slot, groups in expanded.items():
+        for group, size in zip(groups, slots[slot][1], strict=True):
+            if len(group) == 1:
+                known.setdefault(group[0], set()).add(size)
+    sizes: dict[int, SlotAxes] = {}
+    for slot, groups in expanded.items():
+        found = _sizes(groups, slots[slot][1], known)
+        if found is None:
+            return None
+        sizes[slot] = SlotAxes(tuple(groups), found)
+    letters = _merge([[letter for group in groups for letter in group] for groups in expanded.values()])
+    even = {letter for letter in letters if len({s.sizes[letter] for s in sizes.values() if letter in s.sizes} - {1}) <= 1}
+    asked = set(unordered.split())
+    named = {a for a in even if unordered == "*" or a in asked or (a.startswith(".") and "..." in asked)}
+    return Frame(letters, sizes, frozenset(named))
+
+
+def _expand(groups: Sequence[Group], dims: Dims) -> list[Group]:
+    """Give ``...`` its letters, counted from the right so that ranks align as in broadcasting."""
+    extra = len(dims) - sum(group != ("...",) for group in groups)
+    result: list[Group] = []
+    for axis, group in enumerate(groups):
+        if group == ("...",):
+            result.extend((f".{extra - 1 - i}",) for i in range(extra))
+        else:
+            result.append(group or (f"unit{axis}",))
+    if len(result) != len(dims):
+        raise AxesError(f"axes {' '.join(map(str, groups))} do not fit a tensor of rank {len(dims)}")
+    return result
+
+
+def _sizes(groups: Sequence[Group], dims: Dims, known: Mapping[str, set[int | None]]) -> dict[str, int | None] | None:
+    sizes: dict[str, int | None] = {}
+    for group, size in zip(groups, dims, strict=True):
+        if len(group) == 1:
+            sizes[group[0]] = size
+            continue
+        missing = [letter for letter in group if len(known.get(letter, ())) != 1 or None in known[letter]]
+        for letter in group:
+            sizes[letter] = next(iter(known[letter])) if letter not in missing else None
+        if len(missing) > 1 or (missing and missing[0] != group[0] and size is None):
+            return None
+        if missing and size is not None:
+            rest = prod(s for letter in group if (s := sizes[letter]) is not None)
+            if rest == 0 or size % rest:
+                raise AxesError(f"axis of size {size} does not divide into {' '.join(group)}")
+            sizes[missing[0]] = size // rest
+    return sizes
+
+
+def _merge(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """All letters so that every row keeps its order; where rows contradict each other the earlier one wins."""
+    after: dict[str, set[str]] = {}
+    for row in rows:
+        for letter in row:
+            after.setdefault(letter, set())
+        for first, second in pairwise(row):
+            if not _reaches(after, second, first):
+                after[first].add(second)
+    merged: list[str] = []
+    waiting = list(after)
+    while waiting:
+        ready = next(a for a in waiting if not any(a in after[b] for b in waiting))
+        merged.append(ready)
+        waiting.remove(ready)
+    return tuple(merged)
+
+
+def _reaches(after: Mapping[str, set[str]], start: str, end: str) -> bool:
+    return start == end or any(_reaches(after, step, end) for step in after[start])

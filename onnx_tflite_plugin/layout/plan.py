@@ -1,0 +1,318 @@
+"""The layout plan: one order per operator slot, chosen at least cost before anything is emitted.
+
+Variables are operators, tensors are wires (:mod:`.solver`). A tensor wanted in an order its producer does not make
+costs its bytes and a constant, once per order; orders that differ only in axes of size 1 cost an epsilon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from onnx_tflite_plugin.api.declarations import Along, resolve
+from onnx_tflite_plugin.bound import Bound, BoundModel
+from onnx_tflite_plugin.errors import HandlerError, Problem
+from onnx_tflite_plugin.layout import solver
+from onnx_tflite_plugin.layout.candidates import Freedom, freedom
+from onnx_tflite_plugin.layout.frame import AxesError, FrameOrder, Part
+from onnx_tflite_plugin.layout.order import Order, axes, count, essence, perm_of, source_order
+from onnx_tflite_plugin.source.model import Tensor
+
+TRANSPOSE_COST = 4096  # bytes: what starting a Transpose costs (8 kB a microsecond)
+FLIP_COST = 256  # bytes: a Reshape that moves an axis of size 1
+MOST_CANDIDATES = 12  # orders per operator; attention's renamings would multiply without a bound
+
+Bytes = Callable[[Tensor], int]
+Prices = Callable[[Along, bool, int], int]
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A transpose the plan pays for: the tensor, its two orders, bytes, and who makes and who wants it."""
+
+    tensor: Tensor
+    start: Order
+    end: Order
+    bytes: int
+    producer: str
+    consumers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LayoutPlan:
+    """Orders per (operator, slot) and per graph input and output; what it costs, and whether that is provably least."""
+
+    frames: Mapping[Bound, FrameOrder]
+    orders: Mapping[tuple[Bound, int], Order]
+    edges: Mapping[Tensor, Order]
+    freedoms: Mapping[Bound, Freedom]
+    copies: tuple[Copy, ...]
+    cost: int
+    exact: bool
+    method: str
+
+    def order(self, bound: Bound, slot: int) -> Order:
+        tensor = bound.op[slot]
+        return self.orders.get((bound, slot)) or source_order(tensor.dims)
+
+    def edge(self, tensor: Tensor) -> Order:
+        return self.edges.get(tensor) or source_order(tensor.dims)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """What is asked of graph inputs and outputs: fixed orders by tensor, and tensors free to follow the plan."""
+
+    fixed: Mapping[Tensor, Order]
+    free: frozenset[Tensor] = frozenset()
+
+
+def plan_layout(model: BoundModel, *, bytes_of: Bytes, prices: Prices, edges: Edges, local: bool = False) -> LayoutPlan:
+    """The least-cost plan; with ``local`` every flexible operator keeps source order.
+
+    Raises HandlerError where a handler's axes do not fit its operands.
+    """
+    freedoms = _freedoms(model)
+    candidates, offered = _candidates(model, freedoms, edges, local)
+    flexible = list(candidates)
+    charges = [tuple(_price(freedoms[b], order, prices, bytes_of) for order in candidates[b]) for b in flexible]
+    free = sorted(offered, key=lambda tensor: (tensor.subgraph, tensor.index))
+    charges += [(0,) * len(offered[tensor]) for tensor in free]
+    ends = _Ends(
+        freedoms,
+        candidates,
+        {bound: i for i, bound in enumerate(flexible)},
+        {tensor: _End(len(flexible) + i, offered[tensor], "graph edge") for i, tensor in enumerate(free)},
+        edges,
+    )
+    joints = list(_joints(model, ends))
+    wires = [wire for joint in joints for wire in joint.wires(bytes_of)]
+    solution = solver.solve(solver.Problem(tuple(charges), tuple(wires)))
+    chosen = {bound: candidates[bound][solution.labels[i]] for i, bound in enumerate(flexible)}
+    return LayoutPlan(
+        frames=chosen,
+        orders=_orders(freedoms, chosen),
+        edges={**edges.fixed, **{tensor: ends.free[tensor].order(solution.labels) for tensor in free}},
+        freedoms=freedoms,
+        copies=tuple(copy for joint in joints for copy in joint.copies(solution.labels, bytes_of)),
+        cost=solution.cost,
+        exact=solution.exact and not local,
+        method="local" if local else solution.method,
+    )
+
+
+def _freedoms(model: BoundModel) -> dict[Bound, Freedom]:
+    found: dict[Bound, Freedom] = {}
+    problems = []
+    for bound in model.operators():
+        try:
+            found[bound] = freedom(bound)
+        except (AxesError, LookupError) as error:
+            problems.append(Problem(bound.label, f"{error}", f"the declaration of {bound.handler.name} in {bound.pack}"))
+    if problems:
+        raise HandlerError("a handler's axes do not fit its operands:", problems)
+    return found
+
+
+def _fixed(free: Freedom, slot: int) -> Order:
+    return free.fixed.get(slot) or source_order(free.bound.op[slot].dims)
+
+
+def _slots(bound: Bound) -> list[int]:
+    op = bound.op
+    slots = [*range(len(op.inputs)), *(~k for k in range(len(op.outputs)))]
+    return [slot for slot in slots if op.tensor(slot) is not None]
+
+
+# --- candidate orders -------------------------------------------------------------------------
+
+
+def _candidates(
+    model: BoundModel, freedoms: Mapping[Bound, Freedom], edges: Edges, local: bool
+) -> tuple[dict[Bound, list[FrameOrder]], dict[Tensor, list[Order]]]:
+    """Frame orders per flexible operator, and orders per free graph edge, spread from the slots whose order is given.
+
+    Label 0 is the file's order where that is a candidate.
+    """
+    flexible = [b for b in model.operators() if freedoms[b].frame is not None]
+    found: dict[Bound, list[FrameOrder]] = {bound: [] for bound in flexible}
+    users: dict[Tensor, list[tuple[Bound, int]]] = {}
+    for bound in model.operators():
+        for slot in _slots(bound):
+            users.setdefault(bound.op[slot], []).append((bound, slot))
+    offered = {tensor: [source_order(tensor.dims)] for tensor in edges.free}
+    spread = _Spread(freedoms, found, users, offered)
+    if not local:
+        for bound in model.operators():
+            free = freedoms[bound]
+            if free.frame is None:
+                for slot in _slots(bound):
+                    spread.offer(bound.op[slot], _fixed(free, slot))
+        for tensor, order in edges.fixed.items():
+            spread.offer(tensor, order)
+    for bound in flexible:
+        frame = freedoms[bound].frame
+        if frame is not None and not found[bound]:
+            spread.take(bound, frame.source)
+    for bound, orders in found.items():
+        frame = freedoms[bound].frame
+        if frame is not None and frame.source in orders:
+            orders.sort(key=lambda order, source=frame.source: order != source)  # type: ignore[misc]
+    return found, offered
+
+
+@dataclass(frozen=True)
+class _Spread:
+    freedoms: Mapping[Bound, Freedom]
+    found: dict[Bound, list[FrameOrder]]
+    users: Mapping[Tensor, Sequence[tuple[Bound, int]]]
+    offered: dict[Tensor, list[Order]]
+
+    def offer(self, tensor: Tensor, order: Order) -> None:
+        """Somebody makes or wants ``tensor`` in this order: its flexible users may work in it."""
+        waiting = [(tensor, order)]
+        while waiting:
+            tensor, order = waiting.pop()
+            if tensor.constant:
+                continue
+            seen = self.offered.get(tensor)
+            if seen is not None and order not in seen and perm_of(order) is not None:
+                seen.append(order)
+            for bound, slot in self.users.get(tensor, ()):
+                frame = self.freedoms[bound].frame
+                if frame is not None and slot in frame.slots:
+                    wanted = frame.to_frame(order, slot)
+                    if wanted is not None:
+                        waiting.extend(self._add(bound, wanted))
+
+    def take(self, bound: Bound, order: FrameOrder) -> None:
+        for tensor, shown in self._add(bound, order):
+            self.offer(tensor, shown)
+
+    def _add(self, bound: Bound, order: FrameOrder) -> list[tuple[Tensor, Order]]:
+        orders, free = self.found[bound], self.freedoms[bound]
+        order = tuple(Part(*part) for part in order)
+        if order in orders or len(orders) >= MOST_CANDIDATES or not free.admits(order) or free.frame is None:
+            return []
+        orders.append(order)
+        shown = [(bound.op[slot], free.frame.to_slot(order, slot)) for slot in free.frame.slots]
+        return [(tensor, seen) for tensor, seen in shown if seen is not None]
+
+
+def _price(free: Freedom, order: FrameOrder, prices: Prices, bytes_of: Bytes) -> int:
+    """What working in this order costs the operator itself."""
+    along: Along | None = resolve(free.bound.handler.along, free.bound.op)
+    if along is None or free.frame is None:
+        return 0
+    letters = set(along.letters.split())
+    shown = [p.letter for p in order if free.frame.slots[_main(free)].sizes.get(p.letter, 1) != 1]
+    last = {*shown[len(shown) - len(letters & set(shown)) :]} <= letters
+    return prices(along, last, bytes_of(free.bound.op[_main(free)]))
+
+
+def _main(free: Freedom) -> int:
+    """The slot whose size prices go by: the first laid-out one."""
+    assert free.frame is not None
+    return next(iter(free.frame.slots))
+
+
+def _orders(freedoms: Mapping[Bound, Freedom], chosen: Mapping[Bound, FrameOrder]) -> dict[tuple[Bound, int], Order]:
+    orders: dict[tuple[Bound, int], Order] = {}
+    for bound, free in freedoms.items():
+        if free.frame is None:
+            orders.update({(bound, slot): order for slot, order in free.fixed.items()})
+            continue
+        for slot in free.frame.slots:
+            shown = free.frame.to_slot(chosen[bound], slot)
+            assert shown is not None, bound.label
+            orders[bound, slot] = shown
+    return orders
+
+
+# --- wires ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _End:
+    """One use of a tensor: the operator's variable, its possible orders, and its name for the report."""
+
+    variable: int | None
+    orders: Sequence[Order]
+    label: str
+
+    def pin(self, key: Callable[[Order], object]) -> solver.Pin:
+        return solver.Pin(self.variable, tuple(key(order) for order in self.orders))
+
+    def order(self, labels: Sequence[int]) -> Order:
+        return self.orders[0 if self.variable is None else labels[self.variable]]
+
+
+@dataclass(frozen=True)
+class _Joint:
+    """A tensor between its producer and its consumers."""
+
+    tensor: Tensor
+    producer: _End
+    consumers: Sequence[_End]
+
+    def wires(self, bytes_of: Bytes) -> Iterable[solver.Wire]:
+        for weight, key in ((bytes_of(self.tensor) + TRANSPOSE_COST, essence), (FLIP_COST, axes)):
+            yield solver.Wire(weight, self.producer.pin(key), tuple(c.pin(key) for c in self.consumers))
+
+    def copies(self, labels: Sequence[int], bytes_of: Bytes) -> Iterable[Copy]:
+        start = self.producer.order(labels)
+        wanted: dict[Order, tuple[Order, list[str]]] = {}
+        for consumer in self.consumers:
+            order = consumer.order(labels)
+            if essence(order) != essence(start):
+                wanted.setdefault(essence(order), (order, []))[1].append(consumer.label)
+        for order, labels_ in wanted.values():
+            yield Copy(self.tensor, start, order, bytes_of(self.tensor), self.producer.label, tuple(labels_))
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Looks up who makes and who takes a tensor."""
+
+    freedoms: Mapping[Bound, Freedom]
+    candidates: Mapping[Bound, Sequence[FrameOrder]]
+    number: Mapping[Bound, int]
+    free: Mapping[Tensor, _End]
+    edges: Edges
+
+    def operator(self, bound: Bound, slot: int) -> _End:
+        freedom = self.freedoms[bound]
+        if freedom.frame is None or slot not in freedom.frame.slots:
+            return _End(None, [_fixed(freedom, slot)], bound.label)
+        shown = [freedom.frame.to_slot(order, slot) for order in self.candidates[bound]]
+        return _End(self.number[bound], [order for order in shown if order is not None], bound.label)
+
+    def edge(self, tensor: Tensor, label: str) -> _End:
+        free = self.free.get(tensor)
+        if free is not None:
+            return replace(free, label=label)
+        return _End(None, [self.edges.fixed.get(tensor) or source_order(tensor.dims)], label)
+
+
+def _joints(model: BoundModel, ends: _Ends) -> Iterable[_Joint]:
+    for graph in model.graphs:
+        producers = {tensor: ends.edge(tensor, "graph input") for tensor in graph.inputs}
+        consumers: dict[Tensor, list[_End]] = {}
+        for bound in graph.operators:
+            for slot in _slots(bound):
+                tensor = bound.op[slot]
+                if slot < 0:
+                    producers[tensor] = ends.operator(bound, slot)
+                elif not tensor.constant:
+                    consumers.setdefault(tensor, []).append(ends.operator(bound, slot))
+        for tensor in graph.outputs:
+            consumers.setdefault(tensor, []).append(ends.edge(tensor, "graph output"))
+        for tensor, users in consumers.items():
+            if tensor in producers:
+                yield _Joint(tensor, producers[tensor], users)
+
+
+def tensor_bytes(tensor: Tensor) -> int:
+    """Bytes a float32 or integer tensor moves; unknown sizes count as 1."""
+    sizes = {"int8": 1, "uint8": 1, "bool": 1, "int16": 2, "float16": 2, "int64": 8, "float64": 8, "complex64": 8}
+    return count(tensor.dims) * sizes.get(tensor.dtype, 4)

@@ -1,0 +1,332 @@
+"""What a handler sees while it lowers one operator (``ctx``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.api.declarations import Dequantized, resolve
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.layout.order import axes, perm_of, physical, source_order
+from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
+from onnx_tflite_plugin.lowering.values import FLOAT, STORED, Held, Resource, integers
+from onnx_tflite_plugin.quantization.plan import Compute, Storage, affine, data_slots
+from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Tensor
+from onnx_tflite_plugin.targets.base import Target
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.bound import Bound
+    from onnx_tflite_plugin.layout.order import Order
+    from onnx_tflite_plugin.lowering.lower import Scope
+    from onnx_tflite_plugin.lowering.state import State
+
+
+
+
+class Ops:
+    """ONNX operators as methods: ``ctx.ops.Conv(x, w, b, strides=[2, 2])``.
+
+    Operands are values, numpy arrays (constants as they are), Python numbers or lists (int64, float32) or None.
+    Attributes that are None are left out. Returns one value, or a tuple with ``outputs=n`` or where the operator
+    has several fixed outputs. ``ctx.ops.domain("com.microsoft")`` reaches other domains.
+    """
+
+    def __init__(self, emitter: Emitter, domain: str = "") -> None:
+        self._emitter = emitter
+        self._domain = domain
+
+    def domain(self, name: str) -> Ops:
+        return Ops(self._emitter, name)
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        if op_type.startswith("_"):
+            raise AttributeError(op_type)
+
+        def emit(*operands: Operand, outputs: int | None = None, **attributes: Any) -> Any:
+            values = self._emitter.emit(op_type, operands, attributes, outputs, self._domain)
+            return values[0] if len(values) == 1 and outputs is None else tuple(values)
+
+        return emit
+
+
+class Context:
+    """One operator, its planned orders, and the means to emit. Slots: inputs 0, 1, ...; output ``k`` is ``out(k)``."""
+
+    def __init__(self, scope: Scope, bound: Bound) -> None:
+        self.op: Operator = bound.op
+        self.options: Options = bound.op.options
+        self.bound = bound
+        self.scope = scope
+        self.ops = Ops(scope.emitter)
+        self.compute: Compute = scope.storage.compute[bound]
+
+    @property
+    def opset(self) -> int:
+        return self.scope.emitter.opset
+
+    @property
+    def target(self) -> Target:
+        return self.scope.target
+
+    # --- shapes and orders --------------------------------------------------------------------
+
+    def order(self, slot: int) -> Order:
+        return self.scope.layout.order(self.bound, slot)
+
+    def shape(self, slot: int) -> Dims:
+        """The slot's shape in its planned order; ``None`` for unknown sizes."""
+        return physical(self.order(slot))
+
+    def axis(self, axis: int, slot: int = 0) -> int:
+        """Where a TFLite axis of the slot (negative counts from the end) lies in the planned order."""
+        return self.perm(slot).index(axis % max(self.op[slot].rank, 1))
+
+    def perm(self, slot: int = 0) -> tuple[int, ...]:
+        """Physical axis → TFLite axis."""
+        return axes(self.order(slot))
+
+    def by_axis(self, held: Sequence[Any], slot: int = 0) -> list[Any]:
+        """What holds one entry per TFLite axis of the slot, in planned order."""
+        return [held[axis] for axis in self.perm(slot)]
+
+    # --- operands -----------------------------------------------------------------------------
+
+    @cached_property
+    def inputs(self) -> tuple[Held | None, ...]:
+        """The operands as the handler gets them, ``None`` where absent."""
+        return tuple(self._input(slot) for slot in range(len(self.op.inputs)))
+
+    def constant(self, slot: int) -> Array | None:
+        """A constant operand in planned order, axis numbers and what is indexed by axis remapped; else ``None``."""
+        held = self.op.constant(slot)
+        if held is None:
+            return None
+        if slot in self.bound.handler.holds_axes:
+            return np.asarray([self.axis(int(a), self._data_slot) for a in held.reshape(-1)], np.int64).reshape(held.shape)
+        of = self._indexed.get(slot)
+        if of is not None:
+            return np.take(held, self.perm(of), axis=0) if held.ndim else held
+        from onnx_tflite_plugin.lowering.values import arranged
+
+        return arranged(held, self.order(slot))
+
+    def constant_value(self, array: Array) -> ir.Value:
+        """A constant as a value."""
+        return self.scope.emitter.constant(np.asarray(array))
+
+    @cached_property
+    def _indexed(self) -> dict[int, int]:
+        return dict(resolve(self.bound.handler.indexed_by_axis, self.op))
+
+    @cached_property
+    def _data_slot(self) -> int:
+        """The slot whose axes are meant where axis numbers are held: the first data input."""
+        apart = {*self.bound.handler.holds_axes, *self._indexed}
+        return next(slot for slot in range(len(self.op.inputs)) if slot not in apart and self.op.tensor(slot) is not None)
+
+    def _input(self, slot: int) -> Held | None:
+        tensor = self.op.tensor(slot)
+        if tensor is None:
+            return None
+        resource = self.scope.values.resource(tensor)
+        if resource is not None:
+            return resource
+        if slot in self.bound.handler.holds_axes or slot in self._indexed:
+            return self._remapped(slot, tensor)
+        if slot in self._biases and tensor.dtype in ("int32", "int64"):
+            return self._bias(slot, tensor)
+        form = self.compute if slot in data_slots(self.bound) else STORED
+        return self.aligned(self.fetch(slot, form), slot)
+
+    def fetch(self, slot: int, form: Compute) -> ir.Value:
+        """The operand in its planned order and a form."""
+        tensor = self.op[slot]
+        fold = form is FLOAT and self.scope.storage.folds_weights[self.bound]
+        if form is STORED and affine(tensor) is not None:
+            return self._alike(tensor, slot)
+        return self.scope.values.get(tensor, self.order(slot), form, fold=fold)
+
+    def _alike(self, tensor: Tensor, slot: int) -> ir.Value:
+        """Stored integers, in the storage that the operator's quantized output has (all its operands are kept alike)."""
+        values, storage = self.scope.values, self.scope.storage
+        made = next((t for t in self.op.outputs if affine(t) is not None), None)
+        if made is None or storage.storage(made).shift == storage.storage(tensor).shift or self.compute is not STORED:
+            return values.get(tensor, self.order(slot), STORED)
+        own, other = storage.storage(tensor), storage.storage(made)
+        assert own.quantization is not None
+        moved = tuple(z + other.shift - own.shift for z in own.quantization.zero_point)
+        wanted = Storage(other.dtype, other.shift, Quantization(own.quantization.scale, moved, own.quantization.axis))
+        order = self.order(slot)
+        return values.quantize(values.get(tensor, order, FLOAT), wanted, order)
+
+    def aligned(self, value: ir.Value, slot: int) -> ir.Value:
+        """Insert axes of size 1 so that a lower rank broadcasts in the planned order."""
+        free = self.scope.layout.freedoms[self.bound]
+        frame = free.frame
+        if not free.aligned or frame is None or slot not in frame.slots:
+            return value
+        held = {letter for group in frame.slots[slot].groups for letter in group}
+        letters = list(dict.fromkeys(part.letter for part in self.scope.layout.frames[self.bound]))
+        start = next((i for i, letter in enumerate(letters) if letter in held), len(letters))
+        missing = [i - start for i, letter in enumerate(letters) if i > start and letter not in held]
+        if not missing:
+            return value
+        if value.const_value is not None:
+            return self.scope.emitter.constant(np.expand_dims(value.const_value.numpy(), tuple(missing)))
+        rank = len(letters) - start
+        return self.ops.Unsqueeze(value, [axis for axis in range(rank) if axis in missing])  # type: ignore[no-any-return]
+
+    def _remapped(self, slot: int, tensor: Tensor) -> ir.Value:
+        """Axis numbers, or rows per axis, in planned order; at run time by a Gather."""
+        constant = self.constant(slot)
+        if constant is not None:
+            return self.scope.emitter.constant(constant, f"{self.scope.values.name(tensor)}")
+        value = self.scope.values.get(tensor)
+        if slot in self._indexed:
+            perm = self.perm(self._indexed[slot])
+            return value if perm == tuple(range(len(perm))) else self.ops.Gather(value, list(perm), axis=0)  # type: ignore[no-any-return]
+        perm = self.perm(self._data_slot)
+        if perm == tuple(range(len(perm))):
+            return value
+        return self.ops.Gather(np.argsort(perm).astype(np.int64), value, axis=0)  # type: ignore[no-any-return]
+
+    # --- quantization -------------------------------------------------------------------------
+
+    @cached_property
+    def _biases(self) -> dict[int, tuple[int, int]]:
+        behaviour = self.scope.storage.behaviour[self.bound]
+        return dict(behaviour.bias) if isinstance(behaviour, Dequantized) and self.compute is FLOAT else {}
+
+    def _bias(self, slot: int, tensor: Tensor) -> ir.Value:
+        """An int32 bias has scale input x weight per channel; what the file says of it is not used (the kernels do not)."""
+        first, second = (affine(self.op[of]) for of in self._biases[slot])
+        if first is None or second is None:
+            raise Refused(f"its bias is {tensor.dtype}, but its input or weight is not quantized")
+        scale = [first.scale[0] * s for s in second.scale]
+        values = self.scope.values
+        if tensor.constant and (tensor.dtype == "int64" or self.scope.storage.folds_weights[self.bound]):
+            real = tensor.array.astype(np.float64) * np.asarray(scale)
+            return self.scope.emitter.constant(real.astype(np.float32), values.name(tensor))
+        if tensor.dtype == "int64":
+            real = self.ops.Cast(values.get(tensor), to="float32")
+            return self.ops.Mul(real, np.asarray(scale, np.float32))  # type: ignore[no-any-return]
+        storage = Storage("int32", 0, Quantization(tuple(scale), (0,) * len(scale), 0))
+        return values.dequantize(values.get(tensor), storage, source_order(tensor.dims))
+
+    @property
+    def quantized(self) -> bool:
+        """Whether any data operand is quantized."""
+        return any(affine(self.op.tensor(slot)) is not None for slot in data_slots(self.bound))
+
+    @property
+    def integers(self) -> bool:
+        """Whether quantized operands are delivered, and expected back, as stored integers."""
+        return self.quantized and self.compute is not FLOAT
+
+    def quantization(self, slot: int) -> Quantization | None:
+        """The slot's parameters as its integers are delivered; ``None`` where it is not quantized."""
+        tensor = self.op.tensor(slot)
+        if affine(tensor) is None or tensor is None:
+            return None
+        return affine(tensor) if self.compute is Compute.FILE else self.scope.storage.storage(tensor).quantization
+
+    def dtype(self, slot: int) -> str:
+        """The dtype of the slot's integers as delivered and returned."""
+        tensor = self.op[slot]
+        return tensor.dtype if self.compute is Compute.FILE else self.scope.storage.storage(tensor).dtype
+
+    def raw(self, slot: int) -> ir.Value:
+        """The operand's stored integers where it is quantized, the operand itself where it is not."""
+        return self.scope.values.get(self.op[slot], self.order(slot), STORED)
+
+    def quantize(self, value: ir.Value, like: int) -> ir.Value:
+        """Real numbers to the integers of a slot; the value itself where the slot is not quantized."""
+        tensor = self.op[like]
+        if affine(tensor) is None:
+            return value
+        return self.scope.values.quantize(value, self.scope.storage.storage(tensor), self.order(like))
+
+    def dequantize(self, value: ir.Value, like: int) -> ir.Value:
+        """Integers of a slot to real numbers; the value itself where the slot is not quantized."""
+        tensor = self.op[like]
+        if affine(tensor) is None:
+            return value
+        return self.scope.values.dequantize(value, self.scope.storage.storage(tensor), self.order(like))
+
+    def scalar(self, number: float, slot: int = 0) -> Array:
+        """A number in the dtype the slot is delivered in."""
+        tensor = self.op[slot]
+        if affine(tensor) is not None and self.compute is FLOAT:
+            return np.asarray(number, np.float32)
+        dtype = self.dtype(slot)
+        if dtype == "bfloat16":
+            import ml_dtypes
+
+            return np.asarray(number).astype(ml_dtypes.bfloat16)
+        return np.asarray(number, dtype) if dtype not in ("int4", "uint4", "int2") else integers(int(number), dtype)
+
+    # --- results ------------------------------------------------------------------------------
+
+    def wanted(self, k: int) -> bool:
+        """Whether anything uses output ``k``; only where nothing does may a handler return None for it."""
+        tensor = self.op.tensor(~k)
+        return tensor is not None and tensor in self.scope.used
+
+    def reshaped(self, value: ir.Value, slot: int) -> ir.Value:
+        """The same elements in the slot's planned shape: nothing where it has it, else a Reshape."""
+        wanted = self.shape(slot)
+        if value.shape is not None and tuple(value.shape) == wanted and None not in wanted:
+            return value
+        if sum(d is None for d in wanted) > 1:
+            raise Refused(f"its result has more than one unknown size {wanted}; give input shapes with --input-shape")
+        allowzero = 1 if 0 in wanted and self.opset >= 14 else None
+        return self.ops.Reshape(value, [-1 if d is None else d for d in wanted], allowzero=allowzero)  # type: ignore[no-any-return]
+
+    # --- subgraphs and state ------------------------------------------------------------------
+
+    def inline(self, subgraph: int, inputs: Sequence[Held | None]) -> list[Held]:
+        """Lower another TFLite subgraph in place, on these inputs in source order and the file's dtypes."""
+        return self.scope.inline(subgraph, inputs, self.bound)
+
+    def initialize(self, subgraph: int) -> None:
+        """Run a subgraph at conversion time: what it assigns becomes the states' initial values."""
+        with self.scope.states.setting_up():
+            self.inline(subgraph, [])
+
+    def graph(self, body: Callable[..., Sequence[ir.Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()) -> ir.Graph:
+        """An inner ONNX graph for If and Loop. ``inputs``: (name, dtype, shape or None); ``body`` gets them as values.
+
+        Outer values may be used inside: they are captured.
+        """
+        return self.scope.graph(body, inputs)
+
+    def subgraph_inputs(self, subgraph: int) -> tuple[Tensor, ...]:
+        return self.scope.model.graphs[subgraph].inputs
+
+    def subgraph_outputs(self, subgraph: int) -> tuple[Tensor, ...]:
+        return self.scope.model.graphs[subgraph].outputs
+
+    def make_resource(self, key: str) -> Resource:
+        return Resource(key)
+
+    def is_resource(self, value: object) -> bool:
+        return isinstance(value, Resource)
+
+    def resource(self, slot: int) -> Resource:
+        """The token a resource operand stands for. Raises Refused where it is only known at run time."""
+        held = self.inputs[slot]
+        if not isinstance(held, Resource):
+            raise Refused(f"its resource operand {slot} is not known at conversion time")
+        return held
+
+    def state(self, resource: Resource) -> State:
+        """The state behind a resource: ``get()`` its current value, ``set(value)`` the next."""
+        return self.scope.states.state(resource.key)
+
+    def states(self, *subgraphs: int) -> list[State]:
+        """The states that subgraphs may touch, for control flow to carry through."""
+        return self.scope.states.touched(self.scope.model, subgraphs)

@@ -1,0 +1,162 @@
+"""Nodes as they are emitted: schema-checked, named, and marked with where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnx_tflite_plugin.lowering.names import Names
+from onnx_tflite_plugin.source.model import Array, Dims
+
+Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
+
+_DTYPES = {
+    "float32": ir.DataType.FLOAT,
+    "float64": ir.DataType.DOUBLE,
+    "complex64": ir.DataType.FLOAT,
+    "complex128": ir.DataType.DOUBLE,
+    "float8_e4m3fn": ir.DataType.FLOAT8E4M3FN,
+    "float8_e5m2": ir.DataType.FLOAT8E5M2,
+}
+
+
+def dtype_of(name: str) -> ir.DataType:
+    """The ONNX dtype of a numpy or TFLite dtype name (complex numbers are pairs of reals). Raises KeyError."""
+    return _DTYPES.get(name) or ir.DataType[name.upper()]
+
+
+@cache
+def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema:
+    """The schema a node must follow. Raises LookupError naming the opset where there is none."""
+    try:
+        return onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        raise LookupError(f"ONNX has no operator {domain}{'.' if domain else ''}{op_type} at opset {opset}") from None
+
+
+class Emitter:
+    """Collects the nodes of one ONNX model. Subgraphs are collected apart, between :meth:`nested` calls."""
+
+    def __init__(self, opset: int, names: Names) -> None:
+        self.opset = opset
+        self.names = names
+        self.nodes: list[ir.Node] = []
+        self.domains: dict[str, int] = {"": opset}
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
+        self._label = ""
+        self._marks: dict[str, str] = {}
+
+    @contextmanager
+    def within(self, label: str, marks: Mapping[str, str]) -> Iterator[None]:
+        """Nodes emitted inside are named after ``label`` and carry ``marks``."""
+        before = self._label, self._marks
+        self._label, self._marks = label, dict(marks)
+        try:
+            yield
+        finally:
+            self._label, self._marks = before
+
+    @contextmanager
+    def nested(self) -> Iterator[list[ir.Node]]:
+        """Collect the nodes of an inner graph."""
+        outer, self.nodes = self.nodes, []
+        try:
+            yield self.nodes
+        finally:
+            self.nodes = outer
+
+    def constant(self, array: Array, name: str = "") -> ir.Value:
+        """An initializer; equal ones are one. It joins the graph when a node uses it."""
+        packed = np.ascontiguousarray(array) if array.ndim else array
+        data = packed.tobytes() if packed.dtype == object else packed.reshape(-1).view(np.uint8).data if packed.size else b""
+        key = (str(packed.dtype), packed.shape, b"" if packed.dtype == object else blake2b(data, digest_size=16).digest())
+        found = self._constants.get(key)
+        if found is not None and packed.dtype != object:
+            return found
+        value = tensor_value(packed, self.names.unique(name or f"{self._label}/constant"))
+        self._constants[key] = value
+        return value
+
+    def operand(self, operand: Operand, name: str = "") -> ir.Value | None:
+        """Python ints are int64, floats are float32, arrays keep their dtype."""
+        if operand is None or isinstance(operand, ir.Value):
+            return operand
+        if isinstance(operand, np.ndarray | np.generic):
+            return self.constant(np.asarray(operand), name)
+        array = np.asarray(operand)
+        return self.constant(array.astype(np.float32 if array.dtype.kind == "f" else array.dtype if array.dtype == bool else np.int64), name)
+
+    def emit(self, op_type: str, inputs: Sequence[Operand], attributes: Mapping[str, Any], outputs: int | None, domain: str) -> list[ir.Value]:
+        """One node. Raises LookupError or TypeError where the operator, an arity or an attribute is not ONNX."""
+        schema = schema_of(op_type, self.opset, domain)
+        values = [self.operand(operand) for operand in inputs]
+        while values and values[-1] is None:
+            values.pop()
+        if not schema.min_input <= len(values) <= schema.max_input:
+            raise TypeError(f"{op_type} takes {schema.min_input} to {schema.max_input} inputs at opset {self.opset}, not {len(values)}")
+        given = {name: value for name, value in attributes.items() if value is not None}
+        unknown = sorted(given.keys() - schema.attributes.keys())
+        if unknown:
+            raise TypeError(f"{op_type} has no attribute {', '.join(unknown)} at opset {self.opset}")
+        self.domains.setdefault(domain, 1)
+        node = ir.Node(
+            domain,
+            op_type,
+            values,
+            [_attribute(name, value, schema) for name, value in given.items()],
+            num_outputs=outputs or max(schema.min_output, 1),
+            name=self.names.unique(f"{self._label}/{op_type}" if self._label else op_type),
+            metadata_props=dict(self._marks),
+        )
+        for k, value in enumerate(node.outputs):
+            value.name = self.names.unique(f"{node.name}:out")
+            value.type = _output_type(schema, k, values, node)
+        self.nodes.append(node)
+        return list(node.outputs)
+
+
+def tensor_value(array: Array, name: str) -> ir.Value:
+    if array.dtype == object:
+        tensor: Any = ir.StringTensor([bytes(s) for s in array.reshape(-1)], shape=ir.Shape(array.shape), name=name)
+    else:
+        tensor = ir.tensor(array, name=name)
+    return ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
+
+
+def typed(value: ir.Value, dtype: str, dims: Dims | None) -> ir.Value:
+    """Write a value's dtype and shape on it; an unknown size stays unknown."""
+    value.type = ir.TensorType(dtype_of(dtype))
+    value.shape = None if dims is None else ir.Shape(dims)
+    return value
+
+
+def _output_type(schema: onnx.defs.OpSchema, k: int, inputs: Sequence[ir.Value | None], node: ir.Node) -> ir.TypeProtocol | None:
+    """The dtype of an output where the schema ties it to an input, names it, or an attribute gives it."""
+    wanted = schema.outputs[min(k, len(schema.outputs) - 1)].type_str
+    for i, value in enumerate(inputs):
+        if value is not None and value.type is not None and schema.inputs[min(i, len(schema.inputs) - 1)].type_str == wanted:
+            return ir.TensorType(value.type.dtype)
+    if wanted.startswith("tensor("):
+        return ir.TensorType(ir.DataType[wanted[7:-1].upper()])
+    given = node.attributes.get("to") or node.attributes.get("dtype")
+    return None if given is None else ir.TensorType(ir.DataType(given.as_int()))
+
+
+def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema) -> ir.Attr:
+    kind = ir.AttributeType(int(schema.attributes[name].type.value))
+    if kind == ir.AttributeType.INT:
+        value = int(dtype_of(value)) if isinstance(value, str) else int(value)
+    elif kind == ir.AttributeType.INTS:
+        value = [int(v) for v in value]
+    elif kind == ir.AttributeType.FLOAT:
+        value = float(value)
+    elif kind == ir.AttributeType.FLOATS:
+        value = [float(v) for v in value]
+    return ir.Attr(name, kind, value)

@@ -1,0 +1,21 @@
+"""Unique names: the first comer keeps a name, others get ``#n``."""
+
+from __future__ import annotations
+
+
+class Names:
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+
+    def unique(self, wanted: str) -> str:
+        """``wanted``, or ``wanted#1``, ``wanted#2``, ... where it is taken."""
+        if wanted not in self._next:
+            self._next[wanted] = 1
+            return wanted
+        while True:
+            number = self._next[wanted]
+            self._next[wanted] += 1
+            candidate = f"{wanted}#{number}"
+            if candidate not in self._next:
+                self._next[candidate] = 1
+                return candidate

@@ -1,0 +1,167 @@
+"""States: what a TFLite model remembers between runs, as extra graph inputs and outputs.
+
+A resource variable or a variable tensor becomes the input ``<name>`` and the output ``<name>:next``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.api.declarations import resolve
+from onnx_tflite_plugin.bound import BoundModel
+from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, typed
+from onnx_tflite_plugin.source.model import Array, Dims, Tensor
+
+
+@dataclass(eq=False)
+class State:
+    """One state while the graph is emitted: ``get()`` its current value, ``set(value)`` the next."""
+
+    key: str
+    name: str
+    dtype: str = ""
+    dims: Dims = ()
+    initial: Array | None = None
+    input: ir.Value | None = None
+    current: ir.Value | None = None
+    initializing: bool = False
+
+    def declare(self, dtype: str, dims: Dims) -> None:
+        """What the state holds; the first to say so decides."""
+        if not self.dtype:
+            self.dtype, self.dims = dtype, dims
+
+    def get(self) -> ir.Value:
+        """The current value, in source order and the file's dtype. Raises LookupError for an undeclared state."""
+        if self.current is None:
+            if not self.dtype:
+                raise LookupError(f"state {self.name!r} is read before anything tells its dtype and shape")
+            self.input = typed(ir.Value(name=self.name), self.dtype, self.dims)
+            self.current = self.input
+        return self.current
+
+    def set(self, value: ir.Value) -> None:
+        """The next value; while CALL_ONCE runs, the initial one."""
+        if self.initializing:
+            self.initial = constant_of(value)
+            return
+        self.get()
+        self.current = value
+
+
+def constant_of(value: ir.Value) -> Array:
+    """The value of what was computed from constants alone, by the reference evaluator of ONNX.
+
+    Raises LookupError where it depends on an input.
+    """
+    if value.const_value is not None:
+        return np.asarray(value.const_value.numpy())
+    nodes: dict[int, ir.Node] = {}
+    constants: dict[str, ir.Value] = {}
+
+    def visit(needed: ir.Value) -> None:
+        if needed.const_value is not None:
+            constants[needed.name or ""] = needed
+            return
+        node = needed.producer()
+        if node is None:
+            raise LookupError(f"{needed.name!r} is not known at conversion time")
+        if id(node) not in nodes:
+            for operand in node.inputs:
+                if operand is not None:
+                    visit(operand)
+            nodes[id(node)] = node
+
+    visit(value)
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    protos = [ir.to_proto(node) for node in nodes.values()]
+    tensors = [ir.to_proto(v.const_value) for v in constants.values() if v.const_value is not None]
+    output = onnx.helper.make_empty_tensor_value_info(value.name or "")
+    graph = onnx.helper.make_graph(protos, "constant", [], [output], tensors)
+    versions = {node.domain: node.version for node in nodes.values()}
+    imports = [onnx.helper.make_opsetid(domain, version or 21) for domain, version in versions.items()]
+    (found,) = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports)).run(None, {})
+    return np.asarray(found)
+
+
+class States:
+    """All states of one conversion, by key, in the order the file first mentions them."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+        self.by_key: dict[str, State] = {}
+        self._initializing = False
+
+    def state(self, key: str, name: str = "") -> State:
+        """The state of a key, made on first mention; its name is the key's unless given."""
+        if key not in self.by_key:
+            self.by_key[key] = State(key, self.emitter.names.unique(name or key))
+        self.by_key[key].initializing = self._initializing
+        return self.by_key[key]
+
+    @contextmanager
+    def setting_up(self) -> Iterator[None]:
+        """While inside, states take initial values."""
+        self._initializing = True
+        try:
+            yield
+        finally:
+            self._initializing = False
+
+    def touched(self, model: BoundModel, subgraphs: Iterable[int]) -> list[State]:
+        """States that have been mentioned, where the subgraphs (or those they call) touch any resource at all."""
+        return list(self.by_key.values()) if any(_touches(model, i, set()) for i in subgraphs) else []
+
+    def variable(self, tensor: Tensor, name: str) -> State:
+        """The state behind a variable tensor; zero before the first run (the interpreter resets them so)."""
+        state = self.state(f"variable {tensor.subgraph}:{tensor.index}", name)
+        state.declare(tensor.dtype, tensor.dims)
+        if state.initial is None:
+            state.initial = np.zeros(tensor.shape, tensor.dtype)
+        return state
+
+    def interface(self, graph_outputs: list[ir.Value]) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], str]:
+        """State inputs, state outputs, default initializers, and the JSON that tells a runner which belong together."""
+        inputs, outputs, initializers, described = [], [], [], []
+        for state in self.by_key.values():
+            if state.input is None:
+                continue
+            following = state.get()
+            if following is state.input or following in outputs or following in graph_outputs or following.const_value is not None:
+                following = self.emitter.emit("Identity", [following], {}, None, "")[0]
+            following.name = self.emitter.names.unique(f"{state.name}:next")
+            typed(following, state.dtype, state.dims)
+            initial = state.initial if state.initial is not None else np.zeros([d or 1 for d in state.dims], state.dtype)
+            state.input.const_value = ir.tensor(np.asarray(initial, dtype_of(state.dtype).numpy()), name=state.name)
+            inputs.append(state.input)
+            outputs.append(following)
+            initializers.append(state.input)
+            shape = [d if d is not None else -1 for d in state.dims]
+            described.append({"input": state.input.name, "output": following.name, "dtype": state.dtype, "shape": shape})
+        return inputs, outputs, initializers, json.dumps(described)
+
+
+def _touches(model: BoundModel, subgraph: int, seen: set[int]) -> bool:
+    if subgraph in seen:
+        return False
+    seen.add(subgraph)
+    for bound in model.graphs[subgraph].operators:
+        if bound.handler.effects is not None and (bound.handler.effects.reads or bound.handler.effects.writes):
+            return True
+        called = [bound.op.options.get(field) for field in resolve(bound.handler.subgraphs)]
+        if any(isinstance(i, int) and i >= 0 and _touches(model, i, seen) for i in called):
+            return True
+    return False
+
+
+def key_text(fields: Mapping[str, str]) -> str:
+    """A state's key from what names it: ``container/shared_name``."""
+    return "/".join(text for text in fields.values() if text)

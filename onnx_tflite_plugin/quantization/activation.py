@@ -1,0 +1,59 @@
+"""Fused activations: their float bounds, and their bounds in the stored integers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from onnx_tflite_plugin.source.model import Quantization
+
+# Names of the schema's ActivationFunctionType → real bounds. The kernels of ADD, CONV_2D, ... clamp to these
+# (CalculateActivationRange, kernels/kernel_util.h) and ignore TANH and SIGN_BIT.
+BOUNDS: dict[str, tuple[float | None, float | None]] = {
+    "NONE": (None, None),
+    "RELU": (0.0, None),
+    "RELU_N1_TO_1": (-1.0, 1.0),
+    "RELU6": (0.0, 6.0),
+    "RELU_0_TO_1": (0.0, 1.0),
+}
+
+INTEGER_RANGE: dict[str, tuple[int, int]] = {
+    "int2": (-2, 1),
+    "int4": (-8, 7),
+    "uint4": (0, 15),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-32768, 32767),
+    "uint16": (0, 65535),
+    "int32": (-(2**31), 2**31 - 1),
+}
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """Bounds on stored integers; ``None`` where the dtype's own end does it."""
+
+    low: int | None
+    high: int | None
+
+    @property
+    def idle(self) -> bool:
+        return self.low is None and self.high is None
+
+
+def round_half_away(value: float) -> int:
+    """TfLiteRound: halves away from zero."""
+    return int(math.copysign(math.floor(abs(value) + 0.5), value))
+
+
+def stored_clamp(activation: str, dtype: str, quantization: Quantization) -> Clamp:
+    """The clamp a quantized kernel applies (CalculateActivationRangeQuantized): zp + round(bound / scale)."""
+    low, high = BOUNDS.get(activation, (None, None))
+    scale, zero_point = quantization.scale[0], quantization.zero_point[0]
+    least, most = INTEGER_RANGE[dtype]
+    bottom = None if low is None else zero_point + round_half_away(low / scale)
+    top = None if high is None else zero_point + round_half_away(high / scale)
+    return Clamp(
+        None if bottom is None or bottom <= least else min(bottom, most),
+        None if top is None or top >= most else max(top, least),
+    )

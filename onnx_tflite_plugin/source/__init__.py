@@ -1,0 +1,29 @@
+"""Reading TFLite files: ``read`` and the immutable objects it returns."""
+
+from onnx_tflite_plugin.source.model import (
+    BlockwiseQuantization,
+    Data,
+    Model,
+    MultiAxisQuantization,
+    Operator,
+    Options,
+    Quantization,
+    Signature,
+    Subgraph,
+    Tensor,
+)
+from onnx_tflite_plugin.source.reader import read
+
+__all__ = [
+    "BlockwiseQuantization",
+    "Data",
+    "Model",
+    "MultiAxisQuantization",
+    "Operator",
+    "Options",
+    "Quantization",
+    "Signature",
+    "Subgraph",
+    "Tensor",
+    "read",
+]

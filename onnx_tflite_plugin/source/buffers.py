@@ -1,0 +1,107 @@
+"""Where the bytes of constants are, and how much they may decode to."""
+
+from __future__ import annotations
+
+from onnx_tflite_plugin.source.data import Stored
+from onnx_tflite_plugin.source.dtypes import decoded_bytes, stored_bytes
+from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
+from onnx_tflite_plugin.source.schema import BUFFER, EXTERNAL_BUFFER, EXTERNAL_GROUP, SPARSITY
+from onnx_tflite_plugin.source.sparsity import read_sparsity
+
+Span = tuple[int, int]  # first byte and size
+
+# A model's constants are refused once they would decode to more than the larger of these: 1 GiB, and so many times
+# the bytes they are stored in. Sparse weights that are 99.6 % zeros still pass; a small file that unfolds to
+# terabytes, by sparsity or by reading one buffer in a thousand shapes, does not.
+DECODED_BYTES = 1 << 30
+DECODED_RATIO = 256
+
+
+def read_span(table: Table, inline: str, offset: str, size: str) -> Span:
+    """Where bytes are that stand in the field ``inline``, or (files over 2 GB) behind the FlatBuffer at ``offset``.
+
+    LiteRT takes an offset above 1 for set, and looks at it only where ``inline`` is missing.
+    """
+    if table.has(inline) or table.number(offset) <= 1:
+        return table.vector(inline, 1)
+    start, length = table.number(offset), table.number(size)
+    if start + length > table.file.size:
+        reason = f"bytes {start} to {start + length} are outside the file's {table.file.size}"
+        raise table.invalid(offset, reason, DAMAGED)
+    return start, length
+
+
+class Buffers:
+    """The model's buffers, and the constants made from them."""
+
+    def __init__(self, model: Table) -> None:
+        if not model.has("buffers"):
+            raise model.invalid("buffers", "the model has none, not even the empty one that must be first", REFUSED)
+        self._model = model
+        self._count = model.length("buffers")
+        self._spans: dict[int, Span] = {}
+        self._constants: dict[tuple[Span, str, tuple[int, ...]], Stored] = {}
+        self._stored: set[Span] = set()
+        self._stored_bytes = self._decoded_bytes = 0
+
+    def __contains__(self, index: int) -> bool:
+        return index < self._count
+
+    def span(self, index: int, user: Table) -> Span:
+        """Where buffer ``index`` is, which the field ``buffer`` of ``user`` names."""
+        found = self._spans.get(index)
+        if found is None:
+            if index not in self:
+                reason = f"buffer {index} does not exist; the model has {self._count}"
+                raise user.invalid("buffer", reason, REFUSED)
+            found = self._spans[index] = read_span(self._model.item("buffers", index, BUFFER), "data", "offset", "size")
+        return found
+
+    def constant(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> Stored:
+        """The value of ``tensor``, decoded later. Tensors that read the same bytes alike share it.
+
+        Raises InvalidModel if the bytes are too few; LiteRT takes too many, and so do we.
+        """
+        if tensor.has("sparsity"):
+            return self._sparse(span, tensor, dtype, shape)
+        found = self._constants.get((span, dtype, shape))
+        if found is None:
+            need = stored_bytes(dtype, shape)
+            if need > span[1]:
+                reason = f"{span[1]} bytes, but {dtype} of shape {list(shape)} needs {need}"
+                raise tensor.invalid("buffer", reason, REFUSED)
+            self._count_decoded(span, tensor, decoded_bytes(dtype, shape, span[1]), span[1])
+            found = Stored(tensor.file, span, dtype, shape, tensor.at("buffer"), None)
+            self._constants[span, dtype, shape] = found
+        return found
+
+    def _sparse(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> Stored:
+        table = tensor.table("sparsity", SPARSITY)
+        if table is None or dtype == "string":
+            raise tensor.invalid("sparsity", "strings cannot be sparse", DAMAGED)
+        sparsity = read_sparsity(table, shape)
+        need = stored_bytes(dtype, (sparsity.count,))
+        if need > span[1]:
+            reason = f"{span[1]} bytes, but {sparsity.count} sparse values of {dtype} need {need}"
+            raise tensor.invalid("buffer", reason, DAMAGED)
+        self._count_decoded(span, tensor, decoded_bytes(dtype, shape, span[1]), span[1] + sparsity.index_bytes)
+        return Stored(tensor.file, span, dtype, shape, tensor.at("buffer"), sparsity)
+
+    def _count_decoded(self, span: Span, tensor: Table, decoded: int, stored: int) -> None:
+        if span not in self._stored:
+            self._stored.add(span)
+            self._stored_bytes += stored
+        self._decoded_bytes += decoded
+        if self._decoded_bytes > max(DECODED_BYTES, DECODED_RATIO * self._stored_bytes):
+            reason = f"constants stored in {self._stored_bytes} bytes would take {self._decoded_bytes} in memory"
+            raise tensor.invalid("buffer", reason, f"over 1 GiB, a model may unfold {DECODED_RATIO} times at most")
+
+    def external(self, tensor: Table) -> str:
+        """What the external buffer of ``tensor`` is called."""
+        wanted = tensor.number("external_buffer")
+        groups = self._model.tables("external_buffer_groups", EXTERNAL_GROUP)
+        for buffer in self._model.tables("external_buffers", EXTERNAL_BUFFER):
+            group = buffer.number("group")
+            if buffer.number("id") == wanted and group < len(groups):
+                return f"external buffer {wanted}, in {groups[group].text('name')!r}"
+        return f"external buffer {wanted}"

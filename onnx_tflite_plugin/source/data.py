@@ -1,0 +1,98 @@
+"""The values of constant tensors, decoded when first asked for."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+
+from onnx_tflite_plugin.errors import InvalidModel
+from onnx_tflite_plugin.source.dtypes import PACKED, numpy_dtype
+from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File
+from onnx_tflite_plugin.source.model import Array, Data
+from onnx_tflite_plugin.source.sparsity import Sparsity
+
+
+class Stored(Data):
+    """The bytes ``span`` (first byte, size) of the file, read as an array of ``shape``.
+
+    ``where`` is the tensor's path, for errors: ``array`` raises InvalidModel where the bytes contradict themselves
+    (strings, sparse coordinates). That they are enough for dtype and shape was checked when the model was read.
+    """
+
+    def __init__(
+        self,
+        file: File,
+        span: tuple[int, int],
+        dtype: str,
+        shape: tuple[int, ...],
+        where: str,
+        sparsity: Sparsity | None,
+    ) -> None:
+        self._file = file
+        self._start, self._size = span
+        self._dtype = dtype
+        self._shape = shape
+        self._where = where
+        self._sparsity = sparsity
+
+    @cached_property
+    def array(self) -> Array:
+        if self._sparsity is not None:
+            array = self._sparsity.dense(self._values(self._sparsity.count), self._shape)
+        else:
+            array = self._values(math.prod(self._shape)).reshape(self._shape)
+        array.flags.writeable = False
+        return array
+
+    def _values(self, count: int) -> Array:
+        """``count`` elements in stored order."""
+        if self._dtype == "string":
+            return self._strings(count)
+        if self._dtype in PACKED:
+            return self._unpacked(count)
+        dtype = numpy_dtype(self._dtype)
+        if self._dtype == "bool":
+            # numpy takes a bool's byte at its word; C++ takes any but 0 for true.
+            stored = self._bytes(count)
+            return stored != 0 if (stored > 1).any() else stored.view(dtype)
+        return np.frombuffer(self._file.view, dtype, count, self._start)
+
+    def _bytes(self, count: int) -> Array:
+        return np.frombuffer(self._file.view, np.uint8, count, self._start)
+
+    def _unpacked(self, count: int) -> Array:
+        """Elements of 2 or 4 bits, the first in the lowest bits of its byte."""
+        bits = PACKED[self._dtype]
+        per_byte = 8 // bits
+        packed = self._bytes(-(-count // per_byte))
+        spread = np.empty((packed.size, per_byte), np.uint8)
+        for place in range(per_byte):
+            # Up to the top of the byte, and down again below, which spreads a signed type's sign.
+            spread[:, place] = packed << (8 - bits - bits * place)
+        values = spread.reshape(-1)[:count].view(np.uint8 if self._dtype.startswith("u") else np.int8)
+        return (values >> (8 - bits)).astype(numpy_dtype(self._dtype))
+
+    def _strings(self, count: int) -> Array:
+        """LiteRT's string buffer (``string_util.h``): int32 count, count + 1 int32 offsets, then the bytes."""
+        words = np.frombuffer(self._file.view, "<i4", self._size // 4, self._start)
+        if count != (int(words[0]) if words.size else 0):
+            raise self._bad(f"{words[0] if words.size else 'no'} strings where the shape has {count}")
+        if not count:
+            return np.empty(0, object)
+        if words.size < count + 2:
+            raise self._bad(f"{self._size} bytes cannot hold the offsets of {count} strings")
+        offsets = words[1 : count + 2].astype(np.int64)
+        # Rising offsets also mean that the strings together are no longer than the buffer.
+        if offsets[0] < 4 * (count + 2) or (np.diff(offsets) < 0).any() or offsets[-1] > self._size:
+            raise self._bad(f"string offsets do not rise within its {self._size} bytes")
+        stored = bytes(self._file.view[self._start : self._start + self._size])
+        places = offsets.tolist()
+        result = np.empty(count, object)
+        for index in range(count):
+            result[index] = stored[places[index] : places[index + 1]]
+        return result
+
+    def _bad(self, reason: str) -> InvalidModel:
+        return self._file.invalid(self._where, reason, DAMAGED)

@@ -1,0 +1,290 @@
+"""Checked reading of FlatBuffers: whatever the bytes say, the answer is a value or ``InvalidModel``.
+
+The format is https://flatbuffers.dev/internals: a table starts with a signed 32-bit distance back to its vtable; the
+vtable holds its own size, the table's size and, per field, a 16-bit offset into the table (0: absent, so the default).
+Strings, vectors and sub-tables are reached by an unsigned 32-bit distance forward. All numbers are little-endian.
+``struct`` refuses to read past the end of a buffer, so as long as no position is negative, every read is checked.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from mmap import mmap
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.errors import InvalidModel, Problem
+from onnx_tflite_plugin.source.model import Array
+
+# What to do next, for the two kinds of bad files: the bytes are wrong, or whoever wrote them was.
+DAMAGED = "the file is damaged or cut short: fetch or convert it again"
+REFUSED = "LiteRT refuses it too: convert the original model again"
+
+# What one file may cost: tables and vectors may be shared, so that without a limit a few bytes could keep us busy for
+# hours. FlatBuffers' own verifier, which LiteRT runs on every file, stops at as many tables.
+MAX_TABLES = 1_000_000
+# Numbers that become Python objects (shapes, operands, scales): a 256k-row embedding quantized by rows has 512k.
+MAX_NUMBERS = 1 << 24
+# Files without sharing have a table in 8 bytes and a number in 1 at the most, and copy each string once.
+SLACK = 1 << 16
+MAX_COPIES = 4
+
+_CODES = {
+    "bool": "?",
+    "byte": "b",
+    "ubyte": "B",
+    "short": "h",
+    "ushort": "H",
+    "int": "i",
+    "uint": "I",
+    "long": "q",
+    "ulong": "Q",
+    "float": "f",
+    "double": "d",
+}
+_STRUCTS = {kind: struct.Struct("<" + code) for kind, code in _CODES.items()}
+_INT, _UINT, _USHORT = _STRUCTS["int"], _STRUCTS["uint"], _STRUCTS["ushort"]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Field:
+    """One field of a table: ``kind`` is the schema's word for a scalar, or "string" or "table"; ``index`` the slot."""
+
+    name: str
+    index: int
+    kind: str
+    vector: bool = False
+    default: Any = 0
+
+    @property
+    def absent(self) -> Any:
+        """What a table without this field holds."""
+        if self.vector:
+            return b"" if self.kind == "ubyte" else ()
+        return "" if self.kind == "string" else self.default
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Layout:
+    """The fields of one table of the schema, the known ones: a file written by a newer schema may hold more."""
+
+    name: str
+    fields: Mapping[str, Field]
+
+    @classmethod
+    def parse(cls, name: str, declaration: str) -> Layout:
+        """Read a declaration in the schema's own spelling: ``"shape:[int]; version:int=1; options:union"``.
+
+        A union takes two slots: ``options_type`` and ``options``.
+        """
+        fields: dict[str, Field] = {}
+        index = 0
+        for part in filter(None, (part.strip() for part in declaration.split(";"))):
+            key, kind = (word.strip() for word in part.split(":"))
+            kind, _, default = kind.partition("=")
+            if kind == "union":
+                fields[key + "_type"] = Field(key + "_type", index, "ubyte")
+                kind, index = "table", index + 1
+            fields[key] = Field(key, index, kind.strip("[]"), kind.startswith("["), int(default or 0))
+            index += 1
+        return cls(name, fields)
+
+
+class File:
+    """The bytes of one FlatBuffer. ``name`` is what error messages call it."""
+
+    __slots__ = ("_copied", "_copies", "_numbers", "_tables", "_vtables", "name", "size", "view")
+
+    def __init__(self, data: bytes | bytearray | memoryview | mmap, name: str) -> None:
+        self.view = memoryview(data).toreadonly().cast("B")
+        self.size = len(self.view)
+        self.name = name
+        self._tables = self._numbers = self._copied = 0
+        self._vtables: dict[tuple[int, Layout], dict[str, int]] = {}
+        self._copies: dict[tuple[int, int], bytes] = {}
+
+    def invalid(self, where: str, reason: str, hint: str = "") -> InvalidModel:
+        """The error for this file: ``where`` is the path of the field."""
+        return InvalidModel(f"cannot read {self.name}", [Problem(where or "file", reason, hint)])
+
+    def root(self, layout: Layout) -> Table:
+        """The one table that is not reached through another; its offset is the file's first word."""
+        if self.size < 8:
+            raise self.invalid("file", f"{self.size} bytes hold no model", DAMAGED)
+        return self.table(_UINT.unpack_from(self.view)[0], layout, "")
+
+    def table(self, position: int, layout: Layout, path: str) -> Table:
+        try:
+            vtable = position - _INT.unpack_from(self.view, position)[0]
+        except struct.error:
+            raise self.invalid(path, f"it would start at byte {position} of {self.size}", DAMAGED) from None
+        offsets = self._vtables.get((vtable, layout))
+        if offsets is None:
+            offsets = self._vtables[vtable, layout] = self._vtable(vtable, layout, path)
+        return Table(self, position, layout, path, offsets)
+
+    def _vtable(self, position: int, layout: Layout, path: str) -> dict[str, int]:
+        """Offset of each field that is present; one vtable serves many tables, so the caller keeps it."""
+        size = _USHORT.unpack_from(self.view, position)[0] if 0 <= position <= self.size - 4 else 0
+        if size < 4 or size % 2 or position + size > self.size:
+            raise self.invalid(path, f"byte {position} holds no description of its fields (vtable)", DAMAGED)
+        # Only the fields we know are looked at: a vtable may claim 32,000.
+        known = 1 + max((field.index for field in layout.fields.values()), default=-1)
+        offsets = struct.unpack_from(f"<{min(known, size // 2 - 2)}H", self.view, position + 4)
+        return {
+            field.name: offsets[field.index]
+            for field in layout.fields.values()
+            if field.index < len(offsets) and offsets[field.index]
+        }
+
+    def copy(self, start: int, count: int, path: str) -> bytes:
+        """A range the caller has checked, as bytes; the same range is copied once."""
+        found = self._copies.get((start, count))
+        if found is None:
+            self._copied += count
+            if self._copied > MAX_COPIES * self.size + SLACK:
+                raise self.invalid(path, f"strings and options overlap to {self._copied} bytes", DAMAGED)
+            found = self._copies[start, count] = bytes(self.view[start : start + count])
+        return found
+
+    def count_tables(self, count: int, path: str) -> None:
+        self._tables += count
+        limit = min(MAX_TABLES, self.size // 4 + SLACK)
+        if self._tables > limit:
+            raise self.invalid(path, f"more than {limit} tables in {self.size} bytes", DAMAGED)
+
+    def count_numbers(self, count: int, path: str) -> None:
+        self._numbers += count
+        limit = min(MAX_NUMBERS, self.size + SLACK)
+        if self._numbers > limit:
+            raise self.invalid(path, f"more than {limit} shapes, operands and scales in {self.size} bytes", DAMAGED)
+
+
+class Table:
+    """One table of the file; ``path`` is its place, as in ``subgraphs[0].tensors[3]``."""
+
+    __slots__ = ("_offsets", "_position", "file", "layout", "path")
+
+    def __init__(self, file: File, position: int, layout: Layout, path: str, offsets: dict[str, int]) -> None:
+        self.file = file
+        self.layout = layout
+        self.path = path
+        self._position = position
+        self._offsets = offsets
+
+    def invalid(self, name: str, reason: str, hint: str = "") -> InvalidModel:
+        return self.file.invalid(self.at(name), reason, hint)
+
+    def at(self, name: str) -> str:
+        """The path of field ``name``."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def has(self, name: str) -> bool:
+        return name in self._offsets
+
+    def value(self, name: str) -> Any:
+        """Any field but tables: scalars as Python numbers, strings as str, vectors as tuples, ubyte vectors as bytes.
+
+        A field the file leaves out has the schema's default; a missing string is "" and a missing vector empty.
+        """
+        field = self.layout.fields[name]
+        if name not in self._offsets:
+            return field.absent
+        if not field.vector:
+            return self.text(name) if field.kind == "string" else self._scalar(name)
+        return self.blob(name) if field.kind == "ubyte" else self.numbers(name)
+
+    def _scalar(self, name: str) -> Any:
+        offset = self._offsets.get(name)
+        if offset is None:
+            return self.layout.fields[name].default
+        try:
+            return _STRUCTS[self.layout.fields[name].kind].unpack_from(self.file.view, self._position + offset)[0]
+        except struct.error:
+            raise self._outside(name) from None
+
+    def number(self, name: str) -> int:
+        value: int = self._scalar(name)
+        return value
+
+    def flag(self, name: str) -> bool:
+        return bool(self._scalar(name))
+
+    def text(self, name: str) -> str:
+        """A string; bytes that are not UTF-8 appear as backslash escapes, because ONNX takes nothing else."""
+        return self.blob(name).decode("utf-8", "backslashreplace")
+
+    def blob(self, name: str) -> bytes:
+        start, count = self.vector(name, 1)
+        return self.file.copy(start, count, self.path) if count else b""
+
+    def numbers(self, name: str) -> tuple[Any, ...]:
+        if name not in self._offsets:
+            return ()
+        kind = self.layout.fields[name].kind
+        start, count = self.vector(name, _STRUCTS[kind].size)
+        if not count:
+            return ()
+        self.file.count_numbers(count, self.path)
+        return struct.unpack_from(f"<{count}{_CODES[kind]}", self.file.view, start)
+
+    def array(self, name: str) -> Array:
+        """A vector of numbers as a read-only view into the file, however long it is."""
+        dtype = np.dtype("<" + _CODES[self.layout.fields[name].kind])
+        start, count = self.vector(name, dtype.itemsize)
+        return np.frombuffer(self.file.view, dtype, count, start)
+
+    def table(self, name: str, layout: Layout) -> Table | None:
+        offset = self._offsets.get(name)
+        if offset is None:
+            return None
+        position, path = self._position + offset, self.at(name)
+        self.file.count_tables(1, path)
+        try:
+            position += _UINT.unpack_from(self.file.view, position)[0]
+        except struct.error:
+            raise self._outside(name) from None
+        return self.file.table(position, layout, path)
+
+    def tables(self, name: str, layout: Layout) -> list[Table]:
+        start, count = self.vector(name, 4)
+        file, path = self.file, self.at(name)
+        file.count_tables(count, path)
+        distances = struct.unpack_from(f"<{count}I", file.view, start)
+        return [
+            file.table(start + 4 * index + distance, layout, f"{path}[{index}]")
+            for index, distance in enumerate(distances)
+        ]
+
+    def length(self, name: str) -> int:
+        """The length of a vector of tables."""
+        return self.vector(name, 4)[1]
+
+    def item(self, name: str, index: int, layout: Layout) -> Table:
+        """One table of a vector; the caller knows that it has an element ``index``."""
+        path = f"{self.at(name)}[{index}]"
+        self.file.count_tables(1, path)
+        position = self.vector(name, 4)[0] + 4 * index
+        return self.file.table(position + _UINT.unpack_from(self.file.view, position)[0], layout, path)
+
+    def vector(self, name: str, width: int) -> tuple[int, int]:
+        """First byte and length of a vector of ``width``-byte elements; (0, 0) where there is none."""
+        offset = self._offsets.get(name)
+        if offset is None:
+            return 0, 0
+        start = self._position + offset
+        try:
+            start += 4 + _UINT.unpack_from(self.file.view, start)[0]
+            count = _UINT.unpack_from(self.file.view, start - 4)[0]
+        except struct.error:
+            raise self._outside(name) from None
+        if start + count * width > self.file.size:
+            reason = f"{count} elements of {width} bytes from byte {start} exceed the file's {self.file.size} bytes"
+            raise self.invalid(name, reason, DAMAGED)
+        return start, count
+
+    def _outside(self, name: str) -> InvalidModel:
+        return self.invalid(name, f"it lies outside the file's {self.file.size} bytes", DAMAGED)

@@ -1,0 +1,229 @@
+"""A TFLite model as immutable objects: what the file says, nothing derived for ONNX.
+
+Tensors are known by index, never by name (names repeat or are empty). Absent
+operands keep their slot as ``None``. Nothing here imports onnx or tflite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Dims = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantization:
+    """Affine quantization: ``real = scale * (stored - zero_point)``.
+
+    ``scale`` and ``zero_point`` have one entry (per-tensor) or one per element of ``axis``.
+    They are Python numbers on purpose: numpy integers overflow silently.
+    """
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int = 0
+
+    @property
+    def per_axis(self) -> bool:
+        return len(self.scale) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class BlockwiseQuantization:
+    """Blocks of ``block_size`` along the last axis share a scale.
+
+    ``scales`` and ``zero_points`` are tensor indices in the same subgraph
+    (``zero_points`` is ``None`` where all are 0); the scales tensor has shape ``[O, K / block_size]``.
+    """
+
+    scales: int
+    zero_points: int | None
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class MultiAxisQuantization:
+    """Scales along several ``axes``, each entry for ``block_size`` elements (0: for one coordinate of each axis).
+
+    ``scales`` and ``zero_points`` are tensor indices as in ``BlockwiseQuantization``. No LiteRT CPU kernel takes it.
+    """
+
+    scales: int
+    zero_points: int | None
+    block_size: int
+    axes: tuple[int, ...]
+
+
+class Options(Mapping[str, Any]):
+    """Decoded operator options: snake_case fields, enums by name, vectors as tuples.
+
+    ``options.stride_h`` and ``options["stride_h"]`` are the same. A field the
+    table does not know raises AttributeError naming the table; a field absent
+    from the file has the schema's default. ``table`` is the schema's table name ("" for none).
+    """
+
+    __slots__ = ("_fields", "table")
+
+    def __init__(self, table: str = "", fields: Mapping[str, Any] | None = None) -> None:
+        self.table = table
+        self._fields = dict(fields or {})
+
+    def __getitem__(self, key: str) -> Any:
+        return self._fields[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self._fields[name]
+        except KeyError:
+            known = ", ".join(self._fields) or "nothing"
+            raise AttributeError(f"{self.table or 'this operator'} has no option {name!r}; it holds {known}") from None
+
+    def __repr__(self) -> str:
+        return f"Options({self.table}, {self._fields})"
+
+
+class Data:
+    """The stored value of a constant tensor, decoded when first asked for.
+
+    ``array`` is a read-only view into the file wherever the bytes can be used as they are.
+    """
+
+    @cached_property
+    def array(self) -> Array:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """One tensor of a subgraph.
+
+    ``shape`` is what the file stores (with 1 for unknown sizes, as converters write it);
+    ``dims`` has ``None`` where the size is unknown until run time. ``dtype`` is numpy's or
+    ml_dtypes' name ("float32", "int8", "int4", "float8_e4m3fn", ...), or "string", "resource", "variant".
+    """
+
+    subgraph: int
+    index: int
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    dims: Dims
+    data: Data | None = None
+    quantization: Quantization | BlockwiseQuantization | MultiAxisQuantization | None = None
+    is_variable: bool = False
+    has_rank: bool = True
+
+    @property
+    def constant(self) -> bool:
+        return self.data is not None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def static(self) -> bool:
+        return None not in self.dims
+
+    @property
+    def array(self) -> Array:
+        """The constant's value; raises ValueError on a tensor computed at run time."""
+        if self.data is None:
+            raise ValueError(f"tensor {self} is not a constant")
+        return self.data.array
+
+    def __str__(self) -> str:
+        return f"{self.index} {self.name!r}"
+
+    def __hash__(self) -> int:
+        return hash((self.subgraph, self.index))
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """One operator call: ``code`` is the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``.
+
+    ``builtin`` is the schema's name without the suffix. ``inputs`` and ``outputs`` hold tensors; an absent optional
+    operand (-1 in the file) is ``None`` in its slot.
+    """
+
+    subgraph: int
+    index: int
+    code: str
+    builtin: str
+    version: int
+    options: Options
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor | None, ...]
+    intermediates: tuple[Tensor | None, ...] = ()
+    custom_options: bytes = b""
+    mutating: tuple[bool, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash((self.subgraph, self.index))
+
+    def tensor(self, slot: int) -> Tensor | None:
+        """The operand in a slot: input ``slot``, or output ``~slot`` where negative; ``None`` where absent."""
+        operands, k = (self.inputs, slot) if slot >= 0 else (self.outputs, ~slot)
+        return operands[k] if k < len(operands) else None
+
+    def __getitem__(self, slot: int) -> Tensor:
+        """The operand in a slot; raises LookupError where it is absent."""
+        tensor = self.tensor(slot)
+        if tensor is None:
+            kind, k = ("input", slot) if slot >= 0 else ("output", ~slot)
+            raise LookupError(f"{self.code} has no {kind} {k}")
+        return tensor
+
+    def constant(self, slot: int) -> Array | None:
+        """The operand's value where it is a constant of the file, else ``None``."""
+        tensor = self.tensor(slot)
+        return tensor.array if tensor is not None and tensor.constant else None
+
+
+@dataclass(frozen=True, eq=False)
+class Subgraph:
+    index: int
+    name: str
+    tensors: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A named entry: input and output names mapped to tensor indices of ``subgraph``."""
+
+    key: str
+    subgraph: int
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    subgraphs: tuple[Subgraph, ...]
+    signatures: tuple[Signature, ...] = ()
+    metadata: Mapping[str, bytes] = field(default_factory=dict)
+    description: str = ""
+    version: int = 3
+    size: int = 0
+
+    @property
+    def main(self) -> Subgraph:
+        return self.subgraphs[0]

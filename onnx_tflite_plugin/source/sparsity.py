@@ -1,0 +1,140 @@
+"""Sparse constants: what the file stores is a tree of coordinates, one level a dimension.
+
+The format is the comment on ``SparsityParameters`` in the schema (a variant of TACO's); the decoding agrees with
+LiteRT's ``FormatConverter::SparseToDense`` and the checks with ``VerifyAndCountSparseElements``. A tensor of rank n
+with k blocked dimensions has n + k levels. ``traversal_order[level]`` is the dimension of a level: d < n an axis, and
+d >= n the inside of a block of axis ``block_map[d - n]``. A dense level runs through all coordinates; a CSR level
+lists them: those of the p-th entry of the level above are ``indices[segments[p] : segments[p + 1]]``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_tflite_plugin.source.flatbuffer import DAMAGED, Table
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.source.schema import DENSE, DIMENSION, INDEX_VECTORS, SPARSE_CSR
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One dimension: ``size`` coordinates if dense, else CSR ``segments`` and ``indices``."""
+
+    size: int
+    segments: Array | None = None
+    indices: Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sparsity:
+    """How the stored values spread over the dense tensor; ``count`` is how many values there must be."""
+
+    table: Table
+    order: tuple[int, ...]
+    block_map: tuple[int, ...]
+    levels: tuple[Level, ...]
+    count: int
+
+    @property
+    def index_bytes(self) -> int:
+        arrays = (array for level in self.levels for array in (level.segments, level.indices))
+        return sum(array.nbytes for array in arrays if array is not None)
+
+    def dense(self, values: Array, shape: tuple[int, ...]) -> Array:
+        """Spread ``values`` (``count`` of them) over zeros of ``shape``. Raises InvalidModel on bad coordinates."""
+        result = np.zeros(math.prod(shape), values.dtype)
+        if self.count and result.size:
+            places = self._places(shape)
+            result[places] = values
+        return result.reshape(shape)
+
+    def _places(self, shape: tuple[int, ...]) -> Array:
+        """The flat index of each stored value, in stored order."""
+        rank = len(shape)
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(rank)]
+        sizes = {dimension: level.size for dimension, level in zip(self.order, self.levels, strict=True)}
+        # An axis cut into blocks steps from block to block; inside, it steps as before.
+        step = dict(enumerate(strides))
+        limit = dict(enumerate(shape))
+        for block, axis in enumerate(self.block_map):
+            step[rank + block] = strides[axis]
+            limit[rank + block] = sizes[rank + block]
+            step[axis] *= sizes[rank + block]
+            limit[axis] //= sizes[rank + block]
+        places = np.zeros(1, np.int64)
+        for depth, (dimension, level) in enumerate(zip(self.order, self.levels, strict=True)):
+            if level.segments is None or level.indices is None:
+                if level.size > limit[dimension]:
+                    reason = f"{level.size} coordinates, but the dimension has {limit[dimension]}"
+                    raise self.table.invalid(f"dim_metadata[{depth}].dense_size", reason, DAMAGED)
+                coordinates = np.arange(level.size, dtype=np.int64) * step[dimension]
+                places = (places[:, None] + coordinates).reshape(-1)
+                continue
+            lengths: Array = np.diff(level.segments.astype(np.int64))
+            if level.segments[0] != 0 or (lengths < 0).any() or level.segments[-1] != len(level.indices):
+                reason = f"they must rise from 0 to the {len(level.indices)} indices"
+                raise self.table.invalid(f"dim_metadata[{depth}].array_segments", reason, DAMAGED)
+            indices = level.indices.astype(np.int64)
+            if indices.size and not 0 <= indices.min() <= indices.max() < limit[dimension]:
+                reason = f"they must lie in 0..{limit[dimension] - 1}"
+                raise self.table.invalid(f"dim_metadata[{depth}].array_indices", reason, DAMAGED)
+            places = np.repeat(places, lengths) + indices * step[dimension]
+        return places
+
+
+def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
+    """Read and check all that does not need the coordinates themselves.
+
+    Raises InvalidModel, among others where a level does not have as many entries as the level above asks for; after
+    that, no intermediate of ``dense`` is larger than what the file stores.
+    """
+    order, block_map = table.numbers("traversal_order"), table.numbers("block_map")
+    rank, total = len(shape), len(order)
+    if len(block_map) > rank or {*block_map} - {*range(rank)} or len({*block_map}) != len(block_map):
+        raise table.invalid("block_map", f"it must name axes of a tensor of rank {rank}, each once", DAMAGED)
+    if total != rank + len(block_map):
+        reason = f"{total} dimensions for rank {rank} and {len(block_map)} blocks"
+        raise table.invalid("traversal_order", reason, DAMAGED)
+    if sorted(order[:rank]) != list(range(rank)) or sorted(order[rank:]) != list(range(rank, total)):
+        raise table.invalid("traversal_order", f"{order} is not the axes, then the blocks, each once", DAMAGED)
+    if (found := table.length("dim_metadata")) != total:
+        raise table.invalid("dim_metadata", f"{found} entries for {total} dimensions", DAMAGED)
+    levels = []
+    count = 1
+    for depth, metadata in enumerate(table.tables("dim_metadata", DIMENSION)):
+        level = _read_level(metadata)
+        if level.indices is None or level.segments is None:
+            count *= level.size
+        elif len(level.segments) != count + 1:
+            reason = f"{len(level.segments)} segments where the dimensions before need {count + 1}"
+            raise metadata.invalid("array_segments", reason, DAMAGED)
+        else:
+            # Without entries above there can be none below: a count never recovers from 0.
+            count = len(level.indices) if count else 0
+        if depth >= rank and not level.size:
+            raise metadata.invalid("dense_size", "a block must be dense and have a size", DAMAGED)
+        levels.append(level)
+    return Sparsity(table, order, block_map, tuple(levels), count)
+
+
+def _read_level(metadata: Table) -> Level:
+    form = metadata.number("format")
+    if form == DENSE:
+        size = metadata.number("dense_size")
+        if size < 0:
+            raise metadata.invalid("dense_size", f"{size} is negative", DAMAGED)
+        return Level(size)
+    if form != SPARSE_CSR:
+        raise metadata.invalid("format", f"{form} is neither dense (0) nor CSR (1)", DAMAGED)
+    return Level(0, _read_indices(metadata, "array_segments"), _read_indices(metadata, "array_indices"))
+
+
+def _read_indices(metadata: Table, name: str) -> Array:
+    layout = INDEX_VECTORS.get(metadata.number(name + "_type"))
+    table = metadata.table(name, layout) if layout else None
+    if table is None:
+        raise metadata.invalid(name, "a CSR dimension must have it", DAMAGED)
+    return table.array("values")

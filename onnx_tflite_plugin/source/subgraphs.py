@@ -1,0 +1,179 @@
+"""One subgraph: its operators, and the checks that every tensor has one origin and is used after it has its value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx_tflite_plugin.errors import InvalidModel
+from onnx_tflite_plugin.source.buffers import Buffers, read_span
+from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
+from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
+from onnx_tflite_plugin.source.options import operator_names, read_options
+from onnx_tflite_plugin.source.schema import OPERATOR, TENSOR
+from onnx_tflite_plugin.source.tensors import read_tensors
+
+ORDER = "operators must stand in the order they run in, and compute each tensor once"
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One entry of the model's ``operator_codes``; ``custom`` is the name of a custom operator."""
+
+    builtin: str
+    custom: str
+    version: int
+
+
+def read_code(table: Table) -> Code:
+    """The operator's name. Its number was a byte once, so it is the larger of two fields (``GetBuiltinCode``)."""
+    number = max(table.number("deprecated_builtin_code"), table.number("builtin_code"))
+    builtin = operator_names().get(number, f"UNKNOWN_{number}")
+    if builtin == "CUSTOM" and not table.has("custom_code"):
+        raise table.invalid("custom_code", "a custom operator must have a name", REFUSED)
+    return Code(builtin, table.text("custom_code"), table.number("version"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """An operator's table with its operands as tensor numbers, None for absent ones; ``place`` is its index."""
+
+    table: Table
+    place: int
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int | None, ...]
+    intermediates: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Origins:
+    """Where tensors get their values: ``given`` to the operators, or computed by the one at place ``producers[i]``."""
+
+    tensors: tuple[Tensor, ...]
+    given: Sequence[bool]
+    producers: Mapping[int, int]
+
+    def operand(self, call: _Call, slot: int, number: int) -> Tensor | None:
+        """The operand, which must have its value by now. A scalar that nobody ever fills counts as absent.
+
+        Converters of 2018 gave RESHAPE such a scalar as its shape, and LiteRT still runs it (``Subgraph::InvokeImpl``).
+        """
+        tensor = self.tensors[number]
+        producer = self.producers.get(number)
+        if self.given[number] or (producer is not None and producer < call.place):
+            return tensor
+        if producer is not None:
+            reason = f"tensor {tensor} is not computed before operators[{producer}]"
+            raise call.table.invalid(f"inputs[{slot}]", reason, ORDER)
+        if tensor.shape:
+            reason = f"tensor {tensor} holds no data and nothing computes it"
+            raise call.table.invalid(f"inputs[{slot}]", reason, REFUSED)
+        return None
+
+
+def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buffers) -> Subgraph:
+    """Everything in one subgraph. Raises InvalidModel at the first thing that does not fit."""
+    if not table.has("tensors"):
+        raise table.invalid("tensors", "the subgraph has none", REFUSED)
+    tables = table.tables("tensors", TENSOR)
+    inputs, outputs = (_read_ends(table, name, len(tables)) for name in ("inputs", "outputs"))
+    calls = []
+    for place, operator in enumerate(table.tables("operators", OPERATOR)):
+        operands = (_read_operands(operator, name, len(tables)) for name in ("inputs", "outputs", "intermediates"))
+        calls.append(_Call(operator, place, *operands))
+    producers = _find_producers(calls)
+    tensors = read_tensors(tables, index, {*inputs, *producers}, buffers)
+    origins = _find_origins(calls, tensors, inputs, producers)
+    for slot, number in enumerate(outputs):
+        if not origins.given[number] and number not in producers:
+            raise table.invalid(f"outputs[{slot}]", f"nothing computes tensor {tensors[number]}", REFUSED)
+    return Subgraph(
+        index,
+        table.text("name"),
+        tensors,
+        tuple(tensors[number] for number in inputs),
+        tuple(tensors[number] for number in outputs),
+        tuple(_read_operator(call, index, origins, codes) for call in calls),
+    )
+
+
+def _read_ends(table: Table, name: str, tensors: int) -> tuple[int, ...]:
+    """The subgraph's inputs or outputs: unlike an operator's, none may be absent."""
+    numbers: tuple[int, ...] = table.numbers(name)
+    for slot, number in enumerate(numbers):
+        if not 0 <= number < tensors:
+            raise _missing(table, f"{name}[{slot}]", number, tensors)
+    return numbers
+
+
+def _read_operands(table: Table, name: str, tensors: int) -> tuple[int | None, ...]:
+    numbers: tuple[int, ...] = table.numbers(name)
+    for slot, number in enumerate(numbers):
+        if not -1 <= number < tensors:
+            raise _missing(table, f"{name}[{slot}]", number, tensors)
+    return tuple(None if number == -1 else number for number in numbers) if -1 in numbers else numbers
+
+
+def _missing(table: Table, name: str, number: int, tensors: int) -> InvalidModel:
+    return table.invalid(name, f"tensor {number} does not exist; the subgraph has {tensors}", DAMAGED)
+
+
+def _find_producers(calls: Sequence[_Call]) -> dict[int, int]:
+    """Tensor → place of the operator that computes it. Raises InvalidModel where two do."""
+    producers: dict[int, int] = {}
+    for call in calls:
+        for slot, number in enumerate(call.outputs):
+            if number is None:
+                continue
+            if number in producers:
+                reason = f"tensor {number} is computed by operators[{producers[number]}] already"
+                raise call.table.invalid(f"outputs[{slot}]", reason, ORDER)
+            producers[number] = call.place
+    return producers
+
+
+def _find_origins(
+    calls: Sequence[_Call], tensors: tuple[Tensor, ...], inputs: Sequence[int], producers: Mapping[int, int]
+) -> _Origins:
+    """Who gives each tensor its value. Raises InvalidModel where an operator computes one that is given."""
+    given = [tensor.constant or tensor.is_variable for tensor in tensors]
+    for number in inputs:
+        given[number] = True
+    for number, place in producers.items():
+        if given[number]:
+            tensor, call = tensors[number], calls[place]
+            kind = "a constant" if tensor.constant else "a variable" if tensor.is_variable else "an input"
+            reason = f"tensor {tensor} is {kind} and cannot be computed"
+            raise call.table.invalid(f"outputs[{call.outputs.index(number)}]", reason, ORDER)
+    return _Origins(tensors, given, producers)
+
+
+def _read_operator(call: _Call, subgraph: int, origins: _Origins, codes: Sequence[Code]) -> Operator:
+    table, tensors = call.table, origins.tensors
+    number = table.number("opcode_index")
+    if number >= len(codes):
+        reason = f"operator code {number} does not exist; the model has {len(codes)}"
+        raise table.invalid("opcode_index", reason, REFUSED)
+    code = codes[number]
+    options = read_options(table, code.builtin)
+    name = code.builtin
+    if name == "CUSTOM":
+        name = f"CUSTOM.{code.custom}"
+    elif name == "STABLEHLO_COMPOSITE":
+        name = f"COMPOSITE.{options.get('name', '')}"
+    custom = read_span(table, "custom_options", "large_custom_options_offset", "large_custom_options_size")
+    mutating: tuple[bool, ...] = table.numbers("mutating_variable_inputs")
+    return Operator(
+        subgraph,
+        call.place,
+        name,
+        code.builtin,
+        code.version,
+        options,
+        tuple(None if k is None else origins.operand(call, slot, k) for slot, k in enumerate(call.inputs)),
+        tuple(None if k is None else tensors[k] for k in call.outputs),
+        tuple(None if k is None else tensors[k] for k in call.intermediates),
+        table.file.copy(*custom, table.path) if custom[1] else b"",
+        # LiteRT never looks at this list, and tools that add an input leave a stale one behind.
+        mutating if len(mutating) == len(call.inputs) else (),
+    )

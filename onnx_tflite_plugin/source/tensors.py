@@ -1,0 +1,79 @@
+"""Tensors of one subgraph: shapes, types, and which of them the file stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from onnx_tflite_plugin.source.buffers import Buffers
+from onnx_tflite_plugin.source.data import Stored
+from onnx_tflite_plugin.source.dtypes import HANDLES, NAMES, bits
+from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
+from onnx_tflite_plugin.source.model import Dims, Tensor
+from onnx_tflite_plugin.source.quantization import read_quantization
+from onnx_tflite_plugin.source.schema import QUANTIZATION
+
+# numpy has no more axes; LiteRT's kernels stop at 8.
+MAX_RANK = 64
+
+
+def read_tensors(
+    tables: Sequence[Table], subgraph: int, given: Collection[int], buffers: Buffers
+) -> tuple[Tensor, ...]:
+    """All tensors of a subgraph. ``given`` are those that get a value at run time: its inputs, what it computes."""
+    # Shape [] is a scalar, or an unknown rank if has_rank is false; but files older than has_rank never set it.
+    knows_rank = any(table.flag("has_rank") for table in tables)
+    tensors = []
+    for index, table in enumerate(tables):
+        number = table.number("type")
+        if not 0 <= number < len(NAMES):
+            raise table.invalid("type", f"{number} is no element type of this schema", REFUSED)
+        dtype = NAMES[number]
+        shape = _read_shape(table, dtype)
+        dims = _read_dims(table, shape)
+        variable = table.flag("is_variable")
+        data = _read_data(table, dtype, shape, buffers)
+        if data is not None and variable:
+            raise table.invalid("buffer", "a variable tensor cannot hold data", REFUSED)
+        if data is None and 0 in dims and None not in dims and not variable and index not in given:
+            # Nothing has to be stored for no elements, and nothing else says what they are.
+            data = buffers.constant((0, 0), table, dtype, shape) if dtype not in HANDLES else None
+        ranked = bool(shape) or data is not None or not knows_rank or table.flag("has_rank")
+        quantization = read_quantization(table.table("quantization", QUANTIZATION), shape, len(tables))
+        tensors.append(
+            Tensor(
+                subgraph, index, table.text("name"), dtype, shape, dims, data, quantization, variable, has_rank=ranked
+            )
+        )
+    return tuple(tensors)
+
+
+def _read_shape(table: Table, dtype: str) -> tuple[int, ...]:
+    shape: tuple[int, ...] = table.numbers("shape")
+    if len(shape) > MAX_RANK:
+        raise table.invalid("shape", f"{len(shape)} axes, more than {MAX_RANK}", DAMAGED)
+    if shape and min(shape) < 0:
+        raise table.invalid("shape", f"{list(shape)} has a negative size", "unknown sizes belong in shape_signature")
+    # numpy, too, counts an axis of size 0 as 1 here.
+    elements = math.prod(shape) or math.prod(filter(None, shape))
+    if elements * max(bits(dtype), 8) >= 1 << 63:
+        raise table.invalid("shape", f"{list(shape)} has too many elements", REFUSED)
+    return shape
+
+
+def _read_dims(table: Table, shape: tuple[int, ...]) -> Dims:
+    """The shape with None where the signature says the size is unknown; LiteRT looks at nothing else in it."""
+    signature: tuple[int, ...] = table.numbers("shape_signature")
+    if len(signature) != len(shape) or not shape or min(signature) >= 0:
+        return shape
+    return tuple(None if known < 0 else size for size, known in zip(shape, signature, strict=True))
+
+
+def _read_data(table: Table, dtype: str, shape: tuple[int, ...], buffers: Buffers) -> Stored | None:
+    """The stored value, None for a tensor that has none: its buffer is 0, which is nobody's, or holds no bytes."""
+    if table.number("external_buffer"):
+        reason = f"its data is {buffers.external(table)}, which is not read"
+        raise table.invalid("external_buffer", reason, "write the model with its weights inside")
+    buffer = table.number("buffer")
+    span = buffers.span(buffer, table) if buffer else (0, 0)
+    return buffers.constant(span, table, dtype, shape) if span[1] and dtype not in HANDLES else None

@@ -1,0 +1,20 @@
+"""What a runtime wants of a model: data that planners and handlers read, never a name they compare."""
+
+from __future__ import annotations
+
+from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.targets.base import Target
+from onnx_tflite_plugin.targets.generic import GENERIC
+from onnx_tflite_plugin.targets.onnxruntime import ONNXRUNTIME
+
+TARGETS = {target.name: target for target in (ONNXRUNTIME, GENERIC)}
+
+
+def target_named(name: str) -> Target:
+    """The target of that name. Raises UnsupportedOption naming those that exist."""
+    if name not in TARGETS:
+        raise UnsupportedOption(f"there is no target {name!r}; choose one of {', '.join(TARGETS)}")
+    return TARGETS[name]
+
+
+__all__ = ["TARGETS", "Target", "target_named"]

@@ -1,0 +1,14 @@
+"""Any runtime that follows the standard: the model's own dtypes, plain ai.onnx."""
+
+from onnx_tflite_plugin.targets.base import Target
+
+_INT16 = frozenset({"int16", "uint16", "int4", "uint4", "int2"})
+
+GENERIC = Target(
+    name="generic",
+    opsets=(13, 19, 26),
+    no_integer_kernel={
+        **dict.fromkeys(("Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16),
+        **dict.fromkeys(("ArgMax", "ArgMin"), frozenset({"int4", "uint4", "int2"})),
+    },
+)

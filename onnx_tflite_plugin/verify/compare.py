@@ -1,0 +1,263 @@
+"""How far an output of ONNX Runtime is from LiteRT's, and whether that is near enough.
+
+LiteRT's kernel sets disagree with each other, so the distance is to the nearest of them, and the band it must
+stay in is the larger of a tolerance and what they differ by.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ..source.model import Array, Model, Operator, Quantization, Tensor
+from .structure import operands
+
+Unit = Literal["range", "step", "value"]
+
+_NIBBLES = {"int4": "int8", "int2": "int8", "uint4": "uint8"}
+_STEPPED = {"int8", "uint8", "int16", "uint16"}
+_WEIGHTS = {"int8", "uint8", "int4", "uint4", "int2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What is near enough: ``real`` is a share of the output's range, ``steps`` are quantization steps of 8 and 16 bit
+    integers, ``whole`` is for wider integers, booleans and text.
+    """
+
+    real: float = 1e-3
+    steps: float = 1
+    whole: float = 0
+
+    @classmethod
+    def of(cls, model: Model) -> Tolerance:
+        """What a model may differ by: dynamic-range arithmetic is coarse, a single operator is exact."""
+        operators = [operator for graph in model.subgraphs for operator in graph.operators]
+        if any(_dynamic_range(operator) for operator in operators):
+            return cls(real=2e-2)
+        return cls(real=1e-5) if len(operators) == 1 else cls()
+
+
+def _dynamic_range(operator: Operator) -> bool:
+    """Float activations meet weights of 8 bits or fewer: the kernel quantizes the activations as it runs."""
+    weights = any(
+        slot is not None and slot.constant and slot.dtype in _WEIGHTS and slot.quantization is not None
+        for slot in operator.inputs
+    )
+    real = any(slot.dtype.startswith("float") for slot in operands(operator))
+    return weights and real and any(slot is not None and slot.dtype.startswith("float") for slot in operator.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """Between two arrays: the worst absolute difference (1 for text and booleans), and how many elements differ.
+
+    ``problem`` says why they cannot be compared at all: shape, dtype, other places of NaN or infinity.
+    """
+
+    worst: float = 0.0
+    differing: int = 0
+    elements: int = 0
+    problem: str = ""
+
+    def __or__(self, other: Distance) -> Distance:
+        return Distance(
+            max(self.worst, other.worst),
+            self.differing + other.differing,
+            self.elements + other.elements,
+            self.problem or other.problem,
+        )
+
+
+def measure(actual: Array, expected: Array) -> Distance:
+    """The distance between two arrays of one shape and dtype; complex numbers may be pairs along a last axis."""
+    actual, expected = _comparable(actual), _comparable(expected)
+    if actual.dtype != expected.dtype:
+        return Distance(problem=f"dtype {actual.dtype} for {expected.dtype}")
+    if actual.shape != expected.shape:
+        return Distance(problem=f"shape {list(actual.shape)} for {list(expected.shape)}")
+    if expected.dtype.kind == "f":
+        return _measure_real(actual, expected)
+    differs = actual != expected
+    count = int(np.count_nonzero(differs))
+    worst = 0.0
+    if count and expected.dtype.kind in "iu":
+        worst = max(1.0, float(np.abs(actual[differs].astype(np.float64) - expected[differs].astype(np.float64)).max()))
+    elif count:
+        worst = 1.0
+    return Distance(worst, count, expected.size)
+
+
+def _measure_real(actual: Array, expected: Array) -> Distance:
+    for what, test in (("NaN", np.isnan), ("+inf", np.isposinf), ("-inf", np.isneginf)):
+        here, there = test(actual), test(expected)
+        if wrong := int(np.count_nonzero(here != there)):
+            k = tuple(int(i) for i in np.argwhere(here != there)[0])
+            at = f"at {list(k)}: {actual[k]} for {expected[k]}"
+            return Distance(math.inf, wrong, expected.size, f"{what} in other places ({wrong} elements, first {at})")
+    finite = np.isfinite(expected)
+    difference = np.abs(actual[finite].astype(np.float64) - expected[finite].astype(np.float64))
+    worst = float(difference.max()) if difference.size else 0.0
+    return Distance(worst, int(np.count_nonzero(difference)), expected.size)
+
+
+def _comparable(array: Array) -> Array:
+    """The array in a dtype numpy can compare: complex as pairs, packed integers as bytes, text as bytes objects."""
+    array = np.asarray(array)
+    name = array.dtype.name
+    if array.dtype.kind == "c":
+        return as_pairs(array)
+    if array.dtype.kind in "OSU":
+        items = [item if isinstance(item, bytes) else str(item).encode(errors="surrogateescape") for item in array.flat]
+        texts = np.empty(len(items), object)
+        texts[:] = items
+        return texts.reshape(array.shape)
+    if name in _NIBBLES:
+        return array.astype(_NIBBLES[name])
+    if "float" in name and array.dtype.kind != "f":  # bfloat16 and the 8-bit floats
+        return array.astype(np.float32)
+    return array
+
+
+def as_pairs(array: Array) -> Array:
+    """A complex array as real and imaginary parts along a last axis of 2, as the ONNX model has it."""
+    return np.ascontiguousarray(array).view(array.real.dtype).reshape(*array.shape, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One output, or one intermediate tensor, against LiteRT.
+
+    ``distance``, ``tolerance`` and ``spread`` (what the kernel sets differ by) are in ``unit``: shares of the range,
+    quantization steps, or plain values. ``differing`` is a share of the elements.
+    """
+
+    name: str
+    unit: Unit
+    distance: float
+    differing: float
+    tolerance: float
+    spread: float = 0.0
+    nearest: str = ""
+    problem: str = ""
+
+    @property
+    def band(self) -> float:
+        return max(self.tolerance, self.spread)
+
+    @property
+    def ok(self) -> bool:
+        return not self.problem and self.distance <= self.band
+
+    @property
+    def text(self) -> str:
+        """``max 1 step, 0.2 % of elements differ``, and the band where it is left."""
+        if self.problem:
+            return self.problem
+        if not self.distance:
+            return "equal"
+        amount = {
+            "range": f"max {self.distance:.2g} of the range",
+            "step": f"max {self.distance:g} step{'' if self.distance == 1 else 's'}",
+            "value": f"max {self.distance:g}",
+        }[self.unit]
+        share = "" if self.unit == "range" else f", {_percent(self.differing)} of elements differ"
+        if self.ok:
+            return amount + share
+        reason = "tolerance" if self.tolerance >= self.spread else "LiteRT's own spread"
+        return f"{amount}{share}, {reason} {self.band:.2g}, nearest {self.nearest}"
+
+
+def compare(
+    name: str,
+    actual: Sequence[Array],
+    expected: Mapping[str, Sequence[Array]],
+    tolerance: Tolerance,
+    *,
+    step: float = 0.0,
+) -> Comparison:
+    """Compare one output over all steps with what each kernel set gave; ``step`` is a quantization step in real units
+    that a float output inherits from the integers it was computed from.
+    """
+    distances = {kernels: _measured(actual, arrays) for kernels, arrays in expected.items()}
+    nearest = min(distances, key=lambda kernels: (bool(distances[kernels].problem), distances[kernels].worst))
+    found = distances[nearest]
+    spreads = [_measured(one, other) for one, other in itertools.combinations(expected.values(), 2)]
+    spread = max((between.worst for between in spreads if not between.problem), default=0.0)
+    unit, span = _unit(expected[nearest]), 1.0
+    if unit == "range":
+        span = _span(expected.values())
+        allowed = max(tolerance.real, _rounding(expected[nearest]), step / span) if span else step
+        unit, span = ("range", span) if span else ("value", 1.0)  # all zeros have no range to take a share of
+    else:
+        allowed = tolerance.steps if unit == "step" else tolerance.whole
+    comparison = Comparison(
+        name=name,
+        unit=unit,
+        distance=found.worst / span,
+        differing=found.differing / found.elements if found.elements else 0.0,
+        tolerance=allowed,
+        spread=spread / span,
+        nearest=nearest,
+        problem=found.problem,
+    )
+    return replace(comparison, distance=math.inf) if comparison.problem else comparison
+
+
+def inherited_step(tensor: Tensor, producers: Mapping[int, Operator]) -> float:
+    """The quantization step of the integers a float tensor was computed from, in real units; 0 where there are none.
+
+    A network that dequantizes its result cannot be nearer than one of those steps. The way back goes through operators
+    with a single computed operand.
+    """
+    seen = set()
+    while tensor.index not in seen:
+        seen.add(tensor.index)
+        known = tensor.quantization
+        if isinstance(known, Quantization) and tensor.dtype in _STEPPED:
+            return max(known.scale)
+        sources = list(operands(producers[tensor.index])) if tensor.index in producers else []
+        if len(sources) != 1 or not tensor.dtype.startswith("float"):
+            return 0.0
+        tensor = sources[0]
+    return 0.0
+
+
+def _measured(actual: Sequence[Array], expected: Sequence[Array]) -> Distance:
+    total = Distance()
+    for one, other in zip(actual, expected, strict=True):
+        total |= measure(one, other)
+    return total
+
+
+def _unit(arrays: Sequence[Array]) -> Unit:
+    dtype = _comparable(arrays[0]).dtype if arrays else np.dtype(np.float32)
+    if dtype.kind == "f":
+        return "range"
+    return "step" if dtype.name in _STEPPED else "value"
+
+
+def _span(sets: Any) -> float:
+    """The range of the finite values of all kernel sets, 0 included: noise around a constant is not a range."""
+    low = high = 0.0
+    for array in itertools.chain.from_iterable(sets):
+        real = _comparable(array)
+        finite = real[np.isfinite(real)]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    return high - low
+
+
+def _rounding(arrays: Sequence[Array]) -> float:
+    """One unit in the last place of the dtype, as a share: 16-bit floats are coarser than any tolerance."""
+    name = np.asarray(arrays[0]).dtype.name if arrays else ""
+    return {"float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn": 2**-3, "float8_e5m2": 2**-2}.get(name, 0.0)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share >= 0.0005 or not share else "under 0.1 %"

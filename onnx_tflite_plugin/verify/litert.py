@@ -1,0 +1,145 @@
+"""The original model in LiteRT, with one of its kernel sets."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import VerificationError
+from ..source.model import Array, Model
+from . import structure
+from .packages import optional, quiet
+
+KERNEL_SETS: Mapping[str, str] = {
+    "xnnpack": "AUTO",
+    "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    "reference": "BUILTIN_REF",
+}
+_WIDENED = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8}  # LiteRT's Python API unpacks these
+
+
+class LiteRTError(VerificationError):
+    """LiteRT cannot run the original."""
+
+
+class LiteRT:
+    """One interpreter; variables and resources live as long as it does.
+
+    ``preserve`` keeps every tensor for ``tensors()``; XNNPACK's kernels fill none of those inside it, so it is refused
+    with "xnnpack".
+    """
+
+    def __init__(
+        self,
+        model: bytes | Path,
+        kernels: str = "xnnpack",
+        *,
+        signature: str | None = None,
+        preserve: bool = False,
+        known: Model | None = None,
+    ) -> None:
+        if kernels not in KERNEL_SETS:
+            raise ValueError(f"no kernel set {kernels!r}; there are {', '.join(KERNEL_SETS)}")
+        if preserve and kernels == "xnnpack":
+            raise ValueError(
+                "XNNPACK does not keep intermediate tensors: preserve them with builtin or reference kernels"
+            )
+        package = optional("ai_edge_litert.interpreter")
+        data = model if isinstance(model, bytes) else model.read_bytes()
+        self.kernels = kernels
+        self.entry = structure.entry(known or structure.read(data), signature)
+        with self._running("load the model"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._interpreter = package.Interpreter(
+                model_content=data,
+                num_threads=1,
+                experimental_op_resolver_type=package.OpResolverType[KERNEL_SETS[kernels]],
+                experimental_preserve_all_tensors=preserve,
+            )
+            self._runner = self._interpreter.get_signature_runner(signature) if signature is not None else None
+        self._shapes: tuple[tuple[int, ...], ...] | None = None
+
+    def step(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
+        """Invoke once, with inputs by name or in the model's order; returns the outputs in its order."""
+        arrays = self._ordered(inputs)
+        with self._running("run the model"):
+            if self._runner is not None:
+                named = dict(zip(self.entry.input_names, arrays, strict=True))
+                found = self._runner(**named)
+                return [np.asarray(found[name]) for name in self.entry.output_names]
+            self._allocate(arrays)
+            for tensor, array in zip(self.entry.inputs, arrays, strict=True):
+                self._interpreter.set_tensor(tensor.index, array)
+            self._interpreter.invoke()
+            return [np.asarray(self._interpreter.get_tensor(tensor.index)) for tensor in self.entry.outputs]
+
+    def tensors(self) -> dict[int, Array]:
+        """Every readable tensor of the entry's subgraph by index, as the last step left it."""
+        graph = self.entry.subgraph
+        kept = {}
+        with quiet():
+            for tensor in graph.tensors:
+                try:
+                    kept[tensor.index] = np.asarray(self._interpreter.get_tensor(tensor.index, graph.index))
+                except (ValueError, RuntimeError):  # resources, variants, tensors that were never allocated
+                    continue
+        return kept
+
+    def _allocate(self, arrays: Sequence[Array]) -> None:
+        shapes = tuple(array.shape for array in arrays)
+        if shapes == self._shapes:
+            return
+        current = self._shapes or tuple(tensor.shape for tensor in self.entry.inputs)
+        for tensor, shape, now in zip(self.entry.inputs, shapes, current, strict=True):
+            if shape != now:
+                self._interpreter.resize_tensor_input(tensor.index, shape)
+        self._interpreter.allocate_tensors()
+        self._shapes = shapes
+
+    def _ordered(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
+        names = self.entry.input_names
+        if isinstance(inputs, Mapping):
+            if set(inputs) != set(names):
+                raise LiteRTError(f"the model's inputs are {', '.join(names)}; given {', '.join(inputs) or 'none'}")
+            inputs = [inputs[name] for name in names]
+        if len(inputs) != len(names):
+            raise LiteRTError(f"the model has {len(names)} inputs; given {len(inputs)}")
+        return [
+            np.asarray(array, _WIDENED.get(tensor.dtype))
+            for array, tensor in zip(inputs, self.entry.inputs, strict=True)
+        ]
+
+    def _running(self, what: str) -> _Running:
+        return _Running(f"LiteRT ({self.kernels} kernels) cannot {what}")
+
+
+class _Running:
+    """Silences LiteRT and turns what it raises into a LiteRTError."""
+
+    def __init__(self, failure: str) -> None:
+        self._failure = failure
+        self._quiet = quiet()
+
+    def __enter__(self) -> None:
+        self._quiet.__enter__()
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._quiet.__exit__(None, None, None)
+        if isinstance(error, ValueError | RuntimeError | TypeError | OSError):
+            raise LiteRTError(f"{self._failure}: {' '.join(str(error).split())}") from error
+
+
+def run(
+    model: bytes | Path,
+    steps: Sequence[Mapping[str, Array] | Sequence[Array]],
+    kernels: str = "xnnpack",
+    *,
+    signature: str | None = None,
+) -> list[list[Array]]:
+    """The outputs of successive invocations of one interpreter, state kept between them."""
+    session = LiteRT(model, kernels, signature=signature)
+    return [session.step(inputs) for inputs in steps]

@@ -1,0 +1,46 @@
+"""The optional packages, and keeping their log lines off the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from ..errors import MissingExtra
+
+
+def optional(module: str) -> Any:
+    """The module, or MissingExtra naming the pip line."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        root = module.partition(".")[0]
+        if (error.name or "").partition(".")[0] != root:
+            raise
+        raise MissingExtra(root.replace("_", "-")) from None
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Send what C++ code writes to file descriptor 2 nowhere; what it raises is not touched.
+
+    It is the whole process's descriptor: other threads are silent for as long.
+    """
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        sys.stderr.flush()
+    try:
+        saved = os.dup(2)
+    except OSError:  # there is no stderr
+        yield
+        return
+    try:
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, 2)
+        os.close(sink)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)

@@ -1,0 +1,157 @@
+"""The structure of a TFLite file as LiteRT's own schema reader sees it: tensors, operators, entries.
+
+Verification does not rest on the reader that fed the converter: it takes names, dtypes and operands from the
+package that runs the model. Values stay unread; a constant only shows that it has some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InvalidModel
+from ..source.model import Data, Model, Operator, Options, Quantization, Signature, Subgraph, Tensor
+from .packages import optional
+
+_PLACEHOLDER = 127  # operator codes from here on stand in the wide field
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one invocation takes and gives: the main graph's inputs and outputs, or a signature's."""
+
+    subgraph: Subgraph
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+
+
+def read(data: bytes) -> Model:
+    """The model's structure; InvalidModel where the file has none."""
+    schema = optional("ai_edge_litert.schema_py_generated")
+    try:
+        model = schema.Model.GetRootAs(data)
+        codes = [_code(schema, model.OperatorCodes(k)) for k in range(model.OperatorCodesLength())]
+        subgraphs = tuple(
+            _subgraph(schema, model, model.Subgraphs(k), k, codes) for k in range(model.SubgraphsLength())
+        )
+        signatures = tuple(_signature(model.SignatureDefs(k)) for k in range(model.SignatureDefsLength()))
+    except Exception as error:
+        raise InvalidModel(f"the TFLite file cannot be read: {error}") from error
+    if not subgraphs:
+        raise InvalidModel("the TFLite file holds no subgraph")
+    return Model(subgraphs, signatures, size=len(data))
+
+
+def entry(model: Model, signature: str | None = None) -> Entry:
+    """The main graph, or a signature with its names, in the order of its subgraph."""
+    if signature is None:
+        main = model.main
+        return Entry(main, main.inputs, main.outputs, _names(main.inputs), _names(main.outputs))
+    for found in model.signatures:
+        if found.key == signature:
+            graph = model.subgraphs[found.subgraph]
+            sides = [
+                [(tensor, names[tensor.index]) for tensor in tensors if tensor.index in names]
+                for tensors, names in (
+                    (graph.inputs, {index: name for name, index in found.inputs.items()}),
+                    (graph.outputs, {index: name for name, index in found.outputs.items()}),
+                )
+            ]
+            (inputs, input_names), (outputs, output_names) = (
+                (zip(*side, strict=True) if side else ((), ())) for side in sides
+            )
+            return Entry(graph, tuple(inputs), tuple(outputs), tuple(input_names), tuple(output_names))
+    known = ", ".join(repr(found.key) for found in model.signatures) or "none"
+    raise InvalidModel(f"the model has no signature {signature!r}; it has {known}")
+
+
+def producers(graph: Subgraph) -> dict[int, Operator]:
+    """The operator that computes each tensor."""
+    return {tensor.index: operator for operator in graph.operators for tensor in operator.outputs if tensor is not None}
+
+
+def operands(operator: Operator) -> Iterator[Tensor]:
+    """The inputs that are computed, not stored."""
+    return (tensor for tensor in operator.inputs if tensor is not None and not tensor.constant)
+
+
+def _names(tensors: tuple[Tensor, ...]) -> tuple[str, ...]:
+    names = [tensor.name for tensor in tensors]
+    return tuple(
+        tensor.name if tensor.name and names.count(tensor.name) == 1 else f"{tensor.name}#{tensor.index}"
+        for tensor in tensors
+    )
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode(errors="replace")
+
+
+def _named(enum: Any, value: int) -> str:
+    return next(
+        (name for name, number in vars(enum).items() if number == value and not name.startswith("_")), str(value)
+    )
+
+
+def _code(schema: Any, code: Any) -> str:
+    deprecated = code.DeprecatedBuiltinCode()
+    name = _named(schema.BuiltinOperator, deprecated if deprecated < _PLACEHOLDER else code.BuiltinCode())
+    return f"CUSTOM.{_text(code.CustomCode())}" if name == "CUSTOM" else name
+
+
+def _ints(table: Any, field: str) -> list[int]:
+    return getattr(table, field + "AsNumpy")().tolist() if getattr(table, field + "Length")() else []
+
+
+def _subgraph(schema: Any, model: Any, graph: Any, index: int, codes: list[str]) -> Subgraph:
+    tensors = tuple(_tensor(schema, model, graph.Tensors(k), index, k) for k in range(graph.TensorsLength()))
+
+    def slots(table: Any, field: str) -> tuple[Tensor | None, ...]:
+        return tuple(tensors[k] if k >= 0 else None for k in _ints(table, field))
+
+    operators = []
+    for k in range(graph.OperatorsLength()):
+        operator = graph.Operators(k)
+        code = codes[operator.OpcodeIndex()]
+        inputs, outputs = slots(operator, "Inputs"), slots(operator, "Outputs")
+        operators.append(Operator(index, k, code, code, 1, Options(), inputs, outputs))
+    ends = [tuple(tensor for tensor in slots(graph, side) if tensor is not None) for side in ("Inputs", "Outputs")]
+    return Subgraph(index, _text(graph.Name()), tensors, ends[0], ends[1], tuple(operators))
+
+
+def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> Tensor:
+    shape = _ints(tensor, "Shape")
+    signature = _ints(tensor, "ShapeSignature") or shape
+    dims = tuple(None if size < 0 else size for size in signature)
+    buffer = model.Buffers(tensor.Buffer())
+    stored = buffer is not None and (buffer.DataLength() > 0 or buffer.Offset() > 1)
+    quantization = tensor.Quantization()
+    known = None
+    if quantization is not None and quantization.ScaleLength():
+        scale = tuple(quantization.ScaleAsNumpy().tolist())
+        points = _ints(quantization, "ZeroPoint") or [0] * len(scale)
+        known = Quantization(scale, tuple(points), quantization.QuantizedDimension())
+    dtype = _named(schema.TensorType, tensor.Type()).lower()
+    return Tensor(
+        subgraph,
+        index,
+        _text(tensor.Name()),
+        dtype,
+        tuple(shape),
+        dims,
+        Data() if stored else None,
+        known,
+        tensor.IsVariable(),
+    )
+
+
+def _signature(signature: Any) -> Signature:
+    def names(side: str) -> dict[str, int]:
+        get = getattr(signature, side)
+        maps = (get(k) for k in range(getattr(signature, side + "Length")()))
+        return {_text(item.Name()): int(item.TensorIndex()) for item in maps}
+
+    return Signature(_text(signature.SignatureKey()), signature.SubgraphIndex(), names("Inputs"), names("Outputs"))

@@ -1,0 +1,1 @@
+"""Fusions: several TFLite operators that spell out one ONNX operator."""

@@ -1,0 +1,21 @@
+"""Softmax and its kin, along the last axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, handler
+
+
+@handler(
+    "SOFTMAX",
+    max_version=4,
+    layout=Attribute(unordered="k"),
+    axes="... k -> ... k",
+    along=Along("Softmax", "k"),
+    quantization=FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}),
+)
+def softmax(ctx: Context, x: Any) -> Any:
+    """Softmax along the last axis; beta scales the input (softmax.h)."""
+    beta = float(ctx.options.beta)
+    return ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, beta), axis=ctx.axis(-1))

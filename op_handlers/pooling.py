@@ -1,0 +1,35 @@
+"""Pools over height and width."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx_tflite_plugin.api import Context, Dequantized, Implicit, SameScale, conv_pads, handler, out
+
+WINDOWED = {
+    "layout": Implicit(onnx={0: "n c h w", out(0): "n c y x"}),
+    "axes": "n h w c -> n y x c",
+    "activation": "fused_activation_function",
+}
+
+
+@handler("AVERAGE_POOL_2D", max_version=3, quantization=Dequantized(), **WINDOWED)
+def average_pool_2d(ctx: Context, x: Any) -> Any:
+    """AveragePool that leaves padding out of the mean (reference/pooling.h); over the whole image, GlobalAveragePool."""
+    window = windows(ctx)
+    if window["kernel_shape"] == list(ctx.op[0].dims[1:3]) and not any(window["pads"]):
+        return ctx.ops.GlobalAveragePool(x)
+    return ctx.ops.AveragePool(x, count_include_pad=0, **window)
+
+
+@handler("MAX_POOL_2D", max_version=3, quantization=SameScale(onnx="MaxPool"), **WINDOWED)
+def max_pool_2d(ctx: Context, x: Any) -> Any:
+    """MaxPool; padding never wins."""
+    return ctx.ops.MaxPool(x, **windows(ctx))
+
+
+def windows(ctx: Context) -> dict[str, list[int]]:
+    o = ctx.options
+    kernel, strides = [o.filter_height, o.filter_width], [o.stride_h, o.stride_w]
+    pads = conv_pads(o.padding, ctx.op[0].dims[1:3], kernel, strides, [1, 1])
+    return {"kernel_shape": kernel, "strides": strides, "pads": pads}

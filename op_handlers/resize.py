@@ -1,0 +1,47 @@
+"""Resizing images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Along, Attribute, Context, Dequantized, Operator, handler
+
+
+def sampled(op: Operator) -> Along:
+    """Floats resize faster channels first, what was dequantized faster channels last: two prices."""
+    return Along("Resize" if op[0].dtype == "float32" else "Resize/dequantized", "h w y x")
+
+
+@handler(
+    "RESIZE_BILINEAR",
+    max_version=4,
+    layout=Attribute(unordered="n c"),
+    axes="n h w c -> n h w c",
+    along=sampled,
+    quantization=Dequantized(),
+)
+def resize_bilinear(ctx: Context, x: Any, size: Any) -> Any:
+    """Resize, linear."""
+    return ctx.ops.Resize(x, None, None, sizes(ctx, size), mode="linear", coordinate_transformation_mode=coordinates(ctx))
+
+
+def coordinates(ctx: Context) -> str:
+    o = ctx.options
+    return "align_corners" if o.align_corners else "half_pixel" if o.half_pixel_centers else "asymmetric"
+
+
+def sizes(ctx: Context, size: Any) -> Any:
+    """The output's shape in planned order: batch and channels as they are, [height, width] from the operand."""
+    n, _, _, c = ctx.op[0].dims
+    held = ctx.op.constant(1)
+    if held is not None and n is not None and c is not None:
+        return np.asarray(ctx.by_axis([n, *held.reshape(-1), c]), np.int64)
+    shape, hw = ctx.ops.Shape(x_of(ctx)), ctx.ops.Cast(size, to="int64")
+    parts = {0: ctx.ops.Gather(shape, [ctx.axis(0)]), 1: ctx.ops.Gather(hw, [0]), 2: ctx.ops.Gather(hw, [1]), 3: ctx.ops.Gather(shape, [ctx.axis(3)])}
+    return ctx.ops.Concat(*(parts[axis] for axis in ctx.perm()), axis=0)
+
+
+def x_of(ctx: Context) -> Any:
+    return ctx.raw(0)

@@ -1,0 +1,181 @@
+"""Operators that cut, pad and join along axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Operator,
+    Raw,
+    Refused,
+    SameScale,
+    Value,
+    handler,
+    out,
+    spelled,
+)
+
+INT64 = np.iinfo(np.int64)
+
+
+@handler("CONCATENATION", max_version=7, layout=Attribute(), quantization=SameScale(onnx="Concat"))
+def concatenation(ctx: Context, *xs: Any) -> Any:
+    """Concat; uint8 operands of other scales are requantized, as the kernel does."""
+    return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
+
+
+@handler("SPLIT", max_version=5, layout=Attribute(), holds_axes={0}, requires_constant={0}, quantization=Raw(shift_safe=True, onnx="Split"))
+def split(ctx: Context, _axis: Any, x: Any) -> Any:
+    """Split in equal parts; the axis comes first."""
+    return parted(ctx, x, slot=0)
+
+
+def parted(ctx: Context, x: Value, slot: int) -> Any:
+    """Split along the axis a constant slot holds, in the sizes of the outputs."""
+    held = ctx.constant(slot)
+    assert held is not None
+    axis, n = int(held.reshape(-1)[0]), len(ctx.op.outputs)
+    sizes = [ctx.shape(out(k))[axis] for k in range(n)]
+    if None in sizes:
+        raise Refused("a split along an unknown size; give it with --input-shape")
+    return ctx.ops.Split(x, sizes, axis=axis, outputs=n)
+
+
+@handler("PAD", max_version=6, layout=Attribute(), indexed_by_axis={1: 0}, quantization=Raw(shift_safe=True, onnx="Pad"))
+def pad(ctx: Context, x: Any, paddings: Any) -> Any:
+    """Pad with zero: on integers the zero point of the output (pad.cc)."""
+    quantization = ctx.quantization(out(0))
+    zero = quantization.zero_point[0] if ctx.integers and quantization else 0
+    return ctx.ops.Pad(x, onnx_pads(ctx, paddings), ctx.scalar(zero), mode="constant")
+
+
+def onnx_pads(ctx: Context, paddings: Value) -> Any:
+    """Rows of (before, after) as ONNX has them: all befores, then all afters."""
+    constant = ctx.constant(1)
+    if constant is not None:
+        return constant.astype(np.int64).T.reshape(-1)
+    rows = ctx.ops.Cast(paddings, to="int64")
+    return ctx.ops.Concat(*(ctx.ops.Gather(rows, np.asarray(side), axis=1) for side in (0, 1)), axis=0)
+
+
+# --- strided slice ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What one entry of begin, end, strides does: to input axis ``axis``, or ``None`` for a new axis."""
+
+    axis: int | None
+    entry: int | None
+    begin_masked: bool = True
+    end_masked: bool = True
+    shrinks: bool = False
+
+
+def cuts(op: Operator) -> list[Cut]:
+    """The sparse specification as one cut per axis (BuildStridedSliceParams, kernels/strided_slice.cc).
+
+    The first ellipsis stands for all axes the other entries do not name; an entry that is both is an ellipsis.
+    """
+    o, entries, rank = op.options, op[1].shape[0], op[0].rank
+
+    def bit(mask: int, i: int) -> bool:
+        return bool(mask >> i & 1)
+
+    ellipsis = next((i for i in range(entries) if bit(o.ellipsis_mask, i)), None)
+    named = sum(not bit(o.new_axis_mask, i) and i != ellipsis for i in range(entries))
+    found: list[Cut] = []
+    axis = 0
+    for i in range(entries):
+        if i == ellipsis:
+            found.extend(Cut(axis + k, None) for k in range(rank - named))
+            axis += rank - named
+        elif bit(o.new_axis_mask, i):
+            found.append(Cut(None, i))
+        else:
+            found.append(Cut(axis, i, bit(o.begin_mask, i), bit(o.end_mask, i), bit(o.shrink_axis_mask, i)))
+            axis += 1
+    return found + [Cut(rest, None) for rest in range(axis, rank)]
+
+
+def untouched(op: Operator, cut: Cut) -> bool:
+    strides = op.constant(3)
+    whole = cut.entry is None or (cut.begin_masked and cut.end_masked and not cut.shrinks)
+    return cut.axis is not None and whole and (cut.entry is None or (strides is not None and int(strides[cut.entry]) == 1))
+
+
+def sliced_axes(op: Operator) -> str:
+    kept = [f"a{cut.axis}" if cut.axis is not None else f"new{i}" for i, cut in enumerate(cuts(op)) if not cut.shrinks]
+    return spelled([[f"a{i}" for i in range(op[0].rank)]], kept)
+
+
+@handler(
+    "STRIDED_SLICE",
+    max_version=8,
+    layout=lambda op: Attribute(unordered=" ".join(f"a{cut.axis}" for cut in cuts(op) if untouched(op, cut))),
+    axes=sliced_axes,
+    requires_constant={3},
+    quantization=Raw(shift_safe=True, onnx="Slice"),
+)
+def strided_slice(ctx: Context, x: Any, begin: Any, end: Any, _strides: Any) -> Any:
+    """Slice, then drop shrunk and insert new axes; masks, negative strides and bounds are settled here, not in ONNX."""
+    taken = [cut for cut in cuts(ctx.op) if cut.axis is not None and not untouched(ctx.op, cut)]
+    strides = ctx.op.constant(3)
+    assert strides is not None
+    if taken:
+        if ctx.op[1].constant and ctx.op[2].constant and all(ctx.op[0].dims[c.axis or 0] is not None for c in taken):
+            starts, ends = zip(*(static_bounds(ctx.op, cut) for cut in taken), strict=True)
+        else:
+            starts, ends = run_time_bounds(ctx, begin, end, taken)
+        axes = [ctx.axis(cut.axis or 0) for cut in taken]
+        steps = [1 if cut.shrinks else int(strides[cut.entry or 0]) for cut in taken]
+        x = ctx.ops.Slice(x, starts, ends, axes, steps)
+    if all(cut.axis is not None and not cut.shrinks for cut in cuts(ctx.op)):
+        return x
+    return ctx.reshaped(x, out(0))
+
+
+def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
+    """Start and end as ONNX reads them. Both clamp as strided_slice_logic.h does, so no negative value is left to wrap."""
+    begin, end, strides = (op.constant(k) for k in (1, 2, 3))
+    assert begin is not None and end is not None and strides is not None and cut.axis is not None and cut.entry is not None
+    size, stride = op[0].dims[cut.axis] or 0, int(strides[cut.entry])
+    start = int(begin[cut.entry])
+    start = start + size if start < 0 else start
+    if cut.shrinks:
+        if not 0 <= start < size:
+            raise Refused(f"index {int(begin[cut.entry])} is outside axis {cut.axis} of size {size}")
+        return start, start + 1
+    low, high = (0, size) if stride > 0 else (-1, size - 1)
+    stop = int(end[cut.entry]) + (int(begin[cut.entry]) if op.options.get("offset") else 0)
+    stop = stop + size if stop < 0 and not op.options.get("offset") else stop
+    first = (0 if stride > 0 else size - 1) if cut.begin_masked else min(max(start, low), high)
+    last = (size if stride > 0 else -1) if cut.end_masked else min(max(stop, low), high)
+    if (last - first) * stride <= 0:
+        return 0, 0  # empty, in either direction
+    return first, INT64.min if last < 0 else last
+
+
+def run_time_bounds(ctx: Context, begin: Value, end: Value, taken: list[Cut]) -> tuple[Value, Value]:
+    """Bounds known only at run time: masked ends are replaced, a shrunk axis ends one after its index."""
+    if ctx.options.get("offset"):
+        raise Refused("offset bounds known only at run time")
+    strides = ctx.op.constant(3)
+    assert strides is not None
+    entries = [cut.entry or 0 for cut in taken]
+    forward = np.asarray([int(strides[i]) > 0 or cut.shrinks for i, cut in zip(entries, taken, strict=True)])
+    begins, ends = (ctx.ops.Gather(ctx.ops.Cast(v, to="int64"), np.asarray(entries), axis=0) for v in (begin, end))
+    masked = np.asarray([cut.begin_masked and not cut.shrinks for cut in taken])
+    starts = ctx.ops.Where(masked, np.where(forward, 0, INT64.max), begins)
+    shrunk = np.asarray([cut.shrinks for cut in taken])
+    if shrunk.any():
+        following = ctx.ops.Add(begins, 1)
+        following = ctx.ops.Where(ctx.ops.Equal(following, 0), INT64.max, following)
+        ends = ctx.ops.Where(shrunk, following, ends)
+    masked = np.asarray([cut.end_masked and not cut.shrinks for cut in taken])
+    return starts, ctx.ops.Where(masked, np.where(forward, INT64.max, INT64.min), ends)
