@@ -286,12 +286,12 @@ class ModelBuilder:
         """The file."""
         if not self._externals:
             return self._encode()
-        position = len(self._encode())
+        position = len(_aligned(self._encode()))
         for item in self._externals:
             item.offset = position
-            position += len(item.data) + -len(item.data) % 16
-        flat = self._encode()  # offsets have a fixed width: the length is the same
-        return flat + b"".join(item.data + bytes(-len(item.data) % 16) for item in self._externals)
+            position += len(_aligned(item.data))
+        # Offsets have a fixed width: encoded again with the real ones, the flatbuffer is as long as before.
+        return b"".join(map(_aligned, [self._encode(), *(item.data for item in self._externals)]))
 
     def _encode(self) -> bytes:
         codes = [
@@ -373,6 +373,10 @@ def _numpy_dtype(name: str) -> np.dtype[Any]:
 
 def _flexbuffer(value: bytes | Mapping[str, Any]) -> bytes:
     return value if isinstance(value, bytes) else bytes(flatbuffers.flexbuffers.Dumps(dict(value)))
+
+
+def _aligned(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 16)
 
 
 def _buffer(item: bytes | _External) -> Table:

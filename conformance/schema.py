@@ -21,7 +21,7 @@ import tflite
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Where a field stands in its table; ``number`` is the number type of it or its elements ("" for strings, tables)."""
+    """Where a field stands in its table; ``number`` is its (or its elements') number type, "" for text and tables."""
 
     slot: int
     kind: Literal["scalar", "vector", "offset"]

@@ -23,7 +23,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec
-def claim(op: Operator) -> Handler | Decline | None:  # type: ignore[empty-body]
+def claim(op: Operator) -> Handler | Decline | None:
     """Take one operator instance: its handler, a reason to decline, or None if it is none of ours."""
 
 

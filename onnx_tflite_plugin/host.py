@@ -114,7 +114,7 @@ class Host:
 
     def _load(self, code: str) -> list[Problem]:
         """Load the entry points of one operator; what fails is a problem only if nobody else takes the operator."""
-        problems = []
+        problems: list[Problem] = []
         if code not in self._loaded:
             self._loaded.add(code)
             for offer in self._by_code.get(code, ()):
@@ -204,7 +204,7 @@ class Host:
             pack = implementation.plugin_name.rpartition("@")[2]
             if isinstance(answer, Decline):
                 declined.append(f"declined by {pack}: {answer.reason}")
-            elif answer is not None:
+            elif isinstance(answer, Handler):
                 claims.append((pack, answer))
         return claims, declined
 

@@ -6,14 +6,12 @@ from typing import Any
 
 from onnx_tflite_plugin.api import Context, Dequantized, Implicit, SameScale, conv_pads, handler, out
 
-WINDOWED = {
-    "layout": Implicit(onnx={0: "n c h w", out(0): "n c y x"}),
-    "axes": "n h w c -> n y x c",
-    "activation": "fused_activation_function",
-}
+CHANNELS_FIRST = Implicit(onnx={0: "n c h w", out(0): "n c y x"})
+AXES = "n h w c -> n y x c"
+FUSED = "fused_activation_function"
 
 
-@handler("AVERAGE_POOL_2D", max_version=3, quantization=Dequantized(), **WINDOWED)
+@handler("AVERAGE_POOL_2D", max_version=3, layout=CHANNELS_FIRST, axes=AXES, quantization=Dequantized(), activation=FUSED)
 def average_pool_2d(ctx: Context, x: Any) -> Any:
     """AveragePool that leaves padding out of the mean (reference/pooling.h); over the whole image, GlobalAveragePool."""
     window = windows(ctx)
@@ -22,7 +20,7 @@ def average_pool_2d(ctx: Context, x: Any) -> Any:
     return ctx.ops.AveragePool(x, count_include_pad=0, **window)
 
 
-@handler("MAX_POOL_2D", max_version=3, quantization=SameScale(onnx="MaxPool"), **WINDOWED)
+@handler("MAX_POOL_2D", max_version=3, layout=CHANNELS_FIRST, axes=AXES, quantization=SameScale(onnx="MaxPool"), activation=FUSED)
 def max_pool_2d(ctx: Context, x: Any) -> Any:
     """MaxPool; padding never wins."""
     return ctx.ops.MaxPool(x, **windows(ctx))

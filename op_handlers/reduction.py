@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def mean(ctx: Context, x: Any, axes: Any) -> Any:
         return x
     if ctx.op[0].dtype in ("int32", "int64"):
         total = reduced(ctx, "ReduceSum", x, np.asarray(over), keep)
-        return ctx.ops.Div(total, np.asarray(np.prod([ctx.shape(0)[a] for a in over]), ctx.op[0].dtype))
+        return ctx.ops.Div(total, np.asarray(prod(ctx.shape(0)[a] or 1 for a in over), ctx.op[0].dtype))
     if ctx.target.fuses_global_average_pool and len(over) >= 1 and over == list(range(2, ctx.op[0].rank)):
         pooled = ctx.quantize(ctx.ops.GlobalAveragePool(x), like=out(0))
         return pooled if keep else ctx.ops.Squeeze(pooled, over)

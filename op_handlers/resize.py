@@ -38,10 +38,6 @@ def sizes(ctx: Context, size: Any) -> Any:
     held = ctx.op.constant(1)
     if held is not None and n is not None and c is not None:
         return np.asarray(ctx.by_axis([n, *held.reshape(-1), c]), np.int64)
-    shape, hw = ctx.ops.Shape(x_of(ctx)), ctx.ops.Cast(size, to="int64")
-    parts = {0: ctx.ops.Gather(shape, [ctx.axis(0)]), 1: ctx.ops.Gather(hw, [0]), 2: ctx.ops.Gather(hw, [1]), 3: ctx.ops.Gather(shape, [ctx.axis(3)])}
-    return ctx.ops.Concat(*(parts[axis] for axis in ctx.perm()), axis=0)
-
-
-def x_of(ctx: Context) -> Any:
-    return ctx.raw(0)
+    shape, wanted = ctx.ops.Shape(ctx.raw(0)), ctx.ops.Cast(size, to="int64")
+    picked = {0: (shape, ctx.axis(0)), 1: (wanted, 0), 2: (wanted, 1), 3: (shape, ctx.axis(3))}
+    return ctx.ops.Concat(*(ctx.ops.Gather(picked[axis][0], [picked[axis][1]]) for axis in ctx.perm()), axis=0)

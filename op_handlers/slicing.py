@@ -143,7 +143,11 @@ def strided_slice(ctx: Context, x: Any, begin: Any, end: Any, _strides: Any) -> 
 def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
     """Start and end as ONNX reads them. Both clamp as strided_slice_logic.h does, so no negative value is left to wrap."""
     begin, end, strides = (op.constant(k) for k in (1, 2, 3))
-    assert begin is not None and end is not None and strides is not None and cut.axis is not None and cut.entry is not None
+    assert begin is not None
+    assert end is not None
+    assert strides is not None
+    assert cut.axis is not None
+    assert cut.entry is not None
     size, stride = op[0].dims[cut.axis] or 0, int(strides[cut.entry])
     start = int(begin[cut.entry])
     start = start + size if start < 0 else start

@@ -4,29 +4,47 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Context, Effects, Raw, Terminate, handler, out
+from onnx_tflite_plugin.api import Context, Effects, Operator, Raw, Terminate, Transparent, handler, out
 
 
-@handler("VAR_HANDLE", max_version=1, layout=Terminate(), quantization=Raw())
+def variable_key(op: Operator) -> str:
+    """``container/shared_name``; all subgraphs share it."""
+    return "/".join(part for part in (op.options.container, op.options.shared_name) if part)
+
+
+@handler("VAR_HANDLE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects(names=variable_key))
 def var_handle(ctx: Context) -> Any:
-    """The token ``container/shared_name``; all subgraphs share it."""
-    o = ctx.options
-    return ctx.make_resource("/".join(part for part in (o.container, o.shared_name) if part))
+    """The state's token."""
+    return ctx.make_resource(variable_key(ctx.op))
 
 
-@handler("READ_VARIABLE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects(reads=(0,)))
+@handler(
+    "READ_VARIABLE",
+    max_version=1,
+    layout=Transparent(),
+    axes="_ -> ...",
+    quantization=Raw(),
+    effects=Effects(reads=(0,)),
+)
 def read_variable(ctx: Context, _resource: Any) -> Any:
     """The state's current value."""
     state = ctx.state(ctx.resource(0))
-    state.declare(ctx.op[out(0)].dtype, ctx.op[out(0)].dims)
+    state.declare(ctx.op[out(0)].dtype, ctx.shape(out(0)))
     return state.get()
 
 
-@handler("ASSIGN_VARIABLE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects(writes=(0,)))
+@handler(
+    "ASSIGN_VARIABLE",
+    max_version=1,
+    layout=Transparent(),
+    axes="_, ... -> _",
+    quantization=Raw(),
+    effects=Effects(writes=(0,)),
+)
 def assign_variable(ctx: Context, _resource: Any, value: Any) -> Any:
     """The state's next value."""
     state = ctx.state(ctx.resource(0))
-    state.declare(ctx.op[1].dtype, ctx.op[1].dims)
+    state.declare(ctx.op[1].dtype, ctx.shape(1))
     state.set(value)
     return ()
 

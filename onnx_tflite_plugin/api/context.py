@@ -31,10 +31,10 @@ class State(Protocol):
     @property
     def dims(self) -> Dims: ...
     def declare(self, dtype: str, dims: Dims) -> None:
-        """Say what it holds; the first to do so decides."""
+        """Say what it holds, in planned order; the first to do so decides."""
 
     def get(self) -> Value:
-        """The current value, in source order."""
+        """The current value, in the order the plan keeps the state in."""
 
     def set(self, value: Value) -> None:
         """The next value; the initial one inside ``ctx.initialize``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from onnx_tflite_plugin.hookspecs import hookimpl
 from onnx_tflite_plugin.source.model import Operator
@@ -16,7 +16,6 @@ from onnx_tflite_plugin.source.model import Operator
 if TYPE_CHECKING:
     from onnx_tflite_plugin.targets import Target
 
-T = TypeVar("T")
 Axes = str | None
 
 
@@ -149,10 +148,15 @@ Behaviour = Dequantized | SameScale | FixedOutputRange | Raw | Integer | NotQuan
 
 @dataclass(frozen=True)
 class Effects:
-    """State the operator touches: the slots that hold a resource it reads, or writes."""
+    """State the operator touches.
+
+    ``reads``, ``writes``: the slots that hold a resource it reads or writes. ``names``: the key of the state that
+    output 0, a resource, stands for.
+    """
 
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
+    names: Callable[[Operator], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,13 @@ class Decline:
 
 # --- the handler ------------------------------------------------------------------------------
 
-PerInstance = T | Callable[[Operator], T]
+LayoutOf = Layout | Callable[[Operator], Layout]
+AxesOf = Axes | Callable[[Operator], Axes]
+AlongOf = Along | None | Callable[[Operator], Along | None]
+IndexedOf = Mapping[int, int] | Callable[[Operator], Mapping[int, int]]
+BehaviourOf = Behaviour | Callable[[Operator, "Target"], Behaviour]
+ActivationOf = str | None | Callable[[Operator], str]
+OpsetOf = int | Callable[[Operator], int]
 
 
 def resolve(declared: Any, *arguments: Any) -> Any:
@@ -184,15 +194,15 @@ class Handler:
     code: str
     lower: Callable[..., Any]
     max_version: int
-    layout: PerInstance[Layout]
-    axes: PerInstance[Axes] = None
-    along: PerInstance[Along | None] = None
-    indexed_by_axis: PerInstance[Mapping[int, int]] = field(default_factory=dict)
+    layout: LayoutOf
+    axes: AxesOf = None
+    along: AlongOf = None
+    indexed_by_axis: IndexedOf = field(default_factory=dict)
     holds_axes: Collection[int] = ()
     requires_constant: Collection[int] = ()
-    quantization: Behaviour | Callable[[Operator, Target], Behaviour] = NotQuantizable()
-    activation: str | Callable[[Operator], str] | None = None
-    min_opset: PerInstance[int] = 13
+    quantization: BehaviourOf = NotQuantizable()
+    activation: ActivationOf = None
+    min_opset: OpsetOf = 13
     subgraphs: tuple[str, ...] = ()
     effects: Effects | None = None
     accepts: Callable[[Operator], Decline | None] | None = None
@@ -229,7 +239,25 @@ class Registration:
         return declined or self.handler
 
 
-def handler(code: str, *, max_version: int, layout: PerInstance[Layout], **declared: Any) -> Callable[[Callable[..., Any]], Handler]:
+class Declared(TypedDict, total=False):
+    """The optional fields of :class:`Handler`, as keywords of ``@handler`` and ``@fusion``."""
+
+    axes: AxesOf
+    along: AlongOf
+    indexed_by_axis: IndexedOf
+    holds_axes: Collection[int]
+    requires_constant: Collection[int]
+    quantization: BehaviourOf
+    activation: ActivationOf
+    min_opset: OpsetOf
+    subgraphs: tuple[str, ...]
+    effects: Effects | None
+    accepts: Callable[[Operator], Decline | None] | None
+
+
+def handler(
+    code: str, *, max_version: int, layout: LayoutOf, **declared: Unpack[Declared]
+) -> Callable[[Callable[..., Any]], Handler]:
     """Declare the lowering of operator ``code`` (the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``).
 
     Keywords are the fields of :class:`Handler`. Raises TypeError for a keyword it does not have.

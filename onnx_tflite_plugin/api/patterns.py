@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
-from onnx_tflite_plugin.api.declarations import Decline, Handler, Layout, PerInstance
+from onnx_tflite_plugin.api.declarations import Declared, Decline, Handler, LayoutOf
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 
 
@@ -85,10 +85,10 @@ def fusion(
     *,
     pattern: Call | Sequence[Call],
     inputs: Sequence[Operand],
-    layout: PerInstance[Layout],
+    layout: LayoutOf,
     where: Where = lambda match: {},
     exact: bool = True,
-    **declared: Any,
+    **declared: Unpack[Declared],
 ) -> Callable[[Callable[..., Any]], Fusion]:
     """Declare a fusion; the decorated function lowers the fused operator. Keywords as for ``@handler``."""
     patterns = (pattern,) if isinstance(pattern, Call) else tuple(pattern)

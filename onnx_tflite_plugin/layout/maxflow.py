@@ -53,6 +53,13 @@ class Network:
             self.head += (head, tail)
             self.residual += (capacity, opposite)
 
+    def rescale(self, factor: int, surplus: list[int]) -> None:
+        """Multiply all that is left by ``factor``, then add ``surplus`` to the first nodes' excess."""
+        self.residual = [factor * capacity for capacity in self.residual]
+        self.excess = [factor * amount for amount in self.excess]
+        for node, amount in enumerate(surplus):
+            self.excess[node] += amount
+
     def saturate(self, work: Work) -> list[bool]:
         """Send a maximum flow; the result tells which nodes can still reach the sink.
 
@@ -104,18 +111,22 @@ class Network:
                     node = head[path[saturated] ^ 1]
                     del path[saturated:]
                 blocked = 0
-            arcs, nearer = self.arcs[node], distance[node] - 1
-            for place in range(untried[node], len(arcs)):
-                arc = arcs[place]
-                if residual[arc] and distance[head[arc]] == nearer:
-                    untried[node] = place
-                    path.append(arc)
-                    node = head[arc]
-                    break
-            else:
-                work.spend(len(arcs))
-                distance[node] = min([distance[head[arc]] for arc in arcs if residual[arc]], default=far) + 1
-                untried[node] = 0
-                blocked += 1
-                if path:
-                    node = head[path.pop() ^ 1]
+            arcs, place, nearer = self.arcs[node], untried[node], distance[node] - 1
+            degree = len(arcs)
+            while place < degree and not (residual[arcs[place]] and distance[head[arcs[place]]] == nearer):
+                place += 1
+            untried[node] = place
+            if place < degree:
+                path.append(arcs[place])
+                node = head[arcs[place]]
+                continue
+            work.spend(degree)
+            nearest = far
+            for arc in arcs:
+                if residual[arc] and distance[head[arc]] < nearest:
+                    nearest = distance[head[arc]]
+            distance[node] = nearest + 1
+            untried[node] = 0
+            blocked += 1
+            if path:
+                node = head[path.pop() ^ 1]

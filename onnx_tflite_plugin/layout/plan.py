@@ -14,8 +14,9 @@ from onnx_tflite_plugin.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.layout import solver
 from onnx_tflite_plugin.layout.candidates import Freedom, freedom
-from onnx_tflite_plugin.layout.frame import AxesError, FrameOrder, Part
+from onnx_tflite_plugin.layout.frame import AxesError, FrameOrder
 from onnx_tflite_plugin.layout.order import Order, axes, count, essence, perm_of, source_order
+from onnx_tflite_plugin.layout.states import state_groups
 from onnx_tflite_plugin.source.model import Tensor
 
 TRANSPOSE_COST = 4096  # bytes: what starting a Transpose costs (8 kB a microsecond)
@@ -73,7 +74,10 @@ def plan_layout(model: BoundModel, *, bytes_of: Bytes, prices: Prices, edges: Ed
     Raises HandlerError where a handler's axes do not fit its operands.
     """
     freedoms = _freedoms(model)
-    candidates, offered = _candidates(model, freedoms, edges, local)
+    groups, pinned = state_groups(model, freedoms)
+    freedoms |= {bound: Freedom(bound, freedoms[bound].layout, None, {}) for bound in pinned}
+    together = {bound: group[0] for group in groups.values() for bound in group}
+    candidates, offered = _candidates(model, freedoms, together, edges, local)
     flexible = list(candidates)
     charges = [tuple(_price(freedoms[b], order, prices, bytes_of) for order in candidates[b]) for b in flexible]
     free = sorted(offered, key=lambda tensor: (tensor.subgraph, tensor.index))
@@ -82,6 +86,7 @@ def plan_layout(model: BoundModel, *, bytes_of: Bytes, prices: Prices, edges: Ed
         freedoms,
         candidates,
         {bound: i for i, bound in enumerate(flexible)},
+        together,
         {tensor: _End(len(flexible) + i, offered[tensor], "graph edge") for i, tensor in enumerate(free)},
         edges,
     )
@@ -89,6 +94,7 @@ def plan_layout(model: BoundModel, *, bytes_of: Bytes, prices: Prices, edges: Ed
     wires = [wire for joint in joints for wire in joint.wires(bytes_of)]
     solution = solver.solve(solver.Problem(tuple(charges), tuple(wires)))
     chosen = {bound: candidates[bound][solution.labels[i]] for i, bound in enumerate(flexible)}
+    chosen |= {bound: chosen[first] for bound, first in together.items()}
     return LayoutPlan(
         frames=chosen,
         orders=_orders(freedoms, chosen),
@@ -128,20 +134,24 @@ def _slots(bound: Bound) -> list[int]:
 
 
 def _candidates(
-    model: BoundModel, freedoms: Mapping[Bound, Freedom], edges: Edges, local: bool
+    model: BoundModel, freedoms: Mapping[Bound, Freedom], together: Mapping[Bound, Bound], edges: Edges, local: bool
 ) -> tuple[dict[Bound, list[FrameOrder]], dict[Tensor, list[Order]]]:
     """Frame orders per flexible operator, and orders per free graph edge, spread from the slots whose order is given.
 
-    Label 0 is the file's order where that is a candidate.
+    Operators that hold one state choose ``together``, under the first of them. Label 0 is the file's order where that
+    is a candidate.
     """
-    flexible = [b for b in model.operators() if freedoms[b].frame is not None]
+    flexible = [b for b in model.operators() if freedoms[b].frame is not None and together.get(b, b) is b]
     found: dict[Bound, list[FrameOrder]] = {bound: [] for bound in flexible}
     users: dict[Tensor, list[tuple[Bound, int]]] = {}
     for bound in model.operators():
         for slot in _slots(bound):
             users.setdefault(bound.op[slot], []).append((bound, slot))
     offered = {tensor: [source_order(tensor.dims)] for tensor in edges.free}
-    spread = _Spread(freedoms, found, users, offered)
+    members: dict[Bound, list[Bound]] = {}
+    for bound, first in together.items():
+        members.setdefault(first, []).append(bound)
+    spread = _Spread(freedoms, found, users, offered, together, members)
     if not local:
         for bound in model.operators():
             free = freedoms[bound]
@@ -167,6 +177,8 @@ class _Spread:
     found: dict[Bound, list[FrameOrder]]
     users: Mapping[Tensor, Sequence[tuple[Bound, int]]]
     offered: dict[Tensor, list[Order]]
+    together: Mapping[Bound, Bound]
+    members: Mapping[Bound, Sequence[Bound]]
 
     def offer(self, tensor: Tensor, order: Order) -> None:
         """Somebody makes or wants ``tensor`` in this order: its flexible users may work in it."""
@@ -190,12 +202,14 @@ class _Spread:
             self.offer(tensor, shown)
 
     def _add(self, bound: Bound, order: FrameOrder) -> list[tuple[Tensor, Order]]:
-        orders, free = self.found[bound], self.freedoms[bound]
-        order = tuple(Part(*part) for part in order)
-        if order in orders or len(orders) >= MOST_CANDIDATES or not free.admits(order) or free.frame is None:
+        first = self.together.get(bound, bound)
+        orders = self.found[first]
+        alike = [self.freedoms[member] for member in self.members.get(first, (first,))]
+        if order in orders or len(orders) >= MOST_CANDIDATES or not all(free.admits(order) for free in alike):
             return []
         orders.append(order)
-        shown = [(bound.op[slot], free.frame.to_slot(order, slot)) for slot in free.frame.slots]
+        frames = [(free.bound.op, free.frame) for free in alike if free.frame is not None]
+        shown = [(op[slot], frame.to_slot(order, slot)) for op, frame in frames for slot in frame.slots]
         return [(tensor, seen) for tensor, seen in shown if seen is not None]
 
 
@@ -277,6 +291,7 @@ class _Ends:
     freedoms: Mapping[Bound, Freedom]
     candidates: Mapping[Bound, Sequence[FrameOrder]]
     number: Mapping[Bound, int]
+    together: Mapping[Bound, Bound]
     free: Mapping[Tensor, _End]
     edges: Edges
 
@@ -284,8 +299,9 @@ class _Ends:
         freedom = self.freedoms[bound]
         if freedom.frame is None or slot not in freedom.frame.slots:
             return _End(None, [_fixed(freedom, slot)], bound.label)
-        shown = [freedom.frame.to_slot(order, slot) for order in self.candidates[bound]]
-        return _End(self.number[bound], [order for order in shown if order is not None], bound.label)
+        first = self.together.get(bound, bound)
+        shown = [freedom.frame.to_slot(order, slot) for order in self.candidates[first]]
+        return _End(self.number[first], [order for order in shown if order is not None], bound.label)
 
     def edge(self, tensor: Tensor, label: str) -> _End:
         free = self.free.get(tensor)

@@ -25,7 +25,7 @@ Of plans at equal cost, the exact methods return one with the fewest labels othe
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -37,7 +37,8 @@ from onnx_tflite_plugin.layout.maxflow import Network, Work, WorkLimitReached
 METHODS = ("cut", "elimination", "fusion", "greedy")  # from strongest to weakest
 EXACT = frozenset(METHODS[:2])
 FALSE, TRUE = 0, 1  # literals; those of the k-th variable of a move are 2k (keep) and 2k + 1 (change)
-Score = tuple[int, int]  # cost, number of labels other than 0
+Terms = dict[tuple[tuple[int, ...], int], int]  # (consumers' literals, producer's): weight
+Table = tuple[tuple[int, ...], dict[tuple[int, ...], int]]  # variables, and per choice of their labels a cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,52 @@ def _components(problem: Problem) -> list[tuple[list[int], list[Wire]]]:
     return sorted(found.values(), key=lambda component: len(component[0]) + len(component[1]))
 
 
+def _half(size: int, terms: Terms) -> list[int]:
+    """The literals that need a node: one of each variable, or both where some literal hangs with its complement."""
+    if all(len({literal & 1 for literal in (*consumers, producer or consumers[0])}) == 1 for consumers, producer in terms):
+        return list(range(2, size, 2))
+    parent = list(range(size))
+    for consumers, producer in terms:
+        for other in (*consumers[1:], producer or consumers[0]):
+            _join(parent, consumers[0], other)
+            _join(parent, consumers[0] ^ 1, other ^ 1)
+    roots = [_root(parent, literal) for literal in range(size)]
+    if any(map(int.__eq__, roots[::2], roots[1::2])):
+        return list(range(2, size))
+    return [literal for literal in range(2, size) if not roots[literal] & 1]  # complements have complementary roots
+
+
+def _arcs(terms: Terms, node: Sequence[int], excess: list[int]) -> dict[tuple[int, int], int]:
+    """The capacities of twice the terms. Adds auxiliary nodes, and what terms without producer send, to ``excess``."""
+    arcs: dict[tuple[int, int], int] = {}
+    for (consumers, producer), weight in terms.items():
+        shared = 0
+        if producer and len(consumers) == 2:  # "not all three equal" with its complement: three pairs, no node
+            shared = min(weight, terms.get(((consumers[0] ^ 1, consumers[1] ^ 1), producer ^ 1), 0))
+        rest = 2 * (weight - shared)
+        for mirror in (0, 1):
+            ends = [node[literal ^ mirror] for literal in consumers]
+            hub = ends[0]
+            if hub < 0:
+                continue
+            joints = []
+            if shared:
+                made = node[producer ^ mirror]
+                joints = [(ends[0], made, shared), (ends[1], made, shared), (ends[0], ends[1], shared)]
+            if rest and len(ends) > 1:
+                hub = len(excess)
+                excess.append(0)
+                joints += [(end, hub, rest) for end in ends]
+            if rest and producer:
+                joints.append((hub, node[producer ^ mirror], rest))
+            elif rest:
+                excess[hub] += rest if mirror else -rest
+            for tail, head, capacity in joints:
+                arc = (head, tail) if mirror else (tail, head)
+                arcs[arc] = arcs.get(arc, 0) + capacity
+    return arcs
+
+
 class _Component:
     """Connected variables. Methods change ``labels``, the whole problem's, in place."""
 
@@ -157,68 +204,48 @@ class _Component:
     def cost(self, labels: Sequence[int], variables: Iterable[int], wires: Iterable[Wire]) -> int:
         return sum(self.prices[variable][labels[variable]] for variable in variables) + _wiring(wires, labels)
 
-    # --- one binary choice: keep or change ----------------------------------------------------
+    # --- one binary choice per variable: keep or change ---------------------------------------
 
     def fuse(self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire], work: Work) -> tuple[bool, int]:
-        """Blend in the part of ``proposal`` (labels other than the present) that lowers the cost.
+        """Change what of ``proposal`` (labels other than the present) lowers the cost.
 
-        Returns whether anything changed, and a lower bound of what the proposal's variables and ``wires``, all
-        that touch them, cost in any blend.
+        Returns whether that was anything, and what the proposal's variables and ``wires``, all that touch them,
+        cost at least in any blend.
         """
         costs, terms = self._terms(labels, proposal, wires)
         work.spend(len(costs) + len(terms))
-        parent = list(range(len(costs)))
-        for consumers, producer in terms:
-            first, *others = (*consumers, producer) if producer else consumers
-            for other in others:
-                _join(parent, first, other)
-                _join(parent, first ^ 1, other ^ 1)
-        roots = [_root(parent, literal) for literal in range(len(costs))]
-        both = any(map(int.__eq__, roots[::2], roots[1::2]))  # a literal hangs together with its complement
-        kept = [literal for literal in range(2, len(costs)) if both or not roots[literal] & 1]
-        node = dict(zip(kept, range(len(kept)), strict=True))
-        excess = [costs[literal ^ 1] - costs[literal] for literal in kept]
-        arcs: dict[tuple[int, int], int] = {}
-        for (consumers, producer), weight in terms.items():
-            for mirror in (0, 1):
-                ends = [node[literal ^ mirror] for literal in consumers if literal ^ mirror in node]
-                if not ends:
-                    continue
-                hub, joints = ends[0], []
-                if len(ends) > 1:
-                    hub = len(excess)
-                    excess.append(0)
-                    joints = [(end, hub) for end in ends]
-                if producer:
-                    joints.append((hub, node[producer ^ mirror]))
-                else:
-                    excess[hub] += weight if mirror else -weight
-                for joint in joints:
-                    joint = joint[::-1] if mirror else joint
-                    arcs[joint] = arcs.get(joint, 0) + weight
-        network = Network(excess, arcs)
+        kept = _half(len(costs), terms)
+        node = [-1] * len(costs)
+        for place, literal in enumerate(kept):
+            node[literal] = place
+        excess = [2 * (costs[literal ^ 1] - costs[literal]) for literal in kept]
+        network = Network(excess, _arcs(terms, node, excess))
         supply = sum(amount for amount in excess if amount > 0)
         sink_side = network.saturate(work)
         flow = supply - sum(amount for amount in excess if amount > 0)
-        bound = costs[TRUE] + sum(map(min, costs[2::2], costs[3::2])) + (-(-flow // 2) if both else flow)
-        # FIXME ties
+        copies = 2 * len(kept) // len(proposal)  # twice the cost, of each copy
+        bound = costs[TRUE] + sum(map(min, costs[2::2], costs[3::2])) - (-flow // copies)
+        drift = [0, 0]  # per literal, the labels other than 0 that being true adds
+        for variable, label in proposal.items():
+            drift += ((labels[variable] > 0) - (label > 0), (label > 0) - (labels[variable] > 0))
+        if any(drift[literal] > 0 for literal in kept):  # the least sink side may not have the most 0
+            network.rescale(len(kept) + 1, [-drift[literal] for literal in kept])
+            with suppress(WorkLimitReached):
+                sink_side = network.saturate(work)
         changed = False
-        for place, (variable, label) in enumerate(proposal.items(), 1):
-            low = 2 * place
-            if sink_side[node[low]] if low in node else not sink_side[node[low + 1]]:
+        for (variable, label), low in zip(proposal.items(), range(2, len(costs), 2), strict=True):
+            if sink_side[node[low]] if node[low] >= 0 else not sink_side[node[low + 1]]:
                 labels[variable] = label
                 changed = True
         return changed, bound
 
-    def _terms(
-        self, labels: Sequence[int], proposal: Mapping[int, int], wires: Iterable[Wire]
-    ) -> tuple[list[int], dict[tuple[tuple[int, ...], int], int]]:
-        """The cost of a move: per literal, when it is true; per term (consumers' literals, producer's), its weight."""
+    def _terms(self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire]) -> tuple[list[int], Terms]:
+        """What a move costs: per literal, when it is true; and per term, when it holds."""
         literal = {variable: 2 * place for place, variable in enumerate(proposal, 1)}
         costs = [0, 0]
         for variable, label in proposal.items():
             costs += (self.prices[variable][labels[variable]], self.prices[variable][label])
-        terms: dict[tuple[tuple[int, ...], int], int] = {}
+        terms: Terms = {}
 
         def ends(pin: Pin) -> tuple[tuple[Hashable, int], ...]:
             variable, keys = pin.variable, pin.keys
@@ -249,3 +276,125 @@ class _Component:
                     term = tuple(sorted(consumers)), producer
                     terms[term] = terms.get(term, 0) + wire.weight
         return costs, terms
+
+    # --- exact, where few variables hang together at a time -----------------------------------
+
+    def eliminate(self, labels: list[int], limit: int, work: Work) -> bool:
+        """Minimize variable after variable out of the sum of tables (Bertele and Brioschi 1972), if all stay small."""
+        order = self._order(limit, work)
+        turn = {variable: place for place, variable in enumerate(order)}
+        if not order:
+            return False
+        ranges = {variable: range(len(self.prices[variable])) for variable in order}
+        scale = len(order) + 1  # a table's unit: one more label other than 0
+        tables: dict[int, list[Table]] = {variable: [] for variable in order}  # by the first variable to go
+        for wire in self.wires:
+            scope = self._scope(wire)
+            entries = {}
+            for choice in product(*map(ranges.__getitem__, scope)):
+                for variable, label in zip(scope, choice, strict=True):
+                    labels[variable] = label
+                entries[choice] = scale * _wiring((wire,), labels)
+            tables[min(scope, key=turn.__getitem__)].append((scope, entries))
+        decisions = []
+        for variable in order:
+            scope = tuple(sorted({other for others, _ in tables[variable] for other in others} - {variable}))
+            place = {other: k for k, other in enumerate((*scope, variable))}
+            parts = [([place[other] for other in others], entries) for others, entries in tables[variable]]
+            least: dict[tuple[int, ...], int] = {}
+            best: dict[tuple[int, ...], int] = {}
+            for rest in product(*map(ranges.__getitem__, scope)):
+                totals = []
+                for label, price in enumerate(self.prices[variable]):
+                    choice = (*rest, label)
+                    known = sum([entries[tuple([choice[k] for k in places])] for places, entries in parts])
+                    totals.append(known + scale * price + (label > 0))
+                least[rest] = min(totals)
+                best[rest] = totals.index(least[rest])
+            decisions.append((variable, scope, best))
+            if scope:
+                tables[min(scope, key=turn.__getitem__)].append((scope, least))
+        for variable, scope, best in reversed(decisions):
+            labels[variable] = best[tuple([labels[other] for other in scope])]
+        return True
+
+    def _scope(self, wire: Wire) -> tuple[int, ...]:
+        ends = (pin.variable for pin in (wire.producer, *wire.consumers))
+        return tuple(sorted({end for end in ends if end is not None and len(self.prices[end]) > 1}))
+
+    def _order(self, limit: int, work: Work) -> list[int]:
+        """All variables, least degree first; none at all where that takes a table over the limit."""
+        around: dict[int, set[int]] = {variable: {variable} for variable in self.variables}
+        for scope in map(self._scope, self.wires):
+            if self._entries(scope, work) > limit:
+                return []
+            for variable in scope:
+                around[variable].update(scope)
+        heap = [(len(scope), variable) for variable, scope in around.items()]
+        heapify(heap)
+        order: list[int] = []
+        while heap:
+            degree, variable = heappop(heap)
+            if variable in around and degree == len(around[variable]):
+                together = around.pop(variable)
+                if self._entries(together, work) > limit:
+                    return []
+                order.append(variable)
+                for other in together - {variable}:
+                    around[other] |= together
+                    around[other].discard(variable)
+                    heappush(heap, (len(around[other]), other))
+        return order
+
+    def _entries(self, scope: Collection[int], work: Work) -> int:
+        entries = prod(len(self.prices[variable]) for variable in scope)
+        return entries
+
+    # --- heuristics ---------------------------------------------------------------------------
+
+    def improve(self, labels: list[int], work: Work) -> None:
+        self.index()
+        changed = True
+        while changed:
+            changed = False
+            for proposal in self.proposals(work):
+                move = {v: l for v, l in proposal.items() if l != labels[v]}
+                if move:
+                    got, _ = self.fuse(labels, move, self.touching(move), work)
+                    changed = changed or got
+
+    def index(self) -> None:
+        self.ends: dict[int, list[tuple[int, Pin]]] = {v: [] for v in self.variables}
+        for k, wire in enumerate(self.wires):
+            for pin in (wire.producer, *wire.consumers):
+                if pin.variable in self.ends:
+                    self.ends[pin.variable].append((k, pin))
+
+    def touching(self, variables: Iterable[int]) -> list[Wire]:
+        return [self.wires[k] for k in sorted({k for v in variables for k, _ in self.ends[v]})]
+
+    def proposals(self, work: Work) -> Iterator[dict[int, int]]:
+        seen: set[tuple[int, int]] = set()
+        for seed in self.variables:
+            for label in range(len(self.prices[seed])):
+                if (seed, label) in seen:
+                    continue
+                proposal = {seed: label}
+                queue = [seed]
+                spread: set[tuple[int, Hashable]] = set()
+                for variable in queue:
+                    for k, end in self.ends[variable]:
+                        key = end.keys[proposal[variable]]
+                        if (k, key) in spread:
+                            continue
+                        spread.add((k, key))
+                        wire = self.wires[k]
+                        for pin in (wire.producer, *wire.consumers):
+                            if pin.variable in self.ends and pin.variable not in proposal and key in pin.keys:
+                                proposal[pin.variable] = pin.keys.index(key)
+                                queue.append(pin.variable)
+                seen.update(proposal.items())
+                yield proposal
+
+    def descend(self, labels: list[int], work: Work) -> None:
+        pass

@@ -51,5 +51,5 @@ def clamped(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage) -> ir
     if clamp.idle:
         return value
     least, most = INTEGER_RANGE[storage.dtype]
-    bounds = [np.asarray(b, storage.dtype) for b in (clamp.low if clamp.low is not None else least, clamp.high if clamp.high is not None else most)]
-    return ctx.ops.Clip(value, *bounds)  # type: ignore[no-any-return]
+    low, high = least if clamp.low is None else clamp.low, most if clamp.high is None else clamp.high
+    return ctx.ops.Clip(value, np.asarray(low, storage.dtype), np.asarray(high, storage.dtype))  # type: ignore[no-any-return]

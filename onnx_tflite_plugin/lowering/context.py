@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.declarations import Dequantized, resolve
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.layout.order import axes, perm_of, physical, source_order
+from onnx_tflite_plugin.layout.order import axes, physical, source_order
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
 from onnx_tflite_plugin.lowering.values import FLOAT, STORED, Held, Resource, integers
 from onnx_tflite_plugin.quantization.plan import Compute, Storage, affine, data_slots
@@ -188,7 +188,7 @@ class Context:
         value = self.scope.values.get(tensor)
         if slot in self._indexed:
             perm = self.perm(self._indexed[slot])
-            return value if perm == tuple(range(len(perm))) else self.ops.Gather(value, list(perm), axis=0)  # type: ignore[no-any-return]
+            return value if perm == tuple(range(len(perm))) else self.ops.Gather(value, list(perm), axis=0)
         perm = self.perm(self._data_slot)
         if perm == tuple(range(len(perm))):
             return value

@@ -91,9 +91,12 @@ class Emitter:
         if isinstance(operand, np.ndarray | np.generic):
             return self.constant(np.asarray(operand), name)
         array = np.asarray(operand)
-        return self.constant(array.astype(np.float32 if array.dtype.kind == "f" else array.dtype if array.dtype == bool else np.int64), name)
+        dtype = {"f": np.dtype(np.float32), "b": array.dtype}.get(array.dtype.kind, np.dtype(np.int64))
+        return self.constant(array.astype(dtype), name)
 
-    def emit(self, op_type: str, inputs: Sequence[Operand], attributes: Mapping[str, Any], outputs: int | None, domain: str) -> list[ir.Value]:
+    def emit(
+        self, op_type: str, inputs: Sequence[Operand], attributes: Mapping[str, Any], outputs: int | None = None, domain: str = ""
+    ) -> list[ir.Value]:
         """One node. Raises LookupError or TypeError where the operator, an arity or an attribute is not ONNX."""
         schema = schema_of(op_type, self.opset, domain)
         values = [self.operand(operand) for operand in inputs]
@@ -150,7 +153,7 @@ def _output_type(schema: onnx.defs.OpSchema, k: int, inputs: Sequence[ir.Value |
 
 
 def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema) -> ir.Attr:
-    kind = ir.AttributeType(int(schema.attributes[name].type.value))
+    kind = ir.AttributeType(int(schema.attributes[name].type.value))  # type: ignore[attr-defined]
     if kind == ir.AttributeType.INT:
         value = int(dtype_of(value)) if isinstance(value, str) else int(value)
     elif kind == ir.AttributeType.INTS:

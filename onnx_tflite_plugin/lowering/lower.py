@@ -151,14 +151,14 @@ class Scope:
         names = self.emitter.names
         values = [typed(ir.Value(name=names.unique(name)), dtype, dims) for name, dtype, dims in inputs]
         with self.emitter.nested() as nodes:
-            made = {value for value in values}
+            made = set(values)
             outputs: list[ir.Value] = []
             results = body(*values)
             produced = {out for node in nodes for out in node.outputs}
             for value in results:
                 if value in outputs or value in made or value not in produced:
                     kept = value
-                    value = self.emitter.emit("Identity", [kept], {}, None, "")[0]
+                    value = self.emitter.emit("Identity", [kept], {})[0]
                     value.type, value.shape = kept.type, kept.shape
                 outputs.append(value)
         return ir.Graph(values, outputs, nodes=nodes, name=names.unique("graph"))
@@ -224,7 +224,7 @@ def _graph_output(scope: Scope, tensor: Tensor, name: str, order: Order, before:
     value = scope.values.get(tensor, order, FILE)
     if value.producer() is None or value in before or value.producer() not in scope.emitter.nodes:
         kept = value
-        value = scope.emitter.emit("Identity", [kept], {}, None, "")[0]
+        value = scope.emitter.emit("Identity", [kept], {})[0]
         value.type, value.shape = kept.type, kept.shape
         value.metadata_props.update(kept.metadata_props)
     value.name = name

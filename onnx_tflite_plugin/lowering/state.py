@@ -136,7 +136,7 @@ class States:
                 continue
             following = state.get()
             if following is state.input or following in outputs or following in graph_outputs or following.const_value is not None:
-                following = self.emitter.emit("Identity", [following], {}, None, "")[0]
+                following = self.emitter.emit("Identity", [following], {})[0]
             following.name = self.emitter.names.unique(f"{state.name}:next")
             typed(following, state.dtype, state.dims)
             initial = state.initial if state.initial is not None else np.zeros([d or 1 for d in state.dims], state.dtype)

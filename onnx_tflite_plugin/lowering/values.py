@@ -108,7 +108,7 @@ class Values:
         if steps.split is not None:
             value = self._reshape(value, steps.split)
         if steps.perm is not None:
-            value = self.emitter.emit("Transpose", [value], {"perm": steps.perm}, None, "")[0]
+            value = self.emitter.emit("Transpose", [value], {"perm": steps.perm})[0]
         return value if steps.shape is None else self._reshape(value, steps.shape)
 
     def _reshape(self, value: ir.Value, dims: Sequence[int | None]) -> ir.Value:
@@ -116,7 +116,7 @@ class Values:
             raise ValueError(f"a reshape to {tuple(dims)} with more than one unknown size")
         shape = [-1 if d is None else d for d in dims]
         zero = {"allowzero": 1} if 0 in shape and self.emitter.opset >= 14 else {}
-        return self.emitter.emit("Reshape", [value, shape], zero, None, "")[0]
+        return self.emitter.emit("Reshape", [value, shape], zero)[0]
 
     def converted(self, value: ir.Value, tensor: Tensor, start: Compute, end: Compute) -> ir.Value:
         """Stored integers to the file's, or back: the same real numbers, so the same scale on both sides."""
@@ -127,11 +127,11 @@ class Values:
 
     def dequantize(self, value: ir.Value, storage: Storage, order: Order) -> ir.Value:
         scale, zero_point, axis = self._parameters(storage, order)
-        return self.emitter.emit("DequantizeLinear", [value, scale, zero_point], {"axis": axis}, None, "")[0]
+        return self.emitter.emit("DequantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
 
     def quantize(self, value: ir.Value, storage: Storage, order: Order) -> ir.Value:
         scale, zero_point, axis = self._parameters(storage, order)
-        made = self.emitter.emit("QuantizeLinear", [value, scale, zero_point], {"axis": axis}, None, "")[0]
+        made = self.emitter.emit("QuantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
         return typed(made, storage.dtype, None)
 
     def _parameters(self, storage: Storage, order: Order) -> tuple[Array, Array, int | None]:

@@ -92,8 +92,9 @@ class Buffers:
             self._stored.add(span)
             self._stored_bytes += stored
         self._decoded_bytes += decoded
-        if self._decoded_bytes > max(DECODED_BYTES, DECODED_RATIO * self._stored_bytes):
-            reason = f"constants stored in {self._stored_bytes} bytes would take {self._decoded_bytes} in memory"
+        stored = min(self._stored_bytes, tensor.file.size)  # ranges may overlap
+        if self._decoded_bytes > max(DECODED_BYTES, DECODED_RATIO * stored):
+            reason = f"constants stored in {stored} bytes would take {self._decoded_bytes} in memory"
             raise tensor.invalid("buffer", reason, f"over 1 GiB, a model may unfold {DECODED_RATIO} times at most")
 
     def external(self, tensor: Table) -> str:

@@ -108,7 +108,7 @@ class File:
 
     def invalid(self, where: str, reason: str, hint: str = "") -> InvalidModel:
         """The error for this file: ``where`` is the path of the field."""
-        return InvalidModel(f"cannot read {self.name}", [Problem(where or "file", reason, hint)])
+        return InvalidModel(f"cannot read {self.name}", [Problem(where or "model", reason, hint)])
 
     def root(self, layout: Layout) -> Table:
         """The one table that is not reached through another; its offset is the file's first word."""
@@ -152,7 +152,7 @@ class File:
 
     def count_tables(self, count: int, path: str) -> None:
         self._tables += count
-        limit = min(MAX_TABLES, self.size // 4 + SLACK)
+        limit = min(MAX_TABLES, self.size // 8 + SLACK)
         if self._tables > limit:
             raise self.invalid(path, f"more than {limit} tables in {self.size} bytes", DAMAGED)
 
@@ -174,6 +174,11 @@ class Table:
         self.path = path
         self._position = position
         self._offsets = offsets
+
+    @classmethod
+    def empty(cls, layout: Layout) -> Table:
+        """A table of no file, in which every field is absent."""
+        return cls(File(b"", "nothing"), 0, layout, layout.name, {})
 
     def invalid(self, name: str, reason: str, hint: str = "") -> InvalidModel:
         return self.file.invalid(self.at(name), reason, hint)

@@ -143,17 +143,13 @@ def _field_enums(layout: Layout) -> Mapping[str, Mapping[int, str]]:
     return {field.name: _enum(enum) for field, enum in found if enum and field.kind not in ("long", "ulong")}
 
 
-def _decode(layout: Layout, table: Table | None) -> Options:
-    values: dict[str, Any] = {}
-    for field in layout.fields.values():
-        values[field.name] = field.absent if table is None else table.value(field.name)
+def _decode(layout: Layout, table: Table) -> Options:
+    values = {name: table.value(name) for name in layout.fields}
     for name, words in _field_enums(layout).items():
         number = values[name]
         try:
             values[name] = tuple(words[n] for n in number) if layout.fields[name].vector else words[number]
         except KeyError:
-            if table is None:  # cannot be: the schema's own defaults have names
-                raise
             reason = f"{number} is none of {', '.join(words.values())}"
             raise table.invalid(name, reason, "written for a newer LiteRT, or damaged") from None
     return Options(layout.name, values)
@@ -163,7 +159,7 @@ def _decode(layout: Layout, table: Table | None) -> Options:
 def default_options(table: str) -> Options:
     """What an empty table holds: the schema's defaults. An unknown table has no fields."""
     layout = _layout(table)
-    return Options(table) if layout is None else _decode(layout, None)
+    return Options(table) if layout is None else _decode(layout, Table.empty(layout))
 
 
 @cache

@@ -55,7 +55,7 @@ def _dynamic_range(operator: Operator) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Between two arrays: the worst absolute difference (1 for text and booleans), and how many elements differ.
+    """Between two arrays: the worst absolute difference (1 for text and booleans), the sum of all, how many differ.
 
     ``problem`` says why they cannot be compared at all: shape, dtype, other places of NaN or infinity.
     """
@@ -64,6 +64,11 @@ class Distance:
     differing: int = 0
     elements: int = 0
     problem: str = ""
+    total: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.elements if self.elements else 0.0
 
     def __or__(self, other: Distance) -> Distance:
         return Distance(
@@ -71,6 +76,7 @@ class Distance:
             self.differing + other.differing,
             self.elements + other.elements,
             self.problem or other.problem,
+            self.total + other.total,
         )
 
 
@@ -85,12 +91,10 @@ def measure(actual: Array, expected: Array) -> Distance:
         return _measure_real(actual, expected)
     differs = actual != expected
     count = int(np.count_nonzero(differs))
-    worst = 0.0
-    if count and expected.dtype.kind in "iu":
-        worst = max(1.0, float(np.abs(actual[differs].astype(np.float64) - expected[differs].astype(np.float64)).max()))
-    elif count:
-        worst = 1.0
-    return Distance(worst, count, expected.size)
+    if not count or expected.dtype.kind not in "iu":
+        return Distance(float(count > 0), count, expected.size, total=count)
+    difference = np.abs(actual[differs].astype(np.float64) - expected[differs].astype(np.float64))
+    return Distance(max(1.0, float(difference.max())), count, expected.size, total=float(difference.sum()))
 
 
 def _measure_real(actual: Array, expected: Array) -> Distance:
@@ -103,7 +107,7 @@ def _measure_real(actual: Array, expected: Array) -> Distance:
     finite = np.isfinite(expected)
     difference = np.abs(actual[finite].astype(np.float64) - expected[finite].astype(np.float64))
     worst = float(difference.max()) if difference.size else 0.0
-    return Distance(worst, int(np.count_nonzero(difference)), expected.size)
+    return Distance(worst, int(np.count_nonzero(difference)), expected.size, total=float(difference.sum()))
 
 
 def _comparable(array: Array) -> Array:
@@ -134,7 +138,7 @@ class Comparison:
     """One output, or one intermediate tensor, against LiteRT.
 
     ``distance``, ``tolerance`` and ``spread`` (what the kernel sets differ by) are in ``unit``: shares of the range,
-    quantization steps, or plain values. ``differing`` is a share of the elements.
+    quantization steps, or plain values, as are the means over all elements. ``differing`` is a share of the elements.
     """
 
     name: str
@@ -145,6 +149,8 @@ class Comparison:
     spread: float = 0.0
     nearest: str = ""
     problem: str = ""
+    mean: float = 0.0
+    mean_spread: float = 0.0
 
     @property
     def band(self) -> float:
@@ -153,6 +159,11 @@ class Comparison:
     @property
     def ok(self) -> bool:
         return not self.problem and self.distance <= self.band
+
+    @property
+    def drift(self) -> bool:
+        """Outside the band at its worst element, but on average as near as the kernel sets are to each other."""
+        return not self.ok and not self.problem and self.mean <= self.mean_spread
 
     @property
     def text(self) -> str:
@@ -185,10 +196,10 @@ def compare(
     that a float output inherits from the integers it was computed from.
     """
     distances = {kernels: _measured(actual, arrays) for kernels, arrays in expected.items()}
-    nearest = min(distances, key=lambda kernels: (bool(distances[kernels].problem), distances[kernels].worst))
-    found = distances[nearest]
-    spreads = [_measured(one, other) for one, other in itertools.combinations(expected.values(), 2)]
-    spread = max((between.worst for between in spreads if not between.problem), default=0.0)
+    nearest, found = min(distances.items(), key=lambda item: (bool(item[1].problem), item[1].worst, item[1].mean))
+    pairs = itertools.combinations(expected.values(), 2)
+    spreads = [between for between in (_measured(*pair) for pair in pairs) if not between.problem]
+    spread = max((between.worst for between in spreads), default=0.0)
     unit, span = _unit(expected[nearest]), 1.0
     if unit == "range":
         span = _span(expected.values())
@@ -205,6 +216,8 @@ def compare(
         spread=spread / span,
         nearest=nearest,
         problem=found.problem,
+        mean=found.mean / span,
+        mean_spread=max((between.mean for between in spreads), default=0.0) / span,
     )
     return replace(comparison, distance=math.inf) if comparison.problem else comparison
 

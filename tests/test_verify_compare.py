@@ -1,0 +1,240 @@
+"""Distances, tolerances and bands, with hand-made arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import (
+    Comparison,
+    Tolerance,
+    compare,
+    measure,
+    structure,
+)
+from onnx_tflite_plugin.verify.compare import inherited_step
+
+
+def array(*values: Any, dtype: str = "float32") -> Array:
+    return np.array(values, dtype)
+
+
+def judged(actual: Array, expected: Array, *others: Array, tolerance: Tolerance | None = None) -> Comparison:
+    """Compare one run with the kernel sets "a", "b", ..."""
+    sets = {name: [values] for name, values in zip("abc", (expected, *others), strict=False)}
+    return compare("y", [actual], sets, tolerance or Tolerance())
+
+
+class TestDistance:
+    def test_counts_what_differs_and_by_how_much_at_worst(self) -> None:
+        found = measure(array(1, 2, 3, 4), array(1, 2.5, 3, 3))
+        assert (found.worst, found.differing, found.elements, found.problem) == (1, 2, 4, "")
+
+    def test_integers_do_not_wrap(self) -> None:
+        assert measure(array(-128, 0, dtype="int8"), array(127, 0, dtype="int8")).worst == 255
+        assert measure(array(0, dtype="uint8"), array(255, dtype="uint8")).worst == 255
+
+    def test_wide_integers_are_told_apart_where_float64_cannot(self) -> None:
+        big = 2**62
+        assert measure(array(big, dtype="int64"), array(big + 1, dtype="int64")).worst == 1
+
+    def test_text_is_equal_as_bytes_or_str(self) -> None:
+        same = measure(array("kůň", "b", dtype="object"), array("kůň".encode(), b"b", dtype="object"))
+        assert (same.worst, same.problem) == (0, "")
+        assert measure(array("a", dtype="object"), array(b"b", dtype="object")).worst == 1
+
+    def test_complex_numbers_meet_pairs(self) -> None:
+        assert measure(np.array([[1, 2]], np.float32), array(1 + 2j, dtype="complex64")).worst == 0
+
+    @pytest.mark.parametrize(
+        ("actual", "expected", "said"),
+        [
+            (np.zeros((2, 1), np.float32), np.zeros(2, np.float32), "shape [2, 1] for [2]"),
+            (np.zeros((), np.float32), np.zeros(1, np.float32), "shape [] for [1]"),
+            (np.zeros(2, np.float64), np.zeros(2, np.float32), "dtype float64 for float32"),
+            (np.zeros(2, np.uint8), np.zeros(2, np.int8), "dtype uint8 for int8"),
+            (np.zeros(2, np.int64), np.zeros(2, np.int32), "dtype int64 for int32"),
+        ],
+    )
+    def test_other_shapes_and_dtypes_are_problems(self, actual: Array, expected: Array, said: str) -> None:
+        assert measure(actual, expected).problem == said
+        assert not judged(actual, expected).ok
+
+    @pytest.mark.parametrize(
+        ("actual", "expected", "said"),
+        [
+            ([np.nan, 1], [0, 1], "NaN in other places (1 elements, first at [0]: nan for 0.0)"),
+            ([0, 1], [0, np.nan], "NaN in other places"),
+            ([np.inf, 1], [3e38, 1], "+inf in other places"),
+            ([np.inf, 1], [-np.inf, 1], "+inf in other places"),
+            ([0, 1], [-np.inf, 1], "-inf in other places"),
+        ],
+    )
+    def test_nan_and_infinity_in_other_places_are_problems(
+        self, actual: list[float], expected: list[float], said: str
+    ) -> None:
+        found = measure(array(*actual), array(*expected))
+        assert found.problem.startswith(said)
+        assert found.worst == math.inf
+
+    def test_nan_and_infinity_in_the_same_places_are_equal(self) -> None:
+        values = array(np.nan, np.inf, -np.inf, 1)
+        assert measure(values, values.copy()).worst == 0
+
+    def test_empty_arrays_are_equal(self) -> None:
+        assert judged(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)).text == "equal"
+
+
+class TestTolerance:
+    def test_floats_may_differ_by_a_share_of_the_range(self) -> None:
+        expected = array(-500, 0, 500)
+        assert judged(expected + array(0.99, 0, 0), expected).ok
+        assert not judged(expected + array(1.01, 0, 0), expected).ok
+
+    def test_the_range_holds_zero(self) -> None:
+        expected = array(1000, 1000.1)
+        assert judged(expected + array(0.9, 0), expected).ok
+
+    def test_all_zeros_leave_no_room(self) -> None:
+        assert judged(array(0, 0), array(0, 0)).ok
+        assert not judged(array(0, 1e-9), array(0, 0)).ok
+
+    def test_infinities_do_not_widen_the_range(self) -> None:
+        assert not judged(array(np.inf, 1.01), array(np.inf, 1)).ok
+
+    @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+    def test_narrow_integers_may_differ_by_one_step(self, dtype: str) -> None:
+        one = judged(array(5, 6, dtype=dtype), array(5, 7, dtype=dtype))
+        assert one.ok
+        assert one.text == "max 1 step, 50.0 % of elements differ"
+        assert not judged(array(5, 5, dtype=dtype), array(5, 7, dtype=dtype)).ok
+
+    @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "bool", "object"])
+    def test_whatever_else_is_exact(self, dtype: str) -> None:
+        assert not judged(array(0, 1, dtype=dtype), array(1, 1, dtype=dtype)).ok
+        assert judged(array(1, 1, dtype=dtype), array(1, 1, dtype=dtype)).ok
+
+    def test_half_floats_may_differ_by_their_rounding(self) -> None:
+        expected = array(1, -1, dtype="float16")
+        near = expected + array(2**-10, 0, dtype="float16")
+        assert judged(near, expected, tolerance=Tolerance(real=1e-5)).ok
+
+    def test_a_quantization_step_in_real_units_is_allowed(self) -> None:
+        sets = {"a": [array(0, 1)]}
+        assert not compare("y", [array(0, 0.9)], sets, Tolerance()).ok
+        assert compare("y", [array(0, 0.9)], sets, Tolerance(), step=0.1001).ok
+
+    def test_a_step_does_not_excuse_a_result_of_zeros(self) -> None:
+        assert not compare("y", [array(0, 5)], {"a": [array(0, 0)]}, Tolerance(), step=0.1).ok
+
+
+class TestBand:
+    def test_the_distance_is_to_the_nearest_kernel_set(self) -> None:
+        found = judged(array(5, dtype="int8"), array(50, dtype="int8"), array(6, dtype="int8"))
+        assert (found.nearest, found.distance) == ("b", 1)
+
+    def test_the_band_is_what_the_kernel_sets_differ_by(self) -> None:
+        left, right = array(10, dtype="int8"), array(14, dtype="int8")
+        assert judged(array(18, dtype="int8"), left, right).ok
+        found = judged(array(19, dtype="int8"), left, right)
+        assert not found.ok
+        assert found.text == "max 5 steps, 100.0 % of elements differ, LiteRT's own spread 4, nearest b"
+
+    def test_kernel_sets_apart_by_nan_do_not_open_the_band(self) -> None:
+        left, right = array(np.nan, 1), array(0, 1)
+        assert judged(array(np.nan, 1), left, right).ok
+        assert judged(array(0, 1), left, right).ok
+        assert not judged(array(np.inf, 1), left, right).ok
+        assert not judged(array(0, 2), left, right).ok
+
+    def test_a_comparable_set_is_nearer_than_one_of_another_shape(self) -> None:
+        assert judged(array(1, 2), array(1), array(1, 9)).nearest == "b"
+
+    def test_all_runs_count(self) -> None:
+        good, bad = array(1, 2), array(1, 3)
+        assert not compare("y", [good, bad], {"a": [good, good]}, Tolerance()).ok
+
+    def test_drift_is_told_from_a_fault_but_does_not_pass(self) -> None:
+        left, right = np.zeros(100, np.int8), np.tile(np.array([0, 3], np.int8), 50)
+        far, wrong = right.copy(), np.full(100, 40, np.int8)
+        far[0] = 9
+        drifted, faulty = judged(far, left, right), judged(wrong, left, right)
+        assert (drifted.ok, drifted.drift) == (False, True)
+        assert (faulty.ok, faulty.drift) == (False, False)
+        assert (drifted.mean, drifted.mean_spread) == (0.09, 1.5)
+
+    def test_the_texts(self) -> None:
+        assert judged(array(1, 2), array(1, 2)).text == "equal"
+        assert judged(array(0, 1.0005), array(0, 1)).text == "max 0.0005 of the range"
+        assert judged(array(0, 1.5), array(0, 1)).text == "max 0.5 of the range, tolerance 0.001, nearest a"
+        assert judged(array(7, dtype="int32"), array(9, dtype="int32")).text.startswith("max 2, 100.0 % of elements")
+        assert judged(array(1), array(1, 2)).text == "shape [1] for [2]"
+
+
+def built(build: Callable[[Any], None], name: str = "") -> bytes:
+    model = ModelBuilder(name)
+    build(model.main)
+    return model.build()
+
+
+def layer(g: Any, weights: Array, **quantization: Any) -> None:
+    x, y = g.input("x", (1, 3)), g.tensor("y", (1, 2))
+    g.operator("FULLY_CONNECTED", [x, g.constant("w", weights, **quantization), None], [y])
+    g.output(y)
+
+
+def chained(g: Any) -> None:
+    """x + c, negated, absolute."""
+    x = g.input("x", (1, 2, 3, 5))
+    tensors = [g.tensor(name, (1, 2, 3, 5)) for name in ("sum", "negated", "y")]
+    g.operator("ADD", [x, g.constant("c", np.arange(5, dtype=np.float32))], [tensors[0]])
+    g.operator("NEG", [tensors[0]], [tensors[1]])
+    g.operator("ABS", [tensors[1]], [tensors[2]])
+    g.output(tensors[2])
+
+
+def tolerance_of(build: Callable[[Any], None]) -> Tolerance:
+    return Tolerance.of(structure.read(built(build)))
+
+
+class TestToleranceOfAModel:
+    def test_a_single_operator_is_held_to_a_hundredth(self) -> None:
+        assert tolerance_of(lambda g: layer(g, np.ones((2, 3), np.float32))).real == 1e-5
+        assert tolerance_of(chained).real == 1e-3
+
+    def test_float_activations_with_byte_weights_are_dynamic_range(self) -> None:
+        weights = np.ones((2, 3), np.int8)
+        assert tolerance_of(lambda g: layer(g, weights, quantization=quant(0.5))).real == 2e-2
+
+    def test_dequantizing_weights_first_is_exact(self) -> None:
+        def build(g: Any) -> None:
+            w, full = g.constant("w", np.ones(3, np.int8), quantization=quant(0.5)), g.tensor("full", (3,))
+            x, y = g.input("x", (3,)), g.tensor("y", (3,))
+            g.operator("DEQUANTIZE", [w], [full])
+            g.operator("ADD", [x, full], [y])
+            g.output(y)
+
+        assert tolerance_of(build).real == 1e-3
+
+
+def tail_of(build: Callable[[Any], None]) -> float:
+    graph = structure.read(built(build)).main
+    return inherited_step(graph.outputs[0], structure.producers(graph))
+
+
+def test_a_dequantized_output_inherits_the_step_of_its_integers() -> None:
+    def build(g: Any, scale: float) -> None:
+        x = g.input("x", (2, 3), "int8", quantization=quant(scale, 3))
+        full, y = g.tensor("full", (2, 3)), g.tensor("y", (6,))
+        g.operator("DEQUANTIZE", [x], [full])
+        g.operator("RESHAPE", [full, g.constant("shape", [6])], [y])
+        g.output(y)
+
+    assert tail_of(lambda g: build(g, 0.25)) == 0.25
+    assert tail_of(chained) == 0
