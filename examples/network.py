@@ -14,7 +14,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
 
-CHANNELS = 32
+CHANNELS = 24
 SHAPES = {
     "edges/weights": (CHANNELS, 3, 3, 1),
     "strokes/weights": (1, 3, 3, CHANNELS),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.api.declarations import resolve
 from onnx_tflite_plugin.bound import BoundModel
-from onnx_tflite_plugin.errors import Problem, UnsupportedOperator, UnsupportedOption
+from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.fusion import Fused, fuse
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import spelled
@@ -59,18 +59,14 @@ class Conversion:
         return [path]
 
 
-def convert(
-    source: str | Path | bytes, *, host: Host | None = None, **options: Any
-) -> Conversion:
+def convert(source: str | Path | bytes, *, host: Host | None = None, **options: Any) -> Conversion:
     """Convert a TFLite model given by path or content.
 
     Options are those of the command, in snake_case. Raises ConversionError with everything that stands in the way.
     """
     chosen = _options(options)
-    target = checked(chosen)
-    model = read(source)
-    host = host or Host(prefer=chosen.prefer, block=chosen.block, packs=chosen.packs, options=asdict(chosen))
-    conversion = _convert(model, host, chosen, target)
+    checked(chosen)
+    conversion = convert_model(read(source), host, chosen)
     if not chosen.verify:
         return conversion
     return _verified(conversion, source)
@@ -84,7 +80,13 @@ def _options(given: Mapping[str, Any]) -> ConvertOptions:
         raise UnsupportedOption(f"there is no option {', '.join(unknown)}") from None
 
 
-def _convert(model: Model, host: Host, options: ConvertOptions, target: Target) -> Conversion:
+def convert_model(model: Model, host: Host | None = None, options: ConvertOptions | None = None) -> Conversion:
+    """Convert a model that has been read; as :func:`convert`."""
+    options = options or ConvertOptions()
+    target = checked(options)
+    if not model.main.outputs:
+        raise InvalidModel("there is nothing to convert:", [Problem("subgraphs[0].outputs", "the model has no output")])
+    host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs, options=asdict(options))
     from onnx_tflite_plugin.lowering.emitter import Emitter
     from onnx_tflite_plugin.lowering.interface import graph_edges, interface_names
     from onnx_tflite_plugin.lowering.lower import lower

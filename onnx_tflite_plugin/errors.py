@@ -7,9 +7,15 @@ from dataclasses import dataclass
 
 
 class ConversionError(Exception):
-    """A model was refused. ``str(error)`` is fit for a user; ``problems`` holds one line each."""
+    """A model was refused. ``str(error)`` is fit for a user; ``problems`` holds one line each.
+
+    ``exit_code``: what the command exits with.
+    """
+
+    exit_code = 1
 
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        self.message = message
         self.problems = tuple(problems)
         super().__init__("\n".join([message, *(f"  {problem}" for problem in self.problems)]))
 
@@ -45,13 +51,17 @@ class PackError(ConversionError):
 class UnsupportedOption(ConversionError):
     """Options that do not go together, or that the target cannot honour."""
 
+    exit_code = 2
+
 
 class VerificationError(ConversionError):
     """The converted model does not compute what the original computes."""
 
+    exit_code = 3
+
 
 class MissingExtra(ConversionError):
-    """A package that only an extra brings is not installed; the command exits with 2."""
+    """A package that only an extra brings is not installed."""
 
     exit_code = 2
 

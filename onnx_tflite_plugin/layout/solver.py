@@ -225,11 +225,12 @@ class _Component:
         flow = supply - sum(amount for amount in excess if amount > 0)
         copies = 2 * len(kept) // len(proposal)  # twice the cost, of each copy
         bound = costs[TRUE] + sum(map(min, costs[2::2], costs[3::2])) - (-flow // copies)
-        drift = [0, 0]  # per literal, the labels other than 0 that being true adds
+        dearer = [0, 0]  # per literal, what breaks ties against it: labels other than 0, then changes
         for variable, label in proposal.items():
-            drift += ((labels[variable] > 0) - (label > 0), (label > 0) - (labels[variable] > 0))
-        if any(drift[literal] > 0 for literal in kept):  # the least sink side may not have the most 0
-            network.rescale(len(kept) + 1, [-drift[literal] for literal in kept])
+            step = ((label > 0) - (labels[variable] > 0)) * len(costs) + 1
+            dearer += (-step, step)
+        if any(dearer[literal] > 0 for literal in kept):  # the least sink side may not be the best of equal cuts
+            network.rescale(len(costs) ** 2, [-dearer[literal] for literal in kept])
             with suppress(WorkLimitReached):
                 sink_side = network.saturate(work)
         changed = False

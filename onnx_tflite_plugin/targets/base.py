@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.api.declarations import Along
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.api.declarations import Along
 
 
 @dataclass(frozen=True)

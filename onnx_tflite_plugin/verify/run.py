@@ -92,7 +92,7 @@ def verify(
     if all(comparison.ok for comparison in comparisons):
         return Verification(comparisons, tuple(expected), len(steps))
     diverging, notes = case.diverging(steps)
-    notes = (*notes, *_drifts(comparisons), *case.hints(steps, expected))
+    notes = (*notes, *case.hints(steps, expected))
     return Verification(comparisons, tuple(expected), len(steps), diverging, notes)
 
 
@@ -307,16 +307,6 @@ def _paired(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) ->
         )
     by_name = {info.name: info for info in infos}
     return [by_name[name] for name in names] if set(by_name) == set(names) else list(infos)
-
-
-def _drifts(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
-    """Failures that look like rounding carried through a deep network: worth knowing, no reason to pass."""
-    return tuple(
-        f"{one.name} is on average as near to LiteRT ({one.mean:.2g}) as its kernel sets are to each other "
-        f"({one.mean_spread:.2g}): this looks like rounding that adds up, not like a wrong operator"
-        for one in comparisons
-        if one.drift
-    )
 
 
 def _stateful(model: Model) -> bool:

@@ -1,0 +1,64 @@
+"""A case: one small model, and what its conversion must do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import Tolerance
+
+Inputs = Mapping[str, Array] | Sequence[Mapping[str, Array]]
+Reference = Callable[[Sequence[Array]], Sequence[Array]]
+
+EVERY_OPSET = (None, 13, 17, 21, 26)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """``build`` makes the .tflite file; its conversion is run beside LiteRT. Everything else has a default.
+
+    ``op``: the handler on trial, as its entry point is named. ``dtype``: the column of the support table it counts in.
+    ``inputs``: arrays by input name for every run, or one mapping a run; what they leave out is drawn, real numbers
+    from ``span`` where it is given. ``runs``: invocations of one session, which is how states are carried.
+    ``opsets``: ``None`` is the target's default. ``options``: further options of ``convert``.
+
+    ``reference`` computes a run's outputs where LiteRT cannot. ``refused``: the conversion must fail with this text.
+    ``kernel_refuses``: LiteRT must fail with this text, so there is nothing to convert. ``known``: why the case fails
+    for now; it must.
+
+    ``transposes``: how many Transpose nodes the least-cost plan may have. ``tolerance`` with ``why`` loosens the default
+    (a built-in handler's goes into ``conformance.bounds``).
+    """
+
+    op: str
+    name: str
+    build: Callable[[], bytes]
+    dtype: str = "float32"
+    inputs: Inputs | None = None
+    span: tuple[float, float] | None = None
+    runs: int = 3
+    opsets: Sequence[int | None] = (None,)
+    targets: Sequence[str] = ("onnxruntime", "generic")
+    options: Mapping[str, Any] = field(default_factory=dict)
+    reference: Reference | None = None
+    refused: str = ""
+    kernel_refuses: str = ""
+    known: str = ""
+    transposes: int | None = None
+    tolerance: Tolerance | None = None
+    why: str = ""
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None and not self.why:
+            raise ValueError(f"{self.id}: a tolerance of its own needs the kernel's reason, in why")
+
+    @property
+    def id(self) -> str:
+        return f"{self.op}-{self.name}".replace(" ", "_")
+
+    @property
+    def counts(self) -> bool:
+        """Whether passing it says that the operator converts."""
+        return not (self.refused or self.kernel_refuses or self.known)

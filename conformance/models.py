@@ -1,0 +1,255 @@
+"""Small models in a line or two: one operator alone, between two convolutions, or a net drawn step by step.
+
+The convolutions around an operator only move data: 1 x 1, every output channel is one input channel. They add no
+rounding, in float or integers, so what is compared is the operator, working in channels-first order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from zlib import crc32
+
+import ml_dtypes
+import numpy as np
+
+from onnx_tflite_plugin.source.model import Array
+
+from .builder import ModelBuilder, TensorRef, quant
+from .case import Case
+from .schema import Table
+
+Options = Mapping[str, Any]
+
+# Zero points in the middle and at no round number: what forgets them is seen.
+QUANTIZED: Mapping[str, tuple[float, int]] = {"int8": (0.047, -5), "uint8": (0.047, 122), "int16": (0.0003, 0)}
+_PLUMBED = ("float32", "int8", "uint8", "int16")
+_EXTRA_CHANNELS = 2  # a convolution in front takes more channels than it gives, one behind gives more than it takes
+
+
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """A tensor to be made: a graph input, a result, or with ``value`` a constant. No ``scale`` is not quantized."""
+
+    shape: tuple[int | None, ...]
+    dtype: str = "float32"
+    scale: float | Sequence[float] | None = None
+    zero_point: int | Sequence[int] = 0
+    axis: int = 0
+    value: Array | None = None
+    name: str = ""
+
+    @property
+    def quantization(self) -> Table | None:
+        return None if self.scale is None else quant(self.scale, self.zero_point, self.axis)
+
+    def scaled(self, factor: float, zero_point: int | None = None) -> Spec:
+        """The same with other parameters, where it is quantized."""
+        if self.scale is None:
+            return self
+        changed = self.zero_point if zero_point is None else zero_point
+        return replace(self, scale=float(np.asarray(self.scale)) * factor, zero_point=changed)
+
+    def shaped(self, *shape: int | None) -> Spec:
+        return replace(self, shape=shape)
+
+
+def tensor(*shape: int | None, dtype: str = "float32", scale: float | None = None, zero_point: int | None = None, name: str = "") -> Spec:
+    """An activation; 8 and 16 bit integers are quantized unless ``scale`` is 0."""
+    usual = QUANTIZED.get(dtype)
+    if usual is None and scale is None or scale == 0:
+        return Spec(shape, dtype, name=name)
+    default_scale, default_point = usual or (1.0, 0)
+    return Spec(shape, dtype, scale or default_scale, default_point if zero_point is None else zero_point, name=name)
+
+
+def constant(
+    value: Any, dtype: str | None = None, scale: float | Sequence[float] | None = None, zero_point: int | Sequence[int] = 0, axis: int = 0
+) -> Spec:
+    """A constant operand; plain numbers are float32 or int32."""
+    array = np.asarray(value)
+    if dtype is None and not isinstance(value, np.ndarray):
+        dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
+    array = array.astype(_numpy(dtype)) if dtype else array
+    return Spec(array.shape, array.dtype.name, scale, zero_point, axis, array)
+
+
+def drawn(*shape: int, dtype: str = "float32", seed: str = "", low: float | None = None, high: float | None = None) -> Array:
+    """Reproducible values: normal, or integers over the dtype's range (32 and 64 bit: small), or between bounds."""
+    generator = np.random.default_rng(crc32(f"{seed}{shape}{dtype}".encode()))
+    kind = _numpy(dtype)
+    if dtype == "bool":
+        return generator.integers(0, 2, shape).astype(bool)
+    if "float" in dtype:
+        values = generator.standard_normal(shape) if low is None or high is None else generator.uniform(low, high, shape)
+        return values.astype(kind)
+    limits = {"int4": (-8, 7), "int2": (-2, 1), "uint4": (0, 15)}.get(dtype) or (np.iinfo(kind).min, np.iinfo(kind).max)
+    if np.dtype(kind).itemsize > 2:
+        limits = (-100, 100)
+    return generator.integers(limits[0] if low is None else low, limits[1] if high is None else high, shape, endpoint=True).astype(kind)
+
+
+def filled(like: Spec, seed: str = "") -> Spec:
+    """The spec as a constant with drawn values."""
+    return replace(like, value=drawn(*(size or 1 for size in like.shape), dtype=like.dtype, seed=seed))
+
+
+def _numpy(dtype: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, dtype, dtype))
+
+
+class Net:
+    """A model drawn step by step. Graph inputs are called x0, x1, ..., outputs y0, y1, ... unless a spec has a name."""
+
+    def __init__(self) -> None:
+        self.model = ModelBuilder()
+        self.graph = self.model.main
+        self._specs: dict[int, Spec] = {}
+        self._inputs = 0
+        self._outputs = 0
+
+    def input(self, spec: Spec) -> TensorRef:
+        name = spec.name or f"x{self._inputs}"
+        self._inputs += 1
+        return self._known(spec, self.graph.input(name, spec.shape, spec.dtype, quantization=spec.quantization))
+
+    def result(self, spec: Spec) -> TensorRef:
+        """A tensor that an operator will compute."""
+        name = spec.name or f"t{len(self.graph.tensors)}"
+        return self._known(spec, self.graph.tensor(name, spec.shape, spec.dtype, quantization=spec.quantization))
+
+    def place(self, spec: Spec) -> TensorRef:
+        """A constant, or a graph input."""
+        if spec.value is None:
+            return self.input(spec)
+        return self._known(spec, self.graph.constant(f"c{len(self.graph.tensors)}", spec.value, spec.dtype, quantization=spec.quantization))
+
+    def call(self, code: str, inputs: Sequence[Spec | TensorRef | None], *outputs: Spec, **options: Any) -> TensorRef:
+        """One operator on tensors made before, or on specs placed now; returns its first output."""
+        refs = [self.place(operand) if isinstance(operand, Spec) else operand for operand in inputs]
+        made = [self.result(spec) for spec in outputs]
+        self.graph.operator(code, refs, made, options)
+        return made[0] if made else TensorRef(-1)
+
+    def plumbed(self, spec: Spec) -> TensorRef:
+        """A graph input brought to ``spec`` by a convolution, which leaves it channels first."""
+        *_, channels = spec.shape
+        more = (channels or 1) + _EXTRA_CHANNELS
+        return self.moved(self.input(spec.shaped(*spec.shape[:-1], more)), spec, [(3 * k + 1) % more for k in range(channels or 1)])
+
+    def drained(self, ref: TensorRef) -> TensorRef:
+        """A convolution behind a tensor, and what it gives."""
+        spec = self._specs[ref]
+        *shape, channels = spec.shape
+        wanted = spec.shaped(*shape, (channels or 1) + _EXTRA_CHANNELS)
+        return self.moved(ref, replace(wanted, name=""), [k % (channels or 1) for k in range((channels or 1) + _EXTRA_CHANNELS)])
+
+    def moved(self, ref: TensorRef, spec: Spec, channels: Sequence[int]) -> TensorRef:
+        """A 1 x 1 convolution whose output channel ``k`` is input channel ``channels[k]``."""
+        weights = np.zeros((len(channels), 1, 1, self._specs[ref].shape[-1] or 1))
+        weights[range(len(channels)), 0, 0, channels] = 1
+        w = {
+            "float32": lambda: constant(weights),
+            "uint8": lambda: constant(weights + 3, "uint8", 1.0, 3),
+            "int8": lambda: constant(weights, "int8", 1.0),
+            "int16": lambda: constant(weights, "int8", 1.0),
+        }[spec.dtype]()
+        zeros = np.zeros(len(channels))
+        bias = {"float32": lambda: constant(zeros, "float32"), "int16": lambda: constant(zeros, "int64", spec.scale)}
+        b = bias.get(spec.dtype, lambda: constant(zeros, "int32", spec.scale))()
+        return self.call("CONV_2D", [ref, w, b], spec, padding="VALID", stride_h=1, stride_w=1)
+
+    def spec(self, ref: TensorRef) -> Spec:
+        return self._specs[ref]
+
+    def _known(self, spec: Spec, ref: TensorRef) -> TensorRef:
+        self._specs[ref] = spec
+        return ref
+
+    def output(self, *refs: TensorRef) -> None:
+        """Make tensors graph outputs, called y0, y1, ... unless their spec has a name."""
+        for ref in refs:
+            if not self._specs[ref].name:
+                self.graph.tensors[ref] = Table("Tensor", {**self.graph.tensors[ref].fields, "name": f"y{self._outputs}"})
+            self._outputs += 1
+            self.graph.output(ref)
+
+    def build(self) -> bytes:
+        return self.model.build()
+
+
+# --- cases ------------------------------------------------------------------------------------
+
+
+def net(op: str, name: str, draw: Callable[[Net], Any], **case: Any) -> Case:
+    """A case of a model that ``draw`` builds."""
+
+    def build() -> bytes:
+        model = Net()
+        draw(model)
+        return model.build()
+
+    return Case(op, name, build, **case)
+
+
+def alone(op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None, **case: Any) -> Case:
+    """One operator; what is no constant is a graph input, every result a graph output."""
+
+    def draw(model: Net) -> None:
+        refs = [None if spec is None else model.place(spec) for spec in inputs]
+        made = [model.result(spec) for spec in outputs]
+        model.graph.operator(op, refs, made, options)
+        model.output(*made)
+
+    return net(op, name, draw, **{"dtype": _dtype(inputs), **case})
+
+
+def between_convolutions(
+    op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None, **case: Any
+) -> Case:  # fmt: skip
+    """One operator whose images come from convolutions and go to convolutions; other operands and results as they are.
+
+    The least-cost plan needs a Transpose at the outer ends only, unless ``transposes`` says otherwise.
+    """
+
+    def draw(model: Net) -> None:
+        refs = [None if spec is None else model.plumbed(spec) if plumbed(spec) else model.place(spec) for spec in inputs]
+        made = [model.result(spec) for spec in outputs]
+        model.graph.operator(op, refs, made, options)
+        model.output(*(model.drained(ref) if plumbed(model.spec(ref)) else ref for ref in made))
+
+    if all(plumbed(spec) for spec in outputs):
+        case.setdefault("transposes", sum(map(plumbed, (*inputs, *outputs))))
+    return net(op, f"{name} between convolutions", draw, **{"dtype": _dtype(inputs), **case})
+
+
+def plumbed(spec: Spec | None) -> bool:
+    """Whether a tensor is an image that convolutions can make."""
+    return spec is not None and spec.value is None and len(spec.shape) == 4 and spec.dtype in _PLUMBED and _whole(spec)
+
+
+def _whole(spec: Spec) -> bool:
+    return spec.dtype == "float32" or spec.scale is not None
+
+
+def _dtype(inputs: Sequence[Spec | None]) -> str:
+    """The dtype of the first operand that is computed, else of the first."""
+    found = [spec for spec in inputs if spec is not None]
+    return next((spec.dtype for spec in found if spec.value is None), found[0].dtype if found else "float32")
+
+
+Placed = Callable[..., Case]
+BOTH: tuple[Placed, Placed] = (alone, between_convolutions)
+
+
+def unary(op: str, name: str, x: Spec, y: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
+    """``y = op(x)``; the result is like ``x`` unless given."""
+    return place(op, name, [x], y or replace(x, name=""), **case)
+
+
+def binary(op: str, name: str, x: Spec, y: Spec, z: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
+    """``z = op(x, y)``; the result is like the computed operand, in the broadcast shape."""
+    made = z or replace(x if x.value is None else y, name="", value=None)
+    shape = np.broadcast_shapes(*(tuple(size or 1 for size in spec.shape) for spec in (x, y)))
+    return place(op, name, [x, y], made if z else made.shaped(*shape), **case)

@@ -1,0 +1,162 @@
+"""Makes digits_float.tflite, digits_int8.tflite and digits.npz: trains, quantizes, writes and measures, without TensorFlow.
+
+python examples/make_digits.py             needs scikit-learn (for its digits), onnxruntime and ai-edge-litert
+python examples/make_digits.py --check     only compares the files' structure with what this script would write
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import network
+import numpy as np
+from classify import classify, encode
+from network import Array, Arrays
+from quantizer import Stored, as_float, as_int8
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from onnx_tflite_plugin.source import Quantization, read
+from onnx_tflite_plugin.verify import LiteRT
+
+HERE = Path(__file__).parent
+KINDS = ("float", "int8")
+LEAST, MOST_LOST = 0.95, 0.01  # accuracy of the float model, and what quantization may cost
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operator, named after its output; ``int8`` is the version that its integer kernel came with."""
+
+    name: str
+    code: str
+    inputs: tuple[str, ...]
+    int8: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def weighted(self) -> bool:
+        return f"{self.name}/weights" in network.SHAPES
+
+
+_RELU = {"padding": "SAME", "fused_activation_function": "RELU"}
+LAYERS = (
+    Layer("edges", "CONV_2D", ("image",), 3, {"stride_h": 1, "stride_w": 1, **_RELU}),
+    Layer("strokes", "DEPTHWISE_CONV_2D", ("edges",), 3, {"stride_h": 2, "stride_w": 2, "depth_multiplier": 1, **_RELU}),
+    Layer("mixed", "CONV_2D", ("strokes",), 3, {"stride_h": 1, "stride_w": 1, **_RELU}),
+    Layer("parts", "ADD", ("strokes", "mixed"), 2),
+    Layer("features", "MEAN", ("parts", "features/axes"), 2),
+    Layer("logits", "FULLY_CONNECTED", ("features",), 4),
+    Layer("probabilities", "SOFTMAX", ("logits",), 2, {"beta": 1.0}),
+)
+
+
+def models(parameters: Arrays, images: Array) -> dict[str, bytes]:
+    """Both files; ``images`` show how large each activation becomes."""
+    activations = network.forward(parameters, images)
+    shapes = {name: (1, *values.shape[1:]) for name, values in activations.items()}
+    feeds = {layer.name: layer.inputs[0] for layer in LAYERS if layer.weighted}
+    return {
+        "float": write(as_float(parameters, activations), shapes),
+        "int8": write(as_int8(parameters, activations, feeds), shapes),
+    }
+
+
+def write(stored: Mapping[str, Stored], shapes: Mapping[str, tuple[int, ...]]) -> bytes:
+    """The .tflite file of the layers with these tensors."""
+    dtype = stored["image"].dtype
+    model = ModelBuilder(f"handwritten digits, {dtype}")
+    graph = model.main
+    tensors = {"features/axes": graph.constant("features/axes", [1, 2])}
+    for name, shape in shapes.items():
+        tensors[name] = graph.tensor(name, shape, dtype, quantization=_quantization(stored[name]))
+    for layer in LAYERS:
+        inputs = [tensors[name] for name in layer.inputs]
+        if layer.weighted:
+            inputs += [_constant(graph, f"{layer.name}/{kind}", stored) for kind in ("weights", "bias")]
+        version = layer.int8 if dtype == "int8" else 1
+        graph.operator(layer.code, inputs, [tensors[layer.name]], layer.options, version=version)
+    graph.inputs.append(tensors["image"])
+    graph.output(tensors["probabilities"])
+    ends = ({name: tensors[name]} for name in ("image", "probabilities"))
+    model.signature("serving_default", *ends)
+    return model.build()
+
+
+def _constant(graph: GraphBuilder, name: str, stored: Mapping[str, Stored]) -> TensorRef:
+    return graph.constant(name, stored[name].value, quantization=_quantization(stored[name]))
+
+
+def _quantization(tensor: Stored) -> Any:
+    return None if tensor.scale is None else quant(tensor.scale, tensor.zero_point, tensor.axis)
+
+
+def digits() -> tuple[Array, Array, Array, Array]:
+    """scikit-learn's digits, a fifth of each class kept for the test: images and labels to train on, then to test on."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    data = load_digits()
+    images = data.images.astype(np.uint8)
+    seen, unseen, known, wanted = train_test_split(images, data.target, test_size=0.2, random_state=0, stratify=data.target)
+    return seen, known, unseen, wanted
+
+
+def measure(model: bytes, images: Array, labels: Array) -> tuple[float, float]:
+    """The accuracy in LiteRT, and of the converted model in ONNX Runtime."""
+    original = LiteRT(model)
+    (taken,) = original.entry.inputs
+    scores = np.concatenate([original.step([image[None]])[0] for image in encode(images, taken.dtype)])
+    converted = classify(otp.convert(model).proto.SerializeToString(), images)
+    litert, ort = (float((found.argmax(axis=1) == labels).mean()) for found in (scores, converted))
+    return litert, ort
+
+
+def make() -> None:
+    """Train, quantize and measure; files are written once both models are as good as they should be."""
+    images, labels, test_images, test_labels = digits()
+    shown = encode(images, "float32")
+    files = models(network.train(shown, labels), shown)
+    accuracy = {kind: measure(model, test_images, test_labels) for kind, model in files.items()}
+    for kind, (litert, ort) in accuracy.items():
+        print(f"{kind:5} {len(files[kind]):6} bytes, {len(test_labels)} images: LiteRT {litert:.2%}, ONNX Runtime {ort:.2%}")
+    lost = accuracy["float"][0] - accuracy["int8"][0]
+    if accuracy["float"][0] < LEAST or lost > MOST_LOST:
+        raise SystemExit("not good enough: nothing was written")
+    for kind, model in files.items():
+        (HERE / f"digits_{kind}.tflite").write_bytes(model)
+    few = np.sort(np.concatenate([np.flatnonzero(test_labels == digit)[:2] for digit in range(10)]))
+    np.savez_compressed(HERE / "digits.npz", images=test_images[few], labels=test_labels[few].astype(np.uint8))
+
+
+def check() -> None:
+    """Build both models from untrained weights and compare everything but the numbers."""
+    with np.load(HERE / "digits.npz") as data:
+        shown = encode(data["images"], "float32")
+    for kind, fresh in models(network.initial(), shown).items():
+        kept = structure((HERE / f"digits_{kind}.tflite").read_bytes())
+        if kept != structure(fresh):
+            raise SystemExit(f"digits_{kind}.tflite is not what this script writes: run it without --check")
+        print(f"digits_{kind}.tflite: {len(kept)} operators as written here")
+
+
+def structure(model: bytes) -> list[Any]:
+    """Operators with their versions, options and operands; how tensors are quantized, not the numbers."""
+
+    def described(tensor: Any) -> Any:
+        known = tensor.quantization
+        axis = (len(known.scale), known.axis) if isinstance(known, Quantization) else None
+        return tensor.name, tensor.dtype, tensor.shape, tensor.constant, axis
+
+    return [
+        (one.code, one.version, dict(one.options), [described(tensor) for tensor in (*one.inputs, *one.outputs)])
+        for one in read(model).main.operators
+    ]
+
+
+if __name__ == "__main__":
+    check() if sys.argv[1:] == ["--check"] else make()

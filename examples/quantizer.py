@@ -1,0 +1,70 @@
+"""Full-integer post-training quantization as TFLite's converter does it, on one page.
+
+A real number is ``scale * (stored - zero_point)``. Activations are int8 with one scale, from the range they had on
+training images; convolution weights are int8 with a scale per output channel, dense weights with one; a bias is int32
+in the unit of the products it is added to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from network import Array, Arrays
+
+LOWEST, HIGHEST = -128, 127
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How the file holds a tensor: its dtype, the numbers of a constant, and what one step of an integer is worth."""
+
+    dtype: str = "float32"
+    value: Array | None = None
+    scale: Array | None = None
+    zero_point: int = 0
+    axis: int = 0
+
+
+def as_float(parameters: Arrays, activations: Arrays) -> dict[str, Stored]:
+    """Everything as it was trained."""
+    computed = {name: Stored() for name in activations}
+    return computed | {name: Stored(value=value) for name, value in parameters.items()}
+
+
+def as_int8(parameters: Arrays, activations: Arrays, feeds: Mapping[str, str]) -> dict[str, Stored]:
+    """Everything as integers; ``feeds`` says which activation each layer with weights reads."""
+    stored = {name: activation(values) for name, values in activations.items()}
+    stored["probabilities"] = Stored("int8", scale=np.array([1 / 256]), zero_point=LOWEST)  # what SOFTMAX insists on
+    for layer, source in feeds.items():
+        kernel = weights(parameters[f"{layer}/weights"])
+        stored[f"{layer}/weights"] = kernel
+        stored[f"{layer}/bias"] = bias(parameters[f"{layer}/bias"], stored[source], kernel)
+    return stored
+
+
+def activation(values: Array) -> Stored:
+    """The calibrated range spread over all 256 steps, 0 being one of them.
+
+    What a RELU left starts at 0, so its zero point is the lowest int8 and saturation does the RELU's work.
+    """
+    low, high = min(float(values.min()), 0.0), max(float(values.max()), 0.0)
+    scale = (high - low) / (HIGHEST - LOWEST)
+    return Stored("int8", scale=np.array([scale]), zero_point=round(LOWEST - low / scale))
+
+
+def weights(values: Array) -> Stored:
+    """Symmetric around 0: the largest weight becomes ±127, a channel at a time for convolutions."""
+    axis = {True: 3, False: 0}[values.shape[0] == 1]
+    others = tuple(k for k in range(values.ndim) if k != axis) if values.ndim == 4 else None
+    largest = np.abs(values).max(axis=others, keepdims=True).astype(np.float64)
+    scale = np.where(largest > 0, largest, 1.0) / HIGHEST
+    return Stored("int8", np.round(values / scale).astype(np.int8), scale.reshape(-1), axis=axis)
+
+
+def bias(values: Array, source: Stored, kernel: Stored) -> Stored:
+    """No scale of its own: input scale × weight scale, so that it adds to the accumulator as it is."""
+    assert source.scale is not None and kernel.scale is not None
+    scale = source.scale * kernel.scale
+    return Stored("int32", np.round(values / scale).astype(np.int32), scale)

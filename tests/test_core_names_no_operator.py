@@ -1,0 +1,77 @@
+"""The core knows operators by declaration only: under other names they convert to the same nodes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import onnx_ir as ir
+import pytest
+
+import onnx_tflite_plugin
+from conformance.cases import all_cases
+from onnx_tflite_plugin.conversion import convert_model
+from onnx_tflite_plugin.host import HANDLERS, Host
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Model
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def renamed(model: Model) -> Model:
+    """Every operator under a custom name."""
+    graphs = tuple(
+        replace(g, operators=tuple(replace(op, code=f"CUSTOM.{op.code}", builtin="CUSTOM") for op in g.operators)) for g in model.subgraphs
+    )
+    return replace(model, subgraphs=graphs)
+
+
+def listing(graph: ir.Graph) -> list[object]:
+    """Nodes with operands, attributes and marks, inner graphs included; names of operators left out."""
+    return [
+        (
+            node.op_type,
+            [None if value is None else value.name for value in node.inputs],
+            {a.name: listing(a.as_graph()) if a.type == ir.AttributeType.GRAPH else a.value for a in node.attributes.values()},
+            [value.name for value in node.outputs],
+        )
+        for node in graph
+    ]
+
+
+@pytest.fixture(scope="module")
+def hosts() -> tuple[Host, Host]:
+    found = {entry.name: entry.load() for entry in entry_points(group=HANDLERS)}
+    return Host(offers=[], handlers=found), Host(offers=[], handlers={f"CUSTOM.{code}": handler for code, handler in found.items()})
+
+
+@pytest.mark.parametrize("name", ["digits_float.tflite", "digits_int8.tflite"])
+def test_a_network_under_other_operator_names_converts_node_for_node(name: str, hosts: tuple[Host, Host]) -> None:
+    model = read(EXAMPLES / name)
+    plain, custom = convert_model(model, hosts[0]), convert_model(renamed(model), hosts[1])
+    assert listing(plain.model.graph) == listing(custom.model.graph)
+
+
+def test_every_conformance_case_under_other_operator_names_converts_node_for_node(hosts: tuple[Host, Host]) -> None:
+    compared = 0
+    for case in all_cases():
+        model = read(case.build())
+        try:
+            plain = convert_model(model, hosts[0])
+        except onnx_tflite_plugin.ConversionError:
+            continue
+        assert listing(plain.model.graph) == listing(convert_model(renamed(model), hosts[1]).model.graph), case
+        compared += 1
+    assert compared > 100
+
+
+def test_no_source_file_of_the_core_mentions_an_operator() -> None:
+    core = Path(onnx_tflite_plugin.__file__).parent
+    names = sorted((entry.name for entry in entry_points(group=HANDLERS) if "_" in entry.name or len(entry.name) > 6), key=len)
+    pattern = re.compile("|".join(rf'"{name}"' for name in names))
+    for file in core.rglob("*.py"):
+        if "api" in file.parts or "templates" in file.parts:
+            continue  # examples in docstrings
+        assert not pattern.search(file.read_text()), file
