@@ -180,7 +180,7 @@ class Comparison:
         share = "" if self.unit == "range" else f", {_percent(self.differing)} of elements differ"
         if self.ok:
             return amount + share
-        reason = "tolerance" if self.tolerance >= self.band else "LiteRT's own spread allows"
+        reason = "tolerance" if self.tolerance >= self.band else "LiteRT's own spread"
         return f"{amount}{share}, {reason} {self.band:.2g}, nearest {self.nearest}"
 
 
