@@ -1,0 +1,266 @@
+"""Runs cases: converts each under every layout plan, target and opset it asks for, and compares with LiteRT."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.model import Array, Model
+from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, Tolerance, compare, draw
+from onnx_tflite_plugin.verify.compare import as_pairs, inherited_step
+from onnx_tflite_plugin.verify.structure import Entry, entry, producers, read
+
+from .bounds import bound
+from .case import Case
+
+Status = Literal["passed", "failed", "skipped", "known"]
+Steps = Sequence[Sequence[Array]]
+
+EXACT = 1e-5  # of the range: the models around an operator add no rounding of their own
+
+
+class Variant(NamedTuple):
+    """One conversion of a case. ``plan`` is "least", "local", or "turned": graph inputs and outputs channels first."""
+
+    target: str
+    opset: int | None
+    plan: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.target}{f' opset {self.opset}' if self.opset else ''} {self.plan}"
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """How a case went; ``reasons`` has one line a failed variant, or why it was skipped."""
+
+    case: Case
+    status: Status
+    reasons: tuple[str, ...] = ()
+    variants: int = 0
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.status != "failed"
+
+    @property
+    def text(self) -> str:
+        return f"{self.case.id} {self.status}" + "".join(f"\n  {reason}" for reason in self.reasons)
+
+
+def run_case(case: Case, host: Host | None = None) -> CaseResult:
+    """The outcome of one case; nothing is raised that the case itself causes."""
+    start = time.perf_counter()
+    host = host or Host()
+    variants = list(_variants(case))
+    try:
+        trial = _Trial(case, host)
+        if case.kernel_refuses:
+            status, reasons = trial.kernels_refuse()
+        elif case.refused:
+            status, reasons = trial.refusals(variants)
+        else:
+            status, reasons = trial.failures(variants)
+    except Exception as error:
+        status, reasons = "failed", [f"the case cannot be run: {type(error).__name__}: {_line(error)}"]
+    if case.known:
+        status, reasons = _known(case, status, reasons)
+    return CaseResult(case, status, tuple(reasons), len(variants), time.perf_counter() - start)
+
+
+def _known(case: Case, status: Status, reasons: Sequence[str]) -> tuple[Status, list[str]]:
+    if status == "passed":
+        return "failed", ["it passes although it is marked as known to fail"]
+    return "known", [case.known, *reasons]
+
+
+def _variants(case: Case) -> Iterator[Variant]:
+    for target in case.targets:
+        for opset in case.opsets:
+            yield Variant(target, opset, "least")
+            yield Variant(target, opset, "local")
+        yield Variant(target, case.opsets[0], "turned")
+
+
+class _Trial:
+    """One case with what its variants share: the file, the inputs, what LiteRT computes."""
+
+    def __init__(self, case: Case, host: Host) -> None:
+        self.case = case
+        self.host = host
+        self.data = case.build()
+        self.model: Model = read(self.data)
+        self.entry: Entry = entry(self.model)
+
+    # --- what is expected ---------------------------------------------------------------------
+
+    @cached_property
+    def steps(self) -> list[list[Array]]:
+        return draw(self.entry, given=self._given(), steps=self.case.runs)
+
+    def _given(self) -> Any:
+        """The case's inputs, and real numbers drawn from its span."""
+        case, span = self.case, self.case.span
+        given = [case.inputs or {}] * case.runs if case.inputs is None or isinstance(case.inputs, Mapping) else case.inputs
+        if case.inputs is not None and len(case.inputs) >= len(self.entry.inputs) and isinstance(case.inputs, Mapping):
+            given = given[:1] if not _stateful(self.model) else given
+        return [{**(self._spanned(step, *span) if span else {}), **known} for step, known in enumerate(given)]
+
+    def _spanned(self, step: int, low: float, high: float) -> dict[str, Array]:
+        generator = np.random.default_rng(step)
+        return {
+            name: generator.uniform(low, high, tensor.shape).astype(tensor.dtype)
+            for tensor, name in zip(self.entry.inputs, self.entry.input_names, strict=True)
+            if tensor.dtype.startswith("float")
+        }
+
+    @cached_property
+    def expected(self) -> dict[str, Steps]:
+        """Outputs of each run by kernel set; the reference kernels' only where nothing else runs."""
+        if self.case.reference is not None:
+            reference = self.case.reference
+            return {"reference function": [[np.asarray(a) for a in reference(arrays)] for arrays in self.steps]}
+        found: dict[str, Steps] = {}
+        failures = []
+        for kernels in ("xnnpack", "builtin", "reference"):
+            if kernels == "reference" and found:
+                break
+            try:
+                session = LiteRT(self.data, kernels, known=self.model)
+                found[kernels] = [session.step(arrays) for arrays in self.steps]
+            except LiteRTError as error:
+                failures.append(str(error))
+        if not found:
+            raise LiteRTError("; ".join(dict.fromkeys(failures)))
+        return found
+
+    @cached_property
+    def tolerance(self) -> Tolerance:
+        row = bound(self.case.op, self.case.dtype)
+        if self.case.tolerance or row:
+            return self.case.tolerance or row.tolerance  # type: ignore[union-attr]
+        usual = Tolerance.of(self.model)
+        return usual if usual.real > Tolerance().real else Tolerance(real=EXACT)
+
+    # --- the three kinds of case --------------------------------------------------------------
+
+    def kernels_refuse(self) -> tuple[Status, list[str]]:
+        try:
+            _ = self.expected
+        except LiteRTError as error:
+            if self.case.kernel_refuses in str(error):
+                return "skipped", [f"LiteRT refuses it: {self.case.kernel_refuses}"]
+            return "failed", [f"LiteRT refuses it for another reason: {error}"]
+        return "failed", [f"LiteRT runs it; it was to refuse with {self.case.kernel_refuses!r}"]
+
+    def refusals(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
+        reasons = []
+        for variant in variants:
+            if variant.plan == "turned":
+                continue
+            try:
+                self.converted(variant)
+                reasons.append(f"{variant.text}: it was converted, not refused with {self.case.refused!r}")
+            except ConversionError as error:
+                if self.case.refused not in str(error):
+                    reasons.append(f"{variant.text}: refused for another reason: {_line(error)}")
+        return ("failed" if reasons else "passed"), reasons
+
+    def failures(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
+        _ = self.expected
+        reasons = []
+        outputs: dict[Variant, Steps] = {}
+        for variant in variants:
+            try:
+                turned = self.turned() if variant.plan == "turned" else {}
+                if variant.plan == "turned" and not turned:
+                    continue
+                conversion = self.converted(variant, turned)
+                outputs[variant] = self.run(conversion)
+            except ConversionError as error:
+                reasons.append(f"{variant.text}: {_line(error)}")
+                continue
+            reasons += [f"{variant.text}: {text}" for text in self.complaints(outputs[variant], self.expected)]
+            if variant.plan == "least":
+                reasons += [f"{variant.text}: {text}" for text in self._layout(conversion)]
+            other = outputs.get(variant._replace(plan="least"))
+            if variant.plan == "local" and other is not None:
+                reasons += [f"{variant.text}: {text}" for text in self.complaints(outputs[variant], {"the least plan": other})]
+        return ("failed" if reasons else "passed"), reasons
+
+    # --- one variant --------------------------------------------------------------------------
+
+    def converted(self, variant: Variant, turned: Mapping[str, str] | None = None) -> Conversion:
+        options = {**self.case.options, "target": variant.target, "opset": variant.opset}
+        if variant.plan == "local":
+            options["layout_plan"] = "local"
+        if turned:
+            options["layout"] = {**turned, **options.get("layout", {})}
+        return convert(self.data, host=self.host, **options)
+
+    def turned(self) -> dict[str, str]:
+        return channels_first(self.entry)
+
+    def run(self, conversion: Conversion) -> Steps:
+        """The outputs of each run, in the TFLite model's orders."""
+        session = OnnxRuntime(conversion.proto)
+        places = {place.value: place for place in session.places}
+        results = []
+        for arrays in self.steps:
+            feeds = {}
+            for array, info in zip(arrays, session.inputs, strict=True):
+                value = as_pairs(array) if array.dtype.kind == "c" else array
+                feeds[info.name] = places[info.name].apply(value) if info.name in places else value
+            found = []
+            for array, info in zip(session.step(feeds), session.outputs, strict=True):
+                restored = places[info.name].restore(array, array.dtype) if info.name in places else array
+                found.append(array if restored is None else restored)
+            results.append(found)
+        return results
+
+    def complaints(self, actual: Steps, expected: Mapping[str, Steps]) -> Iterator[str]:
+        return (f"{one.name}: {one.text}" for one in self.compared(actual, expected) if not one.ok)
+
+    def compared(self, actual: Steps, expected: Mapping[str, Steps]) -> Iterator[Comparison]:
+        made = producers(self.entry.subgraph)
+        for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True)):
+            yield compare(
+                name,
+                [arrays[k] for arrays in actual],
+                {kernels: [arrays[k] for arrays in steps] for kernels, steps in expected.items()},
+                self.tolerance,
+                step=inherited_step(tensor, made),
+            )
+
+    def _layout(self, conversion: Conversion) -> Iterator[str]:
+        most = self.case.transposes
+        if most is not None and conversion.report.transposes > most:
+            yield f"the least plan has {conversion.report.transposes} Transposes, it may have {most}"
+
+
+def channels_first(face: Entry) -> dict[str, str]:
+    """``--layout`` for every graph input and output of rank 3 and up: the last axis goes second."""
+    turned = {}
+    for tensor, name in (*zip(face.inputs, face.input_names, strict=True), *zip(face.outputs, face.output_names, strict=True)):
+        if tensor.rank >= 3:
+            before = "nabcdefg"[: tensor.rank - 1] + "z"
+            turned[name] = f"{before}:{before[0]}z{before[1:-1]}"
+    return turned
+
+
+def _stateful(model: Model) -> bool:
+    return any(tensor.is_variable or tensor.dtype == "resource" for graph in model.subgraphs for tensor in graph.tensors)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,47 @@
+"""The command line, ``python -m onnx_tflite_plugin``. Nothing heavy is imported before a command does its work."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from onnx_tflite_plugin.cli.conformance import conformance
+from onnx_tflite_plugin.cli.convert import convert
+from onnx_tflite_plugin.cli.failures import Commands
+from onnx_tflite_plugin.cli.handlers import handlers
+from onnx_tflite_plugin.cli.inspect import inspect
+from onnx_tflite_plugin.cli.new_pack import new_pack
+from onnx_tflite_plugin.cli.verify import verify
+
+__all__ = ["cli", "main"]
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="onnx-tflite-plugin", prog_name="onnx-tflite-plugin")
+def cli() -> None:
+    """TFLite to ONNX: the same numbers, and every operator a plugin."""
+
+
+for command in (convert, inspect, verify, handlers, conformance, new_pack):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """The process: console script and ``python -m`` alike."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a name still gets the rest
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        cli()
+    finally:
+        gc.freeze()  # the process ends: looking for garbage once more would only take time
+
+
+def _terminated(number: int, frame: Any) -> NoReturn:
+    """Leave as an exception does, so that what is half-written is removed."""
+    sys.exit(128 + number)

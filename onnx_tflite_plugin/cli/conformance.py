@@ -1,0 +1,19 @@
+"""``conformance``: what every handler must pass, run against installed packs."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option("--pack", metavar="DIST", help="Only this op pack.")
+@click.option("--op", metavar="CODE", help="Only this operator: its name, CUSTOM.<code> or COMPOSITE.<name>.")
+@click.pass_context
+def conformance(ctx: click.Context, pack: str | None, op: str | None) -> None:
+    """Run the conformance cases of installed handlers against LiteRT.
+
+    Exits with 0 where all pass. Needs the extra verify.
+    """
+    from conformance.command import run
+
+    ctx.exit(run(pack, op))

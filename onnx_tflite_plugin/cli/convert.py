@@ -1,0 +1,118 @@
+"""``convert``: a .tflite file becomes an .onnx file."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.output import print_json, print_rows, size, working
+from onnx_tflite_plugin.cli.paths import readable, writable
+from onnx_tflite_plugin.options import CHOICES
+from onnx_tflite_plugin.targets import TARGETS
+
+_LONG = 20_000_000  # bytes of a model that takes seconds to convert
+
+
+class _Pair(click.ParamType):
+    """``NAME=VALUE``, cut at the last ``=``: names may hold one."""
+
+    def __init__(self, name: str, value: Callable[[str], Any] = str) -> None:
+        self.name, self.value = name, value
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        name, cut, text = value.rpartition("=")
+        try:
+            if not cut or not name or not text:
+                raise ValueError
+            return name, self.value(text)
+        except ValueError:
+            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    sizes = tuple(int(part) for part in text.split(","))
+    if min(sizes) < 0:
+        raise ValueError
+    return sizes
+
+
+def _choice(name: str, help: str) -> Callable[[Any], Any]:
+    values = CHOICES[name]
+    return click.option("--" + name.replace("_", "-"), type=click.Choice(list(values)), default=values[0], show_default=True, help=help)
+
+
+@click.command()
+@click.argument("model", metavar="MODEL.tflite", type=click.Path(path_type=Path))
+@click.argument("output", metavar="[MODEL.onnx]", required=False, type=click.Path(path_type=Path))
+@click.option("--opset", type=int, metavar="N", help="ONNX opset; by default the target's, raised where an operator needs it.")
+@click.option("--target", type=click.Choice(list(TARGETS)), default="onnxruntime", show_default=True, help="Runtime to write for.")
+@_choice("quantization", "Keep quantization as QuantizeLinear and DequantizeLinear, or compute in float.")
+@_choice("optimize", "speed also applies fusions that skip a rounding.")
+@_choice("weights", "Fold constants into the form the operators want, or keep the file's.")
+@_choice("weights_dtype", "auto stores uint8 weights as int8 where the target is faster so.")
+@_choice("io_layout", "Axis order of inputs and outputs: the source's, or whichever costs least.")
+@click.option("--layout", type=_Pair("TENSOR=NHWC:NCHW"), metavar="TENSOR=NHWC:NCHW", multiple=True,
+              help="Axis order of one input or output: the file's letters, then the wanted order. Repeatable.")  # fmt: skip
+@_choice("layout_plan", "local keeps the source's order everywhere between operators.")
+@click.option("--input-shape", type=_Pair("NAME=1,224,224,3", _sizes), metavar="NAME=1,224,224,3", multiple=True,
+              help="Fix the shape of an input. Repeatable.")  # fmt: skip
+@click.option("--dynamic-batch", is_flag=True, help="Leave the first axis of every input open.")
+@_choice("state", "States as extra inputs and outputs, or reset in every run.")
+@click.option("--signature", metavar="KEY", help="Convert this signature, with its names.")
+@click.option("--keep-unknown", is_flag=True, help="Write operators nobody handles as nodes of a domain of their own.")
+@click.option("--verify", is_flag=True, help="Compare with LiteRT before writing; no file if they disagree (extra: verify).")
+@click.option("--prefer", metavar="DIST", multiple=True, help="This op pack wins where several claim an operator. Repeatable.")
+@click.option("--block", metavar="DIST", multiple=True, help="Leave this op pack out. Repeatable.")
+@click.option("--packs", metavar="builtin|LIST", help="Use only the built-in operators, or also these packs (comma-separated).")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON, and nothing else.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.pass_context
+def convert(
+    ctx: click.Context, model: Path, output: Path | None, layout: Sequence[tuple[str, str]], input_shape: Sequence[tuple[str, Sequence[int]]],
+    as_json: bool, quiet: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Convert MODEL.tflite to ONNX.
+
+    Writes MODEL.onnx (by default beside the model, with its suffix replaced) and says what came of it. Exits with 1
+    where the model is refused, 2 for usage or a missing extra, 3 where --verify fails; then no file is written.
+    """
+    on_failure(ctx, as_json=as_json)
+    output = writable(output or model.with_suffix(".onnx"), sources=(readable(model),))
+    on_failure(ctx, as_json=as_json, note=_untouched(output))
+    start = time.perf_counter()
+    gc.set_threshold(100_000, 50, 100)  # a conversion makes many objects and few cycles: 5 % of its time
+    from onnx_tflite_plugin.conversion import convert as run
+
+    options |= {"layout": _mapping("--layout", layout), "input_shape": _mapping("--input-shape", input_shape)}
+    count = model.stat().st_size
+    doing = f"converting{' and verifying' if options['verify'] else ''} {model.name} ({size(count)})"
+    with working(doing, shown=count > _LONG or options["verify"]):
+        conversion = run(model, **options)
+        files = conversion.save(output)
+    seconds = time.perf_counter() - start
+    from onnx_tflite_plugin.cli.summary import as_json as described
+    from onnx_tflite_plugin.cli.summary import summary
+
+    if as_json:
+        print_json(described(conversion, model, files, seconds))
+    elif not quiet:
+        print_rows(summary(conversion, files, seconds))
+
+
+def _mapping(flag: str, pairs: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
+    """The pairs by name; a name given twice is an error."""
+    found = dict(pairs)
+    for name in found:
+        if sum(other == name for other, _ in pairs) > 1:
+            raise click.UsageError(f"{flag} is given twice for {name!r}")
+    return found
+
+
+def _untouched(output: Path) -> str:
+    return f"{output} is as it was before" if output.exists() else f"{output} was not written"

@@ -1,0 +1,37 @@
+"""Files a command reads and writes, checked before it does any work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from onnx_tflite_plugin.cli.failures import UsageProblem
+
+
+def readable(path: Path) -> Path:
+    """The path of a file that can be opened. Raises UsageProblem."""
+    if path.is_dir():
+        raise UsageProblem(f"{path} is a directory, not a file")
+    try:
+        path.open("rb").close()
+    except FileNotFoundError:
+        raise UsageProblem(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise UsageProblem(f"{path} cannot be read: {error.strerror}") from None
+    return path
+
+
+def writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
+    """A path where a file may be put. Raises UsageProblem for a folder that is missing or closed, or for a source."""
+    folder = path.parent
+    if path.is_dir():
+        raise UsageProblem(f"{path} is a directory; name the file to write")
+    if path.exists() and not path.is_file():
+        raise UsageProblem(f"{path} is not a regular file")
+    if path.exists() and any(path.samefile(source) for source in sources):
+        raise UsageProblem(f"{path} is the model itself; name another file to write")
+    if not folder.is_dir():
+        raise UsageProblem(f"{folder} is not a directory" if folder.exists() else f"there is no directory {folder}; make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageProblem(f"the directory {folder} cannot be written to")
+    return path

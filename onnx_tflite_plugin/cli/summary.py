@@ -1,0 +1,137 @@
+"""A conversion in a few lines: what a user would ask about it, and nothing that is as expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnx_tflite_plugin.cli.output import Row, at_most, counted, plural, short, size
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.conversion import Conversion
+    from onnx_tflite_plugin.report import Report, Transposed
+    from onnx_tflite_plugin.verify import Verification
+
+BUILTIN = "onnx-tflite-plugin"
+_PLANS = {
+    "least": "the least-cost plan, proven",
+    "heuristic": "a heuristic plan, not proven least",
+    "local": "the source's order everywhere (--layout-plan local)",
+}
+
+
+def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> list[Row]:
+    """What to print after the files are written."""
+    report = conversion.report
+    written = " and ".join(f"{file} ({size(file.stat().st_size)})" for file in files)
+    rows = [
+        Row("wrote", [f"{written} in {seconds:.2f} s"], "bold green"),
+        Row("target", [f"{report.target}, opset {report.opset}"]),
+        Row("operators", [f"{sum(report.operators.values())}: {counted(list(report.operators.items()))}"]),
+        Row("nodes", [f"{sum(report.nodes.values())}: {counted(list(report.nodes.items()))}"]),
+        Row("layout", list(_layout(report))),
+    ]
+    rows += [Row("storage", [f"{text}: {plural(count, 'tensor')}, the same real numbers" for text, count in report.storage.items()])]
+    rows += [Row("fused", list(_fused(report))), Row("states", list(_states(report)))]
+    rows += [Row("packs", list(_packs(report)))]
+    if conversion.verification is not None:
+        rows.append(Row("verified", verified(conversion.verification), "green"))
+    rows.append(Row("warning", at_most(report.warnings, 4), "yellow"))
+    return [row for row in rows if row.lines]
+
+
+def verified(verification: Verification, limit: int = 5) -> list[str]:
+    """The verdict and the first outputs."""
+    verdict, *outputs = verification.text.splitlines()
+    return [verdict, *at_most(outputs, limit)]
+
+
+def _layout(report: Report) -> Iterator[str]:
+    left = plural(report.transposes, "Transpose") if report.transposes else "no Transpose"
+    yield f"{_PLANS.get(report.layout, report.layout)}: {left} left"
+    yield from at_most([f"  {_transposed(copy)}" for copy in report.transposed], 6)
+
+
+def _transposed(copy: Transposed) -> str:
+    consumers = [_operator(label) for label in copy.consumers]
+    users = ", ".join(consumers[:2]) + (f" and {len(consumers) - 2} more" if len(consumers) > 2 else "")
+    perm = copy.perm.replace("->", "→")
+    return f"{short(copy.tensor)}  {perm}  {size(copy.bytes)}, from {_operator(copy.producer)} to {users}"
+
+
+def _operator(label: str) -> str:
+    """``op 12 CONV_2D v3 'name'`` without version and name, which the line has already or does not need."""
+    place, _, rest = label.partition(" '")
+    words = place.split()
+    if rest and words and words[-1].startswith("v") and words[-1][1:].isdigit():
+        words = words[:-1]
+    return short(" ".join(words))
+
+
+def _fused(report: Report) -> Iterator[str]:
+    if report.fused:
+        applied = ", ".join(f"{count} {name}" for name, count in report.fused.items())
+        absorbed = sum(report.operators.values()) - sum(report.packs.values()) + sum(report.fused.values())
+        yield f"{applied}, from {plural(absorbed, 'operator')}"
+    yield from (f"not {line}" for line in at_most(report.declined, 2))
+
+
+def _states(report: Report) -> Iterator[str]:
+    if report.states:
+        names = ", ".join(short(name, 24) for name in report.states[:4])
+        more = f", … and {len(report.states) - 4} more" if len(report.states) > 4 else ""
+        yield f"{len(report.states)}, as extra inputs and outputs: {names}{more}"
+        yield "onnx_tflite_plugin.runtime.Session carries them from run to run"
+
+
+def _packs(report: Report) -> Iterator[str]:
+    others = {pack: count for pack, count in report.packs.items() if pack != BUILTIN}
+    overridden: dict[str, list[str]] = {}
+    for code, pack in report.overrides.items():
+        overridden.setdefault(pack, []).append(code)
+    for pack, count in others.items():
+        codes = overridden.get(pack, [])
+        instead = f", instead of the built-in {', '.join(at_most(codes, 4))}" if codes else ""
+        yield f"{pack}: {plural(count, 'operator')}{instead}"
+
+
+def as_json(conversion: Conversion, model: Path, files: Sequence[Path], seconds: float) -> dict[str, Any]:
+    """The same and more for machines: the whole report."""
+    return {
+        "model": str(model),
+        "output": str(files[0]),
+        "files": [{"path": str(file), "bytes": file.stat().st_size} for file in files],
+        "seconds": round(seconds, 3),
+        **conversion.report.as_dict(),
+        "verification": None if conversion.verification is None else verification_json(conversion.verification),
+    }
+
+
+def verification_json(verification: Verification) -> dict[str, Any]:
+    """A verification with its verdicts spelled out."""
+    diverging = verification.diverging
+    return {
+        "ok": verification.ok,
+        "kernels": verification.kernels,
+        "runs": verification.steps,
+        "outputs": [_comparison(comparison) for comparison in verification.comparisons],
+        "diverging": None
+        if diverging is None
+        else {
+            "tensor": diverging.tensor.index,
+            "name": diverging.tensor.name,
+            "operator": diverging.operator.index,
+            "code": diverging.operator.code,
+            "value": diverging.value,
+            **_comparison(diverging.comparison),
+        },
+        "notes": verification.notes,
+        "text": verification.text,
+    }
+
+
+def _comparison(comparison: Any) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(comparison), "ok": comparison.ok, "text": comparison.text}

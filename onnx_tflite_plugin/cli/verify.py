@@ -1,0 +1,41 @@
+"""``verify``: LiteRT and ONNX Runtime side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, working
+from onnx_tflite_plugin.cli.paths import readable
+
+
+@click.command()
+@click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
+@click.argument("onnx", metavar="MODEL.onnx", type=click.Path(path_type=Path))
+@click.option("--inputs", metavar="FILE.npz", type=click.Path(path_type=Path), help="Arrays by input name (.npz), or one array (.npy).")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs drawn for the rest.")
+@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Successive runs; states are carried on.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
+@click.pass_context
+def verify(ctx: click.Context, tflite: Path, onnx: Path, inputs: Path | None, seed: int, runs: int, as_json: bool) -> None:
+    """Run both models on the same inputs and compare every output.
+
+    Exits with 3 where they differ by more than LiteRT's own kernels do, or its tolerance. Needs the extra verify.
+    """
+    on_failure(ctx, as_json=as_json)
+    given = readable(inputs) if inputs else None
+    readable(tflite)
+    readable(onnx)
+    from onnx_tflite_plugin.cli.summary import verification_json
+    from onnx_tflite_plugin.verify import verify as run
+
+    with working(f"running {tflite.name} and {onnx.name}", shown=True):
+        result = run(tflite, onnx, inputs=given, seed=seed, runs=runs)
+    if as_json:
+        print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
+    else:
+        print_rows([Row("ok" if result.ok else "FAILED", result.text.splitlines(), "green" if result.ok else "red")])
+    if not result.ok:
+        ctx.exit(3)
