@@ -9,7 +9,7 @@ from typing import Any
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance
 
-Inputs = Mapping[str, Array] | Sequence[Mapping[str, Array]]
+Given = Mapping[str, Array] | Sequence[Mapping[str, Array]]
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
 
 EVERY_OPSET = (None, 13, 17, 21, 26)
@@ -20,8 +20,8 @@ class Case:
     """``build`` makes the .tflite file; its conversion is run beside LiteRT. Everything else has a default.
 
     ``op``: the handler on trial, as its entry point is named. ``dtype``: the column of the support table it counts in.
-    ``inputs``: arrays by input name for every run, or one mapping a run; what they leave out is drawn, real numbers
-    from ``span`` where it is given. ``runs``: invocations of one session, which is how states are carried.
+    ``given``: arrays by input name for every run, or one mapping a run; what they leave out is drawn, real numbers
+    from ``span`` where there is one. ``runs``: invocations of one session, which is how states are carried.
     ``opsets``: ``None`` is the target's default. ``options``: further options of ``convert``.
 
     ``reference`` computes a run's outputs where LiteRT cannot. ``refused``: the conversion must fail with this text.
@@ -36,7 +36,7 @@ class Case:
     name: str
     build: Callable[[], bytes]
     dtype: str = "float32"
-    inputs: Inputs | None = None
+    given: Given | None = None
     span: tuple[float, float] | None = None
     runs: int = 3
     opsets: Sequence[int | None] = (None,)

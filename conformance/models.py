@@ -150,7 +150,7 @@ class Net:
         weights = np.zeros((len(channels), 1, 1, self._specs[ref].shape[-1] or 1))
         weights[range(len(channels)), 0, 0, channels] = 1
         w = {
-            "float32": lambda: constant(weights),
+            "float32": lambda: constant(weights, "float32"),
             "uint8": lambda: constant(weights + 3, "uint8", 1.0, 3),
             "int8": lambda: constant(weights, "int8", 1.0),
             "int16": lambda: constant(weights, "int8", 1.0),
@@ -210,7 +210,7 @@ def between_convolutions(
 ) -> Case:  # fmt: skip
     """One operator whose images come from convolutions and go to convolutions; other operands and results as they are.
 
-    The least-cost plan needs a Transpose at the outer ends only, unless ``transposes`` says otherwise.
+    The least-cost plan needs a Transpose at each graph input and output only, unless ``transposes`` says otherwise.
     """
 
     def draw(model: Net) -> None:
@@ -220,7 +220,8 @@ def between_convolutions(
         model.output(*(model.drained(ref) if plumbed(model.spec(ref)) else ref for ref in made))
 
     if all(plumbed(spec) for spec in outputs):
-        case.setdefault("transposes", sum(map(plumbed, (*inputs, *outputs))))
+        turned = [spec for spec in inputs if spec is not None and spec.value is None and len(spec.shape) > 2]
+        case.setdefault("transposes", len(turned) + len(outputs))
     return net(op, f"{name} between convolutions", draw, **{"dtype": _dtype(inputs), **case})
 
 
@@ -251,5 +252,5 @@ def unary(op: str, name: str, x: Spec, y: Spec | None = None, place: Placed = al
 def binary(op: str, name: str, x: Spec, y: Spec, z: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
     """``z = op(x, y)``; the result is like the computed operand, in the broadcast shape."""
     made = z or replace(x if x.value is None else y, name="", value=None)
-    shape = np.broadcast_shapes(*(tuple(size or 1 for size in spec.shape) for spec in (x, y)))
+    shape = np.broadcast_shapes(*(tuple(1 if size is None else size for size in spec.shape) for spec in (x, y)))
     return place(op, name, [x, y], made if z else made.shaped(*shape), **case)

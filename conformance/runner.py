@@ -92,6 +92,25 @@ def _variants(case: Case) -> Iterator[Variant]:
         yield Variant(target, case.opsets[0], "turned")
 
 
+class _Complaints:
+    """What is wrong, each with the variants that say so."""
+
+    def __init__(self) -> None:
+        self._by_text: dict[str, list[str]] = {}
+
+    def add(self, variant: Variant, *texts: str) -> None:
+        for text in texts:
+            self._by_text.setdefault(text, []).append(variant.text)
+
+    @property
+    def status(self) -> Status:
+        return "failed" if self._by_text else "passed"
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"{', '.join(variants)}: {text}" for text, variants in self._by_text.items()]
+
+
 class _Trial:
     """One case with what its variants share: the file, the inputs, what LiteRT computes."""
 
@@ -110,11 +129,9 @@ class _Trial:
 
     def _given(self) -> Any:
         """The case's inputs, and real numbers drawn from its span."""
-        case, span = self.case, self.case.span
-        given = [case.inputs or {}] * case.runs if case.inputs is None or isinstance(case.inputs, Mapping) else case.inputs
-        if case.inputs is not None and len(case.inputs) >= len(self.entry.inputs) and isinstance(case.inputs, Mapping):
-            given = given[:1] if not _stateful(self.model) else given
-        return [{**(self._spanned(step, *span) if span else {}), **known} for step, known in enumerate(given)]
+        given, span = self.case.given, self.case.span
+        steps = [given or {}] * self.case.runs if given is None or isinstance(given, Mapping) else given
+        return [{**(self._spanned(step, *span) if span else {}), **known} for step, known in enumerate(steps)]
 
     def _spanned(self, step: int, low: float, high: float) -> dict[str, Array]:
         generator = np.random.default_rng(step)
@@ -164,21 +181,21 @@ class _Trial:
         return "failed", [f"LiteRT runs it; it was to refuse with {self.case.kernel_refuses!r}"]
 
     def refusals(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
-        reasons = []
+        said = _Complaints()
         for variant in variants:
             if variant.plan == "turned":
                 continue
             try:
                 self.converted(variant)
-                reasons.append(f"{variant.text}: it was converted, not refused with {self.case.refused!r}")
+                said.add(variant, f"it was converted, not refused with {self.case.refused!r}")
             except ConversionError as error:
                 if self.case.refused not in str(error):
-                    reasons.append(f"{variant.text}: refused for another reason: {_line(error)}")
-        return ("failed" if reasons else "passed"), reasons
+                    said.add(variant, f"refused for another reason: {_line(error)}")
+        return said.status, said.lines
 
     def failures(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
-        _ = self.expected
-        reasons = []
+        expected = self.expected
+        said = _Complaints()
         outputs: dict[Variant, Steps] = {}
         for variant in variants:
             try:
@@ -188,15 +205,15 @@ class _Trial:
                 conversion = self.converted(variant, turned)
                 outputs[variant] = self.run(conversion)
             except ConversionError as error:
-                reasons.append(f"{variant.text}: {_line(error)}")
+                said.add(variant, _line(error))
                 continue
-            reasons += [f"{variant.text}: {text}" for text in self.complaints(outputs[variant], self.expected)]
+            said.add(variant, *self.complaints(outputs[variant], expected))
             if variant.plan == "least":
-                reasons += [f"{variant.text}: {text}" for text in self._layout(conversion)]
+                said.add(variant, *self._layout(conversion))
             other = outputs.get(variant._replace(plan="least"))
             if variant.plan == "local" and other is not None:
-                reasons += [f"{variant.text}: {text}" for text in self.complaints(outputs[variant], {"the least plan": other})]
-        return ("failed" if reasons else "passed"), reasons
+                said.add(variant, *self.complaints(outputs[variant], {"the least plan": other}))
+        return said.status, said.lines
 
     # --- one variant --------------------------------------------------------------------------
 
@@ -256,10 +273,6 @@ def channels_first(face: Entry) -> dict[str, str]:
             before = "nabcdefg"[: tensor.rank - 1] + "z"
             turned[name] = f"{before}:{before[0]}z{before[1:-1]}"
     return turned
-
-
-def _stateful(model: Model) -> bool:
-    return any(tensor.is_variable or tensor.dtype == "resource" for graph in model.subgraphs for tensor in graph.tensors)
 
 
 def _line(error: Exception) -> str:

@@ -82,8 +82,7 @@ def write(stored: Mapping[str, Stored], shapes: Mapping[str, tuple[int, ...]]) -
         graph.operator(layer.code, inputs, [tensors[layer.name]], layer.options, version=version)
     graph.inputs.append(tensors["image"])
     graph.output(tensors["probabilities"])
-    ends = ({name: tensors[name]} for name in ("image", "probabilities"))
-    model.signature("serving_default", *ends)
+    model.signature("serving_default", {"image": tensors["image"]}, {"probabilities": tensors["probabilities"]})
     return model.build()
 
 
@@ -92,7 +91,7 @@ def _constant(graph: GraphBuilder, name: str, stored: Mapping[str, Stored]) -> T
 
 
 def _quantization(tensor: Stored) -> Any:
-    return None if tensor.scale is None else quant(tensor.scale, tensor.zero_point, tensor.axis)
+    return quant(tensor.scale, tensor.zero_point, tensor.axis) if tensor.scale.size else None
 
 
 def digits() -> tuple[Array, Array, Array, Array]:

@@ -8,7 +8,7 @@ in the unit of the products it is added to.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from network import Array, Arrays
@@ -18,11 +18,11 @@ LOWEST, HIGHEST = -128, 127
 
 @dataclass(frozen=True)
 class Stored:
-    """How the file holds a tensor: its dtype, the numbers of a constant, and what one step of an integer is worth."""
+    """How the file holds a tensor: its dtype, the numbers of a constant, and what a step is worth (nothing for floats)."""
 
     dtype: str = "float32"
     value: Array | None = None
-    scale: Array | None = None
+    scale: Array = field(default_factory=lambda: np.empty(0))
     zero_point: int = 0
     axis: int = 0
 
@@ -56,7 +56,7 @@ def activation(values: Array) -> Stored:
 
 def weights(values: Array) -> Stored:
     """Symmetric around 0: the largest weight becomes ±127, a channel at a time for convolutions."""
-    axis = {True: 3, False: 0}[values.shape[0] == 1]
+    axis = 3 if values.shape[0] == 1 else 0  # depthwise kernels have their channels last
     others = tuple(k for k in range(values.ndim) if k != axis) if values.ndim == 4 else None
     largest = np.abs(values).max(axis=others, keepdims=True).astype(np.float64)
     scale = np.where(largest > 0, largest, 1.0) / HIGHEST
@@ -65,6 +65,5 @@ def weights(values: Array) -> Stored:
 
 def bias(values: Array, source: Stored, kernel: Stored) -> Stored:
     """No scale of its own: input scale × weight scale, so that it adds to the accumulator as it is."""
-    assert source.scale is not None and kernel.scale is not None
     scale = source.scale * kernel.scale
     return Stored("int32", np.round(values / scale).astype(np.int32), scale)

@@ -10,16 +10,16 @@ from typing import Any
 
 import click
 
-from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import print_json, print_rows, size, working
 from onnx_tflite_plugin.cli.paths import readable, writable
-from onnx_tflite_plugin.options import CHOICES
+from onnx_tflite_plugin.options import CHOICES, flag
 from onnx_tflite_plugin.targets import TARGETS
 
 _LONG = 20_000_000  # bytes of a model that takes seconds to convert
 
 
-class _Pair(click.ParamType):
+class _Pair(click.ParamType[tuple[str, Any]]):
     """``NAME=VALUE``, cut at the last ``=``: names may hold one."""
 
     def __init__(self, name: str, value: Callable[[str], Any] = str) -> None:
@@ -44,7 +44,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _choice(name: str, help: str) -> Callable[[Any], Any]:
     values = CHOICES[name]
-    return click.option("--" + name.replace("_", "-"), type=click.Choice(list(values)), default=values[0], show_default=True, help=help)
+    return click.option(flag(name), type=click.Choice(list(values)), default=values[0], show_default=True, help=help)
 
 
 @click.command()
@@ -72,24 +72,20 @@ def _choice(name: str, help: str) -> Callable[[Any], Any]:
 @click.option("--packs", metavar="builtin|LIST", help="Use only the built-in operators, or also these packs (comma-separated).")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON, and nothing else.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-@click.pass_context
-def convert(
-    ctx: click.Context, model: Path, output: Path | None, layout: Sequence[tuple[str, str]], input_shape: Sequence[tuple[str, Sequence[int]]],
-    as_json: bool, quiet: bool, **options: Any,
-) -> None:  # fmt: skip
+def convert(model: Path, output: Path | None, as_json: bool, quiet: bool, **options: Any) -> None:
     """Convert MODEL.tflite to ONNX.
 
     Writes MODEL.onnx (by default beside the model, with its suffix replaced) and says what came of it. Exits with 1
     where the model is refused, 2 for usage or a missing extra, 3 where --verify fails; then no file is written.
     """
-    on_failure(ctx, as_json=as_json)
+    on_failure(as_json=as_json)
     output = writable(output or model.with_suffix(".onnx"), sources=(readable(model),))
-    on_failure(ctx, as_json=as_json, note=_untouched(output))
+    on_failure(as_json=as_json, note=_untouched(output))
     start = time.perf_counter()
     gc.set_threshold(100_000, 50, 100)  # a conversion makes many objects and few cycles: 5 % of its time
     from onnx_tflite_plugin.conversion import convert as run
 
-    options |= {"layout": _mapping("--layout", layout), "input_shape": _mapping("--input-shape", input_shape)}
+    options |= {name: _mapping(name, options[name]) for name in ("layout", "input_shape")}
     count = model.stat().st_size
     doing = f"converting{' and verifying' if options['verify'] else ''} {model.name} ({size(count)})"
     with working(doing, shown=count > _LONG or options["verify"]):
@@ -105,12 +101,11 @@ def convert(
         print_rows(summary(conversion, files, seconds))
 
 
-def _mapping(flag: str, pairs: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
+def _mapping(option: str, pairs: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
     """The pairs by name; a name given twice is an error."""
     found = dict(pairs)
-    for name in found:
-        if sum(other == name for other, _ in pairs) > 1:
-            raise click.UsageError(f"{flag} is given twice for {name!r}")
+    if len(found) < len(pairs):
+        raise UsageProblem(f"{flag(option)} is given more than once for one name")
     return found
 
 

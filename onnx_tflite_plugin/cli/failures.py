@@ -56,9 +56,9 @@ class Commands(click.Group):
             _fail(ctx, 1, "InternalError", _internal(error))
 
 
-def on_failure(ctx: click.Context, *, as_json: bool = False, note: str = "") -> None:
-    """What to add to a failure of this command: JSON on stdout, a last line."""
-    ctx.meta[_KEY] = (as_json, note)
+def on_failure(*, as_json: bool = False, note: str = "") -> None:
+    """What a failure of the running command adds: JSON on stdout, a last line."""
+    click.get_current_context().meta[_KEY] = (as_json, note)
 
 
 def _fail(ctx: click.Context, code: int, kind: str, lines: list[str], error: ConversionError | None = None) -> NoReturn:
@@ -85,7 +85,7 @@ def _internal(error: Exception) -> list[str]:
     return [
         f"internal error: {type(error).__name__}: {error}".rstrip(": "),
         f"in {frame.name}, {frame.filename}:{frame.lineno}",
-        "this is a bug here or in an op pack, not in the model; please report it with this text, the model or what `inspect --json` says of it",
+        "this is a bug, here or in an op pack; please report it with this text and the model, or what `inspect --json` says of it",
         f"{DEBUG}=1 shows the traceback",
     ]
 

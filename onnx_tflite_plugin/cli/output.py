@@ -58,8 +58,10 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, nu
         lines = [list(headings), *cells]
         widths = [max(len(line[k]) for line in lines) for k in range(len(headings))]
         for line in lines:
-            parts = [f"{text:>{width}}" if k == numeric else f"{text:{width}}" for k, (text, width) in enumerate(zip(line, widths, strict=True))]
-            click.echo("  ".join(parts).rstrip())
+            padded = [
+                text.rjust(width) if k == numeric else text.ljust(width) for k, (text, width) in enumerate(zip(line, widths, strict=True))
+            ]
+            click.echo("  ".join(padded).rstrip())
         return
     from rich.table import Table
     from rich.text import Text

@@ -24,7 +24,7 @@ def verify(ctx: click.Context, tflite: Path, onnx: Path, inputs: Path | None, se
 
     Exits with 3 where they differ by more than LiteRT's own kernels do, or its tolerance. Needs the extra verify.
     """
-    on_failure(ctx, as_json=as_json)
+    on_failure(as_json=as_json)
     given = readable(inputs) if inputs else None
     readable(tflite)
     readable(onnx)

@@ -1,49 +1,42 @@
 """Least-cost labelling of variables joined by wires.
 
-    minimize   sum_i prices[i][x_i]  +  sum_wires weight * |{key of each consumer} - {key of the producer}|
+    minimize  sum over variables of prices[i][x_i]
+            + sum over wires of weight * |{key of each consumer} - {key of the producer}|
 
-Per key v, a wire is the term ``weight * [some consumer has key v] * [the producer has not]``. Where every variable
-chooses between two labels, "this pin has key v" is a literal x, not x, true or false, and a term is a hyperedge
-``(a_1 or .. or a_k) and not b``. In an s-t cut with true literals on the source side it is one auxiliary node y with
-arcs a_i -> y -> b of the term's weight (Kolmogorov and Zabih 2004; with one consumer, just the arc a -> b). The same
-term read backwards, not b -> y' -> not a_i, gives every literal's complement its place in a mirror image. Where the
-image is apart from the original (all terms submodular after flipping some variables) half of it is the problem, and
-a minimum cut its optimum. Where they hang together, the cut of both is the roof dual (Boros and Hammer 2002; QPBO):
-half its value bounds the cost from below, and labels it decides lower the cost whatever the others are.
+Per key v, a wire is a term: ``weight`` if some consumer has key v and the producer has not. In a *move*, every
+variable either keeps its label or changes it to a proposed one, so that "this pin has key v" is a literal, true or
+false, and a minimum cut (:mod:`.roof_dual`) finds the best move or changes that are part of it.
 
-Each connected component is solved on its own, the smallest first, by the first of these that ends within the work
-limit. ``cut`` and ``elimination`` are exact.
+Each connected component gets the first of these methods that ends within the work limit:
 
-- ``cut``: one fusion of all-0 with all-1, kept where the bound proves it least.
-- ``elimination``: variables are minimized out one by one, while the tables this takes stay small.
-- ``fusion``: fusion moves (Lempitsky et al. 2010), which are alpha-expansion where labels mean the same everywhere:
-  the best blend of the labelling with a proposal, a label spread over the wires by equal keys.
-- ``greedy``: proposals taken as a whole where they help, then variables one by one.
+- ``cut``: a move from all 0 to all 1, if there are two labels and the bound proves the result least.
+- ``elimination``: variables are minimized out one by one, if the tables this takes are small.
+- ``fusion``: moves towards proposals (Lempitsky et al. 2010), each one label spread over wires by equal keys. Where
+  labels mean the same everywhere this is alpha-expansion.
+- ``greedy``: proposals adopted as a whole where that lowers the cost, then variables one by one.
 
-Of plans at equal cost, the exact methods return one with the fewest labels other than 0, the others prefer such.
+The first two are exact. Of labellings at equal cost, one with more labels 0 is preferred.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
-from itertools import product
-from math import prod
+from functools import cached_property
+from itertools import compress, product
 
-from onnx_tflite_plugin.layout.maxflow import Network, Work, WorkLimitReached
+from onnx_tflite_plugin.layout.elimination import Table, eliminate, elimination_order
+from onnx_tflite_plugin.layout.maxflow import Work, WorkLimitReached
+from onnx_tflite_plugin.layout.roof_dual import FALSE, TRUE, Terms, join, roof_dual, root
 
-METHODS = ("cut", "elimination", "fusion", "greedy")  # from strongest to weakest
-EXACT = frozenset(METHODS[:2])
-FALSE, TRUE = 0, 1  # literals; those of the k-th variable of a move are 2k (keep) and 2k + 1 (change)
-Terms = dict[tuple[tuple[int, ...], int], int]  # (consumers' literals, producer's): weight
-Table = tuple[tuple[int, ...], dict[tuple[int, ...], int]]  # variables, and per choice of their labels a cost
+METHODS = ("cut", "elimination", "fusion", "greedy")  # strongest first
+EXACT = METHODS[:2]
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One end of a wire: a key per label of the variable, or exactly one where there is no variable."""
+    """One end of a wire: a key per label of the variable, or exactly one key where there is no variable."""
 
     variable: int | None
     keys: tuple[Hashable, ...]
@@ -51,7 +44,7 @@ class Pin:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A tensor: ``weight`` (not negative) is paid for each key that consumers have and the producer has not."""
+    """A tensor: ``weight`` (not negative) is paid for each key that a consumer has and the producer has not."""
 
     weight: int
     producer: Pin
@@ -60,7 +53,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``prices[i][x]`` is what label x costs variable i by itself; every variable has a label."""
+    """``prices[i][x]`` is what label x costs variable i itself."""
 
     prices: tuple[tuple[int, ...], ...]
     wires: tuple[Wire, ...]
@@ -68,7 +61,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """``exact``: provably least. ``components``: how many took which method; ``method``: the weakest of these."""
+    """``exact``: the cost is provably least. ``components`` counts them by method; ``method`` is the weakest used."""
 
     labels: tuple[int, ...]
     cost: int
@@ -78,44 +71,42 @@ class Solution:
 
 
 def cost(problem: Problem, labels: Sequence[int]) -> int:
-    return sum(map(tuple.__getitem__, problem.prices, labels)) + _wiring(problem.wires, labels)
+    priced = sum(prices[label] for prices, label in zip(problem.prices, labels, strict=True))
+    return priced + _paid(problem.wires, labels)
 
 
 def solve(problem: Problem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
-    """The cheapest labelling found. ``work_limit`` counts elementary operations, ``table_limit`` entries of a table."""
+    """The cheapest labelling found with ``work_limit`` elementary operations and tables of ``table_limit`` entries.
+
+    Small components come first, so that a hard one takes nothing from them.
+    """
     labels = [0] * len(problem.prices)
     work, spare = Work(work_limit), Work(work_limit)
     components = dict.fromkeys(METHODS, 0)
-    for variables, wires in _components(problem):
-        component = _Component(problem.prices, variables, wires)
-        components[component.solve(labels, work, spare, table_limit)] += 1
+    for component in _components(problem):
+        try:
+            method = component.solve(labels, work, table_limit)
+        except WorkLimitReached:
+            method = "greedy"
+            with suppress(WorkLimitReached):
+                component.descend(labels, spare)
+        components[method] += 1
     method = next((name for name in reversed(METHODS) if components[name]), METHODS[0])
     return Solution(tuple(labels), cost(problem, labels), method in EXACT, method, components)
 
 
-def _wiring(wires: Iterable[Wire], labels: Sequence[int]) -> int:
+def _paid(wires: Iterable[Wire], labels: Sequence[int]) -> int:
     total = 0
     for wire in wires:
-        keys = {pin.keys[0 if pin.variable is None else labels[pin.variable]] for pin in wire.consumers}
-        held = wire.producer
-        keys.discard(held.keys[0 if held.variable is None else labels[held.variable]])
-        total += wire.weight * len(keys)
+        wanted = {pin.keys[0 if pin.variable is None else labels[pin.variable]] for pin in wire.consumers}
+        made = wire.producer
+        wanted.discard(made.keys[0 if made.variable is None else labels[made.variable]])
+        total += wire.weight * len(wanted)
     return total
 
 
-def _root(parent: list[int], node: int) -> int:
-    while parent[node] != node:
-        parent[node] = node = parent[parent[node]]
-    return node
-
-
-def _join(parent: list[int], one: int, other: int) -> None:
-    one, other = _root(parent, one), _root(parent, other)
-    parent[max(one, other)] = min(one, other)
-
-
-def _components(problem: Problem) -> list[tuple[list[int], list[Wire]]]:
-    """Variables with a choice, and the wires that touch them; the smallest component first."""
+def _components(problem: Problem) -> list[_Component]:
+    """The variables with a choice, and the wires that touch them, by connected component; the smallest first."""
     free = [len(prices) > 1 for prices in problem.prices]
     parent = list(range(len(free)))
     touching: list[tuple[int, Wire]] = []
@@ -124,124 +115,68 @@ def _components(problem: Problem) -> list[tuple[list[int], list[Wire]]]:
         if ends and wire.weight:
             touching.append((ends[0], wire))
             for other in ends[1:]:
-                _join(parent, ends[0], other)
-    found: dict[int, tuple[list[int], list[Wire]]] = {}
+                join(parent, ends[0], other)
+    found: dict[int, _Component] = {}
     for variable, choice in enumerate(free):
         if choice:
-            found.setdefault(_root(parent, variable), ([], []))[0].append(variable)
+            first = root(parent, variable)
+            if first == variable:
+                found[first] = _Component(problem.prices, [], [])
+            found[first].variables.append(variable)
     for end, wire in touching:
-        found[_root(parent, end)][1].append(wire)
-    return sorted(found.values(), key=lambda component: len(component[0]) + len(component[1]))
+        found[root(parent, end)].wires.append(wire)
+    return sorted(found.values(), key=lambda component: len(component.variables) + len(component.wires))
 
 
-def _half(size: int, terms: Terms) -> list[int]:
-    """The literals that need a node: one of each variable, or both where some literal hangs with its complement."""
-    if all(len({literal & 1 for literal in (*consumers, producer or consumers[0])}) == 1 for consumers, producer in terms):
-        return list(range(2, size, 2))
-    parent = list(range(size))
-    for consumers, producer in terms:
-        for other in (*consumers[1:], producer or consumers[0]):
-            _join(parent, consumers[0], other)
-            _join(parent, consumers[0] ^ 1, other ^ 1)
-    roots = [_root(parent, literal) for literal in range(size)]
-    if any(map(int.__eq__, roots[::2], roots[1::2])):
-        return list(range(2, size))
-    return [literal for literal in range(2, size) if not roots[literal] & 1]  # complements have complementary roots
-
-
-def _arcs(terms: Terms, node: Sequence[int], excess: list[int]) -> dict[tuple[int, int], int]:
-    """The capacities of twice the terms. Adds auxiliary nodes, and what terms without producer send, to ``excess``."""
-    arcs: dict[tuple[int, int], int] = {}
-    for (consumers, producer), weight in terms.items():
-        shared = 0
-        if producer and len(consumers) == 2:  # "not all three equal" with its complement: three pairs, no node
-            shared = min(weight, terms.get(((consumers[0] ^ 1, consumers[1] ^ 1), producer ^ 1), 0))
-        rest = 2 * (weight - shared)
-        for mirror in (0, 1):
-            ends = [node[literal ^ mirror] for literal in consumers]
-            hub = ends[0]
-            if hub < 0:
-                continue
-            joints = []
-            if shared:
-                made = node[producer ^ mirror]
-                joints = [(ends[0], made, shared), (ends[1], made, shared), (ends[0], ends[1], shared)]
-            if rest and len(ends) > 1:
-                hub = len(excess)
-                excess.append(0)
-                joints += [(end, hub, rest) for end in ends]
-            if rest and producer:
-                joints.append((hub, node[producer ^ mirror], rest))
-            elif rest:
-                excess[hub] += rest if mirror else -rest
-            for tail, head, capacity in joints:
-                arc = (head, tail) if mirror else (tail, head)
-                arcs[arc] = arcs.get(arc, 0) + capacity
-    return arcs
-
-
+@dataclass(frozen=True)
 class _Component:
-    """Connected variables. Methods change ``labels``, the whole problem's, in place."""
+    """Connected variables. The methods change ``labels``, the whole problem's, in place."""
 
-    def __init__(self, prices: Sequence[Sequence[int]], variables: list[int], wires: list[Wire]) -> None:
-        self.prices, self.variables, self.wires = prices, variables, wires
+    prices: Sequence[Sequence[int]]
+    variables: list[int]
+    wires: list[Wire]
 
-    def solve(self, labels: list[int], work: Work, spare: Work, table_limit: int) -> str:
-        try:
-            if all(len(self.prices[variable]) == 2 for variable in self.variables):
-                _, bound = self.fuse(labels, dict.fromkeys(self.variables, 1), self.wires, work)
-                if self.cost(labels, self.variables, self.wires) == bound:
-                    return "cut"
-            if self.eliminate(labels, table_limit, work):
-                return "elimination"
-            self.improve(labels, work)
-            return "fusion"
-        except WorkLimitReached:
-            with suppress(WorkLimitReached):
-                self.descend(labels, spare)
-            return "greedy"
+    def solve(self, labels: list[int], work: Work, table_limit: int) -> str:
+        if all(len(self.prices[variable]) == 2 for variable in self.variables):
+            _, bound = self._fuse(labels, dict.fromkeys(self.variables, 1), self.wires, work)
+            if self._score(labels, self.variables, self.wires)[0] == bound:
+                return "cut"
+        if self._eliminate(labels, table_limit, work):
+            return "elimination"
+        self._improve(labels, work)
+        return "fusion"
 
-    def cost(self, labels: Sequence[int], variables: Iterable[int], wires: Iterable[Wire]) -> int:
-        return sum(self.prices[variable][labels[variable]] for variable in variables) + _wiring(wires, labels)
+    def descend(self, labels: list[int], work: Work) -> None:
+        """The greedy method. Interrupted, it leaves what it has."""
+        for proposal in self._proposals(work):
+            self._adopt(labels, proposal, work)
+        self._sweep(labels, work)
 
-    # --- one binary choice per variable: keep or change ---------------------------------------
+    def _score(self, labels: Sequence[int], variables: Iterable[int], wires: Iterable[Wire]) -> tuple[int, int]:
+        """The cost, then the number of labels other than 0."""
+        priced = [(self.prices[variable][labels[variable]], labels[variable] > 0) for variable in variables]
+        return sum(price for price, _ in priced) + _paid(wires, labels), sum(other for _, other in priced)
 
-    def fuse(self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire], work: Work) -> tuple[bool, int]:
-        """Change what of ``proposal`` (labels other than the present) lowers the cost.
+    # --- moves: the best blend of the labels and a proposal -----------------------------------
 
-        Returns whether that was anything, and what the proposal's variables and ``wires``, all that touch them,
-        cost at least in any blend.
+    def _fuse(self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire], work: Work) -> tuple[bool, int]:
+        """Change to those labels of ``proposal``, all other than the present ones, that lower the cost.
+
+        ``wires`` are all that touch the proposal's variables. Returns whether anything changed, and a lower bound of
+        what these variables and wires cost after any move.
         """
         costs, terms = self._terms(labels, proposal, wires)
-        work.spend(len(costs) + len(terms))
-        kept = _half(len(costs), terms)
-        node = [-1] * len(costs)
-        for place, literal in enumerate(kept):
-            node[literal] = place
-        excess = [2 * (costs[literal ^ 1] - costs[literal]) for literal in kept]
-        network = Network(excess, _arcs(terms, node, excess))
-        supply = sum(amount for amount in excess if amount > 0)
-        sink_side = network.saturate(work)
-        flow = supply - sum(amount for amount in excess if amount > 0)
-        copies = 2 * len(kept) // len(proposal)  # twice the cost, of each copy
-        bound = costs[TRUE] + sum(map(min, costs[2::2], costs[3::2])) - (-flow // copies)
-        dearer = [0, 0]  # per literal, what breaks ties against it: labels other than 0, then changes
+        work.spend(20 * (len(costs) + len(terms)))
+        ties = [0, 0]  # go to the fewest labels other than 0, then to the fewest changes
         for variable, label in proposal.items():
-            step = ((label > 0) - (labels[variable] > 0)) * len(costs) + 1
-            dearer += (-step, step)
-        if any(dearer[literal] > 0 for literal in kept):  # the least sink side may not be the best of equal cuts
-            network.rescale(len(costs) ** 2, [-dearer[literal] for literal in kept])
-            with suppress(WorkLimitReached):
-                sink_side = network.saturate(work)
-        changed = False
-        for (variable, label), low in zip(proposal.items(), range(2, len(costs), 2), strict=True):
-            if sink_side[node[low]] if node[low] >= 0 else not sink_side[node[low + 1]]:
-                labels[variable] = label
-                changed = True
-        return changed, bound
+            ties += (0, ((label > 0) - (labels[variable] > 0)) * len(costs) + 1)
+        better, bound = roof_dual(costs, terms, ties, work)
+        for variable in compress(proposal, better):
+            labels[variable] = proposal[variable]
+        return any(better), bound
 
     def _terms(self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire]) -> tuple[list[int], Terms]:
-        """What a move costs: per literal, when it is true; and per term, when it holds."""
+        """The cost of a move: per literal, what it adds when true, and the terms that are not just that."""
         literal = {variable: 2 * place for place, variable in enumerate(proposal, 1)}
         costs = [0, 0]
         for variable, label in proposal.items():
@@ -255,147 +190,138 @@ class _Component:
             now = keys[labels[variable]]
             if variable not in literal:
                 return ((now, TRUE),)
-            then, low = keys[proposal[variable]], literal[variable]
-            return ((now, TRUE),) if now == then else ((now, low), (then, low + 1))
+            then, keep = keys[proposal[variable]], literal[variable]
+            return ((now, TRUE),) if now == then else ((now, keep), (then, keep + 1))
 
         for wire in wires:
             wanted: dict[Hashable, set[int]] = {}
             for pin in wire.consumers:
                 for key, wants in ends(pin):
                     wanted.setdefault(key, set()).add(wants)
-            held = dict(ends(wire.producer))
+            made = dict(ends(wire.producer))
             for key, consumers in wanted.items():
-                producer = held.get(key, FALSE)
+                producer = made.get(key, FALSE)
                 consumers.discard(producer)
                 if producer == TRUE or not consumers:
                     continue
-                if TRUE in consumers or producer ^ 1 in consumers or len({c >> 1 for c in consumers}) < len(consumers):
+                if TRUE in consumers or producer ^ 1 in consumers or len({a >> 1 for a in consumers}) < len(consumers):
                     costs[producer ^ 1] += wire.weight
-                elif len(consumers) == 1 and producer == FALSE:
+                elif producer == FALSE and len(consumers) == 1:
                     costs[consumers.pop()] += wire.weight
                 else:
                     term = tuple(sorted(consumers)), producer
                     terms[term] = terms.get(term, 0) + wire.weight
         return costs, terms
 
-    # --- exact, where few variables hang together at a time -----------------------------------
+    # --- tables: exact, where few variables hang together at a time ---------------------------
 
-    def eliminate(self, labels: list[int], limit: int, work: Work) -> bool:
-        """Minimize variable after variable out of the sum of tables (Bertele and Brioschi 1972), if all stay small."""
-        order = self._order(limit, work)
-        turn = {variable: place for place, variable in enumerate(order)}
-        if not order:
+    def _eliminate(self, labels: list[int], limit: int, work: Work) -> bool:
+        sizes = {variable: len(self.prices[variable]) for variable in self.variables}
+        scopes = [
+            tuple(sorted({pin.variable for pin in (wire.producer, *wire.consumers) if pin.variable in sizes}))
+            for wire in self.wires
+        ]
+        order = elimination_order(sizes, scopes, limit, work)
+        if order is None:
             return False
-        ranges = {variable: range(len(self.prices[variable])) for variable in order}
-        scale = len(order) + 1  # a table's unit: one more label other than 0
-        tables: dict[int, list[Table]] = {variable: [] for variable in order}  # by the first variable to go
-        for wire in self.wires:
-            scope = self._scope(wire)
-            entries = {}
-            for choice in product(*map(ranges.__getitem__, scope)):
-                for variable, label in zip(scope, choice, strict=True):
-                    labels[variable] = label
-                entries[choice] = scale * _wiring((wire,), labels)
-            tables[min(scope, key=turn.__getitem__)].append((scope, entries))
-        decisions = []
+        unit = len(order) + 1  # of cost; 1 is for a label other than 0
+        tables: list[Table] = []
         for variable in order:
-            scope = tuple(sorted({other for others, _ in tables[variable] for other in others} - {variable}))
-            place = {other: k for k, other in enumerate((*scope, variable))}
-            parts = [([place[other] for other in others], entries) for others, entries in tables[variable]]
-            least: dict[tuple[int, ...], int] = {}
-            best: dict[tuple[int, ...], int] = {}
-            for rest in product(*map(ranges.__getitem__, scope)):
-                totals = []
-                for label, price in enumerate(self.prices[variable]):
-                    choice = (*rest, label)
-                    known = sum([entries[tuple([choice[k] for k in places])] for places, entries in parts])
-                    totals.append(known + scale * price + (label > 0))
-                least[rest] = min(totals)
-                best[rest] = totals.index(least[rest])
-            decisions.append((variable, scope, best))
-            if scope:
-                tables[min(scope, key=turn.__getitem__)].append((scope, least))
-        for variable, scope, best in reversed(decisions):
-            labels[variable] = best[tuple([labels[other] for other in scope])]
+            prices = self.prices[variable]
+            tables.append(((variable,), {(label,): unit * price + (label > 0) for label, price in enumerate(prices)}))
+        trial = list(labels)
+        for wire, scope in zip(self.wires, scopes, strict=True):
+            entries = {}
+            for choice in product(*(range(sizes[variable]) for variable in scope)):
+                work.spend(1 + len(wire.consumers))
+                for variable, label in zip(scope, choice, strict=True):
+                    trial[variable] = label
+                entries[choice] = unit * _paid((wire,), trial)
+            tables.append((scope, entries))
+        for variable, label in eliminate(sizes, order, tables).items():
+            labels[variable] = label
         return True
-
-    def _scope(self, wire: Wire) -> tuple[int, ...]:
-        ends = (pin.variable for pin in (wire.producer, *wire.consumers))
-        return tuple(sorted({end for end in ends if end is not None and len(self.prices[end]) > 1}))
-
-    def _order(self, limit: int, work: Work) -> list[int]:
-        """All variables, least degree first; none at all where that takes a table over the limit."""
-        around: dict[int, set[int]] = {variable: {variable} for variable in self.variables}
-        for scope in map(self._scope, self.wires):
-            if self._entries(scope, work) > limit:
-                return []
-            for variable in scope:
-                around[variable].update(scope)
-        heap = [(len(scope), variable) for variable, scope in around.items()]
-        heapify(heap)
-        order: list[int] = []
-        while heap:
-            degree, variable = heappop(heap)
-            if variable in around and degree == len(around[variable]):
-                together = around.pop(variable)
-                if self._entries(together, work) > limit:
-                    return []
-                order.append(variable)
-                for other in together - {variable}:
-                    around[other] |= together
-                    around[other].discard(variable)
-                    heappush(heap, (len(around[other]), other))
-        return order
-
-    def _entries(self, scope: Collection[int], work: Work) -> int:
-        entries = prod(len(self.prices[variable]) for variable in scope)
-        return entries
 
     # --- heuristics ---------------------------------------------------------------------------
 
-    def improve(self, labels: list[int], work: Work) -> None:
-        self.index()
+    def _improve(self, labels: list[int], work: Work) -> None:
+        """Moves until none helps; then, while a tenth of the work lasts, the same from other starts."""
+        start = list(labels)
+        self._climb(labels, work)
+        extra = Work(work.left // 10)
+        work.spend(extra.left)
+        with suppress(WorkLimitReached):
+            for proposal in self._proposals(extra):
+                trial = list(start)
+                for variable, label in proposal.items():
+                    trial[variable] = label
+                self._climb(trial, extra)
+                self._adopt(labels, {variable: trial[variable] for variable in self.variables}, extra)
+
+    def _climb(self, labels: list[int], work: Work) -> None:
         changed = True
         while changed:
             changed = False
-            for proposal in self.proposals(work):
-                move = {v: l for v, l in proposal.items() if l != labels[v]}
+            for proposal in self._proposals(work):
+                move = {variable: label for variable, label in proposal.items() if label != labels[variable]}
                 if move:
-                    got, _ = self.fuse(labels, move, self.touching(move), work)
-                    changed = changed or got
+                    changed = self._fuse(labels, move, self._touching(move, work), work)[0] or changed
+        self._sweep(labels, work)
 
-    def index(self) -> None:
-        self.ends: dict[int, list[tuple[int, Pin]]] = {v: [] for v in self.variables}
-        for k, wire in enumerate(self.wires):
+    def _sweep(self, labels: list[int], work: Work) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for variable in self.variables:
+                for label in range(len(self.prices[variable])):
+                    changed = self._adopt(labels, {variable: label}, work) or changed
+
+    def _adopt(self, labels: list[int], proposal: dict[int, int], work: Work) -> bool:
+        """Change to all of ``proposal`` if that is better."""
+        if all(labels[variable] == label for variable, label in proposal.items()):
+            return False
+        wires = self._touching(proposal, work)
+        before, now = self._score(labels, proposal, wires), {variable: labels[variable] for variable in proposal}
+        for changes in (proposal, now):
+            for variable, label in changes.items():
+                labels[variable] = label
+            if self._score(labels, proposal, wires) < before:
+                return True
+        return False
+
+    @cached_property
+    def _ends(self) -> dict[int, list[tuple[int, Pin]]]:
+        """Per variable, its wires and its ends of them."""
+        ends: dict[int, list[tuple[int, Pin]]] = {variable: [] for variable in self.variables}
+        for number, wire in enumerate(self.wires):
             for pin in (wire.producer, *wire.consumers):
-                if pin.variable in self.ends:
-                    self.ends[pin.variable].append((k, pin))
+                if pin.variable in ends:
+                    ends[pin.variable].append((number, pin))
+        return ends
 
-    def touching(self, variables: Iterable[int]) -> list[Wire]:
-        return [self.wires[k] for k in sorted({k for v in variables for k, _ in self.ends[v]})]
+    def _touching(self, variables: Iterable[int], work: Work) -> list[Wire]:
+        numbers = sorted({number for variable in variables for number, _ in self._ends[variable]})
+        work.spend(10 * sum(1 + len(self.wires[number].consumers) for number in numbers))
+        return [self.wires[number] for number in numbers]
 
-    def proposals(self, work: Work) -> Iterator[dict[int, int]]:
+    def _proposals(self, work: Work) -> Iterator[dict[int, int]]:
+        """Labellings of some variables, each spread from one label by equal keys; every label is in at least one."""
         seen: set[tuple[int, int]] = set()
-        for seed in self.variables:
-            for label in range(len(self.prices[seed])):
-                if (seed, label) in seen:
-                    continue
-                proposal = {seed: label}
-                queue = [seed]
-                spread: set[tuple[int, Hashable]] = set()
-                for variable in queue:
-                    for k, end in self.ends[variable]:
-                        key = end.keys[proposal[variable]]
-                        if (k, key) in spread:
-                            continue
-                        spread.add((k, key))
-                        wire = self.wires[k]
-                        for pin in (wire.producer, *wire.consumers):
-                            if pin.variable in self.ends and pin.variable not in proposal and key in pin.keys:
-                                proposal[pin.variable] = pin.keys.index(key)
-                                queue.append(pin.variable)
-                seen.update(proposal.items())
-                yield proposal
-
-    def descend(self, labels: list[int], work: Work) -> None:
-        pass
+        for seed in ((variable, label) for variable in self.variables for label in range(len(self.prices[variable]))):
+            if seed in seen:
+                continue
+            proposal, queue, spread = dict([seed]), [seed[0]], set[tuple[int, Hashable]]()
+            for variable in queue:
+                for number, end in self._ends[variable]:
+                    key = end.keys[proposal[variable]]
+                    if (number, key) in spread:
+                        continue
+                    spread.add((number, key))
+                    wire = self.wires[number]
+                    work.spend(10 * (1 + len(wire.consumers)))
+                    for pin in (wire.producer, *wire.consumers):
+                        if pin.variable in self._ends and pin.variable not in proposal and key in pin.keys:
+                            proposal[pin.variable] = pin.keys.index(key)
+                            queue.append(pin.variable)
+            seen.update(proposal.items())
+            yield proposal

@@ -91,7 +91,7 @@ class Emitter:
         if isinstance(operand, np.ndarray | np.generic):
             return self.constant(np.asarray(operand), name)
         array = np.asarray(operand)
-        dtype = {"f": np.dtype(np.float32), "b": array.dtype}.get(array.dtype.kind, np.dtype(np.int64))
+        dtype = {"f": np.dtype(np.float32), "b": array.dtype}.get(array.dtype.kind if array.size else "i", np.dtype(np.int64))
         return self.constant(array.astype(dtype), name)
 
     def emit(

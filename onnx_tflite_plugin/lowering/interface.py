@@ -3,42 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.layout.order import Order, permuted, source_order
 from onnx_tflite_plugin.layout.plan import Edges
 from onnx_tflite_plugin.options import ConvertOptions
-from onnx_tflite_plugin.source.model import Model, Tensor
+from onnx_tflite_plugin.source.model import Model, Signature, Tensor
 
 
-def interface_names(model: Model, signature: str | None) -> dict[Tensor, str]:
-    """Names of the graph's inputs and outputs: the file's, or the signature's; empty or repeated ones get ``#index``.
+@dataclass(frozen=True)
+class Names:
+    """What the graph's inputs and outputs are called, by position."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def interface_names(model: Model, signature: str | None) -> Names:
+    """The file's names, or the signature's; an empty or repeated one gets ``#index``.
 
     Raises UnsupportedOption for a signature the file does not have, or of another subgraph.
     """
-    given: dict[int, str] = {}
-    if signature is not None:
-        found = next((s for s in model.signatures if s.key == signature), None)
-        if found is None:
-            known = ", ".join(repr(s.key) for s in model.signatures) or "none"
-            raise UnsupportedOption(f"the model has no signature {signature!r}; it has {known}")
-        if found.subgraph != 0:
-            raise UnsupportedOption(f"signature {signature!r} is subgraph {found.subgraph}'s; only the main one is converted")
-        given = {index: name for names in (found.inputs, found.outputs) for name, index in names.items()}
-    names: dict[Tensor, str] = {}
-    for tensor in (*model.main.inputs, *model.main.outputs):
-        if tensor in names:
-            continue
+    known = _signature(model, signature)
+    taken: set[str] = set()
+
+    def named(tensor: Tensor, given: Mapping[int, str]) -> str:
         name = given.get(tensor.index, tensor.name)
-        names[tensor] = f"{name}#{tensor.index}" if not name or name in names.values() else name
-    return names
+        while not name or name in taken:
+            name = f"{name}#{tensor.index}"
+        taken.add(name)
+        return name
+
+    by_index = [{index: name for name, index in names.items()} for names in (known.inputs, known.outputs)] if known else [{}, {}]
+    return Names(
+        tuple(named(tensor, by_index[0]) for tensor in model.main.inputs),
+        tuple(named(tensor, by_index[1]) for tensor in model.main.outputs),
+    )
 
 
-def graph_edges(model: Model, names: Mapping[Tensor, str], options: ConvertOptions) -> Edges:
+def _signature(model: Model, key: str | None) -> Signature | None:
+    if key is None:
+        return None
+    found = next((s for s in model.signatures if s.key == key), None)
+    if found is None:
+        known = ", ".join(repr(s.key) for s in model.signatures) or "none"
+        raise UnsupportedOption(f"the model has no signature {key!r}; it has {known}")
+    if found.subgraph != 0:
+        raise UnsupportedOption(f"signature {key!r} is subgraph {found.subgraph}'s; only the main one is converted")
+    return found
+
+
+def graph_edges(model: Model, names: Names, options: ConvertOptions) -> Edges:
     """Orders of graph inputs and outputs that are asked for; the rest is the file's, or free under ``--io-layout onnx``."""
     edges = {tensor: source_order(tensor.dims) for tensor in (*model.main.inputs, *model.main.outputs)}
     asked: dict[Tensor, Order] = {}
-    by_name = {name: tensor for tensor, name in names.items()}
+    by_name = dict(zip((*names.inputs, *names.outputs), (*model.main.inputs, *model.main.outputs), strict=True))
     for name, layouts in options.layout.items():
         if name not in by_name:
             raise UnsupportedOption(f"--layout {name}: no graph input or output has that name; there are {', '.join(by_name)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
@@ -12,6 +12,7 @@ from onnx_tflite_plugin.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import ConversionError, HandlerError, Problem
 from onnx_tflite_plugin.layout.order import Order, source_order, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan
+from onnx_tflite_plugin.lowering import interface
 from onnx_tflite_plugin.lowering.activation import activated
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, typed
@@ -176,7 +177,7 @@ def lower(
     target: Target,
     emitter: Emitter,
     *,
-    names: Mapping[Tensor, str],
+    names: interface.Names,
     after: AfterLowering = lambda bound, outputs: None,
 ) -> ir.Model:
     """Emit the whole model. ``names``: what the graph's inputs and outputs are called.
@@ -185,16 +186,19 @@ def lower(
     """
     problems: list[Problem] = []
     states = States(emitter)
-    for name in names.values():
+    for name in (*names.inputs, *names.outputs):
         emitter.names.unique(name)
     scope = Scope(model, 0, layout, storage, target, emitter, states, problems, after)
-    inputs = [_graph_input(scope, tensor, names[tensor], layout.edge(tensor)) for tensor in model.main.inputs]
+    inputs = [
+        _graph_input(scope, tensor, name, layout.edge(tensor))
+        for tensor, name in zip(model.main.inputs, names.inputs, strict=True)
+    ]
     scope.run()
     if problems:
         raise HandlerError("the model cannot be converted:", problems)
     outputs: list[ir.Value] = []
-    for tensor in model.main.outputs:
-        outputs.append(_graph_output(scope, tensor, names[tensor], layout.edge(tensor), outputs))
+    for tensor, name in zip(model.main.outputs, names.outputs, strict=True):
+        outputs.append(_graph_output(scope, tensor, name, layout.edge(tensor), outputs))
     state_inputs, state_outputs, defaults, described = states.interface(outputs)
     graph = ir.Graph(
         [*inputs, *state_inputs],

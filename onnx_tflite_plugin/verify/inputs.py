@@ -105,7 +105,7 @@ def _random(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...], seed: tuple
     generator = np.random.default_rng(seed)
     dtype = tensor.dtype
     if dtype == "string":
-        return np.array(_WORDS, object)[generator.integers(0, len(_WORDS), shape)]
+        return np.asarray(np.array(_WORDS, object)[generator.integers(0, len(_WORDS), shape)], object).reshape(shape)
     if dtype == "bool":
         return generator.integers(0, 2, shape).astype(bool)
     if dtype in _NIBBLES:

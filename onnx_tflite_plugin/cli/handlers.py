@@ -1,0 +1,79 @@
+"""``handlers``: everything installed that converts operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.output import Row, plural, print_json, print_rows, print_table
+from onnx_tflite_plugin.cli.summary import BUILTIN
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
+def handlers(as_json: bool) -> None:
+    """List every installed handler and fusion with its pack and what it declares.
+
+    Those that cannot be loaded are listed with the reason.
+    """
+    on_failure(as_json=as_json)
+    found = _found()
+    if as_json:
+        print_json(found)
+        return
+    rows = found["handlers"]
+    headings = ("operator", "pack", "layout", "quantization", "up to version", "summary")
+    print_table(headings, ([row["code"], _pack(row["pack"]), *_declared(row)] for row in rows), numeric=4)
+    if found["fusions"]:
+        click.echo()
+        print_table(
+            ("fusion", "pack", "runs", "found at"),
+            ([row["name"], _pack(row["pack"]), _when(row), ", ".join(row["roots"])] for row in found["fusions"]),
+        )
+    packs = {row["pack"] for row in (*rows, *found["fusions"])}
+    click.echo()
+    total = f"{plural(len(rows), 'handler')} and {plural(len(found['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
+    print_rows([Row("total", [total]), *(Row("warning", [text], "yellow") for text in found["warnings"])])
+
+
+def _found() -> dict[str, Any]:
+    from onnx_tflite_plugin.api import Handler
+    from onnx_tflite_plugin.cli.inspection import describe_handler
+    from onnx_tflite_plugin.errors import PackError
+    from onnx_tflite_plugin.host import Host
+
+    host = Host()
+    rows = []
+    for code, pack, handler in host.handlers():
+        if isinstance(handler, Handler):
+            rows.append(describe_handler(code, pack, handler))
+            continue
+        error = "; ".join(p.reason for p in handler.problems) if isinstance(handler, PackError) else "it is not made by @handler"
+        rows.append({"code": code, "pack": pack, "error": error})
+    fusions = [
+        {
+            "name": fusion.name,
+            "pack": pack,
+            "exact": fusion.exact,
+            "roots": sorted({pattern.code for pattern in fusion.patterns}),
+            "handler": fusion.handler.name,
+        }
+        for pack, fusion in host.fusions()
+    ]
+    return {"handlers": rows, "fusions": sorted(fusions, key=lambda row: (row["name"], row["pack"])), "warnings": host.warnings}
+
+
+def _declared(row: dict[str, Any]) -> list[object]:
+    if row["error"]:
+        return ["-", "-", "-", f"does not load: {row['error']}"]
+    return [row["layout"], row["quantization"], row["max_version"], row["summary"]]
+
+
+def _pack(pack: str) -> str:
+    return "built-in" if pack == BUILTIN else pack
+
+
+def _when(row: dict[str, Any]) -> str:
+    return "always" if row["exact"] else "with --optimize speed"

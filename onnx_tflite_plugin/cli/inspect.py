@@ -1,0 +1,104 @@
+"""``inspect``: what is in a model and who would convert it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.output import Row, at_most, plural, print_json, print_rows, print_table, short, size
+from onnx_tflite_plugin.cli.paths import readable
+from onnx_tflite_plugin.cli.summary import BUILTIN
+
+
+@click.command()
+@click.argument("model", metavar="MODEL.tflite", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
+def inspect(model: Path, as_json: bool) -> None:
+    """Show a model's operators and who converts them, its inputs and outputs, signatures and states.
+
+    Converts nothing. Exits with 0 also where handlers are missing, which it shows.
+    """
+    on_failure(as_json=as_json)
+    readable(model)
+    from onnx_tflite_plugin.cli.inspection import inspect_model
+    from onnx_tflite_plugin.host import Host
+    from onnx_tflite_plugin.source import read
+    from onnx_tflite_plugin.targets import target_named
+
+    found = inspect_model(read(model), Host(), target_named("onnxruntime"))
+    if as_json:
+        print_json({"model": str(model), **found})
+    else:
+        _show(model, found)
+
+
+def _show(model: Path, found: Mapping[str, Any]) -> None:
+    graphs, operators = found["subgraphs"], found["operators"]
+    total = sum(row["count"] for row in operators)
+    parts = [size(found["bytes"]), plural(total, "operator"), plural(len(graphs), "subgraph")]
+    print_rows(
+        row
+        for row in [
+            Row("model", [f"{model} ({', '.join(parts)})"], "bold"),
+            Row("description", [found["description"]] if found["description"] else []),
+            Row("inputs", at_most([_tensor(tensor) for tensor in found["inputs"]], 8)),
+            Row("outputs", at_most([_tensor(tensor) for tensor in found["outputs"]], 8)),
+            Row("subgraphs", at_most([_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
+            Row("signatures", at_most([_signature(signature) for signature in found["signatures"]], 6)),
+            Row("states", at_most([_state(state) for state in found["states"]], 6)),
+            Row("metadata", [", ".join(at_most([short(entry["name"]) for entry in found["metadata"]], 6))] if found["metadata"] else []),
+            Row("missing", [line for row in operators if row["missing"] and row["called"] for line in _missing(row)], "red"),
+            Row("warning", at_most(found["warnings"], 4), "yellow"),
+        ]
+        if row.lines
+    )
+    if operators:
+        click.echo()
+        headings = ("count", "operator", "version", "layout", "quantization", "pack", "handler")
+        print_table(headings, map(_operator, operators), numeric=0)
+
+
+def _operator(row: Mapping[str, Any]) -> list[object]:
+    versions = ", ".join(map(str, row["versions"]))
+    code = row["code"] if row["called"] else f"{row['code']} (never called)"
+    pack = "missing" if row["missing"] else "built-in" if row["pack"] == BUILTIN else row["pack"]
+    return [row["count"], code, versions, row["layout"] or "-", row["quantization"] or "-", pack, row["handler"] or "-"]
+
+
+def _missing(row: Mapping[str, Any]) -> list[str]:
+    times = f", {row['count']} in all" if row["count"] > 1 else ""
+    return [f"{row['code']} ({row['first']}{times}): {row['missing']}", *([f"  hint: {row['hint']}"] if row["hint"] else [])]
+
+
+def _tensor(tensor: Mapping[str, Any]) -> str:
+    sizes = "of unknown rank" if tensor["shape"] is None else f"[{', '.join('?' if n is None else str(n) for n in tensor['shape'])}]"
+    return f"{short(tensor['name'])!r}  {tensor['dtype']} {sizes}{_quantization(tensor['quantization'])}"
+
+
+def _quantization(known: Mapping[str, Any] | None) -> str:
+    if known is None:
+        return ""
+    if "scale" not in known:
+        return f"  blocks of {known['block_size']} share a scale"
+    if len(known["scale"]) > 1:
+        return f"  {len(known['scale'])} scales along axis {known['axis']}"
+    return f"  scale {known['scale'][0]:.6g}, zero point {known['zero_point'][0]}"
+
+
+def _subgraph(graph: Mapping[str, Any]) -> str:
+    called = "" if graph["called"] else ", never called"
+    return f"{graph['index']} {short(graph['name'])!r}: {plural(graph['operators'], 'operator')}{called}"
+
+
+def _signature(signature: Mapping[str, Any]) -> str:
+    inputs, outputs = (", ".join(at_most([short(name) for name in signature[side]], 4)) for side in ("inputs", "outputs"))
+    where = f" of subgraph {signature['subgraph']}" if signature["subgraph"] else ""
+    return f"{signature['key']!r}{where}: {inputs or 'nothing'} → {outputs or 'nothing'}"
+
+
+def _state(state: Mapping[str, Any]) -> str:
+    return f"{state['kind']} {_tensor(state)}" if "dtype" in state else f"{state['kind']} {short(state['name'])!r}"

@@ -1,0 +1,149 @@
+"""What ``inspect`` finds out: one dictionary, which is also its JSON. Nothing is planned or emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from onnx_tflite_plugin.api.declarations import Handler, resolve
+from onnx_tflite_plugin.bound import Bound
+from onnx_tflite_plugin.errors import Problem
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.model import Model, Operator, Tensor
+from onnx_tflite_plugin.targets import Target
+
+BY_INSTANCE = "by instance"
+
+
+def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
+    """Operators and who takes them, inputs, outputs, signatures, states, metadata."""
+    taken = {op: host.take(op) for graph in model.subgraphs for op in graph.operators}
+    called = _called(model, taken)
+    operators = _operators(taken, called, target)
+    return {
+        "bytes": model.size,
+        "schema_version": model.version,
+        "description": model.description,
+        "inputs": [_tensor(tensor) for tensor in model.main.inputs],
+        "outputs": [_tensor(tensor) for tensor in model.main.outputs],
+        "subgraphs": [
+            {
+                "index": graph.index,
+                "name": graph.name,
+                "operators": len(graph.operators),
+                "tensors": len(graph.tensors),
+                "called": graph.index in called,
+            }
+            for graph in model.subgraphs
+        ],
+        "operators": operators,
+        "missing": sorted({row["code"] for row in operators if row["missing"] and row["called"]}),
+        "signatures": [asdict(signature) for signature in model.signatures],
+        "states": list(_states(model)),
+        "metadata": [{"name": name, "bytes": len(content)} for name, content in model.metadata.items()],
+        "overrides": dict(host.overrides),
+        "warnings": list(host.warnings),
+    }
+
+
+def _called(model: Model, taken: Mapping[Operator, Bound | Problem]) -> set[int]:
+    """The main subgraph and those its operators call, directly or not: what a conversion converts."""
+    called: set[int] = set()
+    waiting = [0]
+    while waiting:
+        index = waiting.pop()
+        if index in called or not 0 <= index < len(model.subgraphs):
+            continue
+        called.add(index)
+        for op in model.subgraphs[index].operators:
+            bound = taken[op]
+            if isinstance(bound, Bound):
+                held = [op.options.get(name) for name in resolve(bound.handler.subgraphs)]
+                waiting += [i for one in held for i in (one if isinstance(one, tuple) else (one,)) if isinstance(i, int)]
+    return called
+
+
+def _operators(taken: Mapping[Operator, Bound | Problem], called: set[int], target: Target) -> list[dict[str, Any]]:
+    """One row for operators of one code that are treated alike, most frequent first, what is missing before it."""
+    rows: dict[tuple[object, ...], dict[str, Any]] = {}
+    for op, found in taken.items():
+        described = {"code": op.code, "called": op.subgraph in called}
+        described |= _missing(found) if isinstance(found, Problem) else _described(found, target)
+        row = rows.setdefault(tuple(described.values()), {**described, "count": 0, "versions": [], "first": _place(op)})
+        row["count"] += 1
+        if op.version not in row["versions"]:
+            row["versions"] = sorted([*row["versions"], op.version])
+    return sorted(rows.values(), key=lambda row: (not row["missing"], -row["count"], row["code"]))
+
+
+def _missing(problem: Problem) -> dict[str, Any]:
+    return {"handler": "", "pack": "", "layout": "", "quantization": "", "missing": problem.reason, "hint": problem.hint}
+
+
+def _described(bound: Bound, target: Target) -> dict[str, Any]:
+    return {
+        "handler": bound.handler.name,
+        "pack": bound.pack,
+        "layout": _kind(bound.handler.layout, bound.op),
+        "quantization": _kind(bound.handler.quantization, bound.op, target),
+        "missing": "",
+        "hint": "",
+    }
+
+
+def _kind(declared: Any, *instance: Any) -> str:
+    """The declaration's name for this instance; a function that fails says so, as the conversion would."""
+    try:
+        return type(resolve(declared, *instance)).__name__
+    except Exception as error:
+        return f"fails: {type(error).__name__}: {error}"
+
+
+def declared_kind(declared: Any) -> str:
+    """The declaration's name where it does not depend on the instance."""
+    return BY_INSTANCE if callable(declared) else type(declared).__name__
+
+
+def describe_handler(code: str, pack: str, handler: Handler) -> dict[str, Any]:
+    """A handler as it is declared, for the list of all."""
+    return {
+        "code": code,
+        "pack": pack,
+        "handler": handler.name,
+        "layout": declared_kind(handler.layout),
+        "quantization": declared_kind(handler.quantization),
+        "max_version": handler.max_version,
+        "summary": handler.summary,
+        "error": "",
+    }
+
+
+def _place(op: Operator) -> str:
+    return f"subgraph {op.subgraph} op {op.index}" if op.subgraph else f"op {op.index}"
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    quantization = tensor.quantization
+    return {
+        "name": tensor.name,
+        "index": tensor.index,
+        "dtype": tensor.dtype,
+        "shape": list(tensor.dims) if tensor.has_rank else None,
+        "quantization": None if quantization is None else asdict(quantization),
+    }
+
+
+def _states(model: Model) -> Iterator[dict[str, Any]]:
+    """Variable tensors, and resources by the names their operators give them."""
+    seen = set()
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            if tensor.is_variable:
+                yield {"kind": "variable tensor", **_tensor(tensor)}
+        for op in graph.operators:
+            if not op.inputs and any(tensor is not None and tensor.dtype == "resource" for tensor in op.outputs):
+                name = "/".join(value for value in op.options.values() if isinstance(value, str) and value)
+                if name not in seen:
+                    seen.add(name)
+                    yield {"kind": "resource", "name": name}

@@ -1,0 +1,208 @@
+"""Runs a converted model in ONNX Runtime and carries its states from run to run, as LiteRT does.
+
+    session = Session("model.onnx")
+    outputs = session.run({"audio": chunk})     # {name: array}, in the model's order
+    session.reset()                             # forget what was heard
+
+Needs the extra ``runtime``. A model without states runs just as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from onnx_tflite_plugin.errors import MissingExtra
+from onnx_tflite_plugin.source.model import Array
+
+STATE = "onnx_tflite_plugin.state"
+
+_RENAMED = {"float": "float32", "double": "float64", "string": "object"}  # ONNX Runtime's words that are not numpy's
+# What ONNX Runtime does not take from numpy: its word, the dtype, the standard's number.
+_UNKNOWN_TO_NUMPY: Mapping[str, tuple[Any, int]] = {
+    "bfloat16": (ml_dtypes.bfloat16, 16),
+    "float8e4m3fn": (ml_dtypes.float8_e4m3fn, 17),
+    "float8e5m2": (ml_dtypes.float8_e5m2, 19),
+    "uint4": (ml_dtypes.uint4, 21),
+    "int4": (ml_dtypes.int4, 22),
+}
+_NIBBLES = ("int4", "uint4")
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output. Sizes that only a run tells are None or a name."""
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """numpy's dtype, or that of ml_dtypes where numpy has none."""
+        known = _UNKNOWN_TO_NUMPY.get(self.type)
+        return np.dtype(known[0] if known else _RENAMED.get(self.type, self.type))
+
+    def __str__(self) -> str:
+        sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
+        return f"{'string' if self.type == 'string' else self.dtype.name} [{sizes}]"
+
+
+class Session:
+    """One model and what it remembers. Not for several threads at once: they would share the states.
+
+    ``providers`` and ``options`` (an ``onnxruntime.SessionOptions``) go to ONNX Runtime. ``inputs`` and ``outputs`` are
+    the model's own, without the states. Raises MissingExtra without onnxruntime, FileNotFoundError, and ValueError
+    where ONNX Runtime cannot load the model.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | bytes,
+        *,
+        providers: Sequence[Any] = ("CPUExecutionProvider",),
+        options: Any = None,
+    ) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise MissingExtra("onnxruntime", "runtime") from error
+        if not isinstance(model, bytes):
+            model = str(model)
+            if not Path(model).is_file():
+                raise FileNotFoundError(f"there is no file {model!r}")
+        if options is None:
+            options = onnxruntime.SessionOptions()
+            options.log_severity_level = 3  # it warns of every state's default value
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=list(providers))
+            declared = json.loads(self._session.get_modelmeta().custom_metadata_map.get(STATE, "[]"))
+        except Exception as error:
+            raise ValueError(f"the model cannot be loaded: {error}") from error
+        self._ort_value = onnxruntime.OrtValue
+        self._follows: dict[str, str] = {state["output"]: state["input"] for state in declared}
+        fed = [_port(found) for found in self._session.get_inputs()]
+        states = [_port(found) for found in self._session.get_overridable_initializers()]
+        self._ports = {port.name: port for port in (*fed, *states)}
+        carried = set(self._follows.values())
+        self.inputs = tuple(port for port in fed if port.name not in carried)
+        self.outputs = tuple(port for port in map(_port, self._session.get_outputs()) if port.name not in self._follows)
+        used = (*self.inputs, *self.outputs, *(self._ports[name] for name in carried))
+        self._bytewise = any(port.type in _UNKNOWN_TO_NUMPY for port in used)
+        self._initial = {state["input"]: self._first(state) for state in declared if "initial" in state}
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin again: the next run starts from the states' initial values."""
+        self._carried: dict[str, Any] = dict(self._initial)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """One run: all inputs by name, all outputs by name in the model's order. The states move on.
+
+        Arrays must have the input's dtype; lists and numbers are taken as that. Raises ValueError for a name, dtype or
+        shape that is not the model's. A run that fails leaves the states as they were.
+        """
+        feeds = {**self._carried, **self._checked(inputs)}
+        names = [port.name for port in self.outputs]
+        wanted = [*names, *self._follows]
+        if self._bytewise:
+            values = {name: self._to_value(held, self._ports[name]) for name, held in feeds.items()}
+            found = self._session.run_with_ort_values(wanted, values)
+            results = [_from_value(value, port) for value, port in zip(found, self.outputs, strict=False)]
+        else:
+            results = found = self._session.run(wanted, feeds)
+        self._carried = dict(zip(self._follows.values(), found[len(names) :], strict=True))
+        return dict(zip(names, results, strict=False))
+
+    # --- inputs -------------------------------------------------------------------------------
+
+    def _checked(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        known = {port.name: port for port in self.inputs}
+        listed = ", ".join(f"{port.name!r}" for port in self.inputs) or "none"
+        for name in inputs:
+            if name in self._follows.values():
+                raise ValueError(f"{name!r} is a state: the session carries it, reset() sets it back")
+            if name not in known:
+                raise ValueError(f"there is no input {name!r}; the model's inputs are {listed}")
+        missing = [name for name in known if name not in inputs]
+        if missing:
+            raise ValueError(f"no array for {', '.join(map(repr, missing))}; the model's inputs are {listed}")
+        return {name: _fitted(inputs[name], port) for name, port in known.items()}
+
+    def _first(self, state: Mapping[str, Any]) -> Array:
+        """The value before the first run: a number for all elements, or a list in stored order."""
+        port = self._ports[state["input"]]
+        shape = [size if size > 0 else 1 for size in state["shape"]]
+        value = np.asarray(state["initial"], port.dtype)
+        return np.ascontiguousarray(np.broadcast_to(value, shape) if value.size == 1 else value.reshape(shape))
+
+    def _to_value(self, held: Any, port: Port) -> Any:
+        """An OrtValue; what numpy cannot name is handed over as the bytes it consists of."""
+        if isinstance(held, self._ort_value):
+            return held
+        known = _UNKNOWN_TO_NUMPY.get(port.type)
+        if known is None:
+            return self._ort_value.ortvalue_from_numpy(held)
+        stored: Array = np.ascontiguousarray(held).view(np.uint8 if held.dtype.itemsize == 1 else np.uint16)
+        if port.type in _NIBBLES:
+            stored = _packed(stored)
+        return self._ort_value.ortvalue_from_numpy_with_onnx_type(stored, known[1])
+
+
+def _port(found: Any) -> Port:
+    word = found.type.removeprefix("tensor(").removesuffix(")")
+    return Port(found.name, word, tuple(found.shape))
+
+
+def _fitted(given: Any, port: Port) -> Array:
+    """The array, if it is what the input takes."""
+    what = f"input {port.name!r} is {port}"
+    array = np.asarray(given)
+    if port.type == "string":
+        if array.dtype.kind not in "OSU":
+            raise ValueError(f"{what}, not {array.dtype.name}")
+        texts = [item.decode(errors="surrogateescape") if isinstance(item, bytes) else item for item in array.reshape(-1).tolist()]
+        array = np.array(texts, object).reshape(array.shape)
+    elif array.dtype != port.dtype:
+        if hasattr(given, "dtype"):
+            raise ValueError(f"{what}, not {array.dtype.name}; convert it if that is meant: array.astype({port.dtype.name!r})")
+        try:
+            array = np.asarray(given, port.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{what}; what was given cannot be that: {error}") from None
+    if port.shape and not _fits(array.shape, port.shape):  # ONNX Runtime says [] for a scalar and for an unknown rank
+        raise ValueError(f"{what}; the array has shape {list(array.shape)}")
+    return array
+
+
+def _packed(bytes_: Array) -> Array:
+    """Two elements to a byte, the first in the low half, at the front of an array of the elements' shape."""
+    flat = np.bitwise_and(bytes_.reshape(-1), 15)
+    packed = np.zeros_like(flat)
+    packed[: flat[::2].size] = flat[::2]
+    packed[: flat[1::2].size] += flat[1::2] * 16
+    return packed.reshape(bytes_.shape)
+
+
+def _fits(sizes: Sequence[int], declared: Sequence[int | str | None]) -> bool:
+    return len(sizes) == len(declared) and all(n == size for n, size in zip(sizes, declared, strict=True) if isinstance(size, int))
+
+
+def _from_value(value: Any, port: Port) -> Array:
+    """An array; what numpy cannot name is read from the value's memory."""
+    if port.type not in _UNKNOWN_TO_NUMPY:
+        return np.asarray(value.numpy())
+    count = value.tensor_size_in_bytes()
+    stored = np.frombuffer(ctypes.string_at(value.data_ptr(), count) if count else b"", np.uint8)
+    if port.type in _NIBBLES:
+        flat = np.stack([stored & 15, stored >> 4], axis=-1).reshape(-1)[: int(np.prod(value.shape()))]
+        signed = (flat.astype(np.int8) ^ 8) - 8 if port.type == "int4" else flat
+        return signed.astype(port.dtype).reshape(value.shape())
+    return stored.view(port.dtype).reshape(value.shape()).copy()
