@@ -84,12 +84,10 @@ def train(images: Array, labels: Array, epochs: int = EPOCHS, seed: int = 0) -> 
     generator = np.random.default_rng(seed)
     p = initial(seed)
     mean, square = ({name: np.zeros_like(value) for name, value in p.items()} for _ in range(2))
-    steps = epochs * (len(images) // BATCH)
-    for step in range(steps):
-        if step % (len(images) // BATCH) == 0:
-            batches = generator.permutation(len(images))[: len(images) // BATCH * BATCH].reshape(-1, BATCH)
-        chosen = batches[step % len(batches)]
-        rate = RATE * (1 + np.cos(np.pi * step / steps)) / 2
+    whole = len(images) // BATCH
+    batches = (batch for _ in range(epochs) for batch in generator.permutation(len(images))[: whole * BATCH].reshape(whole, BATCH))
+    for step, chosen in enumerate(batches):
+        rate = RATE * (1 + np.cos(np.pi * step / (epochs * whole))) / 2
         for name, gradient in backward(p, forward(p, images[chosen]), labels[chosen]).items():
             mean[name] += 0.1 * (gradient - mean[name])
             square[name] += 0.001 * (gradient**2 - square[name])

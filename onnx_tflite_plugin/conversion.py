@@ -96,8 +96,8 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     fused = fuse(
         host.bind(model), host.fusions(), opset=options.opset or target.opsets[1], inexact=options.optimize == "speed"
     )
-    opset = _opset(fused.model, options, target)
     storage = plan_storage(fused.model, target)
+    opset = _opset(fused.model, storage, options, target)
     layout = plan_layout(
         fused.model,
         bytes_of=tensor_bytes,
@@ -118,7 +118,7 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     return conversion
 
 
-def _opset(model: BoundModel, options: ConvertOptions, target: Target) -> int:
+def _opset(model: BoundModel, storage: StoragePlan, options: ConvertOptions, target: Target) -> int:
     """The asked-for opset, or the target's default raised to what operators and dtypes need.
 
     Raises UnsupportedOperator naming the operators that need a newer one than was asked for.
@@ -126,7 +126,8 @@ def _opset(model: BoundModel, options: ConvertOptions, target: Target) -> int:
     low, default, high = target.opsets
     problems, needed = [], low
     for bound in model.operators():
-        least = max([resolve(bound.handler.min_opset, bound.op), *(_dtype_opset(t.dtype) for t in bound.op.outputs if t)])
+        dtypes = [t.dtype for t in (*bound.op.outputs, *storage.dequantized(bound)) if t is not None]
+        least = max([resolve(bound.handler.min_opset, bound.op), *map(_dtype_opset, dtypes)])
         needed = max(needed, least)
         if least > (options.opset or high):
             problems.append(Problem(bound.label, f"needs opset {least}", f"--opset {least}"))
@@ -163,7 +164,7 @@ def _report(
         layout_cost=layout.cost,
         transposes=nodes.get("Transpose", 0),
         transposed=tuple(
-            Transposed(str(c.tensor.name), f"{spelled(c.start)} -> {spelled(c.end)}", c.bytes, c.producer, c.consumers)
+            Transposed(str(c.tensor.name), f"{spelled(c.start)} -> {spelled(c.end)}", c.bytes, c.producer, c.consumers, c.bought)
             for c in layout.copies
         ),
         fused=fused.applied,

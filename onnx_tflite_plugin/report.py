@@ -13,13 +13,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Transposed:
-    """One tensor the plan transposes: between which operators, and how many bytes."""
+    """One tensor the plan transposes: between which operators, and how many bytes.
+
+    ``bought``: operators that run faster for it, with the byte equivalents (8 kB a microsecond) each saves.
+    """
 
     tensor: str
     perm: str
     bytes: int
     producer: str
     consumers: tuple[str, ...]
+    bought: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Network:
 
         They are the least sink side of any minimum cut: a subset of every other's, whichever maximum flow was found.
         """
-        patience = 16
+        patience = 4
         while True:
             distance = self._distances(work)
             sources = [node for node, amount in enumerate(self.excess) if amount > 0 and distance[node] < self.far]

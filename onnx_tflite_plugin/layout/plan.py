@@ -29,7 +29,10 @@ Prices = Callable[[Along, bool, int], int]
 
 @dataclass(frozen=True)
 class Copy:
-    """A transpose the plan pays for: the tensor, its two orders, bytes, and who makes and who wants it."""
+    """A transpose the plan pays for: the tensor, its two orders, bytes, and who makes and who wants it.
+
+    ``bought``: operators at either end that work faster for it, with the byte equivalents each saves.
+    """
 
     tensor: Tensor
     start: Order
@@ -37,6 +40,7 @@ class Copy:
     bytes: int
     producer: str
     consumers: tuple[str, ...]
+    bought: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def plan_layout(model: BoundModel, *, bytes_of: Bytes, prices: Prices, edges: Ed
         orders=_orders(freedoms, chosen),
         edges={**edges.fixed, **{tensor: ends.free[tensor].order(solution.labels) for tensor in free}},
         freedoms=freedoms,
-        copies=tuple(copy for joint in joints for copy in joint.copies(solution.labels, bytes_of)),
+        copies=tuple(copy for joint in joints for copy in joint.copies(solution.labels, charges, bytes_of)),
         cost=solution.cost,
         exact=solution.exact and not local,
         method="local" if local else solution.method,
@@ -260,6 +264,10 @@ class _End:
     def order(self, labels: Sequence[int]) -> Order:
         return self.orders[0 if self.variable is None else labels[self.variable]]
 
+    def saved(self, labels: Sequence[int], charges: Sequence[Sequence[int]]) -> int:
+        """What the operator's dearest order would cost it more."""
+        return 0 if self.variable is None else max(charges[self.variable]) - charges[self.variable][labels[self.variable]]
+
 
 @dataclass(frozen=True)
 class _Joint:
@@ -273,15 +281,24 @@ class _Joint:
         for weight, key in ((bytes_of(self.tensor) + TRANSPOSE_COST, essence), (FLIP_COST, axes)):
             yield solver.Wire(weight, self.producer.pin(key), tuple(c.pin(key) for c in self.consumers))
 
-    def copies(self, labels: Sequence[int], bytes_of: Bytes) -> Iterable[Copy]:
+    def copies(self, labels: Sequence[int], charges: Sequence[Sequence[int]], bytes_of: Bytes) -> Iterable[Copy]:
         start = self.producer.order(labels)
-        wanted: dict[Order, tuple[Order, list[str]]] = {}
+        wanted: dict[Order, list[_End]] = {}
         for consumer in self.consumers:
             order = consumer.order(labels)
             if essence(order) != essence(start):
-                wanted.setdefault(essence(order), (order, []))[1].append(consumer.label)
-        for order, labels_ in wanted.values():
-            yield Copy(self.tensor, start, order, bytes_of(self.tensor), self.producer.label, tuple(labels_))
+                wanted.setdefault(essence(order), []).append(consumer)
+        for ends in wanted.values():
+            gains = {end.label: end.saved(labels, charges) for end in (self.producer, *ends)}
+            yield Copy(
+                self.tensor,
+                start,
+                ends[0].order(labels),
+                bytes_of(self.tensor),
+                self.producer.label,
+                tuple(end.label for end in ends),
+                tuple((label, gain) for label, gain in gains.items() if gain),
+            )
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,11 @@ class StoragePlan:
         """How the tensor is kept; in the file's dtype unless the plan says otherwise."""
         return self.shifted.get(tensor) or file_storage(tensor)
 
+    def dequantized(self, bound: Bound) -> list[Tensor]:
+        """The operands that a DequantizeLinear at run time hands to the operator."""
+        folds = self.folds_weights[bound]
+        return [t for t in bound.op.inputs if t is not None and affine(t) is not None and not (folds and t.constant)]
+
 
 def affine(tensor: Tensor | None) -> Quantization | None:
     """The affine parameters of a quantized tensor, ``None`` for any other."""
