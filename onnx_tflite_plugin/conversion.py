@@ -164,9 +164,10 @@ def _report(
         layout_cost=layout.cost,
         transposes=nodes.get("Transpose", 0),
         transposed=tuple(
-            Transposed(str(c.tensor.name), f"{spelled(c.start)} -> {spelled(c.end)}", c.bytes, c.producer, c.consumers, c.bought)
+            Transposed(str(c.tensor.name), f"{spelled(c.start)} -> {spelled(c.end)}", c.bytes, c.producer, c.consumers)
             for c in layout.copies
         ),
+        bought=layout.bought,
         fused=fused.applied,
         declined=tuple(fused.declined),
         packs=packs,

@@ -13,17 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Transposed:
-    """One tensor the plan transposes: between which operators, and how many bytes.
-
-    ``bought``: operators that run faster for it, with the byte equivalents (8 kB a microsecond) each saves.
-    """
+    """One tensor the plan transposes: between which operators, and how many bytes."""
 
     tensor: str
     perm: str
     bytes: int
     producer: str
     consumers: tuple[str, ...]
-    bought: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,8 @@ class Report:
     """Counts, the layout plan, and everything a user should know about a conversion.
 
     ``layout`` is ``"least"`` (provably), ``"heuristic"`` or ``"local"``; ``transposes`` counts Transpose nodes in the
-    model; ``transposed`` names the tensors and who forced each.
+    model; ``transposed`` names the tensors and who forced each. ``bought``: operators for whose speed the plan is not
+    the one that moves the fewest bytes, with the byte equivalents (8 kB a microsecond) each saves.
     """
 
     target: str
@@ -42,6 +39,7 @@ class Report:
     layout_cost: int
     transposes: int
     transposed: tuple[Transposed, ...]
+    bought: tuple[tuple[str, int], ...] = ()
     fused: Mapping[str, int] = field(default_factory=dict)
     declined: tuple[str, ...] = ()
     packs: Mapping[str, int] = field(default_factory=dict)

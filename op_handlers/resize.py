@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Along, Attribute, Context, Dequantized, Operator, handler
+from onnx_tflite_plugin.api import Along, Attribute, Context, Dequantized, Operator, handler, out
 
 
-def sampled(op: Operator) -> Along:
-    """Floats resize faster channels first, what was dequantized faster channels last: two prices."""
-    return Along("Resize" if op[0].dtype == "float32" else "Resize/dequantized", "h w y x")
+def sampled(op: Operator) -> Along | None:
+    """Resizing many channels is faster with the channels last; what was dequantized has a price of its own."""
+    if (op[0].dims[3] or 1) < 8:
+        return None
+    return Along("Resize" if op[0].dtype == "float32" else "Resize/dequantized", "h w", slot=out(0))
 
 
 @handler(

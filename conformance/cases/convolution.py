@@ -12,12 +12,10 @@ import numpy as np
 from onnx_tflite_plugin.verify import LiteRT
 
 from ..case import EVERY_OPSET, Case, Reference
-from ..models import Net, Spec, alone, constant, drawn, net, tensor
+from ..models import Net, alone, constant, drawn, net, tensor
+from ..weights import BIASES, WEIGHTS, bias, product, weight
 
 IMAGE = (2, 5, 7, 3)
-SPREAD = 74.0  # the standard deviation of full-range bytes
-WEIGHTS = {"float32": "float32", "int8": "int8", "uint8": "uint8", "int16": "int8"}
-BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
 
 
@@ -32,40 +30,6 @@ def cases() -> Iterator[Case]:
 
 
 # --- the parts of a convolution ---------------------------------------------------------------
-
-
-def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: str = "w") -> Spec:
-    """Drawn weights; integers have a scale, or one along an axis that differs by up to a factor of four."""
-    if dtype == "float32":
-        return constant(drawn(*shape, seed=seed))
-    values = drawn(*shape, dtype=dtype, seed=seed, low=-7 if dtype == "int4" else None if dtype == "uint8" else -127)
-    point = 119 if dtype == "uint8" else 0
-    size = 0.17 if dtype == "int4" else 0.013
-    if per_axis is None:
-        return constant(values, None, size, point)
-    scales = (size * drawn(shape[per_axis], seed="scales", low=0.4, high=1.6)).tolist()
-    return constant(values, None, scales, 0, per_axis)
-
-
-def made(x: Spec, w: Spec, shape: Sequence[int], depth: int, zero_point: int | None = None) -> Spec:
-    """The result, with a scale under which sums of ``depth`` products fill its dtype."""
-    if x.scale is None:
-        return Spec(tuple(shape))
-    step = float(np.asarray(x.scale)) * float(np.mean(np.asarray(w.scale))) * np.sqrt(depth) * SPREAD * 3
-    if x.dtype == "int16":
-        return Spec(tuple(shape), "int16", step * 256 / 2, 0)
-    return Spec(tuple(shape), x.dtype, step, (-11 if x.dtype == "int8" else 109) if zero_point is None else zero_point)
-
-
-def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float = 1.0) -> Spec:
-    """A bias as large as the sums. ``stored``: how far off the scale in the file is, which the kernels ignore."""
-    if x.scale is None:
-        return constant(drawn(channels, seed="b"))
-    scales = np.broadcast_to(float(np.asarray(x.scale)) * np.asarray(w.scale), (channels,))
-    spread = SPREAD**2 * np.sqrt(depth) * (256 if x.dtype == "int16" else 1)
-    values = (drawn(channels, seed="b", low=-1, high=1) * spread).astype(dtype)
-    held = scales * stored if np.ndim(w.scale) else scales[:1] * stored
-    return constant(values, None, held.tolist())
 
 
 def conv(
@@ -100,7 +64,7 @@ def conv(
     depth = prod(kernel) * (1 if deep else channels // groups)
     held = (1, *kernel, out) if deep else (out, *kernel, channels // groups)
     w = weight(held, weights or WEIGHTS[dtype], (3 if deep else 0) if per_axis else None)
-    y = made(x, w, (n, *made_size, out), depth, zero_point)
+    y = product(x, w, (n, *made_size, out), depth, zero_point)
     b = None if biased is None else bias(x, w, out, biased or BIASES[dtype], depth, stored)
     settings = {"padding": padding, "stride_h": stride[0], "stride_w": stride[1], "dilation_h_factor": dilation[0], "dilation_w_factor": dilation[1]}
     if deep:
@@ -282,7 +246,7 @@ def transpose_conv(
     x = tensor(*shape, dtype=dtype)
     w = weight((out, *kernel, channels), WEIGHTS[dtype], 0 if per_axis else None)
     depth = prod(kernel) * channels // prod(stride) or channels
-    y = made(x, w, wanted, depth)
+    y = product(x, w, wanted, depth)
     b = [bias(x, w, out, BIASES[dtype], depth)] if biased else []
     options = {"padding": padding, "stride_h": stride[0], "stride_w": stride[1], "fused_activation_function": activation}
     return alone("TRANSPOSE_CONV", name, [constant(list(wanted)), w, x, *b], replace(y, name=""), options=options, **{"dtype": dtype, **case})

@@ -70,11 +70,13 @@ Layout = Implicit | Transparent | Attribute | Terminate
 class Along:
     """Which axes the emitted ONNX operator runs along, so that the plan can price orders.
 
-    ``onnx`` is the key into the target's prices, ``letters`` the axes the operator works along.
+    ``onnx`` is the key into the target's prices, ``letters`` the axes the operator works along, ``slot`` the operand
+    whose bytes the price goes by.
     """
 
     onnx: str
     letters: str
+    slot: int = 0
 
 
 # --- quantization -----------------------------------------------------------------------------

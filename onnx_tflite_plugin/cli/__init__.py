@@ -20,7 +20,7 @@ from onnx_tflite_plugin.cli.verify import verify
 __all__ = ["cli", "main"]
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="onnx-tflite-plugin", prog_name="onnx-tflite-plugin")
 def cli() -> None:
     """TFLite to ONNX: the same numbers, and every operator a plugin."""
@@ -36,6 +36,7 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a name still gets the rest
     signal.signal(signal.SIGTERM, _terminated)
+    gc.set_threshold(100_000, 50, 100)  # a conversion makes many objects and few cycles: 5 % of its time
     try:
         cli()
     finally:

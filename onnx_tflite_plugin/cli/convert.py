@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import print_json, print_rows, size, working
 from onnx_tflite_plugin.cli.paths import readable, writable
-from onnx_tflite_plugin.options import CHOICES, flag
+from onnx_tflite_plugin.options import CHOICES, LATER, flag
 from onnx_tflite_plugin.targets import TARGETS
 
 _LONG = 20_000_000  # bytes of a model that takes seconds to convert
@@ -42,9 +41,19 @@ def _sizes(text: str) -> tuple[int, ...]:
     return sizes
 
 
-def _choice(name: str, help: str) -> Callable[[Any], Any]:
+def _choice(name: str, text: str) -> Callable[[Any], Any]:
     values = CHOICES[name]
-    return click.option(flag(name), type=click.Choice(list(values)), default=values[0], show_default=True, help=help)
+    return click.option(flag(name), type=click.Choice(list(values)), default=values[0], show_default=True, help=text + _later(name))
+
+
+def _switch(name: str, text: str) -> Callable[[Any], Any]:
+    return click.option(flag(name), is_flag=True, help=text + _later(name))
+
+
+def _later(name: str) -> str:
+    """What this version does not do yet; asked for, it is refused."""
+    value = LATER.get(name)
+    return "" if value is None else " Not in this version." if value is True else f" Not in this version: {value}."
 
 
 @click.command()
@@ -62,11 +71,11 @@ def _choice(name: str, help: str) -> Callable[[Any], Any]:
 @_choice("layout_plan", "local keeps the source's order everywhere between operators.")
 @click.option("--input-shape", type=_Pair("NAME=1,224,224,3", _sizes), metavar="NAME=1,224,224,3", multiple=True,
               help="Fix the shape of an input. Repeatable.")  # fmt: skip
-@click.option("--dynamic-batch", is_flag=True, help="Leave the first axis of every input open.")
+@_switch("dynamic_batch", "Leave the first axis of every input open.")
 @_choice("state", "States as extra inputs and outputs, or reset in every run.")
 @click.option("--signature", metavar="KEY", help="Convert this signature, with its names.")
-@click.option("--keep-unknown", is_flag=True, help="Write operators nobody handles as nodes of a domain of their own.")
-@click.option("--verify", is_flag=True, help="Compare with LiteRT before writing; no file if they disagree (extra: verify).")
+@_switch("keep_unknown", "Write operators nobody handles as nodes of a domain of their own.")
+@_switch("verify", "Compare with LiteRT before writing; no file if they disagree (extra: verify).")
 @click.option("--prefer", metavar="DIST", multiple=True, help="This op pack wins where several claim an operator. Repeatable.")
 @click.option("--block", metavar="DIST", multiple=True, help="Leave this op pack out. Repeatable.")
 @click.option("--packs", metavar="builtin|LIST", help="Use only the built-in operators, or also these packs (comma-separated).")
@@ -82,7 +91,6 @@ def convert(model: Path, output: Path | None, as_json: bool, quiet: bool, **opti
     output = writable(output or model.with_suffix(".onnx"), sources=(readable(model),))
     on_failure(as_json=as_json, note=_untouched(output))
     start = time.perf_counter()
-    gc.set_threshold(100_000, 50, 100)  # a conversion makes many objects and few cycles: 5 % of its time
     from onnx_tflite_plugin.conversion import convert as run
 
     options |= {name: _mapping(name, options[name]) for name in ("layout", "input_shape")}

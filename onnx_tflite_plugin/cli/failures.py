@@ -63,7 +63,8 @@ def on_failure(*, as_json: bool = False, note: str = "") -> None:
 
 def _fail(ctx: click.Context, code: int, kind: str, lines: list[str], error: ConversionError | None = None) -> NoReturn:
     as_json, note = ctx.meta.get(_KEY, (False, ""))
-    complain("error", [*lines, *([note] if note else [])])
+    usage = error is not None and error.exit_code == UsageProblem.exit_code
+    complain("error", [*lines, *([note] if note and not usage else [])])
     if as_json:
         problems = [{"where": p.where, "reason": p.reason, "hint": p.hint} for p in error.problems] if error else []
         message = error.message if error else "\n".join(lines)

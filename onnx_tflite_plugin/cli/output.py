@@ -68,7 +68,8 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, nu
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for k, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if k == numeric else "left", overflow="fold")
+        last = k == len(headings) - 1
+        table.add_column(heading, justify="right" if k == numeric else "left", overflow="fold", no_wrap=not last)
     for row_ in cells:
         table.add_row(*map(Text, row_))
     _console().print(table)

@@ -50,7 +50,7 @@ def verified(verification: Verification, limit: int = 5) -> list[str]:
 def _layout(report: Report) -> Iterator[str]:
     left = plural(report.transposes, "Transpose") if report.transposes else "no Transpose"
     yield f"{_PLANS.get(report.layout, report.layout)}: {left} left"
-    yield from at_most([f"  {_transposed(copy)}" for copy in report.transposed], 6)
+    yield from (f"  {line}" for line in at_most([_transposed(copy) for copy in report.transposed], 6))
 
 
 def _transposed(copy: Transposed) -> str:

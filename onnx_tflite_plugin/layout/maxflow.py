@@ -71,9 +71,10 @@ class Network:
             sources = [node for node, amount in enumerate(self.excess) if amount > 0 and distance[node] < self.far]
             if not sources:
                 return [steps < self.far for steps in distance]
+            ceiling = max(steps for steps in distance if steps < self.far) + patience
             untried = [0] * len(distance)
             for source in sorted(sources, key=distance.__getitem__):
-                self._send(source, distance, untried, patience, work)
+                self._send(source, distance, ceiling, untried, patience, work)
             patience *= 2
 
     def _distances(self, work: Work) -> list[int]:
@@ -90,43 +91,50 @@ class Network:
         work.spend(len(distance) + len(head))
         return distance
 
-    def _send(self, source: int, distance: list[int], untried: list[int], patience: int, work: Work) -> None:
-        """Send what ``source`` has down the distances, until it is empty, cut off or out of patience."""
-        head, residual, excess, far = self.head, self.residual, self.excess, self.far
-        path: list[int] = []
+    def _send(
+        self, source: int, distance: list[int], ceiling: int, untried: list[int], patience: int, work: Work
+    ) -> None:
+        """Send what ``source`` has down the distances, until it is empty, cut off or out of patience.
+
+        Flow goes forward along ``path`` as far as it can before it is booked on the way back.
+        """
+        arcs, head, residual, excess = self.arcs, self.head, self.residual, self.excess
         node, blocked = source, 0
-        while distance[source] < far and blocked < patience:
+        path: list[int] = []
+        left = [excess[source]]  # to send, from each node of the path
+        while True:
             if excess[node] < 0:
-                work.spend(len(path))
-                amount = min(excess[source], -excess[node], min(map(residual.__getitem__, path)))
-                excess[source] -= amount
+                amount = min(left[-1], -excess[node])
                 excess[node] += amount
-                for arc in path:
-                    residual[arc] -= amount
-                    residual[arc ^ 1] += amount
-                if not excess[source]:
-                    return
-                saturated = next((place for place, arc in enumerate(path) if not residual[arc]), None)
-                if saturated is not None:  # go on from the last node that can still be reached
-                    node = head[path[saturated] ^ 1]
-                    del path[saturated:]
+                left[-1] -= amount
                 blocked = 0
-            arcs, place, nearer = self.arcs[node], untried[node], distance[node] - 1
-            degree = len(arcs)
-            while place < degree and not (residual[arcs[place]] and distance[head[arcs[place]]] == nearer):
-                place += 1
-            untried[node] = place
-            if place < degree:
-                path.append(arcs[place])
-                node = head[arcs[place]]
-                continue
-            work.spend(degree)
-            nearest = far
-            for arc in arcs:
-                if residual[arc] and distance[head[arc]] < nearest:
-                    nearest = distance[head[arc]]
-            distance[node] = nearest + 1
-            untried[node] = 0
-            blocked += 1
+            if left[-1] and blocked < patience:
+                out, place, nearer = arcs[node], untried[node], distance[node] - 1
+                degree = len(out)
+                while place < degree and not (residual[out[place]] and distance[head[out[place]]] == nearer):
+                    place += 1
+                untried[node] = place
+                if place < degree:
+                    path.append(out[place])
+                    left.append(min(left[-1], residual[out[place]]))
+                    node = head[out[place]]
+                    continue
+                nearest = ceiling
+                for arc in out:
+                    if residual[arc] and distance[head[arc]] < nearest:
+                        nearest = distance[head[arc]]
+                distance[node] = nearest + 1
+                untried[node] = 0
+                blocked += 1
+                work.spend(degree)
             if path:
-                node = head[path.pop() ^ 1]
+                arc = path.pop()
+                unsent = left.pop()
+                sent = min(left[-1], residual[arc]) - unsent
+                residual[arc] -= sent
+                residual[arc ^ 1] += sent
+                left[-1] -= sent
+                node = head[arc ^ 1]
+            elif not left[-1] or blocked >= patience or distance[source] > ceiling:
+                break
+        excess[source] = left[0]

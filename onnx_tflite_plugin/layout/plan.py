@@ -29,10 +29,7 @@ Prices = Callable[[Along, bool, int], int]
 
 @dataclass(frozen=True)
 class Copy:
-    """A transpose the plan pays for: the tensor, its two orders, bytes, and who makes and who wants it.
-
-    ``bought``: operators at either end that work faster for it, with the byte equivalents each saves.
-    """
+    """A transpose the plan pays for: the tensor, its two orders, bytes, and who makes and who wants it."""
 
     tensor: Tensor
     start: Order
@@ -40,18 +37,21 @@ class Copy:
     bytes: int
     producer: str
     consumers: tuple[str, ...]
-    bought: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class LayoutPlan:
-    """Orders per (operator, slot) and per graph input and output; what it costs, and whether that is provably least."""
+    """Orders per (operator, slot) and per graph input and output; what it costs, and whether that is provably least.
+
+    ``bought``: operators for whose speed the plan is not the one of fewest bytes, with the byte equivalents each saves.
+    """
 
     frames: Mapping[Bound, FrameOrder]
     orders: Mapping[tuple[Bound, int], Order]
     edges: Mapping[Tensor, Order]
     freedoms: Mapping[Bound, Freedom]
     copies: tuple[Copy, ...]
+    bought: tuple[tuple[str, int], ...]
     cost: int
     exact: bool
     method: str
@@ -95,8 +95,9 @@ def plan_layout(model: BoundModel, *, bytes_of: Bytes, prices: Prices, edges: Ed
         edges,
     )
     joints = list(_joints(model, ends))
-    wires = [wire for joint in joints for wire in joint.wires(bytes_of)]
-    solution = solver.solve(solver.Problem(tuple(charges), tuple(wires)))
+    wires = tuple(wire for joint in joints for wire in joint.wires(bytes_of))
+    solution = solver.solve(solver.Problem(tuple(charges), wires))
+    copies = [copy for joint in joints for copy in joint.copies(solution.labels, bytes_of)]
     chosen = {bound: candidates[bound][solution.labels[i]] for i, bound in enumerate(flexible)}
     chosen |= {bound: chosen[first] for bound, first in together.items()}
     return LayoutPlan(
@@ -104,7 +105,8 @@ def plan_layout(model: BoundModel, *, bytes_of: Bytes, prices: Prices, edges: Ed
         orders=_orders(freedoms, chosen),
         edges={**edges.fixed, **{tensor: ends.free[tensor].order(solution.labels) for tensor in free}},
         freedoms=freedoms,
-        copies=tuple(copy for joint in joints for copy in joint.copies(solution.labels, charges, bytes_of)),
+        copies=tuple(copies),
+        bought=_bought(flexible, charges, wires, solution) if copies else (),
         cost=solution.cost,
         exact=solution.exact and not local,
         method="local" if local else solution.method,
@@ -220,18 +222,13 @@ class _Spread:
 def _price(free: Freedom, order: FrameOrder, prices: Prices, bytes_of: Bytes) -> int:
     """What working in this order costs the operator itself."""
     along: Along | None = resolve(free.bound.handler.along, free.bound.op)
-    if along is None or free.frame is None:
+    if along is None or free.frame is None or along.slot not in free.frame.slots:
         return 0
     letters = set(along.letters.split())
-    shown = [p.letter for p in order if free.frame.slots[_main(free)].sizes.get(p.letter, 1) != 1]
+    sizes = free.frame.slots[along.slot].sizes
+    shown = [p.letter for p in order if sizes.get(p.letter, 1) != 1]
     last = {*shown[len(shown) - len(letters & set(shown)) :]} <= letters
-    return prices(along, last, bytes_of(free.bound.op[_main(free)]))
-
-
-def _main(free: Freedom) -> int:
-    """The slot whose size prices go by: the first laid-out one."""
-    assert free.frame is not None
-    return next(iter(free.frame.slots))
+    return prices(along, last, bytes_of(free.bound.op[along.slot]))
 
 
 def _orders(freedoms: Mapping[Bound, Freedom], chosen: Mapping[Bound, FrameOrder]) -> dict[tuple[Bound, int], Order]:
@@ -264,10 +261,6 @@ class _End:
     def order(self, labels: Sequence[int]) -> Order:
         return self.orders[0 if self.variable is None else labels[self.variable]]
 
-    def saved(self, labels: Sequence[int], charges: Sequence[Sequence[int]]) -> int:
-        """What the operator's dearest order would cost it more."""
-        return 0 if self.variable is None else max(charges[self.variable]) - charges[self.variable][labels[self.variable]]
-
 
 @dataclass(frozen=True)
 class _Joint:
@@ -281,7 +274,7 @@ class _Joint:
         for weight, key in ((bytes_of(self.tensor) + TRANSPOSE_COST, essence), (FLIP_COST, axes)):
             yield solver.Wire(weight, self.producer.pin(key), tuple(c.pin(key) for c in self.consumers))
 
-    def copies(self, labels: Sequence[int], charges: Sequence[Sequence[int]], bytes_of: Bytes) -> Iterable[Copy]:
+    def copies(self, labels: Sequence[int], bytes_of: Bytes) -> Iterable[Copy]:
         start = self.producer.order(labels)
         wanted: dict[Order, list[_End]] = {}
         for consumer in self.consumers:
@@ -289,16 +282,19 @@ class _Joint:
             if essence(order) != essence(start):
                 wanted.setdefault(essence(order), []).append(consumer)
         for ends in wanted.values():
-            gains = {end.label: end.saved(labels, charges) for end in (self.producer, *ends)}
-            yield Copy(
-                self.tensor,
-                start,
-                ends[0].order(labels),
-                bytes_of(self.tensor),
-                self.producer.label,
-                tuple(end.label for end in ends),
-                tuple((label, gain) for label, gain in gains.items() if gain),
-            )
+            users = tuple(end.label for end in ends)
+            yield Copy(self.tensor, start, ends[0].order(labels), bytes_of(self.tensor), self.producer.label, users)
+
+
+def _bought(
+    flexible: Sequence[Bound], charges: Sequence[Sequence[int]], wires: tuple[solver.Wire, ...], solution: solver.Solution
+) -> tuple[tuple[str, int], ...]:
+    """Operators that would work in a dearer order if only transposes counted, and what each saves by the plan."""
+    if not any(map(any, charges)):
+        return ()
+    plain = solver.solve(solver.Problem(tuple((0,) * len(prices) for prices in charges), wires))
+    saved = [prices[x] - prices[y] for prices, x, y in zip(charges, plain.labels, solution.labels, strict=True)]
+    return tuple((bound.label, gain) for bound, gain in zip(flexible, saved, strict=False) if gain > 0)
 
 
 @dataclass(frozen=True)

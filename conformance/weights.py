@@ -1,0 +1,47 @@
+"""Weights, biases and results of products, with scales under which integers fill their range."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .models import Spec, constant, drawn
+
+SPREAD = 74.0  # the standard deviation of full-range bytes
+WEIGHTS = {"float32": "float32", "int8": "int8", "uint8": "uint8", "int16": "int8"}
+BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
+
+
+def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: str = "w") -> Spec:
+    """Drawn weights; integers have a scale, or one along an axis that differs by up to a factor of four."""
+    if dtype == "float32":
+        return constant(drawn(*shape, seed=seed))
+    values = drawn(*shape, dtype=dtype, seed=seed, low=-7 if dtype == "int4" else None if dtype == "uint8" else -127)
+    point = 119 if dtype == "uint8" else 0
+    size = 0.17 if dtype == "int4" else 0.013
+    if per_axis is None:
+        return constant(values, None, size, point)
+    scales = (size * drawn(shape[per_axis], seed="scales", low=0.4, high=1.6)).tolist()
+    return constant(values, None, scales, 0, per_axis)
+
+
+def product(x: Spec, w: Spec, shape: Sequence[int], depth: int, zero_point: int | None = None) -> Spec:
+    """The result, with a scale under which sums of ``depth`` products fill its dtype."""
+    if x.scale is None:
+        return Spec(tuple(shape))
+    step = float(np.asarray(x.scale)) * float(np.mean(np.asarray(w.scale))) * np.sqrt(depth) * SPREAD * 3
+    if x.dtype == "int16":
+        return Spec(tuple(shape), "int16", step * 256 / 2, 0)
+    return Spec(tuple(shape), x.dtype, step, (-11 if x.dtype == "int8" else 109) if zero_point is None else zero_point)
+
+
+def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float = 1.0) -> Spec:
+    """A bias as large as the sums. ``stored``: how far off the scale in the file is, which the kernels ignore."""
+    if x.scale is None:
+        return constant(drawn(channels, seed="b"))
+    scales = np.broadcast_to(float(np.asarray(x.scale)) * np.asarray(w.scale), (channels,))
+    spread = SPREAD**2 * np.sqrt(depth) * (256 if x.dtype == "int16" else 1)
+    values = (drawn(channels, seed="b", low=-1, high=1) * spread).astype(dtype)
+    held = scales * stored if np.ndim(w.scale) else scales[:1] * stored
+    return constant(values, None, held.tolist())
