@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, handler
+from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Operator, handler
+
+
+def shares(op: Operator, _target: object) -> FixedOutputRange:
+    """Results between 0 and 1 over the output's whole range; int16 from int16 has no negative half (softmax.h)."""
+    words = (1 / 32768, 0) if op[0].dtype == "int16" else (1 / 65536, -32768)
+    return FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": words})
 
 
 @handler(
@@ -13,7 +19,7 @@ from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, 
     layout=Attribute(unordered="k"),
     axes="... k -> ... k",
     along=Along("Softmax", "k"),
-    quantization=FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}),
+    quantization=shares,
 )
 def softmax(ctx: Context, x: Any) -> Any:
     """Softmax along the last axis; beta scales the input (softmax.h)."""

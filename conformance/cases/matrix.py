@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..case import EVERY_OPSET, Case
-from ..models import Net, Placed, Spec, alone, between_convolutions, constant, drawn, net, tensor
+from ..models import Net, Placed, alone, between_convolutions, constant, drawn, net, tensor
 from ..weights import BIASES, WEIGHTS, bias, product, weight
 
 IMAGE = (2, 5, 7, 3)
@@ -59,7 +59,7 @@ def rows() -> Iterator[Case]:
     yield dense("rank 3, a row across axes", (2, 3, 4), depth=6)
     yield dense("rank 3, rank kept", (2, 5, 11), keep=True, opsets=EVERY_OPSET)
     yield dense("rank 4, rank kept", (2, 5, 7, 11), keep=True)
-    yield dense("rank 4, rank kept", IMAGE, keep=True, place=between_convolutions)
+    yield dense("rank 4, rank kept", IMAGE, keep=True, place=between_convolutions, transposes=4)
     for depth in (3, 21, 105, 210):
         for dtype in ("float32", "int8"):
             yield dense(f"{dtype} image of rows of {depth}", IMAGE, depth=depth, dtype=dtype, place=between_convolutions)
@@ -87,7 +87,7 @@ def dtypes() -> Iterator[Case]:
         yield dense(dtype, dtype=dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
         yield dense(f"{dtype} without bias", dtype=dtype, biased=None)
         yield dense(f"{dtype}, rank kept", (2, 5, 11), dtype=dtype, keep=True)
-        yield dense(f"{dtype}, rank kept", IMAGE, dtype=dtype, keep=True, place=between_convolutions)
+        yield dense(f"{dtype}, rank kept", IMAGE, dtype=dtype, keep=True, place=between_convolutions, transposes=4)
         yield dense(f"{dtype}, rank 3 to rows", (2, 5, 11), dtype=dtype)
     for dtype in ("int8", "int16"):
         yield dense(f"{dtype} with scales per row", dtype=dtype, per_axis=True)
@@ -168,5 +168,3 @@ def there_and_back(model: Net) -> None:
     wide = model.call(OP, [flat, weight((105, 105), "float32"), constant(np.zeros(105), "float32")], tensor(2, 105))
     model.output(model.drained(model.call("RESHAPE", [wide, constant(list(IMAGE))], image)))
 
-
-_ = Spec

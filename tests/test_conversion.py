@@ -1,0 +1,208 @@
+"""The conversion as a whole: names, edges, files, refusals, marks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from onnx_tflite_plugin import conversion as stage
+from onnx_tflite_plugin.verify import verify
+
+
+def unary(g: GraphBuilder, code: str, x: TensorRef, name: str = "y") -> TensorRef:
+    y = g.tensor(name, x.shape)
+    g.operator(code, [x], [y])
+    return y
+
+
+def network(**names: str) -> bytes:
+    """relu(x) and its negation, both outputs."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input(names.get("x", "x"), (2, 3))
+    y = unary(g, "RELU", x, names.get("y", "y"))
+    z = unary(g, "NEG", y, names.get("z", "z"))
+    g.output(y, z)
+    return model.build()
+
+
+def interface(conversion: otp.Conversion) -> tuple[list[str], list[str]]:
+    graph = conversion.proto.graph
+    return [value.name for value in graph.input], [value.name for value in graph.output]
+
+
+def test_inputs_and_outputs_keep_names_and_order() -> None:
+    assert interface(otp.convert(network())) == (["x"], ["y", "z"])
+
+
+def test_empty_and_repeated_names_get_the_tensor_index() -> None:
+    assert interface(otp.convert(network(x="", y="z", z="z"))) == (["#0"], ["z", "z#2"])
+    assert verify(network(x="", y="z", z="z"), otp.convert(network(x="", y="z", z="z")).proto.SerializeToString()).ok
+
+
+def test_a_signature_names_the_edges() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("serving_x:0", (2, 3))
+    y = unary(g, "NEG", x, "PartitionedCall:0")
+    g.output(y)
+    model.signature("serving_default", {"image": x}, {"scores": y})
+    assert interface(otp.convert(model.build(), signature="serving_default")) == (["image"], ["scores"])
+    with pytest.raises(otp.ConversionError, match="it has 'serving_default'"):
+        otp.convert(model.build(), signature="other")
+
+
+def test_an_output_that_is_an_input_a_constant_or_listed_twice_has_a_value_of_its_own() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3))
+    c = g.constant("c", np.arange(4, dtype=np.float32))
+    y = unary(g, "NEG", x)
+    g.output(y, x, c, y)
+    conversion = otp.convert(model.build())
+    assert interface(conversion) == (["x"], ["y", "x#0", "c", "y#2"])
+    session = onnxruntime.InferenceSession(conversion.proto.SerializeToString())
+    array = np.ones((2, 3), np.float32)
+    for found, wanted in zip(session.run(None, {"x": array}), (-array, array, np.arange(4), -array), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_unknown_sizes_stay_unknown() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 3), signature=(-1, 3))
+    y = g.tensor("y", (1, 3), signature=(-1, 3))
+    g.operator("NEG", [x], [y])
+    g.output(y)
+    session = onnxruntime.InferenceSession(otp.convert(model.build()).proto.SerializeToString())
+    assert session.run(None, {"x": np.ones((5, 3), np.float32)})[0].shape == (5, 3)
+
+
+def test_every_node_says_which_operators_handler_and_pack_it_came_from() -> None:
+    for node in otp.convert(network()).proto.graph.node:
+        marks = {prop.key.removeprefix("onnx_tflite_plugin."): prop.value for prop in node.metadata_props}
+        assert marks["handler"].startswith("op_handlers.elementwise:")
+        assert marks["operators"] in ("0:0", "0:1")
+        assert marks["pack"] == "onnx-tflite-plugin"
+
+
+def test_int8_is_kept_as_uint8_inside_and_the_value_says_so() -> None:
+    model = ModelBuilder()
+    g = model.main
+    q = quant(0.1, 5)
+    x = g.input("x", (2, 3), "int8", quantization=q)
+    y = g.tensor("y", (2, 3), "int8", quantization=q)
+    z = g.tensor("z", (2, 3), "int8", quantization=q)
+    g.operator("ADD", [x, x], [y], version=2)
+    g.operator("ADD", [y, x], [z], version=2)
+    g.output(z)
+    graph = otp.convert(model.build()).proto.graph
+    (inside,) = [v for v in graph.value_info if v.name == "y"]
+    marks = {prop.key.removeprefix("onnx_tflite_plugin."): prop.value for prop in inside.metadata_props}
+    assert inside.type.tensor_type.elem_type == onnx.TensorProto.UINT8
+    assert marks == {"tensor": "0:1", "form": "stored", "shift": "128"}
+    assert [v.type.tensor_type.elem_type for v in (graph.input[0], graph.output[0])] == [onnx.TensorProto.INT8] * 2
+    generic = otp.convert(model.build(), target="generic").proto.graph
+    assert onnx.TensorProto.UINT8 not in {v.type.tensor_type.elem_type for v in generic.value_info}
+
+
+def test_states_are_inputs_with_defaults_and_outputs_after_the_models_own() -> None:
+    model = ModelBuilder()
+    g = model.main
+    start = model.subgraph("start")
+    g.operator("CALL_ONCE", [], [], {"init_subgraph_index": start.index})
+    for graph in (start, g):
+        graph.operator("VAR_HANDLE", [], [graph.tensor("handle", (), "resource")], {"shared_name": "count"})
+    start.operator("ASSIGN_VARIABLE", [0, start.constant("ten", np.full((1, 2), 10, np.float32))], [])
+    x = g.input("x", (1, 2))
+    before, after = g.tensor("before", (1, 2)), g.tensor("after", (1, 2))
+    g.operator("READ_VARIABLE", [0], [before])
+    g.operator("ADD", [before, x], [after])
+    g.operator("ASSIGN_VARIABLE", [0, after], [])
+    g.output(after)
+    conversion = otp.convert(model.build())
+    assert interface(conversion) == (["x", "count"], ["after", "count:next"])
+    props = {prop.key: prop.value for prop in conversion.proto.metadata_props}
+    described = [{"input": "count", "output": "count:next", "dtype": "float32", "shape": [1, 2]}]
+    assert json.loads(props["onnx_tflite_plugin.state"]) == described
+    session = onnxruntime.InferenceSession(conversion.proto.SerializeToString())
+    assert [value.name for value in session.get_inputs()] == ["x"]
+    assert session.run(["after"], {"x": np.ones((1, 2), np.float32)})[0].tolist() == [[11, 11]]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"opset": 12}, "takes opsets 13 to 26"),
+        ({"opset": 27}, "takes opsets 13 to 26"),
+        ({"target": "abacus"}, "choose one of onnxruntime"),
+        ({"io_layout": "NCHW"}, "one of source, onnx"),
+        ({"layout_plan": "local", "io_layout": "onnx"}, "nothing to follow"),
+        ({"dynamic_batch": True}, "--dynamic-batch is not available"),
+        ({"colour": "red"}, "no option colour"),
+    ],
+)
+def test_options_that_do_not_exist_or_fit_are_refused_with_what_would(options: dict[str, object], reason: str) -> None:
+    with pytest.raises(otp.ConversionError, match=reason):
+        otp.convert(network(), **options)
+
+
+def test_everything_that_is_missing_is_told_at_once() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3))
+    for k, code in enumerate(("CUSTOM.Alpha", "CUSTOM.Beta", "CUSTOM.Alpha")):
+        g.operator(code, [x], [g.tensor(f"t{k}", (2, 3))])
+    g.operator("NEG", [x], [y := g.tensor("y", (2, 3))], version=99)
+    g.output(y)
+    with pytest.raises(otp.ConversionError) as caught:
+        otp.convert(model.build())
+    text = str(caught.value)
+    assert "CUSTOM.Alpha v1 (op 0, output 't0', 2 in all)" in text
+    assert "CUSTOM.Beta" in text
+    assert "version 99 is newer than the 1" in text
+
+
+def test_a_save_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversion = otp.convert(network())
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"older")
+
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stage.os, "replace", full)
+        with pytest.raises(OSError, match="disk full"):
+            conversion.save(path)
+    assert path.read_bytes() == b"older"
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
+    assert conversion.save(path) == [path]
+    onnx.checker.check_model(onnx.load(path))
+
+
+def test_weights_beyond_protobufs_limit_go_beside_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (50, 60))
+    y = g.tensor("y", (50, 60))
+    weights = np.random.default_rng(0).standard_normal((50, 60)).astype(np.float32)
+    g.operator("ADD", [x, g.constant("w", weights)], [y])
+    g.output(y)
+    monkeypatch.setattr(stage, "LARGEST_PROTO", 1000)
+    written = otp.convert(model.build()).save(tmp_path / "model.onnx")
+    assert [p.name for p in written] == ["model.onnx", "model.onnx.data"]
+    assert written[0].stat().st_size < 2000
+    session = onnxruntime.InferenceSession(written[0])
+    np.testing.assert_array_equal(session.run(None, {"x": np.zeros((50, 60), np.float32)})[0], weights)
+
+
+def test_the_same_file_converts_to_the_same_bytes() -> None:
+    assert otp.convert(network()).proto.SerializeToString() == otp.convert(network()).proto.SerializeToString()
