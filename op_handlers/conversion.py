@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Dequantized, Quantization, Refused, Tensor, Transparent, handler, out
+from onnx_tflite_plugin.api import (
+    Context,
+    Dequantized,
+    Operator,
+    Quantization,
+    Raw,
+    Refused,
+    Tensor,
+    Terminate,
+    Transparent,
+    handler,
+    out,
+)
+
+PACKED = {"int4": 21, "uint4": 21, "int2": 25}
+"""Dtypes of less than a byte, with the opset from which ONNX has them."""
 
 
 @handler("QUANTIZE", max_version=6, layout=Transparent(), quantization=Dequantized())
@@ -33,3 +49,48 @@ def affine(tensor: Tensor) -> tuple[float, int]:
 def dequantize(ctx: Context, x: Any) -> Any:
     """The host's DQ; float16 is a Cast, which runtimes fold into the weights."""
     return ctx.ops.Cast(x, to=ctx.op[out(0)].dtype) if ctx.op[0].dtype in ("float16", "bfloat16") else x
+
+
+def dtypes(op: Operator) -> tuple[str, str]:
+    return op[0].dtype, op[out(0)].dtype
+
+
+@handler(
+    "CAST",
+    max_version=9,
+    layout=lambda op: Terminate() if any(dtype.startswith("complex") for dtype in dtypes(op)) else Transparent(),
+    quantization=Raw(),
+    min_opset=lambda op: max(PACKED.get(dtype, 13) for dtype in dtypes(op)),
+)
+def cast(ctx: Context, x: Any) -> Any:
+    """Cast of what is stored, whatever its scale; real numbers are cut to the range of integers first (cast.cc)."""
+    before, after = dtypes(ctx.op)
+    if before == after:
+        return x
+    if before.startswith("complex"):
+        x, before = ctx.ops.Gather(x, np.asarray(0), axis=-1), "float32"
+    if after.startswith("complex"):
+        return paired(ctx, ctx.ops.Cast(x, to=after))
+    if "float" in before and "int" in after:
+        x = cut(ctx, x, before, after)
+    return ctx.ops.Cast(x, to=after)
+
+
+def cut(ctx: Context, x: Any, before: str, after: str) -> Any:
+    """Real numbers in the range of an integer dtype; infinity and NaN become its highest number."""
+    ops, limits = ctx.ops, ml_dtypes.iinfo(after)
+    if before not in ("float32", "float64"):
+        x, before = ops.Cast(x, to="float32"), "float32"
+    least, most = (np.asarray(limit, before) for limit in (limits.min, limits.max))
+    above, kept = ops.Less(x, most), ops.Max(x, least)
+    if most <= limits.max:
+        whole = ops.Where(above, kept, most)
+        return ops.Cast(whole, to="int8") if after in PACKED else whole
+    return ops.Where(above, ops.Cast(kept, to=after), np.asarray(limits.max, after))
+
+
+def paired(ctx: Context, x: Any) -> Any:
+    """Real numbers as complex ones: pairs whose second number is 0."""
+    pads = np.zeros((2, ctx.op[0].rank + 1), np.int64)
+    pads[1, -1] = 1
+    return ctx.ops.Pad(ctx.ops.Unsqueeze(x, [-1]), pads.reshape(-1))

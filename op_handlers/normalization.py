@@ -25,3 +25,31 @@ def softmax(ctx: Context, x: Any) -> Any:
     """Softmax along the last axis; beta scales the input (softmax.h)."""
     beta = float(ctx.options.beta)
     return ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, beta), axis=ctx.axis(-1))
+
+
+@handler(
+    "LOG_SOFTMAX",
+    max_version=2,
+    layout=Attribute(unordered="k"),
+    axes="... k -> ... k",
+    along=Along("LogSoftmax", "k"),
+    quantization=FixedOutputRange({"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}),
+)
+def log_softmax(ctx: Context, x: Any) -> Any:
+    """LogSoftmax along the last axis."""
+    return ctx.ops.LogSoftmax(x, axis=ctx.axis(-1))
+
+
+@handler(
+    "L2_NORMALIZATION",
+    max_version=2,
+    layout=Attribute(unordered="k"),
+    axes="... k -> ... k",
+    along=Along("ReduceL2", "k"),
+    quantization=FixedOutputRange({"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}),
+)
+def l2_normalization(ctx: Context, x: Any) -> Any:
+    """Over the length of the last axis, which counts as at least 1e-6 (l2normalization.h)."""
+    last = [ctx.axis(-1)]
+    length = ctx.ops.ReduceL2(x, last) if ctx.opset >= 18 else ctx.ops.ReduceL2(x, axes=last)
+    return ctx.ops.Div(x, ctx.ops.Max(length, 1e-6))

@@ -11,6 +11,7 @@ from onnx_tflite_plugin.api import (
     Along,
     Attribute,
     Context,
+    Decline,
     Dequantized,
     Operator,
     Raw,
@@ -32,6 +33,13 @@ def along(onnx: str) -> Any:
     return found
 
 
+def summed(op: Operator) -> Decline | None:
+    """The kernel takes bare 8 and 16 bit integers to be quantized, and divides by their scale of 0."""
+    if op[0].dtype in ("float32", "int32", "int64") or op[0].quantization is not None:
+        return None
+    return Decline(f"it sums {op[0].dtype} without a scale, which the kernel does not; give it float32, int32, int64 or quantized integers")
+
+
 @handler(
     "MEAN",
     max_version=3,
@@ -43,29 +51,89 @@ def along(onnx: str) -> Any:
 )
 def mean(ctx: Context, x: Any, axes: Any) -> Any:
     """ReduceMean; over all trailing axes GlobalAveragePool, which fuses. Integers are divided towards zero."""
-    held, keep = ctx.constant(1), bool(ctx.options.keep_dims)
-    if held is None:
-        return reduced(ctx, "ReduceMean", x, axes, keep)
-    over = sorted({int(a) for a in held.reshape(-1)})
+    over = held_axes(ctx)
     if not over:
-        return x
+        return reduced(ctx, "ReduceMean", x, axes)
     if ctx.op[0].dtype in ("int32", "int64"):
-        total = reduced(ctx, "ReduceSum", x, np.asarray(over), keep)
+        total = reduced(ctx, "ReduceSum", x, axes)
         return ctx.ops.Div(total, np.asarray(prod(ctx.shape(0)[a] or 1 for a in over), ctx.op[0].dtype))
-    if ctx.target.fuses_global_average_pool and len(over) >= 1 and over == list(range(2, ctx.op[0].rank)):
+    if ctx.target.fuses_global_average_pool and over == list(range(2, ctx.op[0].rank)):
         pooled = ctx.quantize(ctx.ops.GlobalAveragePool(x), like=out(0))
-        return pooled if keep else ctx.ops.Squeeze(pooled, over)
-    return reduced(ctx, "ReduceMean", x, np.asarray(over), keep)
+        return pooled if ctx.options.keep_dims else ctx.ops.Squeeze(pooled, over)
+    return reduced(ctx, "ReduceMean", x, axes)
 
 
-def reduced(ctx: Context, onnx: str, x: Any, axes: Any, keep: bool) -> Any:
-    """``Reduce*``: axes are an input from opset 18 on (ReduceSum: 13), an attribute before; none are the identity."""
+@handler(
+    "SUM",
+    max_version=2,
+    layout=Attribute(unordered="*"),
+    axes=reduced_by(1),
+    along=along("ReduceSum"),
+    holds_axes={1},
+    quantization=Dequantized(),
+    accepts=summed,
+)
+def total(ctx: Context, x: Any, axes: Any) -> Any:
+    """ReduceSum; the sum of integers is rescaled to the output's parameters."""
+    return reduced(ctx, "ReduceSum", x, axes)
+
+
+@handler(
+    "REDUCE_MAX",
+    max_version=3,
+    layout=Attribute(unordered="*"),
+    axes=reduced_by(1),
+    along=along("ReduceMax"),
+    holds_axes={1},
+    quantization=Raw(shift_safe=True),
+)
+def reduce_max(ctx: Context, x: Any, axes: Any) -> Any:
+    """ReduceMax; quantized elements are compared as stored, whatever the output's parameters."""
+    return extreme(ctx, "ReduceMax", x, axes)
+
+
+@handler(
+    "REDUCE_MIN",
+    max_version=3,
+    layout=Attribute(unordered="*"),
+    axes=reduced_by(1),
+    along=along("ReduceMin"),
+    holds_axes={1},
+    quantization=Raw(shift_safe=True),
+)
+def reduce_min(ctx: Context, x: Any, axes: Any) -> Any:
+    """ReduceMin; as ReduceMax."""
+    return extreme(ctx, "ReduceMin", x, axes)
+
+
+def extreme(ctx: Context, onnx: str, x: Any, axes: Any) -> Any:
+    """In a wider dtype where ONNX has none of the operand's own."""
+    if 0 in (ctx.shape(0)[a] for a in held_axes(ctx) or ()):
+        raise Refused("it looks for the extreme of no elements, which ONNX does not define; give sizes above 0 with --input-shape")
+    narrow = ctx.dtype(0)
+    wide = {"int16": "int32", "bool": "uint8"}.get(narrow)
+    if wide is None:
+        return reduced(ctx, onnx, x, axes)
+    return ctx.ops.Cast(reduced(ctx, onnx, ctx.ops.Cast(x, to=wide), axes), to=narrow)
+
+
+def held_axes(ctx: Context) -> list[int] | None:
+    """The axes a constant operand holds, each once, in planned order; a scalar input has none."""
+    held = ctx.constant(1) if ctx.op[0].rank else np.zeros(0, np.int64)
+    return None if held is None else sorted({int(axis) for axis in held.reshape(-1)})
+
+
+def reduced(ctx: Context, onnx: str, x: Any, axes: Any) -> Any:
+    """``Reduce*``; no axes are the identity. They are an input from opset 18 on (ReduceSum: 13), an attribute before."""
+    over, keep = held_axes(ctx), int(bool(ctx.options.keep_dims))
+    if over == []:
+        return x
     if ctx.opset >= (13 if onnx == "ReduceSum" else 18):
-        operand = axes.astype(np.int64) if isinstance(axes, np.ndarray) else ctx.ops.Cast(ctx.ops.Reshape(axes, [-1]), to="int64")
-        return getattr(ctx.ops, onnx)(x, operand, keepdims=int(keep), noop_with_empty_axes=1)
-    if not isinstance(axes, np.ndarray):
+        operand = ctx.ops.Cast(ctx.ops.Reshape(axes, [-1]), to="int64") if over is None else over
+        return getattr(ctx.ops, onnx)(x, operand, keepdims=keep, noop_with_empty_axes=1)
+    if over is None:
         raise Refused(f"axes known only at run time need opset 18 for {onnx}; try --opset 18")
-    return getattr(ctx.ops, onnx)(x, axes=list(axes), keepdims=int(keep))
+    return getattr(ctx.ops, onnx)(x, axes=over, keepdims=keep)
 
 
 @handler(

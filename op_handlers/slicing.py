@@ -80,27 +80,30 @@ class Cut:
 def cuts(op: Operator) -> list[Cut]:
     """The sparse specification as one cut per axis (BuildStridedSliceParams, kernels/strided_slice.cc).
 
-    The first ellipsis stands for all axes the other entries do not name; an entry that is both is an ellipsis.
+    An ellipsis stands for the axes the other entries do not name, for one at least, and pushes out what then has no
+    axis left; an entry that is both an ellipsis and a new axis is an ellipsis.
     """
     o, entries, rank = op.options, op[1].shape[0], op[0].rank
 
     def bit(mask: int, i: int) -> bool:
         return bool(mask >> i & 1)
 
-    ellipsis = next((i for i in range(entries) if bit(o.ellipsis_mask, i)), None)
-    named = sum(not bit(o.new_axis_mask, i) and i != ellipsis for i in range(entries))
+    new = sum(bit(o.new_axis_mask & ~o.ellipsis_mask, i) for i in range(entries))
     found: list[Cut] = []
-    axis = 0
-    for i in range(entries):
-        if i == ellipsis:
-            found.extend(Cut(axis + k, None) for k in range(rank - named))
-            axis += rank - named
-        elif bit(o.new_axis_mask, i):
-            found.append(Cut(None, i))
+    axis = stretch = 0  # the next axis of the input; how many more cuts there are than entries so far
+    while len(found) < rank + new:
+        entry = len(found) - stretch
+        if bit(o.ellipsis_mask, len(found)):
+            stretch = max(0, min(new + rank - entries, rank + new - len(found) - 1))
+            found.extend(Cut(axis + k, None) for k in range(stretch + 1))
+            axis += stretch + 1
+        elif entry < entries and bit(o.new_axis_mask, entry):
+            found.append(Cut(None, entry))
         else:
-            found.append(Cut(axis, i, bit(o.begin_mask, i), bit(o.end_mask, i), bit(o.shrink_axis_mask, i)))
+            named = Cut(axis, entry, bit(o.begin_mask, entry), bit(o.end_mask, entry), bit(o.shrink_axis_mask, entry))
+            found.append(named if entry < entries else Cut(axis, None))
             axis += 1
-    return found + [Cut(rest, None) for rest in range(axis, rank)]
+    return found
 
 
 def untouched(op: Operator, cut: Cut) -> bool:
@@ -149,17 +152,18 @@ def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
     assert cut.axis is not None
     assert cut.entry is not None
     size, stride = op[0].dims[cut.axis] or 0, int(strides[cut.entry])
-    start = int(begin[cut.entry])
-    start = start + size if start < 0 else start
-    if cut.shrinks:
-        if not 0 <= start < size:
-            raise Refused(f"index {int(begin[cut.entry])} is outside axis {cut.axis} of size {size}")
-        return start, start + 1
     low, high = (0, size) if stride > 0 else (-1, size - 1)
-    stop = int(end[cut.entry]) + (int(begin[cut.entry]) if op.options.get("offset") else 0)
-    stop = stop + size if stop < 0 and not op.options.get("offset") else stop
-    first = (0 if stride > 0 else size - 1) if cut.begin_masked else min(max(start, low), high)
-    last = (size if stride > 0 else -1) if cut.end_masked else min(max(stop, low), high)
+
+    def clamped(index: int) -> int:
+        return min(max(index + size if index < 0 else index, low), high)
+
+    first = (0 if stride > 0 else size - 1) if cut.begin_masked else clamped(int(begin[cut.entry]))
+    if cut.shrinks:
+        if not 0 <= first < size:
+            raise Refused(f"index {int(begin[cut.entry])} is outside axis {cut.axis} of size {size}")
+        return first, first + 1
+    stop = int(end[cut.entry]) + (first if op.options.get("offset") else 0)
+    last = (size if stride > 0 else -1) if cut.end_masked else clamped(stop)
     if (last - first) * stride <= 0:
         return 0, 0  # empty, in either direction
     return first, INT64.min if last < 0 else last
@@ -174,11 +178,11 @@ def run_time_bounds(ctx: Context, begin: Value, end: Value, taken: list[Cut]) ->
     entries = [cut.entry or 0 for cut in taken]
     forward = np.asarray([int(strides[i]) > 0 or cut.shrinks for i, cut in zip(entries, taken, strict=True)])
     begins, ends = (ctx.ops.Gather(ctx.ops.Cast(v, to="int64"), np.asarray(entries), axis=0) for v in (begin, end))
-    masked = np.asarray([cut.begin_masked and not cut.shrinks for cut in taken])
+    masked = np.asarray([cut.begin_masked for cut in taken])
     starts = ctx.ops.Where(masked, np.where(forward, 0, INT64.max), begins)
     shrunk = np.asarray([cut.shrinks for cut in taken])
     if shrunk.any():
-        following = ctx.ops.Add(begins, 1)
+        following = ctx.ops.Add(starts, 1)
         following = ctx.ops.Where(ctx.ops.Equal(following, 0), INT64.max, following)
         ends = ctx.ops.Where(shrunk, following, ends)
     masked = np.asarray([cut.end_masked and not cut.shrinks for cut in taken])

@@ -208,7 +208,7 @@ def test_what_this_version_does_not_do_is_refused_not_ignored(run: Run, added: P
         (["--layout", "x"], "is not of the form TENSOR=NHWC:NCHW"),
         (["--layout", "x=NHWC"], "give the same 4 letters in both orders"),
         (["--layout", "z=NHWC:NCHW"], "no graph input or output has that name; there are x, y"),
-        (["--layout", "x=NHWC:NCHW", "--layout", "x=NHWC:NHWC"], "more than once for one name"),
+        (["--layout", "x=NHWC:NCHW", "--layout", "x=NHWC:NHWC"], "'x' is given more than once"),
         (["--layout-plan", "local", "--io-layout", "onnx"], "nothing to follow"),
         (["--input-shape", "x=1,two"], "is not of the form NAME=1,224,224,3"),
         (["--signature", "nobody"], "no signature 'nobody'; it has none"),

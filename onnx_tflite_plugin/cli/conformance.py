@@ -10,9 +10,10 @@ import click
 @click.option("--op", metavar="CODE", help="Only this operator: its name, CUSTOM.<code> or COMPOSITE.<name>.")
 @click.pass_context
 def conformance(ctx: click.Context, pack: str | None, op: str | None) -> None:
-    """Run the conformance cases of installed handlers against LiteRT.
+    """Run the cases that handlers must pass.
 
-    Exits with 0 where all pass. Needs the extra verify.
+    Each is a small model, converted and compared with LiteRT or the case's own reference. Exits with 0 where all
+    pass. Needs the extra verify.
     """
     from conformance.command import run
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
+from onnx_tflite_plugin.cli.failures import on_failure
 from onnx_tflite_plugin.cli.output import print_json, print_rows, size, working
 from onnx_tflite_plugin.cli.paths import readable, writable
 from onnx_tflite_plugin.options import CHOICES, LATER, flag
@@ -18,23 +18,32 @@ from onnx_tflite_plugin.targets import TARGETS
 _LONG = 20_000_000  # bytes of a model that takes seconds to convert
 
 
-class _Pair(click.ParamType[tuple[str, Any]]):
-    """``NAME=VALUE``, cut at the last ``=``: names may hold one."""
+def _pairs(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
+    """Reads repeated ``NAME=VALUE`` into a mapping; cut at the last ``=``, for names may hold one."""
 
-    def __init__(self, name: str, value: Callable[[str], Any] = str) -> None:
-        self.name, self.value = name, value
+    def callback(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, Any]:
+        found: dict[str, Any] = {}
+        for text in given:
+            name, _, value = text.rpartition("=")
+            try:
+                if not name or not value:
+                    raise ValueError
+                if name in found:
+                    raise click.BadParameter(f"{name!r} is given more than once", ctx, param)
+                found[name] = read(value)
+            except ValueError:
+                raise click.BadParameter(f"{text!r} is not of the form {form}", ctx, param) from None
+        return found
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
-        name, cut, text = value.rpartition("=")
-        try:
-            if not cut or not name or not text:
-                raise ValueError
-            return name, self.value(text)
-        except ValueError:
-            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
+    return callback
+
+
+def _repeated(name: str, form: str, read: Callable[[str], Any], text: str) -> Callable[[Any], Any]:
+    return click.option(flag(name), metavar=form, multiple=True, callback=_pairs(form, read), help=f"{text} Repeatable.")
 
 
 def _sizes(text: str) -> tuple[int, ...]:
+    """``1,224,224,3``. Raises ValueError."""
     sizes = tuple(int(part) for part in text.split(","))
     if min(sizes) < 0:
         raise ValueError
@@ -66,11 +75,9 @@ def _later(name: str) -> str:
 @_choice("weights", "Fold constants into the form the operators want, or keep the file's.")
 @_choice("weights_dtype", "auto stores uint8 weights as int8 where the target is faster so.")
 @_choice("io_layout", "Axis order of inputs and outputs: the source's, or whichever costs least.")
-@click.option("--layout", type=_Pair("TENSOR=NHWC:NCHW"), metavar="TENSOR=NHWC:NCHW", multiple=True,
-              help="Axis order of one input or output: the file's letters, then the wanted order. Repeatable.")  # fmt: skip
+@_repeated("layout", "TENSOR=NHWC:NCHW", str, "Axis order of one input or output: the file's letters, then the wanted order.")
 @_choice("layout_plan", "local keeps the source's order everywhere between operators.")
-@click.option("--input-shape", type=_Pair("NAME=1,224,224,3", _sizes), metavar="NAME=1,224,224,3", multiple=True,
-              help="Fix the shape of an input. Repeatable.")  # fmt: skip
+@_repeated("input_shape", "NAME=1,224,224,3", _sizes, "Fix the shape of an input.")
 @_switch("dynamic_batch", "Leave the first axis of every input open.")
 @_choice("state", "States as extra inputs and outputs, or reset in every run.")
 @click.option("--signature", metavar="KEY", help="Convert this signature, with its names.")
@@ -93,7 +100,6 @@ def convert(model: Path, output: Path | None, as_json: bool, quiet: bool, **opti
     start = time.perf_counter()
     from onnx_tflite_plugin.conversion import convert as run
 
-    options |= {name: _mapping(name, options[name]) for name in ("layout", "input_shape")}
     count = model.stat().st_size
     doing = f"converting{' and verifying' if options['verify'] else ''} {model.name} ({size(count)})"
     with working(doing, shown=count > _LONG or options["verify"]):
@@ -107,14 +113,6 @@ def convert(model: Path, output: Path | None, as_json: bool, quiet: bool, **opti
         print_json(described(conversion, model, files, seconds))
     elif not quiet:
         print_rows(summary(conversion, files, seconds))
-
-
-def _mapping(option: str, pairs: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
-    """The pairs by name; a name given twice is an error."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise UsageProblem(f"{flag(option)} is given more than once for one name")
-    return found
 
 
 def _untouched(output: Path) -> str:

@@ -8,15 +8,15 @@ import click
 
 from onnx_tflite_plugin.cli.failures import on_failure
 from onnx_tflite_plugin.cli.output import Row, plural, print_json, print_rows, print_table
-from onnx_tflite_plugin.cli.summary import BUILTIN
+from onnx_tflite_plugin.cli.summary import BUILTIN, warned
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def handlers(as_json: bool) -> None:
-    """List every installed handler and fusion with its pack and what it declares.
+    """List the installed handlers and fusions.
 
-    Those that cannot be loaded are listed with the reason.
+    Each with its pack and what it declares; those that cannot be loaded are listed with the reason.
     """
     on_failure(as_json=as_json)
     found = _found()
@@ -35,7 +35,7 @@ def handlers(as_json: bool) -> None:
     packs = {row["pack"] for row in (*rows, *found["fusions"])}
     click.echo()
     total = f"{plural(len(rows), 'handler')} and {plural(len(found['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
-    print_rows([Row("total", [total]), *(Row("warning", [text], "yellow") for text in found["warnings"])])
+    print_rows(row for row in (Row("total", [total]), warned(found["warnings"])) if row.lines)
 
 
 def _found() -> dict[str, Any]:

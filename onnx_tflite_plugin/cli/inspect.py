@@ -11,16 +11,17 @@ import click
 from onnx_tflite_plugin.cli.failures import on_failure
 from onnx_tflite_plugin.cli.output import Row, at_most, plural, print_json, print_rows, print_table, short, size
 from onnx_tflite_plugin.cli.paths import readable
-from onnx_tflite_plugin.cli.summary import BUILTIN
+from onnx_tflite_plugin.cli.summary import BUILTIN, warned
 
 
 @click.command()
 @click.argument("model", metavar="MODEL.tflite", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def inspect(model: Path, as_json: bool) -> None:
-    """Show a model's operators and who converts them, its inputs and outputs, signatures and states.
+    """Show what is in a model and who converts it.
 
-    Converts nothing. Exits with 0 also where handlers are missing, which it shows.
+    Operators and handlers, inputs and outputs, signatures, states. Converts nothing. Exits with 0 also where handlers
+    are missing, which it shows.
     """
     on_failure(as_json=as_json)
     readable(model)
@@ -52,7 +53,7 @@ def _show(model: Path, found: Mapping[str, Any]) -> None:
             Row("states", at_most([_state(state) for state in found["states"]], 6)),
             Row("metadata", [", ".join(at_most([short(entry["name"]) for entry in found["metadata"]], 6))] if found["metadata"] else []),
             Row("missing", [line for row in operators if row["missing"] and row["called"] for line in _missing(row)], "red"),
-            Row("warning", at_most(found["warnings"], 4), "yellow"),
+            warned(found["warnings"]),
         ]
         if row.lines
     )

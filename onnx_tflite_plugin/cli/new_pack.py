@@ -32,7 +32,7 @@ what the conversion is compared with."""
     "--op", required=True, metavar="CODE", help="The operator: its name, CUSTOM.<code> or COMPOSITE.<name>; may be percent-encoded."
 )
 def new_pack(folder: Path, op: str) -> None:
-    """Write an op pack into DIR that converts one operator.
+    """Write an op pack for one operator into DIR.
 
     It installs and passes its own test as it is: pip install -e DIR, then pytest DIR. For an operator that is built in
     already it wraps the built-in handler; otherwise lowering and reference are placeholders to fill in.

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 48
 LABEL_WIDTH = 12
+_LAST_COLUMN = 24  # the least it is folded to
 
 
 @dataclass(frozen=True)
@@ -54,25 +55,24 @@ def print_rows(rows: Iterable[Row]) -> None:
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: int = -1) -> None:
     """A table; column ``numeric`` is aligned to the right."""
     cells = [[clean(str(cell)) for cell in row] for row in rows]
+    widths = [max(len(line[k]) for line in (headings, *cells)) for k in range(len(headings))]
     if not sys.stdout.isatty():
-        lines = [list(headings), *cells]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(headings))]
-        for line in lines:
-            padded = [
-                text.rjust(width) if k == numeric else text.ljust(width) for k, (text, width) in enumerate(zip(line, widths, strict=True))
-            ]
-            click.echo("  ".join(padded).rstrip())
+        for line in (headings, *cells):
+            pairs = enumerate(zip(line, widths, strict=True))
+            click.echo("  ".join(text.rjust(width) if k == numeric else text.ljust(width) for k, (text, width) in pairs).rstrip())
         return
     from rich.table import Table
     from rich.text import Text
 
+    console = _console()
+    whole = sum(widths[:-1]) + 2 * len(widths) + _LAST_COLUMN <= console.width  # then only the last column is folded
     table = Table(box=None, pad_edge=False, header_style="bold")
     for k, heading in enumerate(headings):
-        last = k == len(headings) - 1
-        table.add_column(heading, justify="right" if k == numeric else "left", overflow="fold", no_wrap=not last)
+        justify: Literal["right", "left"] = "right" if k == numeric else "left"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=whole and k < len(headings) - 1)
     for row_ in cells:
         table.add_row(*map(Text, row_))
-    _console().print(table)
+    console.print(table)
 
 
 def print_json(value: Any) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify import Verification
 
 BUILTIN = "onnx-tflite-plugin"
+_BYTES_A_MICROSECOND = 8000  # what the plan's prices are reckoned in
 _PLANS = {
     "least": "the least-cost plan, proven",
     "heuristic": "a heuristic plan, not proven least",
@@ -37,8 +38,12 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
         rows.append(Row("verified", verified(conversion.verification), "green"))
-    rows.append(Row("warning", at_most(report.warnings, 4), "yellow"))
+    rows.append(warned(report.warnings))
     return [row for row in rows if row.lines]
+
+
+def warned(warnings: Sequence[str]) -> Row:
+    return Row("warning", at_most([" ".join(text.split()) for text in warnings], 3), "yellow")
 
 
 def verified(verification: Verification, limit: int = 5) -> list[str]:
@@ -50,7 +55,15 @@ def verified(verification: Verification, limit: int = 5) -> list[str]:
 def _layout(report: Report) -> Iterator[str]:
     left = plural(report.transposes, "Transpose") if report.transposes else "no Transpose"
     yield f"{_PLANS.get(report.layout, report.layout)}: {left} left"
-    yield from (f"  {line}" for line in at_most([_transposed(copy) for copy in report.transposed], 6))
+    yield from (f"  {line}" for line in at_most([_transposed(copy) for copy in report.transposed], 5))
+    if report.bought:
+        gains = [f"{_operator(label)} saves about {_time(gain)}" for label, gain in report.bought]
+        yield f"  not the fewest bytes, for speed: {', '.join(at_most(gains, 2))}"
+
+
+def _time(gain: int) -> str:
+    microseconds = gain / _BYTES_A_MICROSECOND
+    return f"{microseconds:.2g} µs" if microseconds < 99.5 else f"{microseconds / 1000:.2g} ms"
 
 
 def _transposed(copy: Transposed) -> str:
@@ -71,9 +84,8 @@ def _operator(label: str) -> str:
 
 def _fused(report: Report) -> Iterator[str]:
     if report.fused:
-        applied = ", ".join(f"{count} {name}" for name, count in report.fused.items())
         absorbed = sum(report.operators.values()) - sum(report.packs.values()) + sum(report.fused.values())
-        yield f"{applied}, from {plural(absorbed, 'operator')}"
+        yield f"{counted(list(report.fused.items()))}, from {plural(absorbed, 'operator')}"
     yield from (f"not {line}" for line in at_most(report.declined, 2))
 
 

@@ -20,15 +20,16 @@ from onnx_tflite_plugin.cli.paths import readable
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 @click.pass_context
 def verify(ctx: click.Context, tflite: Path, onnx: Path, inputs: Path | None, seed: int, runs: int, as_json: bool) -> None:
-    """Run both models on the same inputs and compare every output.
+    """Compare a model with its conversion.
 
-    Exits with 3 where they differ by more than LiteRT's own kernels do, or its tolerance. Needs the extra verify.
+    Runs LiteRT and ONNX Runtime on the same inputs and compares every output. Exits with 3 where they differ by more
+    than the tolerance and more than LiteRT's kernel sets differ from each other. Needs the extra verify.
     """
     on_failure(as_json=as_json)
     given = readable(inputs) if inputs else None
     readable(tflite)
     readable(onnx)
-    from onnx_tflite_plugin.cli.summary import verification_json
+    from onnx_tflite_plugin.cli.summary import verification_json, verified
     from onnx_tflite_plugin.verify import verify as run
 
     with working(f"running {tflite.name} and {onnx.name}", shown=True):
@@ -36,6 +37,7 @@ def verify(ctx: click.Context, tflite: Path, onnx: Path, inputs: Path | None, se
     if as_json:
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
     else:
-        print_rows([Row("ok" if result.ok else "FAILED", result.text.splitlines(), "green" if result.ok else "red")])
+        lines = verified(result, 20) if result.ok else result.text.splitlines()
+        print_rows([Row("ok" if result.ok else "FAILED", lines, "green" if result.ok else "red")])
     if not result.ok:
         ctx.exit(3)

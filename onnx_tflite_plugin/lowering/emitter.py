@@ -141,8 +141,12 @@ def typed(value: ir.Value, dtype: str, dims: Dims | None) -> ir.Value:
 
 
 def _output_type(schema: onnx.defs.OpSchema, k: int, inputs: Sequence[ir.Value | None], node: ir.Node) -> ir.TypeProtocol | None:
-    """The dtype of an output where the schema ties it to an input, names it, or an attribute gives it."""
-    wanted = schema.outputs[min(k, len(schema.outputs) - 1)].type_str
+    """The dtype of an output where the schema ties it to an input, names it, or an attribute or an inner graph gives it."""
+    declared = schema.outputs[min(k, len(schema.outputs) - 1)]
+    if not declared.is_homogeneous:  # If, Loop, Scan: each output has the type of the inner graphs' own, counted from the last
+        inner = next((a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH), None)
+        return None if inner is None else inner.outputs[k - len(node.outputs)].type
+    wanted = declared.type_str
     for i, value in enumerate(inputs):
         if value is not None and value.type is not None and schema.inputs[min(i, len(schema.inputs) - 1)].type_str == wanted:
             return ir.TensorType(value.type.dtype)

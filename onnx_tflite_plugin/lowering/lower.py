@@ -216,9 +216,7 @@ def lower(
 
 
 def _graph_input(scope: Scope, tensor: Tensor, name: str, order: Order) -> ir.Value:
-    value = ir.Value(name=name, metadata_props={MARK + "tensor": f"{tensor.subgraph}:{tensor.index}", MARK + "form": "stored"})
-    if order != source_order(tensor.dims):
-        value.metadata_props[MARK + "order"] = spelled(order)
+    value = ir.Value(name=name, metadata_props=_edge_marks(tensor, order))
     scope.values.put(tensor, value, order, FILE)
     return value
 
@@ -230,9 +228,16 @@ def _graph_output(scope: Scope, tensor: Tensor, name: str, order: Order, before:
         kept = value
         value = scope.emitter.emit("Identity", [kept], {})[0]
         value.type, value.shape = kept.type, kept.shape
-        value.metadata_props.update(kept.metadata_props)
+    for mark in ("tensor", "form", "order", "shift"):  # it may stand for a tensor before it too, in another order
+        value.metadata_props.pop(MARK + mark, None)
+    value.metadata_props.update(_edge_marks(tensor, order))
     value.name = name
     return value
+
+
+def _edge_marks(tensor: Tensor, order: Order) -> dict[str, str]:
+    marks = {MARK + "tensor": f"{tensor.subgraph}:{tensor.index}", MARK + "form": "stored"}
+    return marks if order == source_order(tensor.dims) else {**marks, MARK + "order": spelled(order)}
 
 
 def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:

@@ -115,6 +115,8 @@ class States:
             yield
         finally:
             self._initializing = False
+            for state in self.by_key.values():
+                state.initializing = False
 
     def touched(self, model: BoundModel, subgraphs: Iterable[int]) -> list[State]:
         """States that have been mentioned, where the subgraphs (or those they call) touch any resource at all."""

@@ -25,6 +25,7 @@ class Target:
     ``opsets``: lowest, default, highest. ``storage``: file dtype → dtype activations are kept in, with the number
     added to stored values. ``weights``: the same for constant weights. ``no_integer_kernel``: ONNX operator → integer
     dtypes the runtime lacks a kernel for. ``clips_integers``: a fused activation may follow Q as an integer Clip.
+    ``blocks_channels``: float convolutions work on channels in blocks, an order that they, Relu and Add of their results keep.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Target:
     no_integer_kernel: Mapping[str, frozenset[str]] = field(default_factory=dict)
     clips_integers: bool = False
     fuses_global_average_pool: bool = False
+    blocks_channels: bool = False
     prices: Mapping[str, Price] = field(default_factory=dict)
 
     def price(self, along: Along, last: bool, nbytes: int) -> int:

@@ -1,0 +1,319 @@
+"""inspect, verify, handlers and conformance: what they print, as text and as JSON; and the summary's wording."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.cli import cli
+from onnx_tflite_plugin.cli.output import at_most, clean, counted, short, size
+from onnx_tflite_plugin.cli.summary import summary
+from onnx_tflite_plugin.report import Report, Transposed
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            cli.main([str(argument) for argument in arguments], prog_name="otp")
+        code = left.value.code
+        return (code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    return call
+
+
+def binary(code: str) -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
+    g.operator(code, [x, x], [y])
+    g.output(y)
+    return model.build()
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """Handled and missing operators, quantization, a dynamic size, a signature, states, metadata, a subgraph never called."""
+    model = ModelBuilder("a description")
+    g = model.main
+    x = g.input("x", (None, 3), "int8", quantization=quant(0.5, -3))
+    twice, odd = (g.tensor(name, (None, 3), "int8", quantization=quant(0.5, -3)) for name in ("twice", "odd"))
+    g.operator("ADD", [x, x], [twice])
+    g.operator("ADD", [twice, x], [twice2 := g.tensor("more", (None, 3), "int8", quantization=quant(0.5, -3))], version=2)
+    g.operator("CUSTOM.Odd", [twice2], [odd])
+    g.operator("VAR_HANDLE", [], [g.tensor("handle", (), "resource")], {"container": "box", "shared_name": "kept"})
+    g.tensor("memory", (1, 4), variable=True)
+    g.output(odd)
+    model.signature("serve", {"image": x}, {"label": odd})
+    model.metadata("min_runtime_version", b"2.3.0")
+    lost = model.subgraph("lost")
+    a, b = lost.input("a", (1,)), lost.tensor("b", (1,))
+    lost.operator("CUSTOM.Unreached", [a], [b])
+    lost.output(b)
+    path = tmp_path / "mixed.tflite"
+    path.write_bytes(model.build())
+    return path
+
+
+# --- inspect ----------------------------------------------------------------------------------
+
+
+def test_inspect_tells_everything_and_a_missing_handler_is_no_failure(run: Run, mixed: Path) -> None:
+    code, out, err = run("inspect", mixed)
+    assert (code, err) == (0, "")
+    for part in (
+        "5 operators, 2 subgraphs",
+        "a description",
+        "'x'  int8 [?, 3]  scale 0.5, zero point -3",
+        "1 'lost': 1 operator, never called",
+        "'serve': image → label",
+        "variable tensor 'memory'",
+        "resource 'box/kept'",
+        "min_runtime_version",
+        "CUSTOM.Odd (op 2): no installed pack has a handler for it",
+        "new-pack DIR --op CUSTOM.Odd",
+    ):
+        assert part in out
+    table = [line.split() for line in out.splitlines() if line.strip()[:1].isdigit()]
+    assert ["2", "ADD", "1,", "2", "Transparent", "Dequantized", "built-in", "op_handlers.elementwise:add"] in table
+    assert ["1", "CUSTOM.Odd", "1", "-", "-", "missing", "-"] in table
+    assert not mixed.with_suffix(".onnx").exists()
+
+
+def test_inspect_as_json(run: Run, mixed: Path) -> None:
+    found = json.loads(run("inspect", mixed, "--json")[1])
+    assert found["missing"] == ["CUSTOM.Odd"]
+    assert found["inputs"] == [
+        {
+            "name": "x",
+            "index": 0,
+            "dtype": "int8",
+            "shape": [None, 3],
+            "quantization": {"scale": [0.5], "zero_point": [-3], "axis": 0},
+        }
+    ]
+    add = next(row for row in found["operators"] if row["code"] == "ADD")
+    assert (add["count"], add["versions"], add["pack"]) == (2, [1, 2], "onnx-tflite-plugin")
+    assert (add["layout"], add["quantization"]) == ("Transparent", "Dequantized")
+    assert found["signatures"][0]["key"] == "serve"
+    assert [state["name"] for state in found["states"]] == ["memory", "box/kept"]
+    assert [graph["called"] for graph in found["subgraphs"]] == [True, False]
+
+
+def test_inspect_refuses_what_is_no_model(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.tflite"
+    path.write_bytes(b"")
+    assert run("inspect", path)[0] == 1
+    assert run("inspect", tmp_path / "missing.tflite")[0] == 2
+
+
+# --- verify -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    source = tmp_path / "sub.tflite"
+    source.write_bytes(binary("SUB"))
+    otp.convert(source).save(tmp_path / "sub.onnx")
+    return source, tmp_path / "sub.onnx"
+
+
+def test_verify_says_yes(run: Run, pair: tuple[Path, Path]) -> None:
+    code, out, err = run("verify", *pair, "--seed", 7, "--runs", 2)
+    assert (code, err) == (0, "")
+    assert out.startswith("ok")
+    assert "2 runs" in out
+
+
+def test_verify_says_no_with_3(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    source = tmp_path / "add.tflite"
+    source.write_bytes(binary("ADD"))
+    code, out, _ = run("verify", source, pair[1])
+    assert code == 3
+    assert out.startswith("FAILED")
+    code, out, _ = run("verify", source, pair[1], "--json")
+    found = json.loads(out)
+    assert (code, found["ok"]) == (3, False)
+    assert found["outputs"][0]["name"] == "y"
+    assert found["diverging"]["code"] == "ADD"
+
+
+def test_verify_takes_inputs(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.full((2, 3), 2, np.float32))
+    found = json.loads(run("verify", *pair, "--inputs", tmp_path / "in.npz", "--json")[1])
+    assert (found["ok"], found["runs"]) == (True, 1)
+
+
+def test_verify_needs_its_files_and_its_extra(run: Run, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments in ((pair[0], tmp_path / "no.onnx"), (tmp_path / "no.tflite", pair[1]), (*pair, "--inputs", tmp_path / "no.npz")):
+        code, out, err = run("verify", *arguments)
+        assert (code, out) == (2, "")
+        assert "there is no such file" in err
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    code, _, err = run("verify", *pair)
+    assert code == 2
+    assert 'pip install "onnx-tflite-plugin[verify]"' in err
+
+
+# --- handlers ---------------------------------------------------------------------------------
+
+
+def install(folder: Path, name: str, entries: str) -> None:
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entries)
+
+
+def test_handlers_lists_every_one_in_a_stable_order(run: Run) -> None:
+    found = json.loads(run("handlers", "--json")[1])
+    codes = [row["code"] for row in found["handlers"]]
+    assert codes == sorted(codes)
+    (add,) = [row for row in found["handlers"] if row["code"] == "ADD"]
+    assert add["pack"] == "onnx-tflite-plugin"
+    assert add["layout"] == "Transparent"
+    assert add["max_version"] > 1
+    assert add["summary"]
+    assert found["fusions"]
+    assert not any(row["error"] for row in found["handlers"])
+
+
+def test_handlers_that_do_not_load_are_shown_with_the_reason(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    group = "[onnx_tflite_plugin.handlers]\n"
+    install(
+        tmp_path,
+        "broken-pack",
+        f"{group}CUSTOM.Broken = no_such_module:f\nCUSTOM.Text = string:digits\nADD = op_handlers.elementwise:mul\n",
+    )
+    code, out, _ = run("handlers")
+    assert code == 0
+    assert "CUSTOM.Broken" in out
+    assert "does not load: ModuleNotFoundError" in out
+    assert "is a str, not a handler" in out or "it is not made by @handler" in out
+    assert "of 2 packs" in out
+
+
+# --- conformance ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_conformance_exits_as_its_command_says(run: Run, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    seen: list[Any] = []
+    fake = SimpleNamespace(run=lambda pack, op: seen.append((pack, op)) or code)
+    monkeypatch.setitem(sys.modules, "conformance.command", fake)
+    assert run("conformance", "--pack", "my-pack", "--op", "ADD")[0] == code
+    assert seen == [("my-pack", "ADD")]
+
+
+# --- the summary ------------------------------------------------------------------------------
+
+PLAIN = Report(
+    target="onnxruntime",
+    opset=18,
+    operators={"ADD": 2, "MEAN": 1},
+    nodes={"Add": 2, "ReduceMean": 1},
+    layout="least",
+    layout_cost=0,
+    transposes=0,
+    transposed=(),
+    packs={"onnx-tflite-plugin": 3},
+)
+
+
+def told(report: Report, file: Path) -> dict[str, str]:
+    file.write_bytes(bytes(2500))
+    conversion: Any = SimpleNamespace(report=report, verification=None)
+    return {row.label: "\n".join(row.lines) for row in summary(conversion, [file], 1.5)}
+
+
+def test_a_plain_conversion_has_five_lines(tmp_path: Path) -> None:
+    rows = told(PLAIN, tmp_path / "m.onnx")
+    assert list(rows) == ["wrote", "target", "operators", "nodes", "layout"]
+    assert rows["wrote"].endswith("m.onnx (2.5 kB) in 1.50 s")
+    assert rows["operators"] == "3: 2 ADD, 1 MEAN"
+    assert rows["layout"] == "the least-cost plan, proven: no Transpose left"
+
+
+def test_what_is_not_as_usual_is_told(tmp_path: Path) -> None:
+    label = "op 12 CONV_2D v3 'a name v2'"
+    copy = Transposed("some/" * 20 + "BiasAdd", "0,1,2,3 -> 0,3,1,2", 4096, "graph input", (label, label, label))
+    report = replace(
+        PLAIN,
+        layout="heuristic",
+        transposes=9,
+        transposed=(copy,) * 9,
+        bought=(("op 3 SOFTMAX v1 'p'", 80_000),),
+        fused={"LAYER": 2},
+        operators={"ADD": 12},
+        declined=("LAYER at op 4: no axis",),
+        states=("h", "c"),
+        packs={"onnx-tflite-plugin": 3, "my-pack": 1},
+        overrides={"ADD": "my-pack"},
+        storage={"int8 kept as uint8": 7},
+        warnings=("the hooks of bad-pack were left out",),
+    )
+    rows = told(report, tmp_path / "m.onnx")
+    first, *lines, bought = rows["layout"].splitlines()
+    assert first == "a heuristic plan, not proven least: 9 Transposes left"
+    assert len(lines) == 6
+    assert lines[-1] == "  … and 4 more (--json shows all)"
+    assert "…" in lines[0].split()[0]
+    assert lines[0].endswith("/BiasAdd  0,1,2,3 → 0,3,1,2  4.1 kB, from graph input to op 12 CONV_2D, op 12 CONV_2D and 1 more")
+    assert bought == "  not the fewest bytes, for speed: op 3 SOFTMAX saves about 10 µs"
+    assert rows["fused"] == "2 LAYER, from 10 operators\nnot LAYER at op 4: no axis"
+    assert rows["states"].startswith("2, as extra inputs and outputs: h, c")
+    assert rows["packs"] == "my-pack: 1 operator, instead of the built-in ADD"
+    assert rows["storage"] == "int8 kept as uint8: 7 tensors, the same real numbers"
+    assert rows["warning"] == "the hooks of bad-pack were left out"
+
+
+def test_a_summary_stays_within_a_screen(tmp_path: Path) -> None:
+    many = {f"OP_{k}": k for k in range(100)}
+    copy = Transposed("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v1",))
+    report = replace(
+        PLAIN,
+        operators=many,
+        nodes=many,
+        transposed=(copy,) * 100,
+        transposes=100,
+        fused=many,
+        declined=("no",) * 100,
+        states=tuple(many),
+        packs={**PLAIN.packs, "p": 1},
+        storage={"int8 kept as uint8": 1, "uint8 kept as int8": 1},
+        warnings=("w",) * 100,
+    )
+    rows = told(report, tmp_path / "m.onnx")
+    assert sum(len(text.splitlines()) for text in rows.values()) <= 25
+    assert max(len(line) for label, text in rows.items() if label != "wrote" for line in text.splitlines()) < 140
+
+
+def test_words() -> None:
+    assert short("a" * 10, 5) == "aa…aa"
+    assert short("abc", 5) == "abc"
+    assert [size(n) for n in (1, 999, 1000, 999_499, 999_600, 12_345_678, 2_500_000_000)] == [
+        "1 byte",
+        "999 bytes",
+        "1 kB",
+        "999 kB",
+        "1 MB",
+        "12.3 MB",
+        "2.5 GB",
+    ]
+    assert at_most(["a", "b", "c"], 2) == ["a", "b", "c"]
+    assert at_most(["a", "b", "c", "d"], 2, "rest") == ["a", "b", "… and 2 more (rest)"]
+    assert counted([("a", 3), ("b", 2), ("c", 1)], 1) == "3 a, … and 2 kinds more"
+    assert clean("naïve\x1b[0m\udc80") == r"naïve\x1b[0m\udc80"

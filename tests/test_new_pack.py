@@ -1,0 +1,134 @@
+"""new-pack: what it writes installs, and passes its own test and conformance as it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from configparser import ConfigParser
+from importlib.metadata import Distribution, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from onnx_tflite_plugin.cli import cli
+
+
+def written(folder: Path, op: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["new-pack", str(folder), "--op", op], prog_name="otp")
+    assert left.value.code == 0
+
+
+def installed(folder: Path, site: Path) -> EntryPoints:
+    """What ``pip install -e`` leaves behind, with setup.cfg read as setuptools reads it; the entry points."""
+    config = ConfigParser()
+    config.optionxform = str  # type: ignore[assignment,method-assign]
+    config.read(folder / "setup.cfg", encoding="utf-8")
+    name = config["metadata"]["name"]
+    groups = config["options.entry_points"]
+    text = "\n".join(f"[{group}]{lines}" for group, lines in groups.items())
+    info = site / f"{name.replace('-', '_')}-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text(text, encoding="utf-8")
+    (site / "editable.pth").write_text(str(folder))
+    return Distribution.at(info).entry_points
+
+
+def python(folder: Path, site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(site), str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, cwd=site, capture_output=True, text=True)
+
+
+ODD = "CUSTOM.my op/50% é=:x"
+
+
+@pytest.mark.parametrize(
+    ("name", "op"),
+    [
+        ("sinh-ops", "CUSTOM.Sinh"),
+        ("Odd Name 50%", ODD),
+        ("composites", "COMPOSITE.odml.new_thing"),
+        ("wrapped", "NEG"),
+        ("lambda", "CUSTOM.class"),
+    ],
+)
+def test_a_pack_passes_its_own_test_unmodified(tmp_path: Path, name: str, op: str) -> None:
+    folder, site = tmp_path / name, tmp_path / "site"
+    written(folder, op)
+    installed(folder, site)
+    done = python(folder, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+    assert "skipped" not in done.stdout
+    assert "warning" not in done.stdout
+
+
+@pytest.mark.parametrize(("name", "op"), [("sinh-ops", "CUSTOM.Sinh"), ("wrapped", "NEG")])
+def test_a_pack_passes_conformance(tmp_path: Path, name: str, op: str) -> None:
+    folder, site = tmp_path / name, tmp_path / "site"
+    written(folder, op)
+    installed(folder, site)
+    done = python(folder, site, "-m", "onnx_tflite_plugin", "conformance", "--pack", name)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_operator_of_the_schema_that_nobody_handles_gets_a_placeholder(tmp_path: Path) -> None:
+    """None may be left one day; until then one is as good as the other."""
+    from onnx_tflite_plugin.host import discover
+    from onnx_tflite_plugin.source.options import operator_names
+
+    handled = {offer.code for offer in discover()}
+    missing = sorted({*operator_names().values()} - handled - {"CUSTOM", "STABLEHLO_COMPOSITE", "PLACEHOLDER_FOR_GREATER_OP_CODES"})
+    if not missing:
+        pytest.skip("every operator has a built-in handler")
+    folder, site = tmp_path / "pack", tmp_path / "site"
+    written(folder, missing[0])
+    installed(folder, site)
+    done = python(folder, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "leave ``reference`` out" in (folder / "pack" / "cases.py").read_text()
+
+
+def test_odd_names_are_percent_encoded_and_survive(tmp_path: Path) -> None:
+    folder = tmp_path / "odd"
+    written(folder, ODD)
+    (entry,) = installed(folder, tmp_path / "site").select(group="onnx_tflite_plugin.handlers")
+    assert entry.name == "CUSTOM.my%20op%2F50%25%20%C3%A9%3D%3Ax"
+    assert "%%20op" in (folder / "setup.cfg").read_text(encoding="utf-8")
+    again = tmp_path / "again"
+    written(again, entry.name)  # as the hint of a refusal spells it
+    assert (again / "setup.cfg").read_text(encoding="utf-8").count(entry.name.replace("%", "%%")) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "text"),
+    [
+        ("taken", "ADD", "is not empty"),
+        ("taken/file", "ADD", "is a file"),
+        ("numpy", "ADD", "a distribution 'numpy' is installed already"),
+        ("fine", "ADDD", "no operator 'ADDD'; did you mean ADD"),
+        ("fine", "Sinh", "a custom operator is CUSTOM.Sinh"),
+        ("fine", "CUSTOM", "no operator 'CUSTOM'"),
+        ("fine", "CUSTOM.", "lacks the operator's name"),
+    ],
+)
+def test_what_cannot_be_written_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, op: str, text: str) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").write_text("mine")
+    with pytest.raises(SystemExit) as left:
+        cli.main(["new-pack", str(tmp_path / name), "--op", op], prog_name="otp")
+    assert left.value.code == 2
+    assert text in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+    assert (tmp_path / "taken" / "file").read_text() == "mine"
+
+
+def test_what_is_written_is_clean_python(tmp_path: Path) -> None:
+    for name, op in (("a", "CUSTOM.Sinh"), ("b", "NEG"), ("c", 'CUSTOM.quote"s\\and\nlines'), ("d", "CUSTOM.int")):
+        folder = tmp_path / name
+        written(folder, op)
+        for path in folder.rglob("*.py"):
+            compile(path.read_text(encoding="utf-8"), str(path), "exec")

@@ -1,0 +1,199 @@
+"""runtime.Session: states carried as LiteRT carries them, inputs checked before anything runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.errors import MissingExtra
+from onnx_tflite_plugin.runtime import STATE, Session
+from onnx_tflite_plugin.verify import LiteRT
+
+
+def counter() -> bytes:
+    """y = x + v; v starts at [1, 2] and becomes y."""
+    model = ModelBuilder()
+    init, g = model.subgraph("init"), model.main
+    handle = init.tensor("h", (), "resource")
+    init.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
+    init.operator("ASSIGN_VARIABLE", [handle, init.constant("start", [1.0, 2.0])], [])
+    x, handle, held, y = g.input("x", (2,)), g.tensor("h", (), "resource"), g.tensor("r", (2,)), g.tensor("y", (2,))
+    g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
+    g.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
+    g.operator("READ_VARIABLE", [handle], [held])
+    g.operator("ADD", [held, x], [y])
+    g.operator("ASSIGN_VARIABLE", [handle, y], [])
+    g.output(y)
+    return model.build()
+
+
+def test_states_move_on_as_in_litert_and_reset_sets_them_back(tmp_path: Path) -> None:
+    otp.convert(counter()).save(tmp_path / "counter.onnx")
+    session = Session(tmp_path / "counter.onnx")
+    assert [port.name for port in session.inputs] == ["x"]
+    assert [port.name for port in session.outputs] == ["y"]
+    original = LiteRT(counter(), "builtin")
+    rng = np.random.default_rng(0)
+    first = []
+    for _ in range(4):
+        x = rng.standard_normal(2).astype(np.float32)
+        (wanted,) = original.step([x])
+        found = session.run({"x": x})
+        assert list(found) == ["y"]
+        np.testing.assert_array_equal(found["y"], wanted)
+        first.append(x)
+    session.reset()
+    np.testing.assert_array_equal(session.run({"x": first[0]})["y"], first[0] + np.array([1, 2], np.float32))
+
+
+def test_two_sessions_do_not_share_states() -> None:
+    proto = otp.convert(counter()).proto.SerializeToString()
+    one, other = Session(proto), Session(proto)
+    for _ in range(3):
+        one.run({"x": [1, 1]})
+    assert other.run({"x": [0, 0]})["y"].tolist() == [1, 2]
+
+
+# --- models made by hand ----------------------------------------------------------------------
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[tuple[str, int, Sequence[int | str]]],
+    outputs: Sequence[tuple[str, int, Sequence[int | str]]],
+    states: Sequence[Mapping[str, Any]] = (),
+    constants: Sequence[onnx.TensorProto] = (),
+) -> bytes:
+    sides = [[helper.make_tensor_value_info(*port) for port in side] for side in (inputs, outputs)]
+    graph = helper.make_graph(nodes, "g", *sides, list(constants))
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    if states:
+        helper.set_model_props(made, {STATE: json.dumps(list(states))})
+    return made.SerializeToString()
+
+
+def accumulating(**state: Any) -> bytes:
+    ports = [(name, TensorProto.FLOAT, [2]) for name in ("x", "v", "y", "v:next")]
+    nodes = [helper.make_node("Add", ["x", "v"], ["y"]), helper.make_node("Identity", ["y"], ["v:next"])]
+    described = {"input": "v", "output": "v:next", "dtype": "float32", "shape": [2], **state}
+    return model(nodes, [ports[1], ports[0]], [ports[3], ports[2]], [described])
+
+
+@pytest.mark.parametrize(("initial", "first"), [(5, [5, 5]), ([3, 4], [3, 4]), (0, [0, 0])])
+def test_a_required_state_begins_with_what_the_model_says(initial: Any, first: list[float]) -> None:
+    session = Session(accumulating(initial=initial))
+    assert session.run({"x": [0, 0]})["y"].tolist() == first
+    assert session.run({"x": [1, 1]})["y"].tolist() == [n + 1 for n in first]
+    session.reset()
+    assert session.run({"x": [0, 0]})["y"].tolist() == first
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "no array for 'x'; the model's inputs are 'x'"),
+        ({"X": [1, 2]}, "there is no input 'X'; the model's inputs are 'x'"),
+        ({"x": [1, 2], "v": [1, 2]}, "'v' is a state"),
+        ({"x": np.zeros(2)}, r"input 'x' is float32 \[2\], not float64; .*astype\('float32'\)"),
+        ({"x": ["one", "two"]}, r"input 'x' is float32 \[2\]; what was given cannot be that"),
+        ({"x": [[1, 2]]}, r"input 'x' is float32 \[2\]; the array has shape \[1, 2\]"),
+        ({"x": [1, 2, 3]}, r"the array has shape \[3\]"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named_and_change_no_state(given: dict[str, Any], text: str) -> None:
+    session = Session(accumulating(initial=0))
+    session.run({"x": [1, 1]})
+    with pytest.raises(ValueError, match=text):
+        session.run(given)
+    assert session.run({"x": [0, 0]})["y"].tolist() == [1, 1]
+
+
+def test_unknown_sizes_take_any() -> None:
+    ports = [(name, TensorProto.INT64, ["n", 2]) for name in ("x", "y")]
+    session = Session(model([helper.make_node("Identity", ["x"], ["y"])], ports[:1], ports[1:]))
+    assert str(session.inputs[0]) == "int64 [n, 2]"
+    for n in (0, 1, 5):
+        assert session.run({"x": np.ones((n, 2), np.int64)})["y"].shape == (n, 2)
+    with pytest.raises(ValueError, match=r"int64 \[n, 2\]; the array has shape \[2, 3\]"):
+        session.run({"x": np.ones((2, 3), np.int64)})
+
+
+def test_text_is_taken_as_str_and_bytes() -> None:
+    ports = [(name, TensorProto.STRING, [2]) for name in ("x", "y")]
+    session = Session(model([helper.make_node("Identity", ["x"], ["y"])], ports[:1], ports[1:]))
+    for given in (["a", "kůň"], np.array([b"a", "kůň".encode()], object), np.array(["a", "kůň"])):
+        assert session.run({"x": given})["y"].tolist() == ["a", "kůň"]
+    with pytest.raises(ValueError, match=r"input 'x' is string \[2\], not int64"):
+        session.run({"x": np.array([1, 2])})
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "values"),
+    [
+        (TensorProto.INT4, ml_dtypes.int4, [-8, -1, 0, 3, 7]),
+        (TensorProto.UINT4, ml_dtypes.uint4, [0, 1, 15, 8, 9]),
+        (TensorProto.FLOAT8E4M3FN, ml_dtypes.float8_e4m3fn, [-2, 0.5, 0, 1, 448]),
+    ],
+)
+def test_what_numpy_has_no_name_for_goes_in_and_out(number: int, dtype: Any, values: list[float]) -> None:
+    """ONNX Runtime's own interface to numpy refuses these."""
+    ports = [("x", number, [5]), ("real", TensorProto.FLOAT, [5]), ("y", number, [5])]
+    scale = helper.make_tensor("s", TensorProto.FLOAT, [], [1.0])
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s"], ["real"]),
+        helper.make_node("QuantizeLinear", ["real", "s"], ["y"], output_dtype=number),
+    ]
+    session = Session(model(nodes, ports[:1], ports[1:], constants=[scale]))
+    x = np.array(values).astype(dtype)
+    found = session.run({"x": x})
+    assert found["real"].tolist() == values
+    assert found["y"].dtype == x.dtype
+    assert found["y"].astype(np.float32).tolist() == values
+    with pytest.raises(ValueError, match=f"is {np.dtype(dtype).name}"):
+        session.run({"x": np.zeros(5, np.int8)})
+
+
+def test_bfloat16_states_are_carried() -> None:
+    ports = [(name, TensorProto.BFLOAT16, [2]) for name in ("x", "v", "y", "v:next")]
+    nodes = [helper.make_node("Identity", ["v"], ["y"]), helper.make_node("Identity", ["x"], ["v:next"])]
+    state = {"input": "v", "output": "v:next", "dtype": "bfloat16", "shape": [2], "initial": [0.5, -2]}
+    session = Session(model(nodes, ports[:2], ports[2:], [state]))
+    given = np.array([1.5, 3], ml_dtypes.bfloat16)
+    assert session.run({"x": given})["y"].tolist() == [0.5, -2]
+    assert session.run({"x": given})["y"].tolist() == [1.5, 3]
+
+
+# --- loading ----------------------------------------------------------------------------------
+
+
+def test_without_onnxruntime_the_pip_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtra, match=r'pip install "onnx-tflite-plugin\[runtime\]"'):
+        Session(b"")
+
+
+def test_what_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no\.onnx"):
+        Session(tmp_path / "no.onnx")
+    with pytest.raises(ValueError, match="the model cannot be loaded"):
+        Session(b"no model")
+
+
+def test_weights_beside_the_model_are_found(tmp_path: Path) -> None:
+    ports = [(name, TensorProto.FLOAT, [2000]) for name in ("x", "y")]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [2000], np.full(2000, 2.0, np.float32))
+    proto = onnx.load_model_from_string(model([helper.make_node("Mul", ["x", "w"], ["y"])], ports[:1], ports[1:], constants=[weight]))
+    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.full(2000, 2.0, np.float32), "w"))
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    assert Session(str(tmp_path / "m.onnx")).run({"x": np.ones(2000, np.float32)})["y"].sum() == 4000
