@@ -18,7 +18,7 @@ from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRunti
 from onnx_tflite_plugin.verify.compare import as_pairs, inherited_step
 from onnx_tflite_plugin.verify.structure import Entry, entry, producers, read
 
-from .bounds import bound
+from .bounds import tolerance
 from .case import Case
 
 Status = Literal["passed", "failed", "skipped", "known"]
@@ -163,9 +163,9 @@ class _Trial:
 
     @cached_property
     def tolerance(self) -> Tolerance:
-        row = bound(self.case.op, self.case.dtype)
-        if self.case.tolerance or row:
-            return self.case.tolerance or row.tolerance  # type: ignore[union-attr]
+        asked = self.case.tolerance or tolerance(self.case.op, self.case.dtype)
+        if asked is not None:
+            return asked
         usual = Tolerance.of(self.model)
         return usual if usual.real > Tolerance().real else Tolerance(real=EXACT)
 

@@ -57,3 +57,10 @@ class BoundModel:
     def operators(self) -> Iterator[Bound]:
         for graph in self.graphs:
             yield from graph.operators
+
+
+def called(bound: Bound) -> list[int]:
+    """Indices of the subgraphs an operator calls, as its handler's ``subgraphs`` options hold them."""
+    held = [bound.op.options.get(name) for name in bound.handler.subgraphs]
+    flat = [index for field in held for index in (field if isinstance(field, tuple) else (field,))]
+    return [index for index in flat if isinstance(index, int) and index >= 0]

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 import pluggy
 
 from onnx_tflite_plugin import hookspecs
-from onnx_tflite_plugin.api.declarations import Decline, Handler, Registration, resolve
-from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel
+from onnx_tflite_plugin.api.declarations import Decline, Handler, Registration
+from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel, called
 from onnx_tflite_plugin.errors import ConversionError, PackError, Problem, UnsupportedOperator
 from onnx_tflite_plugin.source.model import Model, Operator
 
@@ -162,7 +162,7 @@ class Host:
                 taken = self.take(op)
                 if isinstance(taken, Bound):
                     bound.append(taken)
-                    waiting.extend(self._called(taken, model))
+                    waiting.extend(i for i in called(taken) if i < len(model.subgraphs))
                 else:
                     missing[op.code, taken.reason].append(op)
                     hints[op.code, taken.reason] = taken.hint
@@ -171,11 +171,6 @@ class Host:
             problems = [Problem(_where(ops), reason, hints[code, reason]) for (code, reason), ops in missing.items()]
             raise UnsupportedOperator("operators that cannot be converted:", problems)
         return BoundModel(model, tuple(graphs.get(g.index, BoundGraph(g, ())) for g in model.subgraphs))
-
-    def _called(self, bound: Bound, model: Model) -> list[int]:
-        fields = [bound.op.options.get(name) for name in resolve(bound.handler.subgraphs)]
-        flat = [i for field in fields for i in (field if isinstance(field, tuple) else (field,))]
-        return [i for i in flat if isinstance(i, int) and 0 <= i < len(model.subgraphs)]
 
     def take(self, op: Operator) -> Bound | Problem:
         """The operator with its handler, or why nobody has it."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import Context, Dequantized, FixedOutputRange, Raw, SameScale, Transparent, handler, out
+from op_handlers.tables import looked_up, words_by_table
 
 FUSED = "fused_activation_function"
 WIDER = {"int16": "int32", "bfloat16": "float32"}
@@ -89,10 +90,10 @@ def square(ctx: Context, x: Any) -> Any:
     return ctx.ops.Mul(x, x)
 
 
-@handler("EXP", max_version=2, layout=Transparent(), quantization=Dequantized())
+@handler("EXP", max_version=2, layout=Transparent(), quantization=words_by_table)
 def exponential(ctx: Context, x: Any) -> Any:
-    """Exp."""
-    return ctx.ops.Exp(x)
+    """Exp; of int16 a table (exp.cc)."""
+    return looked_up(ctx, x, np.exp) if ctx.integers else ctx.ops.Exp(x)
 
 
 @handler("SQRT", max_version=2, layout=Transparent(), quantization=Dequantized())
@@ -102,10 +103,14 @@ def square_root(ctx: Context, x: Any) -> Any:
     return root if made is None else ctx.ops.Mul(ctx.ops.Floor(ctx.ops.Div(root, made.scale[0])), made.scale[0])
 
 
-@handler("RSQRT", max_version=3, layout=Transparent(), quantization=Dequantized())
+@handler("RSQRT", max_version=3, layout=Transparent(), quantization=words_by_table)
 def reciprocal_square_root(ctx: Context, x: Any) -> Any:
-    """Reciprocal of Sqrt; of a quantized zero the dtype's highest, which infinity is too (elementwise.cc)."""
-    return ctx.ops.Reciprocal(ctx.ops.Sqrt(x))
+    """Reciprocal of Sqrt, of int16 a table; a quantized zero gives the dtype's highest, as infinity does (elementwise.cc)."""
+    made = ctx.quantization(out(0))
+    if made is None or not ctx.integers:
+        return ctx.ops.Reciprocal(ctx.ops.Sqrt(x))
+    highest = np.float32(32767) * np.float32(made.scale[0])
+    return looked_up(ctx, x, lambda real: np.where(real > 0, 1 / np.sqrt(np.abs(real)), highest))
 
 
 # --- activations of their own -----------------------------------------------------------------
@@ -193,14 +198,9 @@ def tanh(ctx: Context, x: Any) -> Any:
     return widened(ctx, "Tanh", x)
 
 
-@handler(
-    "LOGISTIC",
-    max_version=3,
-    layout=Transparent(),
-    quantization=FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}),
-)
+@handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=FixedOutputRange({"int16": (1 / 32768, 0)}))
 def logistic(ctx: Context, x: Any) -> Any:
-    """Sigmoid."""
+    """Sigmoid; XNNPACK takes 8 bit outputs of any scale, though the builtin kernels insist on 1/256 (activations.cc)."""
     return ctx.ops.Sigmoid(x)
 
 

@@ -11,13 +11,13 @@ from onnx_tflite_plugin.api import Attribute, Context, Operator, Value, spelled
 from onnx_tflite_plugin.api.axes import letters
 
 
-def in_place(op: Operator) -> str:
-    """Output 0 has the axes of input 0, of other sizes."""
+def in_place(op: Operator, outputs: int = 1) -> str:
+    """The outputs have the axes of input 0, of other sizes."""
     names = letters(op[0].rank)
-    return spelled([names], names)
+    return spelled([names], *[names] * outputs)
 
 
-def untouched(op: Operator, axes: Iterable[int]) -> Attribute:
+def any_order(op: Operator, axes: Iterable[int]) -> Attribute:
     """Elements may come in any order along these axes of input 0: the operator leaves them as they are."""
     return Attribute(unordered=" ".join(f"a{axis}" for axis in axes))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import Along, Array, Attribute, Context, Operator, Raw, Value, handler, out
-from op_handlers.operands import as_int64, in_place, untouched, whole_numbers
+from op_handlers.operands import as_int64, in_place, any_order, whole_numbers
 
 BY_AXIS = {1: 0}
 COPIED = Raw(shift_safe=True, onnx="Pad")
@@ -17,7 +17,7 @@ COPIED = Raw(shift_safe=True, onnx="Pad")
 def unpadded(op: Operator) -> Attribute:
     """Axes that get no padding may hold their elements in any order."""
     rows = whole_numbers(op, 1) or []
-    return untouched(op, (axis for axis in range(len(rows) // 2) if not any(rows[2 * axis : 2 * axis + 2])))
+    return any_order(op, (axis for axis in range(len(rows) // 2) if not any(rows[2 * axis : 2 * axis + 2])))
 
 
 @handler("PAD", max_version=6, layout=unpadded, axes=in_place, indexed_by_axis=BY_AXIS, quantization=COPIED)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Along, Attribute, Context, Dequantized, Operator, handler, out
+from onnx_tflite_plugin.api import Along, Array, Attribute, Context, Dequantized, Operator, Raw, Value, handler, out
+from op_handlers.operands import as_int64, whole_numbers
 
 
 def sampled(op: Operator) -> Along | None:
@@ -43,3 +44,87 @@ def sizes(ctx: Context, size: Any) -> Any:
     shape, wanted = ctx.ops.Shape(ctx.raw(0)), ctx.ops.Cast(size, to="int64")
     picked = {0: (shape, ctx.axis(0)), 1: (wanted, 0), 2: (wanted, 1), 3: (shape, ctx.axis(3))}
     return ctx.ops.Concat(*(ctx.ops.Gather(picked[axis][0], [picked[axis][1]]) for axis in ctx.perm()), axis=0)
+
+
+# --- nearest ----------------------------------------------------------------------------------
+
+
+def picked(op: Operator) -> tuple[Array, Array] | None:
+    """The rows and the columns that are picked; ``None`` where sizes are known at run time only."""
+    made = whole_numbers(op, 1)
+    (_, height, width, _) = op[0].dims
+    if made is None or height is None or width is None:
+        return None
+    return nearest(op, height, made[0]), nearest(op, width, made[1])
+
+
+def nearest(op: Operator, size: int, made: int) -> Array:
+    """Where the kernels look, in their own float32; in fixed point where they do (GetNearestNeighbor, optimized_ops.h)."""
+    o, place = op.options, np.arange(made)
+    if in_fixed_point(op):
+        return np.minimum(place * ((size << 16) // made + 1) >> 16, size - 1)
+    ends = int(o.align_corners and made > 1)
+    at = (place + np.float32(o.half_pixel_centers / 2)).astype(np.float32) * (np.float32(size - ends) / np.float32(made - ends))
+    below = np.floor(at)
+    if o.align_corners:
+        below += at - below >= 0.5
+    return np.minimum(below.astype(np.int64), size - 1)
+
+
+def nearest_at_run_time(ctx: Context, size: Value, made: Value) -> Value:
+    """The same of sizes known as it runs."""
+    ops, o = ctx.ops, ctx.options
+    place, last = ops.Range(0, made, 1), ops.Sub(size, 1)
+    if in_fixed_point(ctx.op):
+        step = ops.Add(ops.Div(ops.Mul(size, 1 << 16), made), 1)
+        return ops.Min(ops.Div(ops.Mul(place, step), 1 << 16), last)
+    ends = ops.Where(ops.Greater(made, 1), 1, 0) if o.align_corners else 0
+    place, part, whole = (ops.Cast(v, to="float32") for v in (place, ops.Sub(size, ends), ops.Sub(made, ends)))
+    at = ops.Mul(ops.Add(place, o.half_pixel_centers / 2), ops.Div(part, whole))
+    below = ops.Floor(at)
+    if o.align_corners:
+        below = ops.Where(ops.Less(ops.Sub(at, below), 0.5), below, ops.Add(below, 1.0))
+    return ops.Min(ops.Cast(below, to="int64"), last)
+
+
+def in_fixed_point(op: Operator) -> bool:
+    return op[0].dtype in ("int8", "uint8") and not (op.options.align_corners or op.options.half_pixel_centers)
+
+
+def repeats(op: Operator) -> bool:
+    """Whether every pixel is repeated as often as every other, on which all implementations of Resize agree."""
+    found = picked(op)
+    if found is None:
+        return False
+    return all((p == np.arange(p.size) * (n or 0) // max(p.size, 1)).all() and p.size % (n or 1) == 0 for p, n in zip(found, op[0].dims[1:3], strict=True))
+
+
+def picking(op: Operator) -> Along | None:
+    """A Gather of columns had better move whole pixels; Resize of floats is at home channels first."""
+    if not repeats(op):
+        return Along("Gather", "h w", slot=out(0))
+    return Along("Resize/nearest/integers", "h w", slot=out(0)) if op[0].dtype in ("int8", "uint8") else None
+
+
+@handler(
+    "RESIZE_NEAREST_NEIGHBOR",
+    max_version=4,
+    layout=Attribute(unordered="n c"),
+    axes="n h w c -> n h w c",
+    along=picking,
+    quantization=Raw(shift_safe=True, onnx="Gather"),
+)
+def resize_nearest_neighbor(ctx: Context, x: Any, size: Any) -> Any:
+    """Resize of repeated pixels channels first; else a Gather of columns and one of rows, which are the kernel's own."""
+    if repeats(ctx.op) and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):
+        modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return ctx.ops.Resize(x, None, None, sizes(ctx, size), **modes)
+    found, y = picked(ctx.op), x
+    for k in (1, 0):
+        axis = ctx.axis(1 + k)
+        if found is None:
+            before, after = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis)), ctx.ops.Gather(as_int64(ctx, 1, size), np.asarray(k))
+            y = ctx.ops.Gather(y, nearest_at_run_time(ctx, before, after), axis=axis)
+        elif not np.array_equal(found[k], np.arange(ctx.op[0].dims[1 + k] or 0)):
+            y = ctx.ops.Gather(y, found[k], axis=axis)
+    return y

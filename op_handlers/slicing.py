@@ -1,4 +1,4 @@
-"""Operators that cut, pad and join along axes."""
+"""Operators that cut and join along axes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
+from op_handlers.operands import any_order, as_int64, in_place, whole_numbers
 
 INT64 = np.iinfo(np.int64)
 
@@ -46,21 +47,55 @@ def parted(ctx: Context, x: Value, slot: int) -> Any:
     return ctx.ops.Split(x, sizes, axis=axis, outputs=n)
 
 
-@handler("PAD", max_version=6, layout=Attribute(), indexed_by_axis={1: 0}, quantization=Raw(shift_safe=True, onnx="Pad"))
-def pad(ctx: Context, x: Any, paddings: Any) -> Any:
-    """Pad with zero: on integers the zero point of the output (pad.cc)."""
-    quantization = ctx.quantization(out(0))
-    zero = quantization.zero_point[0] if ctx.integers and quantization else 0
-    return ctx.ops.Pad(x, onnx_pads(ctx, paddings), ctx.scalar(zero), mode="constant")
+@handler(
+    "SPLIT_V",
+    max_version=3,
+    layout=Attribute(),
+    holds_axes={2},
+    requires_constant={2},
+    axes=lambda op: in_place(op, len(op.outputs)),
+    quantization=Raw(shift_safe=True, onnx="Split"),
+)
+def split_v(ctx: Context, x: Any, sizes: Any, _axis: Any) -> Any:
+    """Split in the sizes of an operand, of which one may be -1, the rest."""
+    held = ctx.constant(2)
+    assert held is not None
+    axis, n = int(held.reshape(-1)[0]), len(ctx.op.outputs)
+    if None not in [ctx.shape(out(k))[axis] for k in range(n)]:
+        return parted(ctx, x, slot=2)
+    wanted = as_int64(ctx, 1, sizes)
+    rest = ctx.ops.Sub(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), ctx.ops.Add(ctx.ops.ReduceSum(wanted), 1))
+    return ctx.ops.Split(x, ctx.ops.Where(ctx.ops.Equal(wanted, -1), rest, wanted), axis=axis, outputs=n)
 
 
-def onnx_pads(ctx: Context, paddings: Value) -> Any:
-    """Rows of (before, after) as ONNX has them: all befores, then all afters."""
-    constant = ctx.constant(1)
-    if constant is not None:
-        return constant.astype(np.int64).T.reshape(-1)
-    rows = ctx.ops.Cast(paddings, to="int64")
-    return ctx.ops.Concat(*(ctx.ops.Gather(rows, np.asarray(side), axis=1) for side in (0, 1)), axis=0)
+# --- slice ------------------------------------------------------------------------------------
+
+
+def taken_whole(op: Operator) -> Attribute:
+    """Axes that are taken as they are may hold their elements in any order."""
+    begin, size = whole_numbers(op, 1), whole_numbers(op, 2)
+    if begin is None or size is None:
+        return Attribute()
+    return any_order(op, (axis for axis, n in enumerate(op[0].dims) if begin[axis] == 0 and size[axis] in (-1, n)))
+
+
+@handler(
+    "SLICE",
+    max_version=8,
+    layout=taken_whole,
+    axes=in_place,
+    indexed_by_axis={1: 0, 2: 0},
+    quantization=Raw(shift_safe=True, onnx="Slice"),
+)
+def slice_(ctx: Context, x: Any, begin: Any, size: Any) -> Any:
+    """Slice from begin to begin + size; a size of -1 reaches to the end."""
+    first, length = as_int64(ctx, 1, begin), as_int64(ctx, 2, size)
+    if isinstance(first, np.ndarray) and isinstance(length, np.ndarray):
+        cut = [axis for axis, n in enumerate(ctx.shape(0)) if first[axis] or length[axis] not in (-1, n)]
+        ends = np.where(length < 0, INT64.max, first + length)
+        return ctx.ops.Slice(x, first[cut], ends[cut], cut) if cut else x
+    ends = ctx.ops.Where(ctx.ops.Equal(length, -1), INT64.max, ctx.ops.Add(first, length))
+    return ctx.ops.Slice(x, first, ends, list(range(ctx.op[0].rank)))
 
 
 # --- strided slice ----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Context, Effects, Operator, Raw, Terminate, Transparent, handler, out
+from onnx_tflite_plugin.api import Context, Effects, Operator, Raw, Refused, Terminate, Transparent, handler, out
 
 
 def variable_key(op: Operator) -> str:
@@ -29,6 +29,8 @@ def var_handle(ctx: Context) -> Any:
 def read_variable(ctx: Context, _resource: Any) -> Any:
     """The state's current value."""
     state = ctx.state(ctx.resource(0))
+    if not state.known:
+        raise Refused(f"variable {state.name!r} is read before anything assigns it, which LiteRT refuses too")
     state.declare(ctx.op[out(0)].dtype, ctx.shape(out(0)))
     return state.get()
 

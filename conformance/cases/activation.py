@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..case import EVERY_OPSET, Case
-from ..models import BOTH, Net, Spec, alone, between_convolutions, binary, constant, drawn, filled, net, tensor, unary
+from ..models import BOTH, Net, Spec, between_convolutions, binary, constant, drawn, filled, net, tensor, unary
 
 IMAGE = (2, 5, 7, 3)
 BYTES = ("int8", "uint8")

@@ -32,6 +32,10 @@ class State(Protocol):
     def dtype(self) -> str: ...
     @property
     def dims(self) -> Dims: ...
+    @property
+    def known(self) -> bool:
+        """Whether anything has given it a value yet."""
+
     def declare(self, dtype: str, dims: Dims) -> None:
         """Say what it holds, in planned order; the first to do so decides."""
 

@@ -105,6 +105,7 @@ def convert(model: Path, output: Path | None, as_json: bool, quiet: bool, **opti
     with working(doing, shown=count > _LONG or options["verify"]):
         conversion = run(model, **options)
         files = conversion.save(output)
+    on_failure(as_json=as_json)
     seconds = time.perf_counter() - start
     from onnx_tflite_plugin.cli.summary import as_json as described
     from onnx_tflite_plugin.cli.summary import summary

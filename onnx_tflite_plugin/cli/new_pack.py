@@ -19,11 +19,11 @@ _FREE = ("CUSTOM.", "COMPOSITE.")  # names that the schema does not list
 _TAKEN = frozenset({"cases", "handler", "builtin", "lower", "replace", "context", "dequantized", "transparent", "any", "annotations"})
 _LONGEST = 40
 
-_REFERENCE = """LiteRT has no kernel for it, so every case brings a ``reference`` in numpy that says what is right. LiteRT
-computes nothing here: what the operator means, this file says."""
-_NO_REFERENCE_YET = """The operands of these models are a placeholder, so that a ``reference`` in numpy says what is right. Give the
-models the operands and options the kernel wants (``conformance.models.alone``) and leave ``reference`` out: then LiteRT is
-what the conversion is compared with."""
+_REFERENCE = """LiteRT cannot run it alone, so every case brings a ``reference`` in numpy: what the
+operator means, this file says."""
+_NO_REFERENCE_YET = """The operands of these models are a placeholder, so every case brings a ``reference`` in
+numpy. Give the models the operands and options that the kernel wants (``alone`` in
+``conformance.models``) and leave ``reference`` out: then LiteRT is what they are compared with."""
 
 
 @click.command("new-pack")
@@ -49,13 +49,18 @@ def new_pack(folder: Path, op: str) -> None:
     handler = next(name for name in files if name.startswith(f"{package}/") and not name.endswith(("__init__.py", "/cases.py")))
     quoted = shlex.quote(str(folder))
     print_rows(
-        [
+        row
+        for row in [
             Row("wrote", [f"{folder}: {', '.join(files)}"], "bold green"),
             Row(
                 "try it", [f"pip install -e {quoted} && pytest {quoted}", f"python -m onnx_tflite_plugin conformance --pack {distribution}"]
             ),
             Row("next", [f"write the lowering in {folder / handler}, and what it must do in {folder / package / 'cases.py'}"]),
+            Row(
+                "warning", [] if builtin else [f"until then {code} is converted to a placeholder wherever the pack is installed"], "yellow"
+            ),
         ]
+        if row.lines
     )
 
 
@@ -132,6 +137,9 @@ def _files(code: str, distribution: str, package: str, builtin: tuple[str, str] 
         "builtin_name": builtin[1] if builtin else "",
         "why_reference": _NO_REFERENCE_YET if served_by_litert else _REFERENCE,
         "expected": "LiteRT says what must come out" if builtin else "in numpy what must come out",
+        "state": ""
+        if builtin
+        else "\n**Its lowering is a placeholder**: until you replace it, the operator is converted to something else.",
         "next": _next(package, function, wraps=builtin is not None, served=served_by_litert),
     }
     kind = "_wrapped" if builtin else ""

@@ -15,8 +15,9 @@ Table = tuple[tuple[int, ...], dict[tuple[int, ...], int]]  # variables; per cho
 def elimination_order(
     sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], limit: int, work: Work
 ) -> list[int] | None:
-    """The variables, those that share tables with the fewest others first; none if a table would pass ``limit``.
+    """The variables, those that share tables with the fewest others first.
 
+    None if a table would have more than ``limit`` entries, or all together take more than the ``work`` that is left.
     ``sizes``: labels per variable; ``scopes``: the variables of each table.
     """
     around = {variable: {variable} for variable in sizes}
@@ -28,20 +29,22 @@ def elimination_order(
     heap = [(len(together), variable) for variable, together in around.items()]
     heapify(heap)
     order: list[int] = []
+    total = 0
     while heap:
         degree, variable = heappop(heap)
         if variable not in around or degree != len(around[variable]):
             continue  # it has a newer entry
         together = around.pop(variable)
         entries = prod(sizes[other] for other in together)
-        if entries > limit:
+        total += 10 * entries * len(together)
+        if entries > limit or total > work.left:
             return None
-        work.spend(10 * entries * len(together))
         order.append(variable)
         for other in together - {variable}:
             around[other] |= together
             around[other].discard(variable)
             heappush(heap, (len(around[other]), other))
+    work.spend(total)
     return order
 
 

@@ -1,13 +1,13 @@
-"""Maximum flow on integer capacities, with a work limit.
+"""Minimum cut by preflow-push, with a work limit.
 
-Shortest augmenting paths by distance labels (Ahuja and Orlin 1991). Like Dinic's algorithm it alternates a
-breadth-first search, here backwards from the sink, and depth-first searches for augmenting paths; unlike it, a
-blocked search raises distances by itself and goes on, so that few breadth-first searches are needed (9 where Dinic
-took 370). A source that stays blocked is left for the next round, and every round has twice the patience.
+Push-relabel (Goldberg and Tarjan 1988) with global relabelling: rounds of local work between exact distances to the
+sink. It needs no flow, only the cut, so it stops when no excess can reach the sink. Dinic's algorithm takes hundreds
+of breadth-first searches where this takes ten, and squares the length of a chain where this passes it once.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 
 
@@ -32,7 +32,7 @@ class Work:
 class Network:
     """A residual network, its source and sink implicit.
 
-    ``excess[v]`` is what the source can still send into node v or, below zero, what v can still send to the sink.
+    ``excess[v]`` is what came from the source to node v or, below zero, what v can still send to the sink.
     Arcs ``2k`` and ``2k + 1`` are each other's reverse.
     """
 
@@ -40,7 +40,7 @@ class Network:
 
     def __init__(self, excess: list[int], capacities: Mapping[tuple[int, int], int]) -> None:
         self.excess = excess
-        self.far = len(excess) + 1  # no shortest path is as long
+        self.far = len(excess)  # longer than any path
         self.arcs: list[list[int]] = [[] for _ in excess]
         self.head: list[int] = []
         self.residual: list[int] = []
@@ -53,29 +53,31 @@ class Network:
             self.head += (head, tail)
             self.residual += (capacity, opposite)
 
+    def demand(self) -> int:
+        """What could still be sent to the sink."""
+        return -sum(amount for amount in self.excess if amount < 0)
+
     def rescale(self, factor: int, surplus: list[int]) -> None:
-        """Multiply all that is left by ``factor``, then add ``surplus`` to the first nodes' excess."""
+        """Multiply all that is left by ``factor``, then add ``surplus`` to the excess of the first nodes."""
         self.residual = [factor * capacity for capacity in self.residual]
         self.excess = [factor * amount for amount in self.excess]
         for node, amount in enumerate(surplus):
             self.excess[node] += amount
 
     def saturate(self, work: Work) -> list[bool]:
-        """Send a maximum flow; the result tells which nodes can still reach the sink.
+        """Send all that can reach the sink; the result tells which nodes could still send to it.
 
-        They are the least sink side of any minimum cut: a subset of every other's, whichever maximum flow was found.
+        They are the least sink side of any minimum cut: a subset of every other's, whatever way the flow took.
         """
-        patience = 4
+        patience = len(self.head) // 10 + 10
         while True:
             distance = self._distances(work)
-            sources = [node for node, amount in enumerate(self.excess) if amount > 0 and distance[node] < self.far]
-            if not sources:
+            active = [node for node, amount in enumerate(self.excess) if amount > 0 and distance[node] < self.far]
+            if not active:
                 return [steps < self.far for steps in distance]
-            ceiling = max(steps for steps in distance if steps < self.far) + patience
-            untried = [0] * len(distance)
-            for source in sorted(sources, key=distance.__getitem__):
-                self._send(source, distance, ceiling, untried, patience, work)
-            patience *= 2
+            active.sort(key=distance.__getitem__, reverse=True)  # to gather excess on the way
+            self._push(deque(active), distance, patience, work)
+            patience += patience // 2
 
     def _distances(self, work: Work) -> list[int]:
         """Per node, the fewest residual arcs to one that can send to the sink."""
@@ -91,50 +93,38 @@ class Network:
         work.spend(len(distance) + len(head))
         return distance
 
-    def _send(
-        self, source: int, distance: list[int], ceiling: int, untried: list[int], patience: int, work: Work
-    ) -> None:
-        """Send what ``source`` has down the distances, until it is empty, cut off or out of patience.
-
-        Flow goes forward along ``path`` as far as it can before it is booked on the way back.
-        """
-        arcs, head, residual, excess = self.arcs, self.head, self.residual, self.excess
-        node, blocked = source, 0
-        path: list[int] = []
-        left = [excess[source]]  # to send, from each node of the path
-        while True:
-            if excess[node] < 0:
-                amount = min(left[-1], -excess[node])
-                excess[node] += amount
-                left[-1] -= amount
-                blocked = 0
-            if left[-1] and blocked < patience:
-                out, place, nearer = arcs[node], untried[node], distance[node] - 1
-                degree = len(out)
-                while place < degree and not (residual[out[place]] and distance[head[out[place]]] == nearer):
+    def _push(self, active: deque[int], distance: list[int], patience: int, work: Work) -> None:
+        """Push excess one step nearer to the sink at a time, until none is left that can go there or patience is."""
+        arcs, head, residual, excess, far = self.arcs, self.head, self.residual, self.excess, self.far
+        untried = [0] * len(distance)
+        spent = 0
+        while active and spent < patience:
+            node = active.popleft()
+            out, place, nearer, amount = arcs[node], untried[node], distance[node] - 1, excess[node]
+            degree = len(out)
+            spent += 1
+            while amount:
+                if place == degree:  # relabel
+                    nearer, place = far, 0
+                    for arc in out:
+                        if residual[arc] and distance[head[arc]] < nearer:
+                            nearer = distance[head[arc]]
+                    distance[node] = nearer + 1
+                    spent += degree
+                    if nearer == far:
+                        break
+                arc = out[place]
+                target = head[arc]
+                if residual[arc] and distance[target] == nearer:
+                    sent = min(amount, residual[arc])
+                    residual[arc] -= sent
+                    residual[arc ^ 1] += sent
+                    amount -= sent
+                    if excess[target] <= 0 < excess[target] + sent:
+                        active.append(target)
+                    excess[target] += sent
+                if amount:
                     place += 1
-                untried[node] = place
-                if place < degree:
-                    path.append(out[place])
-                    left.append(min(left[-1], residual[out[place]]))
-                    node = head[out[place]]
-                    continue
-                nearest = ceiling
-                for arc in out:
-                    if residual[arc] and distance[head[arc]] < nearest:
-                        nearest = distance[head[arc]]
-                distance[node] = nearest + 1
-                untried[node] = 0
-                blocked += 1
-                work.spend(degree)
-            if path:
-                arc = path.pop()
-                unsent = left.pop()
-                sent = min(left[-1], residual[arc]) - unsent
-                residual[arc] -= sent
-                residual[arc ^ 1] += sent
-                left[-1] -= sent
-                node = head[arc ^ 1]
-            elif not left[-1] or blocked >= patience or distance[source] > ceiling:
-                break
-        excess[source] = left[0]
+            excess[node] = amount
+            untried[node] = place
+        work.spend(spent)

@@ -31,9 +31,9 @@ def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Wor
         node[literal] = place
     excess = [2 * (costs[literal ^ 1] - costs[literal]) for literal in kept]
     network = Network(excess, _arcs(terms, node, excess))
-    supply = sum(amount for amount in excess if amount > 0)
+    demand = network.demand()
     on_sink_side = network.saturate(work)
-    flow = supply - sum(amount for amount in excess if amount > 0)
+    flow = demand - network.demand()
     copies = len(kept) // (len(costs) // 2 - 1)
     bound = costs[TRUE] + sum(map(min, costs[2::2], costs[3::2])) - (-flow // (2 * copies))
     leaning = [ties[literal ^ 1] - ties[literal] for literal in kept]

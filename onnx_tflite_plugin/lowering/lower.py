@@ -185,7 +185,7 @@ def lower(
     Raises HandlerError with every operator that failed.
     """
     problems: list[Problem] = []
-    states = States(emitter)
+    states = States(emitter, layout)
     for name in (*names.inputs, *names.outputs):
         emitter.names.unique(name)
     scope = Scope(model, 0, layout, storage, target, emitter, states, problems, after)

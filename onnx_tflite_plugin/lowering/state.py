@@ -6,15 +6,16 @@ A resource variable or a variable tensor becomes the input ``<name>`` and the ou
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.declarations import resolve
-from onnx_tflite_plugin.bound import BoundModel
+from onnx_tflite_plugin.bound import Bound, BoundModel, called
+from onnx_tflite_plugin.layout.order import physical
+from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, typed
 from onnx_tflite_plugin.source.model import Array, Dims, Tensor
 
@@ -51,8 +52,13 @@ class State:
         if self.initializing:
             self.initial = constant_of(value)
             return
-        self.get()
+        self.get()  # a state has an input even where every run assigns it first
         self.current = value
+
+    @property
+    def known(self) -> bool:
+        """Whether anything has given it a value yet."""
+        return self.initial is not None or self.current is not None
 
 
 def constant_of(value: ir.Value) -> Array:
@@ -95,8 +101,8 @@ def constant_of(value: ir.Value) -> Array:
 class States:
     """All states of one conversion, by key, in the order the file first mentions them."""
 
-    def __init__(self, emitter: Emitter) -> None:
-        self.emitter = emitter
+    def __init__(self, emitter: Emitter, layout: LayoutPlan) -> None:
+        self.emitter, self.layout = emitter, layout
         self.by_key: dict[str, State] = {}
         self._initializing = False
 
@@ -119,8 +125,19 @@ class States:
                 state.initializing = False
 
     def touched(self, model: BoundModel, subgraphs: Iterable[int]) -> list[State]:
-        """States that have been mentioned, where the subgraphs (or those they call) touch any resource at all."""
-        return list(self.by_key.values()) if any(_touches(model, i, set()) for i in subgraphs) else []
+        """States that the subgraphs, or those they call, may read or write, declared so that they can be carried.
+
+        A resource that is handed in from outside may be any state mentioned so far.
+        """
+        found: dict[str, State] = {}
+        for key, bound in _users(model, subgraphs, set()):
+            if key is None:
+                found.update(self.by_key)
+                continue
+            found[key] = self.state(key)
+            slot = _held(bound)
+            found[key].declare(bound.op[slot].dtype, physical(self.layout.order(bound, slot)))
+        return list(found.values())
 
     def variable(self, tensor: Tensor, name: str) -> State:
         """The state behind a variable tensor; zero before the first run (the interpreter resets them so)."""
@@ -151,19 +168,26 @@ class States:
         return inputs, outputs, initializers, json.dumps(described)
 
 
-def _touches(model: BoundModel, subgraph: int, seen: set[int]) -> bool:
-    if subgraph in seen:
-        return False
-    seen.add(subgraph)
-    for bound in model.graphs[subgraph].operators:
-        if bound.handler.effects is not None and (bound.handler.effects.reads or bound.handler.effects.writes):
-            return True
-        called = [bound.op.options.get(field) for field in resolve(bound.handler.subgraphs)]
-        if any(isinstance(i, int) and i >= 0 and _touches(model, i, seen) for i in called):
-            return True
-    return False
+def _users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) -> Iterator[tuple[str | None, Bound]]:
+    """(key of the state, operator) for every operator that reads or writes one, called subgraphs included."""
+    for index in subgraphs:
+        if index in seen:
+            continue
+        seen.add(index)
+        names: dict[Tensor, str] = {}
+        for bound in model.graphs[index].operators:
+            effects = bound.handler.effects
+            if effects is not None and effects.names is not None:
+                names[bound.op[~0]] = effects.names(bound.op)
+            for slot in (*effects.reads, *effects.writes) if effects is not None else ():
+                yield names.get(bound.op[slot]), bound
+            yield from _users(model, called(bound), seen)
 
 
-def key_text(fields: Mapping[str, str]) -> str:
-    """A state's key from what names it: ``container/shared_name``."""
-    return "/".join(text for text in fields.values() if text)
+def _held(bound: Bound) -> int:
+    """The slot of what a reader gives or a writer takes: the one that is no resource."""
+    for slot in (*(~k for k in range(len(bound.op.outputs))), *range(len(bound.op.inputs))):
+        tensor = bound.op.tensor(slot)
+        if tensor is not None and tensor.dtype != "resource":
+            return slot
+    raise LookupError(f"{bound.label} holds nothing but resources")

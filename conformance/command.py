@@ -1,0 +1,70 @@
+"""``python -m onnx_tflite_plugin conformance``: runs the cases and prints what passes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from onnx_tflite_plugin.errors import ConversionError
+
+from .coverage import gaps
+from .packs import Suite, suite
+from .runner import CaseResult, run_case
+
+
+def run(pack: str | None = None, op: str | None = None) -> int:
+    """Run every case of a pack, an operator, or of everything installed; returns the exit code."""
+    console = Console()
+    try:
+        chosen = suite(pack, op)
+    except ConversionError as error:
+        console.print(str(error), style="red", markup=False, highlight=False)
+        return 1
+    if not chosen.handlers and not chosen.cases:
+        console.print(f"no handler and no case for {op or 'anything'}", style="red", markup=False, highlight=False)
+        return 1
+    results = _results(chosen, console)
+    missing = list(gaps(chosen.host, chosen.handlers, chosen.cases))
+    _print(console, chosen, results, missing)
+    return 0 if all(result.ok for result in results) and not missing else 1
+
+
+def _results(chosen: Suite, console: Console) -> list[CaseResult]:
+    results = []
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("cases", total=len(chosen.cases))
+        for case in chosen.cases:
+            progress.update(task, description=case.op, advance=1)
+            results.append(run_case(case, chosen.host))
+    return results
+
+
+def _print(console: Console, chosen: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> None:
+    packs = dict(chosen.handlers)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("operator", "pack"):
+        table.add_column(heading)
+    for heading in ("passed", "failed", "skipped", "known"):
+        table.add_column(heading, justify="right")
+    for op in sorted({result.case.op for result in results} | set(packs)):
+        counted = Counter(result.status for result in results if result.case.op == op)
+        cells = [str(counted[status] or "") for status in ("passed", "failed", "skipped", "known")]  # type: ignore[index]
+        style = "red" if counted["failed"] or not counted else None
+        table.add_row(op, packs.get(op, "-"), *cells, style=style)
+    console.print(table)
+    for status, heading in (("known", "known to fail"), ("failed", "failed")):
+        found = [result.text for result in results if result.status == status]
+        if found:
+            console.print(f"\n{heading}:", style="bold")
+            for text in found:
+                console.print(text, markup=False, highlight=False, style="red" if status == "failed" else None)
+    for line in missing:
+        console.print(line, markup=False, highlight=False, style="red")
+    total = Counter(result.status for result in results)
+    seconds = sum(result.seconds for result in results)
+    said = ", ".join(f"{count} {status}" for status, count in sorted(total.items(), key=lambda item: item[0] != "passed"))
+    console.print(f"\n{len(results)} cases, {sum(result.variants for result in results)} conversions in {seconds:.0f} s: {said or 'none'}")

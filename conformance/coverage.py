@@ -1,0 +1,67 @@
+"""What the cases leave untried: handlers without a case, and handlers that never left the file's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from onnx_tflite_plugin.api import Operator, Terminate
+from onnx_tflite_plugin.api.declarations import Layout, resolve
+from onnx_tflite_plugin.bound import Bound
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.layout.order import source_order
+from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
+from onnx_tflite_plugin.lowering.interface import graph_edges, interface_names
+from onnx_tflite_plugin.options import ConvertOptions
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Model
+from onnx_tflite_plugin.targets import target_named
+from onnx_tflite_plugin.verify import structure
+
+from .case import Case
+from .runner import channels_first
+
+
+def gaps(host: Host, handlers: Iterable[tuple[str, str]], cases: Sequence[Case]) -> Iterator[str]:
+    """What is missing, one line a handler, given as (operator, pack)."""
+    for op, pack in handlers:
+        mine = [case for case in cases if case.op == op and case.counts]
+        if not mine:
+            yield f"{op} of {pack} has no case"
+        elif not any(_leaves_source_order(case, host) for case in mine) and not all(_terminates(case, host) for case in mine):
+            yield f"{op} of {pack} has no case that works in another order than the file's"
+
+
+def instances(model: Model, case: Case) -> Iterator[Operator]:
+    """The calls of the case's operator."""
+    return (op for graph in model.subgraphs for op in graph.operators if case.op in (op.code, op.builtin))
+
+
+def layouts(case: Case, host: Host) -> Iterator[Layout]:
+    """What the handler says of layout, for each call."""
+    for op in instances(read(case.build()), case):
+        found = host.take(op)
+        if isinstance(found, Bound):
+            yield resolve(found.handler.layout, op)
+
+
+def _terminates(case: Case, host: Host) -> bool:
+    return all(isinstance(layout, Terminate) for layout in layouts(case, host))
+
+
+def _leaves_source_order(case: Case, host: Host) -> bool:
+    """Whether the plan has the operator work in another order, with graph inputs and outputs as they are or turned."""
+    data = case.build()
+    model = read(data)
+    bound = host.bind(model)
+    for turned in ({}, channels_first(structure.entry(structure.read(data)))):
+        options = ConvertOptions(layout={**turned, **case.options.get("layout", {})})
+        edges = graph_edges(model, interface_names(model, None), options)
+        plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target_named("onnxruntime").price, edges=edges)
+        for call in bound.operators():
+            if case.op not in (call.op.code, call.op.builtin):
+                continue
+            slots = [*range(len(call.op.inputs)), *(~k for k in range(len(call.op.outputs)))]
+            known = [slot for slot in slots if (tensor := call.op.tensor(slot)) is not None and not tensor.constant]
+            if any(plan.order(call, slot) != source_order(call.op[slot].dims) for slot in known):
+                return True
+    return False
