@@ -30,6 +30,12 @@ class Bound(NamedTuple):
 
 BOUNDS: tuple[Bound, ...] = (
     Bound(
+        "GELU",
+        "int16",
+        Tolerance(steps=4),
+        "the kernel draws straight lines between 513 values of the function (LUTPopulateInt16, LUTLookup, internal/common.h)",
+    ),
+    Bound(
         "QUANTIZE",
         "int32",
         Tolerance(whole=1),
@@ -48,6 +54,12 @@ BOUNDS: tuple[Bound, ...] = (
         Tolerance(steps=16),
         "exp and 1 / (1 + x) are read from tables of 513 entries and interpolated (SoftmaxInt16, reference/softmax.h)",
     ),
+    Bound(
+        "TANH",
+        "int16",
+        Tolerance(steps=12),
+        "a table of 256 sigmoids, interpolated (Tanh, reference/integer_ops/tanh.h); at scale 2^-12 fixed-point arithmetic of 16 bits",
+    ),
 )
 
 # What moves or selects elements and computes none: not even the last bit may differ.
@@ -55,17 +67,32 @@ EQUAL = frozenset(
     {
         "ARG_MAX",
         "ASSIGN_VARIABLE",
+        "BATCH_TO_SPACE_ND",
         "CONCATENATION",
+        "DEPTH_TO_SPACE",
+        "EXPAND_DIMS",
+        "GATHER",
         "MAXIMUM",
         "MAX_POOL_2D",
+        "MINIMUM",
+        "MIRROR_PAD",
         "NEG",
+        "PACK",
         "PAD",
+        "PADV2",
         "RESHAPE",
+        "RESIZE_NEAREST_NEIGHBOR",
         "SHAPE",
+        "SLICE",
+        "SPACE_TO_BATCH_ND",
+        "SPACE_TO_DEPTH",
         "SPLIT",
+        "SPLIT_V",
         "SQUEEZE",
         "STRIDED_SLICE",
+        "TILE",
         "TRANSPOSE",
+        "UNPACK",
         "VAR_HANDLE",
     }
 )

@@ -19,10 +19,10 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.options import ConvertOptions, checked
-from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
+from onnx_tflite_plugin.quantization.plan import StoragePlan, affine, plan_storage
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.source.model import Model
+from onnx_tflite_plugin.source.model import Model, Tensor
 from onnx_tflite_plugin.targets import Target
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ def _opset(model: BoundModel, storage: StoragePlan, options: ConvertOptions, tar
     low, default, high = target.opsets
     problems, needed = [], low
     for bound in model.operators():
-        dtypes = [t.dtype for t in (*bound.op.outputs, *storage.dequantized(bound)) if t is not None]
-        least = max([resolve(bound.handler.min_opset, bound.op), *map(_dtype_opset, dtypes)])
+        tensors = [t for t in (*bound.op.outputs, *storage.dequantized(bound)) if t is not None]
+        least = max([resolve(bound.handler.min_opset, bound.op), *map(_dtype_opset, tensors)])
         needed = max(needed, least)
         if least > (options.opset or high):
             problems.append(Problem(bound.label, f"needs opset {least}", f"--opset {least}"))
@@ -136,9 +136,11 @@ def _opset(model: BoundModel, storage: StoragePlan, options: ConvertOptions, tar
     return options.opset or max(default, needed)
 
 
-def _dtype_opset(dtype: str) -> int:
-    """QuantizeLinear took int16 and int4 at opset 21, int2 at 25."""
-    return {"int16": 21, "int4": 21, "uint4": 21, "int2": 25}.get(dtype, 13)
+def _dtype_opset(tensor: Tensor) -> int:
+    """ONNX has int4 from opset 21 on and int2 from 25; QuantizeLinear takes int16, which is no new dtype, from 21."""
+    if tensor.dtype == "int16":
+        return 13 if affine(tensor) is None else 21
+    return {"int4": 21, "uint4": 21, "int2": 25}.get(tensor.dtype, 13)
 
 
 def _report(

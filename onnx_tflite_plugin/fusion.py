@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 
@@ -86,45 +86,49 @@ class _Finder:
         return self.by_op[op]
 
     def find(self, pattern: Call, root: Bound, gone: set[Bound]) -> Match | None:
-        """The match whose last operator is ``root``; ``None`` too where something inside is used outside."""
-        match = self._call(pattern, root, Match({}, {}))
-        if match is None or any(self.by_op[op] in gone for op in match.calls.values()):
-            return None
-        members = set(match.calls.values())
-        for op in members - {root.op}:
-            for tensor in op.outputs:
-                if tensor in self.outputs or any(user not in members for user in self.users.get(tensor, ()) if tensor):  # type: ignore[arg-type]
-                    return None
-        return match
+        """The first match whose last operator is ``root`` and of which nothing inside is used outside."""
+        matches = self._call(pattern, root, Match({}, {}))
+        return next((match for match in matches if self._closed({*match.calls.values()}, root.op, gone)), None)
 
-    def _call(self, pattern: Call, bound: Bound, match: Match) -> Match | None:
+    def _closed(self, members: set[Operator], root: Operator, gone: set[Bound]) -> bool:
+        inside = {tensor for op in members - {root} for tensor in op.outputs if tensor is not None}
+        users = {user for tensor in inside for user in self.users.get(tensor, ())}
+        return users <= members and self.outputs.isdisjoint(inside) and not any(self.by_op[op] in gone for op in members)
+
+    def _call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:
+        """Every way in which the operator is the pattern, given what is known so far."""
         op = bound.op
         seen = match.calls.get(pattern)
         if seen is not None:
-            return match if seen is op else None
+            yield from (match,) if seen is op else ()
+            return
         present = [t for t in op.inputs if t is not None]
         if bound.handler.code != pattern.code or len(present) < len(pattern.operands) or op in match.calls.values():
-            return None
+            return
         if any(op.options.get(name) != value for name, value in pattern.options.items()):
-            return None
+            return
         match = Match(match.tensors, {**match.calls, pattern: op})
         orders = permutations(range(len(pattern.operands))) if pattern.commutes else [tuple(range(len(pattern.operands)))]
         for order in orders:
-            found: Match | None = match
-            for operand, k in zip(pattern.operands, order, strict=True):
-                found = None if found is None else self._operand(operand, present[k], found)
-            if found is not None:
-                return found
-        return None
+            yield from self._operands([(operand, present[k]) for operand, k in zip(pattern.operands, order, strict=True)], match)
 
-    def _operand(self, pattern: Call | Operand, tensor: Tensor, match: Match) -> Match | None:
-        if isinstance(pattern, Operand):
-            seen = match.tensors.get(pattern)
-            if seen is not None:
-                return match if seen is tensor or _same_constant(seen, tensor) else None
-            return Match({**match.tensors, pattern: tensor}, match.calls)
-        maker = self.makers.get(tensor)
-        return None if maker is None else self._call(pattern, maker, match)
+    def _operands(self, pairs: Sequence[tuple[Call | Operand, Tensor]], match: Match) -> Iterator[Match]:
+        if not pairs:
+            yield match
+            return
+        for found in self._operand(*pairs[0], match):
+            yield from self._operands(pairs[1:], found)
+
+    def _operand(self, pattern: Call | Operand, tensor: Tensor, match: Match) -> Iterator[Match]:
+        if isinstance(pattern, Call):
+            maker = self.makers.get(tensor)
+            yield from () if maker is None else self._call(pattern, maker, match)
+            return
+        seen = match.tensors.get(pattern)
+        if seen is None:
+            yield Match({**match.tensors, pattern: tensor}, match.calls)
+        elif seen is tensor or _same_constant(seen, tensor):
+            yield match
 
 
 def _same_constant(a: Tensor, b: Tensor) -> bool:

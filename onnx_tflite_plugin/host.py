@@ -19,6 +19,7 @@ from onnx_tflite_plugin import hookspecs
 from onnx_tflite_plugin.api.declarations import Decline, Handler, Registration
 from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel, called
 from onnx_tflite_plugin.errors import ConversionError, PackError, Problem, UnsupportedOperator
+from onnx_tflite_plugin.known import Known
 from onnx_tflite_plugin.source.model import Model, Operator
 
 HANDLERS, FUSIONS, HOOKS = (f"onnx_tflite_plugin.{kind}" for kind in ("handlers", "fusions", "hooks"))
@@ -158,10 +159,12 @@ class Host:
             if index in graphs:
                 continue
             bound: list[Bound] = []
+            known = Known()
             for op in model.subgraphs[index].operators:
-                taken = self.take(op)
+                taken = self.take(known.applied(op))
                 if isinstance(taken, Bound):
                     bound.append(taken)
+                    known.learn(taken)
                     waiting.extend(i for i in called(taken) if i < len(model.subgraphs))
                 else:
                     missing[op.code, taken.reason].append(op)

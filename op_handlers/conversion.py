@@ -15,7 +15,6 @@ from onnx_tflite_plugin.api import (
     Raw,
     Refused,
     Tensor,
-    Terminate,
     Transparent,
     handler,
     out,
@@ -51,6 +50,20 @@ def dequantize(ctx: Context, x: Any) -> Any:
     return ctx.ops.Cast(x, to=ctx.op[out(0)].dtype) if ctx.op[0].dtype in ("float16", "bfloat16") else x
 
 
+@handler(
+    "DENSIFY",
+    max_version=1,
+    layout=Transparent(),
+    axes="... -> ...",
+    requires_constant={0},
+    quantization=Raw(),
+    evaluate=lambda op: op.constant(0),
+)
+def densify(_ctx: Context, x: Any) -> Any:
+    """The dense value, which the file's reader has made; who uses it sees a constant."""
+    return x
+
+
 def dtypes(op: Operator) -> tuple[str, str]:
     return op[0].dtype, op[out(0)].dtype
 
@@ -58,7 +71,7 @@ def dtypes(op: Operator) -> tuple[str, str]:
 @handler(
     "CAST",
     max_version=9,
-    layout=lambda op: Terminate() if any(dtype.startswith("complex") for dtype in dtypes(op)) else Transparent(),
+    layout=Transparent(),
     quantization=Raw(),
     min_opset=lambda op: max(PACKED.get(dtype, 13) for dtype in dtypes(op)),
 )
@@ -83,7 +96,7 @@ def cut(ctx: Context, x: Any, before: str, after: str) -> Any:
         x, before = ops.Cast(x, to="float32"), "float32"
     least, most = (np.asarray(limit, before) for limit in (limits.min, limits.max))
     above, kept = ops.Less(x, most), ops.Max(x, least)
-    if most <= limits.max:
+    if int(most) <= limits.max:
         whole = ops.Where(above, kept, most)
         return ops.Cast(whole, to="int8") if after in PACKED else whole
     return ops.Where(above, ops.Cast(kept, to=after), np.asarray(limits.max, after))

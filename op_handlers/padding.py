@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import Along, Array, Attribute, Context, Operator, Raw, Value, handler, out
-from op_handlers.operands import as_int64, in_place, any_order, whole_numbers
+from op_handlers.operands import any_order, as_int64, in_place, whole_numbers
 
 BY_AXIS = {1: 0}
 COPIED = Raw(shift_safe=True, onnx="Pad")
@@ -48,7 +48,9 @@ def padded(ctx: Context, x: Value, rows: Sequence[tuple[int, int]], number: Valu
 def onnx_pads(ctx: Context, paddings: Value) -> Any:
     """Rows of (before, after) as ONNX has them: all befores, then all afters."""
     rows = as_int64(ctx, 1, paddings)
-    return rows.T.reshape(-1) if isinstance(rows, np.ndarray) else ctx.ops.Reshape(ctx.ops.Transpose(rows, perm=[1, 0]), [-1])
+    if isinstance(rows, np.ndarray):
+        return rows.T.reshape(-1)
+    return ctx.ops.Concat(*(ctx.ops.Gather(rows, np.asarray(side), axis=1) for side in (0, 1)), axis=0)
 
 
 def emitted(ctx: Context, x: Value, pads: Any, number: Any = None, mode: str = "constant") -> Value:

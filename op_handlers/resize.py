@@ -62,13 +62,13 @@ def nearest(op: Operator, size: int, made: int) -> Array:
     """Where the kernels look, in their own float32; in fixed point where they do (GetNearestNeighbor, optimized_ops.h)."""
     o, place = op.options, np.arange(made)
     if in_fixed_point(op):
-        return np.minimum(place * ((size << 16) // made + 1) >> 16, size - 1)
+        return np.asarray(np.minimum(place * ((size << 16) // made + 1) >> 16, size - 1))
     ends = int(o.align_corners and made > 1)
     at = (place + np.float32(o.half_pixel_centers / 2)).astype(np.float32) * (np.float32(size - ends) / np.float32(made - ends))
     below = np.floor(at)
     if o.align_corners:
         below += at - below >= 0.5
-    return np.minimum(below.astype(np.int64), size - 1)
+    return np.asarray(np.minimum(below.astype(np.int64), size - 1))
 
 
 def nearest_at_run_time(ctx: Context, size: Value, made: Value) -> Value:
@@ -94,9 +94,10 @@ def in_fixed_point(op: Operator) -> bool:
 def repeats(op: Operator) -> bool:
     """Whether every pixel is repeated as often as every other, on which all implementations of Resize agree."""
     found = picked(op)
-    if found is None:
-        return False
-    return all((p == np.arange(p.size) * (n or 0) // max(p.size, 1)).all() and p.size % (n or 1) == 0 for p, n in zip(found, op[0].dims[1:3], strict=True))
+    return found is not None and all(
+        np.array_equal(places, np.repeat(np.arange(size or 0), places.size // (size or 1)))
+        for size, places in zip(op[0].dims[1:3], found, strict=True)
+    )
 
 
 def picking(op: Operator) -> Along | None:

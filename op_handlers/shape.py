@@ -44,7 +44,7 @@ def expand_dims(ctx: Context, x: Any, axis: Any) -> Any:
     """Unsqueeze; the axis counts in the result's axes."""
     held = whole_numbers(ctx.op, 1)
     if held is None:
-        return ctx.ops.Unsqueeze(x, ctx.ops.Reshape(ctx.ops.Cast(axis, to="int64"), [1]))
+        return ctx.ops.Unsqueeze(x, ctx.ops.Expand(ctx.ops.Cast(axis, to="int64"), [1]))  # ONNX Runtime fuses a Reshape wrongly
     return ctx.ops.Unsqueeze(x, [ctx.axis(held[0], out(0))])
 
 

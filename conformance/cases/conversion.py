@@ -12,7 +12,7 @@ from ..case import EVERY_OPSET, Case
 from ..models import BOTH, Net, Spec, alone, between_convolutions, constant, drawn, net, tensor, unary
 
 IMAGE = (2, 5, 7, 3)
-SHIFT = {"tolerance": Tolerance(steps=0), "why": "equal scales: only the zero point moves, which is exact"}
+SHIFT = {"tolerance": Tolerance(real=0, steps=0), "why": "equal scales: only the zero point moves, which is exact"}
 
 
 def cases() -> Iterator[Case]:

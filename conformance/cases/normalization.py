@@ -1,17 +1,25 @@
-"""SOFTMAX: beta scales the input, the last TFLite axis may be any axis of the layout."""
+"""Along the last TFLite axis, which may be any axis of the layout; SOFTMAX's beta scales the input."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ..case import EVERY_OPSET, Case
-from ..models import BOTH, Spec, between_convolutions, tensor, unary
+from ..models import BOTH, Spec, between_convolutions, drawn, tensor, unary
 
 IMAGE = (2, 5, 7, 3)
 FIXED = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
 
 
 def cases() -> Iterator[Case]:
+    yield from softmax()
+    yield from log_softmax()
+    yield from l2_normalization()
+
+
+def softmax() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
@@ -32,3 +40,44 @@ def cases() -> Iterator[Case]:
 def fixed(x: Spec) -> Spec:
     """The output the kernel insists on."""
     return Spec(x.shape, x.dtype, *FIXED[x.dtype]) if x.dtype in FIXED else x
+
+
+def ranks(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
+    """Every dtype and rank, with the only parameters the kernel takes for its output."""
+    for dtype in ("float32", *fixed):
+        x = tensor(*IMAGE, dtype=dtype)
+        for place in BOTH:
+            yield unary(op, dtype, x, onto(x, fixed), place, opsets=EVERY_OPSET)
+        for shape in ((11,), (3, 11), (2, 3, 11), (2, 3, 5, 1), (2, 3, 1, 2, 5)):
+            y = x.shaped(*shape)
+            yield unary(op, f"{dtype} of shape {shape}", y, onto(y, fixed))
+    x = tensor(*IMAGE, dtype="int8")
+    yield unary(op, "int8 to another scale", x, x, kernel_refuses="output->params.scale")
+    steps = [{"x0": drawn(n, 7, seed=op)} for n in (1, 4)]
+    yield unary(op, "float32 of unknown size", tensor(None, 7), tensor(None, 7), given=steps, opsets=EVERY_OPSET)
+
+
+def onto(x: Spec, fixed: dict[str, tuple[float, int]]) -> Spec:
+    return Spec(x.shape, x.dtype, *fixed[x.dtype]) if x.dtype in fixed else x
+
+
+def log_softmax() -> Iterator[Case]:
+    yield from ranks("LOG_SOFTMAX", {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)})
+    yield unary("LOG_SOFTMAX", "large numbers", tensor(*IMAGE), span=(-300.0, 300.0))
+    same = {"x0": np.full((3, 5), 1e4, np.float32)}
+    yield unary("LOG_SOFTMAX", "equal large numbers", tensor(3, 5), given=same)
+
+
+def l2_normalization() -> Iterator[Case]:
+    """Lengths below 1e-6 count as 1e-6: a row of zeros stays, a shorter one does not get length 1."""
+    fixed = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}
+    yield from ranks("L2_NORMALIZATION", fixed)
+    rows = np.array([[0, 0, 0], [1e-8, 0, 0], [3e-7, -4e-7, 0], [3e-6, 4e-6, 0], [1e15, -1e15, 0]], np.float32)
+    yield unary("L2_NORMALIZATION", "short and long rows", tensor(5, 3), given={"x0": rows}, opsets=EVERY_OPSET)
+    for dtype, (scale, point) in fixed.items():
+        zero = {"int8": -5, "uint8": 122}[dtype]
+        rows = np.array([[zero, zero, zero], [zero + 1, zero, zero], [zero + 90, zero - 90, zero]], dtype)
+        y = Spec((3, 3), dtype, scale, point)
+        yield unary("L2_NORMALIZATION", f"{dtype}, a row of zeros", tensor(3, 3, dtype=dtype), y, given={"x0": rows})
+    options = {"fused_activation_function": "RELU"}
+    yield unary("L2_NORMALIZATION", "RELU", tensor(3, 5), options=options, kernel_refuses="params->activation")

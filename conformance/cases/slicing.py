@@ -48,7 +48,7 @@ def concatenations() -> Iterator[Case]:
         yield joined(dtype, [x, x.shaped(2, 5, 7, 4), x], 3, opsets=opsets(dtype))
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
-        yield joined(f"{dtype} axis -1", [x, x.shaped(2, 5, 7, 4)], -1, BOTH[1])
+        yield joined(f"{dtype} along channels", [x, x.shaped(2, 5, 7, 4)], -1, BOTH[1])
         yield joined(f"{dtype} with a constant", [x, filled(x.shaped(2, 5, 2, 3))], 2, BOTH[1])
         yield joined(f"{dtype}, a constant first", [filled(x.shaped(2, 5, 7, 2)), x], 3, BOTH[1])
     x = tensor(*IMAGE, dtype="uint8")
@@ -129,7 +129,8 @@ def pads() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         made = x.shaped(3, 7, 11, 5)
         for place in BOTH:
-            yield place("PAD", f"{dtype}, paddings known as it runs", [x, rows], made, given={"rows": np.asarray(ROWS, np.int32)})
+            given = {"rows": np.asarray(ROWS, np.int32)}  # they are turned from pairs to befores and afters: a Transpose, but of 8 numbers
+            yield place("PAD", f"{dtype}, paddings known as it runs", [x, rows], made, given=given, transposes=3)
     steps = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
     yield alone("PAD", "a result of unknown size", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=steps)
     yield net("PAD", "in front of a convolution", padded_convolution, transposes=2)

@@ -28,7 +28,7 @@ def cases() -> Iterator[Case]:
     yield net("CALL_ONCE", "initial values computed by operators", computed)
     yield net("CALL_ONCE", "a variable that is only read", only_read)
     yield net("CALL_ONCE", "a second one", called_twice)
-    yield net("READ_VARIABLE", "what was never assigned", never_assigned)
+    yield net("READ_VARIABLE", "what was never assigned", never_assigned, refused="is read before anything assigns it")
 
 
 class Variable:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from onnx_tflite_plugin.hookspecs import hookimpl
-from onnx_tflite_plugin.source.model import Operator
+from onnx_tflite_plugin.source.model import Array, Operator
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.targets import Target
@@ -191,6 +191,7 @@ class Handler:
     ``lower(ctx, *inputs)`` returns one value per TFLite output (a single value for one output).
     ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
     ``subgraphs``: the options that hold subgraph indices. ``accepts``: a reason to decline an instance, or None.
+    ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file.
     """
 
     code: str
@@ -208,6 +209,7 @@ class Handler:
     subgraphs: tuple[str, ...] = ()
     effects: Effects | None = None
     accepts: Callable[[Operator], Decline | None] | None = None
+    evaluate: Callable[[Operator], Array | None] | None = None
 
     @property
     def name(self) -> str:
@@ -255,6 +257,7 @@ class Declared(TypedDict, total=False):
     subgraphs: tuple[str, ...]
     effects: Effects | None
     accepts: Callable[[Operator], Decline | None] | None
+    evaluate: Callable[[Operator], Array | None] | None
 
 
 def handler(

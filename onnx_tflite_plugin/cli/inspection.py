@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from onnx_tflite_plugin.api.declarations import Handler, resolve
-from onnx_tflite_plugin.bound import Bound
-from onnx_tflite_plugin.errors import Problem
+from onnx_tflite_plugin.bound import Bound, called
+from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.known import Known
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
 from onnx_tflite_plugin.targets import Target
 
@@ -18,9 +20,9 @@ BY_INSTANCE = "by instance"
 
 def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     """Operators and who takes them, inputs, outputs, signatures, states, metadata."""
-    taken = {op: host.take(op) for graph in model.subgraphs for op in graph.operators}
-    called = _called(model, taken)
-    operators = _operators(taken, called, target)
+    taken = _taken(model, host)
+    reached = _called(model, taken)
+    operators = _operators(taken, reached, target)
     return {
         "bytes": model.size,
         "schema_version": model.version,
@@ -33,7 +35,7 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
                 "name": graph.name,
                 "operators": len(graph.operators),
                 "tensors": len(graph.tensors),
-                "called": graph.index in called,
+                "called": graph.index in reached,
             }
             for graph in model.subgraphs
         ],
@@ -47,28 +49,40 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     }
 
 
+def _taken(model: Model, host: Host) -> dict[Operator, Bound | Problem]:
+    """Who takes each operator, as a conversion would find it: with the constants known by then."""
+    found: dict[Operator, Bound | Problem] = {}
+    for graph in model.subgraphs:
+        known = Known()
+        for op in graph.operators:
+            taken = found[op] = host.take(known.applied(op))
+            if isinstance(taken, Bound):
+                with suppress(ConversionError):  # what a handler makes wrong, the conversion will tell
+                    known.learn(taken)
+    return found
+
+
 def _called(model: Model, taken: Mapping[Operator, Bound | Problem]) -> set[int]:
     """The main subgraph and those its operators call, directly or not: what a conversion converts."""
-    called: set[int] = set()
+    reached: set[int] = set()
     waiting = [0]
     while waiting:
         index = waiting.pop()
-        if index in called or not 0 <= index < len(model.subgraphs):
+        if index in reached or index >= len(model.subgraphs):
             continue
-        called.add(index)
+        reached.add(index)
         for op in model.subgraphs[index].operators:
             bound = taken[op]
             if isinstance(bound, Bound):
-                held = [op.options.get(name) for name in resolve(bound.handler.subgraphs)]
-                waiting += [i for one in held for i in (one if isinstance(one, tuple) else (one,)) if isinstance(i, int)]
-    return called
+                waiting += called(bound)
+    return reached
 
 
-def _operators(taken: Mapping[Operator, Bound | Problem], called: set[int], target: Target) -> list[dict[str, Any]]:
+def _operators(taken: Mapping[Operator, Bound | Problem], reached: set[int], target: Target) -> list[dict[str, Any]]:
     """One row for operators of one code that are treated alike, most frequent first, what is missing before it."""
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for op, found in taken.items():
-        described = {"code": op.code, "called": op.subgraph in called}
+        described = {"code": op.code, "called": op.subgraph in reached}
         described |= _missing(found) if isinstance(found, Problem) else _described(found, target)
         row = rows.setdefault(tuple(described.values()), {**described, "count": 0, "versions": [], "first": _place(op)})
         row["count"] += 1

@@ -23,7 +23,7 @@ _REFERENCE = """LiteRT cannot run it alone, so every case brings a ``reference``
 operator means, this file says."""
 _NO_REFERENCE_YET = """The operands of these models are a placeholder, so every case brings a ``reference`` in
 numpy. Give the models the operands and options that the kernel wants (``alone`` in
-``conformance.models``) and leave ``reference`` out: then LiteRT is what they are compared with."""
+``conformance.models``) and leave ``reference`` out: then LiteRT says what is right."""
 
 
 @click.command("new-pack")

@@ -4,8 +4,8 @@ The function is a sum of literals and of terms ``(a_1 or .. or a_k) and not b``,
 the source side of an s-t cut, a term is a node y and arcs a_i -> y -> b of its cost (Kolmogorov and Zabih 2004; with
 one a, just a -> b). Read backwards, not b -> y' -> not a_i, it says the same of the complements. Where these two copies
 are disjoint (every term is submodular, after flipping some variables) one is the whole problem and its minimum cut the
-minimum. Otherwise the minimum cut of both is the roof dual (Boros and Hammer 2002; QPBO): half of it is a lower
-bound, and making true what it decides never raises the cost, whatever the other variables are.
+minimum. Otherwise the minimum cut of both is the roof dual (Boros and Hammer 2002; QPBO): half of it is a lower bound,
+and the variables it decides have these values in every minimum. To decide them alone never raises the cost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Wor
     """Which variables to make true, and a lower bound of the cost, attained wherever the problem is submodular.
 
     ``costs``: of each literal, when it is true; ``ties``: the same again, to choose between equal costs, in all less
-    than ``len(costs) ** 2``. Where neither tells, a variable is false. All false never costs less than the result.
+    than ``len(costs) ** 2``. The result costs no more than all false, which it is where that is a minimum and ties go
+    to false.
     """
     kept = _copies(len(costs), terms)
     node = [-1] * len(costs)

@@ -20,6 +20,7 @@ The first two are exact. Of labellings at equal cost, one with more labels 0 is 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ def solve(problem: Problem, *, work_limit: int = 20_000_000, table_limit: int = 
     return Solution(tuple(labels), cost(problem, labels), method in EXACT, method, components)
 
 
-def _paid(wires: Iterable[Wire], labels: Sequence[int]) -> int:
+def _paid(wires: Iterable[Wire], labels: Sequence[int] | Mapping[int, int]) -> int:
     total = 0
     for wire in wires:
         wanted = {pin.keys[0 if pin.variable is None else labels[pin.variable]] for pin in wire.consumers}
@@ -137,6 +138,7 @@ class _Component:
     wires: list[Wire]
 
     def solve(self, labels: list[int], work: Work, table_limit: int) -> str:
+        """All methods but the greedy one. Interrupted by the work limit, it leaves what it has."""
         if all(len(self.prices[variable]) == 2 for variable in self.variables):
             _, bound = self._fuse(labels, dict.fromkeys(self.variables, 1), self.wires, work)
             if self._score(labels, self.variables, self.wires)[0] == bound:
@@ -147,7 +149,7 @@ class _Component:
         return "fusion"
 
     def descend(self, labels: list[int], work: Work) -> None:
-        """The greedy method. Interrupted, it leaves what it has."""
+        """The greedy method; likewise."""
         for proposal in self._proposals(work):
             self._adopt(labels, proposal, work)
         self._sweep(labels, work)
@@ -216,6 +218,7 @@ class _Component:
     # --- tables: exact, where few variables hang together at a time ---------------------------
 
     def _eliminate(self, labels: list[int], limit: int, work: Work) -> bool:
+        """Label all variables at least cost, or none where that takes tables over ``limit``."""
         sizes = {variable: len(self.prices[variable]) for variable in self.variables}
         scopes = [
             tuple(sorted({pin.variable for pin in (wire.producer, *wire.consumers) if pin.variable in sizes}))
@@ -229,7 +232,7 @@ class _Component:
         for variable in order:
             prices = self.prices[variable]
             tables.append(((variable,), {(label,): unit * price + (label > 0) for label, price in enumerate(prices)}))
-        trial = list(labels)
+        trial = defaultdict[int, int](int)
         for wire, scope in zip(self.wires, scopes, strict=True):
             entries = {}
             for choice in product(*(range(sizes[variable]) for variable in scope)):
@@ -245,13 +248,15 @@ class _Component:
     # --- heuristics ---------------------------------------------------------------------------
 
     def _improve(self, labels: list[int], work: Work) -> None:
-        """Moves until none helps; then, while a tenth of the work lasts, the same from other starts."""
+        """Moves until none helps; then, for a tenth of the work left, single variables and other starts."""
         start = list(labels)
         self._climb(labels, work)
         extra = Work(work.left // 10)
         work.spend(extra.left)
         with suppress(WorkLimitReached):
+            self._sweep(labels, extra)
             for proposal in self._proposals(extra):
+                extra.spend(len(start))
                 trial = list(start)
                 for variable, label in proposal.items():
                     trial[variable] = label
@@ -266,7 +271,6 @@ class _Component:
                 move = {variable: label for variable, label in proposal.items() if label != labels[variable]}
                 if move:
                     changed = self._fuse(labels, move, self._touching(move, work), work)[0] or changed
-        self._sweep(labels, work)
 
     def _sweep(self, labels: list[int], work: Work) -> None:
         changed = True
@@ -280,13 +284,14 @@ class _Component:
         """Change to all of ``proposal`` if that is better."""
         if all(labels[variable] == label for variable, label in proposal.items()):
             return False
-        wires = self._touching(proposal, work)
-        before, now = self._score(labels, proposal, wires), {variable: labels[variable] for variable in proposal}
-        for changes in (proposal, now):
-            for variable, label in changes.items():
-                labels[variable] = label
-            if self._score(labels, proposal, wires) < before:
-                return True
+        wires, before = self._touching(proposal, work), {variable: labels[variable] for variable in proposal}
+        score = self._score(labels, proposal, wires)
+        for variable, label in proposal.items():
+            labels[variable] = label
+        if self._score(labels, proposal, wires) < score:
+            return True
+        for variable, label in before.items():
+            labels[variable] = label
         return False
 
     @cached_property
@@ -301,7 +306,7 @@ class _Component:
 
     def _touching(self, variables: Iterable[int], work: Work) -> list[Wire]:
         numbers = sorted({number for variable in variables for number, _ in self._ends[variable]})
-        work.spend(10 * sum(1 + len(self.wires[number].consumers) for number in numbers))
+        work.spend(20 * sum(1 + len(self.wires[number].consumers) for number in numbers))
         return [self.wires[number] for number in numbers]
 
     def _proposals(self, work: Work) -> Iterator[dict[int, int]]:
@@ -318,7 +323,7 @@ class _Component:
                         continue
                     spread.add((number, key))
                     wire = self.wires[number]
-                    work.spend(10 * (1 + len(wire.consumers)))
+                    work.spend(20 * (1 + len(wire.consumers)))
                     for pin in (wire.producer, *wire.consumers):
                         if pin.variable in self._ends and pin.variable not in proposal and key in pin.keys:
                             proposal[pin.variable] = pin.keys.index(key)

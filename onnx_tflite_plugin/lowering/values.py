@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.layout.order import Order, axes, essence, move, physical, source_order, spelled
+from onnx_tflite_plugin.layout.order import Atom, Order, axes, essence, move, physical, source_order, spelled
 from onnx_tflite_plugin.lowering.emitter import Emitter, typed
 from onnx_tflite_plugin.quantization.plan import Compute, Storage, StoragePlan, affine, file_storage
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
@@ -94,7 +94,7 @@ class Values:
             value = self.dequantize(self.get(tensor, order, STORED), self.plan.storage(tensor), order)
         elif form is made:
             start = next((o for t, o, f in self._made if t is tensor and f is form and essence(o) == essence(order)), native)
-            value = self.moved(self._made[tensor, start, form], start, order)
+            value = self.moved(self._made[tensor, start, form], with_pairs(start, tensor.dtype), with_pairs(order, tensor.dtype))
         else:
             value = self.converted(self.get(tensor, order, made), tensor, made, form)
         self._mark(tensor, value, order, form)
@@ -179,6 +179,11 @@ def physical_dims(tensor: Tensor, order: Order) -> tuple[int | None, ...] | None
     return (*physical(order), *pair)
 
 
+def with_pairs(order: Order, dtype: str) -> Order:
+    """Complex numbers are pairs of reals along an axis that comes last in every order."""
+    return (*order, Atom(len(axes(order)), 1, 2)) if dtype.startswith("complex") else order
+
+
 def quantization_arrays(quantization: Quantization, dtype: str, order: Order) -> tuple[Array, Array, int | None]:
     """Scale (float32) and zero point (the stored dtype) as ONNX wants them, and the axis they go along."""
     per_axis = quantization.per_axis
@@ -214,10 +219,9 @@ def dequantized(tensor: Tensor) -> Array:
 
 def arranged(array: Array, order: Order) -> Array:
     """A constant in an order; complex numbers as pairs of reals."""
+    order = with_pairs(order, array.dtype.name)
     if array.dtype.kind == "c":
-        real = np.ascontiguousarray(array).view(np.float32 if array.dtype == np.complex64 else np.float64)
-        array = real.reshape(*array.shape, 2)
-        return array
+        array = np.ascontiguousarray(array).view(array.real.dtype).reshape(*array.shape, 2)
     steps = move(source_order(array.shape), order)
     if steps.split is not None:
         array = array.reshape([d or 0 for d in steps.split])

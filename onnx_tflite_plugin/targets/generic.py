@@ -9,6 +9,7 @@ GENERIC = Target(
     opsets=(13, 19, 26),
     no_integer_kernel={
         **dict.fromkeys(("Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16),
+        **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _INT16 | {"int32", "int64"}),
         **dict.fromkeys(("ArgMax", "ArgMin"), frozenset({"int4", "uint4", "int2"})),
     },
 )

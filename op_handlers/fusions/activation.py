@@ -1,0 +1,114 @@
+"""Activations spelled out by the arithmetic they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import isclose, pi, sqrt
+from typing import Any
+
+from onnx_tflite_plugin.api import (
+    Call,
+    Context,
+    Decline,
+    Match,
+    NotQuantizable,
+    Operand,
+    Transparent,
+    fusion,
+    operands,
+)
+from op_handlers.elementwise import gelu as gelu_handler
+from op_handlers.elementwise import hard_swish as hard_swish_handler
+
+(x,) = operands("x")
+half, one, three, six, sixth, cubed, slope = operands("1/2 1 3 6 1/6 cubed slope")
+NUMBERS = {half: 0.5, one: 1.0, three: 3.0, six: 6.0, sixth: 1 / 6, cubed: 0.044715, slope: sqrt(2 / pi)}
+
+
+def plain(code: str, left: Call | Operand, right: Call | Operand, activation: str = "NONE") -> Call:
+    """A binary operator with its operands in either order (but for DIV) and one fused activation."""
+    return Call(code, left, right, commutes=code != "DIV", fused_activation_function=activation)
+
+
+def times(*factors: Call | Operand) -> Iterator[Call]:
+    """A product of two or three, in every association."""
+    if len(factors) == 2:
+        yield plain("MUL", *factors)
+        return
+    for k, factor in enumerate(factors):
+        yield plain("MUL", plain("MUL", *factors[:k], *factors[k + 1 :]), factor)
+
+
+def these_numbers(match: Match) -> Decline | None:
+    """Why a match is none after all: the constants are others, or it computes in another dtype."""
+    if match[x].dtype != "float32":
+        return Decline(f"it computes in {match[x].dtype}")
+    for operand, number in NUMBERS.items():
+        if operand in match.tensors:
+            held = match.constant(operand)
+            if held is None or held.size != 1 or held.ndim > match[x].rank or not isclose(held.item(), number, rel_tol=1e-6):
+                return Decline(f"{match[operand].name!r} is not the number {operand.name}")
+    return None
+
+
+# --- x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) ----------------------------------------
+
+
+def tanh_forms() -> Iterator[Call]:
+    square = plain("MUL", x, x)
+    cubics = [plain("MUL", cube, cubed) for cube in (Call("POW", x, three), plain("MUL", square, x))]
+    arguments = [plain("MUL", plain("ADD", x, cubic), slope) for cubic in cubics]
+    for squared in (plain("MUL", square, cubed), plain("MUL", plain("MUL", x, cubed), x)):
+        arguments.extend(times(x, slope, plain("ADD", squared, one)))  # x * sqrt(2/pi) * (1 + 0.044715 x^2)
+    for argument in arguments:
+        yield from times(x, half, plain("ADD", Call("TANH", argument), one))
+
+
+def approximate(match: Match) -> Mapping[str, Any] | Decline:
+    return these_numbers(match) or {"approximate": True}
+
+
+@fusion(
+    "GELU",
+    pattern=tuple(tanh_forms()),
+    inputs=(x,),
+    where=approximate,
+    layout=Transparent(),
+    quantization=NotQuantizable(),
+)
+def gelu(ctx: Context, x: Any) -> Any:
+    """Gelu, with the Tanh that approximates it."""
+    return gelu_handler(ctx, x)
+
+
+# --- x * relu6(x + 3) / 6 ---------------------------------------------------------------------
+
+
+def relu6_forms() -> Iterator[Call]:
+    for ramp in (plain("ADD", x, three, "RELU6"), Call("RELU6", plain("ADD", x, three))):
+        yield from times(x, ramp, sixth)
+        yield plain("DIV", plain("MUL", x, ramp), six)
+        yield plain("MUL", x, plain("DIV", ramp, six))
+        yield plain("MUL", plain("DIV", x, six), ramp)
+    for line in times(x, sixth), (plain("DIV", x, six),):
+        for gate in line:
+            shifted = plain("ADD", gate, half)
+            yield plain("MUL", x, Call("RELU_0_TO_1", shifted))
+            yield plain("MUL", x, Call("RELU", Call("MINIMUM", shifted, one, commutes=True)))
+
+
+def in_numbers(match: Match) -> Mapping[str, Any] | Decline:
+    return these_numbers(match) or {}
+
+
+@fusion(
+    "HARD_SWISH",
+    pattern=tuple(relu6_forms()),
+    inputs=(x,),
+    where=in_numbers,
+    layout=Transparent(),
+    quantization=NotQuantizable(),
+)
+def hard_swish(ctx: Context, x: Any) -> Any:
+    """HardSwish."""
+    return hard_swish_handler(ctx, x)

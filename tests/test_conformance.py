@@ -1,0 +1,65 @@
+"""Every built-in handler passes its cases, has some, and leaves the file's order in one of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from conformance.bounds import BOUNDS, EQUAL
+from conformance.case import Case
+from conformance.cases import builtin
+from conformance.coverage import gaps
+from conformance.runner import run_case
+from conformance.table import committed, table
+from onnx_tflite_plugin.host import BUILTIN, Host
+from onnx_tflite_plugin.verify import Tolerance
+
+CASES = builtin()
+
+
+@pytest.fixture(scope="module")
+def host() -> Host:
+    return Host(packs="builtin")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_case(case: Case, host: Host) -> None:
+    result = run_case(case, host)
+    if result.status == "skipped":
+        pytest.skip(result.reasons[0])
+    assert result.ok, result.text
+    if result.status == "known":
+        pytest.xfail(result.reasons[0])
+
+
+def test_every_handler_has_cases_and_leaves_the_file_s_order(host: Host) -> None:
+    handlers = [(code, pack) for code, pack, _ in host.handlers()]
+    assert {pack for _, pack in handlers} == {BUILTIN}
+    assert list(gaps(host, handlers, CASES)) == []
+
+
+def test_every_case_has_a_name_of_its_own() -> None:
+    assert [name for name, count in Counter(case.id for case in CASES).items() if count > 1] == []
+
+
+def test_what_is_looser_than_usual_stands_in_the_bounds() -> None:
+    """A built-in case may be stricter on its own account, never more lenient."""
+    usual = Tolerance()
+    for case in CASES:
+        own = case.tolerance or Tolerance(real=0)
+        assert own.real <= 1e-5, case.id
+        assert own.steps <= usual.steps, case.id
+        assert own.whole <= usual.whole, case.id
+    assert all(row.reason for row in BOUNDS)
+    assert not EQUAL & {row.op for row in BOUNDS}
+
+
+def test_bounds_are_of_operators_that_have_cases() -> None:
+    tried = {(case.op, case.dtype) for case in CASES}
+    assert [(row.op, row.dtype) for row in BOUNDS if (row.op, row.dtype) not in tried] == []
+    assert sorted(EQUAL - {op for op, _ in tried}) == []
+
+
+def test_the_support_table_is_up_to_date(host: Host) -> None:
+    assert committed() == table(host), "python -m conformance.table --write"

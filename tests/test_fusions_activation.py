@@ -1,0 +1,49 @@
+"""An activation spelled out in any usual way is one operator; what only looks like one stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from conformance.cases import fusions_activation as spelling
+from conformance.models import Net, tensor
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.host import Host
+
+Draw = Callable[[Net], None]
+
+SPELLED = [("GELU", name, spelling.spelled(term)) for name, term in spelling.GELU.items()]
+SPELLED += [("HARD_SWISH", name, spelling.spelled(term)) for name, term in spelling.HARD_SWISH.items()]
+ALIKE = [(name, spelling.spelled(term)) for name, term in (*spelling.NO_GELU.items(), *spelling.NO_HARD_SWISH.items())]
+for first in (spelling.GELU["of PyTorch"], spelling.HARD_SWISH["x ramp 1/6"]):
+    ALIKE.append(("two tensors", spelling.two_tensors(first)))
+    ALIKE.append(("looked into", spelling.looked_into(first)))
+    ALIKE.append(("integers", spelling.spelled(first, tensor(*spelling.IMAGE, dtype="int8"))))
+
+
+def converted(draw: Draw, opset: int) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Fusions and nodes by name."""
+    model = Net()
+    draw(model)
+    report = convert(model.build(), host=Host(packs="builtin"), opset=opset).report
+    return report.fused, report.nodes
+
+
+@pytest.mark.parametrize(("op", "name", "draw"), SPELLED, ids=[f"{op}-{name}" for op, name, _ in SPELLED])
+def test_what_is_spelled_out_is_one_operator(op: str, name: str, draw: Draw) -> None:
+    fused, nodes = converted(draw, opset=20)
+    assert fused == {op: 1}
+    assert nodes == {{"GELU": "Gelu", "HARD_SWISH": "HardSwish"}[op]: 1}
+
+
+@pytest.mark.parametrize(("name", "draw"), ALIKE, ids=[name for name, _ in ALIKE])
+def test_what_looks_alike_is_left_alone(name: str, draw: Draw) -> None:
+    fused, _ = converted(draw, opset=20)
+    assert fused == {}
+
+
+def test_below_the_opset_that_has_gelu_it_is_spelled_out_once() -> None:
+    fused, nodes = converted(spelling.spelled(spelling.GELU["of PyTorch"]), opset=13)
+    assert fused == {"GELU": 1}
+    assert nodes == {"Mul": 4, "Add": 2, "Pow": 1, "Tanh": 1}
