@@ -33,7 +33,7 @@ BOUNDS: tuple[Bound, ...] = (
         "GELU",
         "int16",
         Tolerance(steps=4),
-        "the kernel draws straight lines between 513 values of the function (LUTPopulateInt16, LUTLookup, internal/common.h)",
+        "513 values of a table, with straight lines between (LUTPopulateInt16, LUTLookup, internal/common.h)",
     ),
     Bound(
         "QUANTIZE",
@@ -58,7 +58,8 @@ BOUNDS: tuple[Bound, ...] = (
         "TANH",
         "int16",
         Tolerance(steps=12),
-        "a table of 256 sigmoids, interpolated (Tanh, reference/integer_ops/tanh.h); at scale 2^-12 fixed-point arithmetic of 16 bits",
+        "256 sigmoids of a table, with straight lines between (Tanh, reference/integer_ops/tanh.h); from scales 2^-12 "
+        "and 2^-11 fixed-point arithmetic of 16 bits (Tanh, optimized/optimized_ops.h)",
     ),
 )
 

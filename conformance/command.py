@@ -52,7 +52,7 @@ def _print(console: Console, chosen: Suite, results: Sequence[CaseResult], missi
         table.add_column(heading, justify="right")
     for op in sorted({result.case.op for result in results} | set(packs)):
         counted = Counter(result.status for result in results if result.case.op == op)
-        cells = [str(counted[status] or "") for status in ("passed", "failed", "skipped", "known")]  # type: ignore[index]
+        cells = [str(counted[status] or "") for status in ("passed", "failed", "skipped", "known")]
         style = "red" if counted["failed"] or not counted else None
         table.add_row(op, packs.get(op, "-"), *cells, style=style)
     console.print(table)

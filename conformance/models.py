@@ -25,6 +25,7 @@ Options = Mapping[str, Any]
 # Zero points in the middle and at no round number: what forgets them is seen.
 QUANTIZED: Mapping[str, tuple[float, int]] = {"int8": (0.047, -5), "uint8": (0.047, 122), "int16": (0.0003, 0)}
 _PLUMBED = ("float32", "int8", "uint8", "int16")
+_NIBBLES = {"int4": (-8, 7), "int2": (-2, 1), "uint4": (0, 15)}
 _EXTRA_CHANNELS = 2  # a convolution in front takes more channels than it gives, one behind gives more than it takes
 
 
@@ -58,7 +59,7 @@ class Spec:
 def tensor(*shape: int | None, dtype: str = "float32", scale: float | None = None, zero_point: int | None = None, name: str = "") -> Spec:
     """An activation; 8 and 16 bit integers are quantized unless ``scale`` is 0."""
     usual = QUANTIZED.get(dtype)
-    if usual is None and scale is None or scale == 0:
+    if (usual is None and scale is None) or scale == 0:
         return Spec(shape, dtype, name=name)
     default_scale, default_point = usual or (1.0, 0)
     return Spec(shape, dtype, scale or default_scale, default_point if zero_point is None else zero_point, name=name)
@@ -84,10 +85,9 @@ def drawn(*shape: int, dtype: str = "float32", seed: str = "", low: float | None
     if "float" in dtype:
         values = generator.standard_normal(shape) if low is None or high is None else generator.uniform(low, high, shape)
         return values.astype(kind)
-    limits = {"int4": (-8, 7), "int2": (-2, 1), "uint4": (0, 15)}.get(dtype) or (np.iinfo(kind).min, np.iinfo(kind).max)
-    if np.dtype(kind).itemsize > 2:
-        limits = (-100, 100)
-    return generator.integers(limits[0] if low is None else low, limits[1] if high is None else high, shape, endpoint=True).astype(kind)
+    least, most = _NIBBLES.get(dtype) or ((-100, 100) if kind.itemsize > 2 else (np.iinfo(kind).min, np.iinfo(kind).max))
+    bounds = (least if low is None else int(low), most if high is None else int(high))
+    return generator.integers(*bounds, shape, endpoint=True).astype(kind)
 
 
 def filled(like: Spec, seed: str = "") -> Spec:

@@ -1,8 +1,8 @@
 """Which cases there are: the built-in ones, and those that op packs bring along as entry points.
 
-    [options.entry_points]
-    onnx_tflite_plugin.cases =
-        my_pack = my_pack.cases:cases        ; a list of cases, or a function that returns or yields them
+[options.entry_points]
+onnx_tflite_plugin.cases =
+    my_pack = my_pack.cases:cases        ; a list of cases, or a function that returns or yields them
 """
 
 from __future__ import annotations
@@ -70,5 +70,7 @@ def _loaded(dist: str, entry: EntryPoint) -> list[Case]:
         raise PackError("the cases of an op pack could not be loaded:", [Problem(where, f"{type(error).__name__}: {error}")]) from error
     for case in found:
         if not isinstance(case, Case):
-            raise PackError("the cases of an op pack could not be loaded:", [Problem(where, f"it holds a {type(case).__name__}, not a Case")])
+            raise PackError(
+                "the cases of an op pack could not be loaded:", [Problem(where, f"it holds a {type(case).__name__}, not a Case")]
+            )
     return [case for case in found if isinstance(case, Case)]

@@ -1,7 +1,7 @@
 """The support table, ``docs/operators.md``: made from the handlers' declarations, the cases and the bounds.
 
-    python -m conformance.table --check     fails where the file is out of date
-    python -m conformance.table --write
+python -m conformance.table --check     fails where the file is out of date
+python -m conformance.table --write
 """
 
 from __future__ import annotations

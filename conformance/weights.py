@@ -43,5 +43,5 @@ def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float 
     scales = np.broadcast_to(float(np.asarray(x.scale)) * np.asarray(w.scale), (channels,))
     spread = SPREAD**2 * np.sqrt(depth) * (256 if x.dtype == "int16" else 1)
     values = (drawn(channels, seed="b", low=-1, high=1) * spread).astype(dtype)
-    held = scales * stored if np.ndim(w.scale) else scales[:1] * stored
+    held = scales * stored if isinstance(w.scale, Sequence) else scales[:1] * stored
     return constant(values, None, held.tolist())

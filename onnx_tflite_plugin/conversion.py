@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -174,7 +175,7 @@ def _report(
         declined=tuple(fused.declined),
         packs=packs,
         overrides=dict(host.overrides),
-        states=tuple(value.name or "" for value in model.graph.inputs if value.const_value is not None),
+        states=tuple(state["input"] for state in json.loads(model.metadata_props.get("onnx_tflite_plugin.state", "[]"))),
         storage=kept,
         warnings=tuple(host.warnings),
     )

@@ -81,8 +81,11 @@ class Host:
         self.prefer = [canonical(pack) for pack in prefer]
         self.block = {canonical(pack) for pack in block}
         self.only = None if packs is None else {canonical(BUILTIN), *_listed(packs)}
-        self.offers = [o for o in (discover() if offers is None else offers) if self._admitted(o.pack)]
-        self.warnings: list[str] = []
+        installed = discover() if offers is None else offers
+        self.offers = [o for o in installed if self._admitted(o.pack)]
+        known = {canonical(BUILTIN), "inline", *(canonical(o.pack) for o in installed)}
+        unknown = sorted({*self.prefer, *self.block, *(self.only or ())} - known)
+        self.warnings = [f"no op pack {name!r} is installed" for name in unknown]
         self.overrides: dict[str, str] = {}
         self.pm = pluggy.PluginManager(hookspecs.PROJECT)
         self.pm.add_hookspecs(hookspecs)
@@ -91,7 +94,7 @@ class Host:
         for offer in self.offers:
             if offer.group == HANDLERS:
                 self._by_code[offer.code].append(offer)
-        self._loaded: set[str] = set()
+        self._loaded: dict[str, list[Problem]] = {}
         for code, found in (handlers or {}).items():
             self._register(Registration(code, found, "inline"))
         self._load_hooks()
@@ -115,19 +118,20 @@ class Host:
 
     def _load(self, code: str) -> list[Problem]:
         """Load the entry points of one operator; what fails is a problem only if nobody else takes the operator."""
-        problems: list[Problem] = []
         if code not in self._loaded:
-            self._loaded.add(code)
-            for offer in self._by_code.get(code, ()):
-                try:
-                    found = offer.load()
-                    if not isinstance(found, Handler):
-                        hint = "decorate it with @handler(...)"
-                        raise PackError("", [Problem(f"{offer.code} of {offer.pack}", f"is a {type(found).__name__}, not a handler", hint)])
-                    self._register(Registration(code, found, offer.pack))
-                except PackError as error:
-                    problems.extend(error.problems)
-        return problems
+            self._loaded[code] = [problem for offer in self._by_code.get(code, ()) for problem in self._try(offer)]
+        return self._loaded[code]
+
+    def _try(self, offer: Offer) -> Sequence[Problem]:
+        try:
+            found = offer.load()
+        except PackError as error:
+            return error.problems
+        if not isinstance(found, Handler):
+            where = f"{offer.code} of {offer.pack}"
+            return [Problem(where, f"is a {type(found).__name__}, not a handler", "decorate it with @handler(...)")]
+        self._register(Registration(offer.code, found, offer.pack))
+        return ()
 
     def fusions(self) -> Iterator[tuple[str, Any]]:
         """(pack, fusion) of every admitted fusion; one that does not load is a warning."""

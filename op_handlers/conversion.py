@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from onnx_tflite_plugin.api import (
@@ -20,8 +19,9 @@ from onnx_tflite_plugin.api import (
     out,
 )
 
+# Dtypes of less than a byte: their range, and the opset from which ONNX has them.
+PACKED_RANGE = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1)}
 PACKED = {"int4": 21, "uint4": 21, "int2": 25}
-"""Dtypes of less than a byte, with the opset from which ONNX has them."""
 
 
 @handler("QUANTIZE", max_version=6, layout=Transparent(), quantization=Dequantized())
@@ -91,15 +91,16 @@ def cast(ctx: Context, x: Any) -> Any:
 
 def cut(ctx: Context, x: Any, before: str, after: str) -> Any:
     """Real numbers in the range of an integer dtype; infinity and NaN become its highest number."""
-    ops, limits = ctx.ops, ml_dtypes.iinfo(after)
+    ops = ctx.ops
+    low, high = PACKED_RANGE.get(after) or (int(np.iinfo(after).min), int(np.iinfo(after).max))
     if before not in ("float32", "float64"):
         x, before = ops.Cast(x, to="float32"), "float32"
-    least, most = (np.asarray(limit, before) for limit in (limits.min, limits.max))
-    above, kept = ops.Less(x, most), ops.Max(x, least)
-    if int(most) <= limits.max:
-        whole = ops.Where(above, kept, most)
-        return ops.Cast(whole, to="int8") if after in PACKED else whole
-    return ops.Where(above, ops.Cast(kept, to=after), np.asarray(limits.max, after))
+    least, most = np.asarray(low, before), np.asarray(high, before)
+    below, kept = ops.Less(x, most), ops.Max(x, least)
+    if int(most) > high:  # it has no such number, but the next: what is below that is below this too
+        return ops.Where(below, ops.Cast(kept, to=after), np.asarray(high, after))
+    whole = ops.Where(below, kept, most)
+    return ops.Cast(whole, to="int8") if after in PACKED else whole
 
 
 def paired(ctx: Context, x: Any) -> Any:

@@ -105,7 +105,7 @@ def square_root(ctx: Context, x: Any) -> Any:
 
 @handler("RSQRT", max_version=3, layout=Transparent(), quantization=words_by_table)
 def reciprocal_square_root(ctx: Context, x: Any) -> Any:
-    """Reciprocal of Sqrt, of int16 a table; a quantized zero gives the dtype's highest, as infinity does (elementwise.cc)."""
+    """Reciprocal of Sqrt, of int16 a table; a quantized zero gives the dtype's highest, as infinity does."""
     made = ctx.quantization(out(0))
     if made is None or not ctx.integers:
         return ctx.ops.Reciprocal(ctx.ops.Sqrt(x))
@@ -128,13 +128,25 @@ def relu6(ctx: Context, x: Any) -> Any:
     return x
 
 
-@handler("RELU_N1_TO_1", max_version=1, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda op: "RELU_N1_TO_1")
+@handler(
+    "RELU_N1_TO_1",
+    max_version=1,
+    layout=Transparent(),
+    quantization=SameScale(onnx="Clip"),
+    activation=lambda op: "RELU_N1_TO_1",
+)
 def relu_n1_to_1(ctx: Context, x: Any) -> Any:
     """The activation alone."""
     return x
 
 
-@handler("RELU_0_TO_1", max_version=1, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda op: "RELU_0_TO_1")
+@handler(
+    "RELU_0_TO_1",
+    max_version=1,
+    layout=Transparent(),
+    quantization=SameScale(onnx="Clip"),
+    activation=lambda op: "RELU_0_TO_1",
+)
 def relu_0_to_1(ctx: Context, x: Any) -> Any:
     """The activation alone."""
     return x
@@ -154,15 +166,16 @@ def prelu(ctx: Context, x: Any, slope: Any) -> Any:
         return ctx.ops.PRelu(x, slope)
     if (slopes == slopes.flat[0]).all():
         return ctx.ops.LeakyRelu(x, alpha=slopes.flat[0])
-    if ctx.target.blocks_channels and ctx.op[0].rank == 4 and ctx.axis(-1) == 1 and slopes.size == slopes.shape[-1] == channels:
+    per_channel = slopes.size == slopes.shape[-1] == channels
+    if per_channel and ctx.target.blocks_channels and ctx.op[0].rank == 4 and ctx.axis(-1) == 1:
         return blocked_prelu(ctx, x, slopes.reshape(-1, 1, 1, 1))
     return ctx.ops.PRelu(x, slope)
 
 
 def blocked_prelu(ctx: Context, x: Any, slopes: Any) -> Any:
-    """Relu(x) - slopes * Relu(-x); depthwise 1x1 convolutions multiply, for they keep the blocked layout and PRelu leaves it.
+    """Relu(x) - slopes * Relu(-x); depthwise 1x1 convolutions multiply, which keep the blocked layout as PRelu does not.
 
-    The same to the bit, and a network of 3x3 convolutions of 16 channels in between runs 2.3 times as fast.
+    The same to the bit; six 3x3 convolutions of 16 channels with slopes between them run 2.3 times as fast.
     """
     ops = ctx.ops
 

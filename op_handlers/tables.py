@@ -1,4 +1,4 @@
-"""Functions of 16 bit integers as the kernels compute them: from a table of 513 numbers, with straight lines between."""
+"""Functions of 16 bit integers as the kernels compute them: straight lines between 513 numbers of a table."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ def looked_up(ctx: Context, x: Any, function: RealFunction) -> Any:
     before, after = ctx.quantization(0), ctx.quantization(out(0))
     if before is None or after is None:
         raise Refused("its int16 operands have no scale")
-    return ctx.ops.Gather(interpolated(function, before.scale[0], after.scale[0]), ctx.ops.Cast(x, to="int32"))
+    table = interpolated(function, before.scale[0], after.scale[0])
+    return ctx.ops.Gather(table, ctx.ops.Cast(x, to="int32"))
 
 
 def interpolated(function: RealFunction, scale: float, made_scale: float) -> Array:
-    """The kernel's result by stored number 0, ..., 32767, -32768, ..., -1 (LUTPopulateInt16 and LUTLookup, common.h)."""
+    """The kernel's result of 0, ..., 32767, -32768, ..., -1 (LUTPopulateInt16 and LUTLookup, internal/common.h)."""
     table = samples(function, np.float32(scale), np.float32(made_scale)).astype(np.int32)
     stored = np.concatenate([np.arange(0, 32768), np.arange(-32768, 0)])
     at, offset = STEPS // 2 + stored // WIDTH, stored % WIDTH
@@ -50,7 +51,7 @@ def samples(function: RealFunction, scale: np.float32, made_scale: np.float32) -
         line = rounded((last + rounded(first)) / np.float32(2))
         lowered = rounded(first) - rounded((line - rounded(middle)) / np.float32(2))
         closing = rounded(function(np.asarray([high], np.float32)) * per_unit)
-    return np.clip(np.concatenate([lowered, closing]), LEAST, MOST)
+    return np.asarray(np.clip(np.concatenate([lowered, closing]), LEAST, MOST))
 
 
 def rounded(values: Array) -> Array:

@@ -40,16 +40,16 @@ def declared(code: str, text: str, **fields: Any) -> None:
 
 # --- declarations -----------------------------------------------------------------------------
 
-for code in ("NEG", "MAXIMUM", "MAX_POOL_2D", "RESHAPE", "STRIDED_SLICE"):
-    if code in ("NEG", "MAXIMUM", "MAX_POOL_2D"):
-        declared(code, "real numbers instead of stored integers", quantization=Dequantized())
+for code in ("NEG", "MAXIMUM", "MAX_POOL_2D"):
+    declared(code, "real numbers instead of stored integers", quantization=Dequantized())
 for code in ("RELU", "RELU6", "ADD", "CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "DEPTHWISE_CONV_2D"):
     declared(code, "the activation is left out", activation=None)
 declared("CONV_2D", "the weights are taken for channels-first already", layout=Implicit(onnx={0: "n c h w", 1: "o j k i"}))
 declared("CONCATENATION", "uint8 passes through whatever its scale", quantization=SameScale(unequal="refuse"))
 declared("SHAPE", "the shape of the planned order", indexed_by_axis={})
-declared("FULLY_CONNECTED", "the columns of the weight stay while the input's elements move", axes="... , o k, o -> ... o", layout=Transparent())
-declared("ADD", "the bias scale of something", quantization=Dequantized(bias={1: (0, 0)}))
+declared(
+    "FULLY_CONNECTED", "the columns of the weight stay while the input's elements move", axes="... , o k, o -> ... o", layout=Transparent()
+)
 
 
 @mistake("CONV_2D", "TANH is taken for an activation the kernel applies")
@@ -167,10 +167,12 @@ def multiplier(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
     return convolution(ctx, x, w, b, ctx.op[0].dims[1:3], ctx.op[1].shape[1:3], group=group)
 
 
-@lowered("TRANSPOSE_CONV", "no padding is taken away")
-def unpadded(ctx: Any, _shape: Any, w: Any, x: Any, b: Any = None) -> Any:
+@lowered("TRANSPOSE_CONV", "the larger half of SAME goes in front")
+def upper_conv(ctx: Any, _shape: Any, w: Any, x: Any, b: Any = None) -> Any:
     o = ctx.options
-    return ctx.ops.ConvTranspose(x, w, b, strides=[o.stride_h, o.stride_w], output_shape=list(ctx.op[out(0)].dims[1:3]), auto_pad="SAME_UPPER")
+    return ctx.ops.ConvTranspose(
+        x, w, b, strides=[o.stride_h, o.stride_w], output_shape=list(ctx.op[out(0)].dims[1:3]), auto_pad="SAME_LOWER"
+    )
 
 
 @lowered("RESIZE_BILINEAR", "always half-pixel centers")
@@ -255,7 +257,7 @@ def file_axes(found: Handler) -> Handler:
             return getattr(self._ctx, name)
 
         def axis(self, axis: int, slot: int = 0) -> int:
-            return axis % self._ctx.op[slot].rank
+            return int(axis % self._ctx.op[slot].rank)
 
     return replace(found, lower=lambda ctx, *inputs: found.lower(Fixed(ctx), *inputs))
 
@@ -299,9 +301,9 @@ def shared(ctx: Any) -> Any:
 def saturating(ctx: Any, x: Any, y: Any) -> Any:
     if ctx.op[0].dtype != "int32":
         return ctx.ops.Mul(x, y)
-    wide = ctx.ops.Mul(ctx.ops.Cast(x, to="int64"), ctx.ops.Cast(y, to="int64"))
-    limits = np.iinfo(np.int32)
-    return ctx.ops.Cast(ctx.ops.Clip(wide, np.asarray(limits.min, np.int64), np.asarray(limits.max, np.int64)), to="int32")
+    wide = ctx.ops.Mul(ctx.ops.Cast(x, to="float64"), ctx.ops.Cast(y, to="float64"))
+    low, high = (np.asarray(limit, np.float64) for limit in (np.iinfo(np.int32).min, np.iinfo(np.int32).max))
+    return ctx.ops.Cast(ctx.ops.Clip(wide, low, high), to="int32")
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pkgutil import iter_modules
 
 from ..case import Case
 
+
 @cache
 def builtin() -> tuple[Case, ...]:
     """Every case of the built-in handlers."""

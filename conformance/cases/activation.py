@@ -58,8 +58,8 @@ def leaky() -> Iterator[Case]:
     for dtype in ("float32", *BYTES, "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         for alpha in (0.2, 1.7, -0.3):
-            options = {"alpha": alpha}
-            yield unary("LEAKY_RELU", f"{dtype}, alpha {alpha}", x, to(x, 1.9, 17), options=options, opsets=opsets(dtype))
+            y, options = to(x, 1.9, 17), {"alpha": alpha}
+            yield unary("LEAKY_RELU", f"{dtype}, alpha {alpha}", x, y, options=options, opsets=opsets(dtype))
         for place in BOTH:
             yield unary("LEAKY_RELU", dtype, x, place=place, options={"alpha": 0.1})
     yield edges("LEAKY_RELU", np.inf, -np.inf, np.nan, options={"alpha": 0.1})
@@ -74,8 +74,8 @@ def sloped() -> Iterator[Case]:
             for place in BOTH:
                 yield binary("PRELU", f"{dtype}, slopes {shape}", x, slopes, y, place, opsets=opsets(dtype))
     for shape in ((1, 1, 3), (5, 7, 3)):
-        given = tensor(*shape)
-        yield binary("PRELU", f"slopes {shape} that are an input", tensor(*IMAGE), given, tensor(*IMAGE), between_convolutions)
+        x = tensor(*IMAGE)
+        yield binary("PRELU", f"slopes {shape} that are an input", x, tensor(*shape), x, between_convolutions)
     for place in BOTH:
         even = constant(np.full((1, 1, 3), 0.25, np.float32))
         yield binary("PRELU", "one slope for all channels", tensor(*IMAGE), even, place=place, opsets=EVERY_OPSET)
@@ -84,8 +84,8 @@ def sloped() -> Iterator[Case]:
     for size in (1, 3):
         x = tensor(2, 11, size)
         yield binary("PRELU", f"rank 3, {size} slopes", x, slope("float32", 1, size), opsets=EVERY_OPSET)
-    yield binary("PRELU", "unknown batch", tensor(None, 5, 7, 3), slope("float32", 3), tensor(None, 5, 7, 3),
-                 given=[{"x0": drawn(n, 5, 7, 3)} for n in (1, 3)])  # fmt: skip
+    x = tensor(None, 5, 7, 3)
+    yield binary("PRELU", "unknown batch", x, slope("float32", 3), x, given=[{"x0": drawn(n, 5, 7, 3)} for n in (1, 3)])
     yield net("PRELU", "steep slopes between convolutions", steep, transposes=2)
     yield net("PRELU", "float32 between integers", inside_integers, dtype="int8")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ def numbered(dtype: str, low: int, high: int, *shape: int, seed: str = "") -> Ar
 
 def divided() -> Iterator[Case]:
     """Integer quotients are cut towards zero; the kernel refuses to divide them by 0."""
-    above = {"span": (0.5, 3.0)}
+    above: dict[str, Any] = {"span": (0.5, 3.0)}
     for place in BOTH:
         yield binary("DIV", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=EVERY_OPSET, **above)
         for activation in FUSED:
@@ -74,7 +75,8 @@ def quantized_quotients() -> Iterator[Case]:
         part = replace(y.shaped(7, 3), value=away(y.shaped(7, 3)))
         for place in BOTH:
             wide = x.shaped(2, 5, 7, 5) if place is between_convolutions else x
-            yield binary("DIV", f"{dtype} by a constant", x, part, z, place, given={"x0": away(wide)}, opsets=opsets(dtype))
+            given = {"x0": away(wide)}
+            yield binary("DIV", f"{dtype} by a constant", x, part, z, place, given=given, opsets=opsets(dtype))
         given = {"x0": away(x), "x1": away(y)}
         yield binary("DIV", dtype, x, y, z, given=given, opsets=opsets(dtype))
         yield binary("DIV", f"{dtype} out of range", x, y, z.scaled(0.01), given=given)
@@ -83,8 +85,8 @@ def quantized_quotients() -> Iterator[Case]:
             yield binary("DIV", f"{dtype} with {activation}", x, y, z.scaled(0.3), options=options, given=given)
     x = tensor(3, dtype="int8", scale=0.05, zero_point=0)
     given = {"x0": np.array([1, -1, 2], np.int8), "x1": np.array([120, 121, 122], np.int8)}
-    yield binary("DIV", "int8 quotients near 0", x, x, x.scaled(2.0), given=given,
-                 known="the kernel shifts quotients below about 0.3 steps by more than 31 bits (reference/div.h)")  # fmt: skip
+    known = "the kernel shifts quotients below about 0.3 steps by more than 31 bits (reference/div.h)"
+    yield binary("DIV", "int8 quotients near 0", x, x, x.scaled(2.0), given=given, known=known)
 
 
 def away(x: Spec) -> Array:
@@ -96,23 +98,27 @@ def away(x: Spec) -> Array:
 
 
 def powers() -> Iterator[Case]:
-    base = {"span": (0.1, 3.0)}
+    base: dict[str, Any] = {"span": (0.1, 3.0)}
     for place in BOTH:
         yield binary("POW", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=EVERY_OPSET, **base)
         for exponent in (2.0, 3.0, 0.5, -1.0, 0.0, 2.3):
             yield binary("POW", f"float32 to {exponent}", tensor(*IMAGE), constant(exponent), place=place, **base)
-        yield binary("POW", "a constant to float32", constant([[0.5], [2.0], [3.0], [1.0], [0.1], [9.0], [0.3]]), tensor(*IMAGE), place=place)
-    signs = {"x0": np.array([-2, -2, 0, 0, -8, np.inf], np.float32), "x1": np.array([3, 0.5, 0, -1, -3, -2], np.float32)}
-    yield binary("POW", "float32 of negative numbers and zeros", tensor(6), tensor(6), given=signs)
+        column = constant([[0.5], [2.0], [3.0], [1.0], [0.1], [9.0], [0.3]])
+        yield binary("POW", "a constant to float32", column, tensor(*IMAGE), place=place)
+    signs = [np.array(row, np.float32) for row in ([-2, -2, 0, 0, -8, np.inf], [3, 0.5, 0, -1, -3, -2])]
+    given = dict(zip(("x0", "x1"), signs, strict=True))
+    yield binary("POW", "float32 of negative numbers and zeros", tensor(6), tensor(6), given=given)
     yield unary("SQUARE", "float32", tensor(*IMAGE), opsets=EVERY_OPSET)
     yield unary("SQUARE", "float32", tensor(*IMAGE), place=between_convolutions)
     whole = {"x0": numbered("int32", -9, 9, 7, 3), "x1": numbered("int32", 0, 9, 7, 3)}
-    yield binary("POW", "int32", tensor(7, 3, dtype="int32"), tensor(7, 3, dtype="int32"), given=whole, opsets=EVERY_OPSET)
+    x = tensor(7, 3, dtype="int32")
+    yield binary("POW", "int32", x, x, given=whole, opsets=EVERY_OPSET)
     for exponent in (0, 1, 2, 3, 7):
         part = constant(np.asarray(exponent, np.int32))
         given = {"x0": numbered("int32", -15, 15, 7, 3)}
-        yield binary("POW", f"int32 to {exponent}", tensor(7, 3, dtype="int32"), part, given=given)
-    yield binary("POW", "int8", tensor(7, dtype="int8"), tensor(7, dtype="int8"), kernel_refuses="Unsupported data type")
+        yield binary("POW", f"int32 to {exponent}", x, part, given=given)
+    x = tensor(7, dtype="int8")
+    yield binary("POW", "int8", x, x, kernel_refuses="Unsupported data type")
 
 
 def differences() -> Iterator[Case]:
@@ -145,7 +151,8 @@ def minimum() -> Iterator[Case]:
         for place in BOTH:
             yield binary("MINIMUM", dtype, x, x, x, place, opsets=opsets(dtype))
         for shape in ((), (7, 1), (5, 1, 1)):
-            yield binary("MINIMUM", f"{dtype} and a constant {shape}", x, filled(x.shaped(*shape)), x, between_convolutions)
+            part = filled(x.shaped(*shape))
+            yield binary("MINIMUM", f"{dtype} and a constant {shape}", x, part, x, between_convolutions)
     for dtype in BYTES:
         x, y, z = parameters(dtype, 1.5)
         for place in BOTH:
@@ -153,7 +160,8 @@ def minimum() -> Iterator[Case]:
     for op in ("MINIMUM", "MAXIMUM"):
         x = tensor(*IMAGE, dtype="int16")
         for place in BOTH:
-            yield binary(op, "int16 of different scales, which the kernel ignores", x, x.scaled(0.6), x.scaled(1.5), place)
+            y, z = x.scaled(0.6), x.scaled(1.5)
+            yield binary(op, "int16 of different scales, which the kernel ignores", x, y, z, place)
         for dtype in (*BYTES, "int16", "int32", "int64"):
             x = tensor(*IMAGE, dtype=dtype, scale=0)
             yield binary(op, f"{dtype} of no scale", x, x.shaped(5, 1, 1), opsets=EVERY_OPSET)
@@ -187,8 +195,8 @@ def magnitudes() -> Iterator[Case]:
             if dtype != "float32":
                 yield unary("ABS", f"{dtype} to another scale", x, x.scaled(0.7, point), place)
     for dtype in ("int16", "int32"):
-        values = np.array([0, 1, -1, 32767, -32767], dtype)
-        yield unary("ABS", f"{dtype} of no scale", tensor(5, dtype=dtype, scale=0), given={"x0": values}, opsets=EVERY_OPSET)
+        given = {"x0": np.array([0, 1, -1, 32767, -32767], dtype)}
+        yield unary("ABS", f"{dtype} of no scale", tensor(5, dtype=dtype, scale=0), given=given, opsets=EVERY_OPSET)
     yield unary("ABS", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="UINT8 is unsupported by op Abs")
 
 
@@ -222,9 +230,9 @@ def roots() -> Iterator[Case]:
                     name = f"{dtype}, output scale {factor}"
                     yield unary(op, name, x, y, place, opsets=opsets(dtype), given=given, **exact)
         yield unary(op, "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="UINT8 is unsupported by op")
-    point = tensor(256, dtype="int16", scale=1e-3, zero_point=0)
+    x = tensor(256, dtype="int16", scale=1e-3, zero_point=0)
     near = {"x0": np.arange(256, dtype=np.int16)}
-    yield unary("RSQRT", "int16 near zero, where the kernel's table is coarse", point, replace(point, scale=2e-3), given=near)
+    yield unary("RSQRT", "int16 near zero, where the kernel's table is coarse", x, replace(x, scale=2e-3), given=near)
 
 
 CUT = {"tolerance": Tolerance(steps=0), "why": "the kernel cuts off where others round, half a step on average"}

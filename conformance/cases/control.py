@@ -21,7 +21,9 @@ def cases() -> Iterator[Case]:
     x = tensor(2, 3)
     yield looped("values captured from outside", [x, tensor(3), tensor(2, 1)], captured)
     yield looped("values that change places", [x, x, x], exchanged)
-    yield looped("a value that nothing in the body uses", [x, tensor(4)], lambda body, values: [summed(body, values[0], values[0]), values[1]])
+    yield looped(
+        "a value that nothing in the body uses", [x, tensor(4)], lambda body, values: [summed(body, values[0], values[0]), values[1]]
+    )
     yield looped("a value that the body replaces by a constant", [x], lambda body, values: [body.constant("fixed", drawn(2, 3))])
     yield looped("a value that grows", [tensor(1, 3)], grown, made=[tensor(None, 3)])
     yield net("WHILE", "an image between convolutions", image, given=STEPS)
@@ -50,7 +52,14 @@ def summed(graph: GraphBuilder, a: TensorRef, b: TensorRef) -> TensorRef:
     return called(graph, "ADD", [a, b], a)
 
 
-def loop(model: Net, refs: Sequence[TensorRef], specs: Sequence[Spec], body: Body, made: Sequence[Spec] | None = None, plan: TensorRef | None = None) -> list[TensorRef]:
+def loop(
+    model: Net,
+    refs: Sequence[TensorRef],
+    specs: Sequence[Spec],
+    body: Body,
+    made: Sequence[Spec] | None = None,
+    plan: TensorRef | None = None,
+) -> list[TensorRef]:
     """A WHILE that goes on as long as the plan says; the first value carried is what is left of the plan.
 
     ``made``: what the subgraphs know of the values where they change.

@@ -33,14 +33,23 @@ def quantize() -> Iterator[Case]:
             yield unary("QUANTIZE", f"float32 to {dtype}", x, y, place, dtype=dtype, opsets=opsets(dtype))
         yield unary("QUANTIZE", f"float32 out of the range of {dtype}", x, y, dtype=dtype, span=(-20.0, 20.0))
     ties = {"x0": np.array([0.5, 1.5, 2.5, -0.5, -1.5, 100.5, -127.5], np.float32)}
-    yield unary("QUANTIZE", "halves, which the kernel sets round differently", tensor(7), tensor(7, dtype="int8", scale=1.0, zero_point=0), given=ties, dtype="int8")
+    yield unary(
+        "QUANTIZE",
+        "halves, which the kernel sets round differently",
+        tensor(7),
+        tensor(7, dtype="int8", scale=1.0, zero_point=0),
+        given=ties,
+        dtype="int8",
+    )
     for dtype in ("int4", "uint4"):
         # ONNX Runtime cannot hand 4 bit integers out, so they go back to real numbers.
         yield net("QUANTIZE", f"float32 to {dtype}", there_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
     for axis in range(4):
         scales = drawn(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
         points = drawn(IMAGE[axis], dtype="int8", seed="zero").tolist()
-        yield unary("QUANTIZE", f"float32 to int8 with scales along axis {axis}", x, Spec(IMAGE, "int8", scales, points, axis), dtype="int8")
+        yield unary(
+            "QUANTIZE", f"float32 to int8 with scales along axis {axis}", x, Spec(IMAGE, "int8", scales, points, axis), dtype="int8"
+        )
 
 
 def there_and_back(dtype: str) -> Callable[[Net], None]:
@@ -52,7 +61,15 @@ def there_and_back(dtype: str) -> Callable[[Net], None]:
 
 
 def requantize() -> Iterator[Case]:
-    pairs = [("uint8", "int8"), ("int8", "uint8"), ("int8", "int8"), ("uint8", "uint8"), ("int8", "int16"), ("int16", "int8"), ("uint8", "int16")]
+    pairs = [
+        ("uint8", "int8"),
+        ("int8", "uint8"),
+        ("int8", "int8"),
+        ("uint8", "uint8"),
+        ("int8", "int16"),
+        ("int16", "int8"),
+        ("uint8", "int16"),
+    ]
     for before, after in pairs:
         x = tensor(*IMAGE, dtype=before)
         y = tensor(*IMAGE, dtype=after).scaled(1.7)
@@ -61,7 +78,15 @@ def requantize() -> Iterator[Case]:
     for before, after, point in (("uint8", "int8", -6), ("int8", "uint8", 123)):
         x = tensor(*IMAGE, dtype=before)
         for place in BOTH:
-            yield unary("QUANTIZE", f"{before} to {after} of the same scale", x, tensor(*IMAGE, dtype=after, zero_point=point), place, dtype=after, **SHIFT)
+            yield unary(
+                "QUANTIZE",
+                f"{before} to {after} of the same scale",
+                x,
+                tensor(*IMAGE, dtype=after, zero_point=point),
+                place,
+                dtype=after,
+                **SHIFT,
+            )
     yield unary("QUANTIZE", "int16 to int16", tensor(*IMAGE, dtype="int16"), tensor(*IMAGE, dtype="int16").scaled(1.7), dtype="int16")
     wide = tensor(*IMAGE, dtype="int32", scale=0.02)
     yield unary("QUANTIZE", "int32 to int8", wide, tensor(*IMAGE, dtype="int8"), dtype="int8")
@@ -82,9 +107,24 @@ def dequantize() -> Iterator[Case]:
         points = drawn(IMAGE[axis], dtype="int8", seed="zero").tolist()
         yield unary("DEQUANTIZE", f"int8 with scales along axis {axis}", Spec(IMAGE, "int8", scales, points, axis), y, dtype="int8")
         stored = constant(drawn(*IMAGE, dtype="int8"), None, scales, points, axis)
-        yield net("DEQUANTIZE", f"an int8 constant with scales along axis {axis}, between convolutions", added(stored), dtype="int8", transposes=2)
-    yield net("DEQUANTIZE", "a float16 constant between convolutions", added(constant(drawn(*IMAGE, dtype="float16"))), dtype="float16", transposes=2)
-    yield net("DEQUANTIZE", "an int4 constant between convolutions", added(constant(drawn(*IMAGE, dtype="int4"), None, 0.2, 1)), dtype="int4", opsets=(None, 21, 26), transposes=2)
+        yield net(
+            "DEQUANTIZE", f"an int8 constant with scales along axis {axis}, between convolutions", added(stored), dtype="int8", transposes=2
+        )
+    yield net(
+        "DEQUANTIZE",
+        "a float16 constant between convolutions",
+        added(constant(drawn(*IMAGE, dtype="float16"))),
+        dtype="float16",
+        transposes=2,
+    )
+    yield net(
+        "DEQUANTIZE",
+        "an int4 constant between convolutions",
+        added(constant(drawn(*IMAGE, dtype="int4"), None, 0.2, 1)),
+        dtype="int4",
+        opsets=(None, 21, 26),
+        transposes=2,
+    )
     yield alone("DEQUANTIZE", "a constant alone", [constant(drawn(5, 3, dtype="int8"), None, 0.1, 4)], tensor(5, 3), dtype="int8")
     yield between_convolutions("DEQUANTIZE", "int8 that ends the model", [tensor(*IMAGE, dtype="int8")], tensor(*IMAGE))
 

@@ -66,7 +66,13 @@ def conv(
     w = weight(held, weights or WEIGHTS[dtype], (3 if deep else 0) if per_axis else None)
     y = product(x, w, (n, *made_size, out), depth, zero_point)
     b = None if biased is None else bias(x, w, out, biased or BIASES[dtype], depth, stored)
-    settings = {"padding": padding, "stride_h": stride[0], "stride_w": stride[1], "dilation_h_factor": dilation[0], "dilation_w_factor": dilation[1]}
+    settings = {
+        "padding": padding,
+        "stride_h": stride[0],
+        "stride_w": stride[1],
+        "dilation_h_factor": dilation[0],
+        "dilation_w_factor": dilation[1],
+    }
     if deep:
         settings["depth_multiplier"] = out // channels
     case = {"options": {**settings, **options}, "dtype": dtype, **case}
@@ -89,7 +95,15 @@ def geometry(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
     for padding in ("SAME", "VALID"):
         yield conv(f"{padding} 3x2", op=op, padding=padding, opsets=EVERY_OPSET, **more)
         yield conv(f"{padding} 2x4 stride 2x3", op=op, padding=padding, kernel=(2, 4), stride=(2, 3), **more)
-        yield conv(f"{padding} 3x3 stride 2 on odd sizes", op=op, shape=(1, 7, 11, more.get("shape", IMAGE)[3]), padding=padding, kernel=(3, 3), stride=(2, 2), **{k: v for k, v in more.items() if k != "shape"})
+        yield conv(
+            f"{padding} 3x3 stride 2 on odd sizes",
+            op=op,
+            shape=(1, 7, 11, more.get("shape", IMAGE)[3]),
+            padding=padding,
+            kernel=(3, 3),
+            stride=(2, 2),
+            **{k: v for k, v in more.items() if k != "shape"},
+        )
         yield conv(f"{padding} 2x3 dilated 2x3", op=op, padding=padding, kernel=(2, 3), dilation=(2, 3), **more)
     if op == "CONV_2D":
         yield conv("SAME 3x3 dilated 2 with stride 2", shape=(1, 11, 13, 3), kernel=(3, 3), dilation=(2, 2), stride=(2, 2))
@@ -120,7 +134,9 @@ def dtypes() -> Iterator[Case]:
     yield conv("int16 with an int32 bias", dtype="int16", biased="int32", per_axis=True, quantized_bias_type="INT32")
     yield conv("int8 with a bias scale in the file that is off, which the kernel ignores", dtype="int8", per_axis=True, stored=3.0)
     yield conv("int8 with int4 weights", dtype="int8", weights="int4", per_axis=True)
-    yield conv("int8 with stride and dilation", shape=(1, 11, 13, 3), kernel=(3, 3), dilation=(2, 2), padding="VALID", dtype="int8", per_axis=True)
+    yield conv(
+        "int8 with stride and dilation", shape=(1, 11, 13, 3), kernel=(3, 3), dilation=(2, 2), padding="VALID", dtype="int8", per_axis=True
+    )
     for weights in ("int8", "int4"):
         yield conv(f"float32 with {weights} weights, quantized as it runs", weights=weights, per_axis=True)
     yield conv("float32 with int8 weights of one scale", weights="int8")
@@ -151,7 +167,9 @@ def activations(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
         for dtype in ("float32", "int8"):
             name = f"{dtype} with {activation}, which the kernel ignores"
             yield conv(name, op=op, dtype=dtype, fused_activation_function=activation, **more)
-    yield conv("int8 with RELU and the zero point at the end", op=op, dtype="int8", zero_point=-128, fused_activation_function="RELU", **more)
+    yield conv(
+        "int8 with RELU and the zero point at the end", op=op, dtype="int8", zero_point=-128, fused_activation_function="RELU", **more
+    )
 
 
 def chains() -> Iterator[Case]:
@@ -209,7 +227,9 @@ def transposed() -> Iterator[Case]:
         for dtype in ("int8", "uint8", "int16"):
             for biased in (True, False):
                 text = "" if biased else " without bias"
-                yield transpose_conv(f"{dtype} {padding} stride 2 with RELU6{text}", dtype=dtype, padding=padding, biased=biased, activation="RELU6")
+                yield transpose_conv(
+                    f"{dtype} {padding} stride 2 with RELU6{text}", dtype=dtype, padding=padding, biased=biased, activation="RELU6"
+                )
         yield transpose_conv(f"{padding} 2x2 kernel, stride 2", padding=padding, kernel=(2, 2))
         yield transpose_conv(f"{padding} 2x5 kernel, stride 3x1", padding=padding, kernel=(2, 5), stride=(3, 1))
     for activation in FUSED:
@@ -249,4 +269,6 @@ def transpose_conv(
     y = product(x, w, wanted, depth)
     b = [bias(x, w, out, BIASES[dtype], depth)] if biased else []
     options = {"padding": padding, "stride_h": stride[0], "stride_w": stride[1], "fused_activation_function": activation}
-    return alone("TRANSPOSE_CONV", name, [constant(list(wanted)), w, x, *b], replace(y, name=""), options=options, **{"dtype": dtype, **case})
+    return alone(
+        "TRANSPOSE_CONV", name, [constant(list(wanted)), w, x, *b], replace(y, name=""), options=options, **{"dtype": dtype, **case}
+    )

@@ -62,7 +62,11 @@ def arithmetic(op: str) -> Iterator[Case]:
             yield binary(op, f"{dtype} and a constant {shape}", x, part, z, between_convolutions)
             yield binary(op, f"{dtype}, a constant {shape} first", part, x, z, between_convolutions)
     x, _, z = operands(op, "int8")
-    yield alone(op, "int8 of one tensor with itself" + "", [x, x], z) if op != "SUB" else binary(op, "int8 from a scalar", constant(3, "int8", 0.1, 1), x, z)
+    yield (
+        alone(op, "int8 of one tensor with itself" + "", [x, x], z)
+        if op != "SUB"
+        else binary(op, "int8 from a scalar", constant(3, "int8", 0.1, 1), x, z)
+    )
 
 
 def broadcast() -> Iterator[Case]:
@@ -79,7 +83,14 @@ def broadcast() -> Iterator[Case]:
         yield binary("MUL", f"{dtype} of rank 5 and 2", tensor(2, 3, 5, 1, 7, dtype=dtype), tensor(3, 1, dtype=dtype))
         yield binary("ADD", f"{dtype} of rank 0", tensor(dtype=dtype), tensor(dtype=dtype))
         yield binary("ADD", f"{dtype} and nothing", tensor(0, 3, dtype=dtype), tensor(3, dtype=dtype))
-    yield binary("ADD", "float32 of unknown batch", tensor(None, 5, 7, 3), filled(tensor(5, 1, 3)), tensor(None, 5, 7, 3), given=[{"x0": drawn(n, 5, 7, 3)} for n in (1, 3)])
+    yield binary(
+        "ADD",
+        "float32 of unknown batch",
+        tensor(None, 5, 7, 3),
+        filled(tensor(5, 1, 3)),
+        tensor(None, 5, 7, 3),
+        given=[{"x0": drawn(n, 5, 7, 3)} for n in (1, 3)],
+    )
 
 
 def maximum() -> Iterator[Case]:
@@ -139,5 +150,13 @@ def ranges() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
         for place in BOTH:
-            yield unary("HARD_SWISH", dtype, x, x.scaled(0.55, None if dtype == "float32" else int(np.asarray(x.zero_point)) - 110), place, span=WIDE, opsets=EVERY_OPSET)
+            yield unary(
+                "HARD_SWISH",
+                dtype,
+                x,
+                x.scaled(0.55, None if dtype == "float32" else int(np.asarray(x.zero_point)) - 110),
+                place,
+                span=WIDE,
+                opsets=EVERY_OPSET,
+            )
     yield unary("HARD_SWISH", "int16", tensor(*IMAGE, dtype="int16"), kernel_refuses="Only float32, uint8 and int8 are supported")

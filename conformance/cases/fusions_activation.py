@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..builder import TensorRef
@@ -18,6 +19,7 @@ K, C = 0.7978845608, 0.044715
 
 SQUARE = ("MUL", "x", "x")
 CUBIC = ("MUL", ("MUL", SQUARE, "x"), C)
+C_X_X = ("MUL", ("MUL", C, "x"), "x")
 POWER = ("MUL", C, ("POW", "x", 3.0))
 
 
@@ -32,8 +34,8 @@ GELU: Mapping[str, Term] = {
     "of Keras": ("MUL", ("MUL", 0.5, "x"), bell(("MUL", K, ("ADD", "x", POWER)))),
     "of BERT": ("MUL", "x", ("MUL", 0.5, ("ADD", 1.0, ("TANH", ("MUL", K, ("ADD", POWER, "x")))))),
     "of Hugging Face": ("MUL", ("MUL", "x", CURVE), 0.5),
-    "with the square of x": ("MUL", ("MUL", "x", 0.5), bell(("MUL", ("MUL", "x", K), ("ADD", ("MUL", ("MUL", C, "x"), "x"), 1.0)))),
-    "with the square of x, another way": ("MUL", bell(("MUL", ("MUL", "x", ("ADD", 1.0, ("MUL", C, SQUARE))), K)), ("MUL", 0.5, "x")),
+    "with C x x": ("MUL", ("MUL", "x", 0.5), bell(("MUL", ("MUL", "x", K), ("ADD", C_X_X, 1.0)))),
+    "with C x^2": ("MUL", bell(("MUL", ("MUL", "x", ("ADD", 1.0, ("MUL", C, SQUARE))), K)), ("MUL", 0.5, "x")),
 }
 NO_GELU: Mapping[str, Term] = {
     "0.6": ("MUL", "x", ("MUL", CURVE, 0.6)),
@@ -105,7 +107,8 @@ def two_tensors(term: Term) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         like = tensor(*IMAGE)
         known = {"x": model.input(like), "y": model.input(like)}
-        model.output(written(model, (code, *("y" if part == "x" else swapped(part) for part in terms)), like, known))
+        gated = (code, *("y" if part == "x" else swapped(part) for part in terms))
+        model.output(written(model, gated, like, known))
 
     def swapped(part: Term) -> Term:
         found = isinstance(part, tuple) and part[0] == "MUL" and "x" in part
@@ -138,8 +141,8 @@ def written(model: Net, term: Term, like: Spec, known: Mapping[str, TensorRef]) 
     fused = [part for part in terms if isinstance(part, str) and part.isupper()]
     operands = [written(model, part, like, known) for part in terms if part not in fused]
     more = {"fused_activation_function": fused[0]} if fused else {}
-    result = tensor(*IMAGE, dtype="int8", scale=1 / 128, zero_point=0) if code == "TANH" and like.dtype == "int8" else like
-    return model.call(code, operands, result, **more)
+    table = code == "TANH" and like.dtype == "int8"
+    return model.call(code, operands, replace(like, scale=1 / 128, zero_point=0) if table else like, **more)
 
 
 def number(value: float, like: Spec) -> Spec:

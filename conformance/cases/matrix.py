@@ -167,4 +167,3 @@ def there_and_back(model: Net) -> None:
     flat = model.call("RESHAPE", [model.plumbed(image), constant([2, 105])], tensor(2, 105))
     wide = model.call(OP, [flat, weight((105, 105), "float32"), constant(np.zeros(105), "float32")], tensor(2, 105))
     model.output(model.drained(model.call("RESHAPE", [wide, constant(list(IMAGE))], image)))
-

@@ -23,7 +23,16 @@ def reduced(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int,
     return tuple(1 if i in over else size for i, size in enumerate(shape) if keep or i not in over)
 
 
-def mean(name: str, axes: Sequence[int], keep: bool, dtype: str = "float32", place: Placed = alone, shape: Sequence[int] = IMAGE, factor: float = 0.3, **case: Any) -> Case:
+def mean(
+    name: str,
+    axes: Sequence[int],
+    keep: bool,
+    dtype: str = "float32",
+    place: Placed = alone,
+    shape: Sequence[int] = IMAGE,
+    factor: float = 0.3,
+    **case: Any,
+) -> Case:
     x = tensor(*shape, dtype=dtype)
     y = x.shaped(*reduced(shape, axes, keep)).scaled(factor)
     text = f"{name} {'kept' if keep else 'dropped'}"
@@ -41,7 +50,12 @@ def means() -> Iterator[Case]:
             yield mean(f"{dtype} axes [1, 2]", [1, 2], keep, dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
             yield mean(f"{dtype} axes [1, 2] at the same scale", [1, 2], keep, dtype, factor=1.0)
         yield mean("axes [1, 2] at every opset", [1, 2], keep, opsets=EVERY_OPSET)
-        for name, axes in (("negative axes", [-2, -3]), ("axes that repeat", [1, 2, 1, -2]), ("axes in any order", [2, 1]), ("no axes", [])):
+        for name, axes in (
+            ("negative axes", [-2, -3]),
+            ("axes that repeat", [1, 2, 1, -2]),
+            ("axes in any order", [2, 1]),
+            ("no axes", []),
+        ):
             yield mean(name, axes, keep, place=between_convolutions)
         for dtype in ("int32", "int64"):
             yield mean(f"{dtype}, divided towards zero", [1, 2], keep, dtype)
@@ -55,7 +69,9 @@ def means() -> Iterator[Case]:
     for place in BOTH:
         given = {"axes": np.array([1, -1], np.int32)}
         # Where they lie is not known when the plan is made: the file's order is restored.
-        yield place("MEAN", "axes known as it runs, kept", [x, runtime], tensor(2, 1, 7, 1), options={"keep_dims": True}, given=given, transposes=4)
+        yield place(
+            "MEAN", "axes known as it runs, kept", [x, runtime], tensor(2, 1, 7, 1), options={"keep_dims": True}, given=given, transposes=4
+        )
     options = {"keep_dims": False}
     yield alone("MEAN", "axes known as it runs, dropped", [x, runtime], tensor(None, None), options=options, given=given)
 
@@ -77,11 +93,21 @@ def arg_max() -> Iterator[Case]:
     nan_known = "ONNX leaves NaN to the runtime, whose first one wins; to pass over it costs two more passes over the input"
     nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
     yield arg("not a number, which the kernel passes over", 1, shape=(2, 3), given={"x0": nan}, known=nan_known)
-    yield alone("ARG_MAX", "an int64 axis", [tensor(*IMAGE), constant(np.array([1]))], tensor(2, 7, 3, dtype="int32"), options={"output_type": "INT32"})
-    yield alone("ARG_MAX", "an axis as a list", [tensor(*IMAGE), constant([1])], tensor(2, 7, 3, dtype="int32"), options={"output_type": "INT32"})
+    yield alone(
+        "ARG_MAX",
+        "an int64 axis",
+        [tensor(*IMAGE), constant(np.array([1]))],
+        tensor(2, 7, 3, dtype="int32"),
+        options={"output_type": "INT32"},
+    )
+    yield alone(
+        "ARG_MAX", "an axis as a list", [tensor(*IMAGE), constant([1])], tensor(2, 7, 3, dtype="int32"), options={"output_type": "INT32"}
+    )
 
 
-def arg(name: str, axis: int, dtype: str = "float32", place: Placed = alone, *, output: str = "int32", shape: Sequence[int] = IMAGE, **case: Any) -> Case:
+def arg(
+    name: str, axis: int, dtype: str = "float32", place: Placed = alone, *, output: str = "int32", shape: Sequence[int] = IMAGE, **case: Any
+) -> Case:
     x = tensor(*shape, dtype=dtype)
     y = tensor(*reduced(shape, [axis], False), dtype=output, scale=0)
     return place("ARG_MAX", name, [x, constant(axis)], y, options={"output_type": output.upper()}, **case)

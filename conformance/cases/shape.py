@@ -37,10 +37,18 @@ def reshapes() -> Iterator[Case]:
         for dtype in ("float32", "int8"):
             yield reshape(f"{dtype} to {after}", IMAGE, after, dtype, BOTH[1])
     # Images whose axes are other axes: the elements of one row come from several.
-    for before, after in (((2, 5, 7, 3), (2, 7, 5, 3)), ((2, 6, 10, 3), (2, 15, 4, 3)), ((2, 4, 6, 3), (2, 8, 3, 3)), ((1, 5, 7, 6), (5, 7, 2, 3))):
-        yield reshape(f"{before} to {after}", before, after, place=BOTH[1], transposes=None)
-    for before, after in (((2, 5, 6, 3), (2, 5, 18, 1)), ((2, 5, 1, 3), (2, 1, 5, 3)), ((1, 4, 6, 3), (2, 2, 6, 3)), ((2, 5, 7, 3), (1, 10, 7, 3))):
-        yield reshape(f"{before} to {after}", before, after, place=BOTH[1], transposes=None)
+    images = (
+        ((2, 5, 7, 3), (2, 7, 5, 3)),
+        ((2, 6, 10, 3), (2, 15, 4, 3)),
+        ((2, 4, 6, 3), (2, 8, 3, 3)),
+        ((1, 5, 7, 6), (5, 7, 2, 3)),
+        ((2, 5, 6, 3), (2, 5, 18, 1)),
+        ((2, 5, 1, 3), (2, 1, 5, 3)),
+        ((1, 4, 6, 3), (2, 2, 6, 3)),
+        ((2, 5, 7, 3), (1, 10, 7, 3)),
+    )
+    for before, made in images:
+        yield reshape(f"{before} to {made}", before, made, place=BOTH[1], transposes=None)
     for shape in ((), (1,), (1, 1, 1)):
         yield reshape(f"one element to rank {len(shape)}", (1, 1), shape)
     yield reshape("no elements", (2, 0, 3), (0, 6))
@@ -48,13 +56,33 @@ def reshapes() -> Iterator[Case]:
     x = tensor(*IMAGE)
     yield alone("RESHAPE", "a size left to be found", [x, constant([2, -1, 7])], tensor(2, 15, 7))
     yield alone("RESHAPE", "a shape in the options", [x], tensor(2, 105), options={"new_shape": [2, 105]})
-    yield alone("RESHAPE", "a shape operand that is not used, being no vector", [x, constant([[2, 105]])], tensor(10, 21), options={"new_shape": [10, 21]})
-    yield alone("RESHAPE", "a shape operand that wins over the options", [x, constant([2, 105])], tensor(2, 105), options={"new_shape": [10, 21]})
+    yield alone(
+        "RESHAPE",
+        "a shape operand that is not used, being no vector",
+        [x, constant([[2, 105]])],
+        tensor(10, 21),
+        options={"new_shape": [10, 21]},
+    )
+    yield alone(
+        "RESHAPE", "a shape operand that wins over the options", [x, constant([2, 105])], tensor(2, 105), options={"new_shape": [10, 21]}
+    )
     yield alone("RESHAPE", "the old way to say scalar", [tensor(1)], tensor(), options={"new_shape": [0]})
-    yield alone("RESHAPE", "unknown batch", [tensor(None, 5, 7), constant([-1, 35])], tensor(None, 35), given=[{"x0": drawn(n, 5, 7)} for n in (1, 3)])
+    yield alone(
+        "RESHAPE",
+        "unknown batch",
+        [tensor(None, 5, 7), constant([-1, 35])],
+        tensor(None, 35),
+        given=[{"x0": drawn(n, 5, 7)} for n in (1, 3)],
+    )
     yield from runtime_shapes()
     yield net("RESHAPE", "channels shuffled between convolutions", shuffled, transposes=3)
-    yield net("RESHAPE", "a constant", lambda model: model.output(model.call("ADD", [tensor(7, 3), model.call("RESHAPE", [constant(drawn(21)), constant([7, 3])], tensor(7, 3))], tensor(7, 3))))
+    yield net(
+        "RESHAPE",
+        "a constant",
+        lambda model: model.output(
+            model.call("ADD", [tensor(7, 3), model.call("RESHAPE", [constant(drawn(21)), constant([7, 3])], tensor(7, 3))], tensor(7, 3))
+        ),
+    )
 
 
 def runtime_shapes() -> Iterator[Case]:
@@ -63,8 +91,12 @@ def runtime_shapes() -> Iterator[Case]:
     shape = tensor(2, dtype="int32", name="shape")
     steps = [{"shape": np.array(given, np.int32)} for given in ([5, 6], [3, 10], [30, 1], [-1, 2])]
     yield alone("RESHAPE", "a shape known as it runs", [x, shape], tensor(None, None), given=steps, opsets=EVERY_OPSET)
-    yield alone("RESHAPE", "an int8 shape known as it runs", [tensor(2, 15, dtype="int8"), shape], tensor(None, None, dtype="int8"), given=steps)
-    yield alone("RESHAPE", "a shape known as it runs, one size open", [x, shape], tensor(None, 6), given={"shape": np.array([5, 6], np.int32)})
+    yield alone(
+        "RESHAPE", "an int8 shape known as it runs", [tensor(2, 15, dtype="int8"), shape], tensor(None, None, dtype="int8"), given=steps
+    )
+    yield alone(
+        "RESHAPE", "a shape known as it runs, one size open", [x, shape], tensor(None, 6), given={"shape": np.array([5, 6], np.int32)}
+    )
 
     def of_image(model: Net) -> None:
         image = model.plumbed(tensor(*IMAGE))
@@ -87,7 +119,15 @@ def shuffled(model: Net) -> None:
 
 
 def squeezes() -> Iterator[Case]:
-    def squeeze(name: str, before: Sequence[int], dims: Sequence[int], after: Sequence[int], dtype: str = "float32", place: Placed = alone, **case: Any) -> Case:
+    def squeeze(
+        name: str,
+        before: Sequence[int],
+        dims: Sequence[int],
+        after: Sequence[int],
+        dtype: str = "float32",
+        place: Placed = alone,
+        **case: Any,
+    ) -> Case:
         x = tensor(*before, dtype=dtype)
         return place("SQUEEZE", name, [x], x.shaped(*after), options={"squeeze_dims": list(dims)}, **case)
 
@@ -116,7 +156,13 @@ def transposes() -> Iterator[Case]:
         yield transpose(f"axes {perm}", IMAGE, perm, place=BOTH[1], transposes=2 + (perm != (0, 1, 2, 3)))
     for dtype in ("int8", "uint8", "int16"):
         yield transpose(f"{dtype} axes (0, 2, 3, 1)", IMAGE, (0, 2, 3, 1), dtype, BOTH[1], transposes=3)
-    for shape, perm in (((11,), (0,)), ((3, 11), (1, 0)), ((2, 3, 5), (2, 0, 1)), ((2, 3, 5, 7, 2), (4, 0, 3, 1, 2)), ((2, 3, 1, 5, 7, 2), (5, 3, 1, 0, 2, 4))):
+    for shape, perm in (
+        ((11,), (0,)),
+        ((3, 11), (1, 0)),
+        ((2, 3, 5), (2, 0, 1)),
+        ((2, 3, 5, 7, 2), (4, 0, 3, 1, 2)),
+        ((2, 3, 1, 5, 7, 2), (5, 3, 1, 0, 2, 4)),
+    ):
         yield transpose(f"rank {len(shape)}", shape, perm)
 
     def to_channels_first(model: Net) -> None:
@@ -124,8 +170,8 @@ def transposes() -> Iterator[Case]:
         model.output(model.call("TRANSPOSE", [model.plumbed(image), constant([0, 3, 1, 2])], image.shaped(2, 3, 5, 7)))
 
     yield net("TRANSPOSE", "an image to channels first, which it is already", to_channels_first, transposes=1)
-    perm = tensor(4, dtype="int32")
-    yield alone("TRANSPOSE", "axes known as it runs", [tensor(*IMAGE), perm], tensor(None, None, None, None), refused="must be a constant")
+    asked = tensor(4, dtype="int32")
+    yield alone("TRANSPOSE", "axes known as it runs", [tensor(*IMAGE), asked], tensor(None, None, None, None), refused="must be a constant")
 
 
 # --- SHAPE ------------------------------------------------------------------------------------
@@ -141,11 +187,15 @@ def shapes() -> Iterator[Case]:
         steps = [{"x0": drawn(n, h, w, 3)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
         yield unary("SHAPE", f"dynamic, {dtype}", tensor(None, None, None, 3), y, options=options, given=steps, opsets=EVERY_OPSET)
         steps = [{"x0": drawn(n, h, w, 5)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
-        yield net("SHAPE", f"dynamic, {dtype}, of an image between convolutions", asked((None, None, None, 3), dtype), given=steps, transposes=2)
-    nothing = {"reference": lambda arrays: [np.zeros(0, np.int32)]}  # LiteRT's Python interface cannot hand it out
+        yield net(
+            "SHAPE", f"dynamic, {dtype}, of an image between convolutions", asked((None, None, None, 3), dtype), given=steps, transposes=2
+        )
+    nothing: dict[str, Any] = {"reference": lambda arrays: [np.zeros(0, np.int32)]}  # LiteRT's Python interface cannot hand it out
     yield unary("SHAPE", "of a scalar", tensor(), tensor(0, dtype="int32"), options={"out_type": "INT32"}, **nothing)
     yield unary("SHAPE", "int8", tensor(*IMAGE, dtype="int8"), tensor(4, dtype="int32"), options={"out_type": "INT32"})
-    yield between_convolutions("SHAPE", "of an int8 image", [tensor(*IMAGE, dtype="int8")], tensor(4, dtype="int32"), options={"out_type": "INT32"})
+    yield between_convolutions(
+        "SHAPE", "of an int8 image", [tensor(*IMAGE, dtype="int8")], tensor(4, dtype="int32"), options={"out_type": "INT32"}
+    )
     yield net("SHAPE", "that shapes another tensor", reused, given=[{"x0": drawn(n, 3, 7, 3), "other": drawn(n, 63)} for n in (1, 4)])
 
 
@@ -162,5 +212,3 @@ def reused(model: Net) -> None:
     image = model.input(tensor(None, 3, 7, 3))
     sizes = model.call("SHAPE", [image], tensor(4, dtype="int32"), out_type="INT32")
     model.output(model.call("RESHAPE", [tensor(None, 63, name="other"), sizes], tensor(None, 3, 7, 3)))
-
-

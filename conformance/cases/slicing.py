@@ -34,7 +34,14 @@ def joined(name: str, parts: Sequence[Spec], axis: int, place: Placed = alone, y
     shape = list(first.shape)
     shape[axis] = sum(part.shape[axis] or 0 for part in parts)
     options = {"axis": axis, **case.pop("options", {})}
-    return place("CONCATENATION", name, parts, (y or Spec(first.shape, first.dtype, first.scale, first.zero_point)).shaped(*shape), options=options, **case)
+    return place(
+        "CONCATENATION",
+        name,
+        parts,
+        (y or Spec(first.shape, first.dtype, first.scale, first.zero_point)).shaped(*shape),
+        options=options,
+        **case,
+    )
 
 
 def concatenations() -> Iterator[Case]:
@@ -93,7 +100,16 @@ def splits() -> Iterator[Case]:
     yield split("into one", tensor(*image), 2, 1)
     yield split("an axis in a list", tensor(*image), 1, 2, held=constant([1]))
     yield split("rank 1", tensor(6), 0, 3)
-    yield alone("SPLIT", "an axis known as it runs", [tensor(dtype="int32"), tensor(*image)], tensor(2, 6, 10, 3), tensor(2, 6, 10, 3), tensor(2, 6, 10, 3), options={"num_splits": 3}, refused="must be a constant")
+    yield alone(
+        "SPLIT",
+        "an axis known as it runs",
+        [tensor(dtype="int32"), tensor(*image)],
+        tensor(2, 6, 10, 3),
+        tensor(2, 6, 10, 3),
+        tensor(2, 6, 10, 3),
+        options={"num_splits": 3},
+        refused="must be a constant",
+    )
 
 
 # --- PAD --------------------------------------------------------------------------------------
@@ -101,7 +117,9 @@ def splits() -> Iterator[Case]:
 ROWS = [[0, 1], [2, 0], [1, 3], [0, 2]]
 
 
-def pad(name: str, x: Spec, rows: Sequence[Sequence[int]], place: Placed = alone, y: Spec | None = None, kind: str = "int32", **case: Any) -> Case:
+def pad(
+    name: str, x: Spec, rows: Sequence[Sequence[int]], place: Placed = alone, y: Spec | None = None, kind: str = "int32", **case: Any
+) -> Case:
     shape = [(size or 0) + sum(row) for size, row in zip(x.shape, rows, strict=True)]
     held = constant(np.asarray(rows, kind).reshape(-1, 2))
     return place("PAD", name, [x, held], (y or x).shaped(*shape), **{"dtype": x.dtype, **case})
@@ -112,7 +130,7 @@ def pads() -> Iterator[Case]:
     for dtype in (*REAL, "int32", "int64", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         # ONNX Runtime has no Pad of int16, which the generic target is right to emit.
-        runs = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
+        runs: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
         yield pad(dtype, x, ROWS, opsets=opsets(dtype), **runs)
         if dtype in REAL:
             yield pad(dtype, x, ROWS, BOTH[1], **runs)
@@ -172,7 +190,7 @@ def masks(index: Any) -> tuple[list[int], list[int], list[int], dict[str, int]]:
 def sliced(name: str, index: Any, x: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
     x = x or tensor(*IMAGE)
     *bounds, found = masks(index)
-    shape = np.zeros(x.shape, np.int8)[index].shape
+    shape = np.zeros([size or 0 for size in x.shape], np.int8)[index].shape
     return place("STRIDED_SLICE", name, [x, *map(constant, bounds)], x.shaped(*shape), options=found, **{"dtype": x.dtype, **case})
 
 
@@ -221,23 +239,52 @@ def slices() -> Iterator[Case]:
     yield sliced("empty, begin behind end", s[4:2], tensor(5))
     yield sliced("empty, forwards from behind the last", s[9:12], tensor(5))
     yield sliced("a size of 0", s[:, ::-1], tensor(0, 3))
-    yield raw("a new axis and an ellipsis in one entry: the ellipsis wins", [0, 1], [0, 3], [1, 1], IMAGE, (2, 5, 7, 2), ellipsis_mask=1, new_axis_mask=1)
+    yield raw(
+        "a new axis and an ellipsis in one entry: the ellipsis wins",
+        [0, 1],
+        [0, 3],
+        [1, 1],
+        IMAGE,
+        (2, 5, 7, 2),
+        ellipsis_mask=1,
+        new_axis_mask=1,
+    )
     yield raw("a row whose end and stride are not looked at", [2], [-7], [3], (4, 5, 7, 3), (5, 7, 3), shrink_axis_mask=1)
     yield raw("masks that cover what is given", [3, 3], [1, 1], [1, 1], (5, 7), (5, 7), begin_mask=3, end_mask=3)
     yield raw("a masked begin of a row", [2, 0], [3, 0], [1, 1], (5, 7), (7,), begin_mask=3, end_mask=2, shrink_axis_mask=1)
     yield raw("an index before the first, which the kernel moves", [-9], [0], [1], (4, 7), (7,), shrink_axis_mask=1)
     yield raw("ends that count from the begins", [1, 2], [3, 4], [1, 2], (5, 7), (3, 2), offset=True)
     yield raw("ends that count from begins that count from the end", [-3, -6], [2, 4], [1, 2], (5, 7), (2, 2), offset=True)
-    yield raw("an ellipsis that stands for one axis at least", [0, 1, 0, 2, 9], [0, 9, 0, 3, 9], [1] * 5, IMAGE, (2, 4, 7, 1), begin_mask=1, end_mask=1, ellipsis_mask=4)
+    yield raw(
+        "an ellipsis that stands for one axis at least",
+        [0, 1, 0, 2, 9],
+        [0, 9, 0, 3, 9],
+        [1] * 5,
+        IMAGE,
+        (2, 4, 7, 1),
+        begin_mask=1,
+        end_mask=1,
+        ellipsis_mask=4,
+    )
     yield raw("strides known as it runs", [0, 0], [5, 7], None, (5, 7), (5, 7), refused="must be a constant")
 
 
 def raw(
-    name: str, begin: Sequence[int], end: Sequence[int], strides: Sequence[int] | None, shape: Sequence[int], made: Sequence[int], *, refused: str = "", **options: Any
+    name: str,
+    begin: Sequence[int],
+    end: Sequence[int],
+    strides: Sequence[int] | None,
+    shape: Sequence[int],
+    made: Sequence[int],
+    *,
+    refused: str = "",
+    **options: Any,
 ) -> Case:
     x = tensor(*shape)
     held = tensor(len(begin), dtype="int32") if strides is None else constant(list(strides))
-    return alone("STRIDED_SLICE", name, [x, constant(list(begin)), constant(list(end)), held], tensor(*made), options=options, refused=refused)
+    return alone(
+        "STRIDED_SLICE", name, [x, constant(list(begin)), constant(list(end)), held], tensor(*made), options=options, refused=refused
+    )
 
 
 def runtime_slices() -> Iterator[Case]:
@@ -251,7 +298,15 @@ def runtime_slices() -> Iterator[Case]:
             steps.append({"begin": np.array(begin, np.int32), "end": np.array(end, np.int32)})
         sides = [tensor(len(strides), dtype="int32", name=side) for side in ("begin", "end")]
         operands = [x, *sides, constant(strides)]
-        return place("STRIDED_SLICE", f"{name}, known as it runs", operands, x.shaped(*made), options=found, given=steps, **{"dtype": x.dtype, **case})
+        return place(
+            "STRIDED_SLICE",
+            f"{name}, known as it runs",
+            operands,
+            x.shaped(*made),
+            options=found,
+            given=steps,
+            **{"dtype": x.dtype, **case},
+        )
 
     s = np.s_
     image = tensor(*IMAGE)
@@ -265,7 +320,7 @@ def runtime_slices() -> Iterator[Case]:
     yield runtime("of unknown size", [s[1:4], s[0:1], s[-99:99]], tensor(5, 7), (None, 7))
     yield runtime("an ellipsis", [s[..., 1:3], s[..., 0:2]], image, (2, 5, 7, 2), BOTH[1])
     # LiteRT's Python interface cannot hand out a result that turns out to be empty.
-    nothing = {"reference": lambda arrays: [np.zeros(0, np.float32)]}
+    nothing: dict[str, Any] = {"reference": lambda arrays: [np.zeros(0, np.float32)]}
     yield runtime("nothing", [s[3:2], s[9:12], s[-1:1]], tensor(5), (None,), **nothing)
     clamps = "ONNX's Slice takes a start before the first element for the first; TFLite takes nothing"
     yield runtime("backwards from before the first", [s[-99:-100:-1]], tensor(5), (None,), known=clamps, **nothing)
@@ -275,4 +330,10 @@ def runtime_slices() -> Iterator[Case]:
     yield alone("STRIDED_SLICE", "an input of unknown size", operands, tensor(None, 5), options=options, given=dynamic)
     operands = [tensor(None, 7), constant([-2, 1]), constant([-1, -1]), constant([1, 1])]
     yield alone("STRIDED_SLICE", "from the end of an unknown size", operands, tensor(1, 5), given=dynamic)
-    yield between_convolutions("STRIDED_SLICE", "a static image", [image, *map(constant, masks(s[:, 1:, ::2])[:3])], tensor(2, 4, 4, 3), options=masks(s[:, 1:, ::2])[3])
+    yield between_convolutions(
+        "STRIDED_SLICE",
+        "a static image",
+        [image, *map(constant, masks(s[:, 1:, ::2])[:3])],
+        tensor(2, 4, 4, 3),
+        options=masks(s[:, 1:, ::2])[3],
+    )

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..builder import GraphBuilder, TensorRef
 from ..case import Case
-from ..models import Net, Spec, constant, drawn, net, tensor
+from ..models import Net, Spec, drawn, net, tensor
 
 IMAGE = (2, 5, 7, 3)
 
@@ -202,5 +202,3 @@ def called_twice(model: Memory) -> None:
     total = model.call("ADD", [a, spec], spec)
     states[0].assign(total)
     model.output(model.call("SUB", [total, b], spec))
-
-

@@ -19,9 +19,10 @@ from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A tensor the pattern takes from outside."""
+    """A tensor the pattern takes from outside; with ``constant``, only a constant of the file."""
 
     name: str
+    constant: bool = False
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -41,8 +42,8 @@ class Call:
             object.__setattr__(self, name, value)
 
 
-def operands(names: str) -> tuple[Operand, ...]:
-    return tuple(Operand(name) for name in names.split())
+def operands(names: str, constant: bool = False) -> tuple[Operand, ...]:
+    return tuple(Operand(name, constant) for name in names.split())
 
 
 @dataclass(frozen=True, eq=False)

@@ -186,7 +186,8 @@ def _users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) -> Itera
 
 def _held(bound: Bound) -> int:
     """The slot of what a reader gives or a writer takes: the one that is no resource."""
-    for slot in (*(~k for k in range(len(bound.op.outputs))), *range(len(bound.op.inputs))):
+    slots: list[int] = [*(~k for k in range(len(bound.op.outputs))), *range(len(bound.op.inputs))]
+    for slot in slots:
         tensor = bound.op.tensor(slot)
         if tensor is not None and tensor.dtype != "resource":
             return slot

@@ -32,11 +32,12 @@ def plain(code: str, left: Call | Operand, right: Call | Operand, activation: st
 
 def times(*factors: Call | Operand) -> Iterator[Call]:
     """A product of two or three, in every association."""
-    if len(factors) == 2:
-        yield plain("MUL", *factors)
+    first, second, *more = factors
+    if not more:
+        yield plain("MUL", first, second)
         return
-    for k, factor in enumerate(factors):
-        yield plain("MUL", plain("MUL", *factors[:k], *factors[k + 1 :]), factor)
+    for pair, last in (((first, second), more[0]), ((first, more[0]), second), ((second, more[0]), first)):
+        yield plain("MUL", plain("MUL", *pair), last)
 
 
 def these_numbers(match: Match) -> Decline | None:
@@ -46,7 +47,8 @@ def these_numbers(match: Match) -> Decline | None:
     for operand, number in NUMBERS.items():
         if operand in match.tensors:
             held = match.constant(operand)
-            if held is None or held.size != 1 or held.ndim > match[x].rank or not isclose(held.item(), number, rel_tol=1e-6):
+            scalar = held is not None and held.size == 1 and held.ndim <= match[x].rank
+            if held is None or not scalar or not isclose(held.item(), number, rel_tol=1e-6):
                 return Decline(f"{match[operand].name!r} is not the number {operand.name}")
     return None
 

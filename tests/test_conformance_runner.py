@@ -1,0 +1,242 @@
+"""The runner's verdicts, and the cases that packs bring along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from conformance import command
+from conformance.case import Case
+from conformance.coverage import gaps
+from conformance.models import alone, between_convolutions, net, tensor, unary
+from conformance.packs import suite
+from conformance.runner import run_case
+from conformance.table import _row
+from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Terminate, Transparent, handler
+from onnx_tflite_plugin.errors import PackError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import Tolerance
+
+X = tensor(2, 5, 7, 3)
+
+
+@pytest.fixture(scope="module")
+def host() -> Host:
+    return Host(packs="builtin")
+
+
+def wrong(code: str, **declared: object) -> Host:
+    """A host whose handler adds what nobody asked for."""
+
+    @handler(code, max_version=9, layout=Transparent(), quantization=Dequantized(), **declared)  # type: ignore[arg-type]
+    def lower(ctx: Context, x: object, *_: object) -> object:
+        return ctx.ops.Add(x, 1.0)
+
+    return Host(packs="builtin", handlers={code: lower})
+
+
+def test_a_case_passes_under_every_plan_target_and_opset(host: Host) -> None:
+    result = run_case(between_convolutions("NEG", "here", [X], X, opsets=(None, 17)), host)
+    assert (result.status, result.reasons, result.variants) == ("passed", (), 10)
+
+
+def test_a_wrong_result_fails_with_the_variants_that_have_it() -> None:
+    result = run_case(unary("NEG", "here", X, targets=("onnxruntime",)), wrong("NEG"))
+    (reason,) = result.reasons
+    assert not result.ok
+    assert reason.startswith("onnxruntime least, onnxruntime local, onnxruntime turned: y0: max ")
+
+
+def test_too_many_transposes_fail() -> None:
+    @handler("NEG", max_version=1, layout=Terminate())
+    def lower(ctx: Context, x: object) -> object:
+        return ctx.ops.Neg(x)
+
+    result = run_case(between_convolutions("NEG", "here", [X], X), Host(packs="builtin", handlers={"NEG": lower}))
+    assert result.reasons == ("onnxruntime least, generic least: the least plan has 4 Transposes, it may have 2",)
+
+
+def test_a_refusal_must_be_the_one_expected(host: Host) -> None:
+    case = alone("TRANSPOSE", "here", [X, tensor(4, dtype="int32")], X, refused="must be a constant")
+    assert run_case(case, host).status == "passed"
+    assert "refused for another reason" in run_case(replace(case, refused="too large"), host).text
+    converted = unary("NEG", "here", X, refused="must be a constant")
+    assert "it was converted, not refused" in run_case(converted, host).text
+
+
+def test_a_kernel_s_refusal_is_tried_not_believed(host: Host) -> None:
+    case = unary("NEG", "here", tensor(2, 3, dtype="uint8"), kernel_refuses="Neg only currently supports")
+    assert run_case(case, host).status == "skipped"
+    assert "for another reason" in run_case(replace(case, kernel_refuses="no memory"), host).text
+    runs = unary("NEG", "here", X, kernel_refuses="Neg only currently supports")
+    assert run_case(runs, host).text == "NEG-here failed\n  LiteRT runs it; it was to refuse with 'Neg only currently supports'"
+
+
+def test_a_known_failure_must_fail(host: Host) -> None:
+    case = unary("NEG", "here", X, known="it adds one")
+    assert run_case(case, wrong("NEG")).status == "known"
+    assert run_case(case, host).reasons == ("it passes although it is marked as known to fail",)
+
+
+def test_a_case_that_cannot_be_built_fails(host: Host) -> None:
+    def broken() -> bytes:
+        raise OSError("no paper")
+
+    assert run_case(Case("NEG", "here", broken), host).reasons == ("the case cannot be run: OSError: no paper",)
+
+
+def test_a_reference_stands_in_for_litert() -> None:
+    def plus_one(inputs: Sequence[Array]) -> Sequence[Array]:
+        return [inputs[0] + 1]
+
+    case = unary("CUSTOM.Plus", "here", X, reference=plus_one)
+    assert run_case(case, wrong("CUSTOM.Plus")).status == "passed"
+    off = replace(case, reference=lambda inputs: [inputs[0] + 2])
+    assert "nearest reference function" in run_case(off, wrong("CUSTOM.Plus")).text
+
+
+def test_inputs_are_given_drawn_from_a_span_or_both(host: Host) -> None:
+    seen: list[list[Array]] = []
+
+    def reference(inputs: Sequence[Array]) -> Sequence[Array]:
+        seen.append(list(inputs))
+        return [inputs[0] + inputs[1]]
+
+    given = {"x1": np.arange(3, dtype=np.float32)}
+    case = alone("ADD", "here", [X, tensor(3)], X, reference=reference, given=given, span=(5.0, 6.0), runs=2)
+    assert run_case(case, host).status == "passed"
+    assert len(seen) == 2
+    for x, y in seen:
+        assert y.tolist() == [0, 1, 2]
+        assert 5 <= x.min() <= x.max() <= 6
+    assert not np.array_equal(seen[0][0], seen[1][0])
+
+
+def test_a_tolerance_of_its_own_needs_a_reason() -> None:
+    with pytest.raises(ValueError, match="NEG-here: a tolerance of its own needs the kernel's reason"):
+        unary("NEG", "here", X, tolerance=Tolerance(steps=2))
+
+
+def test_the_convolutions_around_an_operator_add_nothing() -> None:
+    """float and every integer: exact, so that only the operator is compared."""
+    for dtype in ("float32", "int8", "uint8", "int16"):
+        image = tensor(2, 5, 7, 3, dtype=dtype)
+        case = net("CONV_2D", dtype, lambda model, image=image: model.output(model.drained(model.plumbed(image))))  # type: ignore[misc]
+        exact = replace(case, tolerance=Tolerance(real=0, steps=0), why="nothing is computed")
+        assert run_case(exact, Host(packs="builtin")).status == "passed", dtype
+
+
+# --- what is left untried ---------------------------------------------------------------------
+
+
+def test_gaps_name_handlers_without_cases_and_without_layout() -> None:
+    @handler("CUSTOM.Kept", max_version=1, layout=Attribute(), axes=lambda op: None)
+    def kept(ctx: Context, x: object) -> object:
+        return x
+
+    handlers: dict[str, Handler] = {"CUSTOM.Kept": kept, "CUSTOM.Last": replace(kept, code="CUSTOM.Last", layout=Terminate())}
+    tried = Host(packs="builtin", handlers=handlers)
+    cases = [unary(code, "here", X) for code in handlers]
+    asked = [("CUSTOM.Kept", "mine"), ("CUSTOM.Last", "mine"), ("CUSTOM.Gone", "mine"), ("NEG", "built-in")]
+    assert list(gaps(tried, asked, [*cases, unary("NEG", "here", X)])) == [
+        "CUSTOM.Kept of mine has no case that works in another order than the file's",
+        "CUSTOM.Gone of mine has no case",
+    ]
+
+
+# --- packs ------------------------------------------------------------------------------------
+
+PACK = """
+    from conformance.models import tensor, unary
+    from onnx_tflite_plugin.api import Dequantized, Transparent, handler
+
+    @handler("CUSTOM.Plus", max_version=1, layout=Transparent(), quantization=Dequantized())
+    def plus(ctx, x):
+        return ctx.ops.Add(x, {amount})
+
+    CASES = [unary("CUSTOM.Plus", "rank 4", tensor(2, 5, 7, 3), reference=lambda inputs: [inputs[0] + 1])]
+
+    def cases():
+        yield from CASES
+"""
+
+
+def install(folder: Path, cases: str, amount: str = "1.0") -> None:
+    folder.mkdir()
+    (folder / "plus_pack.py").write_text(dedent(PACK).replace("{amount}", amount))
+    info = folder / "plus_pack-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plus-pack\nVersion: 1.0\n")
+    groups = {"handlers": "CUSTOM.Plus = plus_pack:plus", "cases": cases}
+    text = "\n".join(f"[onnx_tflite_plugin.{group}]\n{line}" for group, line in groups.items() if line)
+    (info / "entry_points.txt").write_text(text)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "site"
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(__import__("sys").modules, "plus_pack", raising=False)
+    return folder
+
+
+@pytest.mark.parametrize("value", ["plus_pack:cases", "plus_pack:CASES"])
+def test_a_pack_s_cases_are_a_list_or_a_function(site: Path, value: str) -> None:
+    install(site, f"mine = {value}")
+    chosen = suite("plus_pack")
+    assert [case.id for case in chosen.cases] == ["CUSTOM.Plus-rank_4"]
+    assert chosen.handlers == (("CUSTOM.Plus", "plus-pack"),)
+    assert command.run("plus-pack", None) == 0
+
+
+def test_a_pack_that_computes_something_else_fails(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    install(site, "mine = plus_pack:cases", amount="2.0")
+    assert command.run("plus-pack", "CUSTOM.Plus") == 1
+    printed = capsys.readouterr().out
+    assert "CUSTOM.Plus-rank_4 failed" in printed
+    assert "1 cases, 6 conversions" in printed
+
+
+def test_a_pack_without_cases_fails(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    install(site, "")
+    assert command.run("plus-pack", None) == 1
+    assert "CUSTOM.Plus of plus-pack has no case" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"), [("plus_pack:gone", "AttributeError"), ("plus_pack:plus", "TypeError"), ("plus_pack:PACKED", "it holds a str")]
+)
+def test_cases_that_do_not_load_name_pack_and_entry_point(site: Path, value: str, reason: str) -> None:
+    install(site, f"mine = {value}")
+    with (site / "plus_pack.py").open("a") as file:
+        file.write('PACKED = ["text"]\n')
+    with pytest.raises(PackError, match=rf"mine = {value} of plus-pack.*{reason}"):
+        suite("plus-pack")
+
+
+def test_an_override_must_pass_the_built_in_cases() -> None:
+    chosen = suite(None, "NEG")
+    assert {case.op for case in chosen.cases} == {"NEG"}
+    assert len(chosen.cases) > 5
+
+
+def test_a_pack_that_is_not_installed_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.run("no-such-pack", None) == 1
+    assert "no such pack is installed" in capsys.readouterr().out
+
+
+def test_the_command_prints_operators_and_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.run(None, "SHAPE") == 0
+    printed = capsys.readouterr().out
+    assert "SHAPE" in printed
+    assert "onnx-tflite-plugin" in printed
+
+
+def test_cells_escape_what_would_end_them() -> None:
+    assert _row(["a|b", "c"]) == r"| a\|b | c |"
