@@ -266,10 +266,13 @@ class _Trial:
 
 
 def channels_first(face: Entry) -> dict[str, str]:
-    """``--layout`` for every graph input and output of rank 3 and up: the last axis goes second."""
+    """``--layout`` for every graph input and output of rank 3 and up: the last axis goes second.
+
+    Complex numbers stay as they are: their pairs are an axis of the ONNX model only.
+    """
     turned = {}
     for tensor, name in (*zip(face.inputs, face.input_names, strict=True), *zip(face.outputs, face.output_names, strict=True)):
-        if tensor.rank >= 3:
+        if tensor.rank >= 3 and not tensor.dtype.startswith("complex"):
             before = "nabcdefg"[: tensor.rank - 1] + "z"
             turned[name] = f"{before}:{before[0]}z{before[1:-1]}"
     return turned

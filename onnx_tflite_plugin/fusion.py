@@ -38,7 +38,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, done: Fused) -> Bo
     finder = _Finder(graph)
     operators = list(graph.operators)
     gone: set[Bound] = set()
-    for position, root in enumerate(graph.operators):
+    for position, root in reversed(list(enumerate(graph.operators))):  # the last first: the longest match wins
         if root.handler.code not in roots or root in gone:
             continue
         for pattern in fusion.patterns:
@@ -125,6 +125,8 @@ class _Finder:
             yield from () if maker is None else self._call(pattern, maker, match)
             return
         seen = match.tensors.get(pattern)
+        if pattern.constant and not tensor.constant:
+            return
         if seen is None:
             yield Match({**match.tensors, pattern: tensor}, match.calls)
         elif seen is tensor or _same_constant(seen, tensor):

@@ -84,10 +84,9 @@ def space_to_batch_nd(ctx: Context, x: Any, _block: Any, _paddings: Any) -> Any:
         x = padded(ctx, x, [(0, 0), *rows, (0, 0)], zero(ctx))
     n, *size, c = ctx.op[0].dims
     total = [None if s is None else s + sum(row) for s, row in zip(size, rows, strict=True)]
-    spatial, places = "hw"[: len(block)], "pq"[: len(block)]
-    sizes = {"n": n, "c": c, **dict(zip(places, block, strict=True)), **dict(zip(spatial, map(cut, total, block), strict=True))}
-    before = ["n", *map("".join, zip(spatial, places, strict=True)), "c"]
-    return rearranged(ctx, x, " ".join(before), " ".join([f"{places}n", *spatial, "c"]), sizes)
+    wide, flat = words(len(block))
+    sizes = {"n": n, "c": c, **dict(zip("pq", block, strict=False)), **dict(zip("hw", map(cut, total, block), strict=False))}
+    return rearranged(ctx, x, wide, flat, sizes)
 
 
 @handler(
@@ -103,15 +102,19 @@ def batch_to_space_nd(ctx: Context, x: Any, _block: Any, _crops: Any) -> Any:
     """SPACE_TO_BATCH_ND backwards: the batches take their places again, then Slice the crops off."""
     block, rows = blocks(ctx.op)
     n, *size, c = ctx.op[0].dims
-    spatial, places = "hw"[: len(block)], "pq"[: len(block)]
-    sizes = {"n": cut(n, prod(block)), "c": c, **dict(zip(places, block, strict=True)), **dict(zip(spatial, size, strict=True))}
-    after = ["n", *map("".join, zip(spatial, places, strict=True)), "c"]
-    whole = rearranged(ctx, x, " ".join([f"{places}n", *spatial, "c"]), " ".join(after), sizes)
+    wide, flat = words(len(block))
+    sizes = {"n": cut(n, prod(block)), "c": c, **dict(zip("pq", block, strict=False)), **dict(zip("hw", size, strict=False))}
+    whole = rearranged(ctx, x, flat, wide, sizes)
     cropped = [k for k, row in enumerate(rows) if any(row)]
     if not cropped:
         return whole
     starts, ends = [rows[k][0] for k in cropped], [-rows[k][1] or 2**31 for k in cropped]
     return ctx.ops.Slice(whole, starts, ends, [ctx.axis(1 + k) for k in cropped])
+
+
+def words(spatial: int) -> tuple[str, str]:
+    """The axes with blocks in height and width, and with the places in a block before the batch."""
+    return ("n hp c", "pn h c") if spatial == 1 else ("n hp wq c", "pqn h w c")
 
 
 def blocks(op: Operator) -> tuple[list[int], list[tuple[int, int]]]:

@@ -24,7 +24,7 @@ def shares(op: Operator, _target: object) -> FixedOutputRange:
 def softmax(ctx: Context, x: Any) -> Any:
     """Softmax along the last axis; beta scales the input (softmax.h)."""
     beta = float(ctx.options.beta)
-    return ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, beta), axis=ctx.axis(-1))
+    return ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
 
 
 @handler(

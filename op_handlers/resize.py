@@ -59,12 +59,13 @@ def picked(op: Operator) -> tuple[Array, Array] | None:
 
 
 def nearest(op: Operator, size: int, made: int) -> Array:
-    """Where the kernels look, in their own float32; in fixed point where they do (GetNearestNeighbor, optimized_ops.h)."""
+    """Where the kernels look, in float32 or fixed point as they do (GetNearestNeighbor, optimized_ops.h)."""
     o, place = op.options, np.arange(made)
     if in_fixed_point(op):
         return np.asarray(np.minimum(place * ((size << 16) // made + 1) >> 16, size - 1))
     ends = int(o.align_corners and made > 1)
-    at = (place + np.float32(o.half_pixel_centers / 2)).astype(np.float32) * (np.float32(size - ends) / np.float32(made - ends))
+    scale = np.float32(size - ends) / np.float32(made - ends)
+    at = (place + o.half_pixel_centers / 2).astype(np.float32) * scale
     below = np.floor(at)
     if o.align_corners:
         below += at - below >= 0.5
@@ -116,7 +117,7 @@ def picking(op: Operator) -> Along | None:
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )
 def resize_nearest_neighbor(ctx: Context, x: Any, size: Any) -> Any:
-    """Resize of repeated pixels channels first; else a Gather of columns and one of rows, which are the kernel's own."""
+    """Resize of repeated pixels channels first; else a Gather of columns and one of rows, at the kernel's places."""
     if repeats(ctx.op) and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):
         modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return ctx.ops.Resize(x, None, None, sizes(ctx, size), **modes)
@@ -124,8 +125,9 @@ def resize_nearest_neighbor(ctx: Context, x: Any, size: Any) -> Any:
     for k in (1, 0):
         axis = ctx.axis(1 + k)
         if found is None:
-            before, after = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis)), ctx.ops.Gather(as_int64(ctx, 1, size), np.asarray(k))
-            y = ctx.ops.Gather(y, nearest_at_run_time(ctx, before, after), axis=axis)
+            held = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis))
+            made = ctx.ops.Gather(as_int64(ctx, 1, size), np.asarray(k))
+            y = ctx.ops.Gather(y, nearest_at_run_time(ctx, held, made), axis=axis)
         elif not np.array_equal(found[k], np.arange(ctx.op[0].dims[1 + k] or 0)):
             y = ctx.ops.Gather(y, found[k], axis=axis)
     return y

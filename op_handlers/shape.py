@@ -44,7 +44,8 @@ def expand_dims(ctx: Context, x: Any, axis: Any) -> Any:
     """Unsqueeze; the axis counts in the result's axes."""
     held = whole_numbers(ctx.op, 1)
     if held is None:
-        return ctx.ops.Unsqueeze(x, ctx.ops.Expand(ctx.ops.Cast(axis, to="int64"), [1]))  # ONNX Runtime fuses a Reshape wrongly
+        one = ctx.ops.Expand(ctx.ops.Cast(axis, to="int64"), [1])  # ONNX Runtime takes a Reshape for one of x
+        return ctx.ops.Unsqueeze(x, one)
     return ctx.ops.Unsqueeze(x, [ctx.axis(held[0], out(0))])
 
 

@@ -222,12 +222,13 @@ def roots() -> Iterator[Case]:
         yield unary(op, "float32 edges", tensor(7), given=ends)
         for dtype in ("int8", "int16"):
             x = tensor(*IMAGE, dtype=dtype, zero_point=least[dtype])
-            for factor in (1.0, 0.37):
-                y = x.scaled(ratio * factor, least[dtype] + (20 if dtype == "int8" else 0))
+            for factor in (1.0, 0.37, 1 / ratio):
+                shift = 20 if dtype == "int8" and factor < 1 / ratio else 0
+                y = x.scaled(ratio * factor, least[dtype] + shift)
                 for place in BOTH:
                     given = positive(x.shaped(2, 5, 7, 5) if place is between_convolutions else x)
                     exact = CUT if op == "SQRT" else {}
-                    name = f"{dtype}, output scale {factor}"
+                    name = f"{dtype}, output scale {factor:g}"
                     yield unary(op, name, x, y, place, opsets=opsets(dtype), given=given, **exact)
         yield unary(op, "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="UINT8 is unsupported by op")
     x = tensor(256, dtype="int16", scale=1e-3, zero_point=0)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ..case import EVERY_OPSET, Case
 from ..models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, tensor
 
@@ -95,8 +93,8 @@ def batches() -> Iterator[Case]:
     yield picked("batch axes counted from the indices' last", x, (2, 5, 4), 2, -1)
     for held in (True, False):
         for axis in (1, 3):
-            text = "constant" if held else "running"
-            yield picked(f"one batch axis, {text} indices along axis {axis} between convolutions", x, (2, 4), axis, 1, place=BOTH[1], held=held, transposes=4)
+            name = f"one batch axis, {'constant' if held else 'running'} indices along axis {axis}"
+            yield picked(name, x, (2, 4), axis, 1, BOTH[1], held=held, transposes=4)
     for dtype in ("int8", "uint8", "int16", "int32", "bool"):
         yield picked(f"{dtype} of one batch axis", tensor(*IMAGE, dtype=dtype), (2, 4), 2, 1, opsets=opsets(dtype))
 

@@ -1,4 +1,4 @@
-"""Operators that put in, stack, take apart, repeat and cut axes: every axis from both ends, operands known as it runs."""
+"""Operators that put in, stack, take apart, repeat and cut axes: each axis from both ends, operands as it runs."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def put_in() -> Iterator[Case]:
     yield expanded("int64 axis", tensor(5, 3), -1, kind="int64")
     yield expanded("a scalar", tensor(), 0)
     yield expanded("unknown sizes", tensor(None, None, 3), -3, given=[{"x0": drawn(n, 5, 3)} for n in (1, 4)])
-    axis = tensor(dtype="int32", name="axis")
+    place = tensor(dtype="int32", name="axis")
     for shape in ((5, 3, 1), (1, 5, 3)):
         at = given(axis=shape.index(1) - 3)
-        yield alone("EXPAND_DIMS", f"an axis known as it runs, to {shape}", [tensor(5, 3), axis], tensor(*shape), given=at)
+        yield alone("EXPAND_DIMS", f"an axis known as it runs, to {shape}", [tensor(5, 3), place], tensor(*shape), given=at)
     x = tensor(5, 3, dtype="int8")
     yield alone("EXPAND_DIMS", "int8 to another scale", [x, constant(0)], x.scaled(2.0).shaped(1, 5, 3), kernel_refuses="params.scale")
 
@@ -155,7 +155,8 @@ def taken_apart() -> Iterator[Case]:
     yield unpacked("one part", tensor(5, 1, 3), 1)
     yield unpacked("scalars", tensor(4), 0)
     x = tensor(*IMAGE, dtype="int8")
-    yield alone("UNPACK", "int8 to another scale", [x], *[x.scaled(2).shaped(2, 5, 7)] * 3, options={"axis": 3, "num": 3}, kernel_refuses="params.scale")
+    made, options = [x.scaled(2).shaped(2, 5, 7)] * 3, {"axis": 3, "num": 3}
+    yield alone("UNPACK", "int8 to another scale", [x], *made, options=options, kernel_refuses="params.scale")
 
     def unused(model: Net) -> None:
         x = model.plumbed(tensor(*IMAGE))
@@ -215,9 +216,7 @@ def repetitions() -> Iterator[Case]:
 # --- SLICE ------------------------------------------------------------------------------------
 
 
-def piece(
-    name: str, x: Spec, begin: Sequence[int], size: Sequence[int], place: Placed = alone, kind: str = "int32", **case: Any
-) -> Case:
+def piece(name: str, x: Spec, begin: Sequence[int], size: Sequence[int], place: Placed = alone, kind: str = "int32", **case: Any) -> Case:
     made = [(n or 0) - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True)]
     held = [constant(np.asarray(numbers, kind)) for numbers in (begin, size)]
     return place("SLICE", name, [x, *held], replace(x, name="").shaped(*made), **{"dtype": x.dtype, **case})
@@ -252,8 +251,10 @@ def runtime_pieces() -> Iterator[Case]:
         x, y = tensor(*IMAGE, dtype=dtype), tensor(1, 4, 5, 2, dtype=dtype)
         for place in BOTH:
             yield place("SLICE", f"{dtype}, begin and size known as it runs", [x, begin, size], y, given=held)
-            yield place("SLICE", f"{dtype}, begin known as it runs", [x, begin, constant([1, 4, 5, 2])], y, given={"begin": held["begin"]})
-            yield place("SLICE", f"{dtype}, size known as it runs", [x, constant([1, 0, 2, 1]), size], y, given={"size": held["size"]})
+            fixed = [x, begin, constant([1, 4, 5, 2])]
+            yield place("SLICE", f"{dtype}, begin known as it runs", fixed, y, given={"begin": held["begin"]})
+            fixed = [x, constant([1, 0, 2, 1]), size]
+            yield place("SLICE", f"{dtype}, size known as it runs", fixed, y, given={"size": held["size"]})
     steps = [held, given(begin=(0, 4, 0, 0), size=(-1, 1, 7, -1))]
     yield alone("SLICE", "a result of unknown size", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=steps)
 
@@ -261,9 +262,7 @@ def runtime_pieces() -> Iterator[Case]:
 # --- SPLIT_V ----------------------------------------------------------------------------------
 
 
-def split(
-    name: str, x: Spec, sizes: Sequence[int], axis: int, place: Placed = alone, kind: str = "int32", **case: Any
-) -> Case:
+def split(name: str, x: Spec, sizes: Sequence[int], axis: int, place: Placed = alone, kind: str = "int32", **case: Any) -> Case:
     shape = [size or 0 for size in x.shape]
     whole = [shape[axis] - sum(sizes) - 1 if size == -1 else size for size in sizes]
     parts = []
@@ -306,4 +305,5 @@ def runtime_parts() -> Iterator[Case]:
     yield alone("SPLIT_V", "the rest of an unknown size", operands, *made, options=options, given=steps)
     axis = tensor(dtype="int32", name="axis")
     operands = [tensor(2, 7, 3), constant([1, 4, 2]), axis]
-    yield alone("SPLIT_V", "an axis known as it runs", operands, *made, options=options, given=given(axis=1), refused="must be a constant")
+    refused = "must be a constant"
+    yield alone("SPLIT_V", "an axis known as it runs", operands, *made, options=options, given=given(axis=1), refused=refused)

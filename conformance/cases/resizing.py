@@ -10,6 +10,7 @@ import numpy as np
 from ..case import EVERY_OPSET, Case
 from ..models import BOTH, Placed, Spec, alone, constant, drawn, tensor
 
+OP = "RESIZE_NEAREST_NEIGHBOR"
 IMAGE = (2, 5, 7, 3)
 MODES = {
     "legacy": {},
@@ -37,14 +38,12 @@ def opsets(dtype: str) -> tuple[int | None, ...]:
     return (None, 26) if dtype == "int16" else EVERY_OPSET
 
 
-def resized(
-    name: str, mode: str, size: Sequence[int], x: Spec | None = None, place: Placed = alone, **case: Any
-) -> Case:
+def resized(name: str, mode: str, size: Sequence[int], x: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
     x = x or tensor(*IMAGE)
     n, _, _, c = x.shape
     operands = [x, constant(list(size))]
     made = Spec((n, *size, c), x.dtype, x.scale, x.zero_point)
-    return place("RESIZE_NEAREST_NEIGHBOR", f"{mode} {name}", operands, made, options=MODES[mode], **{"dtype": x.dtype, **case})
+    return place(OP, f"{mode} {name}", operands, made, options=MODES[mode], **{"dtype": x.dtype, **case})
 
 
 def sizes() -> Iterator[Case]:
@@ -74,7 +73,7 @@ def dtypes() -> Iterator[Case]:
     x, held = tensor(*IMAGE, dtype="int8"), constant([10, 14])
     for place in BOTH:
         name = "int8 to other parameters, which the kernel ignores"
-        yield place("RESIZE_NEAREST_NEIGHBOR", name, [x, held], x.scaled(2, 17).shaped(2, 10, 14, 3))
+        yield place(OP, name, [x, held], x.scaled(2, 17).shaped(2, 10, 14, 3))
 
 
 def fast_forms() -> Iterator[Case]:
@@ -93,12 +92,14 @@ def runtime_sizes() -> Iterator[Case]:
             x = tensor(*IMAGE, dtype=dtype)
             given = {"size": np.array([4, 9], np.int32)}
             for place in BOTH:
-                yield place("RESIZE_NEAREST_NEIGHBOR", f"{mode} {dtype}, a size known as it runs", [x, size], x.shaped(2, 4, 9, 3), options=MODES[mode], given=given)
+                name = f"{mode} {dtype}, a size known as it runs"
+                yield place(OP, name, [x, size], x.shaped(2, 4, 9, 3), options=MODES[mode], given=given)
             before, after = ROUNDED[mode][0]
             given = {"size": np.array([after, 1], np.int32)}
             x = tensor(1, before, 3, 2, dtype=dtype)
             name = f"{mode} {dtype} {before} to {after}, known as it runs"
-            yield alone("RESIZE_NEAREST_NEIGHBOR", name, [x, size], x.shaped(1, None, None, 2), options=MODES[mode], given=given)
+            yield alone(OP, name, [x, size], x.shaped(1, None, None, 2), options=MODES[mode], given=given)
         steps = [{"x0": drawn(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
         operands = [tensor(None, None, 7, 3), constant([4, 14])]
-        yield alone("RESIZE_NEAREST_NEIGHBOR", f"{mode} of an unknown size", operands, tensor(None, 4, 14, 3), options=MODES[mode], given=steps)
+        made = tensor(None, 4, 14, 3)
+        yield alone(OP, f"{mode} of an unknown size", operands, made, options=MODES[mode], given=steps)

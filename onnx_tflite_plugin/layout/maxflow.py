@@ -1,8 +1,9 @@
 """Minimum cut by preflow-push, with a work limit.
 
 Push-relabel (Goldberg and Tarjan 1988) with global relabelling: rounds of local work between exact distances to the
-sink. It needs no flow, only the cut, so it stops when no excess can reach the sink. Dinic's algorithm takes hundreds
-of breadth-first searches where this takes ten, and squares the length of a chain where this passes it once.
+sink. It needs only the cut, not the flow, so it stops where no excess can reach the sink. Dinic's algorithm was tried:
+165 breadth-first searches on a lattice of 20,000 operators where this takes 10, and quadratic on a long chain fed from
+one end, which this passes once.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Wor
     """Which variables to make true, and a lower bound of the cost, attained wherever the problem is submodular.
 
     ``costs``: of each literal, when it is true; ``ties``: the same again, to choose between equal costs, in all less
-    than ``len(costs) ** 2``. The result costs no more than all false, which it is where that is a minimum and ties go
-    to false.
+    than ``len(costs) ** 2``, and given up where that takes much longer. The result costs no more than all false, which
+    it is where that is a minimum and ties go to false.
     """
     kept = _copies(len(costs), terms)
     node = [-1] * len(costs)
@@ -32,16 +32,19 @@ def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Wor
         node[literal] = place
     excess = [2 * (costs[literal ^ 1] - costs[literal]) for literal in kept]
     network = Network(excess, _arcs(terms, node, excess))
-    demand = network.demand()
+    demand, before = network.demand(), work.left
     on_sink_side = network.saturate(work)
     flow = demand - network.demand()
     copies = len(kept) // (len(costs) // 2 - 1)
     bound = costs[TRUE] + sum(map(min, costs[2::2], costs[3::2])) - (-flow // (2 * copies))
     leaning = [ties[literal ^ 1] - ties[literal] for literal in kept]
     if min(leaning) < 0:  # else the least sink side has it all
+        allowance = min(work.left, 10_000 + 4 * (before - work.left))
+        extra = Work(allowance)
         network.rescale(len(costs) ** 2, leaning)
         with suppress(WorkLimitReached):
-            on_sink_side = network.saturate(work)
+            on_sink_side = network.saturate(extra)
+        work.spend(allowance - max(extra.left, 0))
     pairs = zip(node[2::2], node[3::2], strict=True)
     return [on_sink_side[no] if no >= 0 else not on_sink_side[yes] for no, yes in pairs], bound
 

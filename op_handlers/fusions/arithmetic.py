@@ -1,7 +1,7 @@
-"""Arithmetic with constants behind a convolution or a dense layer, put into its weights and bias.
+"""Arithmetic with constants behind a convolution or a dense layer goes into its weights and bias.
 
-The same real numbers with fewer roundings: each weight and each bias is rounded once, where every element of the result
-was rounded for every operator. What is quantized rounds to integers in between, so there it is left alone.
+The real numbers are the same, and rounded less often: each weight and each bias once more, where every element of the
+result was rounded for every operator. What is quantized is rounded to integers in between, so there it is left alone.
 """
 
 from __future__ import annotations
@@ -11,82 +11,141 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Call, Context, Decline, Handler, Match, Operand, Operator, fusion, operands, out
+from onnx_tflite_plugin.api import Array, Call, Context, Decline, Match, Operand, fusion, operands, out
 from op_handlers.convolution import conv_2d, depthwise_conv_2d, transpose_conv
 from op_handlers.matrix import fully_connected
 
 x, shape = operands("x shape")
 w, bias, first, second = operands("w bias first second", constant=True)
 FUSED = "fused_activation_function"
-RAMPS = {"NONE": None, "RELU": None, "RELU6": 6.0}
-"""Activations that let a positive factor through: where they end."""
+ENDS = {"RELU": None, "RELU6": 6.0}
+"""Activations that a positive factor may pass, and where they end."""
 
 
 def chains(code: str, *taken: Operand) -> tuple[Call, ...]:
     """One or two steps behind the operator, which has a bias or none."""
-    return tuple(last for base in (Call(code, *taken, bias), Call(code, *taken)) for last in steps(base))
+    bases = Call(code, *taken, bias), Call(code, *taken)
+    ones = [step(kind, base, first) for base in bases for kind in ("MUL", "ADD", "SUB")]
+    return (*(step(kind, one, second) for one in ones for kind in ("MUL", "ADD", "SUB")), *ones)
 
 
-def steps(base: Call) -> Iterator[Call]:
-    for code in ("MUL", "ADD", "SUB"):
-        step = Call(code, base, first, commutes=code != "SUB")
-        for more in ("MUL", "ADD", "SUB"):
-            yield Call(more, step, second, commutes=more != "SUB")
-        yield step
+def step(code: str, before: Call, number: Operand) -> Call:
+    return Call(code, before, number, commutes=code != "SUB")
 
 
-def constant_per_channel(match: Match) -> Mapping[str, Any] | Decline:
-    """The options of the operator in front, with the steps behind it and the last one's activation."""
-    *reverse, base = match.calls.values()
-    behind = reverse[::-1]
+# --- whether ----------------------------------------------------------------------------------
+
+
+def per_channel(match: Match) -> Mapping[str, Any] | Decline:
+    """The options of the operator in front, the steps behind it, and the activation of the whole."""
+    (_, base), *behind = reversed(match.calls.items())
     if match[x].dtype != "float32":
         return Decline(f"it computes in {match[x].dtype}, which is rounded in between")
-    if match[w].dtype != "float32" or (bias in match.tensors and match[bias].dtype != "float32"):
-        return Decline(f"its weights are {match[w].dtype}")
-    if bias not in match.tensors and sum(t is not None for t in base.inputs) != sum(o in match.tensors for o in (x, shape, w)):
+    for operand in (w, bias, first, second):
+        if operand in match.tensors and match[operand].dtype != "float32":
+            return Decline(f"{match[operand].name!r} is {match[operand].dtype}")
+    if sum(tensor is not None for tensor in base.inputs) != sum(operand in match.tensors for operand in (x, shape, w, bias)):
         return Decline("its bias is no constant")
-    numbers = [match.constant(operand) for operand in (first, second)[: len(behind)]]
-    channels = base[out(0)].dims[-1]
-    if not all(held is not None and per_channel(held, channels, base[out(0)].rank) for held in numbers):
-        return Decline("a constant is not one number, or one number per channel")
-    activation = let_through([base, *behind], numbers)
-    if isinstance(activation, Decline):
-        return activation
-    return {**base.options, "steps": tuple(op.code for op in behind), **activation}
+    numbers = [match[operand].array for operand in (first, second)[: len(behind)]]
+    dims = base[out(0)].dims
+    if not all(number.size == 1 or (number.size == dims[-1] and number.shape[-1] == dims[-1]) for number in numbers):
+        return Decline("a constant is not one number, or one for each channel")
+    if not all(np.isfinite(number).all() and number.ndim <= len(dims) for number in numbers):
+        return Decline("a constant is not finite, or of a higher rank")
+    codes = [call.code for call, _ in behind]
+    activations = [op.options.get(FUSED, "NONE") for op in (base, *(op for _, op in behind))]
+    found = passed(activations, codes[-1], numbers[-1])
+    return found if isinstance(found, Decline) else {**base.options, **found, "steps": tuple(codes)}
 
 
-def per_channel(held: Array, channels: int | None, rank: int) -> bool:
-    alone = held.ndim <= rank and held.size in (1, channels) and (held.size == 1 or held.shape[-1] == channels)
-    return alone and bool(np.isfinite(held).all())
-
-
-def let_through(ops: Sequence[Operator], numbers: Sequence[Any]) -> Mapping[str, Any] | Decline:
-    """The activation of the whole. One in front of the last step is let through by a positive factor, its end is scaled."""
-    *earlier, before, last = (op.options.get(FUSED, "NONE") for op in ops)
-    if any(activation != "NONE" for activation in earlier) or before not in RAMPS:
-        return Decline(f"{before} comes in between")
-    if before == "NONE":
+def passed(activations: Sequence[str], code: str, number: Array) -> Mapping[str, Any] | Decline:
+    """The activation of the whole: the last one, or one that the last step, a positive factor, passes and scales."""
+    *earlier, before, last = activations
+    if set(earlier) | {before} <= {"NONE"}:
         return {FUSED: last, "end": None}
-    factor = numbers[-1]
-    if last != "NONE" or ops[-1].code != "MUL" or not (factor > 0).all() or (RAMPS[before] and factor.size > 1):
-        return Decline(f"{before} comes in between")
-    end = RAMPS[before]
-    return {FUSED: "RELU", "end": None} if end is None else {FUSED: "NONE", "end": end * factor.item()}
+    scales = code == "MUL" and last == "NONE" and (number > 0).all() and (before == "RELU" or number.size == 1)
+    if set(earlier) <= {"NONE"} and before in ENDS and scales:
+        end = ENDS[before]
+        return {FUSED: "RELU", "end": None} if end is None else {FUSED: "NONE", "end": end * float(number.reshape(-1)[0])}
+    return Decline("an activation comes in between")
 
 
-def absorbed(ctx: Context, base: Handler, *operands: Any, weight: int, channel: int) -> Any:
-    """The operator in front, lowered with weights and a bias that the steps behind it went into."""
-    weights, biases = ctx.constant(weight), ctx.constant(weight + base_bias(weight))
+# --- how --------------------------------------------------------------------------------------
+
+
+def absorbed(ctx: Context, channel: int) -> tuple[Array, Array]:
+    """Weights and bias that the steps went into; ``channel`` is the weights' axis of output channels."""
+    weights, last = ctx.constant(1), len(ctx.op.inputs)
     assert weights is not None
-    channels = weights.shape[ctx.axis(channel, weight)]
-    along = [channels if axis == channel else 1 for axis in ctx.perm(weight)]
-    scaled, added = weights.astype(np.float64), np.zeros(channels) if biases is None else biases.astype(np.float64)
-    for k, code in enumerate(ctx.options.steps):
-        held = ctx.op.constant(len(operands) + k)
-        assert held is not None
-        number = np.broadcast_to(held.reshape(-1).astype(np.float64), [channels])
+    along = [-1 if axis == channel else 1 for axis in ctx.perm(1)]
+    held = ctx.op.constant(last - 3)
+    scaled, added = weights.astype(np.float64), np.zeros(ctx.op[1].shape[channel]) if held is None else held.astype(np.float64)
+    for slot, code in zip((last - 2, last - 1), ctx.options.steps, strict=False):
+        number = np.broadcast_to(ctx.op[slot].array.reshape(-1), added.shape).astype(np.float64)
         if code == "MUL":
             scaled, added = scaled * number.reshape(along), added * number
         else:
             added = added + (number if code == "ADD" else -number)
-    return scaled, added
+    return scaled.astype(np.float32), added.astype(np.float32)
+
+
+def ended(ctx: Context, y: Any) -> Any:
+    """Cut where a scaled activation ends."""
+    return y if ctx.options.end is None else ctx.ops.Clip(y, 0.0, ctx.options.end)
+
+
+@fusion(
+    "CONV_2D_ARITHMETIC",
+    pattern=chains("CONV_2D", x, w),
+    inputs=(x, w, bias, first, second),
+    where=per_channel,
+    layout=conv_2d.layout,
+    axes=conv_2d.axes,
+    activation=FUSED,
+)
+def conv_2d_arithmetic(ctx: Context, x: Any, *_constants: Any) -> Any:
+    """Conv that scales and shifts its channels too."""
+    return ended(ctx, conv_2d(ctx, x, *absorbed(ctx, channel=0)))
+
+
+@fusion(
+    "DEPTHWISE_CONV_2D_ARITHMETIC",
+    pattern=chains("DEPTHWISE_CONV_2D", x, w),
+    inputs=(x, w, bias, first, second),
+    where=per_channel,
+    layout=depthwise_conv_2d.layout,
+    axes=depthwise_conv_2d.axes,
+    activation=FUSED,
+)
+def depthwise_conv_2d_arithmetic(ctx: Context, x: Any, *_constants: Any) -> Any:
+    """Conv by channel that scales and shifts its channels too."""
+    return ended(ctx, depthwise_conv_2d(ctx, x, *absorbed(ctx, channel=3)))
+
+
+@fusion(
+    "TRANSPOSE_CONV_ARITHMETIC",
+    pattern=chains("TRANSPOSE_CONV", shape, w, x),
+    inputs=(shape, w, x, bias, first, second),
+    where=per_channel,
+    layout=transpose_conv.layout,
+    axes=transpose_conv.axes,
+    activation=FUSED,
+)
+def transpose_conv_arithmetic(ctx: Context, shape: Any, _w: Any, x: Any, *_constants: Any) -> Any:
+    """ConvTranspose that scales and shifts its channels too."""
+    weights, biases = absorbed(ctx, channel=0)
+    return ended(ctx, transpose_conv(ctx, shape, weights, x, biases))
+
+
+@fusion(
+    "FULLY_CONNECTED_ARITHMETIC",
+    pattern=chains("FULLY_CONNECTED", x, w),
+    inputs=(x, w, bias, first, second),
+    where=per_channel,
+    layout=fully_connected.layout,
+    axes=fully_connected.axes,
+    activation=FUSED,
+)
+def fully_connected_arithmetic(ctx: Context, x: Any, *_constants: Any) -> Any:
+    """Gemm that scales and shifts its columns too."""
+    return ended(ctx, fully_connected(ctx, x, *absorbed(ctx, channel=0)))
