@@ -30,12 +30,6 @@ class Bound(NamedTuple):
 
 BOUNDS: tuple[Bound, ...] = (
     Bound(
-        "GELU",
-        "int16",
-        Tolerance(steps=4),
-        "513 values of a table, with straight lines between (LUTPopulateInt16, LUTLookup, internal/common.h)",
-    ),
-    Bound(
         "QUANTIZE",
         "int32",
         Tolerance(whole=1),
@@ -81,6 +75,8 @@ EQUAL = frozenset(
         "PACK",
         "PAD",
         "PADV2",
+        "REDUCE_MAX",
+        "REDUCE_MIN",
         "RESHAPE",
         "RESIZE_NEAREST_NEIGHBOR",
         "SHAPE",

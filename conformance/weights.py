@@ -13,6 +13,11 @@ WEIGHTS = {"float32": "float32", "int8": "int8", "uint8": "uint8", "int16": "int
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
 
+def counted(dtype: str, weights: str | None) -> str:
+    """The column of the support table: weights of 4 or 2 bits are what a case is about."""
+    return weights if weights in ("int4", "int2") else dtype
+
+
 def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: str = "w") -> Spec:
     """Drawn weights; integers have a scale, or one along an axis that differs by up to a factor of four."""
     if dtype == "float32":

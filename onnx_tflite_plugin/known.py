@@ -32,19 +32,23 @@ class Known:
         return replace(op, inputs=tuple(None if t is None else self._constants.get(t, t) for t in op.inputs))
 
     def learn(self, bound: Bound) -> None:
-        """Keep the result of an operator whose handler knows it. Raises HandlerError where it is not what the file says."""
+        """Keep the result of an operator whose handler knows it. Raises HandlerError where it contradicts the file."""
         if bound.handler.evaluate is None:
             return
         try:
             array = bound.handler.evaluate(bound.op)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            raise _wrong(bound, f"handler {bound.handler.name} of {bound.pack} failed: {type(error).__name__}: {error}") from error
+            raise _wrong(
+                bound, f"handler {bound.handler.name} of {bound.pack} failed: {type(error).__name__}: {error}"
+            ) from error
         if array is None:
             return
         tensor = bound.op[~0]
         if array.dtype.name != tensor.dtype or (tensor.static and array.shape != tensor.shape):
             made, wanted = f"{array.dtype.name} {list(array.shape)}", f"{tensor.dtype} {list(tensor.shape)}"
-            raise _wrong(bound, f"handler {bound.handler.name} of {bound.pack} evaluates it to {made}, the tensor is {wanted}")
+            raise _wrong(
+                bound, f"handler {bound.handler.name} of {bound.pack} evaluates it to {made}, the tensor is {wanted}"
+            )
         self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=_Evaluated(array))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onnx_tflite_plugin.api import Context, Dequantized, Implicit, Options, conv_pads, handler, out, transposed_pads
+from op_handlers.operands import signed_bytes
 
 BIASED = Dequantized(bias={2: (0, 1)})
 
@@ -21,7 +22,7 @@ BIASED = Dequantized(bias={2: (0, 1)})
 def conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""
     (_, *size, channels), (_, *kernel, depth) = ctx.op[0].dims, ctx.op[1].shape
-    return convolution(ctx, x, w, b, size, kernel, group=(channels or depth) // depth)
+    return convolution(ctx, x, signed_bytes(ctx, 1, w), b, size, kernel, group=(channels or depth) // depth)
 
 
 @handler(
@@ -51,8 +52,9 @@ def conv_3d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
 
 
 def convolution(ctx: Context, x: Any, w: Any, b: Any, size: Any, kernel: Any, group: Any) -> Any:
+    """Conv; pads are those of SAME or VALID, or of a fusion that knows better."""
     strides, dilations = steps(ctx.options, kernel)
-    pads = conv_pads(ctx.options.padding, size, kernel, strides, dilations)
+    pads = ctx.options.get("pads") or conv_pads(ctx.options.padding, size, kernel, strides, dilations)
     return ctx.ops.Conv(x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, group=group)
 
 
@@ -88,7 +90,7 @@ def conv_3d_transpose(ctx: Context, _shape: Any, w: Any, x: Any, b: Any = None) 
 
 
 def transposed(ctx: Context, x: Any, w: Any, b: Any, kernel: Sequence[int]) -> Any:
-    """ConvTranspose, padded as the forward convolution of its output would be (transpose_conv.cc, conv3d_transpose.cc)."""
+    """ConvTranspose, padded as the forward convolution of its output would be (transpose_conv.cc)."""
     strides, dilations = steps(ctx.options, kernel)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     pads, extra = transposed_pads(ctx.options.padding, ctx.op[out(0)].dims[1:-1], ctx.op[2].dims[1:-1], reach, strides)

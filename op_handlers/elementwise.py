@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from math import pi, sqrt
+from math import erfc, pi, sqrt
 from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Dequantized, FixedOutputRange, Raw, SameScale, Transparent, handler, out
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Dequantized,
+    FixedOutputRange,
+    Raw,
+    SameScale,
+    Transparent,
+    handler,
+    out,
+)
 from op_handlers.tables import looked_up, words_by_table
 
 FUSED = "fused_activation_function"
@@ -28,8 +38,12 @@ def sub(ctx: Context, x: Any, y: Any) -> Any:
 
 @handler("MUL", max_version=8, layout=Transparent(), quantization=Dequantized(), activation=FUSED)
 def mul(ctx: Context, x: Any, y: Any) -> Any:
-    """Mul."""
-    return ctx.ops.Mul(x, y)
+    """Mul; of complex numbers, which are pairs along a last axis, by its parts."""
+    ops = ctx.ops
+    if not ctx.op[0].dtype.startswith("complex"):
+        return ops.Mul(x, y)
+    (a, b), (c, d) = ([ops.Gather(v, [part], axis=-1) for part in (0, 1)] for v in (x, y))
+    return ops.Concat(ops.Sub(ops.Mul(a, c), ops.Mul(b, d)), ops.Add(ops.Mul(a, d), ops.Mul(b, c)), axis=-1)
 
 
 @handler("DIV", max_version=2, layout=Transparent(), quantization=Dequantized(), activation=FUSED)
@@ -191,10 +205,12 @@ def elu(ctx: Context, x: Any) -> Any:
     return ctx.ops.Elu(x)
 
 
-@handler("GELU", max_version=3, layout=Transparent(), quantization=Dequantized())
+@handler("GELU", max_version=3, layout=Transparent(), quantization=words_by_table)
 def gelu(ctx: Context, x: Any) -> Any:
-    """Gelu; below opset 20 as x/2 * (1 + Erf(x/sqrt(2))), or with the Tanh that approximates the Erf."""
+    """Gelu, of int16 a table; below opset 20 x/2 * (1 + Erf(x/sqrt(2))), or with the Tanh that approximates the Erf."""
     approximate, ops, number = ctx.options.approximate, ctx.ops, ctx.scalar
+    if ctx.integers:
+        return looked_up(ctx, x, tanh_gelu if approximate else erf_gelu)
     if ctx.opset >= 20:
         return ops.Gelu(x, approximate="tanh" if approximate else "none")
     if approximate:
@@ -203,6 +219,14 @@ def gelu(ctx: Context, x: Any) -> Any:
     else:
         step = ops.Erf(ops.Div(x, number(sqrt(2))))
     return ops.Mul(ops.Mul(x, ops.Add(step, number(1))), number(0.5))
+
+
+def erf_gelu(real: Array) -> Array:
+    return np.asarray([value / 2 * erfc(-value / sqrt(2)) for value in real.tolist()], np.float32)
+
+
+def tanh_gelu(real: Array) -> Array:
+    return np.asarray(real / 2 * (1 + np.tanh(sqrt(2 / pi) * (real + 0.044715 * real**3))), np.float32)
 
 
 @handler("TANH", max_version=3, layout=Transparent(), quantization=FixedOutputRange({"int16": (1 / 32768, 0)}))

@@ -21,6 +21,7 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
+from op_handlers.operands import signed_bytes
 
 
 def dense_axes(op: Operator) -> str | None:
@@ -61,7 +62,7 @@ def fully_connected(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Gemm on the input flattened to rows of the weight's length (fully_connected.cc); reshapes stay on the integers."""
     if ctx.op[0].rank != 2 or ctx.op[0].dims[-1] != ctx.op[1].shape[-1]:
         x = ctx.dequantize(ctx.ops.Reshape(ctx.raw(0), [-1, ctx.op[1].shape[-1]]), like=0)
-    y = ctx.ops.Gemm(x, w, b, transB=1)
+    y = ctx.ops.Gemm(x, signed_bytes(ctx, 1, w), b, transB=1)
     return y if ctx.op[out(0)].rank == 2 else ctx.reshaped(ctx.quantize(y, like=out(0)), out(0))
 
 
@@ -81,7 +82,7 @@ def batched_axes(op: Operator) -> str:
 
 
 def batched(op: Operator) -> Implicit | Terminate:
-    """An adjoint is an order of its operand. Else a constant follows the order in which a row lies, batches lie as they like."""
+    """An adjoint is an order of its operand. Else a constant follows the order in which rows lie; batches may take any."""
     if op.options.adj_x or op.options.adj_y:
         return Implicit({slot: " ".join(axes) for slot, axes in zip((0, 1, out(0)), product_axes(op), strict=True)})
     if op[1].constant:
@@ -90,7 +91,7 @@ def batched(op: Operator) -> Implicit | Terminate:
 
 
 def multiplied(op: Operator) -> Decline | None:
-    """Scales per channel count on float rows only, and there one for each column, without a zero point (batch_matmul.cc)."""
+    """Scales per channel count for float rows only, one for each column, without a zero point (batch_matmul.cc)."""
     x, w, y = op[0], op[1], op[out(0)]
     if "int32" == y.dtype != x.dtype == "int8" == w.dtype:
         return None
@@ -102,9 +103,10 @@ def multiplied(op: Operator) -> Decline | None:
         return None
     column = w.rank - (2 if op.options.adj_y else 1)
     if w.quantization.per_axis and x.dtype != "float32":
-        return Decline("its weights have scales per channel, for which LiteRT's kernel answers zeros; quantize them with one scale")
-    if x.dtype == "float32" and (any(w.quantization.zero_point) or (w.quantization.per_axis and w.quantization.axis != column)):
-        return Decline("the kernel takes its weights to be symmetric, with a scale per tensor or per column; quantize them so")
+        return Decline("LiteRT's kernel answers zeros where weights have scales per channel; quantize them with one scale")
+    by_column = not w.quantization.per_axis or w.quantization.axis == column
+    if x.dtype == "float32" and (any(w.quantization.zero_point) or not by_column):
+        return Decline("its weights must be symmetric, with a scale per tensor or per column; quantize them so")
     return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Attribute, Context, Operator, Value, spelled
+from onnx_tflite_plugin.api import Attribute, Context, Operator, Quantization, Value, spelled
 from onnx_tflite_plugin.api.axes import letters
 
 
@@ -32,3 +32,14 @@ def as_int64(ctx: Context, slot: int, value: Value) -> Any:
     """An operand as ONNX wants sizes and positions: an int64 array where it is constant, else a value."""
     constant = ctx.constant(slot)
     return ctx.ops.Cast(value, to="int64") if constant is None else constant.astype(np.int64)
+
+
+def signed_bytes(ctx: Context, slot: int, weight: Value) -> Any:
+    """A weight as it is; but under real activations uint8 is read as int8, its zero point ignored.
+
+    The first dynamic-range files keep signed weights so (EvalHybrid, kernels/conv.cc and fully_connected.cc).
+    """
+    held, quantization = ctx.constant(slot), ctx.op[slot].quantization
+    if ctx.op[slot].dtype != "uint8" or ctx.op[0].dtype != "float32" or held is None or not isinstance(quantization, Quantization):
+        return weight
+    return held.view(np.int8).astype(np.float32) * np.float32(quantization.scale[0])

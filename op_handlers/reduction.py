@@ -37,7 +37,7 @@ def summed(op: Operator) -> Decline | None:
     """The kernel takes bare 8 and 16 bit integers to be quantized, and divides by their scale of 0."""
     if op[0].dtype in ("float32", "int32", "int64") or op[0].quantization is not None:
         return None
-    return Decline(f"it sums {op[0].dtype} without a scale, which the kernel does not; give it float32, int32, int64 or quantized integers")
+    return Decline(f"it sums {op[0].dtype} without a scale, which no kernel does; give it a scale, or cast it to int32")
 
 
 @handler(
@@ -109,7 +109,7 @@ def reduce_min(ctx: Context, x: Any, axes: Any) -> Any:
 def extreme(ctx: Context, onnx: str, x: Any, axes: Any) -> Any:
     """In a wider dtype where ONNX has none of the operand's own."""
     if 0 in (ctx.shape(0)[a] for a in held_axes(ctx) or ()):
-        raise Refused("it looks for the extreme of no elements, which ONNX does not define; give sizes above 0 with --input-shape")
+        raise Refused("it seeks the extreme of no elements; give sizes above 0 with --input-shape")
     narrow = ctx.dtype(0)
     wide = {"int16": "int32", "bool": "uint8"}.get(narrow)
     if wide is None:
@@ -124,7 +124,7 @@ def held_axes(ctx: Context) -> list[int] | None:
 
 
 def reduced(ctx: Context, onnx: str, x: Any, axes: Any) -> Any:
-    """``Reduce*``; no axes are the identity. They are an input from opset 18 on (ReduceSum: 13), an attribute before."""
+    """``Reduce*``; no axes are the identity. An input from opset 18 on (ReduceSum: 13), an attribute before."""
     over, keep = held_axes(ctx), int(bool(ctx.options.keep_dims))
     if over == []:
         return x

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,18 @@ def words_by_table(op: Operator, _target: object) -> Dequantized | Integer:
 
 
 def looked_up(ctx: Context, x: Any, function: RealFunction) -> Any:
-    """One Gather: the result of each of the 65536 stored numbers, the negative ones counted from the table's end."""
-    before, after = ctx.quantization(0), ctx.quantization(out(0))
+    """The result of each of the 65536 stored numbers is looked up, the negative ones counted from the table's end.
+
+    GatherElements takes 45 us for 50,000 numbers where Gather takes 590 (the kernel 65), but wants a flat operand.
+    """
+    before, after, shape = ctx.quantization(0), ctx.quantization(out(0)), ctx.shape(0)
     if before is None or after is None:
         raise Refused("its int16 operands have no scale")
-    table = interpolated(function, before.scale[0], after.scale[0])
-    return ctx.ops.Gather(table, ctx.ops.Cast(x, to="int32"))
+    table, indices = interpolated(function, before.scale[0], after.scale[0]), ctx.ops.Cast(x, to="int32")
+    if None in shape:
+        return ctx.ops.Gather(table, indices)
+    flat = ctx.ops.Reshape(indices, [prod(size or 0 for size in shape)])
+    return ctx.ops.Reshape(ctx.ops.GatherElements(table, flat, axis=0), list(shape))
 
 
 def interpolated(function: RealFunction, scale: float, made_scale: float) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..case import EVERY_OPSET, Case
-from ..models import BOTH, Net, Spec, between_convolutions, binary, constant, drawn, filled, net, tensor, unary
+from ..models import BOTH, Net, Placed, Spec, alone, between_convolutions, binary, constant, drawn, filled, net, tensor, unary
 
 IMAGE = (2, 5, 7, 3)
 BYTES = ("int8", "uint8")
@@ -24,8 +24,9 @@ def cases() -> Iterator[Case]:
     yield from curved()
 
 
-def opsets(dtype: str) -> tuple[int | None, ...]:
-    return (None, 26) if dtype == "int16" else EVERY_OPSET
+def opsets(dtype: str, place: Placed = alone) -> tuple[int | None, ...]:
+    """Every opset that can, of an operator alone; between convolutions what matters is the order."""
+    return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
 
 
 def edges(op: str, *more: float, name: str = "", **case: Any) -> Case:
@@ -45,7 +46,7 @@ def clamped() -> Iterator[Case]:
         for dtype in ("float32", *BYTES):
             x = tensor(*IMAGE, dtype=dtype)
             for place in BOTH:
-                yield unary(op, dtype, x, place=place, span=WIDE, opsets=EVERY_OPSET)
+                yield unary(op, dtype, x, place=place, span=WIDE, opsets=opsets("float32", place))
                 if dtype != "float32":
                     yield unary(op, f"{dtype} to another scale", x, to(x, 0.5, -30), place)
         ends = tensor(*IMAGE, dtype="int8", scale=1 / 127, zero_point=0)
@@ -72,13 +73,14 @@ def sloped() -> Iterator[Case]:
         for shape in ((3,), (1, 1, 3), (7, 1), (5, 7, 3), (1,), (2, 1, 1, 3)):
             slopes = slope(dtype, *shape)
             for place in BOTH:
-                yield binary("PRELU", f"{dtype}, slopes {shape}", x, slopes, y, place, opsets=opsets(dtype))
+                every = opsets(dtype, place) if shape == (3,) else (None,)
+                yield binary("PRELU", f"{dtype}, slopes {shape}", x, slopes, y, place, opsets=every)
     for shape in ((1, 1, 3), (5, 7, 3)):
         x = tensor(*IMAGE)
         yield binary("PRELU", f"slopes {shape} that are an input", x, tensor(*shape), x, between_convolutions)
     for place in BOTH:
         even = constant(np.full((1, 1, 3), 0.25, np.float32))
-        yield binary("PRELU", "one slope for all channels", tensor(*IMAGE), even, place=place, opsets=EVERY_OPSET)
+        yield binary("PRELU", "one slope for all channels", tensor(*IMAGE), even, place=place, opsets=opsets("float32", place))
         square = tensor(2, 3, 7, 3)
         yield binary("PRELU", "as many rows as channels", square, slope("float32", 3, 1, 1), place=place)
     for size in (1, 3):
@@ -128,7 +130,7 @@ def curved() -> Iterator[Case]:
                 x = tensor(*IMAGE, dtype=dtype)
                 for place in BOTH:
                     y = to(x, *ends[op])
-                    yield unary(op, dtype + name, x, y, place, options=options, span=WIDE, opsets=EVERY_OPSET)
+                    yield unary(op, dtype + name, x, y, place, options=options, span=WIDE, opsets=opsets("float32", place))
                 yield unary(op, f"{dtype}{name}, another scale", x, to(x, 0.63, 31), options=options, span=WIDE)
             infinite = () if op == "GELU" else (np.inf, -np.inf, np.nan)
             yield edges(op, *infinite, name=name, options=options)
@@ -157,4 +159,7 @@ def words() -> Iterator[Case]:
     yield net("TANH", "bfloat16", bfloat16, dtype="bfloat16", span=WIDE, opsets=EVERY_OPSET)
     for approximate in (False, True):
         options = {"approximate": approximate}
-        yield unary("GELU", "int16" + ", approximate" * approximate, x, options=options, opsets=(None, 26))
+        name = "int16" + ", approximate" * approximate
+        for place in BOTH:
+            yield unary("GELU", name, x, place=place, options=options, opsets=(None, 26))
+        yield unary("GELU", f"{name}, another scale", x.scaled(10.0), x.scaled(4.0), options=options)

@@ -24,7 +24,7 @@ LEAST = {"int4": 21, "uint4": 21, "int2": 25}
 def cases() -> Iterator[Case]:
     for before in (*REAL, *WHOLE):
         for after in (*REAL, *WHOLE):
-            opsets = EVERY_OPSET if before in ("float32", "float16") else (None,)
+            opsets = EVERY_OPSET if before == "float32" else (None,)
             yield of(edges(before), after, f"{before} to {after}", opsets=opsets)
     yield from narrow()
     yield from complexes()

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.verify import LiteRT
 
 from ..case import EVERY_OPSET, Case, Reference
 from ..models import Net, alone, constant, drawn, net, tensor
-from ..weights import BIASES, WEIGHTS, bias, product, weight
+from ..weights import BIASES, WEIGHTS, bias, counted, product, weight
 
 IMAGE = (2, 5, 7, 3)
 FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
@@ -75,7 +75,7 @@ def conv(
     }
     if deep:
         settings["depth_multiplier"] = out // channels
-    case = {"options": {**settings, **options}, "dtype": dtype, **case}
+    case = {"options": {**settings, **options}, "dtype": counted(dtype, weights), **case}
     if b is not None:
         return alone(op, name, [x, w, b], y, **case)
     zero = replace(bias(x, w, out, BIASES[dtype], depth), value=np.zeros(out, BIASES[dtype]))
@@ -140,6 +140,7 @@ def dtypes() -> Iterator[Case]:
     for weights in ("int8", "int4"):
         yield conv(f"float32 with {weights} weights, quantized as it runs", weights=weights, per_axis=True)
     yield conv("float32 with int8 weights of one scale", weights="int8")
+    yield conv("float32 with uint8 weights, which the kernel reads as int8", weights="uint8")
     yield conv("float32 with int8 weights in groups", weights="int8", per_axis=True, shape=(2, 5, 7, 6), out=9, groups=3)
     yield net("CONV_2D", "float16 weights through DEQUANTIZE", half_weights, dtype="float16", opsets=EVERY_OPSET)
     yield net("CONV_2D", "weights that are a graph input", given_weights)
@@ -213,6 +214,9 @@ def depthwise() -> Iterator[Case]:
     yield conv("an option depth_multiplier that is wrong, which the kernel ignores", op=op, out=6, depth_multiplier=7)
     yield conv("one channel into four", op=op, shape=(2, 5, 7, 1), out=4)
     yield conv("float32 with int8 weights, quantized as it runs", op=op, out=6, weights="int8", per_axis=True)
+    refuses = "Type FLOAT32 with filter type INT4 not currently supported"
+    yield conv("float32 with int4 weights", op=op, out=6, weights="int4", per_axis=True, kernel_refuses=refuses)
+    yield conv("int8 with int4 weights", op=op, dtype="int8", out=6, weights="int4", per_axis=True)
 
 
 # --- TRANSPOSE_CONV ---------------------------------------------------------------------------
@@ -236,6 +240,7 @@ def transposed() -> Iterator[Case]:
         yield transpose_conv(f"float32 with {activation}", activation=activation)
     yield transpose_conv("int8 with scales per channel", dtype="int8", per_axis=True)
     yield transpose_conv("int16 with scales per channel", dtype="int16", per_axis=True)
+    yield transpose_conv("float32 with int8 weights", weights="int8", per_axis=True)
     yield transpose_conv("float32 at every opset", opsets=EVERY_OPSET)
     yield transpose_conv("VALID with rows beyond the last kernel", padding="VALID", extra=(1, 0))
     yield transpose_conv("SAME on an odd output", padding="SAME", extra=(-1, -1))
@@ -253,6 +258,7 @@ def transpose_conv(
     stride: Sequence[int] = (2, 2),
     padding: str = "SAME",
     dtype: str = "float32",
+    weights: str | None = None,
     per_axis: bool = False,
     biased: bool = True,
     activation: str = "NONE",
@@ -264,7 +270,7 @@ def transpose_conv(
     usual = [s * t if padding == "SAME" else s * t + max(k - t, 0) for s, k, t in zip(size, kernel, stride, strict=True)]
     wanted = (n, *(u + e for u, e in zip(usual, extra, strict=True)), out)
     x = tensor(*shape, dtype=dtype)
-    w = weight((out, *kernel, channels), WEIGHTS[dtype], 0 if per_axis else None)
+    w = weight((out, *kernel, channels), weights or WEIGHTS[dtype], 0 if per_axis else None)
     depth = prod(kernel) * channels // prod(stride) or channels
     y = product(x, w, wanted, depth)
     b = [bias(x, w, out, BIASES[dtype], depth)] if biased else []

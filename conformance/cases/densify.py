@@ -10,14 +10,15 @@ import numpy as np
 
 from onnx_tflite_plugin.source.model import Array
 
-from ..case import EVERY_OPSET, Case
 from ..builder import TensorRef
+from ..case import EVERY_OPSET, Case
 from ..models import Net, Spec, constant, drawn, net, tensor
 from ..weights import BIASES, WEIGHTS, bias, product, weight
 
 IMAGE = (2, 5, 7, 3)
 OP = "DENSIFY"
 KERNEL = (4, 3, 2, 3)
+Operands = list[Spec | TensorRef | None]
 
 
 def cases() -> Iterator[Case]:
@@ -36,7 +37,9 @@ def dense(model: Net, spec: Spec, kinds: Sequence[str] = (), **storage: Any) -> 
     """A sparse constant, and the operator that makes it dense."""
     assert spec.value is not None
     kinds = kinds or ["dense"] * (spec.value.ndim - 1) + ["csr"]
-    held = model.graph.sparse(f"s{len(model.graph.tensors)}", thinned(spec.value), kinds, quantization=spec.quantization, **storage)
+    held = model.graph.sparse(
+        f"s{len(model.graph.tensors)}", thinned(spec.value), kinds, quantization=spec.quantization, **storage
+    )
     return model.call(OP, [held], replace(spec, value=None))
 
 
@@ -57,7 +60,11 @@ def stored(name: str, kinds: Sequence[str], dtype: str = "float32", **storage: A
     """The dense value itself is what the model gives, and what it adds to its input."""
 
     def draw(model: Net) -> None:
-        value = replace(weight((6, 8), "int8"), value=drawn(6, 8, dtype=dtype)) if dtype == "int8" else constant(drawn(6, 8, dtype=dtype))
+        value = (
+            replace(weight((6, 8), "int8"), value=drawn(6, 8, dtype=dtype))
+            if dtype == "int8"
+            else constant(drawn(6, 8, dtype=dtype))
+        )
         w = dense(model, replace(value, dtype=dtype), kinds, **storage)
         real = w if dtype == "float32" else model.call("DEQUANTIZE", [w], tensor(6, 8))
         model.output(w, model.call("ADD", [tensor(6, 8), real], tensor(6, 8)))
@@ -66,15 +73,29 @@ def stored(name: str, kinds: Sequence[str], dtype: str = "float32", **storage: A
 
 
 def weights() -> Iterator[Case]:
-    """A convolution and a dense layer take the result as they take constant weights: no Transpose, no work as they run."""
+    """Taken as constant weights are: no Transpose, no work as the model runs."""
     for dtype in ("float32", "int8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
         for per_axis in (False, True)[: 1 if dtype == "float32" else 2]:
             text = f"{dtype} weights" + (" with scales per channel" if per_axis else "")
-            yield net(OP, f"{text} of a convolution", convolved(dtype, per_axis), dtype=dtype, opsets=opsets, transposes=2)
-            yield net(OP, f"{text} of a dense layer after a flatten", layered(dtype, per_axis), dtype=dtype, opsets=opsets, transposes=1)
+            yield net(
+                OP, f"{text} of a convolution", convolved(dtype, per_axis), dtype=dtype, opsets=opsets, transposes=2
+            )
+            yield net(
+                OP,
+                f"{text} of a dense layer after a flatten",
+                layered(dtype, per_axis),
+                dtype=dtype,
+                opsets=opsets,
+                transposes=1,
+            )
     yield net(OP, "float32 with int8 weights, quantized as it runs", convolved("float32", True, "int8"), transposes=2)
-    yield net(OP, "float32 with int8 weights of a dense layer, quantized as it runs", layered("float32", True, "int8"), transposes=1)
+    yield net(
+        OP,
+        "float32 with int8 weights of a dense layer, quantized as it runs",
+        layered("float32", True, "int8"),
+        transposes=1,
+    )
     yield net(OP, "float16 weights through DEQUANTIZE", halved, dtype="float16", opsets=EVERY_OPSET, transposes=2)
     yield net(OP, "weights of a depthwise convolution", deep, transposes=2)
     yield net(OP, "weights of a product", multiplied)
@@ -85,7 +106,7 @@ def convolved(dtype: str, per_axis: bool, held: str = "") -> Callable[[Net], Non
         x = tensor(*IMAGE, dtype=dtype)
         w = weight(KERNEL, held or WEIGHTS[dtype], 0 if per_axis else None)
         y = product(x, w, (2, 5, 7, 4), 18)
-        operands = [x, dense(model, w), bias(x, w, 4, BIASES[dtype], 18)]
+        operands: Operands = [x, dense(model, w), bias(x, w, 4, BIASES[dtype], 18)]
         model.output(model.call("CONV_2D", operands, y, padding="SAME", stride_h=1, stride_w=1))
 
     return draw
@@ -97,7 +118,7 @@ def layered(dtype: str, per_axis: bool, held: str = "") -> Callable[[Net], None]
         flat = image.shaped(2, 105)
         x = model.call("RESHAPE", [model.plumbed(image), constant([2, 105])], flat)
         w = weight((4, 105), held or WEIGHTS[dtype], 0 if per_axis else None)
-        operands = [x, dense(model, w), bias(flat, w, 4, BIASES[dtype], 105)]
+        operands: Operands = [x, dense(model, w), bias(flat, w, 4, BIASES[dtype], 105)]
         model.output(model.call("FULLY_CONNECTED", operands, product(flat, w, (2, 4), 105)))
 
     return draw
@@ -105,17 +126,29 @@ def layered(dtype: str, per_axis: bool, held: str = "") -> Callable[[Net], None]
 
 def halved(model: Net) -> None:
     half = dense(model, constant(drawn(*KERNEL, dtype="float16")))
-    operands = [tensor(*IMAGE), model.call("DEQUANTIZE", [half], tensor(*KERNEL)), constant(drawn(4))]
+    operands: Operands = [tensor(*IMAGE), model.call("DEQUANTIZE", [half], tensor(*KERNEL)), constant(drawn(4))]
     model.output(model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1))
 
 
 def deep(model: Net) -> None:
-    operands = [tensor(*IMAGE), dense(model, constant(drawn(1, 3, 2, 6))), constant(drawn(6))]
-    model.output(model.call("DEPTHWISE_CONV_2D", operands, tensor(2, 5, 7, 6), padding="SAME", stride_h=1, stride_w=1, depth_multiplier=2))
+    operands: Operands = [tensor(*IMAGE), dense(model, constant(drawn(1, 3, 2, 6))), constant(drawn(6))]
+    model.output(
+        model.call(
+            "DEPTHWISE_CONV_2D",
+            operands,
+            tensor(2, 5, 7, 6),
+            padding="SAME",
+            stride_h=1,
+            stride_w=1,
+            depth_multiplier=2,
+        )
+    )
 
 
 def multiplied(model: Net) -> None:
-    model.output(model.call("BATCH_MATMUL", [tensor(5, 7), dense(model, constant(drawn(3, 7)))], tensor(5, 3), adj_y=True))
+    model.output(
+        model.call("BATCH_MATMUL", [tensor(5, 7), dense(model, constant(drawn(3, 7)))], tensor(5, 3), adj_y=True)
+    )
 
 
 def elsewhere() -> Iterator[Case]:
@@ -133,4 +166,9 @@ def elsewhere() -> Iterator[Case]:
     yield net(OP, "an operand between convolutions", added, transposes=2)
     yield net(OP, "the weights of two layers", shared)
     refused = {"refused": "its operand 0 ('x0') must be a constant"}
-    yield net(OP, "an operand that is no constant", lambda model: model.output(model.call(OP, [tensor(5, 3)], tensor(5, 3))), **refused)
+    yield net(
+        OP,
+        "an operand that is no constant",
+        lambda model: model.output(model.call(OP, [tensor(5, 3)], tensor(5, 3))),
+        **refused,
+    )

@@ -19,6 +19,9 @@ WIDE = (-10.0, 10.0)  # both sides of every activation's bounds
 def cases() -> Iterator[Case]:
     for op in ("ADD", "SUB", "MUL"):
         yield from arithmetic(op)
+    yield from multiplied()
+    yield from bare()
+    yield from powers_of_two()
     yield from broadcast()
     yield from maximum()
     yield from negated()
@@ -52,6 +55,10 @@ def arithmetic(op: str) -> Iterator[Case]:
         if dtype == "int32" or op != "SUB":
             options = {"fused_activation_function": "RELU6"}
             yield binary(op, f"{dtype} with RELU6", tensor(*IMAGE, dtype=dtype), tensor(7, 3, dtype=dtype), options=options)
+    for dtype in ("int32", "float16"):
+        image, row = tensor(*IMAGE, dtype=dtype), constant(drawn(7, 3, dtype=dtype))
+        yield binary(op, f"{dtype} and a constant", image, row)
+        yield binary(op, f"{dtype}, a constant first", row, image)
     limits = np.iinfo(np.int32)
     edge = {"x0": np.array([limits.max, limits.min, 46341, -5], np.int32), "x1": np.array([1, 1, 46341, 7], np.int32)}
     yield binary(op, "int32 that wraps around", tensor(4, dtype="int32"), tensor(4, dtype="int32"), given=edge)
@@ -67,6 +74,28 @@ def arithmetic(op: str) -> Iterator[Case]:
         if op != "SUB"
         else binary(op, "int8 from a scalar", constant(3, "int8", 0.1, 1), x, z)
     )
+
+
+def multiplied() -> Iterator[Case]:
+    """What only MUL takes."""
+    for dtype in ("uint32", "complex64"):
+        yield binary("MUL", dtype, tensor(*IMAGE, dtype=dtype), tensor(7, 3, dtype=dtype))
+        yield binary("MUL", f"{dtype} and a constant", constant(drawn(3, dtype="float32").astype(dtype)), tensor(5, 1, 3, dtype=dtype))
+
+
+def bare() -> Iterator[Case]:
+    """int16 without a scale is plain integers, which wrap around; SUB's kernel crashes on it."""
+    for op in ("ADD", "MUL"):
+        x = tensor(4, 3, dtype="int16", scale=0)
+        yield binary(op, "int16 without scale", x, x)
+        yield binary(op, "int16 without scale, broadcast", x, x.shaped(3))
+
+
+def powers_of_two() -> Iterator[Case]:
+    """An option of the first int16 files; the arithmetic is the same up to one more rounding."""
+    for op in ("ADD", "SUB"):
+        y = tensor(*IMAGE, dtype="int16", scale=2.0**-11)
+        yield binary(op, "int16 of scales that are powers of two", y.scaled(0.25), y, y, options={"pot_scale_int16": True})
 
 
 def broadcast() -> Iterator[Case]:
@@ -105,12 +134,12 @@ def maximum() -> Iterator[Case]:
             yield binary("MAXIMUM", f"{dtype} of different scales, which the kernel ignores", x, y, z, place)
             yield binary("MAXIMUM", f"{dtype} and a constant of another scale", x, filled(y.shaped(3)), z, place)
         yield binary("MAXIMUM", f"{dtype} without scale", tensor(*IMAGE, dtype=dtype, scale=0), tensor(3, dtype=dtype, scale=0))
-    for dtype in ("int32", "int64"):
+    for dtype in ("int32", "int64", "float16"):
         yield binary("MAXIMUM", dtype, tensor(*IMAGE, dtype=dtype), tensor(5, 1, 1, dtype=dtype))
 
 
 def negated() -> Iterator[Case]:
-    for dtype in ("float32", "int8", "int16", "int32", "int64"):
+    for dtype in ("float32", "float16", "int8", "int16", "int32", "int64"):
         yield unary("NEG", dtype, tensor(*IMAGE, dtype=dtype), opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
     yield unary("NEG", "float32", tensor(*IMAGE), place=between_convolutions)
     x = tensor(*IMAGE, dtype="int8")
@@ -145,6 +174,9 @@ def ranges() -> Iterator[Case]:
         y = x if dtype == "float32" else tensor(*IMAGE, dtype=dtype, scale=fixed[dtype][0], zero_point=fixed[dtype][1])
         for place in BOTH:
             yield unary("LOGISTIC", dtype, x, y, place, span=WIDE, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
+    half = tensor(*IMAGE, dtype="float16")
+    for op in ("LOGISTIC", "RELU", "RELU6", "HARD_SWISH"):
+        yield unary(op, "float16", half, span=WIDE)
     x = tensor(*IMAGE, dtype="int8")
     yield unary("LOGISTIC", "int8 to another scale, which only XNNPACK takes", x, x)
     for dtype in ("float32", "int8", "uint8"):

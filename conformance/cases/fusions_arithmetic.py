@@ -11,10 +11,16 @@ import numpy as np
 from ..builder import TensorRef
 from ..case import EVERY_OPSET, Case
 from ..models import Net, Spec, alone, constant, drawn, net, tensor
-from ..weights import WEIGHTS, bias, product, weight
+from ..weights import BIASES, WEIGHTS, bias, product, weight
+from .convolution import by_litert
 
 IMAGE = (2, 5, 7, 3)
-MADE = {"CONV_2D": (2, 5, 7, 4), "DEPTHWISE_CONV_2D": (2, 5, 7, 6), "TRANSPOSE_CONV": (2, 10, 14, 4), "FULLY_CONNECTED": (70, 4)}
+MADE = {
+    "CONV_2D": (2, 5, 7, 4),
+    "DEPTHWISE_CONV_2D": (2, 5, 7, 6),
+    "TRANSPOSE_CONV": (2, 10, 14, 4),
+    "FULLY_CONNECTED": (70, 4),
+}
 Step = tuple[Any, ...]
 """(operator, constant) or (operator, constant, fused activation); a tuple as the constant is its shape."""
 
@@ -25,8 +31,13 @@ def cases() -> Iterator[Case]:
     for op in MADE:
         for name, steps in ABSORBED.items():
             yield net(op, f"with {name} behind", behind(op, steps), transposes=None if op == "FULLY_CONNECTED" else 2)
-        yield net(op, "without bias, MUL behind", behind(op, [("MUL", ("C",))], biased=False))
-        yield net(op, "MUL and ADD behind at every opset", behind(op, [("MUL", ("C",)), ("ADD", ("C",))]), opsets=EVERY_OPSET)
+        zero = net(
+            op, "", behind(op, [("MUL", ("C",))], biased=0.0)
+        )  # some kernels insist on a bias, or crash without one
+        yield net(op, "without bias, MUL behind", behind(op, [("MUL", ("C",))], biased=None), reference=by_litert(zero))
+        yield net(
+            op, "MUL and ADD behind at every opset", behind(op, [("MUL", ("C",)), ("ADD", ("C",))]), opsets=EVERY_OPSET
+        )
     for name, steps in LEFT.items():
         yield net("CONV_2D", f"with {name} behind, left alone", behind("CONV_2D", steps))
     yield from rows()
@@ -65,15 +76,14 @@ LEFT: Mapping[str, Sequence[Step]] = {
 }
 
 
-def base(model: Net, op: str, x: Spec | TensorRef | None = None, *, biased: bool = True, activation: str = "NONE") -> TensorRef:
-    """A layer of three channels."""
-    x = x or tensor(*IMAGE)
+def base(model: Net, op: str, biased: float | None = 1.0, activation: str = "NONE") -> TensorRef:
+    """A layer of three channels; ``biased``: how large its bias is."""
+    x = tensor(*IMAGE)
     w = {"DEPTHWISE_CONV_2D": (1, 3, 2, 6), "FULLY_CONNECTED": (4, 3)}.get(op, (4, 3, 2, 3))
     made = tensor(*MADE[op])
-    held = [constant(drawn(made.shape[-1] or 1, seed="b"))] if biased else []
-    operands = [x, constant(drawn(*w, seed="w")), *held]
-    if op == "TRANSPOSE_CONV":
-        operands = [constant(list(made.shape)), operands[1], x, *held]
+    bias = [] if biased is None else [constant(drawn(made.shape[-1] or 1, seed="b") * biased, "float32")]
+    weights = constant(drawn(*w, seed="w"))
+    operands = [constant(list(made.shape)), weights, x, *bias] if op == "TRANSPOSE_CONV" else [x, weights, *bias]
     stride = 2 if op == "TRANSPOSE_CONV" else 1
     windows = {} if op == "FULLY_CONNECTED" else {"padding": "SAME", "stride_h": stride, "stride_w": stride}
     deep = {"depth_multiplier": 2} if op == "DEPTHWISE_CONV_2D" else {}
@@ -94,13 +104,13 @@ def then(model: Net, ref: TensorRef, step: Step, seed: str) -> TensorRef:
     before = replace(model.spec(ref), name="")
     number = held(shape, before.shape[-1] or 1, seed)
     made = before.shaped(*np.broadcast_shapes(before.shape, number.shape))  # type: ignore[arg-type]
-    operands = [number, ref] if first else [ref, number]
+    operands: list[Spec | TensorRef | None] = [number, ref] if first else [ref, number]
     return model.call(code, operands, made, fused_activation_function=activation[0] if activation else "NONE")
 
 
-def behind(op: str, steps: Sequence[Step], biased: bool = True, activation: str = "NONE") -> Draw:
+def behind(op: str, steps: Sequence[Step], biased: float | None = 1.0, activation: str = "NONE") -> Draw:
     def draw(model: Net) -> None:
-        ref = base(model, op, biased=biased, activation=activation)
+        ref = base(model, op, biased, activation)
         for k, step in enumerate(steps):
             ref = then(model, ref, step, str(k))
         model.output(ref)
@@ -147,7 +157,7 @@ def quantized(dtype: str) -> Draw:
     def draw(model: Net) -> None:
         x, w = tensor(*IMAGE, dtype=dtype), weight((4, 3, 2, 3), WEIGHTS[dtype])
         y = product(x, w, (2, 5, 7, 4), 18)
-        operands = [x, w, bias(x, w, 4, "int64" if dtype == "int16" else "int32", 18)]
+        operands = [x, w, bias(x, w, 4, BIASES[dtype], 18)]
         ref = model.call("CONV_2D", operands, y, padding="SAME", stride_h=1, stride_w=1)
         for k, (code, factor) in enumerate((("MUL", 2.0), ("ADD", 3.0))):
             number = replace(tensor(4, dtype=dtype), value=drawn(4, dtype=dtype, seed=str(k)))
@@ -186,12 +196,26 @@ def used() -> Iterator[Case]:
             ref = then(model, ref, (code, ("C",)), str(k))
         model.output(ref)
 
-    for name, draw in (("two readers", twice), ("a graph output in front of MUL", shown), ("a graph output between", between), ("ADD of an input", added), ("a square", itself), ("three steps", three)):
+    for name, draw in (
+        ("two readers", twice),
+        ("a graph output in front of MUL", shown),
+        ("a graph output between", between),
+        ("ADD of an input", added),
+        ("a square", itself),
+        ("three steps", three),
+    ):
         yield net("CONV_2D", f"with {name} behind", draw)
 
     def half(model: Net) -> None:
         w = model.call("DEQUANTIZE", [constant(drawn(4, 3, 2, 3, dtype="float16"))], tensor(4, 3, 2, 3))
-        ref = model.call("CONV_2D", [tensor(*IMAGE), w, constant(drawn(4))], tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1)
+        ref = model.call(
+            "CONV_2D",
+            [tensor(*IMAGE), w, constant(drawn(4))],
+            tensor(2, 5, 7, 4),
+            padding="SAME",
+            stride_h=1,
+            stride_w=1,
+        )
         model.output(then(model, ref, ("MUL", ("C",)), "0"))
 
     def computed(model: Net) -> None:
@@ -202,4 +226,10 @@ def used() -> Iterator[Case]:
     yield net("CONV_2D", "with float16 weights, MUL behind", half)
     yield net("CONV_2D", "with a bias that is an input, MUL behind", computed)
     endless = constant(np.array([1, np.inf, -np.inf, 0], np.float32))
-    yield alone("MUL", "by infinity", [tensor(2, 4), endless], tensor(2, 4), given={"x0": np.array([[1, 2, 3, 4], [-1, -2, -3, 4]], np.float32)})
+    yield alone(
+        "MUL",
+        "by infinity",
+        [tensor(2, 4), endless],
+        tensor(2, 4),
+        given={"x0": np.array([[1, 2, 3, 4], [-1, -2, -3, 4]], np.float32)},
+    )

@@ -137,7 +137,9 @@ def bare() -> Iterator[Case]:
         yield times(f"int8 by constants to int32{text}", x, held, y=made)
     image = tensor(*IMAGE, dtype="int8")
     held = constant(drawn(3, 4, dtype="int8"), None, 0.02, -7)
-    yield times("int8 to int32", image, held, y=tensor(2, 5, 7, 4, dtype="int32"), place=between_convolutions, transposes=2)
+    yield times(
+        "int8 to int32", image, held, y=tensor(2, 5, 7, 4, dtype="int32"), place=between_convolutions, transposes=2
+    )
 
 
 def hybrid() -> Iterator[Case]:
@@ -147,13 +149,24 @@ def hybrid() -> Iterator[Case]:
             w = weight((7, 3), "int8", per_axis)
             text = "float32 by int8 constants" + ("" if per_axis is None else " with scales per column")
             yield times(text, tensor(2, 5, 7), w, adjoint)
-    yield times("float32 by int8 constants, with a zero point as it runs", tensor(5, 7), weight((7, 3), "int8"), more={"asymmetric_quantize_inputs": True})
+    yield times(
+        "float32 by int8 constants, with a zero point as it runs",
+        tensor(5, 7),
+        weight((7, 3), "int8"),
+        more={"asymmetric_quantize_inputs": True},
+    )
     yield times("float32 by int8 constants in batches", tensor(2, 5, 7), weight((2, 7, 3), "int8", 2))
     # XNNPACK answers zeros, so that it cannot say what is right.
     columns = tensor(7, 3, dtype="int8", zero_point=0)
-    ideal = {"reference": lambda arrays: [arrays[0] @ (arrays[1] * np.float32(0.047))], "tolerance": Tolerance(real=1e-5), "why": "nothing is rounded"}
+    ideal: dict[str, Any] = {
+        "reference": lambda arrays: [arrays[0] @ (arrays[1] * np.float32(0.047))],
+        "tolerance": Tolerance(real=1e-5),
+        "why": "nothing is rounded",
+    }
     yield times("float32 by int8 that is a graph input", tensor(5, 7), columns, **ideal)
-    yield times("float32 by int8 constants", tensor(*IMAGE), weight((3, 4), "int8", 1), place=between_convolutions, transposes=4)
+    yield times(
+        "float32 by int8 constants", tensor(*IMAGE), weight((3, 4), "int8", 1), place=between_convolutions, transposes=4
+    )
 
 
 # --- in a layout ------------------------------------------------------------------------------
@@ -165,13 +178,19 @@ def images() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         other = replace(tensor(2, 5, 11, 3, dtype=dtype), zero_point=0)
         for place in BOTH:
-            yield times(f"{dtype} image by constants", x, weight((3, 4), "float32" if dtype == "float32" else "int8"), place=place, **most(place, 4))
+            yield times(
+                f"{dtype} image by constants",
+                x,
+                weight((3, 4), "float32" if dtype == "float32" else "int8"),
+                place=place,
+                **most(place, 4),
+            )
             yield times(f"{dtype} image by image", x, swapped(other, True), (False, True), place, **most(place, 6))
             columns = replace(other, shape=(2, 5, 7, 11))
             yield times(f"{dtype} image by image", swapped(x, True), columns, (True, True), place, **most(place, 6))
 
 
-def most(place: Placed, transposes: int) -> dict[str, int]:
+def most(place: Placed, transposes: int) -> dict[str, Any]:
     return {"transposes": transposes} if place is between_convolutions else {}
 
 
@@ -184,8 +203,15 @@ def chains() -> Iterator[Case]:
 
 def traded(model: Net) -> None:
     """The order of batches is nobody's business but that of graph inputs and outputs."""
-    x, w = (model.call("TRANSPOSE", [tensor(3, 2, *matrix), constant([1, 0, 2, 3])], tensor(2, 3, *matrix)) for matrix in ((5, 7), (7, 11)))
-    model.output(model.call("TRANSPOSE", [model.call(OP, [x, w], tensor(2, 3, 5, 11)), constant([1, 0, 2, 3])], tensor(3, 2, 5, 11)))
+    x, w = (
+        model.call("TRANSPOSE", [tensor(3, 2, *matrix), constant([1, 0, 2, 3])], tensor(2, 3, *matrix))
+        for matrix in ((5, 7), (7, 11))
+    )
+    model.output(
+        model.call(
+            "TRANSPOSE", [model.call(OP, [x, w], tensor(2, 3, 5, 11)), constant([1, 0, 2, 3])], tensor(3, 2, 5, 11)
+        )
+    )
 
 
 def flattened(dtype: str) -> Callable[[Net], None]:
@@ -235,13 +261,50 @@ def refused() -> Iterator[Case]:
     for dtype in ("int8", "int16"):
         held = replace(x, dtype=dtype, zero_point=0)
         made = held.shaped(2, 5, 3)
-        yield times(f"{dtype} by int8 constants with scales per column", held, per_column, y=made, refused="LiteRT's kernel answers zeros")
+        yield times(
+            f"{dtype} by int8 constants with scales per column",
+            held,
+            per_column,
+            y=made,
+            refused="LiteRT's kernel answers zeros",
+        )
     real = tensor(2, 5, 7)
-    yield times("float32 by int8 constants with a zero point", real, replace(symmetric(7, 3), zero_point=5), y=tensor(2, 5, 3), refused="to be symmetric")
-    yield times("float32 by int8 constants with scales per row", real, weight((7, 3), "int8", 0), y=tensor(2, 5, 3), refused="or per column")
+    yield times(
+        "float32 by int8 constants with a zero point",
+        real,
+        replace(symmetric(7, 3), zero_point=5),
+        y=tensor(2, 5, 3),
+        refused="its weights must be symmetric",
+    )
+    yield times(
+        "float32 by int8 constants with scales per row",
+        real,
+        weight((7, 3), "int8", 0),
+        y=tensor(2, 5, 3),
+        refused="or per column",
+    )
     bytes_ = tensor(5, 7, dtype="uint8")
-    yield times("uint8", bytes_, bytes_.shaped(7, 3), y=bytes_.shaped(5, 3), refused="it multiplies uint8 by uint8", dtype="uint8")
+    yield times(
+        "uint8",
+        bytes_,
+        bytes_.shaped(7, 3),
+        y=bytes_.shaped(5, 3),
+        refused="it multiplies uint8 by uint8",
+        dtype="uint8",
+    )
     words = tensor(5, 7, dtype="int16")
-    yield times("int16 to int32", words, words.shaped(7, 3), y=tensor(5, 3, dtype="int32"), refused="it multiplies int16 by int16 to int32")
+    yield times(
+        "int16 to int32",
+        words,
+        words.shaped(7, 3),
+        y=tensor(5, 3, dtype="int32"),
+        refused="it multiplies int16 by int16 to int32",
+    )
     plain = tensor(5, 7, dtype="int8", scale=0)
-    yield times("int8 without scales to int8", plain, plain.shaped(7, 3), y=plain.shaped(5, 3), refused="its integers have no scale")
+    yield times(
+        "int8 without scales to int8",
+        plain,
+        plain.shaped(7, 3),
+        y=plain.shaped(5, 3),
+        refused="its integers have no scale",
+    )

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..case import EVERY_OPSET, Case
 from ..models import Net, Placed, alone, between_convolutions, constant, drawn, net, tensor
-from ..weights import BIASES, WEIGHTS, bias, product, weight
+from ..weights import BIASES, WEIGHTS, bias, counted, product, weight
 
 IMAGE = (2, 5, 7, 3)
 OP = "FULLY_CONNECTED"
@@ -47,7 +47,7 @@ def dense(
     made = (*shape[:-1], out) if keep else (batch, out)
     y = product(x, w, [size or 1 for size in made], depth, zero_point).shaped(*made)
     operands = [x, w] if biased is None else [x, w, bias(x, w, out, biased or BIASES[dtype], depth)]
-    return place(OP, name, operands, y, options={"keep_num_dims": keep, **(options or {})}, **{"dtype": dtype, **case})
+    return place(OP, name, operands, y, options={"keep_num_dims": keep, **(options or {})}, **{"dtype": counted(dtype, weights), **case})
 
 
 def rows() -> Iterator[Case]:
@@ -98,6 +98,14 @@ def dtypes() -> Iterator[Case]:
             name = f"float32 with {weights} weights, quantized as it runs" + (", with a zero point" if asymmetric else "")
             yield dense(name, (2, 12), weights=weights, per_axis=True, options={"asymmetric_quantize_inputs": asymmetric})
     yield dense("float32 with int8 weights of one scale", (2, 12), weights="int8")
+    yield dense("float32 with int2 weights, quantized as it runs", (2, 12), weights="int2", per_axis=True)
+    yield dense("float32 with uint8 weights, which the kernel reads as int8", (2, 12), weights="uint8")
+    for biased in ("int32", "int64"):
+        options = {"quantized_bias_type": biased.upper()}
+        yield dense(f"int16 with int16 weights and {biased} bias", (2, 12), dtype="int16", weights="int16", biased=biased, options=options)
+    unloadable = "ONNX Runtime fuses int2 weights into QGemm, which does not take them"
+    yield dense("int8 with int2 weights", (2, 12), dtype="int8", weights="int2", per_axis=True, targets=("onnxruntime",), known=unloadable)
+    yield dense("int8 with int2 weights, generic", (2, 12), dtype="int8", weights="int2", per_axis=True, targets=("generic",))
     yield net(OP, "float16 weights through DEQUANTIZE", half_weights, dtype="float16", opsets=EVERY_OPSET)
 
 

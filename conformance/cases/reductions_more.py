@@ -38,7 +38,7 @@ def reduce(
     scale: float | None = None,
     **case: Any,
 ) -> Case:
-    """``factor``: the output's scale against the input's; a sum's is large enough for its elements, an extreme's is the same."""
+    """``factor``: the output's scale against the input's; a sum's is larger, an extreme's the same, unless given."""
     x = tensor(*shape, dtype=dtype, scale=scale)
     listed = np.ravel(np.asarray(over, np.int32))
     y = x.shaped(*reduced(shape, listed.tolist(), keep)).scaled(factor or (3.0 if op == "SUM" else 1.0), zero_point)
@@ -51,7 +51,12 @@ def axes(op: str) -> Iterator[Case]:
         for over in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2], [0, 1, 2, 3]):
             for place in BOTH:
                 yield reduce(op, f"axes {over}", over, keep, place=place)
-        for name, over in (("a negative axis", [-2]), ("axes that repeat", [1, 2, 1, -2]), ("axes in any order", [3, 1]), ("no axes", [])):
+        for name, over in (
+            ("a negative axis", [-2]),
+            ("axes that repeat", [1, 2, 1, -2]),
+            ("axes in any order", [3, 1]),
+            ("no axes", []),
+        ):
             for place in BOTH:
                 yield reduce(op, name, over, keep, place=place)
         yield reduce(op, "every opset", [1, 2], keep, opsets=EVERY_OPSET)
@@ -64,11 +69,30 @@ def axes(op: str) -> Iterator[Case]:
     given = {"axes": np.array([1, -1], np.int32)}
     for place in BOTH:
         # Where they lie is not known when the plan is made: the file's order is restored.
-        yield place(op, "axes known as it runs", [tensor(*IMAGE), runtime], tensor(2, 1, 7, 1), options=options, given=given, transposes=4)
+        yield place(
+            op,
+            "axes known as it runs",
+            [tensor(*IMAGE), runtime],
+            tensor(2, 1, 7, 1),
+            options=options,
+            given=given,
+            transposes=4,
+        )
     dropped = [tensor(*IMAGE), runtime]
-    yield alone(op, "axes known as it runs, dropped", dropped, tensor(None, None), options={"keep_dims": False}, given=given)
+    yield alone(
+        op, "axes known as it runs, dropped", dropped, tensor(None, None), options={"keep_dims": False}, given=given
+    )
     refused = {} if op == "SUM" else {"refused": "need opset 18"}
-    yield alone(op, "axes known as it runs at opset 17", dropped[:2], tensor(2, 1, 7, 1), options=options, given=given, opsets=(17,), **refused)
+    yield alone(
+        op,
+        "axes known as it runs at opset 17",
+        dropped[:2],
+        tensor(2, 1, 7, 1),
+        options=options,
+        given=given,
+        opsets=(17,),
+        **refused,
+    )
 
 
 def quantized(op: str) -> Iterator[Case]:
@@ -104,8 +128,12 @@ def extremes() -> Iterator[Case]:
     for op in EXTREMES:
         for dtype in ("int8", "uint8"):
             for place in BOTH:
-                yield reduce(op, f"{dtype} to another scale, which XNNPACK ignores", [1, 2], dtype=dtype, place=place, factor=2.0)
-                yield reduce(op, f"{dtype} to another zero point, which XNNPACK ignores", [3], False, dtype, place, zero_point=17)
+                yield reduce(
+                    op, f"{dtype} to another scale, which XNNPACK ignores", [1, 2], dtype=dtype, place=place, factor=2.0
+                )
+                yield reduce(
+                    op, f"{dtype} to another zero point, which XNNPACK ignores", [3], False, dtype, place, zero_point=17
+                )
         for dtype in ("int8", "uint8", "int16"):
             for over in ([1], [3], [1, 2]):
                 yield reduce(op, f"{dtype} without scale, axes {over}", over, dtype=dtype, scale=0)

@@ -50,7 +50,7 @@ def concatenations() -> Iterator[Case]:
         shape[axis] += 1
         x = tensor(*IMAGE)
         yield joined(f"float32 axis {axis}", [x, x.shaped(*shape)], axis, BOTH[1])
-    for dtype in (*REAL, "int32", "int64", "bool"):
+    for dtype in (*REAL, "float16", "int32", "int64", "uint32", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         yield joined(dtype, [x, x.shaped(2, 5, 7, 4), x], 3, opsets=opsets(dtype))
     for dtype in REAL:
@@ -93,7 +93,7 @@ def splits() -> Iterator[Case]:
     image = (2, 6, 10, 9)
     for axis, parts in ((0, 2), (1, 3), (2, 5), (3, 3), (-1, 3), (-2, 2), (-3, 2), (-4, 2)):
         yield split(f"float32 axis {axis}", tensor(*image), axis, parts, BOTH[1])
-    for dtype in (*REAL, "int32", "int64"):
+    for dtype in (*REAL, "float16", "int32", "int64"):
         yield split(dtype, tensor(*image, dtype=dtype), 3, 3, opsets=opsets(dtype))
     for dtype in ("int8", "uint8", "int16"):
         yield split(f"{dtype} axis -1", tensor(*image, dtype=dtype), -1, 3, BOTH[1])
@@ -127,7 +127,7 @@ def pad(
 
 def pads() -> Iterator[Case]:
     """Integers are padded with the zero point, which is the real zero."""
-    for dtype in (*REAL, "int32", "int64", "bool"):
+    for dtype in (*REAL, "float16", "int32", "int64", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         # ONNX Runtime has no Pad of int16, which the generic target is right to emit.
         runs: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
@@ -229,7 +229,7 @@ def slices() -> Iterator[Case]:
         yield sliced(f"float32 {name}", index, place=BOTH[1], transposes=None)
     yield sliced("a new axis that makes an image again", s[:, 2, None], place=BOTH[1])
     yield sliced("a row that makes an image again", s[:, :, 1, None, ::-1], place=BOTH[1])
-    for dtype in (*REAL, "int32", "int64", "bool"):
+    for dtype in (*REAL, "float16", "int32", "int64", "bool", "string"):
         yield sliced(f"{dtype} every kind", s[1, 4:1:-2, ..., None, ::2], tensor(*IMAGE, dtype=dtype), opsets=opsets(dtype))
     for dtype in ("uint8", "int16"):
         yield sliced(f"{dtype} backwards", s[:, ::-1, 1:-1:2, :], tensor(*IMAGE, dtype=dtype), BOTH[1])

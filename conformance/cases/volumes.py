@@ -1,4 +1,4 @@
-"""CONV_3D and CONV_3D_TRANSPOSE: padding, strides and dilation along each of three axes, in chains that stay channels first."""
+"""CONV_3D and CONV_3D_TRANSPOSE: padding, strides and dilation along three axes, chains that stay channels first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def windowed(kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[in
     return "".join(name + "x".join(map(str, found)) for name, found in parts if not name or set(found) != {1})
 
 
-def outputs(padding: str, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:
+def outputs(
+    padding: str, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> list[int]:
     """What a forward convolution makes of a size."""
     windows = zip(size, kernel, stride, dilation, strict=True)
     return [-(-(n if padding == "SAME" else n - (k - 1) * d) // s) for n, k, s, d in windows]
@@ -58,7 +60,7 @@ def conv(
     activation: str = "NONE",
     **case: Any,
 ) -> Case:
-    """One operator on its own. The volume is its input, or the output of a transposed one. No bias may be an absent operand."""
+    """One operator. The volume is its input, or the output of a transposed one; a bias of None is an absent operand."""
     n, *size, channels = volume
     made = outputs(padding, size, kernel, stride, dilation)
     options = settings(padding, stride, dilation, activation)
@@ -72,7 +74,9 @@ def conv(
     return alone(op, name, [*operands, *bias], y, options=options, **case)
 
 
-def settings(padding: str, stride: Sequence[int], dilation: Sequence[int] = (1, 1, 1), activation: str = "NONE") -> dict[str, Any]:
+def settings(
+    padding: str, stride: Sequence[int], dilation: Sequence[int] = (1, 1, 1), activation: str = "NONE"
+) -> dict[str, Any]:
     strides = {f"stride_{axis}": s for axis, s in zip("dhw", stride, strict=True)}
     dilations = {f"dilation_{axis}_factor": d for axis, d in zip("dhw", dilation, strict=True)}
     return {"padding": padding, **strides, **dilations, "fused_activation_function": activation}
@@ -149,17 +153,49 @@ def sizes() -> Iterator[Case]:
     given = [{"x0": drawn(2, n, 5, 7, 2)} for n in (1, 4)]
     yield alone("CONV_3D", "unknown depth", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
     strided = settings("SAME", (2, 1, 1))
-    yield alone("CONV_3D", "unknown depth with a stride", [x, w], y, options=strided, given=given, runs=2, refused="give it with --input-shape")
+    yield alone(
+        "CONV_3D",
+        "unknown depth with a stride",
+        [x, w],
+        y,
+        options=strided,
+        given=given,
+        runs=2,
+        refused="give it with --input-shape",
+    )
     operands = [tensor(*VOLUME), tensor(2, 3, 2, 2, 3), tensor(3)]
-    yield alone("CONV_3D", "weights that are a graph input", operands, tensor(*VOLUME[:-1], 3), options=settings("SAME", (1, 1, 1)))
+    yield alone(
+        "CONV_3D",
+        "weights that are a graph input",
+        operands,
+        tensor(*VOLUME[:-1], 3),
+        options=settings("SAME", (1, 1, 1)),
+    )
     shape = tensor(5, dtype="int32", name="shape")
     asked = {"shape": np.array([2, 3, 5, 7, 3], np.int32)}
     held = constant(drawn(3, 3, 3, 3, 2))
     operands = [shape, held, tensor(*VOLUME)]
     # Where the file knows the shape of the output, it is taken at its word.
     options = settings("SAME", (1, 1, 1))
-    yield alone("CONV_3D_TRANSPOSE", "a shape known as it runs, which the file promises", operands, tensor(2, 3, 5, 7, 3), options=options, given=asked)
+    yield alone(
+        "CONV_3D_TRANSPOSE",
+        "a shape known as it runs, which the file promises",
+        operands,
+        tensor(2, 3, 5, 7, 3),
+        options=options,
+        given=asked,
+    )
     unknown = tensor(None, None, None, None, 3)
-    yield alone("CONV_3D_TRANSPOSE", "a shape known as it runs", operands, unknown, options=options, given=asked, refused="of unknown size")
+    yield alone(
+        "CONV_3D_TRANSPOSE",
+        "a shape known as it runs",
+        operands,
+        unknown,
+        options=options,
+        given=asked,
+        refused="of unknown size",
+    )
     grouped = [tensor(2, 3, 5, 7, 4), constant(drawn(3, 3, 3, 2, 4))]
-    yield alone("CONV_3D", "in groups", grouped, tensor(2, 3, 5, 7, 4), options=options, kernel_refuses="filter->dims->data[3]")
+    yield alone(
+        "CONV_3D", "in groups", grouped, tensor(2, 3, 5, 7, 4), options=options, kernel_refuses="filter->dims->data[3]"
+    )

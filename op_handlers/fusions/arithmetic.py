@@ -6,7 +6,7 @@ result was rounded for every operator. What is quantized is rounded to integers 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,13 +38,14 @@ def step(code: str, before: Call, number: Operand) -> Call:
 
 def per_channel(match: Match) -> Mapping[str, Any] | Decline:
     """The options of the operator in front, the steps behind it, and the activation of the whole."""
-    (_, base), *behind = reversed(match.calls.items())
+    (_, base), *behind = list(match.calls.items())[::-1]
     if match[x].dtype != "float32":
         return Decline(f"it computes in {match[x].dtype}, which is rounded in between")
     for operand in (w, bias, first, second):
         if operand in match.tensors and match[operand].dtype != "float32":
             return Decline(f"{match[operand].name!r} is {match[operand].dtype}")
-    if sum(tensor is not None for tensor in base.inputs) != sum(operand in match.tensors for operand in (x, shape, w, bias)):
+    taken = sum(operand in match.tensors for operand in (x, shape, w, bias))
+    if taken != sum(tensor is not None for tensor in base.inputs):
         return Decline("its bias is no constant")
     numbers = [match[operand].array for operand in (first, second)[: len(behind)]]
     dims = base[out(0)].dims
@@ -66,7 +67,9 @@ def passed(activations: Sequence[str], code: str, number: Array) -> Mapping[str,
     scales = code == "MUL" and last == "NONE" and (number > 0).all() and (before == "RELU" or number.size == 1)
     if set(earlier) <= {"NONE"} and before in ENDS and scales:
         end = ENDS[before]
-        return {FUSED: "RELU", "end": None} if end is None else {FUSED: "NONE", "end": end * float(number.reshape(-1)[0])}
+        return (
+            {FUSED: "RELU", "end": None} if end is None else {FUSED: "NONE", "end": end * float(number.reshape(-1)[0])}
+        )
     return Decline("an activation comes in between")
 
 
@@ -78,8 +81,8 @@ def absorbed(ctx: Context, channel: int) -> tuple[Array, Array]:
     weights, last = ctx.constant(1), len(ctx.op.inputs)
     assert weights is not None
     along = [-1 if axis == channel else 1 for axis in ctx.perm(1)]
-    held = ctx.op.constant(last - 3)
-    scaled, added = weights.astype(np.float64), np.zeros(ctx.op[1].shape[channel]) if held is None else held.astype(np.float64)
+    scaled, held = weights.astype(np.float64), ctx.op.constant(last - 3)
+    added = np.zeros(ctx.op[1].shape[channel]) if held is None else held.astype(np.float64)
     for slot, code in zip((last - 2, last - 1), ctx.options.steps, strict=False):
         number = np.broadcast_to(ctx.op[slot].array.reshape(-1), added.shape).astype(np.float64)
         if code == "MUL":

@@ -1,0 +1,59 @@
+"""Arithmetic with constants goes into the weights in front of it; the report says where it could not."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.cases import fusions_arithmetic as spelling
+from conformance.models import Net
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.report import Report
+
+ONE = [("MUL", ("C",))]
+NODES = {"CONV_2D": "Conv", "DEPTHWISE_CONV_2D": "Conv", "TRANSPOSE_CONV": "ConvTranspose", "FULLY_CONNECTED": "Gemm"}
+SHOULD = [(op, name) for op in NODES for name in spelling.ABSORBED if op != "FULLY_CONNECTED" or "rank 4" not in name]
+
+
+def report(draw: spelling.Draw) -> Report:
+    model = Net()
+    draw(model)
+    return convert(model.build(), host=Host(packs="builtin")).report
+
+
+@pytest.mark.parametrize(("op", "name"), SHOULD, ids=[f"{op}-{name}" for op, name in SHOULD])
+def test_steps_become_weights(op: str, name: str) -> None:
+    found = report(spelling.behind(op, spelling.ABSORBED[name]))
+    assert found.fused == {f"{op}_ARITHMETIC": 1}
+    assert not {"Mul", "Add", "Sub"} & found.nodes.keys()
+    assert found.nodes[NODES[op]] == 1
+
+
+@pytest.mark.parametrize("name", spelling.LEFT)
+def test_what_weights_cannot_hold_stays(name: str) -> None:
+    last = spelling.LEFT[name][-1]
+    found = report(spelling.behind("CONV_2D", spelling.LEFT[name]))
+    assert {"MUL": "Mul", "ADD": "Add", "SUB": "Sub"}[last[1] if last[0] == "C" else last[0]] in found.nodes
+
+
+def test_of_three_steps_the_longest_run_is_taken() -> None:
+    found = report(spelling.behind("CONV_2D", [*ONE, ("ADD", ("C",)), *ONE]))
+    assert found.fused == {"CONV_2D_ARITHMETIC": 1}
+    assert found.nodes == {"Transpose": 2, "Conv": 1, "Mul": 1}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_integers_decline_for_what_is_rounded_in_between(dtype: str) -> None:
+    found = report(spelling.quantized(dtype))
+    assert not found.fused
+    assert any(f"it computes in {dtype}, which is rounded in between" in reason for reason in found.declined)
+
+
+def test_an_activation_that_cannot_be_passed_is_the_reason() -> None:
+    found = report(spelling.behind("CONV_2D", [("ADD", ("C",))], activation="RELU"))
+    assert [reason.rpartition(": ")[2] for reason in found.declined] == ["an activation comes in between"]
+
+
+def test_every_member_is_reported_as_converted() -> None:
+    found = report(spelling.behind("CONV_2D", [*ONE, ("ADD", ("C",))]))
+    assert found.operators == {"ADD": 1, "CONV_2D": 1, "MUL": 1}

@@ -1,0 +1,44 @@
+"""Padding and dilation spelled out around a convolution are its own; what only looks so stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from conformance.cases import fusions_convolution as spelling
+from conformance.cases.fusions_convolution import Conv
+from conformance.models import Net
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.host import Host
+
+PADDED = [*spelling.PADDED.items(), *((f"{name}, depthwise", spelling.depthwise(c)) for name, c in spelling.PADDED.items())]
+DILATED = [*spelling.DILATED.items(), *((f"{name}, depthwise", spelling.depthwise(c)) for name, c in spelling.DILATED.items())]
+AROUND = {"Pad", "Reshape", "Slice"}
+
+
+def converted(setting: Conv) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Fusions and nodes by name."""
+    model = Net()
+    setting(model)
+    report = convert(model.build(), host=Host(packs="builtin")).report
+    return report.fused, report.nodes
+
+
+@pytest.mark.parametrize(("kind", "setting"), [("PADDED", c) for _, c in PADDED] + [("DILATED", c) for _, c in DILATED],
+                         ids=[name for name, _ in PADDED + DILATED])  # fmt: skip
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_what_is_spelled_out_is_one_convolution(kind: str, setting: Conv, dtype: str) -> None:
+    number = None if dtype == "int8" else setting.number
+    fused, nodes = converted(replace(setting, dtype=dtype, number=number))
+    assert fused == {f"{setting.op}_{kind}": 1}
+    assert nodes["Conv"] == 1
+    assert not AROUND & nodes.keys()
+
+
+@pytest.mark.parametrize("setting", spelling.ALONE.values(), ids=spelling.ALONE)
+def test_what_looks_alike_is_left_alone(setting: Conv) -> None:
+    fused, nodes = converted(setting)
+    assert fused == {}
+    assert AROUND & nodes.keys()

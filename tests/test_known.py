@@ -1,0 +1,99 @@
+"""A result known at conversion time is a constant to whoever uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.models import Net, constant, drawn, tensor
+from onnx_tflite_plugin.api import Decline, Handler, Operator, Transparent, handler
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.model import Array
+
+VALUE = drawn(2, 3)
+
+
+def made(evaluate: Callable[[Operator], Any], **more: Any) -> Handler:
+    """A handler of FLOOR that knows its result."""
+
+    @handler("FLOOR", max_version=1, layout=Transparent(), evaluate=evaluate, **more)
+    def floor(ctx: Any, x: Any) -> Any:
+        return ctx.ops.Floor(x)
+
+    return floor
+
+
+def floored(held: Array = VALUE, shown: bool = False) -> bytes:
+    """An input plus the floor of a constant, which may be an output too."""
+    model = Net()
+    known = model.call("FLOOR", [constant(held)], tensor(2, 3))
+    total = model.call("ADD", [tensor(2, 3), known], tensor(2, 3))
+    model.output(total, *([known] if shown else []))
+    return model.build()
+
+
+def converted(data: bytes, handlers: Mapping[str, Handler]) -> Conversion:
+    return convert(data, host=Host(packs="builtin", handlers=handlers))
+
+
+def floor_of(op: Operator) -> Array | None:
+    held = op.constant(0)
+    return None if held is None else np.floor(held)
+
+
+def test_nothing_is_left_to_compute() -> None:
+    assert converted(floored(), {"FLOOR": made(floor_of)}).report.nodes == {"Add": 1}
+
+
+def test_the_operator_still_counts_as_converted() -> None:
+    assert converted(floored(), {"FLOOR": made(floor_of)}).report.operators == {"ADD": 1, "FLOOR": 1}
+
+
+def test_it_may_be_a_graph_output_too() -> None:
+    assert converted(floored(shown=True), {"FLOOR": made(floor_of)}).report.nodes == {"Add": 1, "Floor": 1}
+
+
+def test_what_is_not_known_is_computed() -> None:
+    assert converted(floored(), {"FLOOR": made(lambda op: None)}).report.nodes == {"Floor": 1, "Add": 1}
+
+
+def test_results_of_known_results_are_known() -> None:
+    model = Net()
+    once = model.call("FLOOR", [constant(VALUE)], tensor(2, 3))
+    twice = model.call("FLOOR", [once], tensor(2, 3))
+    model.output(model.call("ADD", [tensor(2, 3), twice], tensor(2, 3)))
+    assert converted(model.build(), {"FLOOR": made(floor_of)}).report.nodes == {"Add": 1}
+
+
+def test_handlers_are_asked_with_the_constant_in_place() -> None:
+    seen: list[bool] = []
+
+    def accepts(op: Operator) -> Decline | None:
+        seen.append(op[1].constant)
+        return None
+
+    from op_handlers.elementwise import add
+
+    converted(floored(), {"FLOOR": made(floor_of), "ADD": replace(add, accepts=accepts)})
+    assert seen == [True]
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "text"),
+    [
+        (lambda op: np.zeros((3, 2), np.float32), "evaluates it to float32 [3, 2], the tensor is float32 [2, 3]"),
+        (lambda op: np.zeros((2, 3)), "evaluates it to float64 [2, 3], the tensor is float32 [2, 3]"),
+        (lambda op: op.options.nothing, "failed: AttributeError: "),
+    ],
+    ids=["shape", "dtype", "failure"],
+)
+def test_a_value_that_contradicts_the_file_names_the_handler(evaluate: Callable[[Operator], Any], text: str) -> None:
+    with pytest.raises(HandlerError, match="test_known:floor of inline") as caught:
+        converted(floored(), {"FLOOR": made(evaluate)})
+    assert text in str(caught.value)
