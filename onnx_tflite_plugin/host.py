@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import pluggy
 
 from onnx_tflite_plugin import hookspecs
-from onnx_tflite_plugin.api.declarations import Decline, Handler, Registration
+from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel, called
 from onnx_tflite_plugin.errors import ConversionError, PackError, Problem, UnsupportedOperator
 from onnx_tflite_plugin.known import Known
@@ -43,6 +43,25 @@ class Offer:
             where = f"{self.entry.name} = {self.entry.value} of {self.pack}"
             hint = f"repair or uninstall {self.pack}, or --block {self.pack}"
             raise PackError("an op pack could not be loaded:", [Problem(where, f"{type(error).__name__}: {error}", hint)]) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Registration:
+    """A handler under the name its entry point gave it: the plugin the host registers.
+
+    A handler may serve under a name other than its own (an alias, or a test that renames opcodes).
+    """
+
+    code: str
+    handler: Handler
+    pack: str
+
+    @hookspecs.hookimpl
+    def claim(self, op: Operator) -> Handler | Decline | None:
+        if op.code != self.code:
+            return None
+        declined = self.handler.accepts(op) if self.handler.accepts else None
+        return declined or self.handler
 
 
 def discover() -> list[Offer]:

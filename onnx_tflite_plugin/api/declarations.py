@@ -10,11 +10,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from onnx_tflite_plugin.hookspecs import hookimpl
 from onnx_tflite_plugin.source.model import Array, Operator
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.targets import Target
+    from onnx_tflite_plugin.api.context import Target
 
 Axes = str | None
 
@@ -222,25 +221,6 @@ class Handler:
 
     def __call__(self, *arguments: Any) -> Any:
         return self.lower(*arguments)
-
-
-@dataclass(frozen=True, eq=False)
-class Registration:
-    """A handler under the name its entry point gave it: the plugin the host registers.
-
-    A handler may serve under a name other than its own (an alias, or a test that renames opcodes).
-    """
-
-    code: str
-    handler: Handler
-    pack: str
-
-    @hookimpl
-    def claim(self, op: Operator) -> Handler | Decline | None:
-        if op.code != self.code:
-            return None
-        declined = self.handler.accepts(op) if self.handler.accepts else None
-        return declined or self.handler
 
 
 class Declared(TypedDict, total=False):
