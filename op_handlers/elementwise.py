@@ -92,6 +92,12 @@ def absolute(ctx: Context, x: Any) -> Any:
     return ctx.ops.Abs(x)
 
 
+@handler("FLOOR", max_version=1, layout=Transparent())
+def floor(ctx: Context, x: Any) -> Any:
+    """Floor."""
+    return widened(ctx, "Floor", x)
+
+
 @handler("NEG", max_version=1, layout=Transparent(), quantization=Raw())
 def neg(ctx: Context, x: Any) -> Any:
     """Neg; the kernel negates the stored value and ignores the zero point (neg.cc)."""

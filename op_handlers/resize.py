@@ -51,11 +51,13 @@ def sizes(ctx: Context, size: Any) -> Any:
 
 def picked(op: Operator) -> tuple[Array, Array] | None:
     """The rows and the columns that are picked; ``None`` where sizes are known at run time only."""
-    made = whole_numbers(op, 1)
-    (_, height, width, _) = op[0].dims
-    if made is None or height is None or width is None:
+    (_, height, width, _), times = op[0].dims, op.options.get("times")
+    if height is None or width is None:
         return None
-    return nearest(op, height, made[0]), nearest(op, width, made[1])
+    if times is not None:  # a fusion says how often each is repeated
+        return np.repeat(np.arange(height), times[0]), np.repeat(np.arange(width), times[1])
+    made = whole_numbers(op, 1)
+    return None if made is None else (nearest(op, height, made[0]), nearest(op, width, made[1]))
 
 
 def nearest(op: Operator, size: int, made: int) -> Array:
@@ -92,18 +94,19 @@ def in_fixed_point(op: Operator) -> bool:
     return op[0].dtype in ("int8", "uint8") and not (op.options.align_corners or op.options.half_pixel_centers)
 
 
-def repeats(op: Operator) -> bool:
-    """Whether every pixel is repeated as often as every other, on which all implementations of Resize agree."""
+def repeats(op: Operator) -> list[int] | None:
+    """How often rows and columns are repeated where all are alike: there, every implementation of Resize agrees."""
     found = picked(op)
-    return found is not None and all(
-        np.array_equal(places, np.repeat(np.arange(size or 0), places.size // (size or 1)))
-        for size, places in zip(op[0].dims[1:3], found, strict=True)
-    )
+    if found is None:
+        return None
+    times = [places.size // (size or 1) for size, places in zip(op[0].dims[1:3], found, strict=True)]
+    alike = (np.array_equal(p, np.repeat(np.arange(n or 0), t)) for n, p, t in zip(op[0].dims[1:3], found, times, strict=True))
+    return times if all(alike) else None
 
 
 def picking(op: Operator) -> Along | None:
     """A Gather of columns had better move whole pixels; Resize of floats is at home channels first."""
-    if not repeats(op):
+    if repeats(op) is None:
         return Along("Gather", "h w", slot=out(0))
     return Along("Resize/nearest/integers", "h w", slot=out(0)) if op[0].dtype in ("int8", "uint8") else None
 
@@ -116,11 +119,12 @@ def picking(op: Operator) -> Along | None:
     along=picking,
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )
-def resize_nearest_neighbor(ctx: Context, x: Any, size: Any) -> Any:
+def resize_nearest_neighbor(ctx: Context, x: Any, size: Any = None) -> Any:
     """Resize of repeated pixels channels first; else a Gather of columns and one of rows, at the kernel's places."""
-    if repeats(ctx.op) and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):
-        modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-        return ctx.ops.Resize(x, None, None, sizes(ctx, size), **modes)
+    times = repeats(ctx.op)
+    if times and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):
+        scales = np.asarray(ctx.by_axis([1, *times, 1]), np.float32)
+        return ctx.ops.Resize(x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
     found, y = picked(ctx.op), x
     for k in (1, 0):
         axis = ctx.axis(1 + k)

@@ -25,6 +25,7 @@ def cases() -> Iterator[Case]:
     yield from broadcast()
     yield from maximum()
     yield from negated()
+    yield from floored()
     yield from activations()
     yield from ranges()
 
@@ -149,6 +150,14 @@ def negated() -> Iterator[Case]:
     edge = {"x0": np.array([-128, 127, 0, -1], np.int8)}
     yield unary("NEG", "int8 whose least value stays", tensor(4, dtype="int8", zero_point=0), given=edge)
     yield unary("NEG", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="Neg only currently supports")
+
+
+def floored() -> Iterator[Case]:
+    """Downwards, also below zero: not cut off, not rounded; signed zeros and infinities stay."""
+    edges = np.array([-2.5, -1.0, -0.5, -0.0, 0.0, 0.5, 0.999, 1.5, 2.5, -8388609.0, np.inf, -np.inf], np.float32)
+    yield unary("FLOOR", "float32 at its edges", tensor(12), given={"x0": edges}, opsets=EVERY_OPSET)
+    yield unary("FLOOR", "float32", tensor(2, 5, 7, 3), place=between_convolutions)
+    yield unary("FLOOR", "float16", tensor(2, 5, 7, 3, dtype="float16"), span=(-9.0, 9.0), opsets=EVERY_OPSET)
 
 
 def activations() -> Iterator[Case]:

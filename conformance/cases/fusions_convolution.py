@@ -116,10 +116,8 @@ class Conv:
 
 # --- one operator -----------------------------------------------------------------------------
 
-ROW = {"shape": SEQUENCE, "kernel": (1, 3), "rows": ((4, 0),)}
-COLUMN = {"shape": SEQUENCE, "kernel": (3, 1), "rows": ((1, 2),), "unit": 2}
-ATROUS = {"block": (2, 3), "rows": ((2, 3), (3, 5)), "crops": ((0, 1), (0, 2))}
-CAUSAL = {"shape": SEQUENCE, "kernel": (1, 3), "block": (3,), "rows": ((6, 1),), "crops": ((0, 1),)}
+ROW = Conv(shape=SEQUENCE, kernel=(1, 3), rows=((4, 0),))
+CAUSAL = Conv(shape=SEQUENCE, kernel=(1, 3), block=(3,), rows=((6, 1),), crops=((0, 1),))
 
 PADDED: dict[str, Conv] = {
     "pads": Conv(),
@@ -128,19 +126,19 @@ PADDED: dict[str, Conv] = {
     "pads and SAME": Conv(padding="SAME", stride=(2, 3), kernel=(3, 4)),
     "no pads": Conv(rows=((0, 0), (0, 0))),
     "PADV2 with zero": Conv(code="PADV2", number=0),
-    "a sequence in a row": Conv(**ROW),  # type: ignore[arg-type]
-    "a sequence in a row by EXPAND_DIMS": Conv(**ROW, opening="EXPAND_DIMS", dilation=(1, 2)),  # type: ignore[arg-type]
-    "a sequence in a column": Conv(**COLUMN),  # type: ignore[arg-type]
+    "a sequence in a row": ROW,
+    "a sequence in a row by EXPAND_DIMS": replace(ROW, opening="EXPAND_DIMS", dilation=(1, 2)),
+    "a sequence in a column": replace(ROW, kernel=(3, 1), rows=((1, 2),), unit=2),
 }
 DILATED: dict[str, Conv] = {
-    "batches": Conv(**ATROUS),  # type: ignore[arg-type]
+    "batches": Conv(block=(2, 3), rows=((2, 3), (3, 5)), crops=((0, 1), (0, 2))),
     "batches and VALID": Conv(block=(2, 3), rows=((0, 1), (0, 2)), crops=((0, 1), (0, 2))),
     "batches that make an odd image": Conv(block=(2, 2), kernel=(3, 3), rows=((1, 4), (3, 2)), crops=((1, 2), (2, 1))),
     "batches and SAME": Conv(block=(2, 3), kernel=(3, 3), padding="SAME", rows=((0, 1), (1, 1)), crops=((1, 0), (2, 2))),
     "batches and dilation": Conv(block=(2, 2), dilation=(2, 1), rows=((4, 5), (1, 2)), crops=((1, 0), (0, 1))),
-    "batches in a row": Conv(**CAUSAL),  # type: ignore[arg-type]
-    "batches in a row by other operators": Conv(**CAUSAL, opening="EXPAND_DIMS", closing="RESHAPE"),  # type: ignore[arg-type]
-    "batches in a column": Conv(**{**CAUSAL, "kernel": (3, 1), "unit": 2}),  # type: ignore[arg-type]
+    "batches in a row": CAUSAL,
+    "batches in a row by other operators": replace(CAUSAL, opening="EXPAND_DIMS", closing="RESHAPE"),
+    "batches in a column": replace(CAUSAL, kernel=(3, 1), unit=2),
 }
 ALONE: dict[str, Conv] = {
     "pads of channels": Conv(around=((0, 0), (1, 0), (0, 1), (0, 1))),

@@ -1,0 +1,45 @@
+"""Resizing spelled out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from onnx_tflite_plugin.api import Call, Context, Decline, Match, fusion, operands, out
+from op_handlers.resize import resize_nearest_neighbor
+
+x, opened, turned, closed = operands("x opened turned closed")
+down, across = operands("down across", constant=True)
+
+_rows = Call("TILE", Call("RESHAPE", x, opened), down)
+KERAS = Call("RESHAPE", Call("TILE", Call("RESHAPE", _rows, turned), across), closed)
+
+
+def repeated(match: Match) -> Mapping[str, Any] | Decline:
+    """How often rows and columns are repeated, each after itself."""
+    (_, end), (_, columns), (_, middle), (_, rows), (_, start) = match.calls.items()
+    if match[x].rank != 4 or None in match[x].dims:
+        return Decline("it is no image of known size")
+    (n, h, w, c), k, j = match[x].dims, match[down].array.tolist(), match[across].array.tolist()
+    if len(k) != 5 or len(j) != 5 or k != [1, 1, k[2], 1, 1] or j != [1, 1, 1, j[3], 1] or not k[2] or not j[3]:
+        return Decline("it repeats something else than rows and columns")
+    tall, wide = (h or 0) * k[2], (w or 0) * j[3]
+    steps = ((start, (n, h, 1, w, c)), (middle, (n, tall, w, 1, c)), (end, (n, tall, wide, c)))
+    if any(op[out(0)].dims != dims for op, dims in steps):
+        return Decline("it regroups something else than rows and columns")
+    return {"times": (k[2], j[3])}
+
+
+@fusion(
+    "UPSAMPLING_2D",
+    pattern=KERAS,
+    inputs=(x,),
+    where=repeated,
+    layout=resize_nearest_neighbor.layout,
+    axes=resize_nearest_neighbor.axes,
+    along=resize_nearest_neighbor.along,
+    quantization=resize_nearest_neighbor.quantization,
+)
+def upsampling_2d(ctx: Context, x: Any) -> Any:
+    """Resize, nearest; Keras repeats rows, then columns."""
+    return resize_nearest_neighbor(ctx, x)
