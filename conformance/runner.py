@@ -260,9 +260,9 @@ class _Trial:
             )
 
     def _layout(self, conversion: Conversion) -> Iterator[str]:
-        most = self.case.transposes
-        if most is not None and conversion.report.transposes > most:
-            yield f"the least plan has {conversion.report.transposes} Transposes, it may have {most}"
+        most, report = self.case.transposes, conversion.report
+        if most is not None and report.transposes > most and not report.bought:
+            yield f"the least plan has {report.transposes} Transposes, it may have {most}"
 
 
 def channels_first(face: Entry) -> dict[str, str]:

@@ -14,6 +14,7 @@ from onnx_tflite_plugin.api import (
     Raw,
     Refused,
     Tensor,
+    Terminate,
     Transparent,
     handler,
     out,

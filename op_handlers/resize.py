@@ -122,7 +122,7 @@ def picking(op: Operator) -> Along | None:
 def resize_nearest_neighbor(ctx: Context, x: Any, size: Any = None) -> Any:
     """Resize of repeated pixels channels first; else a Gather of columns and one of rows, at the kernel's places."""
     times = repeats(ctx.op)
-    if times and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):
+    if times not in (None, [1, 1]) and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):
         scales = np.asarray(ctx.by_axis([1, *times, 1]), np.float32)
         return ctx.ops.Resize(x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
     found, y = picked(ctx.op), x

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance.cases.densify import dense
 from conformance.models import Net, constant, drawn, tensor
+from conformance.weights import BIASES, bias, product, weight
 from onnx_tflite_plugin.api import Decline, Handler, Operator, Transparent, handler
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import HandlerError
@@ -97,3 +99,20 @@ def test_a_value_that_contradicts_the_file_names_the_handler(evaluate: Callable[
     with pytest.raises(HandlerError, match="test_known:floor of inline") as caught:
         converted(floored(), {"FLOOR": made(evaluate)})
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_sparse_weights_cost_what_dense_ones_cost(dtype: str) -> None:
+    def network(sparse: bool) -> bytes:
+        model = Net()
+        x, w = tensor(1, 5, 7, 3, dtype=dtype), weight((4, 3, 2, 3), dtype, 0)
+        held = dense(model, w) if sparse else w
+        y = product(x, w, (1, 5, 7, 4), 18)
+        model.output(
+            model.call(
+                "CONV_2D", [x, held, bias(x, w, 4, BIASES[dtype], 18)], y, padding="SAME", stride_h=1, stride_w=1
+            )
+        )
+        return model.build()
+
+    assert convert(network(sparse=True)).report.nodes == convert(network(sparse=False)).report.nodes

@@ -9,7 +9,21 @@ from typing import Any
 import numpy as np
 
 from ..case import EVERY_OPSET, Case
-from ..models import BOTH, Net, Placed, Spec, alone, between_convolutions, binary, constant, drawn, filled, net, tensor, unary
+from ..models import (
+    BOTH,
+    Net,
+    Placed,
+    Spec,
+    alone,
+    between_convolutions,
+    binary,
+    constant,
+    drawn,
+    filled,
+    net,
+    tensor,
+    unary,
+)
 
 IMAGE = (2, 5, 7, 3)
 BYTES = ("int8", "uint8")
@@ -24,7 +38,7 @@ def cases() -> Iterator[Case]:
     yield from curved()
 
 
-def opsets(dtype: str, place: Placed = alone) -> tuple[int | None, ...]:
+def opsets(dtype: str = "float32", place: Placed = alone) -> tuple[int | None, ...]:
     """Every opset that can, of an operator alone; between convolutions what matters is the order."""
     return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
 
@@ -46,7 +60,7 @@ def clamped() -> Iterator[Case]:
         for dtype in ("float32", *BYTES):
             x = tensor(*IMAGE, dtype=dtype)
             for place in BOTH:
-                yield unary(op, dtype, x, place=place, span=WIDE, opsets=opsets("float32", place))
+                yield unary(op, dtype, x, place=place, span=WIDE, opsets=opsets(place=place))
                 if dtype != "float32":
                     yield unary(op, f"{dtype} to another scale", x, to(x, 0.5, -30), place)
         ends = tensor(*IMAGE, dtype="int8", scale=1 / 127, zero_point=0)
@@ -79,8 +93,8 @@ def sloped() -> Iterator[Case]:
         x = tensor(*IMAGE)
         yield binary("PRELU", f"slopes {shape} that are an input", x, tensor(*shape), x, between_convolutions)
     for place in BOTH:
-        even = constant(np.full((1, 1, 3), 0.25, np.float32))
-        yield binary("PRELU", "one slope for all channels", tensor(*IMAGE), even, place=place, opsets=opsets("float32", place))
+        even, every = constant(np.full((1, 1, 3), 0.25, np.float32)), opsets(place=place)
+        yield binary("PRELU", "one slope for all channels", tensor(*IMAGE), even, place=place, opsets=every)
         square = tensor(2, 3, 7, 3)
         yield binary("PRELU", "as many rows as channels", square, slope("float32", 3, 1, 1), place=place)
     for size in (1, 3):
@@ -130,7 +144,7 @@ def curved() -> Iterator[Case]:
                 x = tensor(*IMAGE, dtype=dtype)
                 for place in BOTH:
                     y = to(x, *ends[op])
-                    yield unary(op, dtype + name, x, y, place, options=options, span=WIDE, opsets=opsets("float32", place))
+                    yield unary(op, dtype + name, x, y, place, options=options, span=WIDE, opsets=opsets(place=place))
                 yield unary(op, f"{dtype}{name}, another scale", x, to(x, 0.63, 31), options=options, span=WIDE)
             infinite = () if op == "GELU" else (np.inf, -np.inf, np.nan)
             yield edges(op, *infinite, name=name, options=options)

@@ -12,7 +12,21 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance
 
 from ..case import EVERY_OPSET, Case
-from ..models import BOTH, Net, Placed, Spec, alone, between_convolutions, binary, constant, drawn, filled, net, tensor, unary
+from ..models import (
+    BOTH,
+    Net,
+    Placed,
+    Spec,
+    alone,
+    between_convolutions,
+    binary,
+    constant,
+    drawn,
+    filled,
+    net,
+    tensor,
+    unary,
+)
 
 IMAGE = (2, 5, 7, 3)
 BYTES = ("int8", "uint8")
@@ -29,7 +43,7 @@ def cases() -> Iterator[Case]:
     yield from roots()
 
 
-def opsets(dtype: str, place: Placed = alone) -> tuple[int | None, ...]:
+def opsets(dtype: str = "float32", place: Placed = alone) -> tuple[int | None, ...]:
     """Every opset that can, of an operator alone; between convolutions what matters is the order."""
     return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
 
@@ -45,7 +59,7 @@ def divided() -> Iterator[Case]:
     """Integer quotients are cut towards zero; the kernel refuses to divide them by 0."""
     above: dict[str, Any] = {"span": (0.5, 3.0)}
     for place in BOTH:
-        yield binary("DIV", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=opsets("float32", place), **above)
+        yield binary("DIV", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=opsets(place=place), **above)
         for activation in FUSED:
             options = {"fused_activation_function": activation}
             yield binary("DIV", f"float32 with {activation}", tensor(*IMAGE), DIVISOR, place=place, options=options)
@@ -101,7 +115,7 @@ def away(x: Spec) -> Array:
 def powers() -> Iterator[Case]:
     base: dict[str, Any] = {"span": (0.1, 3.0)}
     for place in BOTH:
-        yield binary("POW", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=opsets("float32", place), **base)
+        yield binary("POW", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=opsets(place=place), **base)
         for exponent in (2.0, 3.0, 0.5, -1.0, 0.0, 2.3):
             yield binary("POW", f"float32 to {exponent}", tensor(*IMAGE), constant(exponent), place=place, **base)
         column = constant([[0.5], [2.0], [3.0], [1.0], [0.1], [9.0], [0.3]])
@@ -127,7 +141,7 @@ def differences() -> Iterator[Case]:
     for dtype in ("float32", "int8"):
         x, y, z = parameters(dtype, 3.0)
         for place in BOTH:
-            yield binary(op, dtype, x, y, z, place, opsets=opsets("float32", place))
+            yield binary(op, dtype, x, y, z, place, opsets=opsets(place=place))
             for shape in ((3,), (7, 1)):
                 yield binary(op, f"{dtype} from a constant {shape}", filled(y.shaped(*shape)), x, z, place)
         yield binary(op, f"{dtype} from an input (5, 1, 3)", x, y.shaped(5, 1, 3), z, between_convolutions)
@@ -203,9 +217,9 @@ def magnitudes() -> Iterator[Case]:
 
 def exponentials() -> Iterator[Case]:
     for place in BOTH:
-        yield unary("EXP", "float32", tensor(*IMAGE), place=place, span=(-9.0, 3.0), opsets=opsets("float32", place))
+        yield unary("EXP", "float32", tensor(*IMAGE), place=place, span=(-9.0, 3.0), opsets=opsets(place=place))
         x = tensor(*IMAGE, dtype="int8", scale=0.021, zero_point=17)
-        yield unary("EXP", "int8", x, replace(x, scale=0.05, zero_point=-100), place, opsets=opsets("float32", place))
+        yield unary("EXP", "int8", x, replace(x, scale=0.05, zero_point=-100), place, opsets=opsets(place=place))
         x = tensor(*IMAGE, dtype="int16")
         yield unary("EXP", "int16", x, x, place, opsets=(None, 26))
     x = tensor(None, None, 3, dtype="int16")
@@ -224,7 +238,7 @@ def roots() -> Iterator[Case]:
     least = {"int8": -128, "int16": 0}
     for op, ratio in (("SQRT", 0.6), ("RSQRT", 0.25)):
         for place in BOTH:
-            yield unary(op, "float32", tensor(*IMAGE), place=place, span=(0.01, 4.0), opsets=opsets("float32", place))
+            yield unary(op, "float32", tensor(*IMAGE), place=place, span=(0.01, 4.0), opsets=opsets(place=place))
         ends = {"x0": np.array([0, -0.0, 1e-30, 4, np.inf, -1, np.nan], np.float32)}
         yield unary(op, "float32 edges", tensor(7), given=ends)
         for dtype in ("int8", "int16"):

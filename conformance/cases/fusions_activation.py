@@ -77,7 +77,8 @@ def cases() -> Iterator[Case]:
     for op, forms, others in (("GELU", GELU, NO_GELU), ("HARD_SWISH", HARD_SWISH, NO_HARD_SWISH)):
         for name, term in forms.items():
             yield net(op, f"spelled out {name}", spelled(term), span=WIDE, opsets=EVERY_OPSET)
-            yield net(op, f"spelled out {name} between convolutions", spelled(term, inside=True), span=WIDE, transposes=2)
+            inside = spelled(term, inside=True)
+            yield net(op, f"spelled out {name} between convolutions", inside, span=WIDE, transposes=2)
         for name, term in others.items():
             span = (-2.0, 7.0) if "quotient" in name else WIDE
             yield net(op, f"spelled out with {name}", spelled(term), span=span)

@@ -30,7 +30,14 @@ def cases() -> Iterator[Case]:
         given = {"size": np.array([4, 9], np.int32)}
         options = {"half_pixel_centers": True}
         asked = tensor(2, dtype="int32", name="size")
-        yield place("RESIZE_BILINEAR", "a size known as it runs", [tensor(*IMAGE), asked], tensor(2, 4, 9, 3), options=options, given=given)
+        yield place(
+            "RESIZE_BILINEAR",
+            "a size known as it runs",
+            [tensor(*IMAGE), asked],
+            tensor(2, 4, 9, 3),
+            options=options,
+            given=given,
+        )
     steps = [{"x0": drawn(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
     yield alone(
         "RESIZE_BILINEAR", "an image of unknown size", [tensor(None, None, 7, 3), constant([4, 9])], tensor(None, 4, 9, 3), given=steps

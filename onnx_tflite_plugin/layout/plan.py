@@ -81,9 +81,13 @@ def plan_layout(model: BoundModel, *, bytes_of: Bytes, prices: Prices, edges: Ed
     groups, pinned = state_groups(model, freedoms)
     freedoms |= {bound: Freedom(bound, freedoms[bound].layout, None, {}) for bound in pinned}
     together = {bound: group[0] for group in groups.values() for bound in group}
-    candidates, offered = _candidates(model, freedoms, together, edges, local)
+
+    def price(free: Freedom, order: FrameOrder) -> int:
+        return _price(free, order, prices, bytes_of)
+
+    candidates, offered = _candidates(model, freedoms, together, edges, local, price)
     flexible = list(candidates)
-    charges = [tuple(_price(freedoms[b], order, prices, bytes_of) for order in candidates[b]) for b in flexible]
+    charges = [tuple(price(freedoms[b], order) for order in candidates[b]) for b in flexible]
     free = sorted(offered, key=lambda tensor: (tensor.subgraph, tensor.index))
     charges += [(0,) * len(offered[tensor]) for tensor in free]
     ends = _Ends(
@@ -140,12 +144,17 @@ def _slots(bound: Bound) -> list[int]:
 
 
 def _candidates(
-    model: BoundModel, freedoms: Mapping[Bound, Freedom], together: Mapping[Bound, Bound], edges: Edges, local: bool
+    model: BoundModel,
+    freedoms: Mapping[Bound, Freedom],
+    together: Mapping[Bound, Bound],
+    edges: Edges,
+    local: bool,
+    price: Callable[[Freedom, FrameOrder], int],
 ) -> tuple[dict[Bound, list[FrameOrder]], dict[Tensor, list[Order]]]:
     """Frame orders per flexible operator, and orders per free graph edge, spread from the slots whose order is given.
 
-    Operators that hold one state choose ``together``, under the first of them. Label 0 is the file's order where that
-    is a candidate.
+    What no order reaches works in the file's order, and so may what costs extra in an order that does. Operators that
+    hold one state choose ``together``, under the first of them. Label 0 is the file's order where that is a candidate.
     """
     flexible = [b for b in model.operators() if freedoms[b].frame is not None and together.get(b, b) is b]
     found: dict[Bound, list[FrameOrder]] = {bound: [] for bound in flexible}
@@ -168,7 +177,7 @@ def _candidates(
             spread.offer(tensor, order)
     for bound in flexible:
         frame = freedoms[bound].frame
-        if frame is not None and not found[bound]:
+        if frame is not None and (not found[bound] or any(price(freedoms[bound], order) for order in found[bound])):
             spread.take(bound, frame.source)
     for bound, orders in found.items():
         frame = freedoms[bound].frame

@@ -27,6 +27,7 @@ ONNXRUNTIME = Target(
         "Softmax": Price(inner=15.0),
         "LogSoftmax": Price(inner=15.0),
         **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"), Price(inner=3.4)),
+        "ReduceL2": Price(inner=2.6),
         "ArgMax": Price(inner=3.4),
         "ArgMin": Price(inner=3.4),
         "GlobalAveragePool": Price(inner=1.4),

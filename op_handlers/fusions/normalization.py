@@ -1,8 +1,9 @@
-"""Normalizations spelled out by Keras."""
+"""Normalizations spelled out, as converters from Keras and PyTorch leave them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,23 +14,62 @@ from onnx_tflite_plugin.api import (
     Decline,
     Match,
     NotQuantizable,
+    Operand,
     Operator,
     Terminate,
     fusion,
     operands,
+    spelled,
 )
 
-x, gamma, beta, epsilon, axes = operands("x gamma beta epsilon axes")
+x, gamma, beta, epsilon, axes, two = operands("x gamma beta epsilon axes two")
+Term = Call | Operand
 
-_mean = Call("MEAN", x, axes, keep_dims=True)
-_variance = Call("MEAN", Call("SQUARED_DIFFERENCE", x, _mean, commutes=True), axes, keep_dims=True)
-_scale = Call("MUL", Call("RSQRT", Call("ADD", _variance, epsilon, commutes=True)), gamma, commutes=True)
-KERAS = Call(
-    "ADD",
-    Call("MUL", x, _scale, commutes=True),
-    Call("SUB", beta, Call("MUL", _mean, _scale, commutes=True)),
-    commutes=True,
-)
+PLAIN = {"fused_activation_function": "NONE"}
+
+
+def _added(a: Term, b: Term) -> Call:
+    return Call("ADD", a, b, commutes=True, **PLAIN)
+
+
+def _multiplied(a: Term, b: Term) -> Call:
+    return Call("MUL", a, b, commutes=True, **PLAIN)
+
+
+def _mean(of: Term) -> Call:
+    return Call("MEAN", of, axes, keep_dims=True)
+
+
+def keras(scaled: bool, shifted: bool) -> Call:
+    """``x * s + (beta - mean * s)`` with ``s = gamma / sqrt(variance + epsilon)``."""
+    mean = _mean(x)
+    variance = _mean(Call("SQUARED_DIFFERENCE", x, mean, commutes=True))
+    inverse = Call("RSQRT", _added(variance, epsilon))
+    scale = _multiplied(inverse, gamma) if scaled else inverse
+    offset = Call("SUB", beta, _multiplied(mean, scale), **PLAIN) if shifted else _multiplied(Call("NEG", mean), scale)
+    return _added(_multiplied(x, scale), offset)
+
+
+def pytorch(scaled: bool, shifted: bool, square: str, quotient: bool) -> Call:
+    """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``."""
+    centred = Call("SUB", x, _mean(x), **PLAIN)
+    squares = {
+        "MUL": Call("MUL", centred, centred, **PLAIN),
+        "SQUARE": Call("SQUARE", centred),
+        "POW": Call("POW", centred, two),
+        "SQUARED_DIFFERENCE": Call("SQUARED_DIFFERENCE", x, _mean(x), commutes=True),
+    }
+    spread = _added(_mean(squares[square]), epsilon)
+    root = Call("DIV", centred, Call("SQRT", spread), **PLAIN) if quotient else _multiplied(centred, Call("RSQRT", spread))
+    scale = _multiplied(root, gamma) if scaled else root
+    return _added(scale, beta) if shifted else scale
+
+
+def _patterns() -> Iterator[Call]:
+    for scaled, shifted in product((True, False), repeat=2):
+        yield keras(scaled, shifted)
+        for square, quotient in product(("MUL", "SQUARE", "POW", "SQUARED_DIFFERENCE"), (False, True)):
+            yield pytorch(scaled, shifted, square, quotient)
 
 
 def last_axis_only(match: Match) -> Mapping[str, Any] | Decline:
@@ -38,22 +78,33 @@ def last_axis_only(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("it normalizes over other axes than the last")
     if small is None or small.size != 1:
         return Decline("its epsilon is not a constant")
-    if size is None or any(int(np.prod(match[operand].shape)) != size for operand in (gamma, beta)):
+    if two in match.tensors and not np.all(match.constant(two) == 2):
+        return Decline("it raises to another power than 2")
+    if size is None or any(_elements(match, operand) not in (None, size) for operand in (gamma, beta)):
         return Decline("its scale or offset is not one number per element of the last axis")
     if match[x].dtype != "float32":
         return Decline(f"it computes in {match[x].dtype}")
     return {"epsilon": float(small.reshape(-1)[0])}
 
 
+def _elements(match: Match, operand: Operand) -> int | None:
+    """Elements of an operand along its last axis, where it has no other; ``None`` where the pattern lacks it."""
+    if operand not in match.tensors:
+        return None
+    *others, last = match[operand].shape or (0,)
+    return 0 if any(n != 1 for n in others) else last
+
+
 def normalized(op: Operator) -> str:
     """The scale and offset have the normalized axis last, and axes of size 1 before it."""
-    units = [" ".join([f"u{k}{i}" for i in range(op[k].rank - 1)] + ["k"]) for k in (1, 2)]
-    return f"... k, {units[0]}, {units[1]} -> ... k"
+    present = [op.tensor(k) for k in (1, 2)]
+    rows = [None if t is None else [*(f"u{k}{i}" for i in range(t.rank - 1)), "k"] for k, t in enumerate(present)]
+    return spelled([["...", "k"], *rows], ["...", "k"])
 
 
 @fusion(
     "LAYER_NORMALIZATION",
-    pattern=KERAS,
+    pattern=list(_patterns()),
     inputs=(x, gamma, beta),
     where=last_axis_only,
     layout=Terminate(unordered="..."),
@@ -61,7 +112,15 @@ def normalized(op: Operator) -> str:
     quantization=NotQuantizable(),
     min_opset=17,
 )
-def layer_normalization(ctx: Context, x: Any, gamma: Any, beta: Any) -> Any:
+def layer_normalization(ctx: Context, x: Any, gamma: Any = None, beta: Any = None) -> Any:
     """LayerNormalization over the last TFLite axis."""
-    flat = [ctx.ops.Reshape(v, [-1]) for v in (gamma, beta)]
-    return ctx.ops.LayerNormalization(x, *flat, axis=-1, epsilon=ctx.options.epsilon)
+    size = ctx.op[0].dims[-1] or 1
+    scale = np.ones(size, np.float32) if gamma is None else flat(ctx, 1, gamma)
+    offset = None if beta is None else flat(ctx, 2, beta)
+    return ctx.ops.LayerNormalization(x, scale, offset, axis=-1, epsilon=ctx.options.epsilon)
+
+
+def flat(ctx: Context, slot: int, value: Any) -> Any:
+    """A scale or offset without its leading axes of size 1."""
+    held = ctx.constant(slot)
+    return ctx.ops.Reshape(value, [-1]) if held is None else held.reshape(-1)

@@ -17,7 +17,7 @@ KERAS = Call("RESHAPE", Call("TILE", Call("RESHAPE", _rows, turned), across), cl
 
 def repeated(match: Match) -> Mapping[str, Any] | Decline:
     """How often rows and columns are repeated, each after itself."""
-    (_, end), (_, columns), (_, middle), (_, rows), (_, start) = match.calls.items()
+    end, _, middle, _, start = match.calls.values()
     if match[x].rank != 4 or None in match[x].dims:
         return Decline("it is no image of known size")
     (n, h, w, c), k, j = match[x].dims, match[down].array.tolist(), match[across].array.tolist()

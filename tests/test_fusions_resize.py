@@ -1,0 +1,33 @@
+"""Pixels repeated step by step are one operator; what only looks so stays as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.cases import fusions_resize as spelling
+from conformance.models import Net
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.report import Report
+
+
+def converted(draw: spelling.Draw) -> Report:
+    model = Net()
+    draw(model)
+    return convert(model.build(), host=Host(packs="builtin")).report
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize("times", [(2, 2), (3, 1), (1, 2)])
+def test_rows_and_columns_repeated_are_one_resize(dtype: str, times: tuple[int, int]) -> None:
+    report = converted(spelling.spelled(dtype, *times))
+    assert report.fused == {"UPSAMPLING_2D": 1}
+    assert report.nodes["Resize"] == 1
+    assert not {"Tile", "Reshape"} & report.nodes.keys()
+
+
+@pytest.mark.parametrize("draw", spelling.ALIKE.values(), ids=spelling.ALIKE)
+def test_what_looks_alike_is_left_alone(draw: spelling.Draw) -> None:
+    report = converted(draw)
+    assert report.fused == {}
+    assert report.nodes["Tile"] == 2
