@@ -95,7 +95,7 @@ def _quantization(found: Handler, cases: Sequence[Case]) -> list[str]:
 
 
 def _notes(cases: Sequence[Case], codes: set[str]) -> Iterator[tuple[str, list[str]]]:
-    mine = [case for case in cases if case.op in codes]
+    mine = sorted((case for case in cases if case.op in codes), key=lambda case: case.op)
     yield "Bounds", [f"- **{row.op}** {row.dtype}, {row.text}: {row.reason}." for row in BOUNDS]
     yield "Known differences", [f"- **{case.op}**, {case.name}: {case.known}." for case in mine if case.known]
     yield "Refused by the converter", [f"- **{case.op}**, {case.name}: {case.refused}." for case in mine if case.refused]

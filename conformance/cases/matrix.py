@@ -43,9 +43,9 @@ def dense(
     x = tensor(*shape, dtype=dtype)
     depth = depth or shape[-1] or 1
     w = weight((out, depth), weights or WEIGHTS[dtype], 0 if per_axis else None)
-    batch = None if None in shape else prod(size or 1 for size in shape) // depth
+    batch = None if None in shape else prod(1 if size is None else size for size in shape) // depth
     made = (*shape[:-1], out) if keep else (batch, out)
-    y = product(x, w, [size or 1 for size in made], depth, zero_point).shaped(*made)
+    y = product(x, w, [1 if size is None else size for size in made], depth, zero_point).shaped(*made)
     operands = [x, w] if biased is None else [x, w, bias(x, w, out, biased or BIASES[dtype], depth)]
     return place(OP, name, operands, y, options={"keep_num_dims": keep, **(options or {})}, **{"dtype": counted(dtype, weights), **case})
 
@@ -66,6 +66,9 @@ def rows() -> Iterator[Case]:
     yield dense("image of rows across axes", IMAGE, depth=15, place=between_convolutions)
     yield dense("unknown batch", (None, 11), given=[{"x0": drawn(n, 11)} for n in (1, 3)])
     yield dense("one row", (1, 11))
+    torn = "rows of two axes, one of size 0: the plan cuts the axis and a Transpose of rank 3 gets the perm (1, 2)"
+    yield dense("no rows", (2, 0, 11), known=torn)
+    yield dense("no rows, rank 2", (0, 11))
     yield dense("without bias", biased=None)
     yield alone(OP, "an absent bias", [tensor(2, 11), weight((4, 11), "float32"), None], tensor(2, 4))
     yield alone(OP, "weights that are a graph input", [tensor(2, 11), tensor(4, 11), tensor(4)], tensor(2, 4))
