@@ -128,7 +128,8 @@ def _opset(model: BoundModel, storage: StoragePlan, options: ConvertOptions, tar
     problems, needed = [], low
     for bound in model.operators():
         tensors = [t for t in (*bound.op.outputs, *storage.dequantized(bound)) if t is not None]
-        least = max([resolve(bound.handler.min_opset, bound.op), *map(_dtype_opset, tensors)])
+        kept = [_dtype_opset(storage.storage(tensor).dtype, affine(tensor) is not None) for tensor in tensors]
+        least = max([resolve(bound.handler.min_opset, bound.op), *kept])
         needed = max(needed, least)
         if least > (options.opset or high):
             problems.append(Problem(bound.label, f"needs opset {least}", f"--opset {least}"))
@@ -137,11 +138,11 @@ def _opset(model: BoundModel, storage: StoragePlan, options: ConvertOptions, tar
     return options.opset or max(default, needed)
 
 
-def _dtype_opset(tensor: Tensor) -> int:
+def _dtype_opset(dtype: str, quantized: bool) -> int:
     """ONNX has int4 from opset 21 on and int2 from 25; QuantizeLinear takes int16, which is no new dtype, from 21."""
-    if tensor.dtype == "int16":
-        return 13 if affine(tensor) is None else 21
-    return {"int4": 21, "uint4": 21, "int2": 25}.get(tensor.dtype, 13)
+    if dtype == "int16":
+        return 21 if quantized else 13
+    return {"int4": 21, "uint4": 21, "int2": 25}.get(dtype, 13)
 
 
 def _report(

@@ -116,6 +116,18 @@ def exponential(ctx: Context, x: Any) -> Any:
     return looked_up(ctx, x, np.exp) if ctx.integers else ctx.ops.Exp(x)
 
 
+@handler("LOG", max_version=2, layout=Transparent(), quantization=words_by_table)
+def logarithm(ctx: Context, x: Any) -> Any:
+    """Log, of int16 a table; numbers up to 0 give the quantized dtype's lowest (LogLUTPrepare, elementwise.cc)."""
+    made = ctx.quantization(out(0))
+    if made is None:
+        return ctx.ops.Log(x)
+    if not ctx.integers:
+        return ctx.ops.Log(ctx.ops.Max(x, 0.0))
+    lowest = np.float32(-32768) * np.float32(made.scale[0])
+    return looked_up(ctx, x, lambda real: np.where(real > 0, np.log(np.abs(real)), lowest))
+
+
 @handler("SQRT", max_version=2, layout=Transparent(), quantization=Dequantized())
 def square_root(ctx: Context, x: Any) -> Any:
     """Sqrt; the kernel cuts its integers off where others round (SqrtEvalQuantized, elementwise.cc)."""

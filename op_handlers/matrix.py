@@ -29,8 +29,8 @@ def dense_axes(op: Operator) -> str | None:
     dims, depth = op[0].dims, op[1].shape[-1]
     if op.options.keep_num_dims:
         return "... k, o k, o -> ... o"
-    rows = [i for i in range(len(dims)) if None not in dims[i:] and prod(d or 1 for d in dims[i:]) == depth]
-    if not rows:
+    rows = [i for i in range(len(dims)) if None not in dims[i:] and prod(d or 0 for d in dims[i:]) == depth]
+    if not rows or 0 in dims:
         return None
     batch, row = [f"n{i}" for i in range(rows[-1])], [f"k{i}" for i in range(rows[-1], len(dims))]
     first = batch[0] if len(batch) == 1 else f"({' '.join(batch)})" if batch else "one"

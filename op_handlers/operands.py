@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Attribute, Context, Operator, Quantization, Value, spelled
+from onnx_tflite_plugin.api import Attribute, Context, Operator, Quantization, Value, out, spelled
 from onnx_tflite_plugin.api.axes import letters
 
 
-def in_place(op: Operator, outputs: int = 1) -> str:
-    """The outputs have the axes of input 0, of other sizes."""
+def in_place(op: Operator, outputs: int = 1) -> str | None:
+    """The outputs have the axes of input 0, of other sizes; ``None`` where the file does not know their rank."""
     names = letters(op[0].rank)
-    return spelled([names], *[names] * outputs)
+    return spelled([names], *[names] * outputs) if op[out(0)].rank == len(names) else None
 
 
 def any_order(op: Operator, axes: Iterable[int]) -> Attribute:

@@ -40,6 +40,7 @@ def cases() -> Iterator[Case]:
     yield from minimum()
     yield from magnitudes()
     yield from exponentials()
+    yield from logarithms()
     yield from roots()
 
 
@@ -231,6 +232,25 @@ def exponentials() -> Iterator[Case]:
     yield unary("EXP", "int16 of small numbers", x, x.scaled(0.3), given={"x0": numbered("int16", -3000, 3000, *IMAGE)})
     ends = {"x0": np.array([-np.inf, -200, -0.0, 1e-6, 88, 89, np.inf, np.nan], np.float32)}
     yield unary("EXP", "float32 edges", tensor(8), given=ends)
+
+
+def logarithms() -> Iterator[Case]:
+    """Integers that stand for 0 or less give the dtype's lowest, whatever it stands for."""
+    for place in BOTH:
+        yield unary("LOG", "float32", tensor(*IMAGE), place=place, span=(0.01, 9.0), opsets=opsets(place=place))
+        for dtype, made in (("int8", (0.021, 17)), ("int16", (0.0002, 0))):
+            x = tensor(*IMAGE, dtype=dtype)
+            yield unary("LOG", dtype, x, replace(x, scale=made[0], zero_point=made[1]), place, opsets=opsets(dtype, place))
+    x = tensor(256, dtype="int8", scale=0.01, zero_point=100)
+    given = {"x0": np.arange(-128, 128).astype(np.int8)}
+    yield unary("LOG", "int8, mostly of negative numbers", x, replace(x, scale=0.05, zero_point=-3), given=given)
+    yield unary("LOG", "int8, coarse results", x, replace(x, scale=7.0, zero_point=0), given=given)
+    x = tensor(256, dtype="int16", scale=1e-3)
+    given = {"x0": np.arange(-100, 156, dtype=np.int16)}
+    yield unary("LOG", "int16 near zero, where the kernel's table is coarse", x, replace(x, scale=3e-4), given=given)
+    ends = {"x0": np.array([0, -0.0, 1e-30, 1, np.inf, -1, np.nan], np.float32)}
+    yield unary("LOG", "float32 edges", tensor(7), given=ends)
+    yield unary("LOG", "uint8", tensor(7, dtype="uint8"), kernel_refuses="UINT8 is unsupported by op Log")
 
 
 def roots() -> Iterator[Case]:

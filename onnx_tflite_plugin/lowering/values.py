@@ -82,7 +82,7 @@ class Values:
 
     def _form(self, tensor: Tensor, form: Compute) -> Compute:
         """Forms that are the same for this tensor are one."""
-        if affine(tensor) is None or (form is FILE and self.plan.storage(tensor).shift == 0):
+        if affine(tensor) is None or (form is FILE and self.plan.storage(tensor).dtype == tensor.dtype):
             return STORED
         return form
 
@@ -202,7 +202,9 @@ def integers(values: Sequence[int] | int, dtype: str) -> Array:
 
 
 def shifted(array: Array, storage: Storage) -> Array:
-    return array if storage.shift == 0 else (array.astype(np.int16) + storage.shift).astype(storage.dtype)
+    if array.dtype.name == storage.dtype or storage.quantization is None:
+        return array
+    return (array.astype(np.int16) + storage.shift).astype(storage.dtype)
 
 
 def dequantized(tensor: Tensor) -> Array:

@@ -10,7 +10,8 @@ ONNXRUNTIME = Target(
     opsets=(13, 18, 26),
     # uint8 activations with int8 weights fuse where int8 activations stay in float (1.79x against 1.00x LiteRT's time).
     storage={"int8": ("uint8", 128)},
-    weights={"uint8": ("int8", -128)},
+    # Integer kernels take int8 weights only; narrower ones would be dequantized at every run, or not load.
+    weights={"uint8": ("int8", -128), "int4": ("int8", 0), "int2": ("int8", 0)},
     no_integer_kernel={
         **dict.fromkeys(("Pad", "Where", "Max", "Min", "MaxPool"), _INT16),
         "Resize": _INT16 | {"int64"},

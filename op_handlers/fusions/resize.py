@@ -21,12 +21,12 @@ def repeated(match: Match) -> Mapping[str, Any] | Decline:
     if match[x].rank != 4 or None in match[x].dims:
         return Decline("it is no image of known size")
     (n, h, w, c), k, j = match[x].dims, match[down].array.tolist(), match[across].array.tolist()
-    if len(k) != 5 or len(j) != 5 or k != [1, 1, k[2], 1, 1] or j != [1, 1, 1, j[3], 1] or not k[2] or not j[3]:
+    if len(k) != 5 or len(j) != 5 or not k[2] or not j[3]:
         return Decline("it repeats something else than rows and columns")
     tall, wide = (h or 0) * k[2], (w or 0) * j[3]
     steps = ((start, (n, h, 1, w, c)), (middle, (n, tall, w, 1, c)), (end, (n, tall, wide, c)))
     if any(op[out(0)].dims != dims for op, dims in steps):
-        return Decline("it regroups something else than rows and columns")
+        return Decline("it repeats or regroups something else than rows and columns")  # the sizes leave no other way
     return {"times": (k[2], j[3])}
 
 

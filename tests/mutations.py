@@ -1,0 +1,530 @@
+"""Traps of the operators reference, planted as bugs: data that ``test_mutations`` reads.
+
+Nothing on disk is changed. A bug is another declaration (``fields``), another helper function (``patches``, by module and
+name, made from the original), other ONNX nodes (``emits``, called instead of ``ctx.ops.<key>`` with what makes the true
+one), or another view of the operator (``sees``: methods of the context; ``options``: the file's options overruled).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Dequantized, Effects, Handler, Raw, out, spelled
+from onnx_tflite_plugin.source.model import Options
+
+Change = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Mutation:
+    """``killed_by``: ids of cases that must each fail with the bug and pass without it."""
+
+    trap: str
+    code: str
+    killed_by: tuple[str, ...]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    patches: Mapping[str, Change] = field(default_factory=dict)
+    emits: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    sees: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        return f"{self.code}-{self.trap}".replace(" ", "_")
+
+    def mutated(self, handler: Handler) -> Handler:
+        """The handler with the bug in it; patches are planted apart."""
+        lower = self.fields.get("lower", handler.lower)
+        if self.emits or self.sees or self.options:
+            return replace(handler, **{**self.fields, "lower": lambda ctx, *inputs: lower(_Context(ctx, self), *inputs)})
+        return replace(handler, **self.fields)
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """The helper functions with the bug in them, for as long as it lasts."""
+        found = [(import_module(module), name, change) for place, change in self.patches.items() for module, name in [place.split(":")]]
+        originals = [getattr(module, name) for module, name, _ in found]
+        try:
+            for (module, name, change), original in zip(found, originals, strict=True):
+                setattr(module, name, change(original))
+            yield
+        finally:
+            for (module, name, _), original in zip(found, originals, strict=True):
+                setattr(module, name, original)
+
+
+class _Context:
+    """A context that answers as the mutation says, else as it is."""
+
+    def __init__(self, ctx: Any, mutation: Mutation) -> None:
+        self._ctx = ctx
+        self._mutation = mutation
+        self.ops = _Ops(ctx.ops, mutation.emits)
+        self.options = Options(ctx.options.table, {**ctx.options, **mutation.options})
+
+    def __getattr__(self, name: str) -> Any:
+        seen = self._mutation.sees.get(name)
+        return getattr(self._ctx, name) if seen is None else lambda *arguments: seen(self._ctx, *arguments)
+
+
+class _Ops:
+    def __init__(self, ops: Any, emits: Mapping[str, Callable[..., Any]]) -> None:
+        self._ops = ops
+        self._emits = emits
+
+    def __getattr__(self, name: str) -> Any:
+        true, other = getattr(self._ops, name), self._emits.get(name)
+        return true if other is None else lambda *operands, **attributes: other(true, *operands, **attributes)
+
+
+# --- ways to go wrong -------------------------------------------------------------------------
+
+
+def returning(value: Any) -> Change:
+    """The helper gives one answer whatever it is asked."""
+    return lambda original: lambda *arguments, **named: value
+
+
+def handing_on(at: int) -> Change:
+    """The helper hands one of its arguments on."""
+    return lambda original: lambda *arguments, **named: arguments[at]
+
+
+def with_attributes(**given: Any) -> Callable[..., Any]:
+    """The node gets other attributes."""
+    return lambda true, *operands, **attributes: true(*operands, **{**attributes, **given})
+
+
+def left_out(_true: Any, x: Any, *_rest: Any, **_attributes: Any) -> Any:
+    """No node: its first operand."""
+    return x
+
+
+def the_files_axis(ctx: Any, axis: int, slot: int = 0) -> int:
+    """The axis number as it stands in the file."""
+    return int(axis % ctx.op[slot].rank)
+
+
+def more_in_front(original: Any) -> Any:
+    """SAME with its larger half in front."""
+
+    def pads(*arguments: Any) -> list[int]:
+        made = original(*arguments)
+        half = len(made) // 2
+        return [*made[half:], *made[:half]]
+
+    return pads
+
+
+def without_dilation(original: Any) -> Any:
+    """SAME as if the kernel were not dilated."""
+    return lambda padding, size, kernel, strides, dilations: original(padding, size, kernel, strides, [1] * len(kernel))
+
+
+def symmetric_as_reflect(original: Any) -> Any:
+    def mirrored(size: int, before: int, after: int) -> Any:
+        place = np.abs(np.arange(-before, size + after))
+        return np.where(place >= size, np.maximum(2 * size - 2 - place, 0), place)
+
+    return mirrored
+
+
+def wraps(ctx: Any, x: Any, before: str, after: str) -> Any:
+    """float to int as C does it."""
+    return x
+
+
+def shrink_to_end(original: Any) -> Any:
+    """A shrunk axis ends one after its index: -1 ends at 0."""
+
+    def bounds(op: Any, cut: Any) -> tuple[int, int]:
+        if not cut.shrinks:
+            return original(op, cut)
+        begin = 0 if cut.begin_masked else int(op.constant(1)[cut.entry])
+        return begin, begin + 1
+
+    return bounds
+
+
+def backwards_to_minus_one(original: Any) -> Any:
+    """Behind the first element, going backwards, is -1, which ONNX takes for the last."""
+
+    def bounds(op: Any, cut: Any) -> tuple[int, int]:
+        first, last = original(op, cut)
+        return first, max(last, -1)
+
+    return bounds
+
+
+def as_written(original: Any) -> Any:
+    """Bounds as the file has them, for ONNX to clamp."""
+
+    def bounds(op: Any, cut: Any) -> tuple[int, int]:
+        if cut.shrinks or op.options.get("offset"):
+            return original(op, cut)  # type: ignore[no-any-return]
+        begin, end, strides = (int(op.constant(k)[cut.entry]) for k in (1, 2, 3))
+        ends = np.iinfo(np.int64)
+        low, high = (0, ends.max) if strides > 0 else (ends.max, ends.min)
+        return low if cut.begin_masked else begin, high if cut.end_masked else end
+
+    return bounds
+
+
+def with_options(**given: Any) -> Change:
+    """The helper sees an operator with other options."""
+    return lambda original: lambda op, *rest: original(replace(op, options=Options(op.options.table, {**op.options, **given})), *rest)
+
+
+def new_axis_wins(original: Any) -> Any:
+    """An entry that is both is a new axis."""
+
+    def cuts(op: Any) -> Any:
+        mask = op.options.ellipsis_mask & ~op.options.new_axis_mask
+        return original(replace(op, options=Options(op.options.table, {**op.options, "ellipsis_mask": mask})))
+
+    return cuts
+
+
+def in_order(original: Any) -> Any:
+    """A new axis counted from the end of the operand's axes, not of the result's."""
+    return lambda names, axis: original(names, axis if axis >= 0 else axis % max(len(names), 1))
+
+
+def half_even(original: Any) -> Any:
+    """align_corners with halves to even."""
+
+    def nearest(op: Any, size: int, made: int) -> Any:
+        if not op.options.align_corners or made < 2:
+            return original(op, size, made)
+        at = (np.arange(made) + op.options.half_pixel_centers / 2).astype(np.float32) * (np.float32(size - 1) / np.float32(made - 1))
+        return np.minimum(np.rint(at).astype(np.int64), size - 1)
+
+    return nearest
+
+
+def round_prefer_floor(original: Any) -> Any:
+    """half_pixel as ONNX rounds it by default."""
+
+    def nearest(op: Any, size: int, made: int) -> Any:
+        if not op.options.half_pixel_centers or op.options.align_corners:
+            return original(op, size, made)
+        at = (np.arange(made) + 0.5) * size / made - 0.5
+        return np.clip(np.ceil(at - 0.5), 0, size - 1).astype(np.int64)
+
+    return nearest
+
+
+def coordinates(align: str, half: str, neither: str) -> Change:
+    return lambda original: lambda ctx: align if ctx.options.align_corners else half if ctx.options.half_pixel_centers else neither
+
+
+def one_table_of_words(wide: str, flat: str) -> Change:
+    """Blocks of two axes in another order."""
+    return lambda original: lambda spatial: (wide, flat) if spatial == 2 else original(spatial)
+
+
+def extra_dropped(original: Any) -> Any:
+    def pads(*arguments: Any) -> Any:
+        made, extra = original(*arguments)
+        return made, [0] * len(extra)
+
+    return pads
+
+
+def by_input(original: Any) -> Any:
+    """Padding from the sizes of the input, as a convolution's."""
+
+    def pads(padding: str, output: Any, size: Any, kernel: Any, stride: Any) -> Any:
+        from onnx_tflite_plugin.api import conv_pads
+
+        made = conv_pads(padding, size, kernel, stride, [1] * len(kernel))
+        n = len(kernel)
+        full = [(s - 1) * t + k for s, t, k in zip(size, stride, kernel, strict=True)]
+        return made, [max(o - (f - made[i] - made[n + i]), 0) for i, (o, f) in enumerate(zip(output, full, strict=True))]
+
+    return pads
+
+
+def fast_clamp(activation: str) -> Change:
+    """A clamp is left out whatever the zero point is."""
+
+    def change(original: Any) -> Any:
+        from onnx_tflite_plugin.quantization.activation import Clamp
+
+        return lambda name, *rest: Clamp(None, None) if name == activation else original(name, *rest)
+
+    return change
+
+
+def scales_along_the_files_axis(original: Any) -> Any:
+    """A scale per channel goes along the axis that has the file's number."""
+
+    def arrays(quantization: Any, dtype: str, order: Any) -> Any:
+        scale, zero_point, axis = original(quantization, dtype, order)
+        return scale, zero_point, None if axis is None else quantization.axis
+
+    return arrays
+
+
+def tanh_too(true: Any, *operands: Any, **attributes: Any) -> Any:
+    raise NotImplementedError
+
+
+def max_of_both(ctx: Any, x: Any) -> Any:
+    return ctx.ops.Max(x, ctx.ops.Mul(x, float(ctx.options.alpha)))
+
+
+def beside_the_axis(true: Any, x: Any, **attributes: Any) -> Any:
+    return true(x, axis=1 if attributes["axis"] != 1 else 0)
+
+
+def all_axes(true: Any, x: Any, *axes: Any, **attributes: Any) -> Any:
+    return true(x, keepdims=attributes["keepdims"])
+
+
+def _tanh(ctx: Any, made: Any) -> Any:
+    return ctx.ops.Tanh(made) if ctx.options.fused_activation_function == "TANH" else made
+
+
+def _scaled(ctx: Any, made: Any) -> Any:
+    return ctx.ops.Mul(made, ctx.scalar(ctx.options.beta))
+
+
+def _larger(ctx: Any, x: Any) -> Any:
+    return ctx.ops.Max(x, ctx.ops.Mul(x, float(ctx.options.alpha)))
+
+
+def _all_of_none(original: Any) -> Any:
+    """No axes are all axes, which is ONNX's default."""
+
+    def reduced(ctx: Any, onnx: str, x: Any, axes: Any) -> Any:
+        held = ctx.constant(1)
+        if held is None or held.size or not ctx.op[0].rank:
+            return original(ctx, onnx, x, axes)
+        return getattr(ctx.ops, onnx)(x, keepdims=int(bool(ctx.options.keep_dims)))
+
+    return reduced
+
+
+def _to_the_files_shape(ctx: Any, value: Any, slot: int) -> Any:
+    return ctx.ops.Reshape(value, [-1 if size is None else size for size in ctx.op[slot].dims])
+
+
+def _one_before(ctx: Any, axis: int, slot: int = 0) -> int:
+    """A negative axis counts in the axes of input 0."""
+    return int(ctx.axis(axis % ctx.op[0].rank if axis < 0 and ctx.op[0].rank else axis, slot))
+
+
+def _interleaved(true: Any, x: Any, pads: Any, *rest: Any, **attributes: Any) -> Any:
+    return true(x, pads.reshape(2, -1).T.reshape(-1) if isinstance(pads, np.ndarray) else pads, *rest, **attributes)
+
+
+def returning_zero(_original: Any) -> Any:
+    return lambda ctx: ctx.scalar(0)
+
+
+def _edge(_original: Any) -> Any:
+    return lambda size, before, after: np.clip(np.arange(-before, size + after), 0, size - 1)
+
+
+def _split_value_first(ctx: Any, x: Any, _axis: Any) -> Any:
+    from op_handlers.slicing import parted
+
+    return parted(ctx, x, slot=1)
+
+
+def _third(_true: Any, _condition: Any, _x: Any, y: Any) -> Any:
+    return y
+
+
+def _own_strides(true: Any, x: Any, starts: Any, ends: Any, axes: Any, steps: Any) -> Any:
+    return true(x, starts, ends, axes, steps)
+
+
+def _crd(_original: Any) -> Any:
+    from op_handlers import blocks
+
+    original = blocks.rearranged
+    return lambda ctx, x, before, after, sizes: original(ctx, x, before.replace("pqd", "dpq"), after, sizes)
+
+
+def _crd_back(original: Any) -> Any:
+    return lambda ctx, x, before, after, sizes: original(ctx, x, before, after.replace("pqc", "cpq"), sizes)
+
+
+def _adjoint(x: bool, y: bool) -> Change:
+    """The axes of operands that are not turned though the options say so."""
+
+    def axes(op: Any) -> str:
+        from op_handlers.matrix import product_axes
+
+        adj_x, adj_y = op.options.adj_x and not x, op.options.adj_y and not y
+        *operands, result = product_axes(op, "km" if adj_x else "mk", "nk" if adj_y else "kn")
+        return spelled(operands, result)
+
+    return axes
+
+
+def _own_zero_point(_original: Any) -> Any:
+    return lambda ctx, slot: np.asarray(ctx.quantization(slot).zero_point[0], ctx.dtype(slot)) if ctx.quantization(slot) else None
+
+
+def _bytes(ctx: Any, x: Any) -> Any:
+    """Bytes of one scale are handed on: only their zero points differ, by 128."""
+    before, after = ctx.op[0].quantization, ctx.op[out(0)].quantization
+    if before is None or after is None or before.scale != after.scale or ctx.op[0].dtype == ctx.op[out(0)].dtype:
+        return x
+    return ctx.ops.Sub(x, float(before.scale[0] * 128))
+
+
+def _second_first(true: Any, condition: Any, x: Any, y: Any) -> Any:
+    return true(condition, x, x)
+
+
+def _at_least_once(true: Any, count: Any, _start: Any, *values: Any, **attributes: Any) -> Any:
+    return true(count, np.asarray(True), *values, **attributes)
+
+
+def _at_the_start(ctx: Any, _resource: Any) -> Any:
+    state = ctx.state(ctx.resource(0))
+    state.declare(ctx.op[out(0)].dtype, ctx.shape(out(0)))
+    state.get()
+    return state.input
+
+
+def _numberless(true: Any, x: Any, pads: Any, _number: Any = None, **attributes: Any) -> Any:
+    return true(x, pads, **attributes)
+
+
+def _short_name(op: Any) -> str:
+    return str(op.options.shared_name)
+
+
+def _floored(ctx: Any, x: Any, y: Any) -> Any:
+    if ctx.op[0].dtype != "int32":
+        return ctx.ops.Div(x, y)
+    real = ctx.ops.Div(*(ctx.ops.Cast(v, to="float64") for v in (x, y)))
+    return ctx.ops.Cast(ctx.ops.Floor(real), to="int32")
+
+
+def _size_as_is(ctx: Any, x: Any, begin: Any, size: Any) -> Any:
+    """-1 is the number before 0."""
+    first, length = (ctx.ops.Cast(value, to="int64") for value in (begin, size))
+    return ctx.ops.Slice(x, first, ctx.ops.Add(first, length), list(range(ctx.op[0].rank)))
+
+
+# --- the table --------------------------------------------------------------------------------
+
+CONV, POOL, SLICES, BLOCKS, PADS = (f"op_handlers.{name}" for name in ("convolution", "pooling", "slicing", "blocks", "padding"))
+VALUES, ACTIVATION = "onnx_tflite_plugin.lowering.values", "onnx_tflite_plugin.lowering.activation"
+
+MUTATIONS = (
+    # convolutions and pools
+    Mutation("the larger half of SAME in front", "CONV_2D", ("?",), patches={f"{CONV}:conv_pads": more_in_front}),
+    Mutation("dilation does not widen SAME", "DEPTHWISE_CONV_2D", ("?",), patches={f"{CONV}:conv_pads": without_dilation}),
+    Mutation("dilation does not widen SAME", "CONV_3D", ("?",), patches={f"{CONV}:conv_pads": without_dilation}),
+    Mutation("the bias has the scale of the file", "CONV_2D", ("?",), fields={"quantization": Dequantized(weights=(1,))}),
+    Mutation("the scales per channel stay on the file's axis", "DEPTHWISE_CONV_2D", ("?",), patches={f"{VALUES}:quantization_arrays": scales_along_the_files_axis}),
+    Mutation("RELU6 left out wherever the zero point is", "CONV_2D", ("?",), patches={f"{ACTIVATION}:stored_clamp": fast_clamp("RELU6")}),
+    Mutation("uint8 weights of real activations keep their zero point", "CONV_2D", ("?",), patches={f"{CONV}:signed_bytes": handing_on(2)}),
+    Mutation("no output padding", "TRANSPOSE_CONV", ("?",), patches={f"{CONV}:transposed_pads": extra_dropped}),
+    Mutation("pads from the sizes of the input", "TRANSPOSE_CONV", ("?",), patches={f"{CONV}:transposed_pads": by_input}),
+    Mutation("dilation is left out", "CONV_3D_TRANSPOSE", ("?",), emits={"ConvTranspose": with_attributes(dilations=[1, 1, 1])}),
+    Mutation("padding is part of the mean", "AVERAGE_POOL_2D", ("?",), emits={"AveragePool": with_attributes(count_include_pad=1)}),
+    Mutation("another output scale rescales", "AVERAGE_POOL_2D", ("?",), patches={f"{POOL}:unscaled": handing_on(1)}),
+    # elementwise
+    Mutation("TANH is applied", "ADD", ("?",), fields={"lower": lambda ctx, x, y: _tanh(ctx, ctx.ops.Add(x, y))}),
+    Mutation("operands are compared as real numbers", "MINIMUM", ("?",), fields={"quantization": Dequantized()}),
+    Mutation("another output scale does not rescale", "RELU", ("?",), fields={"quantization": Raw()}),
+    Mutation("another output scale does not rescale", "ABS", ("?",), fields={"quantization": Raw()}),
+    Mutation("the larger of x and alpha x", "LEAKY_RELU", ("?",), fields={"lower": _larger}),
+    Mutation("slopes are aligned by ONNX", "PRELU", ("?",), fields={"axes": "..., _ -> ..."}),
+    Mutation("approximate is not looked at", "GELU", ("?",), options={"approximate": False}),
+    Mutation("complex numbers as pairs of numbers", "MUL", ("?",), fields={"lower": lambda ctx, x, y: ctx.ops.Mul(x, y)}),
+    Mutation("roots are rounded to the nearest", "SQRT", ("?",), fields={"lower": lambda ctx, x: ctx.ops.Sqrt(x)}),
+    Mutation("divided towards minus infinity", "DIV", ("?",), fields={"lower": _floored}),
+    # softmax and its kin
+    Mutation("beta multiplies the result", "SOFTMAX", ("?",), fields={"lower": lambda ctx, x: _scaled(ctx, ctx.ops.Softmax(x, axis=ctx.axis(-1)))}),
+    Mutation("beta is not looked at", "SOFTMAX", ("?",), options={"beta": 1.0}),
+    Mutation("along axis 1", "SOFTMAX", ("?",), emits={"Softmax": with_attributes(axis=1)}),
+    Mutation("along the file's axis", "LOG_SOFTMAX", ("?",), sees={"axis": the_files_axis}),
+    Mutation("no least length", "L2_NORMALIZATION", ("?",), emits={"Max": left_out}),
+    Mutation("along the file's axis", "L2_NORMALIZATION", ("?",), sees={"axis": the_files_axis}),
+    # reductions
+    Mutation("no axes are all axes", "REDUCE_MAX", ("?",), patches={"op_handlers.reduction:reduced": _all_of_none}),
+    Mutation("no axes are all axes", "SUM", ("?",), patches={"op_handlers.reduction:reduced": _all_of_none}),
+    Mutation("keep_dims is not looked at", "MEAN", ("?",), options={"keep_dims": False}),
+    Mutation("the axes are the file's", "MEAN", ("?",), fields={"holds_axes": ()}),
+    Mutation("another output scale rescales", "REDUCE_MIN", ("?",), fields={"quantization": Dequantized()}),
+    Mutation("the axis is the file's", "ARG_MAX", ("?",), fields={"holds_axes": ()}),
+    Mutation("the last of equals", "ARG_MAX", ("?",), emits={"ArgMax": with_attributes(select_last_index=1)}),
+    # shapes
+    Mutation("the shape of the file", "RESHAPE", ("?",), sees={"reshaped": _to_the_files_shape}),
+    Mutation("the shape of the planned order", "SHAPE", ("?",), fields={"indexed_by_axis": {}}),
+    Mutation("the axis is the file's", "EXPAND_DIMS", ("?",), sees={"axis": the_files_axis}),
+    Mutation("a negative axis counts in the operand's axes", "EXPAND_DIMS", ("?",), sees={"axis": _one_before}),
+    Mutation("a negative axis counts in the operands' axes", "PACK", ("?",), sees={"axis": _one_before}),
+    Mutation("the axis is the file's", "PACK", ("?",), sees={"axis": the_files_axis}),
+    Mutation("the axis is the file's", "UNPACK", ("?",), sees={"axis": the_files_axis}),
+    Mutation("the multiples stay in the file's order", "TILE", ("?",), fields={"indexed_by_axis": {}}),
+    Mutation("the rows stay in the file's order", "PAD", ("?",), fields={"indexed_by_axis": {}}),
+    Mutation("rows are flattened as they are", "PAD", ("?",), emits={"Pad": _interleaved}),
+    Mutation("integers are padded with 0", "PAD", ("?",), patches={f"{PADS}:zero": returning_zero}),
+    Mutation("the number is left out", "PADV2", ("?",), emits={"Pad": _numberless}),
+    Mutation("a number of another scale is requantized", "PADV2", ("?",), fields={"quantization": Dequantized()}),
+    Mutation("symmetric is reflect", "MIRROR_PAD", ("?",), patches={f"{PADS}:mirrored": symmetric_as_reflect}),
+    Mutation("symmetric is edge", "MIRROR_PAD", ("?",), patches={f"{PADS}:mirrored": _edge}),
+    # cutting and joining
+    Mutation("the axis is the file's", "CONCATENATION", ("?",), sees={"axis": the_files_axis}),
+    Mutation("uint8 of other scales passes through", "CONCATENATION", ("?",), fields={"quantization": Raw(onnx="Concat")}),
+    Mutation("the value comes first", "SPLIT", ("?",), fields={"holds_axes": {1}, "requires_constant": {1}, "lower": _split_value_first}),
+    Mutation("the axis is the file's", "SPLIT_V", ("?",), fields={"holds_axes": ()}),
+    Mutation("-1 is a size", "SPLIT_V", ("?",), emits={"Where": _third}),
+    Mutation("-1 is a size", "SLICE", ("?",), fields={"lower": _size_as_is}),
+    Mutation("begin and size stay in the file's order", "SLICE", ("?",), fields={"indexed_by_axis": {}}),
+    Mutation("a shrunk -1 ends at 0", "STRIDED_SLICE", ("?",), patches={f"{SLICES}:static_bounds": shrink_to_end}),
+    Mutation("backwards to the end is to -1", "STRIDED_SLICE", ("?",), patches={f"{SLICES}:static_bounds": backwards_to_minus_one}),
+    Mutation("ONNX clamps the bounds", "STRIDED_SLICE", ("?",), patches={f"{SLICES}:static_bounds": as_written}),
+    Mutation("no ellipsis", "STRIDED_SLICE", ("?",), patches={f"{SLICES}:cuts": with_options(ellipsis_mask=0)}),
+    Mutation("a new axis wins over an ellipsis", "STRIDED_SLICE", ("?",), patches={f"{SLICES}:cuts": new_axis_wins}),
+    Mutation("ends never count from begins", "STRIDED_SLICE", ("?",), patches={f"{SLICES}:static_bounds": with_options(offset=False)}),
+    # indices
+    Mutation("no batch dimensions", "GATHER", ("?",), emits={"GatherND": with_attributes(batch_dims=0)}),
+    Mutation("the axis is the file's", "GATHER", ("?",), sees={"axis": the_files_axis}),
+    # images and blocks
+    Mutation("flags change places", "RESIZE_BILINEAR", ("?",), patches={"op_handlers.resize:coordinates": coordinates("half_pixel", "align_corners", "asymmetric")}),
+    Mutation("no flag is half_pixel", "RESIZE_BILINEAR", ("?",), patches={"op_handlers.resize:coordinates": coordinates("align_corners", "half_pixel", "half_pixel")}),
+    Mutation("height and width stay in the file's place", "RESIZE_BILINEAR", ("?",), sees={"by_axis": lambda ctx, held, slot=0: list(held)}),
+    Mutation("half pixels are rounded to the floor", "RESIZE_NEAREST_NEIGHBOR", ("?",), patches={"op_handlers.resize:nearest": round_prefer_floor}),
+    Mutation("align_corners rounds halves to even", "RESIZE_NEAREST_NEIGHBOR", ("?",), patches={"op_handlers.resize:nearest": half_even}),
+    Mutation("8 bits are placed as floats are", "RESIZE_NEAREST_NEIGHBOR", ("?",), patches={"op_handlers.resize:in_fixed_point": returning(False)}),
+    Mutation("columns of depth first", "DEPTH_TO_SPACE", ("?",), emits={"DepthToSpace": with_attributes(mode="CRD")}),
+    Mutation("columns of depth first in the file's order", "DEPTH_TO_SPACE", ("?",), patches={f"{BLOCKS}:rearranged": _crd}),
+    Mutation("channels before places", "SPACE_TO_DEPTH", ("?",), patches={f"{BLOCKS}:rearranged": _crd_back, f"{BLOCKS}:channels_first": returning(False)}),
+    Mutation("the batch comes before the place in a block", "SPACE_TO_BATCH_ND", ("?",), patches={f"{BLOCKS}:words": one_table_of_words("n hp wq c", "npq h w c")}),
+    Mutation("columns of a block first", "BATCH_TO_SPACE_ND", ("?",), patches={f"{BLOCKS}:words": one_table_of_words("n hp wq c", "qpn h w c")}),
+    Mutation("integers are padded with 0", "SPACE_TO_BATCH_ND", ("?",), patches={f"{BLOCKS}:zero": returning_zero}),
+    # products
+    Mutation("adj_x is not looked at", "BATCH_MATMUL", ("?",), fields={"axes": _adjoint(True, False)}),
+    Mutation("adj_y is not looked at", "BATCH_MATMUL", ("?",), fields={"axes": _adjoint(False, True)}),
+    Mutation("zero points count in int32", "BATCH_MATMUL", ("?",), patches={"op_handlers.matrix:added": _own_zero_point}),
+    Mutation("the last axis is the row", "FULLY_CONNECTED", ("?",), emits={"Reshape": left_out}),
+    Mutation("the bias has the scale of the file", "FULLY_CONNECTED", ("?",), fields={"quantization": Dequantized(weights=(1,))}),
+    # conversions
+    Mutation("wraps instead of saturating", "CAST", ("?",), patches={"op_handlers.conversion:cut": handing_on(1)}),
+    Mutation("NaN is the least", "CAST", ("?",), emits={"Where": _second_first}),
+    Mutation("8 bits of the same scale pass through", "QUANTIZE", ("?",), fields={"lower": _bytes}),
+    # control flow and state
+    Mutation("the condition is asked after the first step", "WHILE", ("?",), emits={"Loop": _at_least_once}),
+    Mutation("the initial value is zero", "CALL_ONCE", ("?",), patches={"onnx_tflite_plugin.lowering.state:constant_of": lambda original: lambda value: np.zeros_like(original(value))}),
+    Mutation("the value of the start of the run", "READ_VARIABLE", ("?",), fields={"lower": _at_the_start}),
+    Mutation("the container is not part of the name", "VAR_HANDLE", ("?",), fields={"effects": Effects(names=_short_name)}, patches={"op_handlers.variables:variable_key": lambda _: _short_name}),
+)
