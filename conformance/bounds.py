@@ -79,6 +79,8 @@ EQUAL = frozenset(
         "REDUCE_MIN",
         "RESHAPE",
         "RESIZE_NEAREST_NEIGHBOR",
+        "SELECT",
+        "SELECT_V2",
         "SHAPE",
         "SLICE",
         "SPACE_TO_BATCH_ND",

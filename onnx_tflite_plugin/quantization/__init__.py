@@ -1,0 +1,1 @@
+"""Planning the storage of quantized tensors, and what fused activations mean in integers."""

@@ -1,0 +1,40 @@
+"""Each trap of the operators reference, planted as a bug, fails the case that the table ``mutations`` names for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from mutations import MUTATIONS, Mutation
+
+from conformance.case import Case
+from conformance.cases import builtin
+from conformance.runner import run_case
+from onnx_tflite_plugin.api import Handler
+from onnx_tflite_plugin.host import Host
+
+CASES: dict[str, Case] = {case.id: case for case in builtin()}
+OURS = ("NameError", "AttributeError", "TypeError", "KeyError", "UnboundLocalError", "the case cannot be run")
+
+
+@pytest.fixture(scope="module")
+def handlers() -> dict[str, Handler]:
+    return {code: found for code, _, found in Host(packs="builtin").handlers() if isinstance(found, Handler)}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
+def test_a_trap_planted_as_a_bug_fails_the_case_written_for_it(mutation: Mutation, handlers: dict[str, Handler]) -> None:
+    sound = Host(offers=[], handlers=handlers)
+    mutant = Host(offers=[], handlers={**handlers, mutation.code: mutation.mutated(handlers[mutation.code])})
+    for name in mutation.killed_by:
+        unharmed = run_case(CASES[name], sound)
+        assert unharmed.status == "passed", unharmed.text
+        with mutation.planted():
+            killed = run_case(CASES[name], mutant)
+        assert killed.status == "failed", f"{name} passes although {mutation.trap}"
+        assert not any(ours in killed.text for ours in OURS), f"the bug has a bug: {killed.text}"
+
+
+def test_every_mutation_has_a_case_of_its_operator() -> None:
+    assert [m.id for m in MUTATIONS if not m.killed_by or any(CASES[name].op != m.code for name in m.killed_by)] == []
+    assert [name for name, count in Counter(m.id for m in MUTATIONS).items() if count > 1] == []
