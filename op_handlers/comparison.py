@@ -42,17 +42,19 @@ def scaled(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Ope
         for tensor in op.inputs:
             found = tensor.quantization if tensor is not None else None
             if not isinstance(found, Quantization) or found.per_axis:
-                return Decline(f"it compares {kind} without one scale, which no kernel does; give it a scale, or cast it to int32")
+                return Decline(
+                    f"it compares {kind} without one scale, which no kernel does; give it a scale, or cast it to int32"
+                )
             if not 0 < found.scale[0] < 1:
-                return Decline(f"the kernel compares noise at scale {found.scale[0]:g}; dequantize its operands, or give a scale below 1")
+                return Decline(
+                    f"the kernel compares noise at scale {found.scale[0]:g}; dequantize them, or give a scale below 1"
+                )
         return None
 
     return accepts
 
 
-@handler(
-    "EQUAL", max_version=5, layout=Transparent(), quantization=Integer(), accepts=scaled(WORDS, bare={"int16"})
-)  # fmt: skip
+@handler("EQUAL", max_version=5, layout=Transparent(), quantization=Integer(), accepts=scaled(WORDS, bare={"int16"}))
 def equal(ctx: Context, x: Any, y: Any) -> Any:
     """Equal; quantized operands in 256ths, as all comparisons (comparisons.cc)."""
     return ctx.ops.Equal(*comparable(ctx, WORDS, x, y))
@@ -89,7 +91,7 @@ def greater_equal(ctx: Context, x: Any, y: Any) -> Any:
 
 
 def comparable(ctx: Context, rescaled: Collection[str], *operands: Any) -> list[Any]:
-    """Operands that runtimes compare: integers of 32 bits for short ones, which are the kernel's 256ths where it rescales.
+    """Operands that runtimes compare: 32 bits for short integers, the kernel's 256ths where it rescales.
 
     Stored numbers of one scale are in the same order as their 256ths, unless these are too coarse to tell them apart.
     """

@@ -7,13 +7,11 @@ one), or another view of the operator (``sees``: methods of the context; ``optio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from importlib import import_module
-from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -415,42 +413,125 @@ VALUES, ACTIVATION, CONTEXT = (f"onnx_tflite_plugin.lowering.{name}" for name in
 
 MUTATIONS = (
     # convolutions and pools
-    Mutation("the larger half of SAME in front", "CONV_2D", ("CONV_2D-float32_in_three_groups",), patches={f"{CONV}:conv_pads": more_in_front}),
-    Mutation("dilation does not widen SAME", "DEPTHWISE_CONV_2D", ("DEPTHWISE_CONV_2D-SAME_2x3_dilated_2x3",), patches={f"{CONV}:conv_pads": without_dilation}),
-    Mutation("dilation does not widen SAME", "CONV_3D", ("CONV_3D-SAME_2x2x2_stride_2x1x2_dilated_2x1x1",), patches={f"{CONV}:conv_pads": without_dilation}),
-    Mutation("the bias has the scale of the file", "CONV_2D", ("CONV_2D-int8_with_a_bias_scale_in_the_file_that_is_off,_which_the_kernel_ignores",), patches={f"{CONTEXT}._bias": the_files_scale}),
-    Mutation("the scales per channel stay on the file's axis", "DEPTHWISE_CONV_2D", ("DEPTHWISE_CONV_2D-int16_with_scales_per_channel",), patches={f"{VALUES}:quantization_arrays": scales_along_the_files_axis}),
-    Mutation("RELU6 left out wherever the zero point is", "CONV_2D", ("CONV_2D-int16_with_RELU6",), patches={f"{ACTIVATION}:stored_clamp": fast_clamp("RELU6")}),
-    Mutation("uint8 weights of real activations keep their zero point", "CONV_2D", ("CONV_2D-float32_with_uint8_weights,_which_the_kernel_reads_as_int8",), patches={f"{CONV}:signed_bytes": handing_on(2)}),
-    Mutation("no output padding", "TRANSPOSE_CONV", ("TRANSPOSE_CONV-SAME_2x5_kernel,_stride_3x1",), patches={f"{CONV}:transposed_pads": extra_dropped}),
-    Mutation("pads from the sizes of the input", "TRANSPOSE_CONV", ("TRANSPOSE_CONV-float32_SAME_stride_2x2_without_bias",), patches={f"{CONV}:transposed_pads": by_input}),
-    Mutation("dilation is left out", "CONV_3D_TRANSPOSE", ("CONV_3D_TRANSPOSE-SAME_2x2x2_dilated_1x2x4",), emits={"ConvTranspose": with_attributes(dilations=[1, 1, 1])}),
-    Mutation("padding is part of the mean", "AVERAGE_POOL_2D", ("AVERAGE_POOL_2D-float32_with_RELU_N1_TO_1",), emits={"AveragePool": with_attributes(count_include_pad=1)}),
-    Mutation("another output scale rescales", "AVERAGE_POOL_2D", ("AVERAGE_POOL_2D-int8_to_another_scale,_which_the_kernel_ignores",), patches={f"{POOL}:unscaled": handing_on(1)}),
+    Mutation(
+        "the larger half of SAME in front", "CONV_2D", ("CONV_2D-float32_in_three_groups",), patches={f"{CONV}:conv_pads": more_in_front}
+    ),
+    Mutation(
+        "dilation does not widen SAME",
+        "DEPTHWISE_CONV_2D",
+        ("DEPTHWISE_CONV_2D-SAME_2x3_dilated_2x3",),
+        patches={f"{CONV}:conv_pads": without_dilation},
+    ),
+    Mutation(
+        "dilation does not widen SAME",
+        "CONV_3D",
+        ("CONV_3D-SAME_2x2x2_stride_2x1x2_dilated_2x1x1",),
+        patches={f"{CONV}:conv_pads": without_dilation},
+    ),
+    Mutation(
+        "the bias has the scale of the file",
+        "CONV_2D",
+        ("CONV_2D-int8_with_a_bias_scale_in_the_file_that_is_off,_which_the_kernel_ignores",),
+        patches={f"{CONTEXT}._bias": the_files_scale},
+    ),
+    Mutation(
+        "the scales per channel stay on the file's axis",
+        "DEPTHWISE_CONV_2D",
+        ("DEPTHWISE_CONV_2D-int16_with_scales_per_channel",),
+        patches={f"{VALUES}:quantization_arrays": scales_along_the_files_axis},
+    ),
+    Mutation(
+        "RELU6 left out wherever the zero point is",
+        "CONV_2D",
+        ("CONV_2D-int16_with_RELU6",),
+        patches={f"{ACTIVATION}:stored_clamp": fast_clamp("RELU6")},
+    ),
+    Mutation(
+        "uint8 weights of real activations keep their zero point",
+        "CONV_2D",
+        ("CONV_2D-float32_with_uint8_weights,_which_the_kernel_reads_as_int8",),
+        patches={f"{CONV}:signed_bytes": handing_on(2)},
+    ),
+    Mutation(
+        "no output padding",
+        "TRANSPOSE_CONV",
+        ("TRANSPOSE_CONV-SAME_2x5_kernel,_stride_3x1",),
+        patches={f"{CONV}:transposed_pads": extra_dropped},
+    ),
+    Mutation(
+        "pads from the sizes of the input",
+        "TRANSPOSE_CONV",
+        ("TRANSPOSE_CONV-float32_SAME_stride_2x2_without_bias",),
+        patches={f"{CONV}:transposed_pads": by_input},
+    ),
+    Mutation(
+        "dilation is left out",
+        "CONV_3D_TRANSPOSE",
+        ("CONV_3D_TRANSPOSE-SAME_2x2x2_dilated_1x2x4",),
+        emits={"ConvTranspose": with_attributes(dilations=[1, 1, 1])},
+    ),
+    Mutation(
+        "padding is part of the mean",
+        "AVERAGE_POOL_2D",
+        ("AVERAGE_POOL_2D-float32_with_RELU_N1_TO_1",),
+        emits={"AveragePool": with_attributes(count_include_pad=1)},
+    ),
+    Mutation(
+        "another output scale rescales",
+        "AVERAGE_POOL_2D",
+        ("AVERAGE_POOL_2D-int8_to_another_scale,_which_the_kernel_ignores",),
+        patches={f"{POOL}:unscaled": handing_on(1)},
+    ),
     # elementwise
-    Mutation("TANH is applied", "ADD", ("ADD-int16_with_TANH,_which_the_kernel_ignores",), fields={"lower": lambda ctx, x, y: _tanh(ctx, ctx.ops.Add(x, y))}),
-    Mutation("operands are compared as real numbers", "MINIMUM", ("MINIMUM-uint8_of_different_scales,_which_the_kernel_ignores",), fields={"quantization": Dequantized()}),
+    Mutation(
+        "TANH is applied",
+        "ADD",
+        ("ADD-int16_with_TANH,_which_the_kernel_ignores",),
+        fields={"lower": lambda ctx, x, y: _tanh(ctx, ctx.ops.Add(x, y))},
+    ),
+    Mutation(
+        "operands are compared as real numbers",
+        "MINIMUM",
+        ("MINIMUM-uint8_of_different_scales,_which_the_kernel_ignores",),
+        fields={"quantization": Dequantized()},
+    ),
     Mutation("another output scale does not rescale", "RELU", ("RELU-uint8_to_another_scale",), fields={"quantization": Raw()}),
     Mutation("another output scale does not rescale", "ABS", ("ABS-int8_to_another_scale",), fields={"quantization": Raw()}),
     Mutation("the larger of x and alpha x", "LEAKY_RELU", ("LEAKY_RELU-int16,_alpha_1.7",), fields={"lower": _larger}),
     Mutation("slopes are aligned by ONNX", "PRELU", ("PRELU-as_many_rows_as_channels",), fields={"axes": "..., _ -> ..."}),
     Mutation("approximate is not looked at", "GELU", ("GELU-float32,_approximate,_another_scale",), options={"approximate": False}),
     Mutation("complex numbers as pairs of numbers", "MUL", ("MUL-complex64",), fields={"lower": lambda ctx, x, y: ctx.ops.Mul(x, y)}),
-    Mutation("roots are rounded to the nearest", "SQRT", ("SQRT-int8,_output_scale_1.66667_between_convolutions",), fields={"lower": lambda ctx, x: ctx.ops.Sqrt(x)}),
+    Mutation(
+        "roots are rounded to the nearest",
+        "SQRT",
+        ("SQRT-int8,_output_scale_1.66667_between_convolutions",),
+        fields={"lower": lambda ctx, x: ctx.ops.Sqrt(x)},
+    ),
     Mutation("divided towards minus infinity", "DIV", ("DIV-int32",), fields={"lower": _floored}),
     # softmax and its kin
-    Mutation("beta multiplies the result", "SOFTMAX", ("SOFTMAX-float32,_beta_0.3",), fields={"lower": lambda ctx, x: _scaled(ctx, ctx.ops.Softmax(x, axis=ctx.axis(-1)))}),
+    Mutation(
+        "beta multiplies the result",
+        "SOFTMAX",
+        ("SOFTMAX-float32,_beta_0.3",),
+        fields={"lower": lambda ctx, x: _scaled(ctx, ctx.ops.Softmax(x, axis=ctx.axis(-1)))},
+    ),
     Mutation("beta is not looked at", "SOFTMAX", ("SOFTMAX-float32,_beta_0.3",), options={"beta": 1.0}),
     Mutation("along axis 1", "SOFTMAX", ("SOFTMAX-float32_of_rank_3",), emits={"Softmax": with_attributes(axis=1)}),
     Mutation("along the file's axis", "LOG_SOFTMAX", ("LOG_SOFTMAX-float32_of_shape_(2,_3,_11)",), sees={"axis": the_files_axis}),
     Mutation("no least length", "L2_NORMALIZATION", ("L2_NORMALIZATION-uint8,_a_row_of_zeros",), emits={"Max": left_out}),
-    Mutation("along the file's axis", "L2_NORMALIZATION", ("L2_NORMALIZATION-float32_of_shape_(2,_3,_5,_1)",), sees={"axis": the_files_axis}),
+    Mutation(
+        "along the file's axis", "L2_NORMALIZATION", ("L2_NORMALIZATION-float32_of_shape_(2,_3,_5,_1)",), sees={"axis": the_files_axis}
+    ),
     # reductions
-    Mutation("no axes are all axes", "REDUCE_MAX", ("REDUCE_MAX-no_axes_dropped",), patches={"op_handlers.reduction:reduced": _all_of_none}),
+    Mutation(
+        "no axes are all axes", "REDUCE_MAX", ("REDUCE_MAX-no_axes_dropped",), patches={"op_handlers.reduction:reduced": _all_of_none}
+    ),
     Mutation("no axes are all axes", "SUM", ("SUM-uint8_without_axes_kept",), patches={"op_handlers.reduction:reduced": _all_of_none}),
     Mutation("keep_dims is not looked at", "MEAN", ("MEAN-axes_[1]_kept",), options={"keep_dims": False}),
     Mutation("the axes are the file's", "MEAN", ("MEAN-rank_3_kept",), fields={"holds_axes": ()}),
-    Mutation("another output scale rescales", "REDUCE_MIN", ("REDUCE_MIN-int16_without_axes_kept",), fields={"quantization": Dequantized()}),
+    Mutation(
+        "another output scale rescales", "REDUCE_MIN", ("REDUCE_MIN-int16_without_axes_kept",), fields={"quantization": Dequantized()}
+    ),
     Mutation("the axis is the file's", "ARG_MAX", ("ARG_MAX-an_axis_as_a_list",), fields={"holds_axes": ()}),
     Mutation("the last of equals", "ARG_MAX", ("ARG_MAX-int8_axis_1",), emits={"ArgMax": with_attributes(select_last_index=1)}),
     # shapes
@@ -461,47 +542,161 @@ MUTATIONS = (
     Mutation("a negative axis counts in the operands' axes", "PACK", ("PACK-axis_-4",), sees={"axis": _one_before}),
     Mutation("the axis is the file's", "PACK", ("PACK-one_operand",), sees={"axis": the_files_axis}),
     Mutation("the axis is the file's", "UNPACK", ("UNPACK-one_part",), sees={"axis": the_files_axis}),
-    Mutation("the multiples stay in the file's order", "TILE", ("TILE-int8_to_other_parameters,_which_the_kernel_ignores",), fields={"indexed_by_axis": {}}),
+    Mutation(
+        "the multiples stay in the file's order",
+        "TILE",
+        ("TILE-int8_to_other_parameters,_which_the_kernel_ignores",),
+        fields={"indexed_by_axis": {}},
+    ),
     Mutation("the rows stay in the file's order", "PAD", ("PAD-rank_3",), fields={"indexed_by_axis": {}}),
     Mutation("rows are flattened as they are", "PAD", ("PAD-rank_2",), emits={"Pad": _interleaved}),
-    Mutation("integers are padded with 0", "PAD", ("PAD-uint8,_height_and_width_between_convolutions",), patches={f"{PADS}:zero": returning_zero}),
+    Mutation(
+        "integers are padded with 0", "PAD", ("PAD-uint8,_height_and_width_between_convolutions",), patches={f"{PADS}:zero": returning_zero}
+    ),
     Mutation("the number is left out", "PADV2", ("PADV2-float32,_height_and_width",), emits={"Pad": _numberless}),
-    Mutation("symmetric is reflect", "MIRROR_PAD", ("MIRROR_PAD-SYMMETRIC_int64_without_scale",), patches={f"{PADS}:mirrored": symmetric_as_reflect}),
+    Mutation(
+        "symmetric is reflect",
+        "MIRROR_PAD",
+        ("MIRROR_PAD-SYMMETRIC_int64_without_scale",),
+        patches={f"{PADS}:mirrored": symmetric_as_reflect},
+    ),
     Mutation("symmetric is edge", "MIRROR_PAD", ("MIRROR_PAD-SYMMETRIC_int32_without_scale",), patches={f"{PADS}:mirrored": _edge}),
     # cutting and joining
     Mutation("the axis is the file's", "CONCATENATION", ("CONCATENATION-rank_5",), sees={"axis": the_files_axis}),
-    Mutation("uint8 of other scales passes through", "CONCATENATION", ("CONCATENATION-uint8_of_different_scales,_which_are_requantized",), fields={"quantization": Raw(onnx="Concat")}),
-    Mutation("the value comes first", "SPLIT", ("SPLIT-rank_1",), fields={"holds_axes": {1}, "requires_constant": {1}, "lower": _split_value_first}),
+    Mutation(
+        "uint8 of other scales passes through",
+        "CONCATENATION",
+        ("CONCATENATION-uint8_of_different_scales,_which_are_requantized",),
+        fields={"quantization": Raw(onnx="Concat")},
+    ),
+    Mutation(
+        "the value comes first",
+        "SPLIT",
+        ("SPLIT-rank_1",),
+        fields={"holds_axes": {1}, "requires_constant": {1}, "lower": _split_value_first},
+    ),
     Mutation("the axis is the file's", "SPLIT_V", ("SPLIT_V-rank_5",), fields={"holds_axes": ()}),
     Mutation("-1 is a size", "SPLIT_V", ("SPLIT_V-sizes_(1,_-1,_2)_known_as_it_runs",), emits={"Where": _third}),
     Mutation("-1 is a size", "SLICE", ("SLICE-bool",), fields={"lower": _size_as_is}),
     Mutation("begin and size stay in the file's order", "SLICE", ("SLICE-an_unknown_batch",), fields={"indexed_by_axis": {}}),
-    Mutation("a shrunk -1 ends at 0", "STRIDED_SLICE", ("STRIDED_SLICE-an_index_before_the_first,_which_the_kernel_moves",), patches={f"{SLICES}:static_bounds": shrink_to_end}),
-    Mutation("backwards to the end is to -1", "STRIDED_SLICE", ("STRIDED_SLICE-a_size_of_0",), patches={f"{SLICES}:static_bounds": backwards_to_minus_one}),
-    Mutation("ONNX clamps the bounds", "STRIDED_SLICE", ("STRIDED_SLICE-empty,_backwards_from_before_the_first",), patches={f"{SLICES}:static_bounds": as_written}),
-    Mutation("no ellipsis", "STRIDED_SLICE", ("STRIDED_SLICE-a_new_axis_and_an_ellipsis_in_one_entry:_the_ellipsis_wins",), patches={f"{SLICES}:cuts": with_options(ellipsis_mask=0)}),
-    Mutation("a new axis wins over an ellipsis", "STRIDED_SLICE", ("STRIDED_SLICE-a_new_axis_and_an_ellipsis_in_one_entry:_the_ellipsis_wins",), patches={f"{SLICES}:cuts": new_axis_wins}),
-    Mutation("ends never count from begins", "STRIDED_SLICE", ("STRIDED_SLICE-ends_that_count_from_begins_that_count_from_the_end",), patches={f"{SLICES}:static_bounds": with_options(offset=False)}),
+    Mutation(
+        "a shrunk -1 ends at 0",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-an_index_before_the_first,_which_the_kernel_moves",),
+        patches={f"{SLICES}:static_bounds": shrink_to_end},
+    ),
+    Mutation(
+        "backwards to the end is to -1",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-a_size_of_0",),
+        patches={f"{SLICES}:static_bounds": backwards_to_minus_one},
+    ),
+    Mutation(
+        "ONNX clamps the bounds",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-empty,_backwards_from_before_the_first",),
+        patches={f"{SLICES}:static_bounds": as_written},
+    ),
+    Mutation(
+        "no ellipsis",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-a_new_axis_and_an_ellipsis_in_one_entry:_the_ellipsis_wins",),
+        patches={f"{SLICES}:cuts": with_options(ellipsis_mask=0)},
+    ),
+    Mutation(
+        "a new axis wins over an ellipsis",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-a_new_axis_and_an_ellipsis_in_one_entry:_the_ellipsis_wins",),
+        patches={f"{SLICES}:cuts": new_axis_wins},
+    ),
+    Mutation(
+        "ends never count from begins",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-ends_that_count_from_begins_that_count_from_the_end",),
+        patches={f"{SLICES}:static_bounds": with_options(offset=False)},
+    ),
     # indices
     Mutation("no batch dimensions", "GATHER", ("GATHER-unknown_batches",), emits={"GatherND": with_attributes(batch_dims=0)}),
     Mutation("the axis is the file's", "GATHER", ("GATHER-an_unknown_batch",), sees={"axis": the_files_axis}),
     # images and blocks
-    Mutation("flags change places", "RESIZE_BILINEAR", ("RESIZE_BILINEAR-float32_half_pixel_centers_to_1x1",), patches={"op_handlers.resize:coordinates": coordinates("half_pixel", "align_corners", "asymmetric")}),
-    Mutation("no flag is half_pixel", "RESIZE_BILINEAR", ("RESIZE_BILINEAR-float32_legacy_to_4x9",), patches={"op_handlers.resize:coordinates": coordinates("align_corners", "half_pixel", "half_pixel")}),
-    Mutation("height and width stay in the file's place", "RESIZE_BILINEAR", ("RESIZE_BILINEAR-float32_align_corners_to_3x2",), sees={"by_axis": lambda ctx, held, slot=0: list(held)}),
-    Mutation("half pixels are rounded to the floor", "RESIZE_NEAREST_NEIGHBOR", ("RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_int8_of_many_pixels_to_an_odd_size_between_convolutions",), patches={"op_handlers.resize:nearest": round_prefer_floor}),
-    Mutation("align_corners rounds halves to even", "RESIZE_NEAREST_NEIGHBOR", ("RESIZE_NEAREST_NEIGHBOR-align_corners_to_4x9",), patches={"op_handlers.resize:nearest": half_even}),
-    Mutation("8 bits are placed as floats are", "RESIZE_NEAREST_NEIGHBOR", ("RESIZE_NEAREST_NEIGHBOR-legacy_int8_2_to_82_columns",), patches={"op_handlers.resize:in_fixed_point": returning(False)}),
-    Mutation("columns of depth first", "DEPTH_TO_SPACE", ("DEPTH_TO_SPACE-float32_by_3_between_convolutions",), emits={"DepthToSpace": with_attributes(mode="CRD")}),
-    Mutation("columns of depth first in the file's order", "DEPTH_TO_SPACE", ("DEPTH_TO_SPACE-of_one_pixel_between_convolutions",), patches={f"{BLOCKS}:rearranged": _crd}),
-    Mutation("channels before places", "SPACE_TO_DEPTH", ("SPACE_TO_DEPTH-float32_by_3_between_convolutions",), patches={f"{BLOCKS}:rearranged": _crd_back, f"{BLOCKS}:channels_first": returning(False)}),
-    Mutation("the batch comes before the place in a block", "SPACE_TO_BATCH_ND", ("SPACE_TO_BATCH_ND-int8_without_padding",), patches={f"{BLOCKS}:words": one_table_of_words("n hp wq c", "npq h w c")}),
-    Mutation("columns of a block first", "BATCH_TO_SPACE_ND", ("BATCH_TO_SPACE_ND-int16_without_crops",), patches={f"{BLOCKS}:words": one_table_of_words("n hp wq c", "qpn h w c")}),
-    Mutation("integers are padded with 0", "SPACE_TO_BATCH_ND", ("SPACE_TO_BATCH_ND-uint8_by_2x3",), patches={f"{BLOCKS}:zero": returning_zero}),
+    Mutation(
+        "flags change places",
+        "RESIZE_BILINEAR",
+        ("RESIZE_BILINEAR-float32_half_pixel_centers_to_1x1",),
+        patches={"op_handlers.resize:coordinates": coordinates("half_pixel", "align_corners", "asymmetric")},
+    ),
+    Mutation(
+        "no flag is half_pixel",
+        "RESIZE_BILINEAR",
+        ("RESIZE_BILINEAR-float32_legacy_to_4x9",),
+        patches={"op_handlers.resize:coordinates": coordinates("align_corners", "half_pixel", "half_pixel")},
+    ),
+    Mutation(
+        "height and width stay in the file's place",
+        "RESIZE_BILINEAR",
+        ("RESIZE_BILINEAR-float32_align_corners_to_3x2",),
+        sees={"by_axis": lambda ctx, held, slot=0: list(held)},
+    ),
+    Mutation(
+        "half pixels are rounded to the floor",
+        "RESIZE_NEAREST_NEIGHBOR",
+        ("RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_int8_of_many_pixels_to_an_odd_size_between_convolutions",),
+        patches={"op_handlers.resize:nearest": round_prefer_floor},
+    ),
+    Mutation(
+        "align_corners rounds halves to even",
+        "RESIZE_NEAREST_NEIGHBOR",
+        ("RESIZE_NEAREST_NEIGHBOR-align_corners_to_4x9",),
+        patches={"op_handlers.resize:nearest": half_even},
+    ),
+    Mutation(
+        "8 bits are placed as floats are",
+        "RESIZE_NEAREST_NEIGHBOR",
+        ("RESIZE_NEAREST_NEIGHBOR-legacy_int8_2_to_82_columns",),
+        patches={"op_handlers.resize:in_fixed_point": returning(False)},
+    ),
+    Mutation(
+        "columns of depth first",
+        "DEPTH_TO_SPACE",
+        ("DEPTH_TO_SPACE-float32_by_3_between_convolutions",),
+        emits={"DepthToSpace": with_attributes(mode="CRD")},
+    ),
+    Mutation(
+        "columns of depth first in the file's order",
+        "DEPTH_TO_SPACE",
+        ("DEPTH_TO_SPACE-of_one_pixel_between_convolutions",),
+        patches={f"{BLOCKS}:rearranged": _crd},
+    ),
+    Mutation(
+        "channels before places",
+        "SPACE_TO_DEPTH",
+        ("SPACE_TO_DEPTH-float32_by_3_between_convolutions",),
+        patches={f"{BLOCKS}:rearranged": _crd_back, f"{BLOCKS}:channels_first": returning(False)},
+    ),
+    Mutation(
+        "the batch comes before the place in a block",
+        "SPACE_TO_BATCH_ND",
+        ("SPACE_TO_BATCH_ND-int8_without_padding",),
+        patches={f"{BLOCKS}:words": one_table_of_words("n hp wq c", "npq h w c")},
+    ),
+    Mutation(
+        "columns of a block first",
+        "BATCH_TO_SPACE_ND",
+        ("BATCH_TO_SPACE_ND-int16_without_crops",),
+        patches={f"{BLOCKS}:words": one_table_of_words("n hp wq c", "qpn h w c")},
+    ),
+    Mutation(
+        "integers are padded with 0", "SPACE_TO_BATCH_ND", ("SPACE_TO_BATCH_ND-uint8_by_2x3",), patches={f"{BLOCKS}:zero": returning_zero}
+    ),
     # products
     Mutation("adj_x is not looked at", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_x",), fields={"axes": _adjoint(True, False)}),
     Mutation("adj_y is not looked at", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_y",), fields={"axes": _adjoint(False, True)}),
-    Mutation("zero points count in int32", "BATCH_MATMUL", ("BATCH_MATMUL-int8_by_constants_to_int32",), patches={"op_handlers.matrix:added": _own_zero_point}),
+    Mutation(
+        "zero points count in int32",
+        "BATCH_MATMUL",
+        ("BATCH_MATMUL-int8_by_constants_to_int32",),
+        patches={"op_handlers.matrix:added": _own_zero_point},
+    ),
     Mutation("the last axis is the row", "FULLY_CONNECTED", ("FULLY_CONNECTED-rank_3,_a_row_across_axes",), emits={"Reshape": left_out}),
     # conversions
     Mutation("wraps instead of saturating", "CAST", ("CAST-float64_to_int8",), patches={"op_handlers.conversion:cut": handing_on(1)}),
@@ -509,7 +704,23 @@ MUTATIONS = (
     Mutation("8 bits of the same scale pass through", "QUANTIZE", ("QUANTIZE-int8_to_uint8_of_the_same_scale",), fields={"lower": _bytes}),
     # control flow and state
     Mutation("the condition is asked after the first step", "WHILE", ("WHILE-uint8,_a_running_sum",), emits={"Loop": _at_least_once}),
-    Mutation("the initial value is zero", "CALL_ONCE", ("CALL_ONCE-a_variable_that_is_only_read",), patches={"onnx_tflite_plugin.lowering.state:constant_of": lambda original: lambda value: np.zeros_like(original(value))}),
-    Mutation("the value of the start of the run", "READ_VARIABLE", ("READ_VARIABLE-before_and_after_an_assignment",), fields={"lower": _at_the_start}),
-    Mutation("the container is not part of the name", "VAR_HANDLE", ("VAR_HANDLE-one_name_in_two_containers",), fields={"effects": Effects(names=_short_name)}, patches={"op_handlers.variables:variable_key": lambda _: _short_name}),
+    Mutation(
+        "the initial value is zero",
+        "CALL_ONCE",
+        ("CALL_ONCE-a_variable_that_is_only_read",),
+        patches={"onnx_tflite_plugin.lowering.state:constant_of": lambda original: lambda value: np.zeros_like(original(value))},
+    ),
+    Mutation(
+        "the value of the start of the run",
+        "READ_VARIABLE",
+        ("READ_VARIABLE-before_and_after_an_assignment",),
+        fields={"lower": _at_the_start},
+    ),
+    Mutation(
+        "the container is not part of the name",
+        "VAR_HANDLE",
+        ("VAR_HANDLE-one_name_in_two_containers",),
+        fields={"effects": Effects(names=_short_name)},
+        patches={"op_handlers.variables:variable_key": lambda _: _short_name},
+    ),
 )

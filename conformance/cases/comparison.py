@@ -57,7 +57,7 @@ def few(spec: Spec, place: Placed = alone, seed: str = "") -> Array:
 
 
 def opsets(place: Placed, x: Spec) -> tuple[int | None, ...]:
-    """Every opset that can: quantized int16 needs 21, and of an image between convolutions what matters is the order."""
+    """Every opset that can, and quantized int16 needs 21; between convolutions what matters is the order."""
     words = x.dtype == "int16" and x.scale is not None
     return (None,) if place is between_convolutions else (None, 26) if words else EVERY_OPSET
 
@@ -91,7 +91,7 @@ def whole(op: str) -> Iterator[Case]:
 
 
 def quantized(op: str) -> Iterator[Case]:
-    """The kernel compares whole 256ths: stored numbers may differ and be equal, and different scales meet by rounding."""
+    """The kernel compares whole 256ths: different numbers may be equal, different scales meet by rounding."""
     for dtype in BYTES:
         x = tensor(*IMAGE, dtype=dtype)
         point = int(np.asarray(x.zero_point))
@@ -100,7 +100,9 @@ def quantized(op: str) -> Iterator[Case]:
             yield compared(op, f"{dtype} of different scales", x, x.scaled(1.5, point + 3), place)
             part = x.shaped(7, 1).scaled(0.5, point - 2)
             yield compared(op, f"{dtype} and a constant of another scale", x, replace(part, value=few(part)), place)
-            yield compared(op, f"{dtype} of one scale and different zero points", x, x.scaled(1, point + 2), place, opsets=(None,))
+            yield compared(
+                op, f"{dtype} of one scale and different zero points", x, x.scaled(1, point + 2), place, opsets=(None,)
+            )
         for scale in (0.3, 0.7, 0.0301, 1 / 256, 2**-9, 0.0011, 1e-4):
             for other in (scale, scale * 1.3, scale / 2):
                 if op in ("EQUAL", "LESS", "GREATER_EQUAL") and other < 1:
@@ -112,7 +114,10 @@ def quantized(op: str) -> Iterator[Case]:
     if op in EQUATED:
         return
     bare = tensor(*IMAGE, dtype="int16", scale=0)
-    for name, y in (("of no scale", bare), ("of different scales, which the kernel ignores", tensor(*IMAGE, dtype="int16"))):
+    for name, y in (
+        ("of no scale", bare),
+        ("of different scales, which the kernel ignores", tensor(*IMAGE, dtype="int16")),
+    ):
         x = y.scaled(0.3)
         for place in BOTH:
             yield compared(op, f"int16 {name}", x, y, place)
@@ -171,7 +176,9 @@ def logic() -> Iterator[Case]:
             yield compared(op, f"bool and a constant {shape}", x, filled(x.shaped(*shape)), opsets=(None,))
         yield compared(op, "bool of rank 5 and 2", x.shaped(2, 3, 5, 1, 7), x.shaped(3, 1), opsets=(None,))
         yield net(op, "bool between convolutions", combined(op), opsets=(None,), dtype="bool", transposes=2)
-        yield compared(op, "int32", tensor(7, dtype="int32"), tensor(7, dtype="int32"), kernel_refuses="only support bool")
+        yield compared(
+            op, "int32", tensor(7, dtype="int32"), tensor(7, dtype="int32"), kernel_refuses="only support bool"
+        )
     yield alone("LOGICAL_NOT", "bool", [x], x, opsets=EVERY_OPSET)
     yield net("LOGICAL_NOT", "bool between convolutions", combined("LOGICAL_NOT"), dtype="bool", transposes=2)
 
@@ -194,7 +201,9 @@ def combined(op: str) -> Callable[[Net], None]:
 WIDE = ("float32", "float16", "int32", "int64", "bool", "complex64")
 
 
-def selection(op: str, name: str, condition: Spec, x: Spec, y: Spec, z: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
+def selection(
+    op: str, name: str, condition: Spec, x: Spec, y: Spec, z: Spec | None = None, place: Placed = alone, **case: Any
+) -> Case:  # fmt: skip
     sizes = (tuple(size or 1 for size in spec.shape) for spec in (condition, x, y))
     shape = x.shape if op == "SELECT" else np.broadcast_shapes(*sizes)
     made = z or replace(x, value=None).shaped(*shape)
@@ -219,17 +228,26 @@ def selected() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         for place in BOTH if dtype != "complex64" else (alone,):
             for shape in PARTS:
-                part, some = filled(x.shaped(*shape)) if dtype != "complex64" else x.shaped(*shape), flags.shaped(*shape)
+                part, some = (
+                    filled(x.shaped(*shape)) if dtype != "complex64" else x.shaped(*shape),
+                    flags.shaped(*shape),
+                )
                 yield selection("SELECT_V2", f"{dtype} or {shape}", flags, x, part, place=place, opsets=(None,))
                 yield selection("SELECT_V2", f"{shape} or {dtype}", flags, part, x, place=place, opsets=(None,))
                 yield selection("SELECT_V2", f"{dtype} by a condition {shape}", some, x, x, place=place, opsets=(None,))
-                yield selection("SELECT_V2", f"{dtype} by a constant {shape}", filled(some), x, x, place=place, opsets=(None,))
-    yield selection("SELECT_V2", "float32, all broadcast", flags.shaped(5, 1, 1), tensor(7, 1), tensor(3), opsets=(None,))
-    yield selection("SELECT_V2", "float32 of rank 5", flags.shaped(3, 1), tensor(2, 3, 5, 1, 7), tensor(5, 1, 1), opsets=(None,))
+                yield selection(
+                    "SELECT_V2", f"{dtype} by a constant {shape}", filled(some), x, x, place=place, opsets=(None,)
+                )
+    yield selection(
+        "SELECT_V2", "float32, all broadcast", flags.shaped(5, 1, 1), tensor(7, 1), tensor(3), opsets=(None,)
+    )
+    yield selection(
+        "SELECT_V2", "float32 of rank 5", flags.shaped(3, 1), tensor(2, 3, 5, 1, 7), tensor(5, 1, 1), opsets=(None,)
+    )
 
 
 def rows() -> Iterator[Case]:
-    """A condition of rank 1 stands for axis 0, where broadcasting would take it for the last; sizes tell them apart or not."""
+    """A condition of rank 1 stands for axis 0, where broadcasting would take it for the last."""
     flags = Spec((), "bool")
     for dtype in ("float32", "int8", "int16", "bool", "complex64"):
         for shape in ((3, 5, 3), (5, 7), (2, 5, 7, 3), (7,), (3, 3)):
@@ -237,7 +255,9 @@ def rows() -> Iterator[Case]:
             for place in BOTH if len(shape) == 4 and dtype in ("float32", "int8") else (alone,):
                 condition = flags.shaped(shape[0])
                 yield selection("SELECT", f"{dtype} {shape} by rows", condition, x, x, place=place)
-                yield selection("SELECT", f"{dtype} {shape} by constant rows", filled(condition), x, x, place=place, opsets=(None,))
+                yield selection(
+                    "SELECT", f"{dtype} {shape} by constant rows", filled(condition), x, x, place=place, opsets=(None,)
+                )
                 yield selection("SELECT", f"{dtype} {shape} by one condition", flags, x, x, place=place, opsets=(None,))
     x = tensor(None, 5, 3)
     given = [
@@ -245,7 +265,13 @@ def rows() -> Iterator[Case]:
     ]  # fmt: skip
     yield alone("SELECT", "float32 rows of unknown number", [flags.shaped(None), x, x], x, given=given, dtype="float32")
     for dtype in ("float32", "int8"):
-        yield net("SELECT", f"{dtype} rows that layout moves, between convolutions", moved_rows(dtype), dtype=dtype, transposes=3)
+        yield net(
+            "SELECT",
+            f"{dtype} rows that layout moves, between convolutions",
+            moved_rows(dtype),
+            dtype=dtype,
+            transposes=3,
+        )
 
 
 def moved_rows(dtype: str) -> Callable[[Net], None]:
@@ -253,7 +279,9 @@ def moved_rows(dtype: str) -> Callable[[Net], None]:
 
     def draw(model: Net) -> None:
         image = tensor(1, 5, 7, 3, dtype=dtype)
-        x, y = (model.call("SQUEEZE", [model.plumbed(image)], image.shaped(5, 7, 3), squeeze_dims=[0]) for _ in range(2))
+        x, y = (
+            model.call("SQUEEZE", [model.plumbed(image)], image.shaped(5, 7, 3), squeeze_dims=[0]) for _ in range(2)
+        )
         found = model.call("SELECT", [Spec((5,), "bool"), x, y], image.shaped(5, 7, 3))
         model.output(model.drained(model.call("EXPAND_DIMS", [found, constant(0)], image)))
 

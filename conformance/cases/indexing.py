@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from onnx_tflite_plugin.verify import Tolerance
+
 from ..case import EVERY_OPSET, Case
 from ..models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, tensor
 
 IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
 REAL = ("float32", "int8", "uint8", "int16")
+READ_BACK: dict[str, Any] = {"tolerance": Tolerance(real=1e-6), "why": "dequantized, for neither runtime hands int4 out"}
 
 
 def cases() -> Iterator[Case]:
@@ -75,10 +80,22 @@ def dtypes() -> Iterator[Case]:
             text = "constant" if held else "running"
             yield picked(f"{kind} {text} indices", tensor(*IMAGE), (4,), 1, place=BOTH[1], kind=kind, held=held)
             yield picked(f"{kind} {text} indices of batches", tensor(*IMAGE), (2, 4), 1, 1, kind=kind, held=held)
+    rows = {"places": np.array([1, 6, 0, 6], np.int32)}
+    yield net("GATHER", "int4 from a table", from_narrow_table, dtype="int4", opsets=(None, 26), given=rows, **READ_BACK)
+    texts = np.array([b"", b"a", b"bc", b"d", b"efg"], object)
+    operands, made = [tensor(5, dtype="string"), constant([3, 1])], tensor(2, dtype="string")
+    yield alone("GATHER", "text", operands, made, options={"axis": 0}, given={"x0": texts})
     x = tensor(*IMAGE, dtype="int8")
     y = x.scaled(2, 17).shaped(2, 2, 7, 3)
     for place in BOTH:
         yield place("GATHER", "int8 to other parameters, which the kernel ignores", [x, constant([4, 0])], y, options={"axis": 1})
+
+
+def from_narrow_table(model: Net) -> None:
+    table = constant(drawn(7, 6, dtype="int4"), None, 0.2, 1)
+    row = Spec((4, 6), "int4", 0.2, 1)
+    rows = model.call("GATHER", [table, tensor(4, dtype="int32", name="places")], row, axis=0)
+    model.output(model.call("DEQUANTIZE", [rows], tensor(4, 6)))
 
 
 def batches() -> Iterator[Case]:

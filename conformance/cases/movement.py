@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from onnx_tflite_plugin.verify import Tolerance
+
 from ..builder import TensorRef
 from ..case import EVERY_OPSET, Case
 from ..models import BOTH, Net, Placed, Spec, alone, constant, drawn, filled, net, tensor
@@ -15,6 +17,8 @@ from ..models import BOTH, Net, Placed, Spec, alone, constant, drawn, filled, ne
 IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
 REAL = ("float32", "int8", "uint8", "int16")
+TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
+READ_BACK: dict[str, Any] = {"tolerance": Tolerance(real=1e-6), "why": "dequantized, for neither runtime hands int4 out"}
 
 
 def cases() -> Iterator[Case]:
@@ -61,6 +65,7 @@ def put_in() -> Iterator[Case]:
         yield net("EXPAND_DIMS", f"{dtype} between convolutions", there_and_back(1, dtype), dtype=dtype, transposes=2)
     for dtype in ("int32", "int64", "bool"):
         yield expanded(dtype, tensor(5, 3, dtype=dtype), 1)
+    yield expanded("text", tensor(2, 3, dtype="string"), 1, given=TEXT)
     yield expanded("int64 axis", tensor(5, 3), -1, kind="int64")
     yield expanded("a scalar", tensor(), 0)
     yield expanded("unknown sizes", tensor(None, None, 3), -3, given=[{"x0": drawn(n, 5, 3)} for n in (1, 4)])
@@ -196,6 +201,7 @@ def repetitions() -> Iterator[Case]:
         yield tiled(f"axis {axis}", tensor(*IMAGE), [3 if k == axis else 1 for k in range(4)], BOTH[1])
     for dtype in ("int32", "int64", "bool"):
         yield tiled(dtype, tensor(5, 3, dtype=dtype), (2, 3))
+    yield tiled("text", tensor(2, 3, dtype="string"), (2, 1), given=TEXT)
     yield tiled("int64 multiples", tensor(*IMAGE), (2, 1, 2, 1), BOTH[1], kind="int64")
     yield tiled("nothing repeated", tensor(*IMAGE), (1, 1, 1, 1), BOTH[1])
     yield tiled("nothing left", tensor(5, 3), (2, 0))
@@ -237,11 +243,19 @@ def pieces() -> Iterator[Case]:
     yield piece("nothing", tensor(5, 3), (2, 0), (0, -1))
     for shape in ((5,), (3, 5, 2), (2, 3, 2, 5, 2), (2, 3, 2, 3, 2, 3)):
         yield piece(f"rank {len(shape)}", tensor(*shape), [1] * len(shape), [-1 if k % 2 else 1 for k in range(len(shape))])
+    yield net("SLICE", "int4", narrow, dtype="int4", opsets=(None, 26), **READ_BACK)
+    yield piece("text", tensor(2, 3, dtype="string"), (1, 0), (1, 2), given=TEXT)
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 3, 7, 3, dtype="int8")
     held = [constant([0, 1, 0, 0]), constant([2, 3, 7, 3])]
     yield alone("SLICE", "int8 to other parameters, which the builtin kernel ignores", [x, *held], y.scaled(1, 40))
     unknown = [tensor(None, 5, 3), constant([0, 1, 1]), constant([-1, 3, -1])]
     yield alone("SLICE", "an unknown batch", unknown, tensor(None, 3, 2), given=[{"x0": drawn(n, 5, 3)} for n in (1, 4)])
+
+
+def narrow(model: Net) -> None:
+    stored = model.call("QUANTIZE", [tensor(5, 6)], Spec((5, 6), "int4", 0.3, 2))
+    part = model.call("SLICE", [stored, constant([1, 2]), constant([3, -1])], Spec((3, 4), "int4", 0.3, 2))
+    model.output(model.call("DEQUANTIZE", [part], tensor(3, 4)))
 
 
 def runtime_pieces() -> Iterator[Case]:

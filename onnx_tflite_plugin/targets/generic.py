@@ -2,7 +2,8 @@
 
 from onnx_tflite_plugin.targets.base import Target
 
-_INT16 = frozenset({"int16", "uint16", "int4", "uint4", "int2"})
+_SUB_BYTE = frozenset({"int4", "uint4", "int2"})
+_INT16 = _SUB_BYTE | {"int16", "uint16"}
 
 GENERIC = Target(
     name="generic",
@@ -10,6 +11,6 @@ GENERIC = Target(
     no_integer_kernel={
         **dict.fromkeys(("Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16),
         **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _INT16 | {"int32", "int64"}),
-        **dict.fromkeys(("ArgMax", "ArgMin"), frozenset({"int4", "uint4", "int2"})),
+        **dict.fromkeys(("ArgMax", "ArgMin", "Concat", "Split", "Slice", "Gather", "Tile", "Pad"), _SUB_BYTE),
     },
 )
