@@ -66,5 +66,9 @@ def _print(console: Console, chosen: Suite, results: Sequence[CaseResult], missi
         console.print(line, markup=False, highlight=False, style="red")
     total = Counter(result.status for result in results)
     seconds = sum(result.seconds for result in results)
-    said = ", ".join(f"{count} {status}" for status, count in sorted(total.items(), key=lambda item: item[0] != "passed"))
-    console.print(f"\n{len(results)} cases, {sum(result.variants for result in results)} conversions in {seconds:.0f} s: {said or 'none'}")
+    said = ", ".join(
+        f"{count} {status}" for status, count in sorted(total.items(), key=lambda item: item[0] != "passed")
+    )
+    console.print(
+        f"\n{len(results)} cases, {sum(result.variants for result in results)} conversions in {seconds:.0f} s: {said or 'none'}"
+    )

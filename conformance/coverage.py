@@ -27,7 +27,9 @@ def gaps(host: Host, handlers: Iterable[tuple[str, str]], cases: Sequence[Case])
         mine = [case for case in cases if case.op == op and case.counts]
         if not mine:
             yield f"{op} of {pack} has no case"
-        elif not any(_leaves_source_order(case, host) for case in mine) and not all(_terminates(case, host) for case in mine):
+        elif not any(_leaves_source_order(case, host) for case in mine) and not all(
+            _terminates(case, host) for case in mine
+        ):
             yield f"{op} of {pack} has no case that works in another order than the file's"
 
 

@@ -56,7 +56,13 @@ class Spec:
         return replace(self, shape=shape)
 
 
-def tensor(*shape: int | None, dtype: str = "float32", scale: float | None = None, zero_point: int | None = None, name: str = "") -> Spec:
+def tensor(
+    *shape: int | None,
+    dtype: str = "float32",
+    scale: float | None = None,
+    zero_point: int | None = None,
+    name: str = "",
+) -> Spec:
     """An activation; 8 and 16 bit integers are quantized unless ``scale`` is 0."""
     usual = QUANTIZED.get(dtype)
     if (usual is None and scale is None) or scale == 0:
@@ -66,7 +72,11 @@ def tensor(*shape: int | None, dtype: str = "float32", scale: float | None = Non
 
 
 def constant(
-    value: Any, dtype: str | None = None, scale: float | Sequence[float] | None = None, zero_point: int | Sequence[int] = 0, axis: int = 0
+    value: Any,
+    dtype: str | None = None,
+    scale: float | Sequence[float] | None = None,
+    zero_point: int | Sequence[int] = 0,
+    axis: int = 0,
 ) -> Spec:
     """A constant operand; plain numbers are float32 or int32."""
     array = np.asarray(value)
@@ -76,16 +86,22 @@ def constant(
     return Spec(array.shape, array.dtype.name, scale, zero_point, axis, array)
 
 
-def drawn(*shape: int, dtype: str = "float32", seed: str = "", low: float | None = None, high: float | None = None) -> Array:
+def drawn(
+    *shape: int, dtype: str = "float32", seed: str = "", low: float | None = None, high: float | None = None
+) -> Array:
     """Reproducible values: normal, or integers over the dtype's range (32 and 64 bit: small), or between bounds."""
     generator = np.random.default_rng(crc32(f"{seed}{shape}{dtype}".encode()))
     kind = _numpy(dtype)
     if dtype == "bool":
         return generator.integers(0, 2, shape).astype(bool)
     if "float" in dtype:
-        values = generator.standard_normal(shape) if low is None or high is None else generator.uniform(low, high, shape)
+        values = (
+            generator.standard_normal(shape) if low is None or high is None else generator.uniform(low, high, shape)
+        )
         return values.astype(kind)
-    least, most = _NIBBLES.get(dtype) or ((-100, 100) if kind.itemsize > 2 else (np.iinfo(kind).min, np.iinfo(kind).max))
+    least, most = _NIBBLES.get(dtype) or (
+        (-100, 100) if kind.itemsize > 2 else (np.iinfo(kind).min, np.iinfo(kind).max)
+    )
     bounds = (least if low is None else int(low), most if high is None else int(high))
     return generator.integers(*bounds, shape, endpoint=True).astype(kind)
 
@@ -123,7 +139,10 @@ class Net:
         """A constant, or a graph input."""
         if spec.value is None:
             return self.input(spec)
-        return self._known(spec, self.graph.constant(f"c{len(self.graph.tensors)}", spec.value, spec.dtype, quantization=spec.quantization))
+        return self._known(
+            spec,
+            self.graph.constant(f"c{len(self.graph.tensors)}", spec.value, spec.dtype, quantization=spec.quantization),
+        )
 
     def call(self, code: str, inputs: Sequence[Spec | TensorRef | None], *outputs: Spec, **options: Any) -> TensorRef:
         """One operator on tensors made before, or on specs placed now; returns its first output."""
@@ -136,14 +155,18 @@ class Net:
         """A graph input brought to ``spec`` by a convolution, which leaves it channels first."""
         *_, channels = spec.shape
         more = (channels or 1) + _EXTRA_CHANNELS
-        return self.moved(self.input(spec.shaped(*spec.shape[:-1], more)), spec, [(3 * k + 1) % more for k in range(channels or 1)])
+        return self.moved(
+            self.input(spec.shaped(*spec.shape[:-1], more)), spec, [(3 * k + 1) % more for k in range(channels or 1)]
+        )
 
     def drained(self, ref: TensorRef) -> TensorRef:
         """A convolution behind a tensor, and what it gives."""
         spec = self._specs[ref]
         *shape, channels = spec.shape
         wanted = spec.shaped(*shape, (channels or 1) + _EXTRA_CHANNELS)
-        return self.moved(ref, replace(wanted, name=""), [k % (channels or 1) for k in range((channels or 1) + _EXTRA_CHANNELS)])
+        return self.moved(
+            ref, replace(wanted, name=""), [k % (channels or 1) for k in range((channels or 1) + _EXTRA_CHANNELS)]
+        )
 
     def moved(self, ref: TensorRef, spec: Spec, channels: Sequence[int]) -> TensorRef:
         """A 1 x 1 convolution whose output channel ``k`` is input channel ``channels[k]``."""
@@ -171,7 +194,9 @@ class Net:
         """Make tensors graph outputs, called y0, y1, ... unless their spec has a name."""
         for ref in refs:
             if not self._specs[ref].name:
-                self.graph.tensors[ref] = Table("Tensor", {**self.graph.tensors[ref].fields, "name": f"y{self._outputs}"})
+                self.graph.tensors[ref] = Table(
+                    "Tensor", {**self.graph.tensors[ref].fields, "name": f"y{self._outputs}"}
+                )
             self._outputs += 1
             self.graph.output(ref)
 
@@ -193,7 +218,9 @@ def net(op: str, name: str, draw: Callable[[Net], Any], **case: Any) -> Case:
     return Case(op, name, build, **case)
 
 
-def alone(op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None, **case: Any) -> Case:
+def alone(
+    op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None, **case: Any
+) -> Case:
     """One operator; what is no constant is a graph input, every result a graph output."""
 
     def draw(model: Net) -> None:
@@ -214,7 +241,9 @@ def between_convolutions(
     """
 
     def draw(model: Net) -> None:
-        refs = [None if spec is None else model.plumbed(spec) if plumbed(spec) else model.place(spec) for spec in inputs]
+        refs = [
+            None if spec is None else model.plumbed(spec) if plumbed(spec) else model.place(spec) for spec in inputs
+        ]
         made = [model.result(spec) for spec in outputs]
         model.graph.operator(op, refs, made, options)
         model.output(*(model.drained(ref) if plumbed(model.spec(ref)) else ref for ref in made))

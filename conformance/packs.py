@@ -39,7 +39,10 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
     chosen = canonical(pack or "")
     handlers = [(code, dist) for code, dist, _ in host.handlers() if pack is None or canonical(dist) == chosen]
     if pack is not None and not handlers and chosen != canonical(BUILTIN):
-        raise PackError("nothing to try:", [Problem(pack, "no such pack is installed, or it has no handlers", f"pip install {pack}")])
+        raise PackError(
+            "nothing to try:",
+            [Problem(pack, "no such pack is installed, or it has no handlers", f"pip install {pack}")],
+        )
     mine = {code for code, _ in handlers}
     found = [case for case in builtin() if pack is None or case.op in mine]
     for dist, entry in _entries():
@@ -67,10 +70,13 @@ def _loaded(dist: str, entry: EntryPoint) -> list[Case]:
         cases: Iterable[object] = given() if callable(given) else given
         found = list(cases)
     except Exception as error:
-        raise PackError("the cases of an op pack could not be loaded:", [Problem(where, f"{type(error).__name__}: {error}")]) from error
+        raise PackError(
+            "the cases of an op pack could not be loaded:", [Problem(where, f"{type(error).__name__}: {error}")]
+        ) from error
     for case in found:
         if not isinstance(case, Case):
             raise PackError(
-                "the cases of an op pack could not be loaded:", [Problem(where, f"it holds a {type(case).__name__}, not a Case")]
+                "the cases of an op pack could not be loaded:",
+                [Problem(where, f"it holds a {type(case).__name__}, not a Case")],
             )
     return [case for case in found if isinstance(case, Case)]

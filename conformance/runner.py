@@ -271,7 +271,10 @@ def channels_first(face: Entry) -> dict[str, str]:
     Complex numbers stay as they are: their pairs are an axis of the ONNX model only.
     """
     turned = {}
-    for tensor, name in (*zip(face.inputs, face.input_names, strict=True), *zip(face.outputs, face.output_names, strict=True)):
+    for tensor, name in (
+        *zip(face.inputs, face.input_names, strict=True),
+        *zip(face.outputs, face.output_names, strict=True),
+    ):
         if tensor.rank >= 3 and not tensor.dtype.startswith("complex"):
             before = "nabcdefg"[: tensor.rank - 1] + "z"
             turned[name] = f"{before}:{before[0]}z{before[1:-1]}"

@@ -98,7 +98,10 @@ def _notes(cases: Sequence[Case], codes: set[str]) -> Iterator[tuple[str, list[s
     mine = sorted((case for case in cases if case.op in codes), key=lambda case: case.op)
     yield "Bounds", [f"- **{row.op}** {row.dtype}, {row.text}: {row.reason}." for row in BOUNDS]
     yield "Known differences", [f"- **{case.op}**, {case.name}: {case.known}." for case in mine if case.known]
-    yield "Refused by the converter", [f"- **{case.op}**, {case.name}: {case.refused}." for case in mine if case.refused]
+    yield (
+        "Refused by the converter",
+        [f"- **{case.op}**, {case.name}: {case.refused}." for case in mine if case.refused],
+    )
     refused = [f"- **{case.op}**, {case.name}: `{case.kernel_refuses}`" for case in mine if case.kernel_refuses]
     yield "Refused by LiteRT's kernels", refused
 

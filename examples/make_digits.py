@@ -46,7 +46,9 @@ class Layer:
 _RELU = {"padding": "SAME", "fused_activation_function": "RELU"}
 LAYERS = (
     Layer("edges", "CONV_2D", ("image",), 3, {"stride_h": 1, "stride_w": 1, **_RELU}),
-    Layer("strokes", "DEPTHWISE_CONV_2D", ("edges",), 3, {"stride_h": 2, "stride_w": 2, "depth_multiplier": 1, **_RELU}),
+    Layer(
+        "strokes", "DEPTHWISE_CONV_2D", ("edges",), 3, {"stride_h": 2, "stride_w": 2, "depth_multiplier": 1, **_RELU}
+    ),
     Layer("mixed", "CONV_2D", ("strokes",), 3, {"stride_h": 1, "stride_w": 1, **_RELU}),
     Layer("parts", "ADD", ("strokes", "mixed"), 2),
     Layer("features", "MEAN", ("parts", "features/axes"), 2),
@@ -101,7 +103,9 @@ def digits() -> tuple[Array, Array, Array, Array]:
 
     data = load_digits()
     images = data.images.astype(np.uint8)
-    seen, unseen, known, wanted = train_test_split(images, data.target, test_size=0.2, random_state=0, stratify=data.target)
+    seen, unseen, known, wanted = train_test_split(
+        images, data.target, test_size=0.2, random_state=0, stratify=data.target
+    )
     return seen, known, unseen, wanted
 
 
@@ -122,7 +126,9 @@ def make() -> None:
     files = models(network.train(shown, labels), shown)
     accuracy = {kind: measure(model, test_images, test_labels) for kind, model in files.items()}
     for kind, (litert, ort) in accuracy.items():
-        print(f"{kind:5} {len(files[kind]):6} bytes, {len(test_labels)} images: LiteRT {litert:.2%}, ONNX Runtime {ort:.2%}")
+        print(
+            f"{kind:5} {len(files[kind]):6} bytes, {len(test_labels)} images: LiteRT {litert:.2%}, ONNX Runtime {ort:.2%}"
+        )
     lost = accuracy["float"][0] - accuracy["int8"][0]
     if accuracy["float"][0] < LEAST or lost > MOST_LOST:
         raise SystemExit("not good enough: nothing was written")

@@ -85,7 +85,11 @@ def train(images: Array, labels: Array, epochs: int = EPOCHS, seed: int = 0) -> 
     p = initial(seed)
     mean, square = ({name: np.zeros_like(value) for name, value in p.items()} for _ in range(2))
     whole = len(images) // BATCH
-    batches = (batch for _ in range(epochs) for batch in generator.permutation(len(images))[: whole * BATCH].reshape(whole, BATCH))
+    batches = (
+        batch
+        for _ in range(epochs)
+        for batch in generator.permutation(len(images))[: whole * BATCH].reshape(whole, BATCH)
+    )
     for step, chosen in enumerate(batches):
         rate = RATE * (1 + np.cos(np.pi * step / (epochs * whole))) / 2
         for name, gradient in backward(p, forward(p, images[chosen]), labels[chosen]).items():

@@ -23,7 +23,7 @@ from onnx_tflite_plugin.options import ConvertOptions, checked
 from onnx_tflite_plugin.quantization.plan import StoragePlan, affine, plan_storage
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.source.model import Model, Tensor
+from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
 
 if TYPE_CHECKING:
@@ -176,7 +176,9 @@ def _report(
         declined=tuple(fused.declined),
         packs=packs,
         overrides=dict(host.overrides),
-        states=tuple(state["input"] for state in json.loads(model.metadata_props.get("onnx_tflite_plugin.state", "[]"))),
+        states=tuple(
+            state["input"] for state in json.loads(model.metadata_props.get("onnx_tflite_plugin.state", "[]"))
+        ),
         storage=kept,
         warnings=tuple(host.warnings),
     )

@@ -51,7 +51,11 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, done: Fused) -> Bo
                 operators[position] = replaced
                 done.applied[fusion.name] = done.applied.get(fusion.name, 0) + 1
             break
-    kept = [bound for bound, before in zip(operators, graph.operators, strict=True) if bound is not before or bound not in gone]
+    kept = [
+        bound
+        for bound, before in zip(operators, graph.operators, strict=True)
+        if bound is not before or bound not in gone
+    ]
     return graph.with_operators(tuple(kept))
 
 
@@ -93,7 +97,9 @@ class _Finder:
     def _closed(self, members: set[Operator], root: Operator, gone: set[Bound]) -> bool:
         inside = {tensor for op in members - {root} for tensor in op.outputs if tensor is not None}
         users = {user for tensor in inside for user in self.users.get(tensor, ())}
-        return users <= members and self.outputs.isdisjoint(inside) and not any(self.by_op[op] in gone for op in members)
+        return (
+            users <= members and self.outputs.isdisjoint(inside) and not any(self.by_op[op] in gone for op in members)
+        )
 
     def _call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:
         """Every way in which the operator is the pattern, given what is known so far."""
@@ -108,9 +114,13 @@ class _Finder:
         if any(op.options.get(name) != value for name, value in pattern.options.items()):
             return
         match = Match(match.tensors, {**match.calls, pattern: op})
-        orders = permutations(range(len(pattern.operands))) if pattern.commutes else [tuple(range(len(pattern.operands)))]
+        orders = (
+            permutations(range(len(pattern.operands))) if pattern.commutes else [tuple(range(len(pattern.operands)))]
+        )
         for order in orders:
-            yield from self._operands([(operand, present[k]) for operand, k in zip(pattern.operands, order, strict=True)], match)
+            yield from self._operands(
+                [(operand, present[k]) for operand, k in zip(pattern.operands, order, strict=True)], match
+            )
 
     def _operands(self, pairs: Sequence[tuple[Call | Operand, Tensor]], match: Match) -> Iterator[Match]:
         if not pairs:
@@ -134,4 +144,10 @@ class _Finder:
 
 
 def _same_constant(a: Tensor, b: Tensor) -> bool:
-    return a.constant and b.constant and a.dtype == b.dtype and a.shape == b.shape and a.array.tobytes() == b.array.tobytes()
+    return (
+        a.constant
+        and b.constant
+        and a.dtype == b.dtype
+        and a.shape == b.shape
+        and a.array.tobytes() == b.array.tobytes()
+    )

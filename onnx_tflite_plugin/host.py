@@ -42,7 +42,9 @@ class Offer:
         except Exception as error:
             where = f"{self.entry.name} = {self.entry.value} of {self.pack}"
             hint = f"repair or uninstall {self.pack}, or --block {self.pack}"
-            raise PackError("an op pack could not be loaded:", [Problem(where, f"{type(error).__name__}: {error}", hint)]) from error
+            raise PackError(
+                "an op pack could not be loaded:", [Problem(where, f"{type(error).__name__}: {error}", hint)]
+            ) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +209,9 @@ class Host:
             declined += more
         if not claims:
             reasons = declined + [f"{p.where} {p.reason}" for p in failures]
-            return Problem(op.code, "; ".join(reasons) if reasons else _unknown(op), _served_by(op) if not reasons else "")
+            return Problem(
+                op.code, "; ".join(reasons) if reasons else _unknown(op), _served_by(op) if not reasons else ""
+            )
         settled = self._settle(op, claims)
         if isinstance(settled, Problem):
             return settled
@@ -240,7 +244,9 @@ class Host:
         if len({pack for pack, _ in others}) > 1:
             names = sorted({pack for pack, _ in others})
             hint = " or ".join(f"--prefer {name}" for name in names)
-            return Problem(op.code, f"claimed by two packs, {' and '.join(names)}", f"choose with {hint}, or --block one")
+            return Problem(
+                op.code, f"claimed by two packs, {' and '.join(names)}", f"choose with {hint}, or --block one"
+            )
         pack, found = (others or claims)[0]
         self._note(op, pack, claims)
         return pack, found

@@ -69,7 +69,9 @@ def checked(options: ConvertOptions) -> Target:
     if options.opset is not None and not low <= options.opset <= high:
         raise UnsupportedOption(f"target {target.name} takes opsets {low} to {high}, not {options.opset}")
     if options.layout_plan == "local" and options.io_layout == "onnx":
-        raise UnsupportedOption("--layout-plan local keeps source order everywhere, so --io-layout onnx has nothing to follow")
+        raise UnsupportedOption(
+            "--layout-plan local keeps source order everywhere, so --io-layout onnx has nothing to follow"
+        )
     return replace(target, weights={}) if options.weights_dtype == "keep" else target
 
 

@@ -168,11 +168,16 @@ def _fitted(given: Any, port: Port) -> Array:
     if port.type == "string":
         if array.dtype.kind not in "OSU":
             raise ValueError(f"{what}, not {array.dtype.name}")
-        texts = [item.decode(errors="surrogateescape") if isinstance(item, bytes) else item for item in array.reshape(-1).tolist()]
+        texts = [
+            item.decode(errors="surrogateescape") if isinstance(item, bytes) else item
+            for item in array.reshape(-1).tolist()
+        ]
         array = np.array(texts, object).reshape(array.shape)
     elif array.dtype != port.dtype:
         if hasattr(given, "dtype"):
-            raise ValueError(f"{what}, not {array.dtype.name}; convert it if that is meant: array.astype({port.dtype.name!r})")
+            raise ValueError(
+                f"{what}, not {array.dtype.name}; convert it if that is meant: array.astype({port.dtype.name!r})"
+            )
         try:
             array = np.asarray(given, port.dtype)
         except (TypeError, ValueError, OverflowError) as error:
@@ -192,7 +197,9 @@ def _packed(bytes_: Array) -> Array:
 
 
 def _fits(sizes: Sequence[int], declared: Sequence[int | str | None]) -> bool:
-    return len(sizes) == len(declared) and all(n == size for n, size in zip(sizes, declared, strict=True) if isinstance(size, int))
+    return len(sizes) == len(declared) and all(
+        n == size for n, size in zip(sizes, declared, strict=True) if isinstance(size, int)
+    )
 
 
 def _from_value(value: Any, port: Port) -> Array:

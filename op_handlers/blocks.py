@@ -85,7 +85,12 @@ def space_to_batch_nd(ctx: Context, x: Any, _block: Any, _paddings: Any) -> Any:
     n, *size, c = ctx.op[0].dims
     total = [None if s is None else s + sum(row) for s, row in zip(size, rows, strict=True)]
     wide, flat = words(len(block))
-    sizes = {"n": n, "c": c, **dict(zip("pq", block, strict=False)), **dict(zip("hw", map(cut, total, block), strict=False))}
+    sizes = {
+        "n": n,
+        "c": c,
+        **dict(zip("pq", block, strict=False)),
+        **dict(zip("hw", map(cut, total, block), strict=False)),
+    }
     return rearranged(ctx, x, wide, flat, sizes)
 
 
@@ -103,7 +108,12 @@ def batch_to_space_nd(ctx: Context, x: Any, _block: Any, _crops: Any) -> Any:
     block, rows = blocks(ctx.op)
     n, *size, c = ctx.op[0].dims
     wide, flat = words(len(block))
-    sizes = {"n": cut(n, prod(block)), "c": c, **dict(zip("pq", block, strict=False)), **dict(zip("hw", size, strict=False))}
+    sizes = {
+        "n": cut(n, prod(block)),
+        "c": c,
+        **dict(zip("pq", block, strict=False)),
+        **dict(zip("hw", size, strict=False)),
+    }
     whole = rearranged(ctx, x, flat, wide, sizes)
     cropped = [k for k, row in enumerate(rows) if any(row)]
     if not cropped:

@@ -154,7 +154,9 @@ def relu(ctx: Context, x: Any) -> Any:
     return x
 
 
-@handler("RELU6", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda op: "RELU6")
+@handler(
+    "RELU6", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda op: "RELU6"
+)
 def relu6(ctx: Context, x: Any) -> Any:
     """The activation alone."""
     return x

@@ -40,14 +40,18 @@ def picking(op: Operator) -> Attribute | Implicit:
         return any_order(op, (other for other in range(op[0].rank) if other != axis))
     names = letters(op[0].rank)
     own, rest = letters(op[1].rank - shared, "x"), [*names[shared:axis], *names[axis + 1 :]]
-    return Implicit(onnx={0: " ".join([*names[:shared], names[axis], *rest]), out(0): " ".join([*names[:shared], *own, *rest])})
+    return Implicit(
+        onnx={0: " ".join([*names[:shared], names[axis], *rest]), out(0): " ".join([*names[:shared], *own, *rest])}
+    )
 
 
 def along(op: Operator) -> Along | None:
     return Along("Gather", f"a{picked_axis(op)}") if op[1].rank == 1 and not batch_dims(op) else None
 
 
-@handler("GATHER", max_version=8, layout=picking, axes=picked, along=along, quantization=Raw(shift_safe=True, onnx="Gather"))
+@handler(
+    "GATHER", max_version=8, layout=picking, axes=picked, along=along, quantization=Raw(shift_safe=True, onnx="Gather")
+)
 def gather(ctx: Context, x: Any, indices: Any) -> Any:
     """Gather; with batch dimensions GatherND on indices of one number each."""
     shared = batch_dims(ctx.op)

@@ -103,7 +103,9 @@ def multiplied(op: Operator) -> Decline | None:
         return None
     column = w.rank - (2 if op.options.adj_y else 1)
     if w.quantization.per_axis and x.dtype != "float32":
-        return Decline("LiteRT's kernel answers zeros where weights have scales per channel; quantize them with one scale")
+        return Decline(
+            "LiteRT's kernel answers zeros where weights have scales per channel; quantize them with one scale"
+        )
     by_column = not w.quantization.per_axis or w.quantization.axis == column
     if x.dtype == "float32" and (any(w.quantization.zero_point) or not by_column):
         return Decline("its weights must be symmetric, with a scale per tensor or per column; quantize them so")

@@ -40,6 +40,11 @@ def signed_bytes(ctx: Context, slot: int, weight: Value) -> Any:
     The first dynamic-range files keep signed weights so (EvalHybrid, kernels/conv.cc and fully_connected.cc).
     """
     held, quantization = ctx.constant(slot), ctx.op[slot].quantization
-    if ctx.op[slot].dtype != "uint8" or ctx.op[0].dtype != "float32" or held is None or not isinstance(quantization, Quantization):
+    if (
+        ctx.op[slot].dtype != "uint8"
+        or ctx.op[0].dtype != "float32"
+        or held is None
+        or not isinstance(quantization, Quantization)
+    ):
         return weight
     return held.view(np.int8).astype(np.float32) * np.float32(quantization.scale[0])

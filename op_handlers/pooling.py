@@ -11,7 +11,9 @@ AXES = "n h w c -> n y x c"
 FUSED = "fused_activation_function"
 
 
-@handler("AVERAGE_POOL_2D", max_version=3, layout=CHANNELS_FIRST, axes=AXES, quantization=Dequantized(), activation=FUSED)
+@handler(
+    "AVERAGE_POOL_2D", max_version=3, layout=CHANNELS_FIRST, axes=AXES, quantization=Dequantized(), activation=FUSED
+)
 def average_pool_2d(ctx: Context, x: Any) -> Any:
     """AveragePool that leaves padding out of the mean (reference/pooling.h); over the whole image, GlobalAveragePool."""
     window = windows(ctx)
@@ -29,7 +31,14 @@ def unscaled(ctx: Context, y: Any) -> Any:
     return ctx.ops.Add(ctx.ops.Mul(y, after.scale[0] / before.scale[0]), offset)
 
 
-@handler("MAX_POOL_2D", max_version=3, layout=CHANNELS_FIRST, axes=AXES, quantization=Raw(shift_safe=True, onnx="MaxPool"), activation=FUSED)
+@handler(
+    "MAX_POOL_2D",
+    max_version=3,
+    layout=CHANNELS_FIRST,
+    axes=AXES,
+    quantization=Raw(shift_safe=True, onnx="MaxPool"),
+    activation=FUSED,
+)
 def max_pool_2d(ctx: Context, x: Any) -> Any:
     """MaxPool; padding never wins, and stored values are never rescaled (pooling.cc)."""
     return ctx.ops.MaxPool(x, **windows(ctx))

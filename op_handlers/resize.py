@@ -27,7 +27,9 @@ def sampled(op: Operator) -> Along | None:
 )
 def resize_bilinear(ctx: Context, x: Any, size: Any) -> Any:
     """Resize, linear."""
-    return ctx.ops.Resize(x, None, None, sizes(ctx, size), mode="linear", coordinate_transformation_mode=coordinates(ctx))
+    return ctx.ops.Resize(
+        x, None, None, sizes(ctx, size), mode="linear", coordinate_transformation_mode=coordinates(ctx)
+    )
 
 
 def coordinates(ctx: Context) -> str:
@@ -100,7 +102,10 @@ def repeats(op: Operator) -> list[int] | None:
     if found is None:
         return None
     times = [places.size // (size or 1) for size, places in zip(op[0].dims[1:3], found, strict=True)]
-    alike = (np.array_equal(p, np.repeat(np.arange(n or 0), t)) for n, p, t in zip(op[0].dims[1:3], found, times, strict=True))
+    alike = (
+        np.array_equal(p, np.repeat(np.arange(n or 0), t))
+        for n, p, t in zip(op[0].dims[1:3], found, times, strict=True)
+    )
     return times if all(alike) else None
 
 
@@ -124,7 +129,9 @@ def resize_nearest_neighbor(ctx: Context, x: Any, size: Any = None) -> Any:
     times = repeats(ctx.op)
     if times not in (None, [1, 1]) and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):
         scales = np.asarray(ctx.by_axis([1, *times, 1]), np.float32)
-        return ctx.ops.Resize(x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+        return ctx.ops.Resize(
+            x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        )
     found, y = picked(ctx.op), x
     for k in (1, 0):
         axis = ctx.axis(1 + k)

@@ -30,7 +30,14 @@ def concatenation(ctx: Context, *xs: Any) -> Any:
     return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
 
 
-@handler("SPLIT", max_version=5, layout=Attribute(), holds_axes={0}, requires_constant={0}, quantization=Raw(shift_safe=True, onnx="Split"))
+@handler(
+    "SPLIT",
+    max_version=5,
+    layout=Attribute(),
+    holds_axes={0},
+    requires_constant={0},
+    quantization=Raw(shift_safe=True, onnx="Split"),
+)
 def split(ctx: Context, _axis: Any, x: Any) -> Any:
     """Split in equal parts; the axis comes first."""
     return parted(ctx, x, slot=0)
@@ -144,7 +151,9 @@ def cuts(op: Operator) -> list[Cut]:
 def untouched(op: Operator, cut: Cut) -> bool:
     strides = op.constant(3)
     whole = cut.entry is None or (cut.begin_masked and cut.end_masked and not cut.shrinks)
-    return cut.axis is not None and whole and (cut.entry is None or (strides is not None and int(strides[cut.entry]) == 1))
+    return (
+        cut.axis is not None and whole and (cut.entry is None or (strides is not None and int(strides[cut.entry]) == 1))
+    )
 
 
 def sliced_axes(op: Operator) -> str:

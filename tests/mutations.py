@@ -43,7 +43,9 @@ class Mutation:
         """The handler with the bug in it; patches are planted apart."""
         lower = self.fields.get("lower", handler.lower)
         if self.emits or self.sees or self.options:
-            return replace(handler, **{**self.fields, "lower": lambda ctx, *inputs: lower(_Context(ctx, self), *inputs)})
+            return replace(
+                handler, **{**self.fields, "lower": lambda ctx, *inputs: lower(_Context(ctx, self), *inputs)}
+            )
         return replace(handler, **self.fields)
 
     @contextmanager
@@ -174,7 +176,9 @@ def as_written(original: Any) -> Any:
 
 def with_options(**given: Any) -> Change:
     """The helper sees an operator with other options."""
-    return lambda original: lambda op, *rest: original(replace(op, options=Options(op.options.table, {**op.options, **given})), *rest)
+    return lambda original: (
+        lambda op, *rest: original(replace(op, options=Options(op.options.table, {**op.options, **given})), *rest)
+    )
 
 
 def new_axis_wins(original: Any) -> Any:
@@ -193,7 +197,9 @@ def half_even(original: Any) -> Any:
     def nearest(op: Any, size: int, made: int) -> Any:
         if not op.options.align_corners or made < 2:
             return original(op, size, made)
-        at = (np.arange(made) + op.options.half_pixel_centers / 2).astype(np.float32) * (np.float32(size - 1) / np.float32(made - 1))
+        at = (np.arange(made) + op.options.half_pixel_centers / 2).astype(np.float32) * (
+            np.float32(size - 1) / np.float32(made - 1)
+        )
         return np.minimum(np.rint(at).astype(np.int64), size - 1)
 
     return nearest
@@ -212,7 +218,9 @@ def round_prefer_floor(original: Any) -> Any:
 
 
 def coordinates(align: str, half: str, neither: str) -> Change:
-    return lambda original: lambda ctx: align if ctx.options.align_corners else half if ctx.options.half_pixel_centers else neither
+    return lambda original: (
+        lambda ctx: align if ctx.options.align_corners else half if ctx.options.half_pixel_centers else neither
+    )
 
 
 def one_table_of_words(wide: str, flat: str) -> Change:
@@ -237,7 +245,9 @@ def by_input(original: Any) -> Any:
         made = conv_pads(padding, size, kernel, stride, [1] * len(kernel))
         n = len(kernel)
         full = [(s - 1) * t + k for s, t, k in zip(size, stride, kernel, strict=True)]
-        return made, [max(o - (f - made[i] - made[n + i]), 0) for i, (o, f) in enumerate(zip(output, full, strict=True))]
+        return made, [
+            max(o - (f - made[i] - made[n + i]), 0) for i, (o, f) in enumerate(zip(output, full, strict=True))
+        ]
 
     return pads
 
@@ -347,7 +357,9 @@ def _adjoint(x: bool, y: bool) -> Change:
 
 
 def _own_zero_point(_original: Any) -> Any:
-    return lambda ctx, slot: np.asarray(ctx.quantization(slot).zero_point[0], ctx.dtype(slot)) if ctx.quantization(slot) else None
+    return lambda ctx, slot: (
+        np.asarray(ctx.quantization(slot).zero_point[0], ctx.dtype(slot)) if ctx.quantization(slot) else None
+    )
 
 
 def _bytes(ctx: Any, x: Any) -> Any:
@@ -380,7 +392,9 @@ def the_files_scale(original: Any) -> Any:
         known = tensor.quantization
         if known is None or not tensor.constant:
             return original(ctx, slot, tensor)
-        return ctx.scope.emitter.constant((tensor.array * np.asarray(known.scale)).astype(np.float32), f"{tensor.name}:real")
+        return ctx.scope.emitter.constant(
+            (tensor.array * np.asarray(known.scale)).astype(np.float32), f"{tensor.name}:real"
+        )
 
     return bias
 
@@ -408,13 +422,20 @@ def _size_as_is(ctx: Any, x: Any, begin: Any, size: Any) -> Any:
 
 # --- the table --------------------------------------------------------------------------------
 
-CONV, POOL, SLICES, BLOCKS, PADS = (f"op_handlers.{name}" for name in ("convolution", "pooling", "slicing", "blocks", "padding"))
-VALUES, ACTIVATION, CONTEXT = (f"onnx_tflite_plugin.lowering.{name}" for name in ("values", "activation", "context:Context"))
+CONV, POOL, SLICES, BLOCKS, PADS = (
+    f"op_handlers.{name}" for name in ("convolution", "pooling", "slicing", "blocks", "padding")
+)
+VALUES, ACTIVATION, CONTEXT = (
+    f"onnx_tflite_plugin.lowering.{name}" for name in ("values", "activation", "context:Context")
+)
 
 MUTATIONS = (
     # convolutions and pools
     Mutation(
-        "the larger half of SAME in front", "CONV_2D", ("CONV_2D-float32_in_three_groups",), patches={f"{CONV}:conv_pads": more_in_front}
+        "the larger half of SAME in front",
+        "CONV_2D",
+        ("CONV_2D-float32_in_three_groups",),
+        patches={f"{CONV}:conv_pads": more_in_front},
     ),
     Mutation(
         "dilation does not widen SAME",
@@ -495,12 +516,31 @@ MUTATIONS = (
         ("MINIMUM-uint8_of_different_scales,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
-    Mutation("another output scale does not rescale", "RELU", ("RELU-uint8_to_another_scale",), fields={"quantization": Raw()}),
-    Mutation("another output scale does not rescale", "ABS", ("ABS-int8_to_another_scale",), fields={"quantization": Raw()}),
+    Mutation(
+        "another output scale does not rescale",
+        "RELU",
+        ("RELU-uint8_to_another_scale",),
+        fields={"quantization": Raw()},
+    ),
+    Mutation(
+        "another output scale does not rescale", "ABS", ("ABS-int8_to_another_scale",), fields={"quantization": Raw()}
+    ),
     Mutation("the larger of x and alpha x", "LEAKY_RELU", ("LEAKY_RELU-int16,_alpha_1.7",), fields={"lower": _larger}),
-    Mutation("slopes are aligned by ONNX", "PRELU", ("PRELU-as_many_rows_as_channels",), fields={"axes": "..., _ -> ..."}),
-    Mutation("approximate is not looked at", "GELU", ("GELU-float32,_approximate,_another_scale",), options={"approximate": False}),
-    Mutation("complex numbers as pairs of numbers", "MUL", ("MUL-complex64",), fields={"lower": lambda ctx, x, y: ctx.ops.Mul(x, y)}),
+    Mutation(
+        "slopes are aligned by ONNX", "PRELU", ("PRELU-as_many_rows_as_channels",), fields={"axes": "..., _ -> ..."}
+    ),
+    Mutation(
+        "approximate is not looked at",
+        "GELU",
+        ("GELU-float32,_approximate,_another_scale",),
+        options={"approximate": False},
+    ),
+    Mutation(
+        "complex numbers as pairs of numbers",
+        "MUL",
+        ("MUL-complex64",),
+        fields={"lower": lambda ctx, x, y: ctx.ops.Mul(x, y)},
+    ),
     Mutation(
         "roots are rounded to the nearest",
         "SQRT",
@@ -517,28 +557,59 @@ MUTATIONS = (
     ),
     Mutation("beta is not looked at", "SOFTMAX", ("SOFTMAX-float32,_beta_0.3",), options={"beta": 1.0}),
     Mutation("along axis 1", "SOFTMAX", ("SOFTMAX-float32_of_rank_3",), emits={"Softmax": with_attributes(axis=1)}),
-    Mutation("along the file's axis", "LOG_SOFTMAX", ("LOG_SOFTMAX-float32_of_shape_(2,_3,_11)",), sees={"axis": the_files_axis}),
-    Mutation("no least length", "L2_NORMALIZATION", ("L2_NORMALIZATION-uint8,_a_row_of_zeros",), emits={"Max": left_out}),
     Mutation(
-        "along the file's axis", "L2_NORMALIZATION", ("L2_NORMALIZATION-float32_of_shape_(2,_3,_5,_1)",), sees={"axis": the_files_axis}
+        "along the file's axis",
+        "LOG_SOFTMAX",
+        ("LOG_SOFTMAX-float32_of_shape_(2,_3,_11)",),
+        sees={"axis": the_files_axis},
+    ),
+    Mutation(
+        "no least length", "L2_NORMALIZATION", ("L2_NORMALIZATION-uint8,_a_row_of_zeros",), emits={"Max": left_out}
+    ),
+    Mutation(
+        "along the file's axis",
+        "L2_NORMALIZATION",
+        ("L2_NORMALIZATION-float32_of_shape_(2,_3,_5,_1)",),
+        sees={"axis": the_files_axis},
     ),
     # reductions
     Mutation(
-        "no axes are all axes", "REDUCE_MAX", ("REDUCE_MAX-no_axes_dropped",), patches={"op_handlers.reduction:reduced": _all_of_none}
+        "no axes are all axes",
+        "REDUCE_MAX",
+        ("REDUCE_MAX-no_axes_dropped",),
+        patches={"op_handlers.reduction:reduced": _all_of_none},
     ),
-    Mutation("no axes are all axes", "SUM", ("SUM-uint8_without_axes_kept",), patches={"op_handlers.reduction:reduced": _all_of_none}),
+    Mutation(
+        "no axes are all axes",
+        "SUM",
+        ("SUM-uint8_without_axes_kept",),
+        patches={"op_handlers.reduction:reduced": _all_of_none},
+    ),
     Mutation("keep_dims is not looked at", "MEAN", ("MEAN-axes_[1]_kept",), options={"keep_dims": False}),
     Mutation("the axes are the file's", "MEAN", ("MEAN-rank_3_kept",), fields={"holds_axes": ()}),
     Mutation(
-        "another output scale rescales", "REDUCE_MIN", ("REDUCE_MIN-int16_without_axes_kept",), fields={"quantization": Dequantized()}
+        "another output scale rescales",
+        "REDUCE_MIN",
+        ("REDUCE_MIN-int16_without_axes_kept",),
+        fields={"quantization": Dequantized()},
     ),
     Mutation("the axis is the file's", "ARG_MAX", ("ARG_MAX-an_axis_as_a_list",), fields={"holds_axes": ()}),
-    Mutation("the last of equals", "ARG_MAX", ("ARG_MAX-int8_axis_1",), emits={"ArgMax": with_attributes(select_last_index=1)}),
+    Mutation(
+        "the last of equals",
+        "ARG_MAX",
+        ("ARG_MAX-int8_axis_1",),
+        emits={"ArgMax": with_attributes(select_last_index=1)},
+    ),
     # shapes
     Mutation("the shape of the file", "RESHAPE", ("RESHAPE-no_elements",), sees={"reshaped": _to_the_files_shape}),
     Mutation("the shape of the planned order", "SHAPE", ("SHAPE-static,_int32",), fields={"indexed_by_axis": {}}),
     Mutation("the axis is the file's", "EXPAND_DIMS", ("EXPAND_DIMS-bool",), sees={"axis": the_files_axis}),
-    Mutation("a negative axis counts in the operand's axes", "EXPAND_DIMS", ("EXPAND_DIMS-axis_-2",), sees={"axis": _one_before}),
+    Mutation(
+        "a negative axis counts in the operand's axes",
+        "EXPAND_DIMS",
+        ("EXPAND_DIMS-axis_-2",),
+        sees={"axis": _one_before},
+    ),
     Mutation("a negative axis counts in the operands' axes", "PACK", ("PACK-axis_-4",), sees={"axis": _one_before}),
     Mutation("the axis is the file's", "PACK", ("PACK-one_operand",), sees={"axis": the_files_axis}),
     Mutation("the axis is the file's", "UNPACK", ("UNPACK-one_part",), sees={"axis": the_files_axis}),
@@ -551,7 +622,10 @@ MUTATIONS = (
     Mutation("the rows stay in the file's order", "PAD", ("PAD-rank_3",), fields={"indexed_by_axis": {}}),
     Mutation("rows are flattened as they are", "PAD", ("PAD-rank_2",), emits={"Pad": _interleaved}),
     Mutation(
-        "integers are padded with 0", "PAD", ("PAD-uint8,_height_and_width_between_convolutions",), patches={f"{PADS}:zero": returning_zero}
+        "integers are padded with 0",
+        "PAD",
+        ("PAD-uint8,_height_and_width_between_convolutions",),
+        patches={f"{PADS}:zero": returning_zero},
     ),
     Mutation("the number is left out", "PADV2", ("PADV2-float32,_height_and_width",), emits={"Pad": _numberless}),
     Mutation(
@@ -560,7 +634,12 @@ MUTATIONS = (
         ("MIRROR_PAD-SYMMETRIC_int64_without_scale",),
         patches={f"{PADS}:mirrored": symmetric_as_reflect},
     ),
-    Mutation("symmetric is edge", "MIRROR_PAD", ("MIRROR_PAD-SYMMETRIC_int32_without_scale",), patches={f"{PADS}:mirrored": _edge}),
+    Mutation(
+        "symmetric is edge",
+        "MIRROR_PAD",
+        ("MIRROR_PAD-SYMMETRIC_int32_without_scale",),
+        patches={f"{PADS}:mirrored": _edge},
+    ),
     # cutting and joining
     Mutation("the axis is the file's", "CONCATENATION", ("CONCATENATION-rank_5",), sees={"axis": the_files_axis}),
     Mutation(
@@ -578,7 +657,9 @@ MUTATIONS = (
     Mutation("the axis is the file's", "SPLIT_V", ("SPLIT_V-rank_5",), fields={"holds_axes": ()}),
     Mutation("-1 is a size", "SPLIT_V", ("SPLIT_V-sizes_(1,_-1,_2)_known_as_it_runs",), emits={"Where": _third}),
     Mutation("-1 is a size", "SLICE", ("SLICE-bool",), fields={"lower": _size_as_is}),
-    Mutation("begin and size stay in the file's order", "SLICE", ("SLICE-an_unknown_batch",), fields={"indexed_by_axis": {}}),
+    Mutation(
+        "begin and size stay in the file's order", "SLICE", ("SLICE-an_unknown_batch",), fields={"indexed_by_axis": {}}
+    ),
     Mutation(
         "a shrunk -1 ends at 0",
         "STRIDED_SLICE",
@@ -616,7 +697,9 @@ MUTATIONS = (
         patches={f"{SLICES}:static_bounds": with_options(offset=False)},
     ),
     # indices
-    Mutation("no batch dimensions", "GATHER", ("GATHER-unknown_batches",), emits={"GatherND": with_attributes(batch_dims=0)}),
+    Mutation(
+        "no batch dimensions", "GATHER", ("GATHER-unknown_batches",), emits={"GatherND": with_attributes(batch_dims=0)}
+    ),
     Mutation("the axis is the file's", "GATHER", ("GATHER-an_unknown_batch",), sees={"axis": the_files_axis}),
     # images and blocks
     Mutation(
@@ -686,29 +769,60 @@ MUTATIONS = (
         patches={f"{BLOCKS}:words": one_table_of_words("n hp wq c", "qpn h w c")},
     ),
     Mutation(
-        "integers are padded with 0", "SPACE_TO_BATCH_ND", ("SPACE_TO_BATCH_ND-uint8_by_2x3",), patches={f"{BLOCKS}:zero": returning_zero}
+        "integers are padded with 0",
+        "SPACE_TO_BATCH_ND",
+        ("SPACE_TO_BATCH_ND-uint8_by_2x3",),
+        patches={f"{BLOCKS}:zero": returning_zero},
     ),
     # products
-    Mutation("adj_x is not looked at", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_x",), fields={"axes": _adjoint(True, False)}),
-    Mutation("adj_y is not looked at", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_y",), fields={"axes": _adjoint(False, True)}),
+    Mutation(
+        "adj_x is not looked at", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_x",), fields={"axes": _adjoint(True, False)}
+    ),
+    Mutation(
+        "adj_y is not looked at", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_y",), fields={"axes": _adjoint(False, True)}
+    ),
     Mutation(
         "zero points count in int32",
         "BATCH_MATMUL",
         ("BATCH_MATMUL-int8_by_constants_to_int32",),
         patches={"op_handlers.matrix:added": _own_zero_point},
     ),
-    Mutation("the last axis is the row", "FULLY_CONNECTED", ("FULLY_CONNECTED-rank_3,_a_row_across_axes",), emits={"Reshape": left_out}),
+    Mutation(
+        "the last axis is the row",
+        "FULLY_CONNECTED",
+        ("FULLY_CONNECTED-rank_3,_a_row_across_axes",),
+        emits={"Reshape": left_out},
+    ),
     # conversions
-    Mutation("wraps instead of saturating", "CAST", ("CAST-float64_to_int8",), patches={"op_handlers.conversion:cut": handing_on(1)}),
+    Mutation(
+        "wraps instead of saturating",
+        "CAST",
+        ("CAST-float64_to_int8",),
+        patches={"op_handlers.conversion:cut": handing_on(1)},
+    ),
     Mutation("NaN is the least", "CAST", ("CAST-float64_to_int8",), emits={"Where": _second_first}),
-    Mutation("8 bits of the same scale pass through", "QUANTIZE", ("QUANTIZE-int8_to_uint8_of_the_same_scale",), fields={"lower": _bytes}),
+    Mutation(
+        "8 bits of the same scale pass through",
+        "QUANTIZE",
+        ("QUANTIZE-int8_to_uint8_of_the_same_scale",),
+        fields={"lower": _bytes},
+    ),
     # control flow and state
-    Mutation("the condition is asked after the first step", "WHILE", ("WHILE-uint8,_a_running_sum",), emits={"Loop": _at_least_once}),
+    Mutation(
+        "the condition is asked after the first step",
+        "WHILE",
+        ("WHILE-uint8,_a_running_sum",),
+        emits={"Loop": _at_least_once},
+    ),
     Mutation(
         "the initial value is zero",
         "CALL_ONCE",
         ("CALL_ONCE-a_variable_that_is_only_read",),
-        patches={"onnx_tflite_plugin.lowering.state:constant_of": lambda original: lambda value: np.zeros_like(original(value))},
+        patches={
+            "onnx_tflite_plugin.lowering.state:constant_of": lambda original: (
+                lambda value: np.zeros_like(original(value))
+            )
+        },
     ),
     Mutation(
         "the value of the start of the run",

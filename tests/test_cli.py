@@ -101,7 +101,18 @@ def test_quiet_prints_nothing(run: Run, added: Path) -> None:
 
 
 def test_options_reach_the_conversion(run: Run, added: Path, tmp_path: Path) -> None:
-    arguments = ["--opset", 15, "--target", "generic", "--layout-plan", "local", "--optimize", "speed", "--weights-dtype", "keep"]
+    arguments = [
+        "--opset",
+        15,
+        "--target",
+        "generic",
+        "--layout-plan",
+        "local",
+        "--optimize",
+        "speed",
+        "--weights-dtype",
+        "keep",
+    ]
     arguments += ["--layout", "x=NHWC:NCHW", "--block", "a", "--block", "b", "--packs", "builtin", "--json"]
     report = json.loads(run("convert", added, tmp_path / "out.onnx", *arguments).out)
     assert (report["opset"], report["target"], report["layout"]) == (15, "generic", "local")
@@ -222,7 +233,9 @@ def test_bad_values_are_usage_errors(run: Run, added: Path, arguments: list[str]
     assert names(added.parent) == {"added.tflite"}
 
 
-def test_paths_are_checked_before_any_work(run: Run, added: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_checked_before_any_work(
+    run: Run, added: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(onnx_tflite_plugin.conversion, "convert", pytest.fail)
     for arguments, text in (
         ([tmp_path / "missing.tflite"], "there is no such file"),
@@ -292,7 +305,9 @@ def test_an_internal_error_is_short_and_says_what_to_do(run: Run, added: Path, m
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device"), MemoryError()])
-def test_what_ends_the_writing_leaves_nothing(run: Run, added: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+def test_what_ends_the_writing_leaves_nothing(
+    run: Run, added: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     monkeypatch.setattr(os, "replace", broken(error))
     code, out, err = run("convert", added)
     assert out == ""
@@ -340,7 +355,9 @@ def test_every_command_has_help(run: Run, command: str) -> None:
     assert "Usage: otp" in out
 
 
-def test_a_terminal_gets_colours_and_names_are_no_markup(run: Run, added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_colours_and_names_are_no_markup(
+    run: Run, added: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
     path = added.with_name("[red]markup[-1].tflite")
@@ -353,5 +370,7 @@ def test_a_terminal_gets_colours_and_names_are_no_markup(run: Run, added: Path, 
 def test_numbers_of_numpy_and_infinity_fit_into_json() -> None:
     from onnx_tflite_plugin.cli.output import _plain
 
-    plain = _plain({"a": np.float32(1.5), 2: (np.int64(3), float("inf"), np.array([1.0, np.nan])), "s": frozenset({"x"})})
+    plain = _plain(
+        {"a": np.float32(1.5), 2: (np.int64(3), float("inf"), np.array([1.0, np.nan])), "s": frozenset({"x"})}
+    )
     assert plain == {"a": 1.5, "2": [3, None, [1.0, None]], "s": ["x"]}

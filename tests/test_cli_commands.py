@@ -51,7 +51,9 @@ def mixed(tmp_path: Path) -> Path:
     x = g.input("x", (None, 3), "int8", quantization=quant(0.5, -3))
     twice, odd = (g.tensor(name, (None, 3), "int8", quantization=quant(0.5, -3)) for name in ("twice", "odd"))
     g.operator("ADD", [x, x], [twice])
-    g.operator("ADD", [twice, x], [twice2 := g.tensor("more", (None, 3), "int8", quantization=quant(0.5, -3))], version=2)
+    g.operator(
+        "ADD", [twice, x], [twice2 := g.tensor("more", (None, 3), "int8", quantization=quant(0.5, -3))], version=2
+    )
     g.operator("CUSTOM.Odd", [twice2], [odd])
     g.operator("VAR_HANDLE", [], [g.tensor("handle", (), "resource")], {"container": "box", "shared_name": "kept"})
     g.tensor("memory", (1, 4), variable=True)
@@ -156,8 +158,14 @@ def test_verify_takes_inputs(run: Run, pair: tuple[Path, Path], tmp_path: Path) 
     assert (found["ok"], found["runs"]) == (True, 1)
 
 
-def test_verify_needs_its_files_and_its_extra(run: Run, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for arguments in ((pair[0], tmp_path / "no.onnx"), (tmp_path / "no.tflite", pair[1]), (*pair, "--inputs", tmp_path / "no.npz")):
+def test_verify_needs_its_files_and_its_extra(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for arguments in (
+        (pair[0], tmp_path / "no.onnx"),
+        (tmp_path / "no.tflite", pair[1]),
+        (*pair, "--inputs", tmp_path / "no.npz"),
+    ):
         code, out, err = run("verify", *arguments)
         assert (code, out) == (2, "")
         assert "there is no such file" in err
@@ -190,7 +198,9 @@ def test_handlers_lists_every_one_in_a_stable_order(run: Run) -> None:
     assert not any(row["error"] for row in found["handlers"])
 
 
-def test_handlers_that_do_not_load_are_shown_with_the_reason(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handlers_that_do_not_load_are_shown_with_the_reason(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     group = "[onnx_tflite_plugin.handlers]\n"
     install(
@@ -271,7 +281,9 @@ def test_what_is_not_as_usual_is_told(tmp_path: Path) -> None:
     assert len(lines) == 6
     assert lines[-1] == "  … and 4 more (--json shows all)"
     assert "…" in lines[0].split()[0]
-    assert lines[0].endswith("/BiasAdd  0,1,2,3 → 0,3,1,2  4.1 kB, from graph input to op 12 CONV_2D, op 12 CONV_2D and 1 more")
+    assert lines[0].endswith(
+        "/BiasAdd  0,1,2,3 → 0,3,1,2  4.1 kB, from graph input to op 12 CONV_2D, op 12 CONV_2D and 1 more"
+    )
     assert bought == "  not the fewest bytes, for speed: op 3 SOFTMAX saves about 10 µs"
     assert rows["fused"] == "2 LAYER, from 10 operators\nnot LAYER at op 4: no axis"
     assert rows["states"].startswith("2, as extra inputs and outputs: h, c")

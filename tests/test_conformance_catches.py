@@ -42,13 +42,27 @@ def declared(code: str, text: str, **fields: Any) -> None:
 
 for code in ("NEG", "MAXIMUM", "MAX_POOL_2D"):
     declared(code, "real numbers instead of stored integers", quantization=Dequantized())
-for code in ("RELU", "RELU6", "ADD", "CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "DEPTHWISE_CONV_2D"):
+for code in (
+    "RELU",
+    "RELU6",
+    "ADD",
+    "CONV_2D",
+    "TRANSPOSE_CONV",
+    "FULLY_CONNECTED",
+    "AVERAGE_POOL_2D",
+    "DEPTHWISE_CONV_2D",
+):
     declared(code, "the activation is left out", activation=None)
-declared("CONV_2D", "the weights are taken for channels-first already", layout=Implicit(onnx={0: "n c h w", 1: "o j k i"}))
+declared(
+    "CONV_2D", "the weights are taken for channels-first already", layout=Implicit(onnx={0: "n c h w", 1: "o j k i"})
+)
 declared("CONCATENATION", "uint8 passes through whatever its scale", quantization=SameScale(unequal="refuse"))
 declared("SHAPE", "the shape of the planned order", indexed_by_axis={})
 declared(
-    "FULLY_CONNECTED", "the columns of the weight stay while the input's elements move", axes="... , o k, o -> ... o", layout=Transparent()
+    "FULLY_CONNECTED",
+    "the columns of the weight stay while the input's elements move",
+    axes="... , o k, o -> ... o",
+    layout=Transparent(),
 )
 
 
@@ -113,8 +127,14 @@ def all_axes(ctx: Any, x: Any, axes: Any) -> Any:
 @lowered("MEAN", "integers are rounded")
 def rounded(ctx: Any, x: Any, axes: Any) -> Any:
     real = ctx.ops.Cast(x, to="float32")
-    made = ctx.ops.ReduceMean(real, ctx.ops.Cast(axes, to="int64"), keepdims=int(bool(ctx.options.keep_dims)), noop_with_empty_axes=1)
-    return ctx.ops.Cast(ctx.ops.Round(made), to=ctx.op[0].dtype) if "int" in ctx.op[0].dtype and not ctx.quantized else made
+    made = ctx.ops.ReduceMean(
+        real, ctx.ops.Cast(axes, to="int64"), keepdims=int(bool(ctx.options.keep_dims)), noop_with_empty_axes=1
+    )
+    return (
+        ctx.ops.Cast(ctx.ops.Round(made), to=ctx.op[0].dtype)
+        if "int" in ctx.op[0].dtype and not ctx.quantized
+        else made
+    )
 
 
 @lowered("AVERAGE_POOL_2D", "padding is part of the mean")
@@ -149,7 +169,9 @@ def undilated(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
     (_, *size, channels), (_, *kernel, depth) = ctx.op[0].dims, ctx.op[1].shape
     strides, dilations = [o.stride_h, o.stride_w], [o.dilation_h_factor, o.dilation_w_factor]
     pads = conv_pads(o.padding, size, kernel, strides, [1, 1])
-    return ctx.ops.Conv(x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, group=channels // depth)
+    return ctx.ops.Conv(
+        x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, group=channels // depth
+    )
 
 
 @lowered("CONV_2D", "groups are not thought of")
@@ -202,7 +224,11 @@ def by_the_files(ctx: Any, x: Any, _perm: Any) -> Any:
 @lowered("FULLY_CONNECTED", "the last axis is always the row")
 def last_is_row(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
     y = ctx.ops.MatMul(x, ctx.ops.Transpose(w, perm=[1, 0]))
-    return ctx.reshaped(y if b is None else ctx.ops.Add(y, b), out(0)) if ctx.op[out(0)].static and not ctx.quantized else y
+    return (
+        ctx.reshaped(y if b is None else ctx.ops.Add(y, b), out(0))
+        if ctx.op[out(0)].static and not ctx.quantized
+        else y
+    )
 
 
 @lowered("FULLY_CONNECTED", "the bias is left out")
@@ -270,7 +296,11 @@ def body_first(ctx: Any, *inputs: Any) -> Any:
         results = ctx.inline(body, values)
         return [ctx.ops.Reshape(ctx.inline(cond, results)[0], np.zeros(0, np.int64)), *results]
 
-    types = [("step", "int64", ()), ("go_on", "bool", ()), *((f"v{k}", t.dtype, None) for k, t in enumerate(ctx.subgraph_inputs(body)))]
+    types = [
+        ("step", "int64", ()),
+        ("go_on", "bool", ()),
+        *((f"v{k}", t.dtype, None) for k, t in enumerate(ctx.subgraph_inputs(body))),
+    ]
     return ctx.ops.Loop(None, None, *inputs, body=ctx.graph(step, types), outputs=len(inputs))
 
 

@@ -75,7 +75,10 @@ def test_a_kernel_s_refusal_is_tried_not_believed(host: Host) -> None:
     assert run_case(case, host).status == "skipped"
     assert "for another reason" in run_case(replace(case, kernel_refuses="no memory"), host).text
     runs = unary("NEG", "here", X, kernel_refuses="Neg only currently supports")
-    assert run_case(runs, host).text == "NEG-here failed\n  LiteRT runs it; it was to refuse with 'Neg only currently supports'"
+    assert (
+        run_case(runs, host).text
+        == "NEG-here failed\n  LiteRT runs it; it was to refuse with 'Neg only currently supports'"
+    )
 
 
 def test_a_known_failure_must_fail(host: Host) -> None:
@@ -140,7 +143,10 @@ def test_gaps_name_handlers_without_cases_and_without_layout() -> None:
     def kept(ctx: Context, x: object) -> object:
         return x
 
-    handlers: dict[str, Handler] = {"CUSTOM.Kept": kept, "CUSTOM.Last": replace(kept, code="CUSTOM.Last", layout=Terminate())}
+    handlers: dict[str, Handler] = {
+        "CUSTOM.Kept": kept,
+        "CUSTOM.Last": replace(kept, code="CUSTOM.Last", layout=Terminate()),
+    }
     tried = Host(packs="builtin", handlers=handlers)
     cases = [unary(code, "here", X) for code in handlers]
     asked = [("CUSTOM.Kept", "mine"), ("CUSTOM.Last", "mine"), ("CUSTOM.Gone", "mine"), ("NEG", "built-in")]
@@ -210,7 +216,8 @@ def test_a_pack_without_cases_fails(site: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("value", "reason"), [("plus_pack:gone", "AttributeError"), ("plus_pack:plus", "TypeError"), ("plus_pack:PACKED", "it holds a str")]
+    ("value", "reason"),
+    [("plus_pack:gone", "AttributeError"), ("plus_pack:plus", "TypeError"), ("plus_pack:PACKED", "it holds a str")],
 )
 def test_cases_that_do_not_load_name_pack_and_entry_point(site: Path, value: str, reason: str) -> None:
     install(site, f"mine = {value}")

@@ -24,7 +24,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 def renamed(model: Model) -> Model:
     """Every operator under a custom name."""
     graphs = tuple(
-        replace(g, operators=tuple(replace(op, code=f"CUSTOM.{op.code}", builtin="CUSTOM") for op in g.operators)) for g in model.subgraphs
+        replace(g, operators=tuple(replace(op, code=f"CUSTOM.{op.code}", builtin="CUSTOM") for op in g.operators))
+        for g in model.subgraphs
     )
     return replace(model, subgraphs=graphs)
 
@@ -35,7 +36,10 @@ def listing(graph: ir.Graph) -> list[object]:
         (
             node.op_type,
             [None if value is None else value.name for value in node.inputs],
-            {a.name: listing(a.as_graph()) if a.type == ir.AttributeType.GRAPH else a.value for a in node.attributes.values()},
+            {
+                a.name: listing(a.as_graph()) if a.type == ir.AttributeType.GRAPH else a.value
+                for a in node.attributes.values()
+            },
             [value.name for value in node.outputs],
         )
         for node in graph
@@ -45,7 +49,9 @@ def listing(graph: ir.Graph) -> list[object]:
 @pytest.fixture(scope="module")
 def hosts() -> tuple[Host, Host]:
     found = {entry.name: entry.load() for entry in entry_points(group=HANDLERS)}
-    return Host(offers=[], handlers=found), Host(offers=[], handlers={f"CUSTOM.{code}": handler for code, handler in found.items()})
+    return Host(offers=[], handlers=found), Host(
+        offers=[], handlers={f"CUSTOM.{code}": handler for code, handler in found.items()}
+    )
 
 
 @pytest.mark.parametrize("name", ["digits_float.tflite", "digits_int8.tflite"])

@@ -40,14 +40,18 @@ def digits() -> tuple[Any, Any]:
 
 
 @either
-def test_converted_file_reads_every_image(path: Path, tmp_path: Path, classify: ModuleType, digits: tuple[Any, Any]) -> None:
+def test_converted_file_reads_every_image(
+    path: Path, tmp_path: Path, classify: ModuleType, digits: tuple[Any, Any]
+) -> None:
     (saved,) = otp.convert(path).save(tmp_path / "digits.onnx")
     images, labels = digits
     np.testing.assert_array_equal(classify.classify(saved.read_bytes(), images).argmax(axis=1), labels)
 
 
 @either
-def test_conversion_agrees_with_litert_on_noise_and_on_images(path: Path, classify: ModuleType, digits: tuple[Any, Any]) -> None:
+def test_conversion_agrees_with_litert_on_noise_and_on_images(
+    path: Path, classify: ModuleType, digits: tuple[Any, Any]
+) -> None:
     model = otp.convert(path).proto.SerializeToString()
     noise = verify(path, model)
     assert noise.ok, noise.text

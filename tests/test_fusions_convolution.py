@@ -13,8 +13,14 @@ from conformance.models import Net
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host
 
-PADDED = [*spelling.PADDED.items(), *((f"{name}, depthwise", spelling.depthwise(c)) for name, c in spelling.PADDED.items())]
-DILATED = [*spelling.DILATED.items(), *((f"{name}, depthwise", spelling.depthwise(c)) for name, c in spelling.DILATED.items())]
+PADDED = [
+    *spelling.PADDED.items(),
+    *((f"{name}, depthwise", spelling.depthwise(c)) for name, c in spelling.PADDED.items()),
+]
+DILATED = [
+    *spelling.DILATED.items(),
+    *((f"{name}, depthwise", spelling.depthwise(c)) for name, c in spelling.DILATED.items()),
+]
 AROUND = {"Pad", "Reshape", "Slice"}
 
 

@@ -28,7 +28,19 @@ class Network:
 
     def build(self, operators: int) -> bytes:
         for _ in range(operators):
-            make = self.random.choice([self.conv, self.conv, self.relu, self.add, self.transpose, self.reshape, self.mean, self.pad, self.concat])
+            make = self.random.choice(
+                [
+                    self.conv,
+                    self.conv,
+                    self.relu,
+                    self.add,
+                    self.transpose,
+                    self.reshape,
+                    self.mean,
+                    self.pad,
+                    self.concat,
+                ]
+            )
             make(self.pick())
         for tensor in self.pool[1:]:
             if int(tensor) not in self.used:
@@ -38,7 +50,9 @@ class Network:
     def pick(self) -> TensorRef:
         return self.random.choice(self.pool[-3:])
 
-    def make(self, code: str, inputs: list[int], shape: tuple[int, ...], options: dict[str, object] | None = None) -> None:
+    def make(
+        self, code: str, inputs: list[int], shape: tuple[int, ...], options: dict[str, object] | None = None
+    ) -> None:
         y = self.g.tensor(f"t{len(self.pool)}", shape)
         self.g.operator(code, inputs, [y], options)
         self.used.update(int(i) for i in inputs)
@@ -62,7 +76,9 @@ class Network:
         same = [t for t in self.pool if t.shape == x.shape]
         y: int = self.random.choice(same)
         if self.random.random() < 0.4:
-            y = self.constant(self.numbers.standard_normal(x.shape[-self.random.randint(1, len(x.shape)) :]).astype(np.float32))
+            y = self.constant(
+                self.numbers.standard_normal(x.shape[-self.random.randint(1, len(x.shape)) :]).astype(np.float32)
+            )
         self.make("ADD", [x, y], x.shape)
 
     def transpose(self, x: TensorRef) -> None:
@@ -71,14 +87,19 @@ class Network:
 
     def reshape(self, x: TensorRef) -> None:
         cut = self.random.randint(1, max(len(x.shape) - 1, 1))
-        shape = self.random.choice([(*x.shape[: cut - 1], prod(x.shape[cut - 1 :])), (prod(x.shape[:cut]), *x.shape[cut:]), (1, *x.shape)])
+        shape = self.random.choice(
+            [(*x.shape[: cut - 1], prod(x.shape[cut - 1 :])), (prod(x.shape[:cut]), *x.shape[cut:]), (1, *x.shape)]
+        )
         if len(shape) <= 4:
             self.make("RESHAPE", [x, self.constant(np.asarray(shape, np.int32))], shape, {"new_shape": list(shape)})
 
     def mean(self, x: TensorRef) -> None:
         if len(x.shape) < 2:
             return
-        axes, keep = self.random.sample(range(len(x.shape)), self.random.randint(1, len(x.shape) - 1)), self.random.random() < 0.5
+        axes, keep = (
+            self.random.sample(range(len(x.shape)), self.random.randint(1, len(x.shape) - 1)),
+            self.random.random() < 0.5,
+        )
         shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keep or i not in axes)
         self.make("MEAN", [x, self.constant(np.asarray(axes, np.int32))], shape, {"keep_dims": keep})
 

@@ -14,7 +14,9 @@ def transposes(target: str, op: str, x: Spec, y: Spec, *operands: Spec, **option
     return convert(case.build(), host=Host(packs="builtin"), target=target).report.transposes
 
 
-@pytest.mark.parametrize(("dtype", "target", "found"), [("int8", "onnxruntime", 4), ("float32", "onnxruntime", 2), ("int8", "generic", 2)])
+@pytest.mark.parametrize(
+    ("dtype", "target", "found"), [("int8", "onnxruntime", 4), ("float32", "onnxruntime", 2), ("int8", "generic", 2)]
+)
 def test_repeated_integers_go_channels_last_where_the_target_says_so(dtype: str, target: str, found: int) -> None:
     x = tensor(1, 16, 16, 32, dtype=dtype)
     assert transposes(target, "RESIZE_NEAREST_NEIGHBOR", x, x.shaped(1, 32, 32, 32), constant([32, 32])) == found

@@ -23,7 +23,9 @@ def handlers() -> dict[str, Handler]:
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
-def test_a_trap_planted_as_a_bug_fails_the_case_written_for_it(mutation: Mutation, handlers: dict[str, Handler]) -> None:
+def test_a_trap_planted_as_a_bug_fails_the_case_written_for_it(
+    mutation: Mutation, handlers: dict[str, Handler]
+) -> None:
     sound = Host(offers=[], handlers=handlers)
     mutant = Host(offers=[], handlers={**handlers, mutation.code: mutation.mutated(handlers[mutation.code])})
     for name in mutation.killed_by:

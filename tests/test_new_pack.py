@@ -81,7 +81,9 @@ def test_an_operator_of_the_schema_that_nobody_handles_gets_a_placeholder(tmp_pa
     from onnx_tflite_plugin.source.options import operator_names
 
     handled = {offer.code for offer in discover()}
-    missing = sorted({*operator_names().values()} - handled - {"CUSTOM", "STABLEHLO_COMPOSITE", "PLACEHOLDER_FOR_GREATER_OP_CODES"})
+    missing = sorted(
+        {*operator_names().values()} - handled - {"CUSTOM", "STABLEHLO_COMPOSITE", "PLACEHOLDER_FOR_GREATER_OP_CODES"}
+    )
     if not missing:
         pytest.skip("every operator has a built-in handler")
     folder, site = tmp_path / "pack", tmp_path / "site"
@@ -115,7 +117,9 @@ def test_odd_names_are_percent_encoded_and_survive(tmp_path: Path) -> None:
         ("fine", "CUSTOM.", "lacks the operator's name"),
     ],
 )
-def test_what_cannot_be_written_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, op: str, text: str) -> None:
+def test_what_cannot_be_written_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, op: str, text: str
+) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("mine")
     with pytest.raises(SystemExit) as left:

@@ -20,7 +20,9 @@ def test_every_folder_with_modules_is_a_package(package: str) -> None:
 
 @pytest.mark.parametrize("group", ["handlers", "fusions"])
 def test_every_entry_point_loads(group: str) -> None:
-    found = [e for e in entry_points(group=f"onnx_tflite_plugin.{group}") if e.dist and e.dist.name == "onnx-tflite-plugin"]
+    found = [
+        e for e in entry_points(group=f"onnx_tflite_plugin.{group}") if e.dist and e.dist.name == "onnx-tflite-plugin"
+    ]
     assert len(found) >= {"handlers": 60, "fusions": 3}[group]
     for entry in found:
         entry.load()

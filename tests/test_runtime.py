@@ -193,7 +193,9 @@ def test_what_cannot_be_loaded_is_told(tmp_path: Path) -> None:
 def test_weights_beside_the_model_are_found(tmp_path: Path) -> None:
     ports = [(name, TensorProto.FLOAT, [2000]) for name in ("x", "y")]
     weight = helper.make_tensor("w", TensorProto.FLOAT, [2000], np.full(2000, 2.0, np.float32))
-    proto = onnx.load_model_from_string(model([helper.make_node("Mul", ["x", "w"], ["y"])], ports[:1], ports[1:], constants=[weight]))
+    proto = onnx.load_model_from_string(
+        model([helper.make_node("Mul", ["x", "w"], ["y"])], ports[:1], ports[1:], constants=[weight])
+    )
     proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.full(2000, 2.0, np.float32), "w"))
     onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
     assert Session(str(tmp_path / "m.onnx")).run({"x": np.ones(2000, np.float32)})["y"].sum() == 4000

@@ -65,12 +65,22 @@ def depth() -> Iterator[Case]:
             yield unary(op, name, x, x.scaled(2.0, 11).shaped(*after), place, options={"block_size": 2})
         steps = [{"x0": drawn(n, *before[1:])} for n in (1, 3)]
         unknown = tensor(None, *before[1:])
-        yield unary(op, "an unknown batch", unknown, unknown.shaped(None, *after[1:]), options={"block_size": 2}, given=steps)
+        yield unary(
+            op, "an unknown batch", unknown, unknown.shaped(None, *after[1:]), options={"block_size": 2}, given=steps
+        )
         large = shapes(op, 2, (1, 16, 16, 16))
         for dtype, transposes in (("float32", 2), ("int8", 5)):
             # Channels last is so much faster for many integers that it is worth two Transposes (and stands for one).
             x = tensor(*large[0], dtype=dtype)
-            yield unary(op, f"{dtype} of many pixels", x, x.shaped(*large[1]), BOTH[1], options={"block_size": 2}, transposes=transposes)
+            yield unary(
+                op,
+                f"{dtype} of many pixels",
+                x,
+                x.shaped(*large[1]),
+                BOTH[1],
+                options={"block_size": 2},
+                transposes=transposes,
+            )
 
 
 def one_after_another() -> Iterator[Case]:
@@ -89,7 +99,13 @@ def one_after_another() -> Iterator[Case]:
 
 
 def to_batch(
-    name: str, x: Spec, block: Sequence[int], rows: Sequence[Sequence[int]], place: Placed = alone, kind: str = "int32", **case: Any
+    name: str,
+    x: Spec,
+    block: Sequence[int],
+    rows: Sequence[Sequence[int]],
+    place: Placed = alone,
+    kind: str = "int32",
+    **case: Any,
 ) -> Case:
     n, *sizes, c = (size or 0 for size in x.shape)
     made = [(size + sum(row)) // step for size, step, row in zip(sizes, block, rows, strict=True)]
@@ -124,7 +140,9 @@ def to_batches() -> Iterator[Case]:
     yield to_batch("many pixels, channels last for speed", large, (2, 2), NOWHERE, BOTH[1], transposes=5)
 
 
-def to_image(name: str, x: Spec, block: Sequence[int], rows: Sequence[Sequence[int]], place: Placed = alone, **case: Any) -> Case:
+def to_image(
+    name: str, x: Spec, block: Sequence[int], rows: Sequence[Sequence[int]], place: Placed = alone, **case: Any
+) -> Case:
     n, *sizes, c = (size or 0 for size in x.shape)
     made = [size * step - sum(row) for size, step, row in zip(sizes, block, rows, strict=True)]
     held = [constant(list(block)), constant(np.asarray(rows, "int32"))]
@@ -154,7 +172,9 @@ def refused() -> Iterator[Case]:
     """What a kernel insists on, and what is not known in time."""
     held = [constant([2, 2]), constant(NOWHERE)]
     x = tensor(1, 4, 6, 3, dtype="int8")
-    yield alone(BATCH, "int8 to another scale", [x, *held], x.scaled(2.0).shaped(4, 2, 3, 3), kernel_refuses="params.scale")
+    yield alone(
+        BATCH, "int8 to another scale", [x, *held], x.scaled(2.0).shaped(4, 2, 3, 3), kernel_refuses="params.scale"
+    )
     refuses = "kInputMaxDimensionNum"
     yield alone(BATCH, "rank 5", [tensor(1, 4, 6, 2, 3), *held], tensor(4, 2, 3, 2, 3), kernel_refuses=refuses)
     given = {"rows": np.zeros((2, 2), np.int32)}

@@ -22,9 +22,13 @@ def cases() -> Iterator[Case]:
     yield looped("values captured from outside", [x, tensor(3), tensor(2, 1)], captured)
     yield looped("values that change places", [x, x, x], exchanged)
     yield looped(
-        "a value that nothing in the body uses", [x, tensor(4)], lambda body, values: [summed(body, values[0], values[0]), values[1]]
+        "a value that nothing in the body uses",
+        [x, tensor(4)],
+        lambda body, values: [summed(body, values[0], values[0]), values[1]],
     )
-    yield looped("a value that the body replaces by a constant", [x], lambda body, values: [body.constant("fixed", drawn(2, 3))])
+    yield looped(
+        "a value that the body replaces by a constant", [x], lambda body, values: [body.constant("fixed", drawn(2, 3))]
+    )
     yield looped("a value that grows", [tensor(1, 3)], grown, made=[tensor(None, 3)])
     yield net("WHILE", "an image between convolutions", image, given=STEPS)
     yield net("WHILE", "a variable that the body changes", counted, given=STEPS)
@@ -39,7 +43,9 @@ Body = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
 def like(graph: GraphBuilder, ref: TensorRef, name: str) -> TensorRef:
     """A tensor with the shape, dtype and quantization of another of the same subgraph."""
     fields = graph.tensors[ref].fields
-    return graph.tensor(name, ref.shape, ref.dtype, quantization=fields["quantization"], signature=fields["shape_signature"])
+    return graph.tensor(
+        name, ref.shape, ref.dtype, quantization=fields["quantization"], signature=fields["shape_signature"]
+    )
 
 
 def called(graph: GraphBuilder, code: str, inputs: Sequence[TensorRef], of: TensorRef, **options: object) -> TensorRef:
@@ -82,7 +88,9 @@ def loop(
 
 def taken(graph: GraphBuilder, carried: Sequence[Spec]) -> list[TensorRef]:
     """The subgraph's inputs: all values carried."""
-    return [graph.input(f"v{k}", spec.shape, spec.dtype, quantization=spec.quantization) for k, spec in enumerate(carried)]
+    return [
+        graph.input(f"v{k}", spec.shape, spec.dtype, quantization=spec.quantization) for k, spec in enumerate(carried)
+    ]
 
 
 def shortened(graph: GraphBuilder, plan: TensorRef) -> TensorRef:

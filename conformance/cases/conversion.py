@@ -48,7 +48,11 @@ def quantize() -> Iterator[Case]:
         scales = drawn(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
         points = drawn(IMAGE[axis], dtype="int8", seed="zero").tolist()
         yield unary(
-            "QUANTIZE", f"float32 to int8 with scales along axis {axis}", x, Spec(IMAGE, "int8", scales, points, axis), dtype="int8"
+            "QUANTIZE",
+            f"float32 to int8 with scales along axis {axis}",
+            x,
+            Spec(IMAGE, "int8", scales, points, axis),
+            dtype="int8",
         )
 
 
@@ -74,7 +78,15 @@ def requantize() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=before)
         y = tensor(*IMAGE, dtype=after).scaled(1.7)
         for place in BOTH:
-            yield unary("QUANTIZE", f"{before} to {after}", x, y, place, dtype=after, opsets=opsets(after if after == "int16" else before))
+            yield unary(
+                "QUANTIZE",
+                f"{before} to {after}",
+                x,
+                y,
+                place,
+                dtype=after,
+                opsets=opsets(after if after == "int16" else before),
+            )
     for before, after, point in (("uint8", "int8", -6), ("int8", "uint8", 123)):
         x = tensor(*IMAGE, dtype=before)
         for place in BOTH:
@@ -87,7 +99,13 @@ def requantize() -> Iterator[Case]:
                 dtype=after,
                 **SHIFT,
             )
-    yield unary("QUANTIZE", "int16 to int16", tensor(*IMAGE, dtype="int16"), tensor(*IMAGE, dtype="int16").scaled(1.7), dtype="int16")
+    yield unary(
+        "QUANTIZE",
+        "int16 to int16",
+        tensor(*IMAGE, dtype="int16"),
+        tensor(*IMAGE, dtype="int16").scaled(1.7),
+        dtype="int16",
+    )
     wide = tensor(*IMAGE, dtype="int32", scale=0.02)
     yield unary("QUANTIZE", "int32 to int8", wide, tensor(*IMAGE, dtype="int8"), dtype="int8")
     yield unary("QUANTIZE", "int16 to int32", tensor(*IMAGE, dtype="int16"), wide, dtype="int32")
@@ -105,10 +123,20 @@ def dequantize() -> Iterator[Case]:
     for axis in range(4):
         scales = drawn(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
         points = drawn(IMAGE[axis], dtype="int8", seed="zero").tolist()
-        yield unary("DEQUANTIZE", f"int8 with scales along axis {axis}", Spec(IMAGE, "int8", scales, points, axis), y, dtype="int8")
+        yield unary(
+            "DEQUANTIZE",
+            f"int8 with scales along axis {axis}",
+            Spec(IMAGE, "int8", scales, points, axis),
+            y,
+            dtype="int8",
+        )
         stored = constant(drawn(*IMAGE, dtype="int8"), None, scales, points, axis)
         yield net(
-            "DEQUANTIZE", f"an int8 constant with scales along axis {axis}, between convolutions", added(stored), dtype="int8", transposes=2
+            "DEQUANTIZE",
+            f"an int8 constant with scales along axis {axis}, between convolutions",
+            added(stored),
+            dtype="int8",
+            transposes=2,
         )
     yield net(
         "DEQUANTIZE",
@@ -125,7 +153,13 @@ def dequantize() -> Iterator[Case]:
         opsets=(None, 21, 26),
         transposes=2,
     )
-    yield alone("DEQUANTIZE", "a constant alone", [constant(drawn(5, 3, dtype="int8"), None, 0.1, 4)], tensor(5, 3), dtype="int8")
+    yield alone(
+        "DEQUANTIZE",
+        "a constant alone",
+        [constant(drawn(5, 3, dtype="int8"), None, 0.1, 4)],
+        tensor(5, 3),
+        dtype="int8",
+    )
     yield between_convolutions("DEQUANTIZE", "int8 that ends the model", [tensor(*IMAGE, dtype="int8")], tensor(*IMAGE))
 
 

@@ -57,7 +57,8 @@ def conv(
     n, *size, channels = shape
     given = [k if padding == "SAME" else None for k in kernel]
     made_size = [
-        -(-s // t) if g else (s - ((k - 1) * d + 1)) // t + 1 for s, k, t, d, g in zip(size, kernel, stride, dilation, given, strict=True)
+        -(-s // t) if g else (s - ((k - 1) * d + 1)) // t + 1
+        for s, k, t, d, g in zip(size, kernel, stride, dilation, given, strict=True)
     ]
     x = tensor(*shape, dtype=dtype)
     deep = op == "DEPTHWISE_CONV_2D"
@@ -79,7 +80,14 @@ def conv(
     if b is not None:
         return alone(op, name, [x, w, b], y, **case)
     zero = replace(bias(x, w, out, BIASES[dtype], depth), value=np.zeros(out, BIASES[dtype]))
-    return alone(op, name, [x, w, None] if absent else [x, w], y, reference=by_litert(alone(op, name, [x, w, zero], y, **case)), **case)
+    return alone(
+        op,
+        name,
+        [x, w, None] if absent else [x, w],
+        y,
+        reference=by_litert(alone(op, name, [x, w, zero], y, **case)),
+        **case,
+    )
 
 
 def by_litert(twin: Case) -> Reference:
@@ -106,7 +114,9 @@ def geometry(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
         )
         yield conv(f"{padding} 2x3 dilated 2x3", op=op, padding=padding, kernel=(2, 3), dilation=(2, 3), **more)
     if op == "CONV_2D":
-        yield conv("SAME 3x3 dilated 2 with stride 2", shape=(1, 11, 13, 3), kernel=(3, 3), dilation=(2, 2), stride=(2, 2))
+        yield conv(
+            "SAME 3x3 dilated 2 with stride 2", shape=(1, 11, 13, 3), kernel=(3, 3), dilation=(2, 2), stride=(2, 2)
+        )
         yield conv("1x1", kernel=(1, 1))
         yield conv("1x1 stride 2", kernel=(1, 1), stride=(2, 2), padding="SAME")
         yield conv("a kernel larger than the image", shape=(1, 2, 3, 3), kernel=(5, 7))
@@ -118,7 +128,9 @@ def groups() -> Iterator[Case]:
     for dtype in ("float32", "int8"):
         yield conv(f"{dtype} in three groups", shape=(2, 5, 7, 6), out=9, groups=3, dtype=dtype)
     yield conv("float32 in as many groups as channels", shape=(2, 5, 7, 6), out=12, groups=6)
-    yield conv("int8 in three groups with scales per channel", shape=(2, 5, 7, 6), out=9, groups=3, dtype="int8", per_axis=True)
+    yield conv(
+        "int8 in three groups with scales per channel", shape=(2, 5, 7, 6), out=9, groups=3, dtype="int8", per_axis=True
+    )
 
 
 def dtypes() -> Iterator[Case]:
@@ -132,16 +144,29 @@ def dtypes() -> Iterator[Case]:
         yield conv(f"{dtype} with scales per channel", dtype=dtype, per_axis=True)
         yield conv(f"{dtype} with scales per channel, without bias", dtype=dtype, per_axis=True, biased=None)
     yield conv("int16 with an int32 bias", dtype="int16", biased="int32", per_axis=True, quantized_bias_type="INT32")
-    yield conv("int8 with a bias scale in the file that is off, which the kernel ignores", dtype="int8", per_axis=True, stored=3.0)
+    yield conv(
+        "int8 with a bias scale in the file that is off, which the kernel ignores",
+        dtype="int8",
+        per_axis=True,
+        stored=3.0,
+    )
     yield conv("int8 with int4 weights", dtype="int8", weights="int4", per_axis=True)
     yield conv(
-        "int8 with stride and dilation", shape=(1, 11, 13, 3), kernel=(3, 3), dilation=(2, 2), padding="VALID", dtype="int8", per_axis=True
+        "int8 with stride and dilation",
+        shape=(1, 11, 13, 3),
+        kernel=(3, 3),
+        dilation=(2, 2),
+        padding="VALID",
+        dtype="int8",
+        per_axis=True,
     )
     for weights in ("int8", "int4"):
         yield conv(f"float32 with {weights} weights, quantized as it runs", weights=weights, per_axis=True)
     yield conv("float32 with int8 weights of one scale", weights="int8")
     yield conv("float32 with uint8 weights, which the kernel reads as int8", weights="uint8")
-    yield conv("float32 with int8 weights in groups", weights="int8", per_axis=True, shape=(2, 5, 7, 6), out=9, groups=3)
+    yield conv(
+        "float32 with int8 weights in groups", weights="int8", per_axis=True, shape=(2, 5, 7, 6), out=9, groups=3
+    )
     yield net("CONV_2D", "float16 weights through DEQUANTIZE", half_weights, dtype="float16", opsets=EVERY_OPSET)
     yield net("CONV_2D", "weights that are a graph input", given_weights)
 
@@ -169,7 +194,12 @@ def activations(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
             name = f"{dtype} with {activation}, which the kernel ignores"
             yield conv(name, op=op, dtype=dtype, fused_activation_function=activation, **more)
     yield conv(
-        "int8 with RELU and the zero point at the end", op=op, dtype="int8", zero_point=-128, fused_activation_function="RELU", **more
+        "int8 with RELU and the zero point at the end",
+        op=op,
+        dtype="int8",
+        zero_point=-128,
+        fused_activation_function="RELU",
+        **more,
     )
 
 
@@ -232,7 +262,11 @@ def transposed() -> Iterator[Case]:
             for biased in (True, False):
                 text = "" if biased else " without bias"
                 yield transpose_conv(
-                    f"{dtype} {padding} stride 2 with RELU6{text}", dtype=dtype, padding=padding, biased=biased, activation="RELU6"
+                    f"{dtype} {padding} stride 2 with RELU6{text}",
+                    dtype=dtype,
+                    padding=padding,
+                    biased=biased,
+                    activation="RELU6",
                 )
         yield transpose_conv(f"{padding} 2x2 kernel, stride 2", padding=padding, kernel=(2, 2))
         yield transpose_conv(f"{padding} 2x5 kernel, stride 3x1", padding=padding, kernel=(2, 5), stride=(3, 1))
@@ -267,14 +301,26 @@ def transpose_conv(
 ) -> Case:
     """``extra``: how far the output is from the usual size."""
     n, *size, channels = shape
-    usual = [s * t if padding == "SAME" else s * t + max(k - t, 0) for s, k, t in zip(size, kernel, stride, strict=True)]
+    usual = [
+        s * t if padding == "SAME" else s * t + max(k - t, 0) for s, k, t in zip(size, kernel, stride, strict=True)
+    ]
     wanted = (n, *(u + e for u, e in zip(usual, extra, strict=True)), out)
     x = tensor(*shape, dtype=dtype)
     w = weight((out, *kernel, channels), weights or WEIGHTS[dtype], 0 if per_axis else None)
     depth = prod(kernel) * channels // prod(stride) or channels
     y = product(x, w, wanted, depth)
     b = [bias(x, w, out, BIASES[dtype], depth)] if biased else []
-    options = {"padding": padding, "stride_h": stride[0], "stride_w": stride[1], "fused_activation_function": activation}
+    options = {
+        "padding": padding,
+        "stride_h": stride[0],
+        "stride_w": stride[1],
+        "fused_activation_function": activation,
+    }
     return alone(
-        "TRANSPOSE_CONV", name, [constant(list(wanted)), w, x, *b], replace(y, name=""), options=options, **{"dtype": dtype, **case}
+        "TRANSPOSE_CONV",
+        name,
+        [constant(list(wanted)), w, x, *b],
+        replace(y, name=""),
+        options=options,
+        **{"dtype": dtype, **case},
     )

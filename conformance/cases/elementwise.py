@@ -55,7 +55,9 @@ def arithmetic(op: str) -> Iterator[Case]:
         yield binary(op, dtype, tensor(*IMAGE, dtype=dtype), tensor(7, 3, dtype=dtype))
         if dtype == "int32" or op != "SUB":
             options = {"fused_activation_function": "RELU6"}
-            yield binary(op, f"{dtype} with RELU6", tensor(*IMAGE, dtype=dtype), tensor(7, 3, dtype=dtype), options=options)
+            yield binary(
+                op, f"{dtype} with RELU6", tensor(*IMAGE, dtype=dtype), tensor(7, 3, dtype=dtype), options=options
+            )
     for dtype in ("int32", "float16"):
         image, row = tensor(*IMAGE, dtype=dtype), constant(drawn(7, 3, dtype=dtype))
         yield binary(op, f"{dtype} and a constant", image, row)
@@ -81,7 +83,12 @@ def multiplied() -> Iterator[Case]:
     """What only MUL takes."""
     for dtype in ("uint32", "complex64"):
         yield binary("MUL", dtype, tensor(*IMAGE, dtype=dtype), tensor(7, 3, dtype=dtype))
-        yield binary("MUL", f"{dtype} and a constant", constant(drawn(3, dtype="float32").astype(dtype)), tensor(5, 1, 3, dtype=dtype))
+        yield binary(
+            "MUL",
+            f"{dtype} and a constant",
+            constant(drawn(3, dtype="float32").astype(dtype)),
+            tensor(5, 1, 3, dtype=dtype),
+        )
 
 
 def bare() -> Iterator[Case]:
@@ -96,7 +103,9 @@ def powers_of_two() -> Iterator[Case]:
     """An option of the first int16 files; the arithmetic is the same up to one more rounding."""
     for op in ("ADD", "SUB"):
         y = tensor(*IMAGE, dtype="int16", scale=2.0**-11)
-        yield binary(op, "int16 of scales that are powers of two", y.scaled(0.25), y, y, options={"pot_scale_int16": True})
+        yield binary(
+            op, "int16 of scales that are powers of two", y.scaled(0.25), y, y, options={"pot_scale_int16": True}
+        )
 
 
 def broadcast() -> Iterator[Case]:
@@ -104,11 +113,15 @@ def broadcast() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8"):
         x, y, z = operands("ADD", dtype)
         for shape in ((), (1,), (7, 3), (5, 1, 1), (5, 1, 3), (2, 1, 1, 3), (1, 5, 7, 1)):
-            yield binary("ADD", f"{dtype} and a constant {shape}", x, filled(y.shaped(*shape), "b"), z, between_convolutions)
+            yield binary(
+                "ADD", f"{dtype} and a constant {shape}", x, filled(y.shaped(*shape), "b"), z, between_convolutions
+            )
         for shape in ((3,), (5, 1, 3), (7, 1)):
             yield binary("ADD", f"{dtype} and an input {shape}", x, y.shaped(*shape), z, between_convolutions)
             yield binary("SUB", f"{dtype} from an input {shape}", y.shaped(*shape), x, z, between_convolutions)
-        yield binary("ADD", f"{dtype}, both broadcast", x.shaped(2, 1, 7, 3), y.shaped(1, 5, 7, 1), z, between_convolutions)
+        yield binary(
+            "ADD", f"{dtype}, both broadcast", x.shaped(2, 1, 7, 3), y.shaped(1, 5, 7, 1), z, between_convolutions
+        )
     for dtype in ("float32", "int32"):
         yield binary("MUL", f"{dtype} of rank 5 and 2", tensor(2, 3, 5, 1, 7, dtype=dtype), tensor(3, 1, dtype=dtype))
         yield binary("ADD", f"{dtype} of rank 0", tensor(dtype=dtype), tensor(dtype=dtype))
@@ -134,7 +147,9 @@ def maximum() -> Iterator[Case]:
         for place in BOTH:
             yield binary("MAXIMUM", f"{dtype} of different scales, which the kernel ignores", x, y, z, place)
             yield binary("MAXIMUM", f"{dtype} and a constant of another scale", x, filled(y.shaped(3)), z, place)
-        yield binary("MAXIMUM", f"{dtype} without scale", tensor(*IMAGE, dtype=dtype, scale=0), tensor(3, dtype=dtype, scale=0))
+        yield binary(
+            "MAXIMUM", f"{dtype} without scale", tensor(*IMAGE, dtype=dtype, scale=0), tensor(3, dtype=dtype, scale=0)
+        )
     for dtype in ("int32", "int64"):
         yield binary("MAXIMUM", dtype, tensor(*IMAGE, dtype=dtype), tensor(5, 1, 1, dtype=dtype))
 
@@ -166,13 +181,17 @@ def activations() -> Iterator[Case]:
         for dtype in REAL:
             x = tensor(*IMAGE, dtype=dtype)
             for place in BOTH:
-                yield unary(op, dtype, x, place=place, span=WIDE, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
+                yield unary(
+                    op, dtype, x, place=place, span=WIDE, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
+                )
             if dtype != "float32":
                 scaled = x.scaled(0.5, 0 if dtype == "int16" else int(np.asarray(x.zero_point)) - 30)
                 for place in BOTH:
                     yield unary(op, f"{dtype} to another scale", x, scaled, place)
         ends = tensor(*IMAGE, dtype="int8", scale=6 / 255, zero_point=-128)
-        yield unary(op, "int8 whose range is the activation's", tensor(*IMAGE, dtype="int8"), ends, between_convolutions)
+        yield unary(
+            op, "int8 whose range is the activation's", tensor(*IMAGE, dtype="int8"), ends, between_convolutions
+        )
 
 
 def ranges() -> Iterator[Case]:
@@ -182,7 +201,9 @@ def ranges() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         y = x if dtype == "float32" else tensor(*IMAGE, dtype=dtype, scale=fixed[dtype][0], zero_point=fixed[dtype][1])
         for place in BOTH:
-            yield unary("LOGISTIC", dtype, x, y, place, span=WIDE, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
+            yield unary(
+                "LOGISTIC", dtype, x, y, place, span=WIDE, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
+            )
     half = tensor(*IMAGE, dtype="float16")
     for op in ("LOGISTIC", "RELU", "RELU6", "HARD_SWISH"):
         yield unary(op, "float16", half, span=WIDE)
@@ -200,4 +221,9 @@ def ranges() -> Iterator[Case]:
                 span=WIDE,
                 opsets=EVERY_OPSET,
             )
-    yield unary("HARD_SWISH", "int16", tensor(*IMAGE, dtype="int16"), kernel_refuses="Only float32, uint8 and int8 are supported")
+    yield unary(
+        "HARD_SWISH",
+        "int16",
+        tensor(*IMAGE, dtype="int16"),
+        kernel_refuses="Only float32, uint8 and int8 are supported",
+    )

@@ -64,7 +64,9 @@ class Conv:
         operands: list[Spec | TensorRef] = [ref, constant([list(row) for row in rows])]
         if self.code == "PADV2":
             point = int(np.asarray(made.zero_point)) if self.number is None else self.number
-            operands.append(replace(constant(np.full((), point), x.dtype), scale=made.scale, zero_point=made.zero_point))
+            operands.append(
+                replace(constant(np.full((), point), x.dtype), scale=made.scale, zero_point=made.zero_point)
+            )
         return model.call(self.code, operands, made)
 
     def batches(self, model: Net, ref: TensorRef, x: Spec) -> TensorRef:
@@ -83,7 +85,11 @@ class Conv:
             ref = model.call(self.closing, [ref, *more], made, **options)
         n, *size, c = (s or 0 for s in made.shape)
         wide = [s * b - sum(row) for s, row, b in zip(size, self.crops, self.block, strict=True)]
-        operands: list[Spec | TensorRef] = [ref, constant(list(self.block)), constant([list(row) for row in self.crops])]
+        operands: list[Spec | TensorRef] = [
+            ref,
+            constant(list(self.block)),
+            constant([list(row) for row in self.crops]),
+        ]
         return model.call("BATCH_TO_SPACE_ND", operands, made.shaped(n // prod(self.block), *wide, c))
 
     def image(self, model: Net, ref: TensorRef) -> TensorRef:
@@ -110,7 +116,12 @@ class Conv:
         b = bias(x, w, made, BIASES[self.dtype], depth)
         more = [] if self.bias == "none" else [replace(b, value=np.zeros(made, b.dtype)) if self.bias == "zero" else b]
         (sh, sw), (dh, dw) = self.stride, self.dilation
-        options = {"padding": self.padding, "stride_h": sh, "stride_w": sw, "fused_activation_function": self.activation}
+        options = {
+            "padding": self.padding,
+            "stride_h": sh,
+            "stride_w": sw,
+            "fused_activation_function": self.activation,
+        }
         return model.call(self.op, [ref, w, *more], y, dilation_h_factor=dh, dilation_w_factor=dw, **options)
 
 
@@ -134,7 +145,9 @@ DILATED: dict[str, Conv] = {
     "batches": Conv(block=(2, 3), rows=((2, 3), (3, 5)), crops=((0, 1), (0, 2))),
     "batches and VALID": Conv(block=(2, 3), rows=((0, 1), (0, 2)), crops=((0, 1), (0, 2))),
     "batches that make an odd image": Conv(block=(2, 2), kernel=(3, 3), rows=((1, 4), (3, 2)), crops=((1, 2), (2, 1))),
-    "batches and SAME": Conv(block=(2, 3), kernel=(3, 3), padding="SAME", rows=((0, 1), (1, 1)), crops=((1, 0), (2, 2))),
+    "batches and SAME": Conv(
+        block=(2, 3), kernel=(3, 3), padding="SAME", rows=((0, 1), (1, 1)), crops=((1, 0), (2, 2))
+    ),
     "batches and dilation": Conv(block=(2, 2), dilation=(2, 1), rows=((4, 5), (1, 2)), crops=((1, 0), (0, 1))),
     "batches in a row": CAUSAL,
     "batches in a row by other operators": replace(CAUSAL, opening="EXPAND_DIMS", closing="RESHAPE"),

@@ -43,7 +43,9 @@ def fused(name: str, write: Callable[..., TensorRef]) -> Case:
 
 
 def apart(name: str, write: Callable[..., TensorRef]) -> Case:
-    return net(OP, f"no LayerNormalization {name}", lambda model: model.output(write(model, model.input(tensor(*IMAGE)))))
+    return net(
+        OP, f"no LayerNormalization {name}", lambda model: model.output(write(model, model.input(tensor(*IMAGE))))
+    )
 
 
 def mean(model: Net, x: TensorRef, over: tuple[int, ...]) -> TensorRef:
@@ -75,12 +77,18 @@ def keras(
     factor = model.call("MUL", [inverse, constant(drawn(*scale))], like) if scaled else inverse
     if shifted:
         moved = model.call("MUL", [average, factor], like)
-        offset = model.call("SUB", [constant(drawn(3, seed="offset")), moved], tensor(*np.broadcast_shapes(like.shape, (3,))))
+        offset = model.call(
+            "SUB",
+            [constant(drawn(3, seed="offset")), moved],
+            tensor(*np.broadcast_shapes(inverse.shape, scale if scaled else (), (3,))),
+        )
     else:
         offset = model.call("MUL", [small(model, "NEG", average), factor], like)
     if look:
         model.output(average)
-    return model.call("ADD", [model.call("MUL", [x, factor], image), offset], image, fused_activation_function=activation)
+    return model.call(
+        "ADD", [model.call("MUL", [x, factor], image), offset], image, fused_activation_function=activation
+    )
 
 
 def pytorch(
@@ -96,7 +104,12 @@ def pytorch(
     image = tensor(*IMAGE)
     average = mean(model, x, (3,))
     centred = model.call("SUB", [x, average], image)
-    operands = {"MUL": [centred, centred], "SQUARE": [centred], "POW": [centred, constant(power)], "SQUARED_DIFFERENCE": [x, average]}
+    operands: dict[str, list[Any]] = {
+        "MUL": [centred, centred],
+        "SQUARE": [centred],
+        "POW": [centred, constant(power)],
+        "SQUARED_DIFFERENCE": [x, average],
+    }
     variance = mean(model, model.call(square, operands[square], image), (3,))
     spread = small(model, "ADD", variance, constant(20.0 if power == 3.0 else 1e-5))
     if quotient:

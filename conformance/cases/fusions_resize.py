@@ -12,7 +12,9 @@ IMAGE = (2, 5, 7, 3)
 Draw = Callable[[Net], None]
 
 
-def steps(model: Net, ref: TensorRef, x: Spec, shapes: Sequence[Sequence[int]], times: Sequence[Sequence[int]]) -> TensorRef:
+def steps(
+    model: Net, ref: TensorRef, x: Spec, shapes: Sequence[Sequence[int]], times: Sequence[Sequence[int]]
+) -> TensorRef:
     """Three shapes and what is repeated in the first two of them."""
     for shape, factors in zip(shapes, times, strict=False):
         ref = model.call("RESHAPE", [ref, constant(list(shape))], x.shaped(*shape))
@@ -27,7 +29,9 @@ def spelled(dtype: str, rows: int, columns: int, shape: Sequence[int] = IMAGE) -
     return drawn(dtype, shapes, [(1, 1, rows, 1, 1), (1, 1, 1, columns, 1)], shape)
 
 
-def drawn(dtype: str, shapes: Sequence[Sequence[int]], times: Sequence[Sequence[int]], shape: Sequence[int] = IMAGE) -> Draw:
+def drawn(
+    dtype: str, shapes: Sequence[Sequence[int]], times: Sequence[Sequence[int]], shape: Sequence[int] = IMAGE
+) -> Draw:
     def draw(model: Net) -> None:
         x = tensor(*shape, dtype=dtype)
         model.output(model.drained(steps(model, model.plumbed(x), x, shapes, times)))
@@ -36,12 +40,18 @@ def drawn(dtype: str, shapes: Sequence[Sequence[int]], times: Sequence[Sequence[
 
 
 ALIKE: dict[str, Draw] = {
-    "whole images repeated": drawn("float32", [(2, 5, 1, 7, 3), (2, 10, 7, 1, 3), (2, 10, 14, 3)], [(1, 2, 1, 1, 1), (1, 1, 1, 2, 1)]),
+    "whole images repeated": drawn(
+        "float32", [(2, 5, 1, 7, 3), (2, 10, 7, 1, 3), (2, 10, 14, 3)], [(1, 2, 1, 1, 1), (1, 1, 1, 2, 1)]
+    ),
     "columns repeated as a whole": drawn(
         "float32", [(2, 5, 1, 7, 3), (2, 10, 7, 1, 3), (2, 10, 14, 3)], [(1, 1, 2, 1, 1), (1, 1, 2, 1, 1)]
     ),
-    "channels repeated": drawn("float32", [(2, 5, 1, 7, 3), (2, 10, 7, 3, 1), (2, 10, 7, 6)], [(1, 1, 2, 1, 1), (1, 1, 1, 1, 2)]),
-    "rows and columns exchanged": drawn("float32", [(2, 7, 1, 5, 3), (2, 14, 5, 1, 3), (2, 14, 10, 3)], [(1, 1, 2, 1, 1), (1, 1, 1, 2, 1)]),
+    "channels repeated": drawn(
+        "float32", [(2, 5, 1, 7, 3), (2, 10, 7, 3, 1), (2, 10, 7, 6)], [(1, 1, 2, 1, 1), (1, 1, 1, 1, 2)]
+    ),
+    "rows and columns exchanged": drawn(
+        "float32", [(2, 7, 1, 5, 3), (2, 14, 5, 1, 3), (2, 14, 10, 3)], [(1, 1, 2, 1, 1), (1, 1, 1, 2, 1)]
+    ),
 }
 
 

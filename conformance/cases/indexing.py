@@ -16,7 +16,10 @@ from ..models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, tenso
 IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
 REAL = ("float32", "int8", "uint8", "int16")
-READ_BACK: dict[str, Any] = {"tolerance": Tolerance(real=1e-6), "why": "dequantized, for neither runtime hands int4 out"}
+READ_BACK: dict[str, Any] = {
+    "tolerance": Tolerance(real=1e-6),
+    "why": "dequantized, for neither runtime hands int4 out",
+}
 
 
 def cases() -> Iterator[Case]:
@@ -81,14 +84,22 @@ def dtypes() -> Iterator[Case]:
             yield picked(f"{kind} {text} indices", tensor(*IMAGE), (4,), 1, place=BOTH[1], kind=kind, held=held)
             yield picked(f"{kind} {text} indices of batches", tensor(*IMAGE), (2, 4), 1, 1, kind=kind, held=held)
     rows = {"places": np.array([1, 6, 0, 6], np.int32)}
-    yield net("GATHER", "int4 from a table", from_narrow_table, dtype="int4", opsets=(None, 26), given=rows, **READ_BACK)
+    yield net(
+        "GATHER", "int4 from a table", from_narrow_table, dtype="int4", opsets=(None, 26), given=rows, **READ_BACK
+    )
     texts = np.array([b"", b"a", b"bc", b"d", b"efg"], object)
     operands, made = [tensor(5, dtype="string"), constant([3, 1])], tensor(2, dtype="string")
     yield alone("GATHER", "text", operands, made, options={"axis": 0}, given={"x0": texts})
     x = tensor(*IMAGE, dtype="int8")
     y = x.scaled(2, 17).shaped(2, 2, 7, 3)
     for place in BOTH:
-        yield place("GATHER", "int8 to other parameters, which the kernel ignores", [x, constant([4, 0])], y, options={"axis": 1})
+        yield place(
+            "GATHER",
+            "int8 to other parameters, which the kernel ignores",
+            [x, constant([4, 0])],
+            y,
+            options={"axis": 1},
+        )
 
 
 def from_narrow_table(model: Net) -> None:
@@ -131,7 +142,13 @@ def dropped() -> Iterator[Case]:
 
     for axis in range(4):
         for dtype in ("float32", "int8"):
-            yield net("GATHER", f"{dtype}, one along axis {axis} between convolutions", draw(axis, dtype), dtype=dtype, transposes=2)
+            yield net(
+                "GATHER",
+                f"{dtype}, one along axis {axis} between convolutions",
+                draw(axis, dtype),
+                dtype=dtype,
+                transposes=2,
+            )
 
 
 def corners() -> Iterator[Case]:
@@ -140,10 +157,26 @@ def corners() -> Iterator[Case]:
     yield picked("nothing", tensor(5, 3), (0,), 0)
     steps = [{"x0": drawn(n, 5, 3)} for n in (1, 4)]
     unknown = tensor(None, 5, 3)
-    yield alone("GATHER", "an unknown batch", [unknown, constant([4, 0, 2])], unknown.shaped(None, 3, 3), options={"axis": 1}, given=steps)
+    yield alone(
+        "GATHER",
+        "an unknown batch",
+        [unknown, constant([4, 0, 2])],
+        unknown.shaped(None, 3, 3),
+        options={"axis": 1},
+        given=steps,
+    )
     options = {"axis": 1, "batch_dims": 1}
     steps = [{"x0": drawn(n, 5, 3), "places": drawn(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
     places = tensor(None, 2, dtype="int32", name="places")
-    yield alone("GATHER", "unknown batches", [unknown, places], unknown.shaped(None, 2, 3), options=options, given=steps)
+    yield alone(
+        "GATHER", "unknown batches", [unknown, places], unknown.shaped(None, 2, 3), options=options, given=steps
+    )
     refuses = "indices_has_only_positive_elements"
-    yield alone("GATHER", "a negative index", [tensor(5, 3), constant([-1])], tensor(1, 3), options={"axis": 0}, kernel_refuses=refuses)
+    yield alone(
+        "GATHER",
+        "a negative index",
+        [tensor(5, 3), constant([-1])],
+        tensor(1, 3),
+        options={"axis": 0},
+        kernel_refuses=refuses,
+    )

@@ -47,7 +47,14 @@ def dense(
     made = (*shape[:-1], out) if keep else (batch, out)
     y = product(x, w, [1 if size is None else size for size in made], depth, zero_point).shaped(*made)
     operands = [x, w] if biased is None else [x, w, bias(x, w, out, biased or BIASES[dtype], depth)]
-    return place(OP, name, operands, y, options={"keep_num_dims": keep, **(options or {})}, **{"dtype": counted(dtype, weights), **case})
+    return place(
+        OP,
+        name,
+        operands,
+        y,
+        options={"keep_num_dims": keep, **(options or {})},
+        **{"dtype": counted(dtype, weights), **case},
+    )
 
 
 def rows() -> Iterator[Case]:
@@ -62,7 +69,9 @@ def rows() -> Iterator[Case]:
     yield dense("rank 4, rank kept", IMAGE, keep=True, place=between_convolutions, transposes=4)
     for depth in (3, 21, 105, 210):
         for dtype in ("float32", "int8"):
-            yield dense(f"{dtype} image of rows of {depth}", IMAGE, depth=depth, dtype=dtype, place=between_convolutions)
+            yield dense(
+                f"{dtype} image of rows of {depth}", IMAGE, depth=depth, dtype=dtype, place=between_convolutions
+            )
     yield dense("image of rows across axes", IMAGE, depth=15, place=between_convolutions)
     yield dense("unknown batch", (None, 11), given=[{"x0": drawn(n, 11)} for n in (1, 3)])
     yield dense("one row", (1, 11))
@@ -71,7 +80,9 @@ def rows() -> Iterator[Case]:
     yield dense("without bias", biased=None)
     yield alone(OP, "an absent bias", [tensor(2, 11), weight((4, 11), "float32"), None], tensor(2, 4))
     yield alone(OP, "weights that are a graph input", [tensor(2, 11), tensor(4, 11), tensor(4)], tensor(2, 4))
-    yield between_convolutions(OP, "an image on weights that are a graph input", [tensor(*IMAGE), tensor(4, 105)], tensor(2, 4))
+    yield between_convolutions(
+        OP, "an image on weights that are a graph input", [tensor(*IMAGE), tensor(4, 105)], tensor(2, 4)
+    )
     yield net(OP, "sparse weights", sparse)
     shuffled = {"weights_format": "SHUFFLED4x16INT8"}
     yield dense("shuffled weights", (2, 16), dtype="uint8", options=shuffled, refused="weights_format SHUFFLED4x16INT8")
@@ -97,15 +108,26 @@ def dtypes() -> Iterator[Case]:
     yield dense("int8 with int4 weights", (2, 12), dtype="int8", weights="int4", per_axis=True)
     for weights in ("int8", "int4"):
         for asymmetric in (False, True):
-            name = f"float32 with {weights} weights, quantized as it runs" + (", with a zero point" if asymmetric else "")
-            yield dense(name, (2, 12), weights=weights, per_axis=True, options={"asymmetric_quantize_inputs": asymmetric})
+            name = f"float32 with {weights} weights, quantized as it runs" + (
+                ", with a zero point" if asymmetric else ""
+            )
+            yield dense(
+                name, (2, 12), weights=weights, per_axis=True, options={"asymmetric_quantize_inputs": asymmetric}
+            )
     yield dense("float32 with int8 weights of one scale", (2, 12), weights="int8")
     yield dense("float32 with int2 weights, quantized as it runs", (2, 12), weights="int2", per_axis=True)
     yield dense("float32 with uint8 weights, which the kernel reads as int8", (2, 12), weights="uint8")
     for biased in ("int32", "int64"):
         options = {"quantized_bias_type": biased.upper()}
-        yield dense(f"int16 with int16 weights and {biased} bias", (2, 12), dtype="int16", weights="int16", biased=biased, options=options)
-    widened = {"targets": ("onnxruntime",), "opsets": (None, 13)}
+        yield dense(
+            f"int16 with int16 weights and {biased} bias",
+            (2, 12),
+            dtype="int16",
+            weights="int16",
+            biased=biased,
+            options=options,
+        )
+    widened: dict[str, Any] = {"targets": ("onnxruntime",), "opsets": (None, 13)}
     yield dense("int8 with int4 weights, widened", (2, 12), dtype="int8", weights="int4", per_axis=True, **widened)
     yield dense("int8 with int2 weights", (2, 12), dtype="int8", weights="int2", per_axis=True)
     yield net(OP, "float16 weights through DEQUANTIZE", half_weights, dtype="float16", opsets=EVERY_OPSET)
@@ -120,8 +142,14 @@ def activations() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16"):
         for activation in ("RELU", "RELU6", "RELU_N1_TO_1"):
             yield dense(f"{dtype} with {activation}", dtype=dtype, options={"fused_activation_function": activation})
-    yield dense("int8 with RELU, rank kept", (2, 5, 11), dtype="int8", keep=True, options={"fused_activation_function": "RELU"})
-    yield dense("float32 with TANH", options={"fused_activation_function": "TANH"}, kernel_refuses="params->activation == kTfLiteActRelu")
+    yield dense(
+        "int8 with RELU, rank kept", (2, 5, 11), dtype="int8", keep=True, options={"fused_activation_function": "RELU"}
+    )
+    yield dense(
+        "float32 with TANH",
+        options={"fused_activation_function": "TANH"},
+        kernel_refuses="params->activation == kTfLiteActRelu",
+    )
 
 
 # --- after convolutions -----------------------------------------------------------------------
@@ -131,8 +159,16 @@ def flattened() -> Iterator[Case]:
     """An image is flattened channels first; the columns of the weight follow, and the image is not transposed."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         yield net(OP, f"{dtype} after a flatten", reshaped(dtype, (2, 105)), dtype=dtype, transposes=1)
-    yield net(OP, "int8 with scales per row after a flatten", reshaped("int8", (2, 105), per_axis=True), dtype="int8", transposes=1)
-    yield net(OP, "float32 with int8 weights after a flatten", reshaped("float32", (2, 105), weights="int8"), transposes=1)
+    yield net(
+        OP,
+        "int8 with scales per row after a flatten",
+        reshaped("int8", (2, 105), per_axis=True),
+        dtype="int8",
+        transposes=1,
+    )
+    yield net(
+        OP, "float32 with int8 weights after a flatten", reshaped("float32", (2, 105), weights="int8"), transposes=1
+    )
     yield net(OP, "after rows are joined", reshaped("float32", (2, 35, 3)))
     yield net(OP, "after a flatten that cuts an axis", reshaped("float32", (2, 5, 21)))
     yield net(OP, "after a flatten across the batch", reshaped("float32", (6, 35)))
@@ -144,7 +180,9 @@ def flattened() -> Iterator[Case]:
     yield net(OP, "between a flatten and the way back", there_and_back)
 
 
-def reshaped(dtype: str, shape: Sequence[int], per_axis: bool = False, weights: str | None = None) -> Callable[[Net], None]:
+def reshaped(
+    dtype: str, shape: Sequence[int], per_axis: bool = False, weights: str | None = None
+) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
         flat = image.shaped(*shape)
@@ -158,7 +196,9 @@ def reshaped(dtype: str, shape: Sequence[int], per_axis: bool = False, weights: 
 
 def twice(model: Net) -> None:
     flat = model.call("RESHAPE", [model.plumbed(tensor(*IMAGE)), constant([2, 105])], tensor(2, 105))
-    model.output(*(model.call(OP, [flat, weight((out, 105), "float32", seed=str(out))], tensor(2, out)) for out in (3, 5)))
+    model.output(
+        *(model.call(OP, [flat, weight((out, 105), "float32", seed=str(out))], tensor(2, out)) for out in (3, 5))
+    )
 
 
 def averaged(dtype: str, keep: bool) -> Callable[[Net], None]:

@@ -18,7 +18,10 @@ IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
 REAL = ("float32", "int8", "uint8", "int16")
 TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
-READ_BACK: dict[str, Any] = {"tolerance": Tolerance(real=1e-6), "why": "dequantized, for neither runtime hands int4 out"}
+READ_BACK: dict[str, Any] = {
+    "tolerance": Tolerance(real=1e-6),
+    "why": "dequantized, for neither runtime hands int4 out",
+}
 
 
 def cases() -> Iterator[Case]:
@@ -58,7 +61,9 @@ def put_in() -> Iterator[Case]:
     """A negative axis counts from the end of the result, which is one longer."""
     for axis in (*AXES, 4, -5):
         yield expanded(f"axis {axis}", tensor(*IMAGE), axis)
-        yield net("EXPAND_DIMS", f"axis {axis} and back between convolutions", there_and_back(axis, "float32"), transposes=2)
+        yield net(
+            "EXPAND_DIMS", f"axis {axis} and back between convolutions", there_and_back(axis, "float32"), transposes=2
+        )
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
         yield expanded(dtype, x, -2, opsets=opsets(dtype))
@@ -72,9 +77,17 @@ def put_in() -> Iterator[Case]:
     place = tensor(dtype="int32", name="axis")
     for shape in ((5, 3, 1), (1, 5, 3)):
         at = given(axis=shape.index(1) - 3)
-        yield alone("EXPAND_DIMS", f"an axis known as it runs, to {shape}", [tensor(5, 3), place], tensor(*shape), given=at)
+        yield alone(
+            "EXPAND_DIMS", f"an axis known as it runs, to {shape}", [tensor(5, 3), place], tensor(*shape), given=at
+        )
     x = tensor(5, 3, dtype="int8")
-    yield alone("EXPAND_DIMS", "int8 to another scale", [x, constant(0)], x.scaled(2.0).shaped(1, 5, 3), kernel_refuses="params.scale")
+    yield alone(
+        "EXPAND_DIMS",
+        "int8 to another scale",
+        [x, constant(0)],
+        x.scaled(2.0).shaped(1, 5, 3),
+        kernel_refuses="params.scale",
+    )
 
 
 def there_and_back(axis: int, dtype: str) -> Callable[[Net], None]:
@@ -112,7 +125,9 @@ def stacks() -> Iterator[Case]:
         yield packed(dtype, [tensor(5, 3, dtype=dtype)] * 2, 1)
     yield packed("one operand", [tensor(5, 3)], 1)
     yield packed("scalars", [tensor(), tensor(), tensor()], 0)
-    yield packed("unknown sizes", [tensor(None, None)] * 2, 1, given=[{"x0": drawn(n, 3), "x1": drawn(n, 3)} for n in (1, 4)])
+    yield packed(
+        "unknown sizes", [tensor(None, None)] * 2, 1, given=[{"x0": drawn(n, 3), "x1": drawn(n, 3)} for n in (1, 4)]
+    )
     yield packed("bool", [tensor(5, dtype="bool")] * 2, 0, kernel_refuses="not supported by pack")
     x = tensor(5, dtype="int8")
     refuses = "params.zero_point"
@@ -150,7 +165,12 @@ def unpacked(name: str, x: Spec, axis: int, **case: Any) -> Case:
 def taken_apart() -> Iterator[Case]:
     for axis in AXES:
         yield unpacked(f"axis {axis}", tensor(*IMAGE), axis)
-        yield net("UNPACK", f"axis {axis} and stacked between convolutions", reversed_along(axis, axis, "float32"), transposes=2)
+        yield net(
+            "UNPACK",
+            f"axis {axis} and stacked between convolutions",
+            reversed_along(axis, axis, "float32"),
+            transposes=2,
+        )
     for dtype in REAL:
         yield unpacked(dtype, tensor(*IMAGE, dtype=dtype), 2, opsets=opsets(dtype))
         yield net("UNPACK", f"{dtype} between convolutions", reversed_along(1, 1, dtype), dtype=dtype, transposes=2)
@@ -190,7 +210,13 @@ def reversed_along(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
 
 def tiled(name: str, x: Spec, times: Sequence[int], place: Placed = alone, kind: str = "int32", **case: Any) -> Case:
     shape = [(size or 0) * k for size, k in zip(x.shape, times, strict=True)]
-    return place("TILE", name, [x, constant(np.asarray(times, kind))], replace(x, name="").shaped(*shape), **{"dtype": x.dtype, **case})
+    return place(
+        "TILE",
+        name,
+        [x, constant(np.asarray(times, kind))],
+        replace(x, name="").shaped(*shape),
+        **{"dtype": x.dtype, **case},
+    )
 
 
 def repetitions() -> Iterator[Case]:
@@ -209,20 +235,32 @@ def repetitions() -> Iterator[Case]:
         yield tiled(f"rank {len(shape)}", tensor(*shape), [1 + k % 3 for k in range(len(shape))])
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 10, 7, 3, dtype="int8")
     for place in BOTH:
-        yield place("TILE", "int8 to other parameters, which the kernel ignores", [x, constant([1, 2, 1, 1])], y.scaled(2, 7))
+        yield place(
+            "TILE", "int8 to other parameters, which the kernel ignores", [x, constant([1, 2, 1, 1])], y.scaled(2, 7)
+        )
     times = tensor(4, dtype="int32", name="times")
     for dtype in ("float32", "int8"):
         for place in BOTH:
             x, y = tensor(*IMAGE, dtype=dtype), tensor(2, 10, 21, 12, dtype=dtype)
             yield place("TILE", f"{dtype}, multiples known as it runs", [x, times], y, given=given(times=(1, 2, 3, 4)))
     steps = [given(times=held) for held in ((1, 2, 3, 4), (2, 1, 1, 3))]
-    yield alone("TILE", "a result of unknown size", [tensor(*IMAGE), times], tensor(None, None, None, None), given=steps)
+    yield alone(
+        "TILE", "a result of unknown size", [tensor(*IMAGE), times], tensor(None, None, None, None), given=steps
+    )
 
 
 # --- SLICE ------------------------------------------------------------------------------------
 
 
-def piece(name: str, x: Spec, begin: Sequence[int], size: Sequence[int], place: Placed = alone, kind: str = "int32", **case: Any) -> Case:
+def piece(
+    name: str,
+    x: Spec,
+    begin: Sequence[int],
+    size: Sequence[int],
+    place: Placed = alone,
+    kind: str = "int32",
+    **case: Any,
+) -> Case:
     made = [(n or 0) - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True)]
     held = [constant(np.asarray(numbers, kind)) for numbers in (begin, size)]
     return place("SLICE", name, [x, *held], replace(x, name="").shaped(*made), **{"dtype": x.dtype, **case})
@@ -242,14 +280,18 @@ def pieces() -> Iterator[Case]:
     yield piece("everything", tensor(*IMAGE), (0, 0, 0, 0), (2, -1, 7, -1), BOTH[1])
     yield piece("nothing", tensor(5, 3), (2, 0), (0, -1))
     for shape in ((5,), (3, 5, 2), (2, 3, 2, 5, 2), (2, 3, 2, 3, 2, 3)):
-        yield piece(f"rank {len(shape)}", tensor(*shape), [1] * len(shape), [-1 if k % 2 else 1 for k in range(len(shape))])
+        yield piece(
+            f"rank {len(shape)}", tensor(*shape), [1] * len(shape), [-1 if k % 2 else 1 for k in range(len(shape))]
+        )
     yield net("SLICE", "int4", narrow, dtype="int4", opsets=(None, 26), **READ_BACK)
     yield piece("text", tensor(2, 3, dtype="string"), (1, 0), (1, 2), given=TEXT)
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 3, 7, 3, dtype="int8")
     held = [constant([0, 1, 0, 0]), constant([2, 3, 7, 3])]
     yield alone("SLICE", "int8 to other parameters, which the builtin kernel ignores", [x, *held], y.scaled(1, 40))
     unknown = [tensor(None, 5, 3), constant([0, 1, 1]), constant([-1, 3, -1])]
-    yield alone("SLICE", "an unknown batch", unknown, tensor(None, 3, 2), given=[{"x0": drawn(n, 5, 3)} for n in (1, 4)])
+    yield alone(
+        "SLICE", "an unknown batch", unknown, tensor(None, 3, 2), given=[{"x0": drawn(n, 5, 3)} for n in (1, 4)]
+    )
 
 
 def narrow(model: Net) -> None:
@@ -270,13 +312,17 @@ def runtime_pieces() -> Iterator[Case]:
             fixed = [x, constant([1, 0, 2, 1]), size]
             yield place("SLICE", f"{dtype}, size known as it runs", fixed, y, given={"size": held["size"]})
     steps = [held, given(begin=(0, 4, 0, 0), size=(-1, 1, 7, -1))]
-    yield alone("SLICE", "a result of unknown size", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=steps)
+    yield alone(
+        "SLICE", "a result of unknown size", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=steps
+    )
 
 
 # --- SPLIT_V ----------------------------------------------------------------------------------
 
 
-def split(name: str, x: Spec, sizes: Sequence[int], axis: int, place: Placed = alone, kind: str = "int32", **case: Any) -> Case:
+def split(
+    name: str, x: Spec, sizes: Sequence[int], axis: int, place: Placed = alone, kind: str = "int32", **case: Any
+) -> Case:
     shape = [size or 0 for size in x.shape]
     whole = [shape[axis] - sum(sizes) - 1 if size == -1 else size for size in sizes]
     parts = []
@@ -313,11 +359,15 @@ def runtime_parts() -> Iterator[Case]:
     options = {"num_splits": 3}
     for held in ((1, 4, 2), (1, -1, 2)):
         operands = [tensor(2, 7, 3), sizes, constant(1)]
-        yield alone("SPLIT_V", f"sizes {held} known as it runs", operands, *made, options=options, given=given(sizes=held))
+        yield alone(
+            "SPLIT_V", f"sizes {held} known as it runs", operands, *made, options=options, given=given(sizes=held)
+        )
     operands = [tensor(2, None, 3), constant([1, -1, 2]), constant(-2)]
     steps = [{"x0": drawn(2, n, 3)} for n in (7, 9)]
     yield alone("SPLIT_V", "the rest of an unknown size", operands, *made, options=options, given=steps)
     axis = tensor(dtype="int32", name="axis")
     operands = [tensor(2, 7, 3), constant([1, 4, 2]), axis]
     refused = "must be a constant"
-    yield alone("SPLIT_V", "an axis known as it runs", operands, *made, options=options, given=given(axis=1), refused=refused)
+    yield alone(
+        "SPLIT_V", "an axis known as it runs", operands, *made, options=options, given=given(axis=1), refused=refused
+    )

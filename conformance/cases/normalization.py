@@ -36,7 +36,9 @@ def softmax() -> Iterator[Case]:
     yield unary("SOFTMAX", "many channels", image, place=between_convolutions, options={"beta": 1.0})
     x = tensor(*IMAGE, dtype="int8")
     yield unary("SOFTMAX", "int8 to int16", x, Spec(IMAGE, "int16", 1 / 65536, -32768), options={"beta": 1.0})
-    yield unary("SOFTMAX", "int8 to another scale", x, x, options={"beta": 1.0}, kernel_refuses="output->params.zero_point")
+    yield unary(
+        "SOFTMAX", "int8 to another scale", x, x, options={"beta": 1.0}, kernel_refuses="output->params.zero_point"
+    )
 
 
 def fixed(x: Spec) -> Spec:

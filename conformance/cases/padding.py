@@ -46,7 +46,13 @@ def number(x: Spec, value: float, *shape: int) -> Spec:
 
 
 def padded(
-    name: str, x: Spec, value: Spec | None, rows: Sequence[Sequence[int]] = ROWS, place: Placed = alone, kind: str = "int32", **case: Any
+    name: str,
+    x: Spec,
+    value: Spec | None,
+    rows: Sequence[Sequence[int]] = ROWS,
+    place: Placed = alone,
+    kind: str = "int32",
+    **case: Any,
 ) -> Case:
     operands = [x, constant(np.asarray(rows, kind).reshape(-1, 2)), value]
     return place("PADV2", name, operands, grown(x, rows), **{"dtype": x.dtype, **runs(x.dtype), **case})
@@ -85,13 +91,27 @@ def numbers() -> Iterator[Case]:
         yield place("PADV2", "paddings known as it runs", [x, rows, number(x, 17)], made, given=held)
         yield place("PADV2", "a number known as it runs", [x, constant(ROWS), value], made)
     x = tensor(*IMAGE, dtype="int8")
-    yield alone("PADV2", "int8, all known as it runs", [x, rows, x.shaped()], tensor(None, None, None, None, dtype="int8"), given=held)
+    yield alone(
+        "PADV2",
+        "int8, all known as it runs",
+        [x, rows, x.shaped()],
+        tensor(None, None, None, None, dtype="int8"),
+        given=held,
+    )
 
 
 # --- MIRROR_PAD -------------------------------------------------------------------------------
 
 
-def mirrored(name: str, x: Spec, mode: str, rows: Sequence[Sequence[int]], place: Placed = alone, kind: str = "int32", **case: Any) -> Case:
+def mirrored(
+    name: str,
+    x: Spec,
+    mode: str,
+    rows: Sequence[Sequence[int]],
+    place: Placed = alone,
+    kind: str = "int32",
+    **case: Any,
+) -> Case:
     operands = [x, constant(np.asarray(rows, kind).reshape(-1, 2))]
     made = grown(x, rows)
     case = {"dtype": x.dtype, **runs(x.dtype), **case}
@@ -122,7 +142,14 @@ def mirrors() -> Iterator[Case]:
         yield mirrored("many pixels", large, mode, [[0, 0], [2, 2], [2, 2], [0, 0]], BOTH[1], transposes=most)
         x = tensor(*IMAGE, dtype="int8")
         made, options, refuses = grown(x, PLANE).scaled(2), {"mode": mode}, "params.scale"
-        yield alone("MIRROR_PAD", f"{mode} int8 to another scale", [x, constant(PLANE)], made, options=options, kernel_refuses=refuses)
+        yield alone(
+            "MIRROR_PAD",
+            f"{mode} int8 to another scale",
+            [x, constant(PLANE)],
+            made,
+            options=options,
+            kernel_refuses=refuses,
+        )
 
 
 def runtime_mirrors() -> Iterator[Case]:
@@ -138,4 +165,6 @@ def runtime_mirrors() -> Iterator[Case]:
                 yield place("MIRROR_PAD", name, [x, rows], made, options=options, given=held)
         steps = [{"x0": drawn(2, n, 3)} for n in (5, 8)]
         operands = [tensor(2, None, 3), constant([[0, 0], [2, 3], [0, 1]])]
-        yield alone("MIRROR_PAD", f"{mode} of an unknown size", operands, tensor(2, None, 4), options=options, given=steps)
+        yield alone(
+            "MIRROR_PAD", f"{mode} of an unknown size", operands, tensor(2, None, 4), options=options, given=steps
+        )

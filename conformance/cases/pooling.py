@@ -17,7 +17,14 @@ def cases() -> Iterator[Case]:
             opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
             for padding in ("SAME", "VALID"):
                 for place in BOTH:
-                    yield pool(op, f"{dtype} {padding} 3x2", dtype, padding, place=place, opsets=opsets if padding == "SAME" else (None,))
+                    yield pool(
+                        op,
+                        f"{dtype} {padding} 3x2",
+                        dtype,
+                        padding,
+                        place=place,
+                        opsets=opsets if padding == "SAME" else (None,),
+                    )
                 yield pool(op, f"{dtype} {padding} 2x3 stride 2x1", dtype, padding, (2, 3), (2, 1))
             yield pool(op, f"{dtype} over the whole image", dtype, "VALID", IMAGE[1:3], place=BOTH[1])
             for activation in ("RELU", "RELU6", "RELU_N1_TO_1"):

@@ -47,7 +47,9 @@ def means() -> Iterator[Case]:
         for dtype in ("int8", "uint8", "int16"):
             for axes in ([1, 2], [3], [1], [2, 3]):
                 yield mean(f"{dtype} axes {axes}", axes, keep, dtype, between_convolutions)
-            yield mean(f"{dtype} axes [1, 2]", [1, 2], keep, dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
+            yield mean(
+                f"{dtype} axes [1, 2]", [1, 2], keep, dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
+            )
             yield mean(f"{dtype} axes [1, 2] at the same scale", [1, 2], keep, dtype, factor=1.0)
         yield mean("axes [1, 2] at every opset", [1, 2], keep, opsets=EVERY_OPSET)
         for name, axes in (
@@ -70,10 +72,18 @@ def means() -> Iterator[Case]:
         given = {"axes": np.array([1, -1], np.int32)}
         # Where they lie is not known when the plan is made: the file's order is restored.
         yield place(
-            "MEAN", "axes known as it runs, kept", [x, runtime], tensor(2, 1, 7, 1), options={"keep_dims": True}, given=given, transposes=4
+            "MEAN",
+            "axes known as it runs, kept",
+            [x, runtime],
+            tensor(2, 1, 7, 1),
+            options={"keep_dims": True},
+            given=given,
+            transposes=4,
         )
     options = {"keep_dims": False}
-    yield alone("MEAN", "axes known as it runs, dropped", [x, runtime], tensor(None, None), options=options, given=given)
+    yield alone(
+        "MEAN", "axes known as it runs, dropped", [x, runtime], tensor(None, None), options=options, given=given
+    )
 
 
 def arg_max() -> Iterator[Case]:
@@ -90,7 +100,9 @@ def arg_max() -> Iterator[Case]:
     yield arg("int8 to int64", 3, "int8", output="int64", opsets=EVERY_OPSET)
     ties = np.array([[2, 7, 7, 1], [0, 0, 0, 0], [-1, -1, -5, -1]], np.float32)
     yield arg("the first of equals", 1, shape=(3, 4), given={"x0": ties})
-    nan_known = "ONNX leaves NaN to the runtime, whose first one wins; to pass over it costs two more passes over the input"
+    nan_known = (
+        "ONNX leaves NaN to the runtime, whose first one wins; to pass over it costs two more passes over the input"
+    )
     nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
     yield arg("not a number, which the kernel passes over", 1, shape=(2, 3), given={"x0": nan}, known=nan_known)
     yield alone(
@@ -101,12 +113,23 @@ def arg_max() -> Iterator[Case]:
         options={"output_type": "INT32"},
     )
     yield alone(
-        "ARG_MAX", "an axis as a list", [tensor(*IMAGE), constant([1])], tensor(2, 7, 3, dtype="int32"), options={"output_type": "INT32"}
+        "ARG_MAX",
+        "an axis as a list",
+        [tensor(*IMAGE), constant([1])],
+        tensor(2, 7, 3, dtype="int32"),
+        options={"output_type": "INT32"},
     )
 
 
 def arg(
-    name: str, axis: int, dtype: str = "float32", place: Placed = alone, *, output: str = "int32", shape: Sequence[int] = IMAGE, **case: Any
+    name: str,
+    axis: int,
+    dtype: str = "float32",
+    place: Placed = alone,
+    *,
+    output: str = "int32",
+    shape: Sequence[int] = IMAGE,
+    **case: Any,
 ) -> Case:
     x = tensor(*shape, dtype=dtype)
     y = tensor(*reduced(shape, [axis], False), dtype=output, scale=0)

@@ -18,7 +18,9 @@ UP, DOWN, MIXED = (11, 17), (3, 2), (4, 9)
 def cases() -> Iterator[Case]:
     for mode in MODES:
         for size in (UP, DOWN, MIXED, (5, 7), (1, 1), (10, 14)):
-            yield resized(f"float32 {mode} to {size[0]}x{size[1]}", mode, size, opsets=EVERY_OPSET if size == UP else (None,))
+            yield resized(
+                f"float32 {mode} to {size[0]}x{size[1]}", mode, size, opsets=EVERY_OPSET if size == UP else (None,)
+            )
         for size in (UP, DOWN):
             yield resized(f"float32 {mode} to {size[0]}x{size[1]}", mode, size, place=BOTH[1])
         for dtype in ("int8", "uint8", "int16"):
@@ -40,12 +42,30 @@ def cases() -> Iterator[Case]:
         )
     steps = [{"x0": drawn(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
     yield alone(
-        "RESIZE_BILINEAR", "an image of unknown size", [tensor(None, None, 7, 3), constant([4, 9])], tensor(None, 4, 9, 3), given=steps
+        "RESIZE_BILINEAR",
+        "an image of unknown size",
+        [tensor(None, None, 7, 3), constant([4, 9])],
+        tensor(None, 4, 9, 3),
+        given=steps,
     )
 
 
 def resized(
-    name: str, mode: str, size: Sequence[int], dtype: str = "float32", place: Placed = alone, *, shape: Sequence[int] = IMAGE, **case: Any
+    name: str,
+    mode: str,
+    size: Sequence[int],
+    dtype: str = "float32",
+    place: Placed = alone,
+    *,
+    shape: Sequence[int] = IMAGE,
+    **case: Any,
 ) -> Case:
     x = tensor(*shape, dtype=dtype)
-    return place("RESIZE_BILINEAR", name, [x, constant(list(size))], x.shaped(shape[0], *size, shape[3]), options=MODES[mode], **case)
+    return place(
+        "RESIZE_BILINEAR",
+        name,
+        [x, constant(list(size))],
+        x.shaped(shape[0], *size, shape[3]),
+        options=MODES[mode],
+        **case,
+    )

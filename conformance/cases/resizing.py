@@ -38,7 +38,9 @@ def opsets(dtype: str) -> tuple[int | None, ...]:
     return (None, 26) if dtype == "int16" else EVERY_OPSET
 
 
-def resized(name: str, mode: str, size: Sequence[int], x: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
+def resized(
+    name: str, mode: str, size: Sequence[int], x: Spec | None = None, place: Placed = alone, **case: Any
+) -> Case:
     x = x or tensor(*IMAGE)
     n, _, _, c = x.shape
     operands = [x, constant(list(size))]
@@ -53,8 +55,12 @@ def sizes() -> Iterator[Case]:
                 yield resized(f"to {size[0]}x{size[1]}", mode, size, place=place)
         for before, after in ROUNDED[mode]:
             for dtype in ("float32", "int8"):
-                yield resized(f"{dtype} {before} to {after}", mode, (after, 3), tensor(1, before, 3, 2, dtype=dtype), BOTH[1])
-                yield resized(f"{dtype} {before} to {after} columns", mode, (2, after), tensor(1, 2, before, 1, dtype=dtype))
+                yield resized(
+                    f"{dtype} {before} to {after}", mode, (after, 3), tensor(1, before, 3, 2, dtype=dtype), BOTH[1]
+                )
+                yield resized(
+                    f"{dtype} {before} to {after} columns", mode, (2, after), tensor(1, 2, before, 1, dtype=dtype)
+                )
 
 
 def dtypes() -> Iterator[Case]:
@@ -80,8 +86,12 @@ def fast_forms() -> Iterator[Case]:
     """Many floats stay channels first and many integers go channels last; so does what Gather moves."""
     for dtype, transposes in (("float32", 2), ("int8", 4)):
         x = tensor(1, 16, 16, 32, dtype=dtype)
-        yield resized(f"{dtype} of many pixels to twice the size", "legacy", (32, 32), x, BOTH[1], transposes=transposes)
-        yield resized(f"{dtype} of many pixels to an odd size", "half_pixel_centers", (23, 29), x, BOTH[1], transposes=4)
+        yield resized(
+            f"{dtype} of many pixels to twice the size", "legacy", (32, 32), x, BOTH[1], transposes=transposes
+        )
+        yield resized(
+            f"{dtype} of many pixels to an odd size", "half_pixel_centers", (23, 29), x, BOTH[1], transposes=4
+        )
 
 
 def runtime_sizes() -> Iterator[Case]:

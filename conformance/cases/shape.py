@@ -25,7 +25,9 @@ def cases() -> Iterator[Case]:
 # --- RESHAPE ----------------------------------------------------------------------------------
 
 
-def reshape(name: str, before: Sequence[int], after: Sequence[int], dtype: str = "float32", place: Placed = alone, **case: Any) -> Case:
+def reshape(
+    name: str, before: Sequence[int], after: Sequence[int], dtype: str = "float32", place: Placed = alone, **case: Any
+) -> Case:
     x = tensor(*before, dtype=dtype)
     return place("RESHAPE", name, [x, constant(np.asarray(after, np.int32))], x.shaped(*after), **case)
 
@@ -64,7 +66,11 @@ def reshapes() -> Iterator[Case]:
         options={"new_shape": [10, 21]},
     )
     yield alone(
-        "RESHAPE", "a shape operand that wins over the options", [x, constant([2, 105])], tensor(2, 105), options={"new_shape": [10, 21]}
+        "RESHAPE",
+        "a shape operand that wins over the options",
+        [x, constant([2, 105])],
+        tensor(2, 105),
+        options={"new_shape": [10, 21]},
     )
     yield alone("RESHAPE", "the old way to say scalar", [tensor(1)], tensor(), options={"new_shape": [0]})
     yield alone(
@@ -80,7 +86,11 @@ def reshapes() -> Iterator[Case]:
         "RESHAPE",
         "a constant",
         lambda model: model.output(
-            model.call("ADD", [tensor(7, 3), model.call("RESHAPE", [constant(drawn(21)), constant([7, 3])], tensor(7, 3))], tensor(7, 3))
+            model.call(
+                "ADD",
+                [tensor(7, 3), model.call("RESHAPE", [constant(drawn(21)), constant([7, 3])], tensor(7, 3))],
+                tensor(7, 3),
+            )
         ),
     )
 
@@ -92,10 +102,18 @@ def runtime_shapes() -> Iterator[Case]:
     steps = [{"shape": np.array(given, np.int32)} for given in ([5, 6], [3, 10], [30, 1], [-1, 2])]
     yield alone("RESHAPE", "a shape known as it runs", [x, shape], tensor(None, None), given=steps, opsets=EVERY_OPSET)
     yield alone(
-        "RESHAPE", "an int8 shape known as it runs", [tensor(2, 15, dtype="int8"), shape], tensor(None, None, dtype="int8"), given=steps
+        "RESHAPE",
+        "an int8 shape known as it runs",
+        [tensor(2, 15, dtype="int8"), shape],
+        tensor(None, None, dtype="int8"),
+        given=steps,
     )
     yield alone(
-        "RESHAPE", "a shape known as it runs, one size open", [x, shape], tensor(None, 6), given={"shape": np.array([5, 6], np.int32)}
+        "RESHAPE",
+        "a shape known as it runs, one size open",
+        [x, shape],
+        tensor(None, 6),
+        given={"shape": np.array([5, 6], np.int32)},
     )
 
     def of_image(model: Net) -> None:
@@ -132,8 +150,15 @@ def squeezes() -> Iterator[Case]:
         return place("SQUEEZE", name, [x], x.shaped(*after), options={"squeeze_dims": list(dims)}, **case)
 
     for dtype in DTYPES:
-        yield squeeze(dtype, (1, 5, 1, 3), [2], (1, 5, 3), dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
-    for name, dims, after in (("all", [], (5, 3)), ("one", [2], (1, 5, 3)), ("from the end", [-2], (1, 5, 3)), ("two", [0, -2], (5, 3))):
+        yield squeeze(
+            dtype, (1, 5, 1, 3), [2], (1, 5, 3), dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
+        )
+    for name, dims, after in (
+        ("all", [], (5, 3)),
+        ("one", [2], (1, 5, 3)),
+        ("from the end", [-2], (1, 5, 3)),
+        ("two", [0, -2], (5, 3)),
+    ):
         for dtype in ("float32", "int8"):
             yield squeeze(f"{dtype} {name}", (1, 5, 1, 3), dims, after, dtype, BOTH[1])
     yield squeeze("a pooled image", (2, 1, 1, 3), [1, 2], (2, 3), place=BOTH[1], transposes=1)
@@ -146,7 +171,9 @@ def squeezes() -> Iterator[Case]:
 
 
 def transposes() -> Iterator[Case]:
-    def transpose(name: str, shape: Sequence[int], perm: Sequence[int], dtype: str = "float32", place: Placed = alone, **case: Any) -> Case:
+    def transpose(
+        name: str, shape: Sequence[int], perm: Sequence[int], dtype: str = "float32", place: Placed = alone, **case: Any
+    ) -> Case:
         x = tensor(*shape, dtype=dtype)
         return place("TRANSPOSE", name, [x, constant(list(perm))], x.shaped(*(shape[p] for p in perm)), **case)
 
@@ -173,7 +200,13 @@ def transposes() -> Iterator[Case]:
 
     yield net("TRANSPOSE", "an image to channels first, which it is already", to_channels_first, transposes=1)
     asked = tensor(4, dtype="int32")
-    yield alone("TRANSPOSE", "axes known as it runs", [tensor(*IMAGE), asked], tensor(None, None, None, None), refused="must be a constant")
+    yield alone(
+        "TRANSPOSE",
+        "axes known as it runs",
+        [tensor(*IMAGE), asked],
+        tensor(None, None, None, None),
+        refused="must be a constant",
+    )
 
 
 # --- SHAPE ------------------------------------------------------------------------------------
@@ -187,18 +220,41 @@ def shapes() -> Iterator[Case]:
         yield unary("SHAPE", f"static, {dtype}", tensor(*IMAGE), y, options=options)
         yield net("SHAPE", f"static, {dtype}, of an image between convolutions", asked(IMAGE, dtype), transposes=2)
         steps = [{"x0": drawn(n, h, w, 3)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
-        yield unary("SHAPE", f"dynamic, {dtype}", tensor(None, None, None, 3), y, options=options, given=steps, opsets=EVERY_OPSET)
+        yield unary(
+            "SHAPE",
+            f"dynamic, {dtype}",
+            tensor(None, None, None, 3),
+            y,
+            options=options,
+            given=steps,
+            opsets=EVERY_OPSET,
+        )
         steps = [{"x0": drawn(n, h, w, 5)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
         yield net(
-            "SHAPE", f"dynamic, {dtype}, of an image between convolutions", asked((None, None, None, 3), dtype), given=steps, transposes=2
+            "SHAPE",
+            f"dynamic, {dtype}, of an image between convolutions",
+            asked((None, None, None, 3), dtype),
+            given=steps,
+            transposes=2,
         )
-    nothing: dict[str, Any] = {"reference": lambda arrays: [np.zeros(0, np.int32)]}  # LiteRT's Python interface cannot hand it out
+    nothing: dict[str, Any] = {
+        "reference": lambda arrays: [np.zeros(0, np.int32)]
+    }  # LiteRT's Python interface cannot hand it out
     yield unary("SHAPE", "of a scalar", tensor(), tensor(0, dtype="int32"), options={"out_type": "INT32"}, **nothing)
     yield unary("SHAPE", "int8", tensor(*IMAGE, dtype="int8"), tensor(4, dtype="int32"), options={"out_type": "INT32"})
     yield between_convolutions(
-        "SHAPE", "of an int8 image", [tensor(*IMAGE, dtype="int8")], tensor(4, dtype="int32"), options={"out_type": "INT32"}
+        "SHAPE",
+        "of an int8 image",
+        [tensor(*IMAGE, dtype="int8")],
+        tensor(4, dtype="int32"),
+        options={"out_type": "INT32"},
     )
-    yield net("SHAPE", "that shapes another tensor", reused, given=[{"x0": drawn(n, 3, 7, 3), "other": drawn(n, 63)} for n in (1, 4)])
+    yield net(
+        "SHAPE",
+        "that shapes another tensor",
+        reused,
+        given=[{"x0": drawn(n, 3, 7, 3), "other": drawn(n, 63)} for n in (1, 4)],
+    )
 
 
 def asked(shape: Sequence[int | None], dtype: str) -> Any:

@@ -29,7 +29,9 @@ def opsets(dtype: str) -> tuple[int | None, ...]:
 # --- CONCATENATION ----------------------------------------------------------------------------
 
 
-def joined(name: str, parts: Sequence[Spec], axis: int, place: Placed = alone, y: Spec | None = None, **case: Any) -> Case:
+def joined(
+    name: str, parts: Sequence[Spec], axis: int, place: Placed = alone, y: Spec | None = None, **case: Any
+) -> Case:
     first = parts[0]
     shape = list(first.shape)
     shape[axis] = sum(part.shape[axis] or 0 for part in parts)
@@ -118,7 +120,13 @@ ROWS = [[0, 1], [2, 0], [1, 3], [0, 2]]
 
 
 def pad(
-    name: str, x: Spec, rows: Sequence[Sequence[int]], place: Placed = alone, y: Spec | None = None, kind: str = "int32", **case: Any
+    name: str,
+    x: Spec,
+    rows: Sequence[Sequence[int]],
+    place: Placed = alone,
+    y: Spec | None = None,
+    kind: str = "int32",
+    **case: Any,
 ) -> Case:
     shape = [(size or 0) + sum(row) for size, row in zip(x.shape, rows, strict=True)]
     held = constant(np.asarray(rows, kind).reshape(-1, 2))
@@ -147,7 +155,9 @@ def pads() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         made = x.shaped(3, 7, 11, 5)
         for place in BOTH:
-            given = {"rows": np.asarray(ROWS, np.int32)}  # they are turned from pairs to befores and afters: a Transpose, but of 8 numbers
+            given = {
+                "rows": np.asarray(ROWS, np.int32)
+            }  # they are turned from pairs to befores and afters: a Transpose, but of 8 numbers
             yield place("PAD", f"{dtype}, paddings known as it runs", [x, rows], made, given=given, transposes=3)
     steps = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
     yield alone("PAD", "a result of unknown size", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=steps)
@@ -191,7 +201,14 @@ def sliced(name: str, index: Any, x: Spec | None = None, place: Placed = alone, 
     x = x or tensor(*IMAGE)
     *bounds, found = masks(index)
     shape = np.zeros([size or 0 for size in x.shape], np.int8)[index].shape
-    return place("STRIDED_SLICE", name, [x, *map(constant, bounds)], x.shaped(*shape), options=found, **{"dtype": x.dtype, **case})
+    return place(
+        "STRIDED_SLICE",
+        name,
+        [x, *map(constant, bounds)],
+        x.shaped(*shape),
+        options=found,
+        **{"dtype": x.dtype, **case},
+    )
 
 
 def slices() -> Iterator[Case]:
@@ -230,7 +247,9 @@ def slices() -> Iterator[Case]:
     yield sliced("a new axis that makes an image again", s[:, 2, None], place=BOTH[1])
     yield sliced("a row that makes an image again", s[:, :, 1, None, ::-1], place=BOTH[1])
     for dtype in (*REAL, "float16", "int32", "int64", "bool", "string"):
-        yield sliced(f"{dtype} every kind", s[1, 4:1:-2, ..., None, ::2], tensor(*IMAGE, dtype=dtype), opsets=opsets(dtype))
+        yield sliced(
+            f"{dtype} every kind", s[1, 4:1:-2, ..., None, ::2], tensor(*IMAGE, dtype=dtype), opsets=opsets(dtype)
+        )
     for dtype in ("uint8", "int16"):
         yield sliced(f"{dtype} backwards", s[:, ::-1, 1:-1:2, :], tensor(*IMAGE, dtype=dtype), BOTH[1])
     yield sliced("rank 1", s[-2:0:-3], tensor(11))
@@ -249,12 +268,18 @@ def slices() -> Iterator[Case]:
         ellipsis_mask=1,
         new_axis_mask=1,
     )
-    yield raw("a row whose end and stride are not looked at", [2], [-7], [3], (4, 5, 7, 3), (5, 7, 3), shrink_axis_mask=1)
+    yield raw(
+        "a row whose end and stride are not looked at", [2], [-7], [3], (4, 5, 7, 3), (5, 7, 3), shrink_axis_mask=1
+    )
     yield raw("masks that cover what is given", [3, 3], [1, 1], [1, 1], (5, 7), (5, 7), begin_mask=3, end_mask=3)
-    yield raw("a masked begin of a row", [2, 0], [3, 0], [1, 1], (5, 7), (7,), begin_mask=3, end_mask=2, shrink_axis_mask=1)
+    yield raw(
+        "a masked begin of a row", [2, 0], [3, 0], [1, 1], (5, 7), (7,), begin_mask=3, end_mask=2, shrink_axis_mask=1
+    )
     yield raw("an index before the first, which the kernel moves", [-9], [0], [1], (4, 7), (7,), shrink_axis_mask=1)
     yield raw("ends that count from the begins", [1, 2], [3, 4], [1, 2], (5, 7), (3, 2), offset=True)
-    yield raw("ends that count from begins that count from the end", [-3, -6], [2, 4], [1, 2], (5, 7), (2, 2), offset=True)
+    yield raw(
+        "ends that count from begins that count from the end", [-3, -6], [2, 4], [1, 2], (5, 7), (2, 2), offset=True
+    )
     yield raw(
         "an ellipsis that stands for one axis at least",
         [0, 1, 0, 2, 9],
@@ -283,14 +308,21 @@ def raw(
     x = tensor(*shape)
     held = tensor(len(begin), dtype="int32") if strides is None else constant(list(strides))
     return alone(
-        "STRIDED_SLICE", name, [x, constant(list(begin)), constant(list(end)), held], tensor(*made), options=options, refused=refused
+        "STRIDED_SLICE",
+        name,
+        [x, constant(list(begin)), constant(list(end)), held],
+        tensor(*made),
+        options=options,
+        refused=refused,
     )
 
 
 def runtime_slices() -> Iterator[Case]:
     """Begin and end are computed; strides and masks are in the file."""
 
-    def runtime(name: str, indices: Sequence[Any], x: Spec, made: Sequence[int | None], place: Placed = alone, **case: Any) -> Case:
+    def runtime(
+        name: str, indices: Sequence[Any], x: Spec, made: Sequence[int | None], place: Placed = alone, **case: Any
+    ) -> Case:
         _, _, strides, found = masks(indices[0])
         steps = []
         for index in indices:
@@ -310,10 +342,14 @@ def runtime_slices() -> Iterator[Case]:
 
     s = np.s_
     image = tensor(*IMAGE)
-    yield runtime("begin and end", [s[0:1, 1:4, 2:6, 1:3], s[1:2, 0:3, -5:-1, -2:99]], image, (1, 3, 4, 2), opsets=EVERY_OPSET)
+    yield runtime(
+        "begin and end", [s[0:1, 1:4, 2:6, 1:3], s[1:2, 0:3, -5:-1, -2:99]], image, (1, 3, 4, 2), opsets=EVERY_OPSET
+    )
     yield runtime("begin and end", [s[0:1, 1:4, 2:6, 1:3], s[1:2, 0:3, -5:-1, -2:99]], image, (1, 3, 4, 2), BOTH[1])
     yield runtime("masked", [s[:, 1:4, :6, 1:], s[:, 0:3, :-1, -2:]], image, (2, 3, 6, 2), BOTH[1])
-    yield runtime("int8, masked", [s[:, 1:4, :6, 1:], s[:, 0:3, :-1, -2:]], tensor(*IMAGE, dtype="int8"), (2, 3, 6, 2), BOTH[1])
+    yield runtime(
+        "int8, masked", [s[:, 1:4, :6, 1:], s[:, 0:3, :-1, -2:]], tensor(*IMAGE, dtype="int8"), (2, 3, 6, 2), BOTH[1]
+    )
     yield runtime("backwards", [s[4:1:-1, ::-1], s[3:0:-1, ::-1], s[99:-4:-1, ::-1]], tensor(5, 7), (3, 7))
     yield runtime("one row", [s[2], s[0], s[-1]], tensor(5, 7), (7,))
     yield runtime("one row", [s[:, 2], s[:, 0], s[:, -1]], image, (2, 7, 3), BOTH[1])

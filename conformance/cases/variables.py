@@ -164,7 +164,9 @@ def two_variables(model: Memory) -> None:
 def containers(model: Memory) -> None:
     spec = tensor(4)
     x = model.input(spec)
-    states = [model.variable(spec, np.full(4, start), "state", container) for container, start in (("here", 1), ("there", 5))]
+    states = [
+        model.variable(spec, np.full(4, start), "state", container) for container, start in (("here", 1), ("there", 5))
+    ]
     a, b = (model.read(state, spec) for state in states)
     states[0].assign(x)
     model.output(a, b)

@@ -12,7 +12,9 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.source.model import Dims
 
 
-def conv_pads(padding: str, size: Dims, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:
+def conv_pads(
+    padding: str, size: Dims, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> list[int]:
     """``[begin of each axis..., end of each axis...]`` for spatial sizes. Raises Refused for SAME on unknown sizes."""
     if padding == "VALID":
         return [0] * (2 * len(kernel))

@@ -25,7 +25,9 @@ Exit status: 0 done, 1 the model was refused, 2 usage or a missing extra, 3 veri
 ONNX_TFLITE_PLUGIN_DEBUG=1 shows the traceback of an internal error, NO_COLOR=1 prints without colours."""
 
 
-@click.group(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
+)
 @click.version_option(package_name="onnx-tflite-plugin", prog_name="onnx-tflite-plugin")
 def cli() -> None:
     """TFLite to ONNX: the same numbers, and every operator a plugin."""

@@ -39,7 +39,9 @@ def _pairs(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, 
 
 
 def _repeated(name: str, form: str, read: Callable[[str], Any], text: str) -> Callable[[Any], Any]:
-    return click.option(flag(name), metavar=form, multiple=True, callback=_pairs(form, read), help=f"{text} Repeatable.")
+    return click.option(
+        flag(name), metavar=form, multiple=True, callback=_pairs(form, read), help=f"{text} Repeatable."
+    )
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -52,7 +54,9 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _choice(name: str, text: str) -> Callable[[Any], Any]:
     values = CHOICES[name]
-    return click.option(flag(name), type=click.Choice(list(values)), default=values[0], show_default=True, help=text + _later(name))
+    return click.option(
+        flag(name), type=click.Choice(list(values)), default=values[0], show_default=True, help=text + _later(name)
+    )
 
 
 def _switch(name: str, text: str) -> Callable[[Any], Any]:
@@ -68,14 +72,20 @@ def _later(name: str) -> str:
 @click.command()
 @click.argument("model", metavar="MODEL.tflite", type=click.Path(path_type=Path))
 @click.argument("output", metavar="[MODEL.onnx]", required=False, type=click.Path(path_type=Path))
-@click.option("--opset", type=int, metavar="N", help="ONNX opset; by default the target's, raised where an operator needs it.")
-@click.option("--target", type=click.Choice(list(TARGETS)), default="onnxruntime", show_default=True, help="Runtime to write for.")
+@click.option(
+    "--opset", type=int, metavar="N", help="ONNX opset; by default the target's, raised where an operator needs it."
+)
+@click.option(
+    "--target", type=click.Choice(list(TARGETS)), default="onnxruntime", show_default=True, help="Runtime to write for."
+)
 @_choice("quantization", "Keep quantization as QuantizeLinear and DequantizeLinear, or compute in float.")
 @_choice("optimize", "speed also applies fusions that skip a rounding.")
 @_choice("weights", "Fold constants into the form the operators want, or keep the file's.")
 @_choice("weights_dtype", "auto stores uint8 weights as int8 where the target is faster so.")
 @_choice("io_layout", "Axis order of inputs and outputs: the source's, or whichever costs least.")
-@_repeated("layout", "TENSOR=NHWC:NCHW", str, "Axis order of one input or output: the file's letters, then the wanted order.")
+@_repeated(
+    "layout", "TENSOR=NHWC:NCHW", str, "Axis order of one input or output: the file's letters, then the wanted order."
+)
 @_choice("layout_plan", "local keeps the source's order everywhere between operators.")
 @_repeated("input_shape", "NAME=1,224,224,3", _sizes, "Fix the shape of an input.")
 @_switch("dynamic_batch", "Leave the first axis of every input open.")
@@ -83,9 +93,13 @@ def _later(name: str) -> str:
 @click.option("--signature", metavar="KEY", help="Convert this signature, with its names.")
 @_switch("keep_unknown", "Write operators nobody handles as nodes of a domain of their own.")
 @_switch("verify", "Compare with LiteRT before writing; no file if they disagree (extra: verify).")
-@click.option("--prefer", metavar="DIST", multiple=True, help="This op pack wins where several claim an operator. Repeatable.")
+@click.option(
+    "--prefer", metavar="DIST", multiple=True, help="This op pack wins where several claim an operator. Repeatable."
+)
 @click.option("--block", metavar="DIST", multiple=True, help="Leave this op pack out. Repeatable.")
-@click.option("--packs", metavar="builtin|LIST", help="Use only the built-in operators, or also these packs (comma-separated).")
+@click.option(
+    "--packs", metavar="builtin|LIST", help="Use only the built-in operators, or also these packs (comma-separated)."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON, and nothing else.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def convert(model: Path, output: Path | None, as_json: bool, quiet: bool, **options: Any) -> None:

@@ -37,8 +37,16 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except ConversionError as error:
-            problems = [line for problem in error.problems for line in _lines(str(problem.where), problem.reason, problem.hint)]
-            _fail(ctx, error.exit_code, type(error).__name__, [*error.message.splitlines(), *_cut(problems, len(error.problems))], error)
+            problems = [
+                line for problem in error.problems for line in _lines(str(problem.where), problem.reason, problem.hint)
+            ]
+            _fail(
+                ctx,
+                error.exit_code,
+                type(error).__name__,
+                [*error.message.splitlines(), *_cut(problems, len(error.problems))],
+                error,
+            )
         except KeyboardInterrupt:
             _fail(ctx, INTERRUPTED, "Interrupted", ["interrupted"])
         except MemoryError:

@@ -34,7 +34,9 @@ def handlers(as_json: bool) -> None:
         )
     packs = {row["pack"] for row in (*rows, *found["fusions"])}
     click.echo()
-    total = f"{plural(len(rows), 'handler')} and {plural(len(found['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
+    total = (
+        f"{plural(len(rows), 'handler')} and {plural(len(found['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
+    )
     print_rows(row for row in (Row("total", [total]), warned(found["warnings"])) if row.lines)
 
 
@@ -50,7 +52,11 @@ def _found() -> dict[str, Any]:
         if isinstance(handler, Handler):
             rows.append(describe_handler(code, pack, handler))
             continue
-        error = "; ".join(p.reason for p in handler.problems) if isinstance(handler, PackError) else "it is not made by @handler"
+        error = (
+            "; ".join(p.reason for p in handler.problems)
+            if isinstance(handler, PackError)
+            else "it is not made by @handler"
+        )
         rows.append({"code": code, "pack": pack, "error": error})
     fusions = [
         {
@@ -62,7 +68,11 @@ def _found() -> dict[str, Any]:
         }
         for pack, fusion in host.fusions()
     ]
-    return {"handlers": rows, "fusions": sorted(fusions, key=lambda row: (row["name"], row["pack"])), "warnings": host.warnings}
+    return {
+        "handlers": rows,
+        "fusions": sorted(fusions, key=lambda row: (row["name"], row["pack"])),
+        "warnings": host.warnings,
+    }
 
 
 def _declared(row: dict[str, Any]) -> list[object]:

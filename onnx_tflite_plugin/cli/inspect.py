@@ -51,8 +51,17 @@ def _show(model: Path, found: Mapping[str, Any]) -> None:
             Row("subgraphs", at_most([_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
             Row("signatures", at_most([_signature(signature) for signature in found["signatures"]], 6)),
             Row("states", at_most([_state(state) for state in found["states"]], 6)),
-            Row("metadata", [", ".join(at_most([short(entry["name"]) for entry in found["metadata"]], 6))] if found["metadata"] else []),
-            Row("missing", [line for row in operators if row["missing"] and row["called"] for line in _missing(row)], "red"),
+            Row(
+                "metadata",
+                [", ".join(at_most([short(entry["name"]) for entry in found["metadata"]], 6))]
+                if found["metadata"]
+                else [],
+            ),
+            Row(
+                "missing",
+                [line for row in operators if row["missing"] and row["called"] for line in _missing(row)],
+                "red",
+            ),
             warned(found["warnings"]),
         ]
         if row.lines
@@ -72,11 +81,18 @@ def _operator(row: Mapping[str, Any]) -> list[object]:
 
 def _missing(row: Mapping[str, Any]) -> list[str]:
     times = f", {row['count']} in all" if row["count"] > 1 else ""
-    return [f"{row['code']} ({row['first']}{times}): {row['missing']}", *([f"  hint: {row['hint']}"] if row["hint"] else [])]
+    return [
+        f"{row['code']} ({row['first']}{times}): {row['missing']}",
+        *([f"  hint: {row['hint']}"] if row["hint"] else []),
+    ]
 
 
 def _tensor(tensor: Mapping[str, Any]) -> str:
-    sizes = "of unknown rank" if tensor["shape"] is None else f"[{', '.join('?' if n is None else str(n) for n in tensor['shape'])}]"
+    sizes = (
+        "of unknown rank"
+        if tensor["shape"] is None
+        else f"[{', '.join('?' if n is None else str(n) for n in tensor['shape'])}]"
+    )
     return f"{short(tensor['name'])!r}  {tensor['dtype']} {sizes}{_quantization(tensor['quantization'])}"
 
 
@@ -96,7 +112,9 @@ def _subgraph(graph: Mapping[str, Any]) -> str:
 
 
 def _signature(signature: Mapping[str, Any]) -> str:
-    inputs, outputs = (", ".join(at_most([short(name) for name in signature[side]], 4)) for side in ("inputs", "outputs"))
+    inputs, outputs = (
+        ", ".join(at_most([short(name) for name in signature[side]], 4)) for side in ("inputs", "outputs")
+    )
     where = f" of subgraph {signature['subgraph']}" if signature["subgraph"] else ""
     return f"{signature['key']!r}{where}: {inputs or 'nothing'} → {outputs or 'nothing'}"
 

@@ -92,7 +92,14 @@ def _operators(taken: Mapping[Operator, Bound | Problem], reached: set[int], tar
 
 
 def _missing(problem: Problem) -> dict[str, Any]:
-    return {"handler": "", "pack": "", "layout": "", "quantization": "", "missing": problem.reason, "hint": problem.hint}
+    return {
+        "handler": "",
+        "pack": "",
+        "layout": "",
+        "quantization": "",
+        "missing": problem.reason,
+        "hint": problem.hint,
+    }
 
 
 def _described(bound: Bound, target: Target) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from onnx_tflite_plugin.cli.output import Row, print_rows
 from onnx_tflite_plugin.cli.summary import BUILTIN
 
 _FREE = ("CUSTOM.", "COMPOSITE.")  # names that the schema does not list
-_TAKEN = frozenset({"cases", "handler", "builtin", "lower", "replace", "context", "dequantized", "transparent", "any", "annotations"})
+_TAKEN = frozenset(
+    {"cases", "handler", "builtin", "lower", "replace", "context", "dequantized", "transparent", "any", "annotations"}
+)
 _LONGEST = 40
 
 _REFERENCE = """LiteRT cannot run it alone, so every case brings a ``reference`` in numpy: what the
@@ -29,7 +31,10 @@ numpy. Give the models the operands and options that the kernel wants (``alone``
 @click.command("new-pack")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--op", required=True, metavar="CODE", help="The operator: its name, CUSTOM.<code> or COMPOSITE.<name>; may be percent-encoded."
+    "--op",
+    required=True,
+    metavar="CODE",
+    help="The operator: its name, CUSTOM.<code> or COMPOSITE.<name>; may be percent-encoded.",
 )
 def new_pack(folder: Path, op: str) -> None:
     """Write an op pack for one operator into DIR.
@@ -46,18 +51,29 @@ def new_pack(folder: Path, op: str) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
-    handler = next(name for name in files if name.startswith(f"{package}/") and not name.endswith(("__init__.py", "/cases.py")))
+    handler = next(
+        name for name in files if name.startswith(f"{package}/") and not name.endswith(("__init__.py", "/cases.py"))
+    )
     quoted = shlex.quote(str(folder))
     print_rows(
         row
         for row in [
             Row("wrote", [f"{folder}: {', '.join(files)}"], "bold green"),
             Row(
-                "try it", [f"pip install -e {quoted} && pytest {quoted}", f"python -m onnx_tflite_plugin conformance --pack {distribution}"]
+                "try it",
+                [
+                    f"pip install -e {quoted} && pytest {quoted}",
+                    f"python -m onnx_tflite_plugin conformance --pack {distribution}",
+                ],
             ),
-            Row("next", [f"write the lowering in {folder / handler}, and what it must do in {folder / package / 'cases.py'}"]),
             Row(
-                "warning", [] if builtin else [f"until then {code} is converted to a placeholder wherever the pack is installed"], "yellow"
+                "next",
+                [f"write the lowering in {folder / handler}, and what it must do in {folder / package / 'cases.py'}"],
+            ),
+            Row(
+                "warning",
+                [] if builtin else [f"until then {code} is converted to a placeholder wherever the pack is installed"],
+                "yellow",
             ),
         ]
         if row.lines
@@ -104,7 +120,9 @@ def _distribution(folder: Path) -> str:
         distribution(name)
     except PackageNotFoundError:
         return name
-    raise UsageProblem(f"a distribution {name!r} is installed already; uninstall it, or give the directory another name")
+    raise UsageProblem(
+        f"a distribution {name!r} is installed already; uninstall it, or give the directory another name"
+    )
 
 
 def _identifier(text: str, prefix: str) -> str:

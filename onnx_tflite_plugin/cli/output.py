@@ -59,7 +59,11 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, nu
     if not sys.stdout.isatty():
         for line in (headings, *cells):
             pairs = enumerate(zip(line, widths, strict=True))
-            click.echo("  ".join(text.rjust(width) if k == numeric else text.ljust(width) for k, (text, width) in pairs).rstrip())
+            click.echo(
+                "  ".join(
+                    text.rjust(width) if k == numeric else text.ljust(width) for k, (text, width) in pairs
+                ).rstrip()
+            )
         return
     from rich.table import Table
     from rich.text import Text

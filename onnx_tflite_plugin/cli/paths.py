@@ -31,7 +31,9 @@ def writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
     if path.exists() and any(path.samefile(source) for source in sources):
         raise UsageProblem(f"{path} is the model itself; name another file to write")
     if not folder.is_dir():
-        raise UsageProblem(f"{folder} is not a directory" if folder.exists() else f"there is no directory {folder}; make it first")
+        raise UsageProblem(
+            f"{folder} is not a directory" if folder.exists() else f"there is no directory {folder}; make it first"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageProblem(f"the directory {folder} cannot be written to")
     return path

@@ -33,7 +33,12 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
         Row("nodes", [f"{sum(report.nodes.values())}: {counted(list(report.nodes.items()))}"]),
         Row("layout", list(_layout(report))),
     ]
-    rows += [Row("storage", [f"{text}: {plural(count, 'tensor')}, the same real numbers" for text, count in report.storage.items()])]
+    rows += [
+        Row(
+            "storage",
+            [f"{text}: {plural(count, 'tensor')}, the same real numbers" for text, count in report.storage.items()],
+        )
+    ]
     rows += [Row("fused", list(_fused(report))), Row("states", list(_states(report)))]
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:

@@ -14,12 +14,21 @@ from onnx_tflite_plugin.cli.paths import readable
 @click.command()
 @click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
 @click.argument("onnx", metavar="MODEL.onnx", type=click.Path(path_type=Path))
-@click.option("--inputs", metavar="FILE.npz", type=click.Path(path_type=Path), help="Arrays by input name (.npz), or one array (.npy).")
+@click.option(
+    "--inputs",
+    metavar="FILE.npz",
+    type=click.Path(path_type=Path),
+    help="Arrays by input name (.npz), or one array (.npy).",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs drawn for the rest.")
-@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Successive runs; states are carried on.")
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Successive runs; states are carried on."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 @click.pass_context
-def verify(ctx: click.Context, tflite: Path, onnx: Path, inputs: Path | None, seed: int, runs: int, as_json: bool) -> None:
+def verify(
+    ctx: click.Context, tflite: Path, onnx: Path, inputs: Path | None, seed: int, runs: int, as_json: bool
+) -> None:
     """Compare a model with its conversion.
 
     Runs LiteRT and ONNX Runtime on the same inputs and compares every output. Exits with 3 where they differ by more

@@ -58,7 +58,13 @@ def freedom(bound: Bound) -> Freedom:
     if declared is None and handler.axes is not None:
         return Freedom(bound, layout, None, {})  # an instance whose axes cannot be followed
     groups = _default_axes(bound) if declared is None else _declared_axes(op, declared)
-    unordered = "*" if isinstance(layout, Transparent) else layout.unordered if isinstance(layout, Attribute | Terminate) else ""
+    unordered = (
+        "*"
+        if isinstance(layout, Transparent)
+        else layout.unordered
+        if isinstance(layout, Attribute | Terminate)
+        else ""
+    )
     frame = make_frame({slot: (g, op[slot].dims) for slot, g in groups.items()}, unordered)
     return Freedom(bound, layout, frame, {}, aligned)
 

@@ -123,7 +123,11 @@ class Frame:
         for i, letter in enumerate(self.letters):
             if all(p.letter != letter for p in parts):
                 before = {*self.letters[:i]}
-                at = max((k + 1 for k, p in enumerate(parts) if p.letter == self.letters[i - 1]), default=0) if before else 0
+                at = (
+                    max((k + 1 for k, p in enumerate(parts) if p.letter == self.letters[i - 1]), default=0)
+                    if before
+                    else 0
+                )
                 parts.insert(at, Part(letter))
         return tuple(parts)
 
@@ -171,7 +175,9 @@ def make_frame(slots: Mapping[int, tuple[Sequence[Group], Dims]], unordered: str
             return None
         sizes[slot] = SlotAxes(tuple(groups), found)
     letters = _merge([[letter for group in groups for letter in group] for groups in expanded.values()])
-    even = {letter for letter in letters if len({s.sizes[letter] for s in sizes.values() if letter in s.sizes} - {1}) <= 1}
+    even = {
+        letter for letter in letters if len({s.sizes[letter] for s in sizes.values() if letter in s.sizes} - {1}) <= 1
+    }
     asked = set(unordered.split())
     named = {a for a in even if unordered == "*" or a in asked or (a.startswith(".") and "..." in asked)}
     return Frame(letters, sizes, frozenset(named))

@@ -124,7 +124,9 @@ def _freedoms(model: BoundModel) -> dict[Bound, Freedom]:
         try:
             found[bound] = freedom(bound)
         except (AxesError, LookupError) as error:
-            problems.append(Problem(bound.label, f"{error}", f"the declaration of {bound.handler.name} in {bound.pack}"))
+            problems.append(
+                Problem(bound.label, f"{error}", f"the declaration of {bound.handler.name} in {bound.pack}")
+            )
     if problems:
         raise HandlerError("a handler's axes do not fit its operands:", problems)
     return found
@@ -296,7 +298,10 @@ class _Joint:
 
 
 def _bought(
-    flexible: Sequence[Bound], charges: Sequence[Sequence[int]], wires: tuple[solver.Wire, ...], solution: solver.Solution
+    flexible: Sequence[Bound],
+    charges: Sequence[Sequence[int]],
+    wires: tuple[solver.Wire, ...],
+    solution: solver.Solution,
 ) -> tuple[tuple[str, int], ...]:
     """Operators that would work in a dearer order if only transposes counted, and what each saves by the plan."""
     if not any(map(any, charges)):

@@ -33,7 +33,11 @@ def state_groups(model: BoundModel, freedoms: Mapping[Bound, Freedom]) -> tuple[
                 key = names.get(bound.op[slot])
                 unknown |= key is None
                 groups.setdefault(key or "", []).append(bound)
-    alike = {key: tuple(group) for key, group in groups.items() if not unknown and len({_shape(freedoms[b]) for b in group}) == 1}
+    alike = {
+        key: tuple(group)
+        for key, group in groups.items()
+        if not unknown and len({_shape(freedoms[b]) for b in group}) == 1
+    }
     together = {bound for group in alike.values() for bound in group}
     return alike, frozenset(bound for bound in users if bound not in together)
 

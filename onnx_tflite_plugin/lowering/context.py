@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.lowering.state import State
 
 
-
-
 class Ops:
     """ONNX operators as methods: ``ctx.ops.Conv(x, w, b, strides=[2, 2])``.
 
@@ -106,7 +104,9 @@ class Context:
         if held is None:
             return None
         if slot in self.bound.handler.holds_axes:
-            return np.asarray([self.axis(int(a), self._data_slot) for a in held.reshape(-1)], np.int64).reshape(held.shape)
+            return np.asarray([self.axis(int(a), self._data_slot) for a in held.reshape(-1)], np.int64).reshape(
+                held.shape
+            )
         of = self._indexed.get(slot)
         if of is not None:
             return np.take(held, self.perm(of), axis=0) if held.ndim else held
@@ -126,7 +126,9 @@ class Context:
     def _data_slot(self) -> int:
         """The slot whose axes are meant where axis numbers are held: the first data input."""
         apart = {*self.bound.handler.holds_axes, *self._indexed}
-        return next(slot for slot in range(len(self.op.inputs)) if slot not in apart and self.op.tensor(slot) is not None)
+        return next(
+            slot for slot in range(len(self.op.inputs)) if slot not in apart and self.op.tensor(slot) is not None
+        )
 
     def _input(self, slot: int) -> Held | None:
         tensor = self.op.tensor(slot)
@@ -297,7 +299,9 @@ class Context:
         with self.scope.states.setting_up():
             self.inline(subgraph, [])
 
-    def graph(self, body: Callable[..., Sequence[ir.Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()) -> ir.Graph:
+    def graph(
+        self, body: Callable[..., Sequence[ir.Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()
+    ) -> ir.Graph:
         """An inner ONNX graph for If and Loop. ``inputs``: (name, dtype, shape or None); ``body`` gets them as values.
 
         Outer values may be used inside: they are captured.

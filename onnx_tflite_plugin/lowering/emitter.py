@@ -75,8 +75,18 @@ class Emitter:
     def constant(self, array: Array, name: str = "") -> ir.Value:
         """An initializer; equal ones are one. It joins the graph when a node uses it."""
         packed = np.ascontiguousarray(array) if array.ndim else array
-        data = packed.tobytes() if packed.dtype == object else packed.reshape(-1).view(np.uint8).data if packed.size else b""
-        key = (str(packed.dtype), packed.shape, b"" if packed.dtype == object else blake2b(data, digest_size=16).digest())
+        data = (
+            packed.tobytes()
+            if packed.dtype == object
+            else packed.reshape(-1).view(np.uint8).data
+            if packed.size
+            else b""
+        )
+        key = (
+            str(packed.dtype),
+            packed.shape,
+            b"" if packed.dtype == object else blake2b(data, digest_size=16).digest(),
+        )
         found = self._constants.get(key)
         if found is not None and packed.dtype != object:
             return found
@@ -91,11 +101,18 @@ class Emitter:
         if isinstance(operand, np.ndarray | np.generic):
             return self.constant(np.asarray(operand), name)
         array = np.asarray(operand)
-        dtype = {"f": np.dtype(np.float32), "b": array.dtype}.get(array.dtype.kind if array.size else "i", np.dtype(np.int64))
+        dtype = {"f": np.dtype(np.float32), "b": array.dtype}.get(
+            array.dtype.kind if array.size else "i", np.dtype(np.int64)
+        )
         return self.constant(array.astype(dtype), name)
 
     def emit(
-        self, op_type: str, inputs: Sequence[Operand], attributes: Mapping[str, Any], outputs: int | None = None, domain: str = ""
+        self,
+        op_type: str,
+        inputs: Sequence[Operand],
+        attributes: Mapping[str, Any],
+        outputs: int | None = None,
+        domain: str = "",
     ) -> list[ir.Value]:
         """One node. Raises LookupError or TypeError where the operator, an arity or an attribute is not ONNX."""
         schema = schema_of(op_type, self.opset, domain)
@@ -103,7 +120,9 @@ class Emitter:
         while values and values[-1] is None:
             values.pop()
         if not schema.min_input <= len(values) <= schema.max_input:
-            raise TypeError(f"{op_type} takes {schema.min_input} to {schema.max_input} inputs at opset {self.opset}, not {len(values)}")
+            raise TypeError(
+                f"{op_type} takes {schema.min_input} to {schema.max_input} inputs at opset {self.opset}, not {len(values)}"
+            )
         given = {name: value for name, value in attributes.items() if value is not None}
         unknown = sorted(given.keys() - schema.attributes.keys())
         if unknown:
@@ -140,15 +159,23 @@ def typed(value: ir.Value, dtype: str, dims: Dims | None) -> ir.Value:
     return value
 
 
-def _output_type(schema: onnx.defs.OpSchema, k: int, inputs: Sequence[ir.Value | None], node: ir.Node) -> ir.TypeProtocol | None:
+def _output_type(
+    schema: onnx.defs.OpSchema, k: int, inputs: Sequence[ir.Value | None], node: ir.Node
+) -> ir.TypeProtocol | None:
     """The dtype of an output where the schema ties it to an input, names it, or an attribute or an inner graph gives it."""
     declared = schema.outputs[min(k, len(schema.outputs) - 1)]
-    if not declared.is_homogeneous:  # If, Loop, Scan: each output has the type of the inner graphs' own, counted from the last
+    if (
+        not declared.is_homogeneous
+    ):  # If, Loop, Scan: each output has the type of the inner graphs' own, counted from the last
         inner = next((a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH), None)
         return None if inner is None else inner.outputs[k - len(node.outputs)].type
     wanted = declared.type_str
     for i, value in enumerate(inputs):
-        if value is not None and value.type is not None and schema.inputs[min(i, len(schema.inputs) - 1)].type_str == wanted:
+        if (
+            value is not None
+            and value.type is not None
+            and schema.inputs[min(i, len(schema.inputs) - 1)].type_str == wanted
+        ):
             return ir.TensorType(value.type.dtype)
     if wanted.startswith("tensor("):
         return ir.TensorType(ir.DataType[wanted[7:-1].upper()])

@@ -35,7 +35,11 @@ def interface_names(model: Model, signature: str | None) -> Names:
         taken.add(name)
         return name
 
-    by_index = [{index: name for name, index in names.items()} for names in (known.inputs, known.outputs)] if known else [{}, {}]
+    by_index = (
+        [{index: name for name, index in names.items()} for names in (known.inputs, known.outputs)]
+        if known
+        else [{}, {}]
+    )
     return Names(
         tuple(named(tensor, by_index[0]) for tensor in model.main.inputs),
         tuple(named(tensor, by_index[1]) for tensor in model.main.outputs),
@@ -61,7 +65,9 @@ def graph_edges(model: Model, names: Names, options: ConvertOptions) -> Edges:
     by_name = dict(zip((*names.inputs, *names.outputs), (*model.main.inputs, *model.main.outputs), strict=True))
     for name, layouts in options.layout.items():
         if name not in by_name:
-            raise UnsupportedOption(f"--layout {name}: no graph input or output has that name; there are {', '.join(by_name)}")
+            raise UnsupportedOption(
+                f"--layout {name}: no graph input or output has that name; there are {', '.join(by_name)}"
+            )
         asked[by_name[name]] = _asked(name, layouts, by_name[name])
     if options.io_layout == "onnx":
         return Edges(asked, frozenset(t for t in edges if t not in asked and t.rank > 1))
@@ -72,5 +78,7 @@ def _asked(name: str, layouts: str, tensor: Tensor) -> Order:
     """``"NHWC:NCHW"``: the letters of the tensor's axes, and their wanted order."""
     before, _, after = layouts.partition(":")
     if sorted(before) != sorted(after) or len(set(before)) != len(before) or len(before) != tensor.rank:
-        raise UnsupportedOption(f"--layout {name}={layouts}: give the same {tensor.rank} letters in both orders, as NHWC:NCHW")
+        raise UnsupportedOption(
+            f"--layout {name}={layouts}: give the same {tensor.rank} letters in both orders, as NHWC:NCHW"
+        )
     return permuted(tensor.dims, [before.index(letter) for letter in after])

@@ -68,7 +68,9 @@ class Scope:
             except ConversionError as error:
                 self.job.problems.extend(error.problems)
             except Refused as refusal:
-                self.job.problems.append(Problem(bound.label, str(refusal), f"handler {bound.handler.name} in {bound.pack}"))
+                self.job.problems.append(
+                    Problem(bound.label, str(refusal), f"handler {bound.handler.name} in {bound.pack}")
+                )
             except Exception as error:  # whatever a third party's handler raises is that pack's failure, not ours
                 text = f"handler {bound.handler.name} of {bound.pack} failed: {type(error).__name__}: {error}"
                 self.job.problems.append(Problem(bound.label, text, f"report it to {bound.pack}"))
@@ -85,7 +87,9 @@ class Scope:
                 raise Refused(f"its operand {slot} ({operand.name!r}) must be a constant")
         ctx = Context(self, bound)
         result = bound.handler.lower(ctx, *ctx.inputs)
-        results = result if isinstance(result, tuple | list) else () if result is None and not bound.op.outputs else (result,)
+        results = (
+            result if isinstance(result, tuple | list) else () if result is None and not bound.op.outputs else (result,)
+        )
         if len(results) != len(bound.op.outputs):
             raise TypeError(f"it returned {len(results)} values for {len(bound.op.outputs)} outputs")
         finished = tuple(self._finish(ctx, k, value) for k, value in enumerate(results))
@@ -149,7 +153,9 @@ class Scope:
         """A subgraph's result in source order and the file's dtype. Raises LookupError where its operator failed."""
         return self.values.resource(tensor) or self.values.get(tensor, source_order(tensor.dims), FILE)
 
-    def graph(self, body: Callable[..., Sequence[ir.Value]], inputs: Sequence[tuple[str, str, Dims | None]]) -> ir.Graph:
+    def graph(
+        self, body: Callable[..., Sequence[ir.Value]], inputs: Sequence[tuple[str, str, Dims | None]]
+    ) -> ir.Graph:
         names = self.emitter.names
         values = [typed(ir.Value(name=names.unique(name)), dtype, dims) for name, dtype, dims in inputs]
         with self.emitter.nested() as nodes:

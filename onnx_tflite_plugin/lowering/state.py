@@ -154,17 +154,26 @@ class States:
             if state.input is None:
                 continue
             following = state.get()
-            if following is state.input or following in outputs or following in graph_outputs or following.const_value is not None:
+            if (
+                following is state.input
+                or following in outputs
+                or following in graph_outputs
+                or following.const_value is not None
+            ):
                 following = self.emitter.emit("Identity", [following], {})[0]
             following.name = self.emitter.names.unique(f"{state.name}:next")
             typed(following, state.dtype, state.dims)
-            initial = state.initial if state.initial is not None else np.zeros([d or 1 for d in state.dims], state.dtype)
+            initial = (
+                state.initial if state.initial is not None else np.zeros([d or 1 for d in state.dims], state.dtype)
+            )
             state.input.const_value = ir.tensor(np.asarray(initial, dtype_of(state.dtype).numpy()), name=state.name)
             inputs.append(state.input)
             outputs.append(following)
             initializers.append(state.input)
             shape = [d if d is not None else -1 for d in state.dims]
-            described.append({"input": state.input.name, "output": following.name, "dtype": state.dtype, "shape": shape})
+            described.append(
+                {"input": state.input.name, "output": following.name, "dtype": state.dtype, "shape": shape}
+            )
         return inputs, outputs, initializers, json.dumps(described)
 
 

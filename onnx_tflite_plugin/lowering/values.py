@@ -65,7 +65,9 @@ class Values:
 
     # --- what operators take ----------------------------------------------------------------
 
-    def get(self, tensor: Tensor, order: Order | None = None, form: Compute = STORED, *, fold: bool = False) -> ir.Value:
+    def get(
+        self, tensor: Tensor, order: Order | None = None, form: Compute = STORED, *, fold: bool = False
+    ) -> ir.Value:
         """The tensor in an order and form. ``fold`` dequantizes constants now rather than at run time.
 
         Raises LookupError for a tensor nobody made.
@@ -93,8 +95,12 @@ class Values:
         if form is FLOAT:
             value = self.dequantize(self.get(tensor, order, STORED), self.plan.storage(tensor), order)
         elif form is made:
-            start = next((o for t, o, f in self._made if t is tensor and f is form and essence(o) == essence(order)), native)
-            value = self.moved(self._made[tensor, start, form], with_pairs(start, tensor.dtype), with_pairs(order, tensor.dtype))
+            start = next(
+                (o for t, o, f in self._made if t is tensor and f is form and essence(o) == essence(order)), native
+            )
+            value = self.moved(
+                self._made[tensor, start, form], with_pairs(start, tensor.dtype), with_pairs(order, tensor.dtype)
+            )
         else:
             value = self.converted(self.get(tensor, order, made), tensor, made, form)
         self._mark(tensor, value, order, form)

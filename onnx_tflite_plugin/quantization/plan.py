@@ -96,7 +96,9 @@ def plan_storage(model: BoundModel, target: Target) -> StoragePlan:
         shifted=_shifted(model, target, behaviour),
         compute=compute,
         behaviour=behaviour,
-        folds_weights={b: not any(affine(t) for t in (*b.op.inputs, *b.op.outputs) if t and not t.constant) for b in compute},
+        folds_weights={
+            b: not any(affine(t) for t in (*b.op.inputs, *b.op.outputs) if t and not t.constant) for b in compute
+        },
     )
 
 
@@ -144,7 +146,10 @@ def _fixed_range(bound: Bound, parameters: Mapping[str, tuple[float, int]]) -> P
         scale, zero_point = parameters[tensor.dtype]
         if abs(found.scale[0] - scale) > 1e-3 * scale or found.zero_point[0] != zero_point:
             wanted = f"scale {scale:g} and zero point {zero_point}"
-            return Problem(bound.label, f"the kernel insists on {wanted}, the file has {found.scale[0]:g} and {found.zero_point[0]}")
+            return Problem(
+                bound.label,
+                f"the kernel insists on {wanted}, the file has {found.scale[0]:g} and {found.zero_point[0]}",
+            )
     return None
 
 
@@ -188,7 +193,12 @@ def _shifted(model: BoundModel, target: Target, behaviour: Mapping[Bound, Behavi
         for tensor in _quantized(bound):
             quantization = affine(tensor)
             table = target.weights if tensor in weights else target.storage
-            if tensor in kept or tensor.dtype not in table or quantization is None or (quantization.per_axis and tensor not in weights):
+            if (
+                tensor in kept
+                or tensor.dtype not in table
+                or quantization is None
+                or (quantization.per_axis and tensor not in weights)
+            ):
                 continue
             found[tensor] = shifted_storage(tensor, *table[tensor.dtype])
     return found
@@ -213,7 +223,11 @@ def _edges_only(model: BoundModel, weights: set[Tensor]) -> set[Tensor]:
     """
     edges = {*model.main.inputs, *model.main.outputs}
     held = {bound: {*_quantized(bound)} for bound in model.operators()}
-    apart = {bound for bound, tensors in held.items() if all((t in edges or t.constant) and t not in weights for t in tensors)}
+    apart = {
+        bound
+        for bound, tensors in held.items()
+        if all((t in edges or t.constant) and t not in weights for t in tensors)
+    }
     while True:
         shared = {t for bound, tensors in held.items() if bound not in apart for t in tensors}
         kept = {bound for bound in apart if shared.isdisjoint(held[bound])}

@@ -108,7 +108,11 @@ def with_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[str, A
         own = conv_pads(conv.options.padding, conv[0].dims[1:3], kernel, strides, dilations)
     except Refused as refusal:
         return Decline(str(refusal))
-    pads = [own[2 * side + k] * axis.block + axis.added[side] - axis.cut[side] for side in (0, 1) for k, axis in enumerate(axes)]
+    pads = [
+        own[2 * side + k] * axis.block + axis.added[side] - axis.cut[side]
+        for side in (0, 1)
+        for k, axis in enumerate(axes)
+    ]
     if min(pads) < 0:
         return Decline("it cuts off more than it adds")
     wider = {f"dilation_{name}_factor": d * axis.block for name, d, axis in zip("hw", dilations, axes, strict=True)}

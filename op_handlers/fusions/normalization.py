@@ -25,7 +25,7 @@ from onnx_tflite_plugin.api import (
 x, gamma, beta, epsilon, axes, two = operands("x gamma beta epsilon axes two")
 Term = Call | Operand
 
-PLAIN = {"fused_activation_function": "NONE"}
+PLAIN: dict[str, Any] = {"fused_activation_function": "NONE"}
 
 
 def _added(a: Term, b: Term) -> Call:
@@ -60,7 +60,9 @@ def pytorch(scaled: bool, shifted: bool, square: str, quotient: bool) -> Call:
         "SQUARED_DIFFERENCE": Call("SQUARED_DIFFERENCE", x, _mean(x), commutes=True),
     }
     spread = _added(_mean(squares[square]), epsilon)
-    root = Call("DIV", centred, Call("SQRT", spread), **PLAIN) if quotient else _multiplied(centred, Call("RSQRT", spread))
+    root = (
+        Call("DIV", centred, Call("SQRT", spread), **PLAIN) if quotient else _multiplied(centred, Call("RSQRT", spread))
+    )
     scale = _multiplied(root, gamma) if scaled else root
     return _added(scale, beta) if shifted else scale
 
