@@ -242,6 +242,7 @@ def depthwise() -> Iterator[Case]:
         yield conv(f"{dtype} without bias", op=op, dtype=dtype, out=6, per_axis=True, biased=None)
     yield conv("float32 without bias", op=op, out=6, biased=None)
     yield conv("an option depth_multiplier that is wrong, which the kernel ignores", op=op, out=6, depth_multiplier=7)
+    yield conv("int8 with a bias scale in the file that is off", op=op, dtype="int8", out=6, per_axis=True, stored=3.0)
     yield conv("one channel into four", op=op, shape=(2, 5, 7, 1), out=4)
     yield conv("float32 with int8 weights, quantized as it runs", op=op, out=6, weights="int8", per_axis=True)
     refuses = "Type FLOAT32 with filter type INT4 not currently supported"
@@ -273,6 +274,8 @@ def transposed() -> Iterator[Case]:
     for activation in FUSED:
         yield transpose_conv(f"float32 with {activation}", activation=activation)
     yield transpose_conv("int8 with scales per channel", dtype="int8", per_axis=True)
+    yield transpose_conv("int8 with a bias scale in the file that is off", dtype="int8", stored=3.0, padding="VALID")
+    yield transpose_conv("float32 with TANH, which the kernel ignores", activation="TANH")
     yield transpose_conv("int16 with scales per channel", dtype="int16", per_axis=True)
     yield transpose_conv("float32 with int8 weights", weights="int8", per_axis=True)
     yield transpose_conv("float32 at every opset", opsets=EVERY_OPSET)
@@ -295,6 +298,7 @@ def transpose_conv(
     weights: str | None = None,
     per_axis: bool = False,
     biased: bool = True,
+    stored: float = 1.0,
     activation: str = "NONE",
     extra: Sequence[int] = (0, 0),
     **case: Any,
@@ -309,7 +313,7 @@ def transpose_conv(
     w = weight((out, *kernel, channels), weights or WEIGHTS[dtype], 0 if per_axis else None)
     depth = prod(kernel) * channels // prod(stride) or channels
     y = product(x, w, wanted, depth)
-    b = [bias(x, w, out, BIASES[dtype], depth)] if biased else []
+    b = [bias(x, w, out, BIASES[dtype], depth, stored)] if biased else []
     options = {
         "padding": padding,
         "stride_h": stride[0],

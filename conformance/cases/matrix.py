@@ -35,6 +35,7 @@ def dense(
     per_axis: bool = False,
     biased: str | None = "",
     zero_point: int | None = None,
+    stored: float = 1.0,
     place: Placed = alone,
     options: dict[str, Any] | None = None,
     **case: Any,
@@ -46,7 +47,7 @@ def dense(
     batch = None if None in shape else prod(1 if size is None else size for size in shape) // depth
     made = (*shape[:-1], out) if keep else (batch, out)
     y = product(x, w, [1 if size is None else size for size in made], depth, zero_point).shaped(*made)
-    operands = [x, w] if biased is None else [x, w, bias(x, w, out, biased or BIASES[dtype], depth)]
+    operands = [x, w] if biased is None else [x, w, bias(x, w, out, biased or BIASES[dtype], depth, stored)]
     return place(
         OP,
         name,
@@ -127,6 +128,7 @@ def dtypes() -> Iterator[Case]:
             biased=biased,
             options=options,
         )
+    yield dense("int8 with a bias scale in the file that is off", (2, 12), dtype="int8", stored=3.0)
     widened: dict[str, Any] = {"targets": ("onnxruntime",), "opsets": (None, 13)}
     yield dense("int8 with int4 weights, widened", (2, 12), dtype="int8", weights="int4", per_axis=True, **widened)
     yield dense("int8 with int2 weights", (2, 12), dtype="int8", weights="int2", per_axis=True)

@@ -61,6 +61,12 @@ def means() -> Iterator[Case]:
             yield mean(name, axes, keep, place=between_convolutions)
         for dtype in ("int32", "int64"):
             yield mean(f"{dtype}, divided towards zero", [1, 2], keep, dtype)
+            below: dict[str, Any] = {
+                "given": {"x0": np.array([[-7, -4, 2], [1, -3, -6], [5, 5, 4]], dtype)},
+                "shape": (3, 3),
+            }
+            yield mean(f"{dtype} below zero, divided towards zero", [1], keep, dtype, **below)
+            yield mean(f"{dtype}, axes that repeat count once", [1, 1, -1], keep, dtype, **below)
             yield mean(f"{dtype} without axes", [], keep, dtype)
         yield mean("int8 without axes", [], keep, "int8", factor=1.0)
         yield mean("rank 3", [1], keep, shape=(2, 5, 7))
