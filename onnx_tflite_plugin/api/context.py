@@ -146,5 +146,5 @@ class Context(Protocol):
 
     def is_resource(self, value: Value) -> bool: ...
     def state(self, resource: Resource) -> State: ...
-    def states(self, *subgraphs: int) -> list[State]:
+    def states(self, *subgraphs: int) -> Sequence[State]:
         """The states that subgraphs may touch, for control flow to carry through."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent, resolve
 from onnx_tflite_plugin.bound import Bound
 from onnx_tflite_plugin.layout.frame import AxesError, Frame, FrameOrder, Group, make_frame, parse_axes
-from onnx_tflite_plugin.layout.order import Order, permuted, source_order
+from onnx_tflite_plugin.layout.order import Order, count, permuted, source_order
 from onnx_tflite_plugin.source.model import Operator
 
 
@@ -57,6 +57,8 @@ def freedom(bound: Bound) -> Freedom:
     aligned = declared is None and handler.axes is None
     if declared is None and handler.axes is not None:
         return Freedom(bound, layout, None, {})  # an instance whose axes cannot be followed
+    if aligned:
+        _known_rank(op)
     groups = _default_axes(bound) if declared is None else _declared_axes(op, declared)
     unordered = (
         "*"
@@ -67,6 +69,14 @@ def freedom(bound: Bound) -> Freedom:
     )
     frame = make_frame({slot: (g, op[slot].dims) for slot, g in groups.items()}, unordered)
     return Freedom(bound, layout, frame, {}, aligned)
+
+
+def _known_rank(op: Operator) -> None:
+    """Old converters store ``[]`` for a result whose shape they did not know; broadcasting would have made a scalar."""
+    rank = max((t.rank for t in op.inputs if t is not None and count(t.dims) != 1), default=0)
+    for tensor in op.outputs:
+        if tensor is not None and tensor.rank == 0 < rank:
+            raise AxesError(f"the file stores no shape for {tensor.name!r}, made of operands of rank {rank}")
 
 
 def _declared_axes(op: Operator, declared: str) -> dict[int, list[Group]]:

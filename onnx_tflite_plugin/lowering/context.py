@@ -327,10 +327,19 @@ class Context:
             raise Refused(f"its resource operand {slot} is not known at conversion time")
         return held
 
-    def state(self, resource: Resource) -> State:
+    def state(self, resource: Token) -> State:
         """The state behind a resource: ``get()`` its current value, ``set(value)`` the next."""
         return self.scope.states.state(resource.key)
 
     def states(self, *subgraphs: int) -> list[State]:
         """The states that subgraphs may touch, for control flow to carry through."""
         return self.scope.states.touched(self.scope.model, subgraphs)
+
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.api.context import Context as Promised
+    from onnx_tflite_plugin.api.context import Resource as Token
+
+    def _keeps_the_promise(ctx: Context) -> Promised:
+        """mypy holds this class against the protocol that handlers are written to."""
+        return ctx
