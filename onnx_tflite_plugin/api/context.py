@@ -144,7 +144,6 @@ class Context(Protocol):
     def resource(self, slot: int) -> Resource:
         """The token a resource operand stands for."""
 
-    def is_resource(self, value: Value) -> bool: ...
     def state(self, resource: Resource) -> State: ...
     def states(self, *subgraphs: int) -> Sequence[State]:
         """The states that subgraphs may touch, for control flow to carry through."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent, resolve
 from onnx_tflite_plugin.bound import Bound
 from onnx_tflite_plugin.layout.frame import AxesError, Frame, FrameOrder, Group, make_frame, parse_axes
-from onnx_tflite_plugin.layout.order import Order, count, permuted, source_order
+from onnx_tflite_plugin.layout.order import Order, count, permuted
 from onnx_tflite_plugin.source.model import Operator
 
 
@@ -112,8 +112,3 @@ def implicit_orders(op: Operator, layout: Implicit, declared: str) -> dict[int, 
         if tensor is not None and ~k not in orders and tensor.rank == len(perm):
             orders[~k] = permuted(tensor.dims, perm)
     return orders
-
-
-def source_orders(bound: Bound) -> dict[int, Order]:
-    slots = [*range(len(bound.op.inputs)), *(~k for k in range(len(bound.op.outputs)))]
-    return {slot: source_order(tensor.dims) for slot in slots if (tensor := bound.op.tensor(slot)) is not None}

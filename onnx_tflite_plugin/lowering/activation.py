@@ -28,13 +28,13 @@ def activated(ctx: Context, value: ir.Value, tensor: Tensor) -> ir.Value:
     assert storage.quantization is not None
     clamp = stored_clamp(activation, storage.dtype, storage.quantization)
     integers = value.type is not None and value.type.dtype == dtype_of(storage.dtype)
-    if not integers:
-        if not ctx.target.clips_integers or not ctx.target.has_kernel("Clip", storage.dtype):
-            if not clamp.idle:
-                value = bounded(ctx, value, *BOUNDS[activation])
-            return ctx.scope.values.quantize(value, storage, ctx.order(~ctx.op.outputs.index(tensor)))
-        value = ctx.scope.values.quantize(value, storage, ctx.order(~ctx.op.outputs.index(tensor)))
-    return clamped(ctx, value, clamp, storage)
+    if integers:
+        return clamped(ctx, value, clamp, storage)
+    clips_after = ctx.target.clips_integers and ctx.target.has_kernel("Clip", storage.dtype)
+    if not clips_after and not clamp.idle:
+        value = bounded(ctx, value, *BOUNDS[activation])
+    value = ctx.scope.values.quantize(value, storage, ctx.order(~ctx.op.outputs.index(tensor)))
+    return clamped(ctx, value, clamp, storage) if clips_after else value
 
 
 def bounded(ctx: Context, value: ir.Value, low: float | None, high: float | None) -> ir.Value:

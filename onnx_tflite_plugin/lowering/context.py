@@ -317,9 +317,6 @@ class Context:
     def make_resource(self, key: str) -> Resource:
         return Resource(key)
 
-    def is_resource(self, value: object) -> bool:
-        return isinstance(value, Resource)
-
     def resource(self, slot: int) -> Resource:
         """The token a resource operand stands for. Raises Refused where it is only known at run time."""
         held = self.inputs[slot]

@@ -75,22 +75,15 @@ class Emitter:
     def constant(self, array: Array, name: str = "") -> ir.Value:
         """An initializer; equal ones are one. It joins the graph when a node uses it."""
         packed = np.ascontiguousarray(array) if array.ndim else array
-        data = (
-            packed.tobytes()
-            if packed.dtype == object
-            else packed.reshape(-1).view(np.uint8).data
-            if packed.size
-            else b""
-        )
-        key = (
-            str(packed.dtype),
-            packed.shape,
-            b"" if packed.dtype == object else blake2b(data, digest_size=16).digest(),
-        )
+        name = name or f"{self._label}/constant"
+        if packed.dtype == object:
+            return tensor_value(packed, self.names.unique(name))
+        data = packed.reshape(-1).view(np.uint8).data if packed.size else b""
+        key = (str(packed.dtype), packed.shape, blake2b(data, digest_size=16).digest())
         found = self._constants.get(key)
-        if found is not None and packed.dtype != object:
+        if found is not None:
             return found
-        value = tensor_value(packed, self.names.unique(name or f"{self._label}/constant"))
+        value = tensor_value(packed, self.names.unique(name))
         self._constants[key] = value
         return value
 
@@ -164,9 +157,8 @@ def _output_type(
 ) -> ir.TypeProtocol | None:
     """The dtype of an output where the schema ties it to an input, names it, or an attribute or an inner graph gives it."""
     declared = schema.outputs[min(k, len(schema.outputs) - 1)]
-    if (
-        not declared.is_homogeneous
-    ):  # If, Loop, Scan: each output has the type of the inner graphs' own, counted from the last
+    if not declared.is_homogeneous:
+        # If, Loop, Scan: each output has the type of the inner graphs' own, counted from the last
         inner = next((a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH), None)
         return None if inner is None else inner.outputs[k - len(node.outputs)].type
     wanted = declared.type_str
