@@ -57,7 +57,7 @@ def _leaves_source_order(case: Case, host: Host) -> bool:
     bound = host.bind(model)
     for turned in ({}, channels_first(structure.entry(structure.read(data)))):
         options = ConvertOptions(layout={**turned, **case.options.get("layout", {})})
-        edges = graph_edges(model, interface_names(model, None), options)
+        edges = graph_edges(bound.main, interface_names(model, None), options)
         plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target_named("onnxruntime").price, edges=edges)
         for call in bound.operators():
             if case.op not in (call.op.code, call.op.builtin):

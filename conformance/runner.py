@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +16,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, Tolerance, compare, draw
 from onnx_tflite_plugin.verify.compare import as_pairs, inherited_step
+from onnx_tflite_plugin.verify.real import as_real, as_stored
 from onnx_tflite_plugin.verify.structure import Entry, entry, producers, read
 
 from .bounds import tolerance
@@ -76,6 +77,13 @@ def run_case(case: Case, host: Host | None = None) -> CaseResult:
     if case.known:
         status, reasons = _known(case, status, reasons)
     return CaseResult(case, status, tuple(reasons), len(variants), time.perf_counter() - start)
+
+
+def complaints(case: Case, host: Host, **options: Any) -> list[str]:
+    """What is wrong with one conversion of a case under other options than its own; ConversionError where it is refused."""
+    trial = _Trial(replace(case, options={**case.options, **options}), host)
+    target = options.get("target", "onnxruntime")
+    return list(trial.complaints(trial.run(trial.converted(Variant(target, None, "least"))), trial.expected))
 
 
 def _known(case: Case, status: Status, reasons: Sequence[str]) -> tuple[Status, list[str]]:
@@ -235,13 +243,15 @@ class _Trial:
         results = []
         for arrays in self.steps:
             feeds = {}
-            for array, info in zip(arrays, session.inputs, strict=True):
+            for array, info, tensor in zip(arrays, session.inputs, self.entry.inputs, strict=True):
                 value = as_pairs(array) if array.dtype.kind == "c" else array
+                if info.type.tensor_type.elem_type == 1:  # float, whatever the file has
+                    value = as_real(tensor, value)
                 feeds[info.name] = places[info.name].apply(value) if info.name in places else value
             found = []
-            for array, info in zip(session.step(feeds), session.outputs, strict=True):
+            for array, info, tensor in zip(session.step(feeds), session.outputs, self.entry.outputs, strict=True):
                 restored = places[info.name].restore(array, array.dtype) if info.name in places else array
-                found.append(array if restored is None else restored)
+                found.append(as_stored(tensor, array if restored is None else restored))
             results.append(found)
         return results
 

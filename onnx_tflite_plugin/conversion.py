@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.api.declarations import resolve
 from onnx_tflite_plugin.bound import BoundModel
-from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
+from onnx_tflite_plugin.errors import InvalidModel, Problem, TargetRefusal, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.fusion import Fused, fuse
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.options import ConvertOptions, checked
 from onnx_tflite_plugin.quantization.plan import StoragePlan, affine, plan_storage
+from onnx_tflite_plugin.quantization.unquantized import unquantized
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model
@@ -94,16 +95,17 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     from onnx_tflite_plugin.lowering.names import Names
 
     names = interface_names(model, options.signature)
-    fused = fuse(
-        host.bind(model), host.fusions(), opset=options.opset or target.opsets[1], inexact=options.optimize == "speed"
-    )
-    storage = plan_storage(fused.model, target)
+    bound = host.bind(model)
+    if options.quantization == "float":
+        bound = unquantized(bound, target)
+    fused = fuse(bound, host.fusions(), opset=options.opset or target.opsets[1], inexact=options.optimize == "speed")
+    storage = plan_storage(fused.model, target, fold=options.weights == "fold" or options.quantization == "float")
     opset = _opset(fused.model, storage, options, target)
     layout = plan_layout(
         fused.model,
         bytes_of=tensor_bytes,
         prices=target.price,
-        edges=graph_edges(model, names, options),
+        edges=graph_edges(fused.model.main, names, options),
         local=options.layout_plan == "local",
     )
     emitter = Emitter(opset, Names())
@@ -112,11 +114,21 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
         fused.model, layout, storage, target, emitter, names=names,
         after=lambda bound, outputs: hook(op=bound.op, outputs=outputs),
     )  # fmt: skip
+    _check_operators(lowered, target)
     host.pm.hook.finish(model=lowered)
     report = _report(fused, layout, storage, lowered, host, target, opset)
     conversion = Conversion(lowered, report, model)
     _check(conversion)
     return conversion
+
+
+def _check_operators(model: ir.Model, target: Target) -> None:
+    """Raises TargetRefusal for nodes of operators that the target does not have."""
+    lacking = [node for node in model.graph.all_nodes() if not node.domain and node.op_type in target.lacks]
+    if lacking:
+        text = f"target {target.name} has no "
+        problems = [Problem(f"node {node.name!r}", text + node.op_type, target.lacks[node.op_type]) for node in lacking]
+        raise TargetRefusal(f"operators that target {target.name} does not have:", problems)
 
 
 def _opset(model: BoundModel, storage: StoragePlan, options: ConvertOptions, target: Target) -> int:

@@ -44,6 +44,10 @@ class HandlerError(ConversionError):
     """A handler failed, or returned something that does not fit the tensor it stands for."""
 
 
+class TargetRefusal(ConversionError):
+    """Tensors or operators that the target's rules exclude."""
+
+
 class PackError(ConversionError):
     """An op pack could not be loaded, or two packs claim the same operator."""
 

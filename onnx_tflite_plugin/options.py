@@ -17,7 +17,7 @@ class ConvertOptions:
     target: str = "onnxruntime"
     quantization: str = "qdq"
     optimize: str = "faithful"
-    weights: str = "fold"
+    weights: str = "keep"
     weights_dtype: str = "auto"
     io_layout: str = "source"
     layout: Mapping[str, str] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class ConvertOptions:
 CHOICES: Mapping[str, Sequence[str]] = {
     "quantization": ("qdq", "float"),
     "optimize": ("faithful", "speed"),
-    "weights": ("fold", "keep"),
+    "weights": ("keep", "fold"),
     "weights_dtype": ("auto", "keep"),
     "io_layout": ("source", "onnx"),
     "layout_plan": ("least", "local"),
@@ -45,8 +45,6 @@ CHOICES: Mapping[str, Sequence[str]] = {
 
 # What the interface names and this version does not do yet: refused, never ignored.
 LATER: Mapping[str, object] = {
-    "quantization": "float",
-    "weights": "keep",
     "dynamic_batch": True,
     "state": "reset",
     "keep_unknown": True,

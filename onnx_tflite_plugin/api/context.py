@@ -99,6 +99,10 @@ class Context(Protocol):
 
     # quantization
     @property
+    def folds(self) -> bool:
+        """Whether constants of narrow dtypes are to be real numbers in the file (``--weights fold``)."""
+
+    @property
     def quantized(self) -> bool:
         """Whether any data operand is quantized."""
 
@@ -113,7 +117,10 @@ class Context(Protocol):
         """Dtype of the slot's integers as they are delivered."""
 
     def raw(self, slot: int) -> Value:
-        """The stored integers of a quantized operand; any other operand itself."""
+        """The stored integers of a quantized operand, or its real numbers where the target runs nothing on integers.
+
+        ``dequantize`` then leaves them alone. Any other operand itself.
+        """
 
     def quantize(self, value: Value, like: int) -> Value:
         """Real numbers to a slot's integers; the value itself where the slot is not quantized."""

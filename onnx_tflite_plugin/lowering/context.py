@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.layout.order import axes, physical, source_order
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
 from onnx_tflite_plugin.lowering.values import FLOAT, STORED, Held, Resource, integers
-from onnx_tflite_plugin.quantization.plan import Compute, Storage, affine, data_slots
+from onnx_tflite_plugin.quantization.plan import Compute, Storage, Weights, affine, data_slots
 from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
@@ -147,10 +147,12 @@ class Context:
     def fetch(self, slot: int, form: Compute) -> ir.Value:
         """The operand in its planned order and a form."""
         tensor = self.op[slot]
-        fold = form is FLOAT and self.scope.storage.folds_weights[self.bound]
         if form is STORED and affine(tensor) is not None:
             return self._alike(tensor, slot)
-        return self.scope.values.get(tensor, self.order(slot), form, fold=fold)
+        return self.scope.values.get(tensor, self.order(slot), form, weights=self._weights(tensor))
+
+    def _weights(self, tensor: Tensor) -> Weights:
+        return self.scope.storage.weights(self.bound, tensor) if tensor.constant else Weights.DEQUANTIZED
 
     def _alike(self, tensor: Tensor, slot: int) -> ir.Value:
         """Stored integers, in the storage that the operator's quantized output has (all its operands are kept alike)."""
@@ -210,14 +212,20 @@ class Context:
             raise Refused(f"its bias is {tensor.dtype}, but its input or weight is not quantized")
         scale = [first.scale[0] * s for s in second.scale]
         values = self.scope.values
-        if tensor.constant and (tensor.dtype == "int64" or self.scope.storage.folds_weights[self.bound]):
+        real_weights = self._weights(self.op[self._biases[slot][1]]) is not Weights.DEQUANTIZED
+        if tensor.constant and (tensor.dtype == "int64" or real_weights or self.target.real_biases):
             real = tensor.array.astype(np.float64) * np.asarray(scale)
             return self.scope.emitter.constant(real.astype(np.float32), values.name(tensor))
-        if tensor.dtype == "int64":
+        if tensor.dtype == "int64" or self.target.real_biases:
             real = self.ops.Cast(values.get(tensor), to="float32")
             return self.ops.Mul(real, np.asarray(scale, np.float32))  # type: ignore[no-any-return]
         storage = Storage("int32", 0, Quantization(tuple(scale), (0,) * len(scale), 0))
         return values.dequantize(values.get(tensor), storage, source_order(tensor.dims))
+
+    @property
+    def folds(self) -> bool:
+        """Whether constants of narrow dtypes are to be real numbers in the file."""
+        return self.scope.storage.fold
 
     @property
     def quantized(self) -> bool:
@@ -242,20 +250,24 @@ class Context:
         return tensor.dtype if self.compute is Compute.FILE else self.scope.storage.storage(tensor).dtype
 
     def raw(self, slot: int) -> ir.Value:
-        """The operand's stored integers where it is quantized, the operand itself where it is not."""
-        return self.scope.values.get(self.op[slot], self.order(slot), STORED)
+        """The operand's stored integers where it is quantized, the operand itself where it is not.
+
+        Real numbers for a target that runs nothing on integers; ``dequantize`` and ``quantize`` then leave them alone.
+        """
+        form = STORED if self.target.moves_integers else self.compute
+        return self.scope.values.get(self.op[slot], self.order(slot), form)
 
     def quantize(self, value: ir.Value, like: int) -> ir.Value:
         """Real numbers to the integers of a slot; the value itself where the slot is not quantized."""
         tensor = self.op[like]
-        if affine(tensor) is None:
+        if affine(tensor) is None or not self.target.moves_integers:
             return value
         return self.scope.values.quantize(value, self.scope.storage.storage(tensor), self.order(like))
 
     def dequantize(self, value: ir.Value, like: int) -> ir.Value:
         """Integers of a slot to real numbers; the value itself where the slot is not quantized."""
         tensor = self.op[like]
-        if affine(tensor) is None:
+        if affine(tensor) is None or not self.target.moves_integers:
             return value
         return self.scope.values.dequantize(value, self.scope.storage.storage(tensor), self.order(like))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from onnx_tflite_plugin.bound import BoundGraph
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.layout.order import Order, permuted, source_order
 from onnx_tflite_plugin.layout.plan import Edges
@@ -58,11 +59,11 @@ def _signature(model: Model, key: str | None) -> Signature | None:
     return found
 
 
-def graph_edges(model: Model, names: Names, options: ConvertOptions) -> Edges:
+def graph_edges(main: BoundGraph, names: Names, options: ConvertOptions) -> Edges:
     """Orders of graph inputs and outputs that are asked for; the rest is the file's, or free under ``--io-layout onnx``."""
-    edges = {tensor: source_order(tensor.dims) for tensor in (*model.main.inputs, *model.main.outputs)}
+    edges = {tensor: source_order(tensor.dims) for tensor in (*main.inputs, *main.outputs)}
     asked: dict[Tensor, Order] = {}
-    by_name = dict(zip((*names.inputs, *names.outputs), (*model.main.inputs, *model.main.outputs), strict=True))
+    by_name = dict(zip((*names.inputs, *names.outputs), (*main.inputs, *main.outputs), strict=True))
     for name, layouts in options.layout.items():
         if name not in by_name:
             raise UnsupportedOption(

@@ -12,10 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.layout.order import Atom, Order, axes, essence, move, physical, source_order, spelled
-from onnx_tflite_plugin.lowering.emitter import Emitter, typed
-from onnx_tflite_plugin.quantization.plan import Compute, Storage, StoragePlan, affine, file_storage
-from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
+from onnx_tflite_plugin.layout.order import Atom, Order, axes, essence, joined, move, physical, source_order, spelled
+from onnx_tflite_plugin.lowering.emitter import Emitter, Operand, typed
+from onnx_tflite_plugin.quantization.activation import INTEGER_RANGE
+from onnx_tflite_plugin.quantization.plan import (
+    Compute,
+    Storage,
+    StoragePlan,
+    Weights,
+    dequantized,
+    file_storage,
+    quantized,
+)
+from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Quantization, Tensor
 
 STORED, FILE, FLOAT = Compute.STORED, Compute.FILE, Compute.FLOAT
 MARK = "onnx_tflite_plugin."
@@ -39,6 +48,7 @@ class Values:
         self.plan = storage
         self.prefix = prefix
         self._made: dict[tuple[Tensor, Order, Compute], ir.Value] = {}
+        self._constants: dict[tuple[Tensor, Order, Compute, Weights], ir.Value] = {}
         self._native: dict[Tensor, tuple[Order, Compute]] = {}
         self._resources: dict[Tensor, Resource] = {}
 
@@ -66,25 +76,29 @@ class Values:
     # --- what operators take ----------------------------------------------------------------
 
     def get(
-        self, tensor: Tensor, order: Order | None = None, form: Compute = STORED, *, fold: bool = False
+        self,
+        tensor: Tensor,
+        order: Order | None = None,
+        form: Compute = STORED,
+        *,
+        weights: Weights = Weights.DEQUANTIZED,
     ) -> ir.Value:
-        """The tensor in an order and form. ``fold`` dequantizes constants now rather than at run time.
+        """The tensor in an order and form. ``weights``: how a quantized constant becomes real.
 
         Raises LookupError for a tensor nobody made.
         """
         order = source_order(tensor.dims) if order is None else order
         form = self._form(tensor, form)
-        key = (tensor, order, form)
         if tensor.constant:
-            if key not in self._made or fold:
-                return self._constant(tensor, order, form, fold)
-        elif key not in self._made:
+            return self._constant(tensor, order, form, weights)
+        key = (tensor, order, form)
+        if key not in self._made:
             self._made[key] = self._derive(tensor, order, form)
         return self._made[key]
 
     def _form(self, tensor: Tensor, form: Compute) -> Compute:
         """Forms that are the same for this tensor are one."""
-        if affine(tensor) is None or (form is FILE and self.plan.storage(tensor).dtype == tensor.dtype):
+        if not quantized(tensor) or (form is FILE and self.plan.storage(tensor).dtype == tensor.dtype):
             return STORED
         return form
 
@@ -92,7 +106,10 @@ class Values:
         if tensor not in self._native:
             raise LookupError(f"tensor {tensor} is used before an operator makes it")
         native, made = self._native[tensor]
-        if form is FLOAT:
+        if form is FLOAT and not self.plan.target.moves_integers and order != native:
+            real = self.get(tensor, native, FLOAT)
+            value = self.moved(real, native, order)
+        elif form is FLOAT:
             value = self.dequantize(self.get(tensor, order, STORED), self.plan.storage(tensor), order)
         elif form is made:
             start = next(
@@ -131,14 +148,46 @@ class Values:
         real = self.dequantize(value, forms[start], order)
         return self.quantize(real, forms[end], order)
 
-    def dequantize(self, value: ir.Value, storage: Storage, order: Order) -> ir.Value:
+    def dequantize(self, value: ir.Value, storage: Storage, order: Order, *, multiply: bool = False) -> ir.Value:
+        """Stored integers as real numbers; ``multiply``: by Cast and Mul whatever the target makes of the dtype."""
+        if storage.blocks is not None:
+            return self._dequantize_blocks(value, storage.blocks, order)
         scale, zero_point, axis = self._parameters(storage, order)
-        return self.emitter.emit("DequantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
+        target = self.plan.target
+        if not (multiply or storage.dtype in target.multiplies or storage.dtype not in {*target.quantizes, "int32"}):
+            return self.emitter.emit("DequantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
+        if axis is not None:
+            along = [-1 if k == axis else 1 for k in range(len(physical(order)))]
+            scale, zero_point = scale.reshape(along), zero_point.reshape(along)
+        real = self._emit("Cast", value, to="float32")
+        if zero_point.any():
+            real = self._emit("Sub", real, zero_point.astype(np.float32))
+        return self._emit("Mul", real, scale)
+
+    def _dequantize_blocks(self, value: ir.Value, blocks: BlockwiseQuantization, order: Order) -> ir.Value:
+        """A scale per block of the last axis, in blocks of the size the target fuses."""
+        perm, sizes = axes(order), dict(zip(axes(order), physical(order), strict=True))
+        size = self.plan.target.block(blocks.block_size)
+        rows = [sizes[axis] or 0 for axis in range(len(perm) - 1)]
+        scales = np.repeat(blocks.flat().reshape(*rows, -1), blocks.block_size // size, axis=-1)
+        held = self.emitter.constant(scales.transpose(perm), self.name(blocks.scales))
+        along = {"axis": perm.index(len(rows)), "block_size": size}
+        return self.emitter.emit("DequantizeLinear", [value, held], along)[0]
 
     def quantize(self, value: ir.Value, storage: Storage, order: Order) -> ir.Value:
+        """Real numbers as stored integers; by arithmetic where the target's QuantizeLinear does not know the dtype."""
         scale, zero_point, axis = self._parameters(storage, order)
-        made = self.emitter.emit("QuantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
+        if storage.dtype in self.plan.target.quantizes:
+            made = self.emitter.emit("QuantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
+        else:
+            low, high = (float(end) for end in INTEGER_RANGE[storage.dtype])
+            steps = self._emit("Round", self._emit("Div", value, scale))
+            shifted_steps = self._emit("Add", steps, zero_point.astype(np.float32))
+            made = self._emit("Cast", self._emit("Clip", shifted_steps, low, high), to=storage.dtype)
         return typed(made, storage.dtype, None)
+
+    def _emit(self, op_type: str, *operands: Operand, **attributes: str) -> ir.Value:
+        return self.emitter.emit(op_type, operands, attributes)[0]
 
     def _parameters(self, storage: Storage, order: Order) -> tuple[Array, Array, int | None]:
         quantization = storage.quantization
@@ -147,15 +196,18 @@ class Values:
 
     # --- constants --------------------------------------------------------------------------
 
-    def _constant(self, tensor: Tensor, order: Order, form: Compute, fold: bool) -> ir.Value:
-        storage = file_storage(tensor) if form is FILE else self.plan.storage(tensor)
-        name = self.name(tensor)
-        if form is FLOAT and fold:
-            return self.emitter.constant(arranged(dequantized(tensor), order), name)
-        stored = self.emitter.constant(arranged(shifted(tensor.array, storage), order), name)
-        value = self.dequantize(stored, storage, order) if form is FLOAT else stored
-        self._made[tensor, order, form] = value
-        return value
+    def _constant(self, tensor: Tensor, order: Order, form: Compute, weights: Weights) -> ir.Value:
+        key = (tensor, order, form, weights)
+        if key not in self._constants:
+            storage = file_storage(tensor) if form is FILE else self.plan.storage(tensor)
+            if form is FLOAT and (weights is Weights.FOLDED or (tensor.blocks and cut(order))):
+                value = self.emitter.constant(arranged(dequantized(tensor), order), self.name(tensor))
+            else:
+                value = self.emitter.constant(arranged(shifted(tensor.array, storage), order), self.name(tensor))
+                if form is FLOAT:
+                    value = self.dequantize(value, storage, order, multiply=weights is Weights.MULTIPLIED)
+            self._constants[key] = value
+        return self._constants[key]
 
     # --- marks ------------------------------------------------------------------------------
 
@@ -175,6 +227,11 @@ class Values:
         if form is STORED and storage.shift:
             marks["shift"] = str(storage.shift)
         value.metadata_props.update({MARK + key: text for key, text in marks.items()})
+
+
+def cut(order: Order) -> bool:
+    """Whether the elements of any axis lie in another order than the file's."""
+    return len(joined(order)) > len(axes(order))
 
 
 def physical_dims(tensor: Tensor, order: Order) -> tuple[int | None, ...] | None:
@@ -211,18 +268,6 @@ def shifted(array: Array, storage: Storage) -> Array:
     if array.dtype.name == storage.dtype or storage.quantization is None:
         return array
     return (array.astype(np.int16) + storage.shift).astype(storage.dtype)
-
-
-def dequantized(tensor: Tensor) -> Array:
-    """A quantized constant's real numbers as float32."""
-    quantization = affine(tensor)
-    assert quantization is not None
-    along = [1] * tensor.rank
-    if quantization.per_axis:
-        along[quantization.axis] = len(quantization.scale)
-    scale = np.asarray(quantization.scale, np.float32).reshape(along if quantization.per_axis else ())
-    zero_point = np.asarray(quantization.zero_point, np.int32).reshape(along if quantization.per_axis else ())
-    return np.asarray((tensor.array.astype(np.int32) - zero_point).astype(np.float32) * scale)
 
 
 def arranged(array: Array, order: Order) -> Array:

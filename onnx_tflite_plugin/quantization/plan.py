@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+import numpy as np
+
 from onnx_tflite_plugin.api.declarations import (
     Behaviour,
     Dequantized,
@@ -17,8 +19,8 @@ from onnx_tflite_plugin.api.declarations import (
     resolve,
 )
 from onnx_tflite_plugin.bound import Bound, BoundModel
-from onnx_tflite_plugin.errors import HandlerError, Problem
-from onnx_tflite_plugin.source.model import Quantization, Tensor
+from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
+from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Quantization, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
 QUANTIZED = frozenset({"int8", "uint8", "int16", "int4", "uint4", "int2"})
@@ -39,25 +41,54 @@ class Storage:
     dtype: str
     shift: int = 0
     quantization: Quantization | None = None
+    blocks: BlockwiseQuantization | None = None
+
+
+class Weights(Enum):
+    """How a quantized constant becomes real numbers."""
+
+    FOLDED = "folded"  # now
+    MULTIPLIED = "multiplied"  # by Cast and Mul, which runtimes compute as they load the model
+    DEQUANTIZED = "dequantized"  # by DequantizeLinear, at every run or fused into the operator
 
 
 @dataclass(frozen=True)
 class StoragePlan:
-    """Storage per shifted tensor, computation and resolved behaviour per operator."""
+    """Storage per shifted tensor, computation and resolved behaviour per operator. ``fold``: constants become real now."""
 
+    target: Target
     shifted: Mapping[Tensor, Storage]
     compute: Mapping[Bound, Compute]
     behaviour: Mapping[Bound, Behaviour]
-    folds_weights: Mapping[Bound, bool]
+    fold: bool = False
 
     def storage(self, tensor: Tensor) -> Storage:
         """How the tensor is kept; in the file's dtype unless the plan says otherwise."""
         return self.shifted.get(tensor) or file_storage(tensor)
 
+    def weights(self, bound: Bound, tensor: Tensor) -> Weights:
+        """How a constant operand becomes real: as its operator's activations do, where those are quantized.
+
+        ONNX Runtime would round real weights to 8 bits again between a DequantizeLinear and a QuantizeLinear.
+        """
+        if tensor.blocks is not None:
+            fuses = self.target.block(tensor.blocks.block_size) and not self.target.refusal(tensor.dtype, ())
+            return Weights.DEQUANTIZED if fuses and not self.fold else Weights.FOLDED
+        storage = self.storage(tensor)
+        if storage.quantization is None or self.target.refusal(storage.dtype, storage.quantization.zero_point):
+            return Weights.FOLDED
+        activations = [t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and not t.constant]
+        held = {self.storage(t).dtype for t in activations if affine(t) is not None}
+        if not held <= self.target.multiplies:
+            return Weights.DEQUANTIZED
+        if self.fold:
+            return Weights.FOLDED
+        return Weights.MULTIPLIED if held or self.target.multiplies_weights else Weights.DEQUANTIZED
+
     def dequantized(self, bound: Bound) -> list[Tensor]:
-        """The operands that a DequantizeLinear at run time hands to the operator."""
-        folds = self.folds_weights[bound]
-        return [t for t in bound.op.inputs if t is not None and affine(t) is not None and not (folds and t.constant)]
+        """The operands that are handed to the operator as stored integers or through a node that takes those."""
+        held = [t for t in bound.op.inputs if t is not None and quantized(t)]
+        return [t for t in held if not t.constant or self.weights(bound, t) is not Weights.FOLDED]
 
 
 def affine(tensor: Tensor | None) -> Quantization | None:
@@ -67,8 +98,29 @@ def affine(tensor: Tensor | None) -> Quantization | None:
     return tensor.quantization if isinstance(tensor.quantization, Quantization) else None
 
 
+def quantized(tensor: Tensor) -> bool:
+    """Whether its integers stand for real numbers, which have one scale, one along an axis or one a block."""
+    return affine(tensor) is not None or tensor.blocks is not None
+
+
+def dequantized(tensor: Tensor) -> Array:
+    """A quantized constant's real numbers as float32."""
+    if tensor.blocks is not None:
+        by_block = tensor.array.astype(np.float32).reshape(-1, tensor.blocks.block_size)
+        return (by_block * tensor.blocks.flat()[:, None]).reshape(tensor.shape)
+    quantization = affine(tensor)
+    assert quantization is not None
+    along = [1] * tensor.rank
+    if quantization.per_axis:
+        along[quantization.axis] = len(quantization.scale)
+    scale = np.asarray(quantization.scale, np.float32).reshape(along if quantization.per_axis else ())
+    zero_point = np.asarray(quantization.zero_point, np.int32).reshape(along if quantization.per_axis else ())
+    return np.asarray((tensor.array.astype(np.int32) - zero_point).astype(np.float32) * scale)
+
+
 def file_storage(tensor: Tensor) -> Storage:
-    return Storage(tensor.dtype, 0, tensor.quantization if isinstance(tensor.quantization, Quantization) else None)
+    known = tensor.quantization if isinstance(tensor.quantization, Quantization) else None
+    return Storage(tensor.dtype, 0, known, tensor.blocks)
 
 
 def shifted_storage(tensor: Tensor, dtype: str, shift: int) -> Storage:
@@ -78,8 +130,12 @@ def shifted_storage(tensor: Tensor, dtype: str, shift: int) -> Storage:
     return Storage(dtype, shift, moved)
 
 
-def plan_storage(model: BoundModel, target: Target) -> StoragePlan:
-    """Decide storage and computation. Raises HandlerError for operators that cannot take quantized operands."""
+def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> StoragePlan:
+    """Decide storage and computation; ``fold`` makes constants real numbers now wherever that changes nothing.
+
+    Raises HandlerError for operators that cannot take quantized operands, TargetRefusal for integers the target does
+    not know.
+    """
     behaviour: dict[Bound, Behaviour] = {}
     compute: dict[Bound, Compute] = {}
     problems: list[Problem] = []
@@ -92,14 +148,28 @@ def plan_storage(model: BoundModel, target: Target) -> StoragePlan:
         behaviour[bound], compute[bound] = declared, decided
     if problems:
         raise HandlerError("quantized operands that cannot be converted:", problems)
-    return StoragePlan(
-        shifted=_shifted(model, target, behaviour),
-        compute=compute,
-        behaviour=behaviour,
-        folds_weights={
-            b: not any(affine(t) for t in (*b.op.inputs, *b.op.outputs) if t and not t.constant) for b in compute
-        },
-    )
+    plan = StoragePlan(target, _shifted(model, target, behaviour), compute, behaviour, fold)
+    _check_rules(model, plan)
+    return plan
+
+
+def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
+    """Every tensor that Q makes or DQ takes must be one the target has them for."""
+    problems = {}
+    for bound in model.operators():
+        if plan.compute[bound] is not Compute.FLOAT:
+            continue
+        for tensor in (*plan.dequantized(bound), *_quantized(bound, [~k for k in range(len(bound.op.outputs))])):
+            storage = plan.storage(tensor)
+            zero_point = storage.quantization.zero_point if storage.quantization else ()
+            rule = plan.target.refusal(storage.dtype, zero_point)
+            if rule:
+                found = f"{rule}; it is {tensor.dtype} with zero point {affine(tensor).zero_point[0]}"  # type: ignore[union-attr]
+                problems[tensor] = Problem(
+                    f"tensor {tensor} of {bound.label}", found, "--quantization float has neither"
+                )
+    if problems:
+        raise TargetRefusal(f"target {plan.target.name} cannot hold every tensor:", list(problems.values()))
 
 
 def _arguments(bound: Bound, target: Target) -> tuple[object, ...]:
@@ -115,13 +185,17 @@ def data_slots(bound: Bound) -> list[int]:
 
 def _quantized(bound: Bound, slots: Iterable[int] | None = None) -> list[Tensor]:
     chosen = data_slots(bound) if slots is None else slots
-    return [t for slot in chosen if (t := bound.op.tensor(slot)) is not None and affine(t) is not None]
+    return [t for slot in chosen if (t := bound.op.tensor(slot)) is not None and quantized(t)]
 
 
 def _compute(bound: Bound, declared: Behaviour, target: Target) -> Compute | Problem:
     tensors = _quantized(bound)
     if not tensors:
         return Compute.STORED
+    taken = [bound.op.tensor(slot) for slot in declared.blocks] if isinstance(declared, Dequantized) else []
+    for tensor in tensors:
+        if tensor.blocks is not None and (tensor not in taken or not tensor.constant):
+            return Problem(bound.label, f"{tensor.name!r} has a scale per block, which the kernel does not read")
     match declared:
         case Dequantized():
             return Compute.FLOAT
@@ -132,7 +206,7 @@ def _compute(bound: Bound, declared: Behaviour, target: Target) -> Compute | Pro
         case Raw():
             return _raw(bound, declared, target)
         case Integer():
-            return Compute.STORED
+            return _integer(bound, tensors, target)
         case NotQuantizable():
             names = ", ".join(f"{t.name!r} ({t.dtype})" for t in tensors)
             return Problem(bound.label, f"has no quantized form, but {names} is quantized")
@@ -163,12 +237,20 @@ def _same_scale(bound: Bound, declared: SameScale, target: Target) -> Compute | 
     return Compute.STORED if equal and _has_kernel(tensors[0], declared.onnx, target) else Compute.FLOAT
 
 
+def _integer(bound: Bound, tensors: list[Tensor], target: Target) -> Compute | Problem:
+    if all(_has_kernel(tensor, "", target) for tensor in tensors):
+        return Compute.STORED
+    return Problem(
+        bound.label, f"it computes with integers of {tensors[0].dtype}, on which target {target.name} runs nothing"
+    )
+
+
 def _raw(bound: Bound, declared: Raw, target: Target) -> Compute | Problem:
     tensors = _quantized(bound)
     if _has_kernel(tensors[0], declared.onnx, target):
         return Compute.STORED if declared.shift_safe else Compute.FILE
-    if not _equal(tensors):
-        text = f"the kernel works on bare {tensors[0].dtype}, for which target {target.name} has no {declared.onnx}"
+    if not _equal(tensors) or not declared.shift_safe:
+        text = f"the kernel works on bare {tensors[0].dtype}, for which target {target.name} has no {declared.onnx}".rstrip()
         return Problem(bound.label, text)
     return Compute.FLOAT
 
@@ -187,7 +269,7 @@ def _has_kernel(tensor: Tensor, onnx: str, target: Target) -> bool:
 def _shifted(model: BoundModel, target: Target, behaviour: Mapping[Bound, Behaviour]) -> dict[Tensor, Storage]:
     """Activations per the target; weights their own way; what must stay as it is stays."""
     weights = _weights(model, behaviour)
-    kept = _kept(model, behaviour) | _edges_only(model, weights)
+    kept = _kept(model, behaviour) | _edges_only(model, weights, target)
     found: dict[Tensor, Storage] = {}
     for bound in model.operators():
         for tensor in _quantized(bound):
@@ -216,12 +298,12 @@ def _kept(model: BoundModel, behaviour: Mapping[Bound, Behaviour]) -> set[Tensor
     return kept
 
 
-def _edges_only(model: BoundModel, weights: set[Tensor]) -> set[Tensor]:
+def _edges_only(model: BoundModel, weights: set[Tensor], target: Target) -> set[Tensor]:
     """Graph inputs and outputs, with their constants, whose operators hold nothing else: converting them gains nothing.
 
     Operators with weights are left out, for they fuse in the target's own dtype only.
     """
-    edges = {*model.main.inputs, *model.main.outputs}
+    edges = {t for t in (*model.main.inputs, *model.main.outputs) if t.dtype in target.quantizes}
     held = {bound: {*_quantized(bound)} for bound in model.operators()}
     apart = {
         bound

@@ -6,8 +6,11 @@ from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.targets.base import Target
 from onnx_tflite_plugin.targets.generic import GENERIC
 from onnx_tflite_plugin.targets.onnxruntime import ONNXRUNTIME
+from onnx_tflite_plugin.targets.openvino import OPENVINO
+from onnx_tflite_plugin.targets.tensorrt import TENSORRT
+from onnx_tflite_plugin.targets.tvm import TVM
 
-TARGETS = {target.name: target for target in (ONNXRUNTIME, GENERIC)}
+TARGETS = {target.name: target for target in (ONNXRUNTIME, GENERIC, OPENVINO, TVM, TENSORRT)}
 
 
 def target_named(name: str) -> Target:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.api.declarations import Along
+
+
+INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class Target:
     added to stored values. ``weights``: the same for constant weights. ``no_integer_kernel``: ONNX operator → integer
     dtypes the runtime lacks a kernel for. ``clips_integers``: a fused activation may follow Q as an integer Clip.
     ``blocks_channels``: float convolutions work on channels in blocks, an order that they, Relu and Add of their results keep.
+
+    ``quantizes``: the dtypes QuantizeLinear and DequantizeLinear take. ``symmetric``: only with zero points of 0.
+    ``real_biases``: DequantizeLinear takes no int32. ``multiplies``: dtypes for which Cast and Mul are faster than
+    DequantizeLinear. ``multiplies_weights``: the same for constants under real activations, where both are computed
+    as the model is loaded. ``lacks``: ONNX operators the runtime does not have, with what to do about it.
     """
 
     name: str
@@ -36,6 +44,13 @@ class Target:
     clips_integers: bool = False
     fuses_global_average_pool: bool = False
     blocks_channels: bool = False
+    quantizes: frozenset[str] = INTEGERS
+    symmetric: bool = False
+    real_biases: bool = False
+    multiplies: frozenset[str] = frozenset()
+    multiplies_weights: bool = True
+    fused_blocks: tuple[int, int] | None = None
+    lacks: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
 
     def price(self, along: Along, last: bool, nbytes: int) -> int:
@@ -43,6 +58,29 @@ class Target:
         price = self.prices.get(along.onnx, Price())
         return int((price.last if last else price.inner) * nbytes)
 
+    def block(self, size: int) -> int:
+        """The size in which weights with a scale per ``size`` elements are kept; 0 where they are better unpacked."""
+        if self.fused_blocks is None:
+            return size
+        least, most = self.fused_blocks
+        found = min(size & -size, most)
+        return found if found >= least else 0
+
     def has_kernel(self, onnx: str, dtype: str) -> bool:
-        """Whether the runtime runs this operator on stored integers."""
-        return dtype not in self.no_integer_kernel.get(onnx, frozenset())
+        """Whether the runtime runs this operator on stored integers; under ``"*"``, what it runs none on."""
+        without = self.no_integer_kernel.get(onnx, frozenset()) | self.no_integer_kernel.get("*", frozenset())
+        return dtype not in without
+
+    @property
+    def moves_integers(self) -> bool:
+        """Whether anything at all runs on stored 8 bit integers, a Transpose or a Reshape for one."""
+        return self.has_kernel("", "int8")
+
+    def refusal(self, dtype: str, zero_points: Iterable[int]) -> str:
+        """The rule that Q and DQ of such integers would break; empty where there is none."""
+        if dtype not in self.quantizes:
+            known = ", ".join(sorted(self.quantizes))
+            return f"target {self.name} quantizes to {known}, not to {dtype}"
+        if self.symmetric and any(zero_points):
+            return f"target {self.name} takes zero points of 0 only"
+        return ""

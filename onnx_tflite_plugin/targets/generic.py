@@ -9,8 +9,10 @@ GENERIC = Target(
     name="generic",
     opsets=(13, 19, 26),
     no_integer_kernel={
-        **dict.fromkeys(("Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16),
+        **dict.fromkeys(
+            ("Pad", "Where", "Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16
+        ),
         **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _INT16 | {"int32", "int64"}),
-        **dict.fromkeys(("ArgMax", "ArgMin", "Concat", "Split", "Slice", "Gather", "Tile", "Pad"), _SUB_BYTE),
+        **dict.fromkeys(("ArgMax", "ArgMin", "Concat", "Split", "Slice", "Gather", "Tile", "Expand"), _SUB_BYTE),
     },
 )

@@ -19,6 +19,10 @@ ONNXRUNTIME = Target(
         **dict.fromkeys(("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Clip", "Relu", "TopK"), _INT16),
         **dict.fromkeys(("Concat", "Split", "Slice", "Gather", "Tile", "Expand"), _SUB_BYTE),
     },
+    # A DequantizeLinear of int16 fuses with nothing: MobileNetV2 9.4 ms, 4.6 with Cast and Mul.
+    multiplies=frozenset({"int16"}),
+    # 1 x 2048 by 2048 x 5632, int4 in blocks of 32: MatMulNBits 0.27 ms, float Gemm 2.0; of other sizes, not fused, 20.
+    fused_blocks=(16, 256),
     clips_integers=True,
     fuses_global_average_pool=True,
     blocks_channels=True,

@@ -81,6 +81,7 @@ class OnnxRuntime:
     """One session with default optimizations and one thread, its states, and the values asked for.
 
     ``keep`` names values of the main graph to return beside the outputs (they keep ONNX Runtime from fusing over them).
+    ``optimized`` is where to write the graph that ONNX Runtime made of the model. ``session`` is the session itself.
     """
 
     def __init__(
@@ -89,9 +90,11 @@ class OnnxRuntime:
         *,
         keep: Sequence[str] = (),
         config: Mapping[str, str] | None = None,
+        optimized: Path | None = None,
     ) -> None:
         package = optional("onnxruntime")
         proto, folder = _proto(model)
+        self.proto = proto
         self.states = states(proto)
         fed, carried = {state.input for state in self.states}, {state.output for state in self.states}
         stored = {tensor.name for tensor in proto.graph.initializer}
@@ -109,13 +112,15 @@ class OnnxRuntime:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         if folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+        if optimized is not None:
+            options.optimized_model_filepath = str(optimized)
         for key, value in (config or {}).items():
             options.add_session_config_entry(key, value)
         if proto.ByteSize() > _SERIALIZED_LIMIT:
             raise OrtError("a model beyond 2 GB runs only from a file: save it and give its path")
         try:
             with quiet():
-                self._session = package.InferenceSession(
+                self.session = package.InferenceSession(
                     proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
                 )
         except Exception as error:
@@ -130,18 +135,22 @@ class OnnxRuntime:
             if state.initial is not None or state.input not in self._defaults
         }
 
-    def step(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
-        """Run once, with inputs by name or in the model's order; returns the outputs without the states."""
+    def feeds(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
+        """What the session is fed for these inputs, by name or in the model's order: they and the states."""
         names = [info.name for info in self.inputs]
         if not isinstance(inputs, Mapping):
             if len(inputs) != len(names):
                 raise OrtError(f"the ONNX model has {len(names)} inputs ({', '.join(names)}); given {len(inputs)}")
             inputs = dict(zip(names, inputs, strict=True))
+        return {**self._carried, **{name: _feedable(array) for name, array in inputs.items()}}
+
+    def step(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
+        """Run once, with inputs by name or in the model's order; returns the outputs without the states."""
         wanted = [info.name for info in self.outputs] + [state.output for state in self.states]
-        feeds = {**self._carried, **{name: _feedable(array) for name, array in inputs.items()}}
+        feeds = self.feeds(inputs)
         try:
             with quiet():
-                found = self._session.run([*wanted, *self._keep], feeds)
+                found = self.session.run([*wanted, *self._keep], feeds)
         except Exception as error:
             raise OrtError(f"ONNX Runtime cannot run the model: {error}") from error
         values = dict(zip([*wanted, *self._keep], (np.asarray(item) for item in found), strict=True))

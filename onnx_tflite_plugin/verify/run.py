@@ -12,16 +12,18 @@ import numpy as np
 
 from ..errors import VerificationError
 from ..source.model import Array, Model, Operator, Tensor
+from . import apart, structure
 from . import inputs as drawing
-from . import structure
 from .compare import Comparison, Tolerance, as_pairs, compare, inherited_step
 from .litert import LiteRT, LiteRTError
 from .ort import OnnxRuntime, OrtError, Place
+from .real import as_real, as_stored
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
 
 _SLOW = 1.0  # seconds a step: beyond it the reference kernels, some 50 times slower, are not asked
+_FLOAT = 1  # onnx.TensorProto.FLOAT
 _PRECISE = {"session.x64quantprecision": "1"}
 
 
@@ -87,6 +89,8 @@ def verify(
     """
     case = _Case(tflite, onnx, signature, tolerance)
     steps, expected = case.expected(inputs, seed, runs, shapes)
+    if apart.in_real_numbers(case.session.proto, case.places, case.entry):
+        return case.apart(steps)
     actual = [case.onnx_step(case.session, arrays) for arrays in steps]
     comparisons = case.compared(actual, expected)
     if all(comparison.ok for comparison in comparisons):
@@ -116,8 +120,8 @@ class _Case:
         self.onnx = onnx
         self.session = OnnxRuntime(onnx)
         self.places = {place.value: place for place in self.session.places}
-        self.inputs = _paired("input", self.entry.input_names, self.session.inputs)
-        self.outputs = _paired("output", self.entry.output_names, self.session.outputs)
+        self.inputs = paired("input", self.entry.input_names, self.session.inputs)
+        self.outputs = paired("output", self.entry.output_names, self.session.outputs)
         self.producers = structure.producers(self.entry.subgraph)
 
     def expected(
@@ -157,19 +161,26 @@ class _Case:
             outputs.append(session.step(arrays))
         return outputs
 
-    def onnx_step(self, session: OnnxRuntime, arrays: Sequence[Array]) -> list[Array]:
-        """One run in ONNX Runtime, from and to arrays as the TFLite model has them."""
+    def feeds(self, arrays: Sequence[Array]) -> dict[str, Array]:
+        """A run's inputs as the ONNX model takes them, by name."""
         feeds = {}
-        for array, info in zip(arrays, self.inputs, strict=True):
+        for array, info, tensor in zip(arrays, self.inputs, self.entry.inputs, strict=True):
             place = self.places.get(info.name)
             value = as_pairs(array) if array.dtype.kind == "c" else array
+            if _is_real(info):
+                value = as_real(tensor, value)
             feeds[info.name] = place.apply(value) if place is not None else value
+        return feeds
+
+    def onnx_step(self, session: OnnxRuntime, arrays: Sequence[Array]) -> list[Array]:
+        """One run in ONNX Runtime, from and to arrays as the TFLite model has them."""
+        feeds = self.feeds(arrays)
         found = dict(zip((info.name for info in session.outputs), session.step(feeds), strict=True))
         results = []
         for info, tensor in zip(self.outputs, self.entry.outputs, strict=True):
             array, place = found[info.name], self.places.get(info.name)
             restored = place.restore(array, _dtype(tensor, array)) if place is not None else array
-            results.append(array if restored is None else restored)
+            results.append(as_stored(tensor, array if restored is None else restored))
         return results
 
     def compared(
@@ -186,6 +197,24 @@ class _Case:
             )
             for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True))
         )
+
+    def apart(self, steps: Sequence[Sequence[Array]]) -> Verification:
+        """A model without quantization, each operator by itself: every output, and the first tensor that is wrong."""
+        trial = apart.Apart(self.session.proto, self.session.places, self.entry)
+        kernels = _preserving(self.data, self.model, self.signature)[0]
+        outputs: dict[str, Comparison] = {}
+        diverging = None
+        for arrays in steps:
+            kernels.step(arrays)
+            for comparison, place in trial.compared(self.feeds(arrays), kernels.tensors()):
+                tensor = self.entry.subgraph.tensors[place.tensor]
+                if tensor in self.entry.outputs and (place.value not in outputs or not comparison.ok):
+                    outputs[place.value] = comparison
+                if not comparison.ok and diverging is None:
+                    diverging = Divergence(tensor, self.producers[tensor.index], place.value, comparison)
+        wrong = () if diverging is None else (diverging.comparison,)
+        note = "without quantization the values of a network leave LiteRT's: each operator was given LiteRT's own"
+        return Verification((*outputs.values(), *wrong), (kernels.kernels,), len(steps), diverging, (note,))
 
     def diverging(self, steps: Sequence[Sequence[Array]]) -> tuple[Divergence | None, tuple[str, ...]]:
         """The first tensor outside its band, in the first run that has one; and what is to say where there is none."""
@@ -248,6 +277,8 @@ class _Case:
                         continue
                     array = values[place.value]
                     restored = place.restore(array, _dtype(tensor, array))
+                    if restored is not None:
+                        restored = as_stored(tensor, restored)
                     if restored is None or restored.ndim != next(iter(known.values()))[0].ndim:
                         continue
                     step = inherited_step(tensor, self.producers)
@@ -298,7 +329,7 @@ def _preserving(data: bytes, model: Model, signature: str | None) -> list[LiteRT
     return sessions
 
 
-def _paired(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
+def paired(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
     """The ONNX model's inputs or outputs in the TFLite model's order: by name where all agree, else by position."""
     if len(names) != len(infos):
         listed = ", ".join(info.name for info in infos)
@@ -313,6 +344,10 @@ def _stateful(model: Model) -> bool:
     return any(
         tensor.is_variable or tensor.dtype == "resource" for graph in model.subgraphs for tensor in graph.tensors
     )
+
+
+def _is_real(info: ValueInfoProto) -> bool:
+    return bool(info.type.tensor_type.elem_type == _FLOAT)
 
 
 def _repeated(steps: Sequence[Sequence[Array]]) -> bool:

@@ -1,0 +1,107 @@
+"""A quantized model in real numbers: what ``--quantization float`` converts.
+
+Every quantized tensor becomes float32, a constant with the numbers its integers stand for. Nothing is rounded and
+nothing saturates, so the results are those of the network that was quantized, up to the rounding of its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from onnx_tflite_plugin.api.declarations import Dequantized, Raw, resolve
+from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel
+from onnx_tflite_plugin.errors import HandlerError, Problem
+from onnx_tflite_plugin.quantization.plan import affine, data_slots, dequantized
+from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
+from onnx_tflite_plugin.targets.base import Target
+
+
+class _Real(Data):
+    """Computed when first asked for."""
+
+    def __init__(self, compute: Callable[[], Array]) -> None:
+        self._compute = compute
+
+    @cached_property
+    def array(self) -> Array:
+        return self._compute()
+
+
+def unquantized(model: BoundModel, target: Target) -> BoundModel:
+    """The model with float32 in place of quantized tensors.
+
+    Raises HandlerError for operators whose results hang on the stored integers themselves.
+    """
+    work = _Unquantizing(target)
+    graphs = tuple(work.graph(graph) for graph in model.graphs)
+    if work.problems:
+        raise HandlerError("operators that have no meaning without quantization:", work.problems)
+    return replace(model, graphs=graphs)
+
+
+class _Unquantizing:
+    """One model's tensors, each made real once."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.made: dict[Tensor, Tensor] = {}
+        self.problems: list[Problem] = []
+
+    def graph(self, graph: BoundGraph) -> BoundGraph:
+        subgraph = replace(
+            graph.subgraph, inputs=self.tensors(graph.subgraph.inputs), outputs=self.tensors(graph.subgraph.outputs)
+        )
+        return replace(graph, subgraph=subgraph, operators=tuple(self.bound(bound) for bound in graph.operators))
+
+    def bound(self, bound: Bound) -> Bound:
+        op = bound.op
+        computed = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.constant]
+        if any(t.dtype == "float32" for t in computed) and not any(affine(t) for t in computed):
+            return bound  # its weights alone are quantized, and become real as they always do
+        declared = resolve(
+            bound.handler.quantization, *((op, self.target) if callable(bound.handler.quantization) else ())
+        )
+        biases = declared.bias if isinstance(declared, Dequantized) else {}
+        inputs = tuple(
+            self.bias(op, tensor, *biases[slot]) if tensor is not None and slot in biases else self.tensor(tensor)
+            for slot, tensor in enumerate(op.inputs)
+        )
+        real = replace(op, inputs=inputs, outputs=tuple(self.tensor(tensor) for tensor in op.outputs))
+        hands_on = bound.handler.subgraphs or bound.handler.effects is not None
+        if isinstance(declared, Raw) and not declared.shift_safe and not hands_on:
+            self.check_bytes(bound)
+        declined = bound.handler.accepts(real) if bound.handler.accepts else None
+        if declined is not None:
+            self.problems.append(Problem(bound.label, declined.reason))
+        return replace(bound, op=real, members=tuple(real if member is op else member for member in bound.members))
+
+    def check_bytes(self, bound: Bound) -> None:
+        """Stored integers that become something else have no counterpart in real numbers."""
+        tensors = [t for slot in data_slots(bound) if (t := bound.op.tensor(slot)) is not None]
+        if len({(t.dtype, affine(t)) for t in tensors}) > 1:
+            names = ", ".join(f"{t.name!r} ({t.dtype})" for t in tensors)
+            self.problems.append(Problem(bound.label, f"it computes with stored integers: {names}"))
+
+    def tensors(self, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(self.tensor(tensor) or tensor for tensor in tensors)
+
+    def tensor(self, tensor: Tensor | None) -> Tensor | None:
+        if tensor is None or affine(tensor) is None:
+            return tensor
+        if tensor not in self.made:
+            data = _Real(lambda: dequantized(tensor)) if tensor.constant else None
+            self.made[tensor] = replace(tensor, dtype="float32", quantization=None, data=data)
+        return self.made[tensor]
+
+    def bias(self, op: Operator, tensor: Tensor, first: int, second: int) -> Tensor:
+        """A bias counts in steps of input times weight, whatever the file says (as the kernels have it)."""
+        x, w = affine(op[first]), affine(op[second])
+        if x is None or w is None or "int" not in tensor.dtype or not tensor.constant:
+            return tensor
+        scale = x.scale[0] * np.asarray(w.scale)
+        data = _Real(lambda: (tensor.array.astype(np.float64) * scale).astype(np.float32))
+        return replace(tensor, dtype="float32", quantization=None, data=data)

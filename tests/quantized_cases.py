@@ -1,0 +1,25 @@
+"""The built-in cases that hold quantized tensors, by operator: what is tried again under other targets and options."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from conformance.case import Case
+from conformance.cases import builtin
+from onnx_tflite_plugin.source import read
+
+
+@cache
+def quantized() -> dict[str, tuple[Case, ...]]:
+    found: dict[str, tuple[Case, ...]] = {}
+    for case in builtin():
+        if case.counts and _holds_integers(case):
+            found[case.op] = (*found.get(case.op, ()), case)
+    return found
+
+
+def _holds_integers(case: Case) -> bool:
+    return any(t.quantization is not None for graph in read(case.build()).subgraphs for t in graph.tensors)
+
+
+OPERATORS = sorted({case.op for case in builtin() if case.counts})

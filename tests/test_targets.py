@@ -1,0 +1,206 @@
+"""What a target cannot honour is refused by tensor and rule; everything else computes what LiteRT computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from quantized_cases import OPERATORS, quantized
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from conformance.runner import complaints
+from onnx_tflite_plugin.errors import (
+    ConversionError,
+    HandlerError,
+    TargetRefusal,
+    UnsupportedOperator,
+    UnsupportedOption,
+)
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.targets import TARGETS
+
+DIGITS = Path(__file__).parent.parent / "examples" / "digits_int8.tflite"
+NARROW = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT16}
+
+
+@pytest.fixture(scope="module")
+def host() -> Host:
+    return Host(packs="builtin")
+
+
+@pytest.mark.parametrize("target", ["openvino", "tvm", "tensorrt"])
+@pytest.mark.parametrize("op", OPERATORS)
+def test_quantized_cases_are_right_or_refused_by_a_rule(op: str, target: str, host: Host) -> None:
+    wrong = {}
+    for case in quantized().get(op, ()):
+        try:
+            found = complaints(case, host, target=target)
+        except (TargetRefusal, UnsupportedOperator) as refusal:
+            found = [] if f"target {target}" in str(refusal) or "opset" in str(refusal) else [str(refusal)]
+        except HandlerError as refusal:
+            found = [] if f"target {target}" in str(refusal) else [str(refusal)]
+        if found:
+            wrong[case.id] = found
+    assert not wrong
+
+
+def test_each_target_refuses_some_and_takes_most_of_the_quantized_cases(host: Host) -> None:
+    taken = {}
+    for target in ("openvino", "tvm"):
+        outcomes = [_converts(case.build(), target, host) for op in ("CONV_2D", "ADD") for case in quantized()[op]]
+        taken[target] = sum(outcomes) / len(outcomes)
+    assert taken["tvm"] == 1
+    assert 0.5 < taken["openvino"] < 1  # int16 is refused
+
+
+def _converts(data: bytes, target: str, host: Host) -> bool:
+    try:
+        otp.convert(data, host=host, target=target)
+    except ConversionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("opset", range(13, 27))
+def test_an_int8_network_loads_at_every_opset_a_target_offers_or_is_refused(target: str, opset: int) -> None:
+    low, _, high = TARGETS[target].opsets
+    if not low <= opset <= high:
+        with pytest.raises(UnsupportedOption, match=f"takes opsets {low} to {high}"):
+            otp.convert(DIGITS, target=target, opset=opset)
+        return
+    if target == "tensorrt":
+        with pytest.raises(TargetRefusal, match="zero points of 0 only"):
+            otp.convert(DIGITS, target=target, opset=opset)
+        return
+    proto = otp.convert(DIGITS, target=target, opset=opset).proto
+    onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+# --- the rules of tensorrt --------------------------------------------------------------------
+
+
+def network(dtype: str, zero_point: int, *, weight_zero_point: int = 0, then: str = "") -> bytes:
+    """A convolution with a bias, quantized throughout."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 5, 7, 3), dtype, quantization=quant(0.05, zero_point))
+    weight_dtype = "uint8" if dtype == "uint8" else "int8"
+    rng = np.random.default_rng(0)
+    weights = rng.integers(1, 120, (11, 3, 3, 3)).astype(weight_dtype)
+    w = g.constant("w", weights, quantization=quant(0.02, weight_zero_point))
+    b = g.constant("b", np.arange(11, dtype=np.int32), quantization=quant(0.001, 0))
+    y = g.tensor("y", (1, 5, 7, 11), dtype, quantization=quant(0.4, zero_point))
+    g.operator("CONV_2D", [x, w, b], [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
+    g.output(_then(g, y, dtype, zero_point, then))
+    return model.build()
+
+
+def _then(g: GraphBuilder, y: TensorRef, dtype: str, zero_point: int, code: str) -> TensorRef:
+    if not code:
+        return y
+    z = g.tensor("z", (1, 5, 7, 11), "bool" if code == "EQUAL" else dtype, quantization=quant(0.4, zero_point))
+    g.operator(code, [y, y], [z])
+    return z
+
+
+def nodes(model: otp.Conversion) -> list[onnx.NodeProto]:
+    return list(model.proto.graph.node)
+
+
+def test_tensorrt_takes_zero_points_of_0_only() -> None:
+    with pytest.raises(TargetRefusal, match=r"tensor 0 'x' .* zero points of 0 only; it is int8 with zero point 3"):
+        otp.convert(network("int8", 3), target="tensorrt")
+    otp.convert(network("int8", 0), target="tensorrt")
+
+
+def test_tensorrt_quantizes_to_int8_only() -> None:
+    with pytest.raises(TargetRefusal, match="quantizes to int8, not to int16"):
+        otp.convert(network("int16", 0), target="tensorrt")
+
+
+def test_tensorrt_gets_uint8_around_128_as_int8_around_0() -> None:
+    conversion = otp.convert(network("uint8", 128, weight_zero_point=128), target="tensorrt")
+    assert [i.dtype.name for i in conversion.model.graph.inputs] == ["UINT8"]
+    stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
+    for node in nodes(conversion):
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            assert stored[node.input[2]] == onnx.TensorProto.INT8
+    with pytest.raises(TargetRefusal, match="it is uint8 with zero point 127"):
+        otp.convert(network("uint8", 127, weight_zero_point=128), target="tensorrt")
+
+
+def test_tensorrt_gets_weights_with_a_zero_point_as_real_numbers() -> None:
+    kinds = {}
+    for zero_point in (128, 120):
+        conversion = otp.convert(network("uint8", 128, weight_zero_point=zero_point), target="tensorrt")
+        kinds[zero_point] = {i.data_type for i in conversion.proto.graph.initializer if len(i.dims) == 4}
+    assert kinds == {128: {onnx.TensorProto.INT8}, 120: {onnx.TensorProto.FLOAT}}
+
+
+def test_tensorrt_gets_biases_as_real_numbers() -> None:
+    def dequantized_biases(target: str) -> int:
+        conversion = otp.convert(network("int8", 0), target=target)
+        stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
+        inputs = [node.input[0] for node in nodes(conversion) if node.op_type == "DequantizeLinear"]
+        return sum(stored.get(name) == onnx.TensorProto.INT32 for name in inputs)
+
+    assert (dequantized_biases("generic"), dequantized_biases("tensorrt")) == (1, 0)
+
+
+def test_nothing_but_q_dq_and_cast_touches_narrow_integers_for_tensorrt(host: Host) -> None:
+    """Transposes, reshapes and copies as well stand between DQ and Q."""
+    tried = 0
+    for op in ("TRANSPOSE", "RESHAPE", "CONCATENATION", "MAX_POOL_2D", "FULLY_CONNECTED", "PAD", "CONV_2D"):
+        for case in quantized()[op]:
+            try:
+                proto = otp.convert(case.build(), host=host, target="tensorrt", **case.options).proto
+            except ConversionError:
+                continue
+            inferred = onnx.shape_inference.infer_shapes(proto).graph
+            kinds = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.input)}
+            touching = {node.op_type for node in inferred.node if any(kinds.get(name) in NARROW for name in node.input)}
+            assert touching <= {"QuantizeLinear", "DequantizeLinear", "Cast"}, case.id
+            tried += bool(touching)
+    assert tried >= 5
+
+
+def test_tensorrt_refuses_operators_on_the_integers_themselves() -> None:
+    with pytest.raises(HandlerError, match=r"EQUAL .* on which target tensorrt runs nothing"):
+        otp.convert(network("int8", 0, then="EQUAL"), target="tensorrt")
+
+
+def test_tensorrt_refuses_what_its_parser_does_not_know() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, w = (g.input(name, shape, "int8", quantization=quant(0.1, 0)) for name, shape in (("x", (3, 5)), ("w", (5, 7))))
+    g.output(y := g.tensor("y", (3, 7), "int32"))
+    g.operator("BATCH_MATMUL", [x, w], [y])
+    with pytest.raises(ConversionError, match="target tensorrt"):
+        otp.convert(model.build(), target="tensorrt")
+
+
+# --- openvino and tvm -------------------------------------------------------------------------
+
+
+def test_openvino_refuses_16_bit_integers_by_name() -> None:
+    with pytest.raises(TargetRefusal, match=r"tensor 0 'x' .*target openvino quantizes to .* not to int16"):
+        otp.convert(network("int16", 0), target="openvino")
+
+
+def test_a_refusal_points_to_a_conversion_that_works() -> None:
+    with pytest.raises(TargetRefusal, match="--quantization float"):
+        otp.convert(network("int16", 0), target="openvino")
+    otp.convert(network("int16", 0), target="openvino", quantization="float")
+
+
+@pytest.mark.parametrize("target", ["openvino", "tvm", "generic"])
+def test_activations_keep_the_model_s_own_dtype(target: str) -> None:
+    conversion = otp.convert(network("int8", 3), target=target)
+    stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
+    zero_points = {stored[node.input[2]] for node in nodes(conversion) if node.op_type == "QuantizeLinear"}
+    assert zero_points == {onnx.TensorProto.INT8}
