@@ -35,6 +35,7 @@ Under a dtype stands the number of cases that pass with it: every case is conver
 planned at least cost, planned locally, and with graph inputs and outputs channels first, and its results are compared
 with LiteRT's. Real results may differ by 1e-5 of their range, 8 and 16 bit integers by one step, anything else not at
 all, unless a bound is given; models with float activations on integer weights by 2e-2 of the range. "equal" is exactly that.
+Weights of 4 and 2 bits count under those, whatever the activations; "by block" are those with a scale per block.
 """
 LAYOUTS = """\
 **Layout**: *Implicit* operators are channels first in ONNX. *Transparent* and *Attribute* ones work in the order of

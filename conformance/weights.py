@@ -9,6 +9,7 @@ import numpy as np
 from .models import Spec, constant, drawn
 
 SPREAD = 74.0  # the standard deviation of full-range bytes
+NARROW = {"int4": 4.3, "int2": 1.1}  # and of narrower weights
 WEIGHTS = {"float32": "float32", "int8": "int8", "uint8": "uint8", "int16": "int8"}
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
@@ -22,9 +23,9 @@ def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: 
     """Drawn weights; integers have a scale, or one along an axis that differs by up to a factor of four."""
     if dtype == "float32":
         return constant(drawn(*shape, seed=seed))
-    values = drawn(*shape, dtype=dtype, seed=seed, low=-7 if dtype == "int4" else None if dtype == "uint8" else -127)
+    values = drawn(*shape, dtype=dtype, seed=seed, low={"int4": -7, "int2": -2, "uint8": 0}.get(dtype, -127))
     point = 119 if dtype == "uint8" else 0
-    size = 0.17 if dtype == "int4" else 0.013
+    size = {"int4": 0.17, "int2": 0.61}.get(dtype, 0.013)
     if per_axis is None:
         return constant(values, None, size, point)
     scales = (size * drawn(shape[per_axis], seed="scales", low=0.4, high=1.6)).tolist()
@@ -35,7 +36,8 @@ def product(x: Spec, w: Spec, shape: Sequence[int], depth: int, zero_point: int 
     """The result, with a scale under which sums of ``depth`` products fill its dtype."""
     if x.scale is None:
         return Spec(tuple(shape))
-    step = float(np.asarray(x.scale)) * float(np.mean(np.asarray(w.scale))) * np.sqrt(depth) * SPREAD * 3
+    spread = NARROW.get(w.dtype, SPREAD)
+    step = float(np.asarray(x.scale)) * float(np.mean(np.asarray(w.scale))) * np.sqrt(depth) * spread * 3
     if x.dtype == "int16":
         return Spec(tuple(shape), "int16", step * 256 / 2, 0)
     return Spec(tuple(shape), x.dtype, step, (-11 if x.dtype == "int8" else 109) if zero_point is None else zero_point)
@@ -46,7 +48,7 @@ def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float 
     if x.scale is None:
         return constant(drawn(channels, seed="b"))
     scales = np.broadcast_to(float(np.asarray(x.scale)) * np.asarray(w.scale), (channels,))
-    spread = SPREAD**2 * np.sqrt(depth) * (256 if x.dtype == "int16" else 1)
+    spread = SPREAD * NARROW.get(w.dtype, SPREAD) * np.sqrt(depth) * (256 if x.dtype == "int16" else 1)
     values = (drawn(channels, seed="b", low=-1, high=1) * spread).astype(dtype)
     held = scales * stored if isinstance(w.scale, Sequence) else scales[:1] * stored
     return constant(values, None, held.tolist())

@@ -98,7 +98,8 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     bound = host.bind(model)
     if options.quantization == "float":
         bound = unquantized(bound, target)
-    fused = fuse(bound, host.fusions(), opset=options.opset or target.opsets[1], inexact=options.optimize == "speed")
+    inexact = options.optimize == "speed"
+    fused = fuse(bound, host.fusions(), target, opset=options.opset or target.opsets[1], inexact=inexact)
     storage = plan_storage(fused.model, target, fold=options.weights == "fold" or options.quantization == "float")
     opset = _opset(fused.model, storage, options, target)
     layout = plan_layout(
@@ -107,6 +108,7 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
         prices=target.price,
         edges=graph_edges(fused.model.main, names, options),
         local=options.layout_plan == "local",
+        flat=lambda bound: storage.dtype(bound) not in target.keeps_lines,
     )
     emitter = Emitter(opset, Names())
     hook = host.pm.hook.after_lowering
@@ -115,8 +117,9 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
         after=lambda bound, outputs: hook(op=bound.op, outputs=outputs),
     )  # fmt: skip
     _check_operators(lowered, target)
+    passes = {one.name: one.run(lowered) for one in target.passes} if options.optimize == "speed" else {}
     host.pm.hook.finish(model=lowered)
-    report = _report(fused, layout, storage, lowered, host, target, opset)
+    report = _report(fused, layout, storage, lowered, host, target, opset, passes)
     conversion = Conversion(lowered, report, model)
     _check(conversion)
     return conversion
@@ -140,11 +143,13 @@ def _opset(model: BoundModel, storage: StoragePlan, options: ConvertOptions, tar
     problems, needed = [], low
     for bound in model.operators():
         tensors = [t for t in (*bound.op.outputs, *storage.dequantized(bound)) if t is not None]
-        kept = [_dtype_opset(storage.storage(tensor).dtype, affine(tensor) is not None) for tensor in tensors]
-        least = max([resolve(bound.handler.min_opset, bound.op), *kept])
+        kept = {t: _dtype_opset(storage.storage(t).dtype, affine(t) is not None) for t in tensors}
+        least = max([resolve(bound.handler.min_opset, bound.op), *kept.values()])
         needed = max(needed, least)
         if least > (options.opset or high):
-            problems.append(Problem(bound.label, f"needs opset {least}", f"--opset {least}"))
+            folds = all(tensor.constant for tensor, opset in kept.items() if opset == least)
+            hint = f"--opset {least}" + (" or --weights fold" if folds and least in kept.values() else "")
+            problems.append(Problem(bound.label, f"needs opset {least}", hint))
     if problems:
         raise UnsupportedOperator(f"operators that opset {options.opset or high} cannot express:", problems)
     return options.opset or max(default, needed)
@@ -158,8 +163,9 @@ def _dtype_opset(dtype: str, quantized: bool) -> int:
 
 
 def _report(
-    fused: Fused, layout: LayoutPlan, storage: StoragePlan, model: ir.Model, host: Host, target: Target, opset: int
-) -> Report:
+    fused: Fused, layout: LayoutPlan, storage: StoragePlan, model: ir.Model, host: Host, target: Target, opset: int,
+    passes: Mapping[str, int],
+) -> Report:  # fmt: skip
     operators: dict[str, int] = {}
     packs: dict[str, int] = {}
     for bound in fused.model.operators():
@@ -185,6 +191,7 @@ def _report(
         ),
         bought=layout.bought,
         fused=fused.applied,
+        passes={name: count for name, count in passes.items() if count},
         declined=tuple(fused.declined),
         packs=packs,
         overrides=dict(host.overrides),

@@ -10,6 +10,7 @@ from onnx_tflite_plugin.api.declarations import Decline, resolve
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand
 from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor
+from onnx_tflite_plugin.targets.base import Target
 
 
 @dataclass
@@ -21,11 +22,17 @@ class Fused:
     declined: list[str] = field(default_factory=list)
 
 
-def fuse(model: BoundModel, fusions: Iterable[tuple[str, Fusion]], *, opset: int, inexact: bool = False) -> Fused:
-    """Apply every fusion that ``opset`` can express wherever it matches; later ones see the results of earlier ones."""
+def fuse(
+    model: BoundModel, fusions: Iterable[tuple[str, Fusion]], target: Target, *, opset: int, inexact: bool = False
+) -> Fused:
+    """Apply every fusion that ``opset`` can express wherever it matches; later ones see the results of earlier ones.
+
+    The inexact come last.
+    """
     done = Fused(model)
-    for pack, fusion in fusions:
-        if (fusion.exact or inexact) and resolve(fusion.handler.min_opset) <= opset:
+    for pack, fusion in sorted(fusions, key=lambda item: not item[1].exact):
+        wanted = (fusion.exact or inexact) and (not fusion.trait or getattr(target, fusion.trait))
+        if wanted and resolve(fusion.handler.min_opset) <= opset:
             graphs = tuple(_fuse_graph(graph, pack, fusion, done) for graph in done.model.graphs)
             done.model = BoundModel(model.source, graphs)
     return done
@@ -62,7 +69,8 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, done: Fused) -> Bo
 def _replacement(fusion: Fusion, pack: str, match: Match, root: Bound, done: Fused) -> Bound | None:
     options = fusion.where(match)
     if isinstance(options, Decline):
-        done.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
+        if options.reason:
+            done.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
         return None
     op = root.op
     members = tuple(sorted({*match.calls.values()}, key=lambda member: member.index))

@@ -28,7 +28,8 @@ class Report:
 
     ``layout`` is ``"least"`` (provably), ``"heuristic"`` or ``"local"``; ``transposes`` counts Transpose nodes in the
     model; ``transposed`` names the tensors and who forced each. ``bought``: operators for whose speed the plan is not
-    the one that moves the fewest bytes, with the byte equivalents (8 kB a microsecond) each saves.
+    the one that moves the fewest bytes, with the byte equivalents (8 kB a microsecond) each saves. ``passes``: rewrites
+    for speed, with the number of places each changed.
     """
 
     target: str
@@ -41,6 +42,7 @@ class Report:
     transposed: tuple[Transposed, ...]
     bought: tuple[tuple[str, int], ...] = ()
     fused: Mapping[str, int] = field(default_factory=dict)
+    passes: Mapping[str, int] = field(default_factory=dict)
     declined: tuple[str, ...] = ()
     packs: Mapping[str, int] = field(default_factory=dict)
     overrides: Mapping[str, str] = field(default_factory=dict)

@@ -10,6 +10,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import (
     Array,
+    Attribute,
     Context,
     Decline,
     Integer,
@@ -158,7 +159,7 @@ def rows(op: Operator) -> str | None:
     return spelled([names[:rank], names, names], names)
 
 
-@handler("SELECT", max_version=4, layout=Transparent(), axes=rows, quantization=Raw(shift_safe=True))
+@handler("SELECT", max_version=4, layout=Attribute(unordered="*"), axes=rows, quantization=Raw(shift_safe=True))
 def select(ctx: Context, condition: Any, x: Any, y: Any) -> Any:
     """Where; a condition of rank 1 chooses among rows (RankOneSelect, reference/select.h)."""
     rank = ctx.op[1].rank

@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from onnx_tflite_plugin.api import Context, Dequantized, Implicit, Options, conv_pads, handler, out, transposed_pads
-from op_handlers.operands import signed_bytes
+from op_handlers.operands import narrow_weights, signed_bytes
 
 BIASED = Dequantized(bias={2: (0, 1)})
+LINES = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
+NARROW = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
 
 
 @handler(
     "CONV_2D",
     max_version=8,
-    layout=Implicit(onnx={0: "n c h w", 1: "o i j k"}),
+    layout=Implicit(onnx={0: "n c h w", 1: "o i j k", out(0): "n o y x"}, lines=LINES),
     axes="n h w c, o j k i, o -> n y x o",
     quantization=BIASED,
     activation="fused_activation_function",
+    accepts=lambda op: narrow_weights(op, NARROW),
 )
 def conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""
-    (_, *size, channels), (_, *kernel, depth) = ctx.op[0].dims, ctx.op[1].shape
-    return convolution(ctx, x, signed_bytes(ctx, 1, w), b, size, kernel, group=(channels or depth) // depth)
+    channels, depth = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
+    return convolution(ctx, x, signed_bytes(ctx, 1, w), b, group=(channels or depth) // depth)
 
 
 @handler(
     "DEPTHWISE_CONV_2D",
     max_version=7,
-    layout=Implicit(onnx={0: "n c h w", 1: "o u j k"}),
+    layout=Implicit(onnx={0: "n c h w", 1: "o u j k", out(0): "n o y x"}, lines=LINES),
     axes="n h w c, u j k o, o -> n y x o",
     quantization=BIASED,
     activation="fused_activation_function",
+    accepts=lambda op: narrow_weights(op, {"int8": ("int4",)}),
 )
 def depthwise_conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
-    (_, *size, channels), (_, *kernel, _) = ctx.op[0].dims, ctx.op[1].shape
-    return convolution(ctx, x, w, b, size, kernel, group=channels)
+    return convolution(ctx, x, w, b, group=ctx.op[0].dims[-1])
 
 
 @handler(
@@ -48,20 +50,30 @@ def depthwise_conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
 )
 def conv_3d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Conv over depth, height and width; the kernel knows no groups (conv3d.cc)."""
-    return convolution(ctx, x, w, b, ctx.op[0].dims[1:-1], ctx.op[1].shape[:3], group=1)
+    return convolution(ctx, x, w, b, group=1)
 
 
-def convolution(ctx: Context, x: Any, w: Any, b: Any, size: Any, kernel: Any, group: Any) -> Any:
-    """Conv; pads are those of SAME or VALID, or of a fusion that knows better."""
-    strides, dilations = steps(ctx.options, kernel)
-    pads = ctx.options.get("pads") or conv_pads(ctx.options.padding, size, kernel, strides, dilations)
+def convolution(ctx: Context, x: Any, w: Any, b: Any, group: Any) -> Any:
+    """Conv along the axes that the plan leaves; pads are those of SAME or VALID, or of a fusion that knows better."""
+    along, kernel = spatial(ctx)
+    strides, dilations = steps(ctx.options, along)
+    known = ctx.options.get("pads")
+    if known:
+        pads = [known[axis][side] for side in (0, 1) for axis in along]
+    else:
+        pads = conv_pads(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, dilations)
     return ctx.ops.Conv(x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, group=group)
 
 
-def steps(options: Options, kernel: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Strides and dilations along the kernel's axes; a transposed convolution in 2-D has no dilation."""
-    axes = "dhw"[-len(kernel) :]
-    return [options[f"stride_{axis}"] for axis in axes], [options.get(f"dilation_{axis}_factor", 1) for axis in axes]
+def spatial(ctx: Context) -> tuple[str, list[int]]:
+    """The weight's spatial axes in the options' spelling, and its sizes there; axis 0 is one in 3-D only."""
+    axes = ctx.perm(1)[2:]
+    return "".join("dhw"[axis] for axis in axes), [ctx.op[1].shape[axis] for axis in axes]
+
+
+def steps(options: Options, along: str) -> tuple[list[int], list[int]]:
+    """Strides and dilations along axes; a transposed convolution in 2-D has no dilation."""
+    return [options[f"stride_{axis}"] for axis in along], [options.get(f"dilation_{axis}_factor", 1) for axis in along]
 
 
 @handler(
@@ -74,7 +86,7 @@ def steps(options: Options, kernel: Sequence[int]) -> tuple[list[int], list[int]
 )
 def transpose_conv(ctx: Context, _shape: Any, w: Any, x: Any, b: Any = None) -> Any:
     """ConvTranspose."""
-    return transposed(ctx, x, w, b, ctx.op[1].shape[1:3])
+    return transposed(ctx, x, w, b)
 
 
 @handler(
@@ -86,13 +98,14 @@ def transpose_conv(ctx: Context, _shape: Any, w: Any, x: Any, b: Any = None) -> 
 )
 def conv_3d_transpose(ctx: Context, _shape: Any, w: Any, x: Any, b: Any = None) -> Any:
     """ConvTranspose over depth, height and width."""
-    return transposed(ctx, x, w, b, ctx.op[1].shape[:3])
+    return transposed(ctx, x, w, b)
 
 
-def transposed(ctx: Context, x: Any, w: Any, b: Any, kernel: Sequence[int]) -> Any:
+def transposed(ctx: Context, x: Any, w: Any, b: Any) -> Any:
     """ConvTranspose, padded as the forward convolution of its output would be (transpose_conv.cc)."""
-    strides, dilations = steps(ctx.options, kernel)
+    along, kernel = spatial(ctx)
+    strides, dilations = steps(ctx.options, along)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    pads, extra = transposed_pads(ctx.options.padding, ctx.op[out(0)].dims[1:-1], ctx.op[2].dims[1:-1], reach, strides)
+    pads, extra = transposed_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
     windows = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
     return ctx.ops.ConvTranspose(x, w, b, **windows, pads=pads, output_padding=extra)

@@ -21,11 +21,13 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
-from op_handlers.operands import signed_bytes
+from op_handlers.operands import narrow_weights, signed_bytes
 
 
 def dense_axes(op: Operator) -> str | None:
     """``n h w c, o (h w c) -> n o``: the trailing axes that make up one row of the weight are flattened."""
+    if op[1].blocks is not None:
+        return "_, o k, o -> _"
     dims, depth = op[0].dims, op[1].shape[-1]
     if op.options.keep_num_dims:
         return "... k, o k, o -> ... o"
@@ -38,15 +40,41 @@ def dense_axes(op: Operator) -> str | None:
     return spelled([[*batch, *row], ["o", group], ["o"]], [first, "o"])
 
 
-def contracted(op: Operator) -> Terminate:
-    """The elements of a row may come in any order, if the weight's columns do too."""
+def contracted(op: Operator) -> Implicit | Terminate:
+    """The elements of a row may come in any order, if the weight's columns do too.
+
+    Blocks that share a scale are kept whole, and lie down the columns, where runtimes fuse them.
+    """
+    if op[1].blocks is not None:
+        return Implicit({1: "k o"})
     return Terminate(unordered="k " + " ".join(f"k{i}" for i in range(op[0].rank)))
 
 
 def default_weights(op: Operator) -> Decline | None:
     if op.options.weights_format != "DEFAULT":
         return Decline(f"weights_format {op.options.weights_format} is not known")
+    return in_blocks(op) if op[1].blocks is not None else narrow_weights(op, NARROW)
+
+
+def in_blocks(op: Operator) -> Decline | None:
+    """XNNPACK takes blocks of 32, the kernel others (PrepareImpl), but not the activation (EvalBlockwise4Bit)."""
+    x, w = op[0], op[1]
+    if (x.dtype, w.dtype) != ("float32", "int4"):
+        return Decline(f"it multiplies {x.dtype} by {w.dtype} with a scale per block; the kernel takes float32 by int4")
+    rows, depth = w.shape
+    if w.blocks is None or w.blocks.block_size % 32 == 0:
+        return None
+    found = f"its weights have a scale per {w.blocks.block_size} elements, for which LiteRT"
+    if rows < 4 or depth < 32 or depth % 2:
+        return Decline(
+            f"{found} wants 4 rows and more, of an even length from 32 on, or reads no scales; use blocks of 32"
+        )
+    if op.options.fused_activation_function != "NONE":
+        return Decline(f"{found} leaves out the activation; use blocks of 32")
     return None
+
+
+NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4", "int2")}
 
 
 @handler(
@@ -54,7 +82,7 @@ def default_weights(op: Operator) -> Decline | None:
     max_version=14,
     layout=contracted,
     axes=dense_axes,
-    quantization=Dequantized(bias={2: (0, 1)}),
+    quantization=Dequantized(bias={2: (0, 1)}, blocks=(1,)),
     activation="fused_activation_function",
     accepts=default_weights,
 )
@@ -62,7 +90,7 @@ def fully_connected(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Gemm on the input flattened to rows of the weight's length (fully_connected.cc); reshapes stay on the integers."""
     if ctx.op[0].rank != 2 or ctx.op[0].dims[-1] != ctx.op[1].shape[-1]:
         x = ctx.dequantize(ctx.ops.Reshape(ctx.raw(0), [-1, ctx.op[1].shape[-1]]), like=0)
-    y = ctx.ops.Gemm(x, signed_bytes(ctx, 1, w), b, transB=1)
+    y = ctx.ops.Gemm(x, signed_bytes(ctx, 1, w), b, transB=None if ctx.op[1].blocks else 1)
     return y if ctx.op[out(0)].rank == 2 else ctx.reshaped(ctx.quantize(y, like=out(0)), out(0))
 
 

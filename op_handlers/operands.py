@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Attribute, Context, Operator, Quantization, Value, out, spelled
+from onnx_tflite_plugin.api import Attribute, Context, Decline, Operator, Quantization, Value, out, spelled
 from onnx_tflite_plugin.api.axes import letters
 
 
@@ -34,6 +34,22 @@ def as_int64(ctx: Context, slot: int, value: Value) -> Any:
     return ctx.ops.Cast(value, to="int64") if constant is None else constant.astype(np.int64)
 
 
+def narrow_weights(op: Operator, known: Mapping[str, Collection[str]]) -> Decline | None:
+    """Why weights of 4 or 2 bits in slot 1 are not taken; ``known``: which the kernel unpacks, by the input's dtype.
+
+    Others it reads as if there were one in a byte, past their end, and what it computes is nothing.
+    """
+    x, w = op[0], op[1]
+    if w.dtype not in ("int4", "int2", "uint4"):
+        return None
+    if w.dtype not in known.get(x.dtype, ()):
+        return Decline(f"its weights are {w.dtype} under {x.dtype}, which LiteRT's kernel does not unpack; use int8")
+    if isinstance(w.quantization, Quantization) and any(w.quantization.zero_point):
+        text = "LiteRT's kernels refuse, but for XNNPACK's, which reads 4 bits without a sign where it is 8"
+        return Decline(f"its {w.dtype} weights have zero points other than 0, which {text}; quantize symmetrically")
+    return None
+
+
 def signed_bytes(ctx: Context, slot: int, weight: Value) -> Any:
     """A weight as it is; but under real activations uint8 is read as int8, its zero point ignored.
 
@@ -48,3 +64,12 @@ def signed_bytes(ctx: Context, slot: int, weight: Value) -> Any:
     ):
         return weight
     return held.view(np.int8).astype(np.float32) * np.float32(quantization.scale[0])
+
+
+def unscaled(ctx: Context, y: Value) -> Any:
+    """Means of stored values, which the kernel does not rescale: under another output scale they mean another number."""
+    before, after = ctx.op[0].quantization, ctx.op[out(0)].quantization
+    if before == after or not isinstance(before, Quantization) or not isinstance(after, Quantization):
+        return y
+    offset = (before.zero_point[0] - after.zero_point[0]) * after.scale[0]
+    return ctx.ops.Add(ctx.ops.Mul(y, after.scale[0] / before.scale[0]), offset)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Context, Dequantized, Implicit, Quantization, Raw, conv_pads, handler, out
+from onnx_tflite_plugin.api import Context, Dequantized, Implicit, Raw, conv_pads, handler, out
+from op_handlers.operands import unscaled
 
-CHANNELS_FIRST = Implicit(onnx={0: "n c h w", out(0): "n c y x"})
+CHANNELS_FIRST = Implicit(onnx={0: "n c h w", out(0): "n c y x"}, lines=("h y", "w x"))
 AXES = "n h w c -> n y x c"
 FUSED = "fused_activation_function"
 
@@ -17,18 +18,9 @@ FUSED = "fused_activation_function"
 def average_pool_2d(ctx: Context, x: Any) -> Any:
     """AveragePool that leaves padding out of the mean (reference/pooling.h); over the whole image, GlobalAveragePool."""
     window = windows(ctx)
-    if window["kernel_shape"] == list(ctx.op[0].dims[1:3]) and not any(window["pads"]):
+    if window["kernel_shape"] == list(ctx.shape(0)[2:]) and not any(window["pads"]):
         return unscaled(ctx, ctx.ops.GlobalAveragePool(x))
     return unscaled(ctx, ctx.ops.AveragePool(x, count_include_pad=0, **window))
-
-
-def unscaled(ctx: Context, y: Any) -> Any:
-    """The kernel averages stored values and never rescales them: another output scale gives them another meaning."""
-    before, after = ctx.op[0].quantization, ctx.op[out(0)].quantization
-    if before == after or not isinstance(before, Quantization) or not isinstance(after, Quantization):
-        return y
-    offset = (before.zero_point[0] - after.zero_point[0]) * after.scale[0]
-    return ctx.ops.Add(ctx.ops.Mul(y, after.scale[0] / before.scale[0]), offset)
 
 
 @handler(
@@ -45,7 +37,9 @@ def max_pool_2d(ctx: Context, x: Any) -> Any:
 
 
 def windows(ctx: Context) -> dict[str, list[int]]:
-    o = ctx.options
-    kernel, strides = [o.filter_height, o.filter_width], [o.stride_h, o.stride_w]
-    pads = conv_pads(o.padding, ctx.op[0].dims[1:3], kernel, strides, [1, 1])
+    """The window along the axes that the plan leaves."""
+    along = [("height", "width")[axis - 1] for axis in ctx.perm()[2:]]
+    kernel = [ctx.options[f"filter_{axis}"] for axis in along]
+    strides = [ctx.options[f"stride_{axis[0]}"] for axis in along]
+    pads = conv_pads(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, [1] * len(kernel))
     return {"kernel_shape": kernel, "strides": strides, "pads": pads}

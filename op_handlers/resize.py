@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from onnx_tflite_plugin.api import Along, Array, Attribute, Context, Dequantized, Operator, Raw, Value, handler, out
-from op_handlers.operands import as_int64, whole_numbers
+from op_handlers.operands import as_int64, unscaled, whole_numbers
 
 
 def sampled(op: Operator) -> Along | None:
@@ -27,9 +28,17 @@ def sampled(op: Operator) -> Along | None:
 )
 def resize_bilinear(ctx: Context, x: Any, size: Any) -> Any:
     """Resize, linear."""
-    return ctx.ops.Resize(
-        x, None, None, sizes(ctx, size), mode="linear", coordinate_transformation_mode=coordinates(ctx)
-    )
+    perm = ctx.perm()
+    if ctx.target.resizes_last_axes_only and perm[-2:] != (1, 2):
+        there = [*(perm.index(axis) for axis in perm if axis not in (1, 2)), perm.index(1), perm.index(2)]
+        y = resized(ctx, ctx.ops.Transpose(x, perm=there), sizes(ctx, size, [perm[axis] for axis in there]))
+        return ctx.ops.Transpose(y, perm=[there.index(axis) for axis in range(4)])
+    return resized(ctx, x, sizes(ctx, size, perm))
+
+
+def resized(ctx: Context, x: Value, made: Any) -> Any:
+    y = ctx.ops.Resize(x, None, None, made, mode="linear", coordinate_transformation_mode=coordinates(ctx))
+    return unscaled(ctx, y)
 
 
 def coordinates(ctx: Context) -> str:
@@ -37,15 +46,15 @@ def coordinates(ctx: Context) -> str:
     return "align_corners" if o.align_corners else "half_pixel" if o.half_pixel_centers else "asymmetric"
 
 
-def sizes(ctx: Context, size: Any) -> Any:
-    """The output's shape in planned order: batch and channels as they are, [height, width] from the operand."""
+def sizes(ctx: Context, size: Any, perm: Sequence[int]) -> Any:
+    """The output's shape in an order: batch and channels as they are, [height, width] from the operand."""
     n, _, _, c = ctx.op[0].dims
     held = ctx.op.constant(1)
     if held is not None and n is not None and c is not None:
-        return np.asarray(ctx.by_axis([n, *held.reshape(-1), c]), np.int64)
+        return np.asarray([[n, *held.reshape(-1), c][axis] for axis in perm], np.int64)
     shape, wanted = ctx.ops.Shape(ctx.raw(0)), ctx.ops.Cast(size, to="int64")
     picked = {0: (shape, ctx.axis(0)), 1: (wanted, 0), 2: (wanted, 1), 3: (shape, ctx.axis(3))}
-    return ctx.ops.Concat(*(ctx.ops.Gather(picked[axis][0], [picked[axis][1]]) for axis in ctx.perm()), axis=0)
+    return ctx.ops.Concat(*(ctx.ops.Gather(picked[axis][0], [picked[axis][1]]) for axis in perm), axis=0)
 
 
 # --- nearest ----------------------------------------------------------------------------------

@@ -6,7 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Attribute, Context, Operator, Raw, handler, out, permuted_by, reshaped, spelled
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Operator,
+    Raw,
+    Transparent,
+    handler,
+    out,
+    permuted_by,
+    reshaped,
+    spelled,
+)
 from onnx_tflite_plugin.api.axes import letters
 from op_handlers.operands import any_order, as_int64, in_place, whole_numbers
 
@@ -21,7 +32,16 @@ def reshape(ctx: Context, x: Any, shape: Any = None) -> Any:
     return ctx.ops.Reshape(x, ctx.ops.Cast(shape, to="int64"), allowzero=1 if ctx.opset >= 14 else None)
 
 
-@handler("SQUEEZE", max_version=2, layout=Attribute(unordered="*"), axes=reshaped, quantization=COPIED)
+def squeezed(op: Operator) -> str | None:
+    """The axes that are named go; where none is, all of size 1, which takes sizes."""
+    gone, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, letters(op[0].rank)
+    if not gone or op[out(0)].rank != len(names) - len(gone):
+        return reshaped(op)
+    held = ["1" if axis in gone else name for axis, name in enumerate(names)]
+    return spelled([held], [name for name in held if name != "1"])
+
+
+@handler("SQUEEZE", max_version=2, layout=Attribute(unordered="*"), axes=squeezed, quantization=COPIED)
 def squeeze(ctx: Context, x: Any) -> Any:
     """The same elements in the planned shape."""
     return ctx.reshaped(x, out(0))
@@ -30,13 +50,13 @@ def squeeze(ctx: Context, x: Any) -> Any:
 def expanded(op: Operator) -> str | None:
     """An axis of size 1 is put in."""
     held, names = whole_numbers(op, 1), letters(op[0].rank)
-    return None if held is None else spelled([names], with_axis(names, held[0]))
+    return None if held is None else spelled([names], with_axis(names, held[0], new="1"))
 
 
-def with_axis(names: list[str], axis: int) -> list[str]:
+def with_axis(names: list[str], axis: int, new: str = "new") -> list[str]:
     """A new axis at a place counted in the result's axes (negative: from its end)."""
     at = axis % (len(names) + 1)
-    return [*names[:at], "new", *names[at:]]
+    return [*names[:at], new, *names[at:]]
 
 
 @handler("EXPAND_DIMS", max_version=1, layout=Attribute(unordered="*"), axes=expanded, quantization=COPIED)
@@ -46,13 +66,15 @@ def expand_dims(ctx: Context, x: Any, axis: Any) -> Any:
     if held is None:
         one = ctx.ops.Expand(ctx.ops.Cast(axis, to="int64"), [1])  # ONNX Runtime takes a Reshape for one of x
         return ctx.ops.Unsqueeze(x, one)
+    if len(ctx.shape(0)) == len(ctx.shape(out(0))):
+        return x  # the plan shows the new axis on both sides, or on neither
     return ctx.ops.Unsqueeze(x, [ctx.axis(held[0], out(0))])
 
 
 @handler(
     "TRANSPOSE",
     max_version=9,
-    layout=Attribute(unordered="*"),
+    layout=Transparent(),
     axes=permuted_by(1),
     requires_constant={1},
     quantization=COPIED,

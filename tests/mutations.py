@@ -15,8 +15,9 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
 
-from onnx_tflite_plugin.api import Dequantized, Effects, Handler, Raw, out, spelled
+from onnx_tflite_plugin.api import Dequantized, Effects, Handler, Raw, Terminate, out, spelled
 from onnx_tflite_plugin.source.model import Options
 
 Change = Callable[[Any], Any]
@@ -383,6 +384,36 @@ def _at_the_start(ctx: Any, _resource: Any) -> Any:
     state.declare(ctx.op[out(0)].dtype, ctx.shape(out(0)))
     state.get()
     return state.input
+
+
+def _highest_bits_first(original: Any) -> Any:
+    def unpacked(self: Any, count: int) -> Any:
+        whole = original(self, count + -count % 4)
+        per_byte = {"int2": 4}.get(self._dtype, 2)
+        return whole.reshape(-1, per_byte)[:, ::-1].reshape(-1)[:count]
+
+    return unpacked
+
+
+def _rows_at_bytes(original: Any) -> Any:
+    def unpacked(self: Any, count: int) -> Any:
+        row = self._shape[-1]
+        wide = row + -row % {"int2": 4}.get(self._dtype, 2)
+        return np.resize(original(self, count), (count // row, wide))[:, :row].reshape(-1)
+
+    return unpacked
+
+
+def _down_the_columns(original: Any) -> Any:
+    return lambda self: original(self).reshape(self.scales.shape).T.reshape(-1)
+
+
+def _one_a_row(original: Any) -> Any:
+    return lambda self: np.repeat(original(self).reshape(self.scales.shape)[:, :1], self.scales.shape[-1])
+
+
+MODEL = "onnx_tflite_plugin.source.model"
+HIGH_BITS_FIRST = {"onnx_tflite_plugin.source.data:Stored._unpacked": _highest_bits_first}
 
 
 def the_files_scale(original: Any) -> Any:
@@ -836,5 +867,93 @@ MUTATIONS = (
         ("VAR_HANDLE-one_name_in_two_containers",),
         fields={"effects": Effects(names=_short_name)},
         patches={"op_handlers.variables:variable_key": lambda _: _short_name},
+    ),
+    # weights of 4 and 2 bits
+    *(
+        Mutation("the first element is in the highest bits", cases[0].partition("-")[0], cases, patches=HIGH_BITS_FIRST)
+        for cases in (
+            (
+                "FULLY_CONNECTED-float32_by_int4_rows_of_13_with_a_scale_each",
+                "FULLY_CONNECTED-int8_by_int2_rows_of_13_with_one_scale",
+                "FULLY_CONNECTED-int16_by_int4_rows_of_13_with_one_scale",
+                "FULLY_CONNECTED-three_blocks_of_32",
+                "FULLY_CONNECTED-three_blocks_of_32,_folded",
+            ),
+            (
+                "CONV_2D-float32_by_int4_with_one_scale",
+                "CONV_2D-int8_by_int4_with_a_scale_each",
+                "CONV_2D-int16_by_int4_in_three_groups",
+            ),
+            ("DEPTHWISE_CONV_2D-int8_by_int4_with_a_scale_each",),
+            (
+                "EMBEDDING_LOOKUP-int4_to_float32_with_one_scale",
+                "EMBEDDING_LOOKUP-int2_to_float16_with_a_scale_each",
+                "EMBEDDING_LOOKUP-int2_to_float32_in_blocks_of_4",
+            ),
+        )
+    ),
+    Mutation(
+        "every row begins with a byte",
+        "FULLY_CONNECTED",
+        (
+            "FULLY_CONNECTED-float32_by_int4_rows_of_13_with_one_scale",
+            "FULLY_CONNECTED-int8_by_int4_rows_of_13_with_a_scale_each",
+            "FULLY_CONNECTED-float32_by_int2_rows_of_13_with_a_scale_each",
+        ),
+        patches={"onnx_tflite_plugin.source.data:Stored._unpacked": _rows_at_bytes},
+    ),
+    *(
+        Mutation(trap, cases[0].partition("-")[0], cases, patches={f"{MODEL}:BlockwiseQuantization.flat": change})
+        for trap, change in (
+            ("blocks count down the columns", _down_the_columns),
+            ("a row has one scale", _one_a_row),
+            (
+                "scales are bfloat16",
+                lambda _: lambda self: self.scales.array.view(bfloat16).astype(np.float32).reshape(-1),
+            ),
+        )
+        for cases in (
+            (
+                "FULLY_CONNECTED-three_blocks_of_32",
+                "FULLY_CONNECTED-three_blocks_of_32,_folded",
+                "FULLY_CONNECTED-blocks_of_11,_which_end_within_a_byte",
+                "FULLY_CONNECTED-blocks_of_96,_which_are_three_of_32",
+            ),
+            (
+                "EMBEDDING_LOOKUP-int4_to_float32_in_blocks_of_4",
+                "EMBEDDING_LOOKUP-int4_to_float32_in_blocks,_folded",
+            ),
+        )
+    ),
+    Mutation(
+        "blocks are cut as the columns are",
+        "FULLY_CONNECTED",
+        ("FULLY_CONNECTED-blocks_after_a_flatten",),
+        fields={
+            "layout": Terminate(unordered="k"),
+            "axes": "n k, o k, o -> n o",
+            "lower": lambda ctx, x, w, b=None: ctx.ops.Gemm(x, w, b, transB=1),
+        },
+        patches={"onnx_tflite_plugin.lowering.values:cut": returning(False)},
+    ),
+    Mutation(
+        "unsigned bytes are what the file says",
+        "EMBEDDING_LOOKUP",
+        ("EMBEDDING_LOOKUP-uint8_to_float32,_which_the_kernel_reads_as_int8",),
+        patches={
+            "op_handlers.indexing:by_row": lambda original: (
+                lambda op: (op[1].array.astype(np.int16), original(op)[1]) if op[1].dtype == "uint8" else original(op)
+            )
+        },
+    ),
+    Mutation(
+        "one scale for the table",
+        "EMBEDDING_LOOKUP",
+        ("EMBEDDING_LOOKUP-int8_to_float32_with_a_scale_each", "EMBEDDING_LOOKUP-int4_to_float32_in_rows_of_two_axes"),
+        patches={
+            "op_handlers.indexing:by_row": lambda original: (
+                lambda op: (original(op)[0], np.full_like(original(op)[1], original(op)[1].reshape(-1)[0]))
+            )
+        },
     ),
 )

@@ -271,9 +271,6 @@ def details(*numbers: int, dimensions: tuple[int, ...] = ()) -> Any:
 @pytest.mark.parametrize(
     ("quantization", "expected"),
     [
-        ((2, details(1, -1, 2)), BlockwiseQuantization(1, None, 2)),
-        ((2, details(1, 0, 2)), BlockwiseQuantization(1, None, 2)),  # 0 is what a writer leaves out
-        ((2, details(0, 1, 2)), BlockwiseQuantization(0, 1, 2)),
         ((3, details(1, -1, 0, dimensions=(0, 1))), MultiAxisQuantization(1, None, 0, (0, 1))),
         ((3, details(1, 0, 2, dimensions=(1,))), MultiAxisQuantization(1, 0, 2, (1,))),
         ((1, details()), Quantization((0.5,), (3,))),  # CustomQuantization, which LiteRT passes over
@@ -283,6 +280,17 @@ def test_quantization_with_details(quantization: Any, expected: object) -> None:
     weights = Tensor("w", (2, 4), INT8, bytes(8), scale=[0.5], zero_point=[3], details=quantization)
     found = read(unary(tensors=[Tensor("x"), Tensor("y"), weights]).write()).main.tensors[2]
     assert found.quantization == expected
+
+
+@pytest.mark.parametrize("zero_points", [-1, 0, 2, 3])  # none, what a writer leaves out, the scales, zeros
+def test_blocks_hold_their_scales(zero_points: int) -> None:
+    scales = Tensor("scales", (2, 3), tflite.TensorType.FLOAT16, np.array([1, 2, 3, 4, 5, 0.1], np.float16).tobytes())
+    zeros = Tensor("zeros", (6,), INT8, bytes(6))
+    weights = Tensor("w", (2, 12), tflite.TensorType.INT4, bytes(12), details=(2, details(2, zero_points, 4)))
+    found = read(unary(tensors=[Tensor("x"), Tensor("y"), scales, zeros, weights]).write()).main.tensors
+    assert found[4].quantization == BlockwiseQuantization(found[2], 4)
+    assert found[4].blocks is not None
+    assert found[4].blocks.flat().tolist() == [1, 2, 3, 4, 5, np.float32(np.float16(0.1))]
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("inf")])

@@ -28,6 +28,13 @@ def weights(**changes: Any) -> Model:
     return unary(tensors=[X, Y, Tensor(**({"name": "w", "shape": (2, 3), "data": bytes(24)} | changes))])
 
 
+def in_blocks(scales: int) -> Model:
+    """Blocks of 1 with zero points."""
+    held = Tensor("s", (scales,), tflite.TensorType.FLOAT16, bytes(2 * scales))
+    w = Tensor("w", (2, 3), tflite.TensorType.INT8, bytes(6), details=(2, details(1, 3, 1)))
+    return Model([Subgraph([X, held, w, Tensor("z", (6,), tflite.TensorType.INT8, b"\0\0\0\0\0\1")])])
+
+
 def with_codes(*codes: Any) -> Model:
     return Model(unary().subgraphs, codes=codes)
 
@@ -103,6 +110,16 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
         f"{W}.quantization.details.block_shape: blocks of several dimensions are not read",
         lambda: weights(details=(2, details(1, -1, 1, dimensions=(1, 1)))),
     ),
+    (
+        f"{W}.quantization.details.block_size: 2 does not divide the last axis of [2, 3]",
+        lambda: weights(details=(2, details(1, -1, 2))),
+    ),
+    (
+        f"{W}.quantization.details.scales: tensor 1 'y' is no constant of float32; it must be one of float16",
+        lambda: weights(details=(2, details(1, -1, 1))),
+    ),
+    (f"{W}.quantization.details.scales: tensor 1 's' has 5 scales for 6 blocks", lambda: in_blocks(5)),
+    (f"{W}.quantization.details.zero_points: tensor 3 'z' is not 0 throughout", lambda: in_blocks(6)),
     (
         f"{W}.quantization.details.zero_points: tensor -2",
         lambda: weights(details=(3, details(1, -2, 0, dimensions=(0,)))),
@@ -209,7 +226,7 @@ def small_model() -> bytes:
             [
                 *model.subgraphs[0].tensors,
                 Tensor("words", (2,), tflite.TensorType.STRING, strings(b"ab", b"c")),
-                Tensor("int4", (3,), tflite.TensorType.INT4, b"\x21\x03", details=(2, details(1, -1, 1))),
+                Tensor("int4", (3,), tflite.TensorType.INT4, b"\x21\x03", details=(2, details(8, -1, 1))),
                 Tensor(
                     "sparse",
                     (2, 3),
@@ -219,6 +236,7 @@ def small_model() -> bytes:
                 ),
                 Tensor("flag", (2,), tflite.TensorType.BOOL, b"\x01\x00"),
                 Tensor("state", variable=True),
+                Tensor("scales", (3,), tflite.TensorType.FLOAT16, bytes(6)),
             ],
             [
                 *model.subgraphs[0].operators,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -196,6 +197,42 @@ def test_a_refusal_points_to_a_conversion_that_works() -> None:
     with pytest.raises(TargetRefusal, match="--quantization float"):
         otp.convert(network("int16", 0), target="openvino")
     otp.convert(network("int16", 0), target="openvino", quantization="float")
+
+
+@pytest.mark.parametrize("options", [{}, {"layout_plan": "local"}, {"quantization": "float"}])
+def test_tvm_resizes_the_last_two_axes(options: dict[str, str]) -> None:
+    """Its front end takes them for height and width whatever the sizes say."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 5, 7, 11), "int8", quantization=quant(0.1, 3))
+    g.output(y := g.tensor("y", (1, 13, 17, 11), "int8", quantization=quant(0.1, 3)))
+    g.operator("RESIZE_BILINEAR", [x, g.constant("size", np.array([13, 17], np.int32))], [y])
+    kept = {}
+    for target in ("tvm", "generic"):
+        proto = otp.convert(model.build(), target=target, **options).proto
+        (resize,) = (node for node in proto.graph.node if node.op_type == "Resize")
+        stored = {i.name: onnx.numpy_helper.to_array(i).tolist() for i in proto.graph.initializer}
+        kept[target] = stored[resize.input[3]]
+    assert kept == {"tvm": [1, 11, 13, 17], "generic": [1, 13, 17, 11]}
+
+
+def test_tvm_gets_narrow_weights_as_int8() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (3, 11))
+    w = g.constant("w", np.ones((5, 11), ml_dtypes.int4), quantization=quant(0.1, 0))
+    g.output(y := g.tensor("y", (3, 5)))
+    g.operator("FULLY_CONNECTED", [x, w], [y])
+    kinds = {i.data_type for i in otp.convert(model.build(), target="tvm").proto.graph.initializer}
+    assert kinds == {onnx.TensorProto.INT8, onnx.TensorProto.FLOAT}
+
+
+def test_tvm_refuses_inner_graphs() -> None:
+    from conformance.cases import control
+
+    loop = next(case for case in control.cases() if case.op == "WHILE" and case.counts)
+    with pytest.raises(TargetRefusal, match="target tvm has no Loop"):
+        otp.convert(loop.build(), target="tvm")
 
 
 @pytest.mark.parametrize("target", ["openvino", "tvm", "generic"])

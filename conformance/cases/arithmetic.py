@@ -64,6 +64,12 @@ def divided() -> Iterator[Case]:
         for activation in FUSED:
             options = {"fused_activation_function": activation}
             yield binary("DIV", f"float32 with {activation}", tensor(*IMAGE), DIVISOR, place=place, options=options)
+    for activation in ("TANH", "SIGN_BIT"):
+        name, options = (
+            f"float32 with {activation}, which the kernel ignores",
+            {"fused_activation_function": activation},
+        )
+        yield binary("DIV", name, tensor(*IMAGE), DIVISOR, options=options)
     for shape in ((3,), (7, 1), (5, 1, 3), ()):
         part = constant(drawn(*shape, low=0.3, high=2.0))
         yield binary("DIV", f"float32 by a constant {shape}", tensor(*IMAGE), part, place=between_convolutions)
@@ -99,6 +105,8 @@ def quantized_quotients() -> Iterator[Case]:
         for activation in FUSED:
             options = {"fused_activation_function": activation}
             yield binary("DIV", f"{dtype} with {activation}", x, y, z.scaled(0.3), options=options, given=given)
+        name, options = f"{dtype} with TANH, which the kernel ignores", {"fused_activation_function": "TANH"}
+        yield binary("DIV", name, x, y, z, options=options, given=given)
     x = tensor(3, dtype="int8", scale=0.05, zero_point=0)
     given = {"x0": np.array([1, -1, 2], np.int8), "x1": np.array([120, 121, 122], np.int8)}
     known = "the kernel shifts quotients below about 0.3 steps by more than 31 bits (reference/div.h)"

@@ -67,6 +67,8 @@ def along_axes() -> Iterator[Case]:
         yield picked(f"{shape} along the channels between convolutions", tensor(*IMAGE), shape, 3, place=BOTH[1])
         yield picked(f"{shape}, known as it runs", tensor(*IMAGE), shape, 1, held=False)
     yield picked("as many as there are", tensor(*IMAGE), (3,), 3, place=BOTH[1])
+    for axis in (1, 3):
+        yield picked(f"all axes of one size, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=BOTH[1])
     yield picked("many pixels, channels first for speed", tensor(1, 32, 32, 16), (16,), 3, place=BOTH[1])
 
 

@@ -177,6 +177,8 @@ def taken_apart() -> Iterator[Case]:
     for dtype in ("int32", "bool"):
         yield unpacked(dtype, tensor(5, 3, dtype=dtype), 1)
     yield net("UNPACK", "rows that become columns between convolutions", reversed_along(1, 2, "float32"))
+    for axis in (1, 3):
+        yield net("UNPACK", f"all axes of one size, along axis {axis}", cube_apart(axis))
     yield unpacked("one part", tensor(5, 1, 3), 1)
     yield unpacked("scalars", tensor(4), 0)
     x = tensor(*IMAGE, dtype="int8")
@@ -188,6 +190,16 @@ def taken_apart() -> Iterator[Case]:
         model.output(apart(model, x, [tensor(2, 7, 3)] * 5, 1)[3])
 
     yield net("UNPACK", "parts that nobody uses", unused)
+
+
+def cube_apart(axis: int) -> Callable[[Net], None]:
+    """The first slice of an image that comes from a convolution; along another axis it has the same shape."""
+
+    def draw(model: Net) -> None:
+        x = tensor(3, 3, 3, 3)
+        model.output(apart(model, model.plumbed(x), [x.shaped(3, 3, 3)] * 3, axis)[0])
+
+    return draw
 
 
 def reversed_along(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
@@ -277,6 +289,7 @@ def pieces() -> Iterator[Case]:
     for dtype in ("int32", "int64", "bool"):
         yield piece(dtype, tensor(5, 3, dtype=dtype), (1, 1), (3, -1))
     yield piece("int64 operands", tensor(*IMAGE), (1, 0, 2, 1), (1, 4, -1, 2), BOTH[1], kind="int64")
+    yield piece("all axes of one size", tensor(4, 4, 4, 4), (0, 1, 2, 0), (2, 2, 2, 2), BOTH[1])
     yield piece("everything", tensor(*IMAGE), (0, 0, 0, 0), (2, -1, 7, -1), BOTH[1])
     yield piece("nothing", tensor(5, 3), (2, 0), (0, -1))
     for shape in ((5,), (3, 5, 2), (2, 3, 2, 5, 2), (2, 3, 2, 3, 2, 3)):

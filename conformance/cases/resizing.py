@@ -53,6 +53,9 @@ def sizes() -> Iterator[Case]:
         for size in ((11, 17), (3, 2), (4, 9), (5, 7), (1, 1), (10, 21), (5, 14)):
             for place in BOTH:
                 yield resized(f"to {size[0]}x{size[1]}", mode, size, place=place)
+        for dtype in ("float32", "int8"):
+            x = tensor(2, 10, 14, 3, dtype=dtype)
+            yield resized(f"{dtype} to half the size, between pixels", mode, (5, 7), x, BOTH[1])
         for before, after in ROUNDED[mode]:
             for dtype in ("float32", "int8"):
                 yield resized(

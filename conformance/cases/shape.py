@@ -139,9 +139,9 @@ def shuffled(model: Net) -> None:
 def squeezes() -> Iterator[Case]:
     def squeeze(
         name: str,
-        before: Sequence[int],
+        before: Sequence[int | None],
         dims: Sequence[int],
-        after: Sequence[int],
+        after: Sequence[int | None],
         dtype: str = "float32",
         place: Placed = alone,
         **case: Any,
@@ -165,6 +165,8 @@ def squeezes() -> Iterator[Case]:
     yield squeeze("nothing to drop", (2, 5, 7, 3), [], (2, 5, 7, 3), place=BOTH[1])
     yield squeeze("everything", (1, 1), [], ())
     yield squeeze("to an image", (2, 5, 1, 7, 3), [2], IMAGE)
+    given = [{"x0": drawn(n, 1, m, 3)} for n, m in ((1, 5), (7, 2))]
+    yield squeeze("unknown sizes", (None, 1, None, 3), [1], (None, None, 3), given=given)
 
 
 # --- TRANSPOSE --------------------------------------------------------------------------------

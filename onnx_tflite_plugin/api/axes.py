@@ -81,13 +81,13 @@ def reshape_axes(before: Dims, after: Dims) -> str | None:
         if not _factor(before, after, range(i, i_end), range(j, j_end), left, right, names):
             return None
         i, j = i_end, j_end
-    for parts in (*left, *right):  # axes of size 1 that only one side has
-        if not parts:
-            parts.append(next(names))
     return spelled([map(_group, left)], map(_group, right))
 
 
 def _group(parts: Sequence[str]) -> str:
+    """One axis; of size 1 where the other side has nothing like it."""
+    if not parts:
+        return "1"
     return parts[0] if len(parts) == 1 else f"({' '.join(parts)})"
 
 

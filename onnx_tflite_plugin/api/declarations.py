@@ -31,14 +31,21 @@ class Implicit:
     """The ONNX operator wants its own axis order, given for each slot in the letters of ``axes``.
 
     An output that ``onnx`` does not name takes input 0's permutation if it has its rank, else source order.
+    ``lines``: letters that are left out of every slot where all of them have size 1, as ``"h j y"`` in an image of one
+    row: the operator is one of a dimension less, unless the target is slower so. A slot without such a letter (a
+    sequence) shows it with size 1 where it is not left out.
     """
 
     onnx: Mapping[int, str]
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Transparent:
-    """Any order, all tensors alike: elementwise operators, and those that only rename axes."""
+    """Any order, all tensors alike: elementwise operators, and those that only rename axes.
+
+    Axes of size 1 may be missing.
+    """
 
 
 @dataclass(frozen=True)
@@ -87,10 +94,12 @@ class Dequantized:
 
     ``bias`` maps a slot to the two slots whose scales multiply to its scale (the kernels ignore the stored one).
     ``weights``: slots whose constants are weights rather than activations; those named second in ``bias`` are.
+    ``blocks``: slots whose constants may have a scale per block of their last axis, which no plan may cut.
     """
 
     bias: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     weights: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
 
     @property
     def weight_slots(self) -> tuple[int, ...]:

@@ -68,9 +68,10 @@ Where = Callable[[Match], Mapping[str, Any] | Decline]
 class Fusion:
     """A pattern and the handler of what replaces it.
 
-    ``where`` looks at a match and returns the options of the new operator, or a reason to decline.
+    ``where`` looks at a match and returns the options of the new operator, or a reason to decline
+    (an empty one where nobody would have expected the fusion).
     ``inputs``: the operands it takes, in order. ``exact``: whether no rounding is skipped; others run only
-    under ``--optimize speed``.
+    under ``--optimize speed``. ``trait``: the trait of the target without which it gains nothing.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Fusion:
     where: Where
     exact: bool
     handler: Handler
+    trait: str = ""
 
 
 def fusion(
@@ -89,12 +91,13 @@ def fusion(
     layout: LayoutOf,
     where: Where = lambda match: {},
     exact: bool = True,
+    trait: str = "",
     **declared: Unpack[Declared],
 ) -> Callable[[Callable[..., Any]], Fusion]:
     """Declare a fusion; the decorated function lowers the fused operator. Keywords as for ``@handler``."""
     patterns = (pattern,) if isinstance(pattern, Call) else tuple(pattern)
 
     def declare(lower: Callable[..., Any]) -> Fusion:
-        return Fusion(name, patterns, tuple(inputs), where, exact, Handler(name, lower, 1, layout, **declared))
+        return Fusion(name, patterns, tuple(inputs), where, exact, Handler(name, lower, 1, layout, **declared), trait)
 
     return declare

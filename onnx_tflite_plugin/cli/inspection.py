@@ -145,14 +145,20 @@ def _place(op: Operator) -> str:
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
-    quantization = tensor.quantization
     return {
         "name": tensor.name,
         "index": tensor.index,
         "dtype": tensor.dtype,
         "shape": list(tensor.dims) if tensor.has_rank else None,
-        "quantization": None if quantization is None else asdict(quantization),
+        "quantization": _parameters(tensor),
     }
+
+
+def _parameters(tensor: Tensor) -> dict[str, Any] | None:
+    """The quantization's fields; tensors that hold scales by index."""
+    if tensor.blocks is not None:
+        return {"scales": tensor.blocks.scales.index, "block_size": tensor.blocks.block_size}
+    return None if tensor.quantization is None else asdict(tensor.quantization)
 
 
 def _states(model: Model) -> Iterator[dict[str, Any]]:

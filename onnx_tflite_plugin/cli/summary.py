@@ -39,7 +39,8 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
             [f"{text}: {plural(count, 'tensor')}, the same real numbers" for text, count in report.storage.items()],
         )
     ]
-    rows += [Row("fused", list(_fused(report))), Row("states", list(_states(report)))]
+    rows += [Row("fused", list(_fused(report))), Row("passes", [counted(list(report.passes.items()))] * bool(report.passes))]
+    rows += [Row("states", list(_states(report)))]
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
         rows.append(Row("verified", verified(conversion.verification), "green"))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent, resolve
 from onnx_tflite_plugin.bound import Bound
-from onnx_tflite_plugin.layout.frame import AxesError, Frame, FrameOrder, Group, make_frame, parse_axes
-from onnx_tflite_plugin.layout.order import Order, count, permuted
+from onnx_tflite_plugin.layout.frame import AxesError, Frame, FrameOrder, Group, Part, make_frame, merged, parse_axes
+from onnx_tflite_plugin.layout.order import PUT_IN, Atom, Order, count, permuted, source_order
 from onnx_tflite_plugin.source.model import Operator
 
 
@@ -18,6 +18,7 @@ class Freedom:
 
     ``fixed``: orders of its slots where it has no choice; a slot absent there is in source order.
     ``frame``: the shared axes of a flexible operator, else ``None``. ``aligned``: the host aligns broadcast ranks.
+    ``given``: the only orders it can work in, the best of equals first; empty where the frame admits any.
     """
 
     bound: Bound
@@ -25,11 +26,18 @@ class Freedom:
     frame: Frame | None
     fixed: Mapping[int, Order]
     aligned: bool = False
+    given: tuple[FrameOrder, ...] = ()
+
+    def order(self, slot: int) -> Order:
+        """The order of a slot that the frame does not have."""
+        return self.fixed.get(slot) or source_order(self.bound.op[slot].dims)
 
     def admits(self, order: FrameOrder) -> bool:
         """Whether the operator can work in this frame order."""
         if self.frame is None or any(self.frame.to_slot(order, slot) is None for slot in self.frame.slots):
             return False
+        if self.given:
+            return order in self.given
         return not isinstance(self.layout, Terminate) or self._skeleton(order) == self._skeleton(self.frame.source)
 
     def _skeleton(self, order: FrameOrder) -> list[list[str]]:
@@ -43,15 +51,26 @@ class Freedom:
         return rows
 
 
-def freedom(bound: Bound) -> Freedom:
-    """Read a handler's declaration for one instance. Raises AxesError where it does not fit the operands."""
+def slots_of(bound: Bound) -> list[int]:
+    """The operands and results that are there."""
+    op = bound.op
+    slots = [*range(len(op.inputs)), *(~k for k in range(len(op.outputs)))]
+    return [slot for slot in slots if op.tensor(slot) is not None]
+
+
+def freedom(bound: Bound, flat: bool = False) -> Freedom:
+    """Read a handler's declaration for one instance; ``flat``: an operator on one line may be one of a dimension less.
+
+    Raises AxesError where it does not fit the operands.
+    """
     op, handler = bound.op, bound.handler
     layout: Layout = resolve(handler.layout, op)
     declared: str | None = resolve(handler.axes, op)
     if isinstance(layout, Implicit):
         if declared is None:
             raise AxesError("an Implicit layout needs axes")
-        return Freedom(bound, layout, None, implicit_orders(op, layout, declared))
+        fixed = implicit_orders(op, layout, declared)
+        return (_flattened(bound, layout, declared) if flat else None) or Freedom(bound, layout, None, fixed)
     if isinstance(layout, Terminate) and not layout.unordered:
         return Freedom(bound, layout, None, {})
     aligned = declared is None and handler.axes is None
@@ -67,7 +86,8 @@ def freedom(bound: Bound) -> Freedom:
         if isinstance(layout, Attribute | Terminate)
         else ""
     )
-    frame = make_frame({slot: (g, op[slot].dims) for slot, g in groups.items()}, unordered)
+    units = isinstance(layout, Transparent) and handler.effects is None
+    frame = make_frame({slot: (g, op[slot].dims) for slot, g in groups.items()}, unordered, units=units)
     return Freedom(bound, layout, frame, {}, aligned)
 
 
@@ -96,19 +116,52 @@ def _default_axes(bound: Bound) -> dict[int, list[Group]]:
 
 def implicit_orders(op: Operator, layout: Implicit, declared: str) -> dict[int, Order]:
     """The order each slot must have for the ONNX operator."""
-    inputs, outputs = parse_axes(declared)
-    spelled = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
+    letters = _implicit_letters(op, layout, declared)
+    optional = {letter for line in layout.lines for letter in line.split()}
     orders: dict[int, Order] = {}
-    for slot, text in layout.onnx.items():
-        tensor, groups = op.tensor(slot), spelled.get(slot)
-        if tensor is None:
-            continue
-        wanted = text.split()
-        if groups is None or sorted(wanted) != sorted(g[0] for g in groups if g):
-            raise AxesError(f"slot {slot}: {text!r} does not reorder the axes declared in {declared!r}")
-        orders[slot] = permuted(tensor.dims, [groups.index((letter,)) for letter in wanted])
+    for slot, held in letters.items():
+        wanted = layout.onnx[slot].split()
+        if len(wanted) != len({*wanted}) or not {*held} <= {*wanted} <= {*held} | optional:
+            raise AxesError(f"slot {slot}: {layout.onnx[slot]!r} does not reorder the axes declared in {declared!r}")
+        sizes = dict(zip(held, op[slot].dims, strict=True))
+        orders[slot] = tuple(
+            Atom(held.index(letter), 1, sizes[letter]) if letter in sizes else Atom(PUT_IN, 1, 1) for letter in wanted
+        )
     perm = [atom.axis for atom in orders.get(0, ())]
     for k, tensor in enumerate(op.outputs):
-        if tensor is not None and ~k not in orders and tensor.rank == len(perm):
+        if tensor is not None and ~k not in orders and sorted(perm) == list(range(tensor.rank)):
             orders[~k] = permuted(tensor.dims, perm)
     return orders
+
+
+def _implicit_letters(op: Operator, layout: Implicit, declared: str) -> dict[int, list[str]]:
+    """The letter of each axis, per slot that has an order of its own; an axis spelled 1 has none."""
+    inputs, outputs = parse_axes(declared)
+    spelled = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
+    present = [slot for slot in layout.onnx if op.tensor(slot) is not None]
+    return {slot: ["".join(group) for group in spelled.get(slot) or ()] for slot in present}
+
+
+def _flattened(bound: Bound, layout: Implicit, declared: str) -> Freedom | None:
+    """An operator on a line, free to be one of a dimension less; ``None`` for any other.
+
+    The letters of its line have size 1 and are one here. First comes what is better: a single place stays an image.
+    """
+    letters = _implicit_letters(bound.op, layout, declared)
+    dims = {slot: dict(zip(held, bound.op[slot].dims, strict=True)) for slot, held in letters.items()}
+    flat = [
+        line.split()
+        for line in layout.lines
+        if all(sizes.get(a, 1) == 1 for a in line.split() for sizes in dims.values())
+    ]
+    one = {letter: line[0] for line in flat for letter in line}
+    slots = {slot: ([(one.get(a, a),) for a in held], bound.op[slot].dims) for slot, held in letters.items()}
+    frame = make_frame(slots, "")
+    if not flat or frame is None:
+        return None
+    units = frozenset(one.values())
+    rows = [[one.get(a, a) for a in layout.onnx[slot].split()] for slot in letters]
+    image = tuple(Part(a, size=1 if a in units else None) for a in merged(rows))
+    lines = [tuple(part for part in image if part.letter != unit) for unit in sorted(units)]
+    given = (*lines, image) if len(flat) < len(layout.lines) else (image, *lines)
+    return Freedom(bound, layout, replace(frame, units=units), {}, given=given)

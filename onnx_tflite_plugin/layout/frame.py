@@ -13,14 +13,14 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
-from onnx_tflite_plugin.layout.order import Atom, Order, is_tensor, joined
+from onnx_tflite_plugin.layout.order import PUT_IN, Atom, Order, is_tensor, joined
 from onnx_tflite_plugin.source.model import Dims
 
 Group = tuple[str, ...]
 
 
 class Part(NamedTuple):
-    """A letter, or a cut of it; ``size`` is ``None`` for the whole letter."""
+    """A letter, or a cut of it; ``size`` is ``None`` for the whole letter, 1 for a unit that every slot shows."""
 
     letter: str
     stride: int = 1
@@ -28,6 +28,8 @@ class Part(NamedTuple):
 
 
 FrameOrder = tuple[Part, ...]
+
+UNIT = "unit "  # what the letters of axes spelled 1 start with
 
 
 class AxesError(ValueError):
@@ -83,15 +85,23 @@ class SlotAxes:
 
 @dataclass(frozen=True)
 class Frame:
-    """``letters`` in source order, the slots, and the letters that may be cut."""
+    """``letters`` in source order, the slots, the letters that may be cut, and the ``units``.
+
+    Units have size 1 and no meaning to the operator: an order may leave them out, or show them in slots without them.
+    """
 
     letters: tuple[str, ...]
     slots: Mapping[int, SlotAxes]
     unordered: frozenset[str]
+    units: frozenset[str] = frozenset()
 
     @property
     def source(self) -> FrameOrder:
         return tuple(Part(letter) for letter in self.letters)
+
+    def uneven(self, order: FrameOrder) -> bool:
+        """Whether a unit shows in some slots only: the operator is a node then, if only to put it in or to drop it."""
+        return any(part.size is None and part.letter.startswith(UNIT) for part in order)
 
     def to_slot(self, order: FrameOrder, slot: int) -> Order | None:
         """The slot's tensor order under a frame order; ``None`` where an axis would be torn apart."""
@@ -100,6 +110,8 @@ class Frame:
         atoms: list[Atom] = []
         for letter, stride, size in order:
             if letter not in home:
+                if size == 1 and letter in self.units:
+                    atoms.append(Atom(PUT_IN, 1, 1))
                 continue
             axis, here = home[letter], axes.sizes[letter]
             if here == 1 or size is None:
@@ -111,16 +123,19 @@ class Frame:
     def to_frame(self, order: Order, slot: int) -> FrameOrder | None:
         """The frame order that shows as ``order`` in the slot; letters the slot lacks stay by their neighbours.
 
-        ``None`` where the order cuts a letter that must stay whole.
+        A unit the order leaves out stays out. ``None`` where the order cuts a letter that must stay whole.
         """
         axes = self.slots[slot]
+        held = {letter for group in axes.groups for letter in group}
         parts: list[Part] = []
         for atom in order:
-            found = self._letters(axes, atom)
+            found = self._put_in(held) if atom.axis == PUT_IN else self._letters(axes, atom)
             if found is None:
                 return None
             parts.extend(p for p in found if p not in parts)
         for i, letter in enumerate(self.letters):
+            if letter in held & self.units:
+                continue
             if all(p.letter != letter for p in parts):
                 before = {*self.letters[:i]}
                 at = (
@@ -130,6 +145,10 @@ class Frame:
                 )
                 parts.insert(at, Part(letter))
         return tuple(parts)
+
+    def _put_in(self, held: set[str]) -> list[Part]:
+        """The unit that a slot without it shows; none where the frame has no such unit."""
+        return [Part(letter, size=1) for letter in self.letters if letter.startswith(UNIT) and letter not in held][:1]
 
     def _letters(self, axes: SlotAxes, atom: Atom) -> list[Part] | None:
         group = axes.groups[atom.axis]
@@ -157,12 +176,15 @@ class Frame:
         return [Part(letter, stride, size)] if letter in self.unordered and size is not None else None
 
 
-def make_frame(slots: Mapping[int, tuple[Sequence[Group], Dims]], unordered: str) -> Frame | None:
+def make_frame(
+    slots: Mapping[int, tuple[Sequence[Group], Dims]], unordered: str, *, units: bool = False
+) -> Frame | None:
     """Solve the letters' sizes; ``None`` where a group's sizes cannot be known.
 
-    Raises AxesError where the declaration does not fit the operands' ranks or sizes.
+    Axes spelled ``1`` are units, with ``units`` every letter of size 1. Raises AxesError where the declaration does not
+    fit the operands' ranks or sizes.
     """
-    expanded = {slot: _expand(groups, dims) for slot, (groups, dims) in slots.items()}
+    expanded = {slot: _expand(groups, dims, slot) for slot, (groups, dims) in slots.items()}
     known: dict[str, set[int | None]] = {}
     for slot, groups in expanded.items():
         for group, size in zip(groups, slots[slot][1], strict=True):
@@ -174,24 +196,25 @@ def make_frame(slots: Mapping[int, tuple[Sequence[Group], Dims]], unordered: str
         if found is None:
             return None
         sizes[slot] = SlotAxes(tuple(groups), found)
-    letters = _merge([[letter for group in groups for letter in group] for groups in expanded.values()])
+    letters = merged([[letter for group in groups for letter in group] for groups in expanded.values()])
     even = {
         letter for letter in letters if len({s.sizes[letter] for s in sizes.values() if letter in s.sizes} - {1}) <= 1
     }
     asked = set(unordered.split())
     named = {a for a in even if unordered == "*" or a in asked or (a.startswith(".") and "..." in asked)}
-    return Frame(letters, sizes, frozenset(named))
+    ones = {a for a in even if all(slot.sizes.get(a, 1) == 1 for slot in sizes.values())}
+    return Frame(letters, sizes, frozenset(named), frozenset(a for a in ones if units or a.startswith(UNIT)))
 
 
-def _expand(groups: Sequence[Group], dims: Dims) -> list[Group]:
-    """Give ``...`` its letters, counted from the right so that ranks align as in broadcasting."""
+def _expand(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group]:
+    """Give ``...`` its letters, counted from the right so that ranks align as in broadcasting, and each ``1`` one."""
     extra = len(dims) - sum(group != ("...",) for group in groups)
     result: list[Group] = []
     for axis, group in enumerate(groups):
         if group == ("...",):
             result.extend((f".{extra - 1 - i}",) for i in range(extra))
         else:
-            result.append(group or (f"unit{axis}",))
+            result.append(group or (f"{UNIT}{slot}:{axis}",))
     if len(result) != len(dims):
         raise AxesError(f"axes {' '.join(map(str, groups))} do not fit a tensor of rank {len(dims)}")
     return result
@@ -216,7 +239,7 @@ def _sizes(groups: Sequence[Group], dims: Dims, known: Mapping[str, set[int | No
     return sizes
 
 
-def _merge(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
+def merged(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
     """All letters so that every row keeps its order; where rows contradict each other the earlier one wins."""
     after: dict[str, set[str]] = {}
     for row in rows:
@@ -225,13 +248,13 @@ def _merge(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
         for first, second in pairwise(row):
             if not _reaches(after, second, first):
                 after[first].add(second)
-    merged: list[str] = []
+    found: list[str] = []
     waiting = list(after)
     while waiting:
         ready = next(a for a in waiting if not any(a in after[b] for b in waiting))
-        merged.append(ready)
+        found.append(ready)
         waiting.remove(ready)
-    return tuple(merged)
+    return tuple(found)
 
 
 def _reaches(after: Mapping[str, set[str]], start: str, end: str) -> bool:

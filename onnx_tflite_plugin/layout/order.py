@@ -3,7 +3,8 @@
 An order is a sequence of *atoms* ``(axis, stride, size)``: the part of an axis that steps by ``stride`` elements of
 that axis and has ``size`` steps. An uncut axis is one atom of stride 1. NHWC data held channels first is
 ``(0, 1, N) (3, 1, C) (1, 1, H) (2, 1, W)``; flattened channels first, its axis 1 is cut:
-``(0, 1, N) (1, 1, C) (1, W*C, H) (1, C, W)``. Sizes are ``None`` where unknown.
+``(0, 1, N) (1, 1, C) (1, W*C, H) (1, C, W)``. Sizes are ``None`` where unknown. An axis of size 1 may be left out, and
+one be put in that the tensor does not have: an image of one row is a sequence, and a sequence an image of one row.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class Atom(NamedTuple):
 
 
 Order = tuple[Atom, ...]
+
+PUT_IN = -1  # the axis of an atom of size 1 that the tensor does not have
 
 
 def source_order(dims: Dims) -> Order:
@@ -57,8 +60,13 @@ def essence(order: Order) -> Order:
 
 
 def axes(order: Order) -> tuple[int, ...]:
-    """TFLite axes in physical order."""
+    """TFLite axes in physical order; ``PUT_IN`` for one that the tensor does not have."""
     return tuple(dict.fromkeys(atom.axis for atom in order))
+
+
+def all_axes(order: Order) -> frozenset[int]:
+    """The axes that an order does not leave out."""
+    return frozenset(axes(order))
 
 
 def is_tensor(order: Order) -> bool:
@@ -91,6 +99,7 @@ def move(start: Order, end: Order) -> Move:
     if essence(start) == essence(end):
         return Move(None, None, None if before == after else after)
     first, second = _common(start, end)
+    first, second = (tuple(atom for atom in one if atom in other) for one, other in ((first, second), (second, first)))
     perm = tuple(first.index(atom) for atom in second)
     split, final = tuple(a.size for a in first), tuple(a.size for a in second)
     return Move(None if split == before else split, perm, None if final == after else after)
@@ -121,7 +130,7 @@ def count(dims: Dims, unknown: int = 1) -> int:
 
 
 def spelled(order: Order) -> str:
-    """The perm as text: ``"0,3,1,2"``; cut axes show stride and size: ``"0,1/1x64,1/64x49"``."""
+    """The perm as text: ``"0,3,1,2"``, -1 what was put in; cut axes show stride and size: ``"0,1/1x64,1/64x49"``."""
     whole = len(order) == len(axes(order))
     return ",".join(str(a.axis) if whole else f"{a.axis}/{a.stride}x{a.size}" for a in order)
 

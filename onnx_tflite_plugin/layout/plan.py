@@ -13,18 +13,19 @@ from onnx_tflite_plugin.api.declarations import Along, resolve
 from onnx_tflite_plugin.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.layout import solver
-from onnx_tflite_plugin.layout.candidates import Freedom, freedom
+from onnx_tflite_plugin.layout.candidates import Freedom, freedom, slots_of
 from onnx_tflite_plugin.layout.frame import AxesError, FrameOrder
-from onnx_tflite_plugin.layout.order import Order, axes, count, essence, perm_of, source_order
+from onnx_tflite_plugin.layout.order import Order, all_axes, axes, count, essence, source_order
+from onnx_tflite_plugin.layout.spread import Edges, spread
 from onnx_tflite_plugin.layout.states import state_groups
 from onnx_tflite_plugin.source.model import Tensor
 
 TRANSPOSE_COST = 4096  # bytes: what starting a Transpose costs (8 kB a microsecond)
-FLIP_COST = 256  # bytes: a Reshape that moves an axis of size 1
-MOST_CANDIDATES = 12  # orders per operator; attention's renamings would multiply without a bound
+FLIP_COST = 256  # bytes: a Reshape that moves an axis of size 1, or leaves it out
 
 Bytes = Callable[[Tensor], int]
 Prices = Callable[[Along, bool, int], int]
+Flat = Callable[[Bound], bool]
 
 
 @dataclass(frozen=True)
@@ -64,20 +65,21 @@ class LayoutPlan:
         return self.edges.get(tensor) or source_order(tensor.dims)
 
 
-@dataclass(frozen=True)
-class Edges:
-    """What is asked of graph inputs and outputs: fixed orders by tensor, and tensors free to follow the plan."""
-
-    fixed: Mapping[Tensor, Order]
-    free: frozenset[Tensor] = frozenset()
-
-
-def plan_layout(model: BoundModel, *, bytes_of: Bytes, prices: Prices, edges: Edges, local: bool = False) -> LayoutPlan:
+def plan_layout(
+    model: BoundModel,
+    *,
+    bytes_of: Bytes,
+    prices: Prices,
+    edges: Edges,
+    local: bool = False,
+    flat: Flat = lambda bound: True,
+) -> LayoutPlan:
     """The least-cost plan; with ``local`` every flexible operator keeps source order.
 
-    Raises HandlerError where a handler's axes do not fit its operands.
+    ``flat``: whether an operator on one line may be one of a dimension less, and is where that costs nothing. Raises
+    HandlerError where a handler's axes do not fit its operands.
     """
-    freedoms = _freedoms(model)
+    freedoms = _freedoms(model, flat)
     groups, pinned = state_groups(model, freedoms)
     freedoms |= {bound: Freedom(bound, freedoms[bound].layout, None, {}) for bound in pinned}
     together = {bound: group[0] for group in groups.values() for bound in group}
@@ -85,7 +87,7 @@ def plan_layout(model: BoundModel, *, bytes_of: Bytes, prices: Prices, edges: Ed
     def price(free: Freedom, order: FrameOrder) -> int:
         return _price(free, order, prices, bytes_of)
 
-    candidates, offered = _candidates(model, freedoms, together, edges, local, price)
+    candidates, offered = spread(model, freedoms, together, edges, local, price)
     flexible = list(candidates)
     charges = [tuple(price(freedoms[b], order) for order in candidates[b]) for b in flexible]
     free = sorted(offered, key=lambda tensor: (tensor.subgraph, tensor.index))
@@ -117,12 +119,12 @@ def plan_layout(model: BoundModel, *, bytes_of: Bytes, prices: Prices, edges: Ed
     )
 
 
-def _freedoms(model: BoundModel) -> dict[Bound, Freedom]:
+def _freedoms(model: BoundModel, flat: Flat) -> dict[Bound, Freedom]:
     found: dict[Bound, Freedom] = {}
     problems = []
     for bound in model.operators():
         try:
-            found[bound] = freedom(bound)
+            found[bound] = freedom(bound, flat(bound))
         except (AxesError, LookupError) as error:
             problems.append(
                 Problem(bound.label, f"{error}", f"the declaration of {bound.handler.name} in {bound.pack}")
@@ -130,104 +132,6 @@ def _freedoms(model: BoundModel) -> dict[Bound, Freedom]:
     if problems:
         raise HandlerError("a handler's axes do not fit its operands:", problems)
     return found
-
-
-def _fixed(free: Freedom, slot: int) -> Order:
-    return free.fixed.get(slot) or source_order(free.bound.op[slot].dims)
-
-
-def _slots(bound: Bound) -> list[int]:
-    op = bound.op
-    slots = [*range(len(op.inputs)), *(~k for k in range(len(op.outputs)))]
-    return [slot for slot in slots if op.tensor(slot) is not None]
-
-
-# --- candidate orders -------------------------------------------------------------------------
-
-
-def _candidates(
-    model: BoundModel,
-    freedoms: Mapping[Bound, Freedom],
-    together: Mapping[Bound, Bound],
-    edges: Edges,
-    local: bool,
-    price: Callable[[Freedom, FrameOrder], int],
-) -> tuple[dict[Bound, list[FrameOrder]], dict[Tensor, list[Order]]]:
-    """Frame orders per flexible operator, and orders per free graph edge, spread from the slots whose order is given.
-
-    What no order reaches works in the file's order, and so may what costs extra in an order that does. Operators that
-    hold one state choose ``together``, under the first of them. Label 0 is the file's order where that is a candidate.
-    """
-    flexible = [b for b in model.operators() if freedoms[b].frame is not None and together.get(b, b) is b]
-    found: dict[Bound, list[FrameOrder]] = {bound: [] for bound in flexible}
-    users: dict[Tensor, list[tuple[Bound, int]]] = {}
-    for bound in model.operators():
-        for slot in _slots(bound):
-            users.setdefault(bound.op[slot], []).append((bound, slot))
-    offered = {tensor: [source_order(tensor.dims)] for tensor in edges.free}
-    members: dict[Bound, list[Bound]] = {}
-    for bound, first in together.items():
-        members.setdefault(first, []).append(bound)
-    spread = _Spread(freedoms, found, users, offered, together, members)
-    if not local:
-        for bound in model.operators():
-            free = freedoms[bound]
-            if free.frame is None:
-                for slot in _slots(bound):
-                    spread.offer(bound.op[slot], _fixed(free, slot))
-        for tensor, order in edges.fixed.items():
-            spread.offer(tensor, order)
-    for bound in flexible:
-        frame = freedoms[bound].frame
-        if frame is not None and (not found[bound] or any(price(freedoms[bound], order) for order in found[bound])):
-            spread.take(bound, frame.source)
-    for bound, orders in found.items():
-        frame = freedoms[bound].frame
-        if frame is not None and frame.source in orders:
-            orders.sort(key=lambda order, source=frame.source: order != source)  # type: ignore[misc]
-    return found, offered
-
-
-@dataclass(frozen=True)
-class _Spread:
-    freedoms: Mapping[Bound, Freedom]
-    found: dict[Bound, list[FrameOrder]]
-    users: Mapping[Tensor, Sequence[tuple[Bound, int]]]
-    offered: dict[Tensor, list[Order]]
-    together: Mapping[Bound, Bound]
-    members: Mapping[Bound, Sequence[Bound]]
-
-    def offer(self, tensor: Tensor, order: Order) -> None:
-        """Somebody makes or wants ``tensor`` in this order: its flexible users may work in it."""
-        waiting = [(tensor, order)]
-        while waiting:
-            tensor, order = waiting.pop()
-            if tensor.constant:
-                continue
-            seen = self.offered.get(tensor)
-            if seen is not None and order not in seen and perm_of(order) is not None:
-                seen.append(order)
-            for bound, slot in self.users.get(tensor, ()):
-                frame = self.freedoms[bound].frame
-                if frame is not None and slot in frame.slots:
-                    wanted = frame.to_frame(order, slot)
-                    if wanted is not None:
-                        waiting.extend(self._add(bound, wanted))
-
-    def take(self, bound: Bound, order: FrameOrder) -> None:
-        for tensor, shown in self._add(bound, order):
-            self.offer(tensor, shown)
-
-    def _add(self, bound: Bound, order: FrameOrder) -> list[tuple[Tensor, Order]]:
-        first = self.together.get(bound, bound)
-        orders = self.found[first]
-        alike = [self.freedoms[member] for member in self.members.get(first, (first,))]
-        if order in orders or len(orders) >= MOST_CANDIDATES or not all(free.admits(order) for free in alike):
-            return []
-        orders.append(order)
-        frames = [(free.bound.op, free.frame) for free in alike if free.frame is not None]
-        shown = [(op[slot], frame.to_slot(order, slot)) for op, frame in frames for slot in frame.slots]
-        return [(tensor, seen) for tensor, seen in shown if seen is not None]
 
 
 def _price(free: Freedom, order: FrameOrder, prices: Prices, bytes_of: Bytes) -> int:
@@ -282,7 +186,13 @@ class _Joint:
     consumers: Sequence[_End]
 
     def wires(self, bytes_of: Bytes) -> Iterable[solver.Wire]:
-        for weight, key in ((bytes_of(self.tensor) + TRANSPOSE_COST, essence), (FLIP_COST, axes)):
+        keys: list[tuple[int, Callable[[Order], object]]] = [
+            (bytes_of(self.tensor) + TRANSPOSE_COST, essence),
+            (FLIP_COST, axes),
+        ]
+        if len({all_axes(order) for end in (self.producer, *self.consumers) for order in end.orders}) > 1:
+            keys.append((FLIP_COST, all_axes))
+        for weight, key in keys:
             yield solver.Wire(weight, self.producer.pin(key), tuple(c.pin(key) for c in self.consumers))
 
     def copies(self, labels: Sequence[int], bytes_of: Bytes) -> Iterable[Copy]:
@@ -325,7 +235,7 @@ class _Ends:
     def operator(self, bound: Bound, slot: int) -> _End:
         freedom = self.freedoms[bound]
         if freedom.frame is None or slot not in freedom.frame.slots:
-            return _End(None, [_fixed(freedom, slot)], bound.label)
+            return _End(None, [freedom.order(slot)], bound.label)
         first = self.together.get(bound, bound)
         shown = [freedom.frame.to_slot(order, slot) for order in self.candidates[first]]
         return _End(self.number[first], [order for order in shown if order is not None], bound.label)
@@ -342,7 +252,7 @@ def _joints(model: BoundModel, ends: _Ends) -> Iterable[_Joint]:
         producers = {tensor: ends.edge(tensor, "graph input") for tensor in graph.inputs}
         consumers: dict[Tensor, list[_End]] = {}
         for bound in graph.operators:
-            for slot in _slots(bound):
+            for slot in slots_of(bound):
                 tensor = bound.op[slot]
                 if slot < 0:
                     producers[tensor] = ends.operator(bound, slot)

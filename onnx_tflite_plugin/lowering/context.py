@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -296,6 +297,9 @@ class Context:
         if value.shape is not None and tuple(value.shape) == wanted and None not in wanted:
             return value
         if sum(d is None for d in wanted) > 1:
+            before = tuple(d if isinstance(d, int) else None for d in value.shape or ())
+            with suppress(ValueError):
+                return self.scope.values.reshape(value, before, wanted)
             raise Refused(f"its result has more than one unknown size {wanted}; give input shapes with --input-shape")
         allowzero = 1 if 0 in wanted and self.opset >= 14 else None
         return self.ops.Reshape(value, [-1 if d is None else d for d in wanted], allowzero=allowzero)  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onnx_tflite_plugin.bound import BoundGraph
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.layout.order import Order, permuted, source_order
-from onnx_tflite_plugin.layout.plan import Edges
+from onnx_tflite_plugin.layout.spread import Edges
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Model, Signature, Tensor
 

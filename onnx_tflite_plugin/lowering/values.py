@@ -24,7 +24,7 @@ from onnx_tflite_plugin.quantization.plan import (
     file_storage,
     quantized,
 )
-from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Quantization, Tensor
+from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Quantization, Tensor
 
 STORED, FILE, FLOAT = Compute.STORED, Compute.FILE, Compute.FLOAT
 MARK = "onnx_tflite_plugin."
@@ -127,19 +127,30 @@ class Values:
 
     def moved(self, value: ir.Value, start: Order, end: Order) -> ir.Value:
         """Bring a value from one order to another."""
-        steps = move(start, end)
+        steps, dims = move(start, end), physical(start)
         if steps.split is not None:
-            value = self._reshape(value, steps.split)
+            value, dims = self.reshape(value, dims, steps.split), steps.split
         if steps.perm is not None:
             value = self.emitter.emit("Transpose", [value], {"perm": steps.perm})[0]
-        return value if steps.shape is None else self._reshape(value, steps.shape)
+            dims = tuple(dims[axis] for axis in steps.perm)
+        return value if steps.shape is None else self.reshape(value, dims, steps.shape)
 
-    def _reshape(self, value: ir.Value, dims: Sequence[int | None]) -> ir.Value:
+    def reshape(self, value: ir.Value, before: Dims, dims: Dims) -> ir.Value:
+        """A Reshape; where only axes of size 1 come or go an Unsqueeze or a Squeeze, which needs no sizes.
+
+        Raises ValueError where more than one size is needed that is not known.
+        """
+        if (added := _ones_more(dims, before)) is not None:
+            return self.emitter.emit("Unsqueeze", [value, added], {})[0]
+        if (dropped := _ones_more(before, dims)) is not None:
+            return self.emitter.emit("Squeeze", [value, dropped], {})[0]
         if sum(d is None for d in dims) > 1:
-            raise ValueError(f"a reshape to {tuple(dims)} with more than one unknown size")
-        shape = [-1 if d is None else d for d in dims]
-        zero = {"allowzero": 1} if 0 in shape and self.emitter.opset >= 14 else {}
-        return self.emitter.emit("Reshape", [value, shape], zero)[0]
+            core = tuple(d for d in before if d != 1)
+            if core != tuple(d for d in dims if d != 1):
+                raise ValueError(f"a reshape to {tuple(dims)} with more than one unknown size")
+            return self.reshape(self.reshape(value, before, core), core, dims)
+        zero = {"allowzero": 1} if 0 in dims and self.emitter.opset >= 14 else {}
+        return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in dims]], zero)[0]
 
     def converted(self, value: ir.Value, tensor: Tensor, start: Compute, end: Compute) -> ir.Value:
         """Stored integers to the file's, or back: the same real numbers, so the same scale on both sides."""
@@ -227,6 +238,19 @@ class Values:
         if form is STORED and storage.shift:
             marks["shift"] = str(storage.shift)
         value.metadata_props.update({MARK + key: text for key, text in marks.items()})
+
+
+def _ones_more(long: Dims, short: Dims) -> list[int] | None:
+    """The axes of size 1 that ``long`` has more than ``short``; ``None`` where that is not how they differ."""
+    more, left = [], list(short)
+    for axis, size in enumerate(long):
+        if left and left[0] == size:
+            left.pop(0)
+        elif size == 1:
+            more.append(axis)
+        else:
+            return None
+    return None if left else more
 
 
 def cut(order: Order) -> bool:

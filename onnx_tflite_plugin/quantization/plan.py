@@ -66,14 +66,19 @@ class StoragePlan:
         """How the tensor is kept; in the file's dtype unless the plan says otherwise."""
         return self.shifted.get(tensor) or file_storage(tensor)
 
+    def dtype(self, bound: Bound) -> str:
+        """The dtype in which an operator's first result is kept; "" where it has none."""
+        return next((self.storage(tensor).dtype for tensor in bound.op.outputs if tensor is not None), "")
+
     def weights(self, bound: Bound, tensor: Tensor) -> Weights:
         """How a constant operand becomes real: as its operator's activations do, where those are quantized.
 
-        ONNX Runtime would round real weights to 8 bits again between a DequantizeLinear and a QuantizeLinear.
+        ONNX Runtime would round real weights to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks
+        of int4 are kept where they fuse; int2 is so new that nothing does.
         """
         if tensor.blocks is not None:
             fuses = self.target.block(tensor.blocks.block_size) and not self.target.refusal(tensor.dtype, ())
-            return Weights.DEQUANTIZED if fuses and not self.fold else Weights.FOLDED
+            return Weights.DEQUANTIZED if fuses and tensor.dtype == "int4" and not self.fold else Weights.FOLDED
         storage = self.storage(tensor)
         if storage.quantization is None or self.target.refusal(storage.dtype, storage.quantization.zero_point):
             return Weights.FOLDED

@@ -36,22 +36,25 @@ class Quantization:
 
 @dataclass(frozen=True, slots=True)
 class BlockwiseQuantization:
-    """Blocks of ``block_size`` along the last axis share a scale.
+    """Blocks of ``block_size`` along the last axis share a scale: ``real = scale * stored``.
 
-    ``scales`` and ``zero_points`` are tensor indices in the same subgraph
-    (``zero_points`` is ``None`` where all are 0); the scales tensor has shape ``[O, K / block_size]``.
+    ``scales`` is a float16 constant of the same subgraph, in the order of the blocks: ``[O, K / block_size]`` for a
+    tensor ``[O, K]``.
     """
 
-    scales: int
-    zero_points: int | None
+    scales: Tensor
     block_size: int
+
+    def flat(self) -> Array:
+        """The scales as float32, one a block in stored order."""
+        return self.scales.array.astype("float32").reshape(-1)
 
 
 @dataclass(frozen=True, slots=True)
 class MultiAxisQuantization:
     """Scales along several ``axes``, each entry for ``block_size`` elements (0: for one coordinate of each axis).
 
-    ``scales`` and ``zero_points`` are tensor indices as in ``BlockwiseQuantization``. No LiteRT CPU kernel takes it.
+    ``scales`` and ``zero_points`` are tensor indices in the same subgraph. No LiteRT CPU kernel takes it.
     """
 
     scales: int
@@ -138,6 +141,11 @@ class Tensor:
     @property
     def static(self) -> bool:
         return None not in self.dims
+
+    @property
+    def blocks(self) -> BlockwiseQuantization | None:
+        """The parameters of a tensor with a scale per block."""
+        return self.quantization if isinstance(self.quantization, BlockwiseQuantization) else None
 
     @property
     def array(self) -> Array:

@@ -6,17 +6,20 @@ type is not quantized, and whoever uses a scale has to look at it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
-from onnx_tflite_plugin.source.model import BlockwiseQuantization, MultiAxisQuantization, Quantization
+from onnx_tflite_plugin.source.model import BlockwiseQuantization, MultiAxisQuantization, Quantization, Tensor
 from onnx_tflite_plugin.source.schema import BLOCKWISE, DETAILS_BLOCKWISE, DETAILS_MULTI_AXIS, MULTI_AXIS
 
 
 def read_quantization(
-    table: Table | None, shape: tuple[int, ...], tensors: int
+    table: Table | None, shape: tuple[int, ...], tensors: Sequence[Tensor]
 ) -> Quantization | BlockwiseQuantization | MultiAxisQuantization | None:
     """The parameters, or None where the file gives none (or only ``min`` and ``max``).
 
-    ``tensors`` is how many tensors the subgraph has, which blockwise parameters point to.
+    ``tensors`` are those of the subgraph, which blockwise parameters point to.
     """
     if table is None:
         return None
@@ -26,8 +29,8 @@ def read_quantization(
         if details is None:
             raise table.invalid("details", "they are announced but missing", REFUSED)
         if kind == DETAILS_BLOCKWISE:
-            return _read_blockwise(details, tensors)
-        return _read_multi_axis(details, shape, tensors)
+            return _read_blockwise(details, shape, tensors)
+        return _read_multi_axis(details, shape, len(tensors))
     scale = table.numbers("scale")
     if not scale:
         return None
@@ -43,18 +46,36 @@ def read_quantization(
     return Quantization(scale, zero_point, axis)
 
 
-def _read_blockwise(details: Table, tensors: int) -> BlockwiseQuantization:
+def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Tensor]) -> BlockwiseQuantization:
+    """What the kernels take: float16 scales, one for each block of the last axis, and no zero points.
+
+    They read the scales as they are stored, whatever the shape (``EvalBlockwise4Bit``, kernels/fully_connected.cc).
+    """
     if details.numbers("block_shape"):
         raise details.invalid("block_shape", "blocks of several dimensions are not read", "use one block_size")
     size = details.number("block_size")
     if size <= 0:
         raise details.invalid("block_size", f"{size} is not positive", DAMAGED)
-    scales, zero_points = _tensor(details, "scales", tensors), _zero_points(details, tensors)
+    at, zero_points = _tensor(details, "scales", len(tensors)), _zero_points(details, len(tensors))
+    if not shape or shape[-1] % size:
+        raise details.invalid("block_size", f"{size} does not divide the last axis of {list(shape)}", DAMAGED)
+    scales = tensors[at]
+    if scales.dtype != "float16" or not scales.constant:
+        kind = "a constant" if scales.constant else "no constant"
+        raise details.invalid(
+            "scales", f"tensor {scales} is {kind} of {scales.dtype}; it must be one of float16", DAMAGED
+        )
+    if prod(scales.shape) != prod(shape) // size:
+        reason = f"tensor {scales} has {prod(scales.shape)} scales for {prod(shape) // size} blocks"
+        raise details.invalid("scales", reason, DAMAGED)
     # -1 says "none", but writers that leave the field out (LiteRT's own tests) say 0 with it; zero points are never
-    # the scales, and LiteRT's kernels, which look at no blockwise zero points, take these files.
-    if zero_points == scales or not details.has("zero_points"):
-        zero_points = None
-    return BlockwiseQuantization(scales, zero_points, size)
+    # the scales.
+    if zero_points not in (None, at) and details.has("zero_points"):
+        points = tensors[zero_points]
+        if not points.constant or points.array.any():
+            reason = f"tensor {points} is not 0 throughout, and LiteRT's kernels read no zero points of blocks"
+            raise details.invalid("zero_points", reason, "quantize symmetrically")
+    return BlockwiseQuantization(scales, size)
 
 
 def _read_multi_axis(details: Table, shape: tuple[int, ...], tensors: int) -> MultiAxisQuantization:

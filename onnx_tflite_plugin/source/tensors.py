@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from onnx_tflite_plugin.source.buffers import Buffers
 from onnx_tflite_plugin.source.data import Stored
@@ -39,13 +40,17 @@ def read_tensors(
             # Nothing has to be stored for no elements, and nothing else says what they are.
             data = buffers.constant((0, 0), table, dtype, shape) if dtype not in HANDLES else None
         ranked = bool(shape) or data is not None or not knows_rank or table.flag("has_rank")
-        quantization = read_quantization(table.table("quantization", QUANTIZATION), shape, len(tables))
         tensors.append(
-            Tensor(
-                subgraph, index, table.text("name"), dtype, shape, dims, data, quantization, variable, has_rank=ranked
-            )
+            Tensor(subgraph, index, table.text("name"), dtype, shape, dims, data, None, variable, has_rank=ranked)
         )
-    return tuple(tensors)
+    parameters = [
+        read_quantization(table.table("quantization", QUANTIZATION), tensor.shape, tensors)
+        for table, tensor in zip(tables, tensors, strict=True)
+    ]
+    return tuple(
+        tensor if found is None else replace(tensor, quantization=found)
+        for tensor, found in zip(tensors, parameters, strict=True)
+    )
 
 
 def _read_shape(table: Table, dtype: str) -> tuple[int, ...]:

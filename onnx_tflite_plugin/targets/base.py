@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.api.declarations import Along
+    from onnx_tflite_plugin.targets.passes import Pass
 
 
 INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
@@ -29,11 +30,14 @@ class Target:
     added to stored values. ``weights``: the same for constant weights. ``no_integer_kernel``: ONNX operator → integer
     dtypes the runtime lacks a kernel for. ``clips_integers``: a fused activation may follow Q as an integer Clip.
     ``blocks_channels``: float convolutions work on channels in blocks, an order that they, Relu and Add of their results keep.
+    ``keeps_lines``: dtypes in which convolutions and pools of images of one row are slower as those of sequences.
 
     ``quantizes``: the dtypes QuantizeLinear and DequantizeLinear take. ``symmetric``: only with zero points of 0.
     ``real_biases``: DequantizeLinear takes no int32. ``multiplies``: dtypes for which Cast and Mul are faster than
     DequantizeLinear. ``multiplies_weights``: the same for constants under real activations, where both are computed
-    as the model is loaded. ``lacks``: ONNX operators the runtime does not have, with what to do about it.
+    as the model is loaded. ``fused_blocks``: the smallest and largest power of two of elements with one scale that a
+    product takes as stored; any where there is none. ``resizes_last_axes_only``: Resize works on the last axes, whatever it is told. ``lacks``: ONNX operators the runtime does not have, with what to do about it.
+    ``passes``: rewrites of the finished model for speed, in their order.
     """
 
     name: str
@@ -44,14 +48,18 @@ class Target:
     clips_integers: bool = False
     fuses_global_average_pool: bool = False
     blocks_channels: bool = False
+    keeps_lines: frozenset[str] = frozenset()
     quantizes: frozenset[str] = INTEGERS
     symmetric: bool = False
     real_biases: bool = False
     multiplies: frozenset[str] = frozenset()
     multiplies_weights: bool = True
     fused_blocks: tuple[int, int] | None = None
+    multiplies_dynamically: bool = False
+    resizes_last_axes_only: bool = False
     lacks: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
+    passes: Sequence[Pass] = ()
 
     def price(self, along: Along, last: bool, nbytes: int) -> int:
         """Byte equivalents that an operator costs more for working along this axis."""

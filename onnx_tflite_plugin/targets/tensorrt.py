@@ -20,6 +20,8 @@ TENSORRT = Target(
     real_biases=True,
     no_integer_kernel={**GENERIC.no_integer_kernel, "*": _EIGHT_BITS},
     multiplies_weights=False,
+    # Its convolutions have two spatial axes or three; the parser would reshape around those of sequences.
+    keeps_lines=frozenset({"float32", "int8"}),
     lacks={
         **dict.fromkeys(
             ("ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"), _REAL

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from onnx_tflite_plugin.targets.base import INTEGERS
+from onnx_tflite_plugin.targets.base import INTEGERS, Price
 from onnx_tflite_plugin.targets.generic import GENERIC
 
 _NARROW = frozenset({"int4", "uint4", "int2", "uint2"})
@@ -13,4 +13,14 @@ TVM = replace(
     opsets=(13, 19, 23),
     quantizes=INTEGERS - _NARROW,
     weights={"int4": ("int8", 0), "int2": ("int8", 0)},
+    # It takes the last two axes for height and width whatever the scales say, and gives a result of another shape.
+    resizes_last_axes_only=True,
+    prices={"Resize": Price(inner=1e6), "Resize/dequantized": Price(inner=1e6)},
+    lacks={
+        **dict.fromkeys(("If", "Loop", "Scan"), "its front end takes no inner graphs"),
+        **dict.fromkeys(("LSTM", "GRU", "RNN", "ReverseSequence", "LpNormalization", "DFT", "STFT"), ""),
+        **dict.fromkeys(
+            ("ConvInteger", "QLinearConv", "QLinearMatMul"), "QuantizeLinear and DequantizeLinear serve it"
+        ),
+    },
 )

@@ -44,9 +44,13 @@ class Tolerance:
 
 
 def _dynamic_range(operator: Operator) -> bool:
-    """Float activations meet weights of 8 bits or fewer: the kernel quantizes the activations as it runs."""
+    """Float activations meet weights of 8 bits or fewer: the kernel quantizes the activations as it runs.
+
+    Weights of 4 and 2 bits may have a scale per block, which ``structure`` does not read.
+    """
     weights = any(
-        slot is not None and slot.dtype in _WEIGHTS and slot.quantization is not None for slot in operator.inputs
+        slot is not None and slot.dtype in _WEIGHTS and (slot.quantization is not None or slot.dtype in _NIBBLES)
+        for slot in operator.inputs
     )
     real = any(slot.dtype.startswith("float") for slot in operands(operator))
     return weights and real and any(slot is not None and slot.dtype.startswith("float") for slot in operator.outputs)

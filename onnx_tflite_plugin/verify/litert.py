@@ -27,7 +27,7 @@ class LiteRTError(VerificationError):
 
 
 class LiteRT:
-    """One interpreter; variables and resources live as long as it does.
+    """One ``interpreter`` with one thread; variables and resources live as long as it does.
 
     ``preserve`` keeps every tensor for ``tensors()``; XNNPACK's kernels fill none of those inside it, so it is refused
     with "xnnpack".
@@ -54,13 +54,13 @@ class LiteRT:
         self.entry = structure.entry(known or structure.read(data), signature)
         with self._running("load the model"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self._interpreter = package.Interpreter(
+            self.interpreter = package.Interpreter(
                 model_content=data,
                 num_threads=1,
                 experimental_op_resolver_type=package.OpResolverType[KERNEL_SETS[kernels]],
                 experimental_preserve_all_tensors=preserve,
             )
-            self._runner = self._interpreter.get_signature_runner(signature) if signature is not None else None
+            self._runner = self.interpreter.get_signature_runner(signature) if signature is not None else None
         self._shapes: tuple[tuple[int, ...], ...] | None = None
 
     def step(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
@@ -73,9 +73,9 @@ class LiteRT:
                 return [np.asarray(found[name]) for name in self.entry.output_names]
             self._allocate(arrays)
             for tensor, array in zip(self.entry.inputs, arrays, strict=True):
-                self._interpreter.set_tensor(tensor.index, array)
-            self._interpreter.invoke()
-            return [np.asarray(self._interpreter.get_tensor(tensor.index)) for tensor in self.entry.outputs]
+                self.interpreter.set_tensor(tensor.index, array)
+            self.interpreter.invoke()
+            return [np.asarray(self.interpreter.get_tensor(tensor.index)) for tensor in self.entry.outputs]
 
     def tensors(self) -> dict[int, Array]:
         """Every readable tensor of the entry's subgraph by index, as the last step left it."""
@@ -84,7 +84,7 @@ class LiteRT:
         with quiet():
             for tensor in graph.tensors:
                 try:
-                    kept[tensor.index] = np.asarray(self._interpreter.get_tensor(tensor.index, graph.index))
+                    kept[tensor.index] = np.asarray(self.interpreter.get_tensor(tensor.index, graph.index))
                 except (ValueError, RuntimeError):  # resources, variants, tensors that were never allocated
                     continue
         return kept
@@ -96,8 +96,8 @@ class LiteRT:
         current = self._shapes or tuple(tensor.shape for tensor in self.entry.inputs)
         for tensor, shape, now in zip(self.entry.inputs, shapes, current, strict=True):
             if shape != now:
-                self._interpreter.resize_tensor_input(tensor.index, shape)
-        self._interpreter.allocate_tensors()
+                self.interpreter.resize_tensor_input(tensor.index, shape)
+        self.interpreter.allocate_tensors()
         self._shapes = shapes
 
     def _ordered(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:

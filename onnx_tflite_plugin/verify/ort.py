@@ -47,7 +47,8 @@ class State:
 class Place:
     """Where a TFLite tensor's value stands in the ONNX model, and in what form.
 
-    ``order``: the value is ``numpy.transpose(tensor, order)``. ``shift``: what was added to the stored integers.
+    ``order``: the value is ``numpy.transpose(tensor, order)``, without axes of size 1 that it leaves out and with one
+    where it says -1. ``shift``: what was added to the stored integers.
     """
 
     value: str
@@ -71,9 +72,12 @@ class Place:
         if self.shift:
             array = (array.astype(np.int32) - self.shift).astype(dtype)
         if self.order is not None:
-            if sorted(self.order) != list(range(array.ndim)):
+            if len(self.order) != array.ndim:
                 return None
-            array = np.transpose(array, np.argsort(self.order))
+            held = sorted(axis for axis in self.order if axis >= 0)
+            array = np.transpose(array, np.argsort(self.order, kind="stable"))
+            array = array.reshape(array.shape[array.ndim - len(held) :])
+            array = np.expand_dims(array, tuple({*range(max(held, default=0))} - {*held}))
         return array
 
 

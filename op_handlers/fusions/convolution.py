@@ -10,25 +10,23 @@ from typing import Any, NamedTuple
 
 from onnx_tflite_plugin.api import (
     Call,
-    Context,
     Decline,
+    Fusion,
     Handler,
-    Implicit,
     Match,
     Operator,
     Refused,
-    Value,
     conv_pads,
     fusion,
     operands,
     out,
 )
+from onnx_tflite_plugin.api.patterns import Where
 from onnx_tflite_plugin.source.model import Dims
-from op_handlers.convolution import BIASED, conv_2d, depthwise_conv_2d, steps
+from op_handlers.convolution import LINES, conv_2d, depthwise_conv_2d, steps
 
 x, w, b, shape, other = operands("x w b shape other")
 block, rows, crops, number = operands("block rows crops number", constant=True)
-FUSED = "fused_activation_function"
 
 
 class Axis(NamedTuple):
@@ -103,106 +101,58 @@ def with_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[str, A
     if unit:
         axes = [*axes[: unit - 1], Axis(), *axes[unit - 1 :]]
     kernel = conv[1].shape[1:3]
-    strides, dilations = steps(conv.options, kernel)
+    strides, dilations = steps(conv.options, "hw")
     try:
         own = conv_pads(conv.options.padding, conv[0].dims[1:3], kernel, strides, dilations)
     except Refused as refusal:
         return Decline(str(refusal))
-    pads = [
-        own[2 * side + k] * axis.block + axis.added[side] - axis.cut[side]
-        for side in (0, 1)
-        for k, axis in enumerate(axes)
-    ]
-    if min(pads) < 0:
+    pads = {
+        name: [own[2 * side + k] * axis.block + axis.added[side] - axis.cut[side] for side in (0, 1)]
+        for k, (name, axis) in enumerate(zip("hw", axes, strict=True))
+    }
+    if min(min(both) for both in pads.values()) < 0:
         return Decline("it cuts off more than it adds")
+    if any(pads[a][0] and k == n == 1 for a, k, n in zip("hw", kernel, conv[out(0)].dims[1:3], strict=True)):
+        return Decline("all that it reads along an axis is padding")
     wider = {f"dilation_{name}_factor": d * axis.block for name, d, axis in zip("hw", dilations, axes, strict=True)}
-    return {**conv.options, **wider, "pads": tuple(pads), "unit": unit}
+    return {**conv.options, **wider, "pads": pads, "unit": unit}
 
 
 # --- how --------------------------------------------------------------------------------------
 
 
-def dropped(op: Operator, slot: int, letters: str) -> str:
-    """The letters of a slot; a sequence has none for the axis that makes an image of it."""
-    unit = "" if op[slot].rank == 4 else "hy" if op.options.unit == 1 else "wx"
-    return " ".join(letter for letter in letters.split() if letter not in unit)
-
-
 def axes_of(base: Handler) -> Callable[[Operator], str]:
-    image, rest = str(base.axes).split(",", 1)
-    weights, made = rest.split("->")
-    return lambda op: f"{dropped(op, 0, image)}, {weights} -> {dropped(op, out(0), made)}"
+    """The convolution's axes; a sequence has none of those that make an image of it."""
+
+    def axes(op: Operator) -> str:
+        line = LINES[op.options.unit - 1].split()
+        inputs, made = str(base.axes).split(" -> ")
+        x, *weights = inputs.split(", ")
+        x, made = (
+            letters if op[slot].rank == 4 else " ".join(a for a in letters.split() if a not in line)
+            for slot, letters in ((0, x), (out(0), made))
+        )
+        return f"{', '.join([x, *weights])} -> {made}"
+
+    return axes
 
 
-def layout_of(base: Handler) -> Callable[[Operator], Implicit]:
-    assert isinstance(base.layout, Implicit)
-    weights = base.layout.onnx[1]
-    return lambda op: Implicit(onnx={0: dropped(op, 0, "n c h w"), 1: weights, out(0): dropped(op, out(0), "n o y x")})
+def around(base: Handler, how: str, pattern: Sequence[Call], where: Where) -> Fusion:
+    """A convolution with what is spelled out around it: declared and lowered as the convolution is."""
+    assert not callable(base.layout)
+    return fusion(
+        f"{base.code}_{how}",
+        pattern=pattern,
+        inputs=(x, w, b),
+        where=where,
+        layout=base.layout,
+        axes=axes_of(base),
+        quantization=base.quantization,
+        activation=base.activation,
+    )(base.lower)
 
 
-def lowered(ctx: Context, base: Handler, x: Value, *weights: Value) -> Value:
-    """The convolution on an image; a sequence is made one, on the integers where there are any, and back."""
-    at = [ctx.options.unit + 1]
-    image = x if ctx.op[0].rank == 4 else ctx.dequantize(ctx.ops.Unsqueeze(ctx.raw(0), at), like=0)
-    y = base(ctx, image, *weights)
-    return y if ctx.op[out(0)].rank == 4 else ctx.ops.Squeeze(ctx.quantize(y, like=out(0)), at)
-
-
-@fusion(
-    "CONV_2D_PADDED",
-    pattern=padded("CONV_2D"),
-    inputs=(x, w, b),
-    where=by_padding,
-    layout=layout_of(conv_2d),
-    axes=axes_of(conv_2d),
-    quantization=BIASED,
-    activation=FUSED,
-)
-def conv_2d_padded(ctx: Context, x: Any, *weights: Any) -> Any:
-    """Conv that pads by itself."""
-    return lowered(ctx, conv_2d, x, *weights)
-
-
-@fusion(
-    "DEPTHWISE_CONV_2D_PADDED",
-    pattern=padded("DEPTHWISE_CONV_2D"),
-    inputs=(x, w, b),
-    where=by_padding,
-    layout=layout_of(depthwise_conv_2d),
-    axes=axes_of(depthwise_conv_2d),
-    quantization=BIASED,
-    activation=FUSED,
-)
-def depthwise_conv_2d_padded(ctx: Context, x: Any, *weights: Any) -> Any:
-    """Conv by channel that pads by itself."""
-    return lowered(ctx, depthwise_conv_2d, x, *weights)
-
-
-@fusion(
-    "CONV_2D_DILATED",
-    pattern=dilated("CONV_2D"),
-    inputs=(x, w, b),
-    where=by_batches,
-    layout=layout_of(conv_2d),
-    axes=axes_of(conv_2d),
-    quantization=BIASED,
-    activation=FUSED,
-)
-def conv_2d_dilated(ctx: Context, x: Any, *weights: Any) -> Any:
-    """Conv with dilations."""
-    return lowered(ctx, conv_2d, x, *weights)
-
-
-@fusion(
-    "DEPTHWISE_CONV_2D_DILATED",
-    pattern=dilated("DEPTHWISE_CONV_2D"),
-    inputs=(x, w, b),
-    where=by_batches,
-    layout=layout_of(depthwise_conv_2d),
-    axes=axes_of(depthwise_conv_2d),
-    quantization=BIASED,
-    activation=FUSED,
-)
-def depthwise_conv_2d_dilated(ctx: Context, x: Any, *weights: Any) -> Any:
-    """Conv by channel with dilations."""
-    return lowered(ctx, depthwise_conv_2d, x, *weights)
+conv_2d_padded = around(conv_2d, "PADDED", padded("CONV_2D"), by_padding)
+depthwise_conv_2d_padded = around(depthwise_conv_2d, "PADDED", padded("DEPTHWISE_CONV_2D"), by_padding)
+conv_2d_dilated = around(conv_2d, "DILATED", dilated("CONV_2D"), by_batches)
+depthwise_conv_2d_dilated = around(depthwise_conv_2d, "DILATED", dilated("DEPTHWISE_CONV_2D"), by_batches)

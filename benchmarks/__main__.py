@@ -1,0 +1,138 @@
+"""``python -m benchmarks``: the command."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+
+from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.cli.output import plural, working
+from onnx_tflite_plugin.cli.paths import readable, writable
+from onnx_tflite_plugin.errors import MissingExtra
+from onnx_tflite_plugin.options import CHOICES
+from onnx_tflite_plugin.targets import TARGETS
+
+from . import chart
+from .model import benched
+from .peers import COMMANDS, TIMEOUT, Converter, Ours, installed
+from .results import Row, means
+from .table import show
+
+
+def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, str]:
+    """Reads repeated ``NAME=PATH``."""
+    found = {}
+    for text in given:
+        name, _, path = text.partition("=")
+        if name not in COMMANDS or not path:
+            raise click.BadParameter(f"{text!r} is not NAME=PATH with a name of {', '.join(COMMANDS)}", ctx, param)
+        found[name] = path
+    return found
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.argument("paths", metavar="FOLDER_OR_FILES…", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--rounds", type=click.IntRange(min=1), default=25, show_default=True, help="How often each is sampled.")
+@click.option("--png", metavar="FILE.png", type=click.Path(path_type=Path), help="Draw the ratios (extra: benchmark).")
+@click.option(
+    "--json", "as_json", metavar="FILE.json", type=click.Path(path_type=Path), help="Write all that was found."
+)
+@click.option(
+    "--optimize", type=click.Choice(list(CHOICES["optimize"])), default="faithful", show_default=True,
+    help="As convert has it.",
+)  # fmt: skip
+@click.option(
+    "--target", type=click.Choice(list(TARGETS)), default="onnxruntime", show_default=True, help="As convert has it."
+)
+@click.option(
+    "--peer-python", "--peer", "pythons", metavar="NAME=PATH", multiple=True, callback=_pythons,
+    help=f"The Python that another converter ({', '.join(COMMANDS)}) is installed in; by default this one. Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=TIMEOUT, show_default=True,
+    help="Seconds that another converter may take for a model.",
+)  # fmt: skip
+def benchmark(
+    paths: Sequence[Path], rounds: int, png: Path | None, as_json: Path | None, optimize: str, target: str,
+    pythons: Mapping[str, str], timeout: float,
+) -> None:  # fmt: skip
+    """Time models in LiteRT and, converted, in ONNX Runtime.
+
+    One thread each, turn by turn in one process a model, on the same inputs. Other converters take part where they are
+    installed. Of a folder, every .tflite file in it counts.
+    """
+    models = named(paths)
+    for written in (png, as_json):
+        if written is not None:
+            writable(written, sources=tuple(models.values()))
+    try:
+        if png is not None:
+            chart.available()
+        machine = _machine()
+        found = list(installed(pythons, timeout))
+        converters: list[Converter] = [Ours(optimize, target), *(peer for peer in found if not isinstance(peer, str))]
+        notes = [machine, "converters: " + "; ".join(f"{one.name} {one.version}" for one in converters)]
+        notes += [f"{plural(len(models), 'model')}, {plural(rounds, 'round')}"]
+        rows = []
+        for k, (name, path) in enumerate(models.items(), 1):
+            with working(f"{k} of {len(models)}: {name}", shown=True):
+                rows.append(benched(path, name, converters, rounds))
+    except MissingExtra as error:
+        raise UsageProblem(str(error)) from None
+    show(rows, [*notes, *(line for line in found if isinstance(line, str))])
+    if as_json is not None:
+        as_json.write_text(_json(rows, notes), encoding="utf-8")
+    if png is not None:
+        chart.draw(rows, png, notes)
+
+
+def named(paths: Sequence[Path]) -> dict[str, Path]:
+    """The models of files and folders by the shortest end of their path that no other has. Raises UsageProblem."""
+    files: dict[Path, Path] = {}
+    for path in paths:
+        inside = sorted(path.rglob("*.tflite")) if path.is_dir() else [readable(path)]
+        if not inside:
+            raise UsageProblem(f"there is no .tflite file in {path}")
+        files |= {file.resolve(): file for file in inside}
+    ends = {file: [*file.parts[:-1], file.stem] for file in files}
+    found = {}
+    for file, parts in ends.items():
+        others = [other for other in ends.values() if other is not parts]
+        least = next(k for k in range(1, len(parts) + 2) if all(other[-k:] != parts[-k:] for other in others))
+        found["/".join(parts[-least:])] = files[file]
+    return found
+
+
+def _machine() -> str:
+    """The processor, and what runs on it."""
+    try:
+        runtimes = f"LiteRT {version('ai-edge-litert')}, ONNX Runtime {version('onnxruntime')}"
+    except ImportError as error:
+        raise MissingExtra(error.name or "a runtime") from None
+    return f"{_processor()}, 1 thread each, {runtimes}, Python {platform.python_version()}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+def _json(rows: Sequence[Row], notes: Sequence[str]) -> str:
+    """Seconds, ratios and counts as they were found; what was not found is null."""
+    content = {"about": notes, "models": [asdict(row) for row in rows], "means": [asdict(mean) for mean in means(rows)]}
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(benchmark())

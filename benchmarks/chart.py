@@ -1,0 +1,102 @@
+"""The results as a picture: a bar a model and converter, on a logarithmic axis, starting from LiteRT's time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from onnx_tflite_plugin.cli.output import plural
+from onnx_tflite_plugin.errors import MissingExtra
+
+from .results import ALL, LEAST_SECONDS, OURS, Mean, Row, means
+from .table import what
+
+# Okabe and Ito's, which colour-blind readers tell apart.
+_COLOURS = {OURS: "#0072B2", "tf2onnx": "#E69F00", "tflite2onnx": "#009E73"}
+_WIDTH = 11  # inches
+_BAR, _GAP = 0.2, 0.14  # inches for a bar, and between models
+_MARGIN = 1.9  # inches for title, axis and notes
+_SMALL = 8  # points
+
+
+def available() -> None:
+    """Raises MissingExtra without matplotlib."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("matplotlib", "benchmark") from error
+
+
+def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
+    """Write the PNG. Models that LiteRT does not run are not in it."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    shown = [row for row in rows if row.seconds is not None]
+    names = list(dict.fromkeys(one.converter for row in shown for one in row.outcomes))
+    height = sum(len(row.outcomes) * _BAR + _GAP for row in shown)
+    figure = Figure(figsize=(_WIDTH, height + _MARGIN), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_xscale("log")
+    axes.axvline(1, color="black", linewidth=1)
+    labelled: dict[float, str] = {}
+    top = 0.0
+    for row in shown:
+        labelled[top + len(row.outcomes) * _BAR / 2] = _label(row)
+        for k, one in enumerate(row.outcomes):
+            place, colour = top + (k + 0.5) * _BAR, _COLOURS.get(one.converter, "gray")
+            if one.ratio is None:
+                axes.annotate(f" {what(one.problem)}", (1, place), va="center", size=_SMALL, color=colour)
+                continue
+            ratio = one.ratio.median
+            axes.barh(place, ratio - 1, _BAR * 0.85, left=1, color=colour)
+            axes.hlines(place, one.ratio.low, one.ratio.high, color="black", linewidth=1)
+            end, side = (max(one.ratio.high, 1), "left") if ratio >= 1 else (min(one.ratio.low, 1), "right")
+            axes.annotate(
+                f"{ratio:.2f}", (end, place), (3 if ratio >= 1 else -3, 0), textcoords="offset points",
+                ha=side, va="center", size=_SMALL,
+            )  # fmt: skip
+        top += len(row.outcomes) * _BAR + _GAP
+    axes.set_yticks(list(labelled), list(labelled.values()), size=_SMALL)
+    axes.set_ylim(top, -_GAP)
+    low, high = _limits(shown)
+    axes.set_xlim(low, high)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 5, 7)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.grid(axis="x", color="lightgray", linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.set_title("Time in ONNX Runtime ÷ time in LiteRT, one thread (left of 1: faster than LiteRT)", size=11)
+    overall = _overall(shown)
+    for name in names:
+        axes.barh(0, 0, left=1, color=_COLOURS.get(name, "gray"), label=_named(name, overall.get(name)))
+    if names:
+        title = f"geometric mean over models that take LiteRT more than {LEAST_SECONDS * 1000:g} ms"
+        figure.legend(loc="outside upper center", ncols=len(names), frameon=False, title=title if overall else None)
+    axes.set_xlabel("\n".join(notes), size=_SMALL, color="dimgray", loc="left")
+    figure.savefig(path, dpi=120, format="png")
+
+
+def _label(row: Row) -> str:
+    microseconds = row.seconds.median * 1e6 if row.seconds else 0
+    taken = f"{microseconds:.2g} µs" if microseconds < 99.5 else f"{microseconds / 1000:.3g} ms"
+    return f"{row.model}\n{row.kind}, {taken}"
+
+
+def _limits(rows: Sequence[Row]) -> tuple[float, float]:
+    """Room for every bar and the number beside it."""
+    ends = [end for row in rows for one in row.outcomes if one.ratio for end in (one.ratio.low, one.ratio.high)]
+    return min([0.6, *(end / 1.3 for end in ends)]), max([1.7, *(end * 1.3 for end in ends)])
+
+
+def _overall(rows: Sequence[Row]) -> dict[str, Mean]:
+    """Each converter's mean over all kinds."""
+    found = list(means(rows))
+    whole = [mean for mean in found if mean.kind == ALL] or found
+    return {mean.converter: mean for mean in whole}
+
+
+def _named(name: str, mean: Mean | None) -> str:
+    return name if mean is None else f"{name}: {mean.ratio:.2f} over {plural(mean.counted, 'model')}"

@@ -1,0 +1,85 @@
+"""Counts what ONNX Runtime made of a model: the graph it runs, as ``optimized_model_filepath`` has it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .results import Graph
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+# QLinearConv, QGemm, QAttention; NhwcMaxPool is made for 8-bit integers only. An operator whose plain form takes
+# integers (MaxPool, Concat, Clip) is neither fused nor unfused: nothing tells it from the same on floats.
+_FUSED = re.compile(r"Q[A-Z]\w*|MatMulInteger\w*|ConvInteger|DynamicQuantize(MatMul|LSTM)|NhwcMaxPool")
+_MOVES = re.compile(
+    r"Concat|DepthToSpace|Expand|Flatten|Gather|Identity|Pad|Reorder(In|Out)put|Reshape|Slice|SpaceToDepth|Split"
+    r"|Squeeze|Tile|Transpose|Unsqueeze"
+)
+
+
+def counted(graph: GraphProto) -> Graph:
+    """Its counts, inner graphs included."""
+    graphs = list(_graphs(graph))
+    nodes = [node for one in graphs for node in one.node]
+    return Graph(
+        fused=sum(_fused(node) for node in nodes),
+        unfused=sum(_unfused(one) for one in graphs),
+        transposes=sum(node.op_type == "Transpose" for node in nodes),
+        nodes=len(nodes),
+    )
+
+
+def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                yield from _graphs(inner)
+
+
+def _fused(node: NodeProto) -> bool:
+    return _FUSED.fullmatch(node.op_type) is not None
+
+
+def _unfused(graph: GraphProto) -> int:
+    """Operators that compute on floats on a way from dequantizing to quantizing; those that only move data are not.
+
+    Dequantizing is DequantizeLinear, or a Cast of what QuantizeLinear gave and the Mul behind it.
+    """
+    held: dict[str, str] = {}  # what is known of a value: "stored" integers, those "cast", or "real" numbers
+    computing = []
+    for node in graph.node:
+        operands = {held[name] for name in node.input if name in held}
+        match node.op_type:
+            case "QuantizeLinear":
+                made = "stored"
+            case "DequantizeLinear":
+                made = "real"
+            case "Cast" if "stored" in operands:
+                made = "cast"
+            case "Mul" if "cast" in operands:
+                made = "real"
+            case moving if operands and _MOVES.fullmatch(moving):
+                made = min(operands)
+            case _ if "real" in operands and not _fused(node):
+                computing.append(node)
+                made = "real"
+            case _:
+                continue
+        held |= dict.fromkeys(node.output, made)
+    quantized = _quantized(graph)
+    return sum(not quantized.isdisjoint(node.output) for node in computing)
+
+
+def _quantized(graph: GraphProto) -> set[str]:
+    """The values that QuantizeLinear takes, and all they are computed from."""
+    found: set[str] = set()
+    for node in reversed(graph.node):
+        if node.op_type == "QuantizeLinear":
+            found.add(node.input[0])
+        elif not found.isdisjoint(node.output):
+            found.update(node.input)
+    return found

@@ -1,0 +1,233 @@
+"""One model: LiteRT and every converter's result on the same inputs, in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.cli.output import plural
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.source.model import Array, Model, Operator
+from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, Tolerance, compare, draw, structure
+from onnx_tflite_plugin.verify.compare import inherited_step
+from onnx_tflite_plugin.verify.run import paired
+
+from .graph import counted
+from .measure import interleaved
+from .peers import Converter, Unconverted
+from .ports import Port
+from .results import Outcome, Row, Spread
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
+
+KINDS = {"int8": "int8", "uint8": "int8", "int16": "int16"}
+_DRAWS = 3  # inputs the error is taken over
+_CRASHED = "crashes: the process that ran it is gone"
+
+
+def benched(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row:
+    """As :func:`bench`, in a process of its own, where memory begins afresh and a runtime may crash: then whose model did
+    it is found out, and the others are measured without it.
+    """
+    if row := _apart(source, name, converters, rounds):
+        return row
+    if not _apart(source, name, (), 1):
+        return Row(name, problem=_CRASHED)
+    sound = [one for one in converters if _apart(source, name, [one], 1)]
+    row = _apart(source, name, sound, rounds) or Row(name, problem=_CRASHED)
+    known = {outcome.converter: outcome for outcome in row.outcomes}
+    crashed = (Outcome(one.name, problem=_CRASHED) for one in converters)
+    return replace(row, outcomes=tuple(known.get(one.converter, one) for one in crashed))
+
+
+def _apart(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row | None:
+    """The row from another process; None where it crashed."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        try:
+            return pool.submit(bench, source, name, converters, rounds).result()
+        except BrokenProcessPool:
+            return None
+        except Exception as error:
+            return Row(name, problem=f"fails: {type(error).__name__}: {error}")
+
+
+def bench(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row:
+    """One model's row."""
+    try:
+        original = Original(source)
+    except ConversionError as error:
+        return Row(name, problem=" ".join(f"does not run: {error}".split()))
+    outcomes: list[Outcome] = []
+    running: dict[int, Converted] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for k, converter in enumerate(converters):
+            try:
+                converted = Converted(original, converter, source, Path(folder) / f"{k}.onnx")
+            except Unconverted as failure:
+                outcomes.append(Outcome(converter.name, problem=" ".join(str(failure).split())))
+            else:
+                running[k] = converted
+                outcomes.append(converted.outcome)
+        reference, *others = interleaved([original.run, *(one.run for one in running.values())], rounds)
+    for k, seconds in zip(running, others, strict=True):
+        outcomes[k] = replace(outcomes[k], seconds=Spread.of(seconds), ratio=Spread.of(seconds / reference))
+    return Row(name, original.kind, Spread.of(reference), tuple(outcomes))
+
+
+def kind(model: Model) -> str:
+    """int8 (uint8 too) or int16 by what most quantized results are, else dynamic range where a kernel quantizes float
+    operands to meet integer weights, else float.
+    """
+    operators = [operator for graph in model.subgraphs for operator in graph.operators]
+    results = (tensor for operator in operators for tensor in operator.outputs if tensor is not None)
+    quantized = Counter(KINDS[one.dtype] for one in results if one.quantization is not None and one.dtype in KINDS)
+    if quantized:
+        return quantized.most_common(1)[0][0]
+    return "dynamic range" if any(map(_dynamic_range, operators)) else "float"
+
+
+def _dynamic_range(operator: Operator) -> bool:
+    slots = [slot for slot in operator.inputs if slot is not None]
+    weights = any(slot.constant and slot.quantization is not None and "int" in slot.dtype for slot in slots)
+    return weights and any(not slot.constant and slot.dtype.startswith("float") for slot in slots)
+
+
+class Original:
+    """The TFLite model in LiteRT: default kernels with XNNPACK, one thread. Raises LiteRTError where it does not run.
+
+    ``steps`` are drawn inputs, ``expected`` what each of LiteRT's kernel sets makes of them.
+    """
+
+    def __init__(self, source: Path) -> None:
+        self.data = source.read_bytes()
+        self.model = structure.read(self.data)
+        self.entry = structure.entry(self.model)
+        self.kind = kind(self.model)
+        self.tolerance = Tolerance.of(self.model)
+        self.steps, self.expected = self._ran()
+        session = LiteRT(self.data, known=self.model)
+        session.step(self.steps[0])
+        self._interpreter = session.interpreter
+
+    def _ran(self) -> tuple[list[list[Array]], dict[str, list[list[Array]]]]:
+        """More cautious inputs where the first are refused. A model that remembers is run once: some converters forget."""
+        steps = 1 if _remembers(self.model) else _DRAWS
+        refusal: LiteRTError | None = None
+        for caution in range(3):
+            drawn = draw(self.entry, steps=steps, caution=caution)
+            try:
+                expected = {"xnnpack": self._outputs("xnnpack", drawn)}
+            except LiteRTError as error:
+                refusal = refusal or error
+                continue
+            with contextlib.suppress(LiteRTError):
+                expected["builtin"] = self._outputs("builtin", drawn)
+            return drawn, expected
+        assert refusal is not None
+        raise refusal
+
+    def _outputs(self, kernels: str, steps: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        session = LiteRT(self.data, kernels, known=self.model)
+        return [session.step(arrays) for arrays in steps]
+
+    def run(self) -> object:
+        """One call as a program makes it, arrays in and arrays out, as ONNX Runtime's is."""
+        interpreter = self._interpreter
+        for tensor, array in zip(self.entry.inputs, self.steps[0], strict=True):
+            interpreter.set_tensor(tensor.index, array)
+        interpreter.invoke()
+        return [interpreter.get_tensor(tensor.index) for tensor in self.entry.outputs]
+
+
+class Converted:
+    """A converter's model in ONNX Runtime: default optimizations, one thread. Raises Unconverted where there is none."""
+
+    def __init__(self, original: Original, converter: Converter, source: Path, target: Path) -> None:
+        converter.convert(source, target)
+        optimized = target.with_suffix(".optimized.onnx")
+        with _failing("does not load"):
+            runtime = OnnxRuntime(target, optimized=optimized)
+        with _failing("has another interface"):
+            entry = original.entry
+            inputs = paired("input", entry.input_names, runtime.inputs)
+            outputs = paired("output", entry.output_names, runtime.outputs)
+        self._names = [info.name for info in inputs]
+        self._results = [info.name for info in outputs]
+        self._given = [Port.of(*pair) for pair in zip(entry.inputs, inputs, strict=True)]
+        self._taken = [Port.of(*pair) for pair in zip(entry.outputs, outputs, strict=True)]
+        with _failing("does not run"):
+            comparisons = list(self._compared(original, runtime))
+        self._session, self._feeds = runtime.session, runtime.feeds(self._fed(original.steps[0]))
+        worst = max(comparisons, key=lambda one: (not one.ok, one.distance), default=None)
+        self.outcome = Outcome(
+            converter.name,
+            graph=counted(_graph(optimized)),
+            error=_said(worst) if worst else "",
+            within=worst is None or worst.ok,
+        )
+
+    def _fed(self, arrays: Sequence[Array]) -> dict[str, Array]:
+        given = zip(self._names, self._given, arrays, strict=True)
+        return {name: port.given(array) for name, port, array in given}
+
+    def _compared(self, original: Original, runtime: OnnxRuntime) -> Iterator[Comparison]:
+        """One comparison an output, over all drawn inputs."""
+        actual = []
+        for arrays in original.steps:
+            runtime.step(self._fed(arrays))
+            found = runtime.values()
+            actual.append([port.taken(found[name]) for name, port in zip(self._results, self._taken, strict=True)])
+        producers = structure.producers(original.entry.subgraph)
+        for k, tensor in enumerate(original.entry.outputs):
+            yield compare(
+                tensor.name,
+                [arrays[k] for arrays in actual],
+                {kernels: [arrays[k] for arrays in steps] for kernels, steps in original.expected.items()},
+                original.tolerance,
+                step=inherited_step(tensor, producers),
+            )
+
+    def run(self) -> object:
+        return self._session.run(None, self._feeds)
+
+
+@contextlib.contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """A failure of the converted model, told as such."""
+    try:
+        yield
+    except ConversionError as error:
+        raise Unconverted(f"{what}: {error.__cause__ or error}") from error
+
+
+def _graph(path: Path) -> GraphProto:
+    import onnx
+
+    return onnx.load(path, load_external_data=False).graph
+
+
+def _said(comparison: Comparison) -> str:
+    """``1 step``, ``2.1e-06 of the range``."""
+    if comparison.problem:
+        return comparison.problem
+    distance = comparison.distance
+    if not distance:
+        return "equal"
+    if comparison.unit == "range":
+        return f"{distance:.1e} of range"
+    return plural(round(distance), "step") if comparison.unit == "step" else f"{distance:g} apart"
+
+
+def _remembers(model: Model) -> bool:
+    return any(
+        tensor.is_variable or tensor.dtype == "resource" for graph in model.subgraphs for tensor in graph.tensors
+    )

@@ -1,0 +1,106 @@
+"""The converters that are compared: ours, in this process, and others, each by its own command and interpreter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Protocol
+
+from .results import OURS
+
+TIMEOUT = 300
+
+# What each is run with, behind "python"; the file to read and the file to write are {source} and {target}.
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "tf2onnx": ("-m", "tf2onnx.convert", "--tflite", "{source}", "--output", "{target}", "--opset", "18"),
+    "tflite2onnx": ("-c", "import sys, tflite2onnx; tflite2onnx.convert(*sys.argv[1:])", "{source}", "{target}"),
+}
+_VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
+
+
+class Unconverted(Exception):
+    """A converter gave no model; the text begins with what it did instead."""
+
+
+class Converter(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    def convert(self, source: Path, target: Path) -> None:
+        """Write the ONNX model of a .tflite file. Raises Unconverted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """This project."""
+
+    optimize: str = "faithful"
+    target: str = "onnxruntime"
+    name: str = OURS
+
+    @property
+    def version(self) -> str:
+        return f"{version('onnx-tflite-plugin')}, --optimize {self.optimize} --target {self.target}"
+
+    def convert(self, source: Path, target: Path) -> None:
+        import onnx_tflite_plugin as otp
+        from onnx_tflite_plugin.errors import ConversionError
+
+        try:
+            otp.convert(source, optimize=self.optimize, target=self.target).save(target)
+        except ConversionError as error:
+            first, *more = [f"{one.where}: {one.reason}" for one in error.problems] or error.message.splitlines()
+            raise Unconverted(f"refused: {first}" + (f"; and {len(more)} more" if more else "")) from error
+        except Exception as error:
+            raise Unconverted(f"fails: {type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Somebody else's converter."""
+
+    name: str
+    version: str
+    python: str
+    timeout: float = TIMEOUT
+
+    def convert(self, source: Path, target: Path) -> None:
+        """As its command does. Beyond ``timeout`` seconds it is ended."""
+        places = {"source": source.resolve(), "target": target.resolve()}
+        command = [self.python, *(part.format(**places) for part in COMMANDS[self.name])]
+        with tempfile.TemporaryDirectory() as folder:  # not this one: packages here would be found before the peer's
+            try:
+                done = subprocess.run(command, cwd=folder, capture_output=True, timeout=self.timeout, check=False)
+            except subprocess.TimeoutExpired:
+                raise Unconverted(f"fails: not done after {self.timeout:g} s") from None
+            except OSError as error:
+                raise Unconverted(f"fails: {error}") from error
+        if done.returncode or not target.exists():
+            lines = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+            nothing = f"nothing was written, exit status {done.returncode}"
+            raise Unconverted(f"fails: {lines[-1].strip() if lines else nothing}")
+
+
+def installed(pythons: Mapping[str, str], timeout: float = TIMEOUT) -> Iterator[Peer | str]:
+    """Each peer that is there, or the line that says it is not. ``pythons``: whose interpreter is not this one."""
+    for name in COMMANDS:
+        python = pythons.get(name, sys.executable)
+        try:
+            done = subprocess.run(
+                [python, "-c", _VERSION, name], cwd=tempfile.gettempdir(), capture_output=True, text=True, check=False
+            )
+        except OSError as error:
+            yield f"{name} is left out: {python} cannot be run: {error.strerror}"
+            continue
+        if done.returncode:
+            yield f"{name} is left out: it is not installed in {python} (--peer-python {name}=PATH names another)"
+        else:
+            yield Peer(name, done.stdout.strip(), python, timeout)

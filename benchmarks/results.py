@@ -1,0 +1,109 @@
+"""What a benchmark finds, as data; the table, the chart and the JSON file show it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+LEAST_SECONDS = 1e-4  # below it the fixed costs of a call decide, which say nothing about a converter
+ALL = "all"
+OURS = "ours"
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The median of all rounds, and the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Any) -> Spread:
+        low, median, high = (float(value) for value in np.percentile(values, (25, 50, 75)))
+        return cls(median, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """ONNX Runtime's optimised graph: operators on integers, and float ones between dequantizing and quantizing."""
+
+    fused: int
+    unfused: int
+    transposes: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One converter's model. ``seconds`` a run, ``ratio`` to LiteRT in the same round, ``error`` to its outputs.
+
+    ``within``: whether the error is inside the band that ``verify`` allows. ``problem`` says why there is no more: what
+    happened, a colon, the reason.
+    """
+
+    converter: str
+    seconds: Spread | None = None
+    ratio: Spread | None = None
+    graph: Graph | None = None
+    error: str = ""
+    within: bool = True
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One model: ``seconds`` a run in LiteRT, or the ``problem`` that kept LiteRT from running it."""
+
+    model: str
+    kind: str = ""
+    seconds: Spread | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    problem: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether its ratios go into a mean."""
+        return self.seconds is not None and self.seconds.median > LEAST_SECONDS
+
+    def ratio(self, converter: str) -> float | None:
+        return next((one.ratio.median for one in self.outcomes if one.converter == converter and one.ratio), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The geometric mean of a converter's ratios over the ``counted`` of all ``models`` of a kind.
+
+    ``ours``: the mean of our ratios over those of the counted that we convert, None for none.
+    """
+
+    kind: str
+    converter: str
+    ratio: float
+    counted: int
+    models: int
+    ours: float | None
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def means(rows: Sequence[Row]) -> Iterator[Mean]:
+    """One a kind and converter that has a ratio to count, then over all kinds where there is more than one."""
+    known = [row for row in rows if row.kind]
+    kinds = sorted({row.kind for row in known})
+    names = list(dict.fromkeys(one.converter for row in known for one in row.outcomes))
+    for kind in [*kinds, *([ALL] if len(kinds) > 1 else [])]:
+        chosen = [row for row in known if kind in (row.kind, ALL)]
+        for name in names:
+            pairs = [(ratio, row.ratio(OURS)) for row in chosen if row.counts and (ratio := row.ratio(name))]
+            if pairs:
+                own, ours = [ratio for ratio, _ in pairs], [ratio for _, ratio in pairs if ratio]
+                yield Mean(
+                    kind, name, geometric_mean(own), len(own), len(chosen), geometric_mean(ours) if ours else None
+                )

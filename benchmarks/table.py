@@ -1,0 +1,115 @@
+"""The results as text: what ran where, a line a model and converter, and the means."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from onnx_tflite_plugin.cli.output import at_most, clean
+
+from .results import LEAST_SECONDS, OURS, Outcome, Row, Spread, means
+
+LITERT = "LiteRT"
+_WORDS = ("model", "kind", "converter")  # columns that are not of numbers
+_WIDTH = 150  # where there is no terminal to ask
+_LONGEST = 200  # characters of a reason; the JSON file has all
+
+
+def show(rows: Sequence[Row], notes: Sequence[str]) -> None:
+    """Print all of it."""
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False, markup=False, emoji=False)
+    for note in notes:
+        console.print(clean(note))
+    console.print()
+    console.print(models(rows))
+    console.print(_legend())
+    if list(means(rows)):
+        console.print(summary(rows))
+    for line in reasons(rows):
+        console.print(line, style="red")
+
+
+def models(rows: Sequence[Row]) -> Table:
+    """LiteRT's time, then each converter's."""
+    table = _table(
+        "model", "kind", "converter", "ms", "ratio", "quartiles", "fused", "unfused", "transposes", "nodes", "error"
+    )
+    for row in rows:
+        first = (clean(row.model), row.kind, LITERT)
+        table.add_row(*first, _milliseconds(row.seconds) if row.seconds else Text(what(row.problem), "red"))
+        for outcome in row.outcomes:
+            table.add_row("", "", *_cells(outcome))
+    return table
+
+
+def reasons(rows: Sequence[Row]) -> Iterator[str]:
+    """Each problem once, with the models that have it."""
+    met: dict[str, list[str]] = {}
+    for row in rows:
+        problems = [(LITERT, row.problem), *((one.converter, one.problem) for one in row.outcomes)]
+        for name, problem in problems:
+            if problem:
+                met.setdefault(f"{name} {shortened(problem)}", []).append(clean(row.model))
+    for text, names in met.items():
+        yield f"{text} ({', '.join(at_most(names, 5))})"
+
+
+def summary(rows: Sequence[Row]) -> Table:
+    """The geometric means; ours over the same models where a converter leaves some out."""
+    table = _table("kind", "converter", "mean ratio", "models", "ours on the same")
+    for mean in means(rows):
+        counted = f"{mean.counted} of {mean.models}"
+        same = "" if mean.converter == OURS or mean.ours is None else f"{mean.ours:.2f}"
+        table.add_row(mean.kind, mean.converter, f"{mean.ratio:.2f}", counted, same)
+    return table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        if heading in _WORDS:
+            table.add_column(heading, overflow="fold")
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _cells(outcome: Outcome) -> Iterator[str | Text]:
+    yield outcome.converter
+    if outcome.seconds is None or outcome.ratio is None or outcome.graph is None:
+        yield Text(what(outcome.problem), "red")
+        return
+    ratio, graph = outcome.ratio, outcome.graph
+    yield _milliseconds(outcome.seconds)
+    yield f"{ratio.median:.2f}"
+    yield f"{ratio.low:.2f}–{ratio.high:.2f}"
+    yield from map(str, (graph.fused, graph.unfused, graph.transposes, graph.nodes))
+    yield outcome.error if outcome.within else Text(f"{outcome.error} !", "red")
+
+
+def _milliseconds(seconds: Spread) -> str:
+    return f"{seconds.median * 1000:.3f}"
+
+
+def what(problem: str) -> str:
+    """What happened, without the reason."""
+    return problem.partition(":")[0]
+
+
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """Its beginning, and that there is more."""
+    text = clean(text)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _legend() -> str:
+    return (
+        "\nms: processor time of a run, median of the rounds. ratio: to LiteRT in the same round, median and quartiles."
+        "\nfused: operators on integers in ONNX Runtime's graph; unfused: float ones between dequantizing and quantizing."
+        "\nerror: largest difference to LiteRT's outputs; ! beyond what verify allows."
+        f"\nMeans: geometric, over models that take LiteRT more than {LEAST_SECONDS * 1000:g} ms.\n"
+    )

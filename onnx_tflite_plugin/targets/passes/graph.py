@@ -1,0 +1,242 @@
+"""What the passes share: reading constants and quantized units, and writing nodes that carry the marks of those they replace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedNodesPass
+
+from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
+from onnx_tflite_plugin.lowering.names import Names
+from onnx_tflite_plugin.lowering.values import MARK
+from onnx_tflite_plugin.source.model import Array
+
+CHANNELS_FIRST, CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def constant(value: ir.Value | None) -> Array | None:
+    """A stored constant's numbers; ``None`` for what is computed or fed."""
+    if value is None or value.const_value is None or value.is_graph_input():
+        return None
+    return np.asarray(value.const_value.numpy())
+
+
+_REAL = ("Cast", "DequantizeLinear", "Mul", "Sub")  # what makes stored weights real
+
+
+def constant_shape(value: ir.Value | None) -> tuple[int, ...] | None:
+    """The shape of a constant, or of what :data:`_REAL` nodes make of constants; ``None`` for what is computed or fed."""
+    if value is None:
+        return None
+    array = constant(value)
+    if array is not None:
+        return array.shape
+    node = producer(value, *_REAL)
+    shapes = [] if node is None else [constant_shape(operand) for operand in node.inputs]
+    if node is None or any(shape is None for shape in shapes):
+        return None
+    return (
+        shapes[0] if node.op_type == "DequantizeLinear" else np.broadcast_shapes(*(s for s in shapes if s is not None))
+    )
+
+
+def producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The node that makes a value, where it is one of these operators of the standard."""
+    node = None if value is None else value.producer()
+    return node if node is not None and node.domain == "" and node.op_type in op_types else None
+
+
+def only_user(value: ir.Value, *op_types: str) -> ir.Node | None:
+    """The one node that uses a value, at one place and in this graph, where it is one of these operators."""
+    uses = value.uses()
+    if len(uses) != 1 or value.is_graph_output():
+        return None
+    node = next(iter(uses)).node
+    made = value.producer()
+    same_graph = made is None or node.graph is made.graph
+    return node if same_graph and node.domain == "" and node.op_type in op_types else None
+
+
+def ints(node: ir.Node, name: str, default: Sequence[int]) -> list[int]:
+    attribute = node.attributes.get(name)
+    return list(default) if attribute is None else list(attribute.as_ints())
+
+
+def integer(node: ir.Node, name: str, default: int) -> int:
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_int()
+
+
+def number(node: ir.Node, name: str, default: float) -> float:
+    attribute = node.attributes.get(name)
+    return default if attribute is None else attribute.as_float()
+
+
+def sizes(value: ir.Value | None) -> list[int | None] | None:
+    """A value's shape, ``None`` for sizes that are not known; ``None`` where the rank is not."""
+    if value is None or value.shape is None:
+        same = producer(value, "QuantizeLinear", "DequantizeLinear")
+        return None if same is None else sizes(same.inputs[0])
+    return [size if isinstance(size, int) else None for size in value.shape]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Stored integers of a constant, or the parameters of computed ones (``integers`` is then ``None``)."""
+
+    integers: Array | None
+    scale: Array
+    zero_point: Array
+
+    @classmethod
+    def of(cls, node: ir.Node | None) -> Self | None:
+        """What a QuantizeLinear or DequantizeLinear says, where it is constant."""
+        if node is None:
+            return None
+        scale = constant(node.inputs[1])
+        point = constant(node.inputs[2]) if len(node.inputs) > 2 else None
+        if scale is None or point is None or (scale.ndim and "block_size" in node.attributes):
+            return None
+        return cls(constant(node.inputs[0]), scale, point)
+
+    @property
+    def per_tensor(self) -> bool:
+        return self.scale.size == 1
+
+    def repeated(self, times: int, integers: Array | None = None) -> Affine:
+        """A constant several times along its first axis, or other integers with as many channels; parameters per channel too."""
+        if integers is None:
+            assert self.integers is not None
+            integers = np.concatenate([self.integers] * times)
+        if self.per_tensor:
+            return replace(self, integers=integers)
+        return Affine(integers, np.tile(self.scale, times), np.tile(self.zero_point, times))
+
+    @property
+    def real(self) -> Array:
+        """The numbers the integers stand for, in float64 (per-tensor parameters only)."""
+        assert self.integers is not None
+        shifted = self.integers.astype(np.float64) - float(self.zero_point.reshape(-1)[0])
+        return np.asarray(shifted * float(self.scale.reshape(-1)[0]))
+
+
+@dataclass(frozen=True)
+class QuantizedConv:
+    """DequantizeLinear of data, weights and bias, Conv, QuantizeLinear: what becomes one integer kernel."""
+
+    data: ir.Node
+    conv: ir.Node
+    close: ir.Node
+    weights: Affine
+    bias: Affine | None
+
+    @classmethod
+    def of(cls, conv: ir.Node) -> Self | None:
+        """The unit around a Conv; ``None`` where a part is missing or not constant."""
+        data, weights = (producer(value, "DequantizeLinear") for value in conv.inputs[:2])
+        close = only_user(conv.outputs[0], "QuantizeLinear")
+        with_bias = len(conv.inputs) > 2 and conv.inputs[2] is not None
+        bias = Affine.of(producer(conv.inputs[2], "DequantizeLinear")) if with_bias else None
+        held, given, made = Affine.of(weights), Affine.of(data), Affine.of(close)
+        if data is None or close is None or held is None or given is None or made is None:
+            return None
+        if held.integers is None or (with_bias and (bias is None or bias.integers is None)):
+            return None
+        return cls(data, conv, close, held, bias) if given.per_tensor and made.per_tensor else None
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+class Editor:
+    """Writes nodes into a model's main graph."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self.model, self.graph = model, model.graph
+        self.emitter = Emitter(model.graph.opset_imports[""], _names(model))
+
+    @contextmanager
+    def replacing(self, node: ir.Node, *, after: bool = False) -> Iterator[None]:
+        """Nodes emitted inside stand before ``node`` (or after it), are named as it is, and carry its marks."""
+        marks = {key: text for key, text in node.metadata_props.items() if key.startswith(MARK)}
+        label = (node.name or "").rpartition("/")[0]
+        with self.emitter.within(label, marks), self.emitter.nested() as made:
+            yield
+        for new in made:
+            self._register(new.inputs)
+        (self.graph.insert_after if after else self.graph.insert_before)(node, made)
+
+    def emit(self, op_type: str, *inputs: Operand, like: ir.Node | None = None, **attributes: Any) -> ir.Value:
+        """A node's only output; ``like`` gives the attributes that are not given."""
+        given = {name: a.value for name, a in like.attributes.items()} if like is not None else {}
+        return self.emitter.emit(op_type, inputs, {**given, **attributes})[0]
+
+    def _register(self, values: Iterable[ir.Value | None]) -> None:
+        """Constants that are new join the graph."""
+        for value in values:
+            if value is not None and value.const_value is not None and value.graph is None:
+                self.graph.register_initializer(value)
+
+    def dequantized(self, affine: Affine, axis: int = 0) -> ir.Value:
+        """A constant's integers through DequantizeLinear."""
+        assert affine.integers is not None
+        along = {} if affine.scale.ndim == 0 else {"axis": axis}
+        return self.emit("DequantizeLinear", affine.integers, affine.scale, affine.zero_point, **along)
+
+    def stored(self, array: Array, like: ir.Value | None) -> ir.Value:
+        """A constant, named after the one it replaces."""
+        value = self.emitter.constant(array, "" if like is None else like.name or "")
+        self._register([value])
+        return value
+
+    def again(self, node: ir.Node, value: ir.Value) -> ir.Value:
+        """The same operator on another first operand."""
+        made = self.emit(node.op_type, value, *node.inputs[1:], like=node)
+        made.type = node.outputs[0].type
+        return made
+
+    def take_over(self, old: ir.Value, new: ir.Value) -> None:
+        """``new`` is the same tensor: it gets the name, the marks, and every user."""
+        self.stand_in(old, new, [(use.node, use.idx) for use in old.uses()])
+
+    def stand_in(self, old: ir.Value, new: ir.Value, users: Iterable[tuple[ir.Node, int]]) -> None:
+        """``new`` is the tensor that ``old`` was: it gets name and marks, these users, and the place among the outputs."""
+        new.shape, new.type = old.shape, old.type
+        new.metadata_props.update(old.metadata_props)
+        for node, slot in users:
+            node.replace_input_with(slot, new)
+        for k, output in enumerate(self.graph.outputs):
+            if output is old:
+                self.graph.outputs[k] = new
+        name, old.name = old.name, new.name
+        new.name = name
+
+    def tidy(self) -> None:
+        """Drop what nothing uses any more."""
+        RemoveUnusedNodesPass()(self.model)
+
+
+def forget(value: ir.Value) -> None:
+    """Its content is no longer what its marks say."""
+    for key in [key for key in value.metadata_props if key.startswith(MARK)]:
+        del value.metadata_props[key]
+
+
+def _names(model: ir.Model) -> Names:
+    """Every name that is taken."""
+    names = Names()
+    values = [*model.graph.inputs, *model.graph.initializers.values()]
+    for node in model.graph.all_nodes():
+        names.unique(node.name or "")
+        values += node.outputs
+    for value in values:
+        names.unique(value.name or "")
+    return names

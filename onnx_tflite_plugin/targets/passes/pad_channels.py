@@ -1,0 +1,141 @@
+"""Kernels work on channels in blocks; what is no multiple of a block is slow, or falls back to a slower kernel. Convolutions
+get more result channels, with weights of zero, and whoever reads them gets weights of zero for those: the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.targets.passes.channels import Convolution, Flow, Padding
+from onnx_tflite_plugin.targets.passes.graph import Affine, Editor, constant, constant_shape, forget, sizes
+
+BLOCK = 16
+_WASTE = 1.35  # beyond it a dense kernel of more than one tap loses more than the block gains
+_SMALL = 4096  # elements of a tensor that may be cut back to its real channels
+
+
+def run(model: ir.Model) -> int:
+    """Pad the channels of convolutions; returns how many got more."""
+    convolutions = {node: found for node in model.graph if node.op_type == "Conv" and (found := Convolution.of(node))}
+    widened = {node: wide for node, convolution in convolutions.items() if (wide := wanted(convolution))}
+    flow = Flow(convolutions)
+    flow.follow(model.graph, widened)
+    useful = flow.bound_to(flow.blockwise | {node for node in widened if _slow(convolutions[node])})
+    while rejected := (widened.keys() - useful) | _costly(flow):
+        widened = {node: wide for node, wide in widened.items() if node not in rejected}
+        flow.follow(model.graph, widened)
+    if widened:
+        _write(Editor(model), flow)
+    return len(widened)
+
+
+def wanted(convolution: Convolution) -> int | None:
+    """How many channels the result could have instead of its own."""
+    features, taps = convolution.features, math.prod(convolution.shape[2:])
+    wide = -(-features // BLOCK) * BLOCK
+    if wide == features or convolution.group != 1 or (convolution.quantized and not convolution.symmetric):
+        return None
+    return None if taps > 1 and wide > _WASTE * features and not _slow(convolution) else wide
+
+
+def _slow(convolution: Convolution) -> bool:
+    """Whether a kernel has no fast path for so few channels, or its readers none for a number that four does not divide."""
+    return convolution.features % 4 != 0 or (convolution.quantized and convolution.features < BLOCK)
+
+
+def _costly(flow: Flow) -> frozenset[ir.Node]:
+    """The convolutions whose padding would have to be cut off again, where that costs too much."""
+    found: frozenset[ir.Node] = frozenset()
+    for value, padding in flow.padded.items():
+        if flow.whole(value) or value.is_graph_output():
+            shape = sizes(value)
+            if shape is None or math.prod(size or 1 for size in shape) > _SMALL:
+                found |= padding.origins
+    return found
+
+
+def _write(editor: Editor, flow: Flow) -> None:
+    for node in list(editor.graph):
+        taken, made = flow.taken(node), flow.padded.get(node.outputs[0])
+        convolution = flow.convolutions.get(node)
+        if convolution is not None and (made or taken[0]):
+            _widen(editor, convolution, taken[0], made)
+        elif made is not None and node.op_type != "Concat":
+            _spread_operands(editor, node, taken, made)
+    for value, padding in flow.padded.items():
+        _settle(editor, flow, value, padding)
+    editor.tidy()
+
+
+def _widen(editor: Editor, convolution: Convolution, taken: Padding | None, made: Padding | None) -> None:
+    """Weights and bias with zeros for the channels that are new in front and behind."""
+    node = convolution.node
+
+    def spread(array: Array, fill: float) -> Array:
+        if taken and array.ndim > 1 and not convolution.depthwise:
+            array = taken.spread(array, 1, fill)
+        return made.spread(array, 0, fill) if made and array.ndim else array
+
+    for slot, value in enumerate(node.inputs[1:], 1):
+        if value is not None:
+            node.replace_input_with(slot, _rebuilt(editor, node, value, spread))
+    if convolution.depthwise and made:
+        node.attributes["group"] = ir.AttrInt64("group", made.size)
+
+
+def _spread_operands(editor: Editor, node: ir.Node, taken: list[Padding | None], made: Padding) -> None:
+    """Constants with one number a channel, beside padded operands."""
+    rank = max(len(constant_shape(value) or sizes(value) or ()) for value in node.inputs)
+
+    def spread(array: Array, fill: float) -> Array:
+        axis = array.ndim - rank + 1
+        return made.spread(array, axis, fill) if 0 <= axis < array.ndim else array
+
+    for slot, value in enumerate(node.inputs):
+        if value is not None and taken[slot] is None and len(constant_shape(value) or ()) > 1:
+            node.replace_input_with(slot, _rebuilt(editor, node, value, spread))
+
+
+Spread = Callable[[Array, float], Array]
+
+
+def _rebuilt(editor: Editor, user: ir.Node, value: ir.Value, spread: Spread) -> ir.Value:
+    """A constant, and the nodes that make it real, with other channels; what is new is a real zero."""
+    array, node = constant(value), value.producer()
+    if array is not None:
+        return editor.stored(spread(array, 0), like=value)
+    assert node is not None
+    parameters = Affine.of(node) if node.op_type == "DequantizeLinear" else None
+    if parameters is None:
+        operands = [operand and _rebuilt(editor, user, operand, spread) for operand in node.inputs]
+    else:
+        assert parameters.integers is not None
+        scale, zero_point = parameters.scale, parameters.zero_point
+        if not parameters.per_tensor:  # runtimes want a bias's scales to be those of the weights
+            scale, zero_point = spread(scale, float(scale[0])), spread(zero_point, 0)
+        integers = spread(parameters.integers, float(parameters.zero_point.reshape(-1)[0]))
+        names = node.inputs
+        operands = [editor.stored(a, like=n) for a, n in zip((integers, scale, zero_point), names, strict=True)]
+    with editor.replacing(user):
+        return editor.emit(node.op_type, *operands, like=node)
+
+
+def _settle(editor: Editor, flow: Flow, value: ir.Value, padding: Padding) -> None:
+    """Shape and marks of a padded value, and the tensor as it was for whoever needs it."""
+    made, users, shape = value.producer(), flow.whole(value), sizes(value)
+    assert made is not None
+    if users or value.is_graph_output():
+        with editor.replacing(made, after=True):
+            if padding.is_behind:
+                whole = editor.emit("Slice", value, [0], [len(padding.places)], [1])
+            else:
+                whole = editor.emit("Gather", value, np.asarray(padding.places), axis=1)
+        editor.stand_in(value, whole, users)
+    forget(value)
+    if shape is not None:
+        value.shape = ir.Shape([shape[0], padding.size, *shape[2:]])

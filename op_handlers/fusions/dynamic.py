@@ -1,0 +1,194 @@
+"""Products of real activations and narrow weights as the kernels compute them: the activations quantized as they come.
+
+LiteRT's kernels give each row a scale (EvalHybrid, kernels/fully_connected.cc and conv.cc; XNNPACK's qd8 operators),
+DynamicQuantizeLinear one to the whole tensor. The sums are integers, and real numbers again by both scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Call,
+    Context,
+    Decline,
+    Implicit,
+    Integer,
+    Match,
+    Operator,
+    Options,
+    Quantization,
+    Value,
+    conv_pads,
+    fusion,
+    operands,
+    out,
+)
+from op_handlers.convolution import steps
+from op_handlers.matrix import contracted, dense_axes
+
+x, b = operands("x b")
+(w,) = operands("w", constant=True)
+FUSED = "fused_activation_function"
+
+
+NOT_MEANT = Decline("")
+
+
+def symmetric(match: Match) -> bool:
+    """Narrow weights without zero points, with one scale or one per output channel, under real activations."""
+    known = match[w].quantization
+    narrow = match[x].dtype == "float32" and match[w].dtype in ("int8", "int4")
+    return narrow and isinstance(known, Quantization) and not any(known.zero_point) and known.axis == 0
+
+
+def product(ctx: Context, stored: Value, scale: Value, zero_point: Value, weights: Array, bias: Value) -> Any:
+    """Rows of stored integers times weights [k, o] that stand for real numbers by the scales of the operator's weight."""
+    known = ctx.op[1].quantization
+    assert isinstance(known, Quantization)
+    sums = ctx.ops.Cast(ctx.ops.MatMulInteger(stored, weights.astype(np.int8), zero_point), to="float32")
+    real = ctx.ops.Mul(sums, ctx.ops.Mul(scale, np.asarray(known.scale, np.float32)))
+    return real if bias is None else ctx.ops.Add(real, bias)
+
+
+# --- dense layers -----------------------------------------------------------------------------
+
+LARGE = 2**20
+"""Weights from which one row is faster so, and products from which many rows are."""
+
+
+def large(match: Match) -> Mapping[str, Any] | Decline:
+    """Whether reading the weights, or the number of rows, is what takes the time."""
+    weights, rows = prod(match[w].shape), prod(size or 1 for size in match[x].dims) // match[w].shape[-1]
+    if not symmetric(match) or weights * max(1, min(rows, 16)) < LARGE:
+        return NOT_MEANT
+    ((_, dense),) = match.calls.items()
+    return dict(dense.options)
+
+
+@fusion(
+    "FULLY_CONNECTED_DYNAMIC",
+    pattern=[Call("FULLY_CONNECTED", x, w, b), Call("FULLY_CONNECTED", x, w)],
+    inputs=(x, w, b),
+    where=large,
+    trait="multiplies_dynamically",
+    layout=contracted,
+    axes=dense_axes,
+    quantization=Integer(),
+    activation=FUSED,
+)
+def fully_connected_dynamic(ctx: Context, x: Any, _w: Any, b: Any = None) -> Any:
+    """MatMulInteger of what DynamicQuantizeLinear makes of the rows."""
+    weights = ctx.constant(1)
+    assert weights is not None
+    depth = ctx.op[1].shape[-1]
+    if ctx.op[0].rank != 2 or ctx.op[0].dims[-1] != depth:
+        x = ctx.ops.Reshape(x, [-1, depth])
+    stored, scale, zero_point = ctx.ops.DynamicQuantizeLinear(x)
+    y = product(ctx, stored, scale, zero_point, weights.reshape(-1, depth).T, b)
+    return y if ctx.op[out(0)].rank == 2 else ctx.reshaped(y, out(0))
+
+
+# --- convolutions -----------------------------------------------------------------------------
+
+
+def worthwhile(match: Match) -> Mapping[str, Any] | Decline:
+    """Whether there are products enough for what the quantization and the patches cost."""
+    ((_, conv),) = match.calls.items()
+    if not symmetric(match) or match[x].rank != 4 or conv[out(0)].rank != 4:
+        return NOT_MEANT
+    (_, *size, channels), (made, *kernel, depth) = match[x].dims, match[w].shape
+    if channels != depth or None in size or None in conv[out(0)].dims:
+        return Decline("it has groups, or sizes known only at run time")
+    products = prod(kernel) * depth * made * prod(n or 1 for n in conv[out(0)].dims[:3])
+    if products < LARGE or prod(kernel) * depth < 64 or made < 24:
+        return NOT_MEANT
+    if conv.options.get("pads"):
+        return dict(conv.options)
+    top, left, bottom, right = conv_pads(conv.options.padding, tuple(size), kernel, *steps(conv.options, "hw"))
+    return {**conv.options, "pads": {"h": (top, bottom), "w": (left, right)}}
+
+
+def of_pixels(match: Match) -> Mapping[str, Any] | Decline:
+    """As ``worthwhile``, where each row of the product is one pixel as it stands."""
+    found = worthwhile(match)
+    if isinstance(found, Decline):
+        return found
+    plain = match[w].shape[1:3] == (1, 1) and steps(Options("", found), "hw")[0] == [1, 1]
+    return (
+        found
+        if plain and not any(map(any, found["pads"].values()))
+        else Decline("its kernel takes in more than a pixel")
+    )
+
+
+CHANNELS_LAST = Implicit(onnx={0: "n h w c", 1: "j k i o", out(0): "n y x o"})
+AXES = "n h w c, o j k i, o -> n y x o"
+
+
+@fusion(
+    "POINTWISE_CONV_2D_DYNAMIC",
+    pattern=[Call("CONV_2D", x, w, b), Call("CONV_2D", x, w)],
+    inputs=(x, w, b),
+    where=of_pixels,
+    trait="multiplies_dynamically",
+    layout=CHANNELS_LAST,
+    axes=AXES,
+    quantization=Integer(),
+    activation=FUSED,
+)
+def pointwise_conv_2d_dynamic(ctx: Context, x: Any, _w: Any, b: Any = None) -> Any:
+    """MatMulInteger of what DynamicQuantizeLinear makes of the pixels."""
+    stored, scale, zero_point = ctx.ops.DynamicQuantizeLinear(x)
+    return product(ctx, stored, scale, zero_point, kernel_rows(ctx), b)
+
+
+@fusion(
+    "CONV_2D_DYNAMIC",
+    pattern=[Call(code, x, w, *bias) for code in ("CONV_2D", "CONV_2D_PADDED") for bias in ((b,), ())],
+    inputs=(x, w, b),
+    where=worthwhile,
+    exact=False,
+    trait="multiplies_dynamically",
+    layout=CHANNELS_LAST,
+    axes=AXES,
+    quantization=Integer(),
+    activation=FUSED,
+)
+def conv_2d_dynamic(ctx: Context, x: Any, _w: Any, b: Any = None) -> Any:
+    """MatMulInteger of the patches under the kernel; two to three times as fast as Conv of real numbers."""
+    stored, scale, zero_point = ctx.ops.DynamicQuantizeLinear(x)
+    return product(ctx, patches(ctx, stored, zero_point), scale, zero_point, kernel_rows(ctx), b)
+
+
+def kernel_rows(ctx: Context) -> Array:
+    """The weight as [(j k i), o]."""
+    weights = ctx.constant(1)
+    assert weights is not None
+    return weights.reshape(-1, weights.shape[-1])
+
+
+def patches(ctx: Context, image: Value, zero: Value) -> Any:
+    """[n, y, x, (j k i)] of [n, h, w, i]: for each place of the kernel the image shifted so, side by side."""
+    kernel, (height, width) = ctx.op[1].shape[1:3], made_size(ctx.op)
+    strides, dilations = steps(ctx.options, "hw")
+    (top, bottom), (left, right) = (ctx.options.pads[axis] for axis in "hw")
+    if any((top, bottom, left, right)):
+        image = ctx.ops.Pad(image, [0, top, left, 0, 0, bottom, right, 0], zero)
+    reach = [(height - 1) * strides[0] + 1, (width - 1) * strides[1] + 1]
+    shifted = []
+    for j, k in np.ndindex(*kernel):
+        start = [int(j) * dilations[0], int(k) * dilations[1]]
+        end = [first + size for first, size in zip(start, reach, strict=True)]
+        shifted.append(ctx.ops.Slice(image, start, end, [1, 2], strides))
+    return shifted[0] if len(shifted) == 1 else ctx.ops.Concat(*shifted, axis=-1)
+
+
+def made_size(op: Operator) -> tuple[int, int]:
+    _, height, width, _ = op[out(0)].dims
+    return height or 0, width or 0

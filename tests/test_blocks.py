@@ -1,0 +1,118 @@
+"""Weights with a scale per block: as small as in the file where the runtime multiplies by them, else real numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, blockwise
+from conformance.cases import builtin
+from conformance.runner import run_case
+from onnx_tflite_plugin.api import Handler, Terminate
+from onnx_tflite_plugin.errors import UnsupportedOperator
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.targets import target_named
+
+ROWS, DEPTH, OUT = 3, 768, 67
+
+
+def layer(size: int, depth: int = DEPTH) -> bytes:
+    """Random weights in blocks of ``size``."""
+    random = np.random.default_rng(size)
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (ROWS, depth)), g.tensor("y", (ROWS, OUT))
+    scales = g.constant("scales", random.uniform(0.05, 0.2, (OUT, depth // size)).astype(np.float16))
+    stored = random.integers(-8, 8, (OUT, depth)).astype(ml_dtypes.int4)
+    w = g.constant("w", stored, quantization=blockwise(scales, size))
+    g.operator("FULLY_CONNECTED", [x, w, None], [y])
+    g.output(y)
+    return model.build()
+
+
+def fused(conversion: otp.Conversion, folder: Path) -> Counter[str]:
+    """What ONNX Runtime makes of it."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    onnxruntime.InferenceSession(conversion.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return Counter(node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(16, 16), (32, 32), (48, 16), (96, 32), (256, 256), (768, 256)])
+def test_onnxruntime_multiplies_by_blocks_as_they_are_stored(size: int, kept: int, tmp_path: Path) -> None:
+    conversion = otp.convert(layer(size))
+    [node] = [node for node in conversion.proto.graph.node if node.op_type == "DequantizeLinear"]
+    assert {a.name: a.i for a in node.attribute} == {"axis": 0, "block_size": kept}
+    assert fused(conversion, tmp_path) == {"MatMulNBits": 1}
+    assert conversion.proto.ByteSize() < otp.convert(layer(size), weights="fold").proto.ByteSize() * 0.25
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_blocks_that_do_not_fuse_are_real_numbers(size: int) -> None:
+    assert [node.op_type for node in otp.convert(layer(size)).proto.graph.node] == ["Gemm"]
+
+
+def test_another_target_gets_the_files_blocks() -> None:
+    nodes = otp.convert(layer(3), target="generic").proto.graph.node
+    assert [{a.name: a.i for a in node.attribute} for node in nodes if node.op_type == "DequantizeLinear"] == [
+        {"axis": 0, "block_size": 3}
+    ]
+
+
+def test_a_target_without_4_bits_gets_real_numbers() -> None:
+    assert [node.op_type for node in otp.convert(layer(32), target="tvm").proto.graph.node] == ["Gemm"]
+
+
+def test_a_target_without_the_opset_of_2_bits_gets_bytes() -> None:
+    [case] = [case for case in builtin() if case.id == "FULLY_CONNECTED-float32_by_int2_rows_of_13_with_a_scale_each"]
+    conversion = otp.convert(case.build(), target="openvino")
+    assert conversion.report.storage == {"int2 kept as int8": 1}
+    assert conversion.report.opset == 19
+
+
+def test_folded_blocks_are_the_numbers_of_kept_ones() -> None:
+    kept, folded = otp.convert(layer(32), target="generic"), otp.convert(layer(32), weights="fold")
+    x = np.random.default_rng(1).standard_normal((ROWS, DEPTH)).astype(np.float32)
+    exact = onnxruntime.SessionOptions()
+    exact.add_session_config_entry("session.disable_quant_qdq", "1")
+    made = [
+        onnxruntime.InferenceSession(c.proto.SerializeToString(), exact, providers=["CPUExecutionProvider"]).run(
+            None, {"x": x}
+        )[0]
+        for c in (kept, folded)
+    ]
+    np.testing.assert_allclose(made[0], made[1], rtol=1e-5, atol=1e-3)
+
+
+def test_a_plan_that_cuts_blocks_folds_them() -> None:
+    handlers = {code: found for code, _, found in Host(packs="builtin").handlers() if isinstance(found, Handler)}
+    any_order = replace(
+        handlers["FULLY_CONNECTED"],
+        layout=Terminate(unordered="k"),
+        axes="n k, o k, o -> n o",
+        lower=lambda ctx, x, w, b=None: ctx.ops.Gemm(x, w, b, transB=1),
+    )
+    [case] = [case for case in builtin() if case.id == "FULLY_CONNECTED-blocks_after_a_flatten"]
+    result = run_case(case, Host(offers=[], handlers={**handlers, "FULLY_CONNECTED": any_order}))
+    assert result.status == "passed", result.text
+
+
+def test_an_opset_before_blocks_is_refused_with_both_ways_out() -> None:
+    with pytest.raises(UnsupportedOperator, match=r"needs opset 21.*--opset 21 or --weights fold"):
+        otp.convert(layer(32), opset=20)
+    assert otp.convert(layer(32), opset=20, weights="fold").report.opset == 20
+
+
+def test_a_block_is_the_largest_power_of_two_that_divides_the_files() -> None:
+    onnxruntime_, generic = target_named("onnxruntime"), target_named("generic")
+    assert [onnxruntime_.block(size) for size in (8, 16, 24, 40, 80, 192, 1024)] == [0, 16, 0, 0, 16, 64, 256]
+    assert [generic.block(size) for size in (8, 24, 1024)] == [8, 24, 1024]

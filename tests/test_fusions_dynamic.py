@@ -1,0 +1,85 @@
+"""Which products quantize their activations as they come, for whom, and what ONNX Runtime makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from conformance.builder import ModelBuilder, quant
+from conformance.case import Case
+from conformance.cases.convolution import conv
+from conformance.cases.fusions_dynamic import HYBRID, PATCHES, PIXELS, cases, quick
+from conformance.cases.matrix import dense
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.verify import OnnxRuntime
+
+FUSIONS = {"POINTWISE_CONV_2D_DYNAMIC", "CONV_2D_DYNAMIC", "FULLY_CONNECTED_DYNAMIC"}
+
+
+def converted(case: Case, **options: object) -> Conversion:
+    return convert(case.build(), host=Host(packs="builtin"), **{**case.options, **options})
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.id)
+def test_the_cases_are_of_what_they_say(case: Case) -> None:
+    found = converted(case).report
+    assert found.fused.keys() <= FUSIONS
+    assert found.nodes["MatMulInteger"] == 1
+    assert not {"Conv", "Gemm"} & found.nodes.keys()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in cases() if "stride" not in case.name and "patches" not in case.name],
+    ids=lambda case: case.id,
+)
+def test_onnx_runtime_makes_one_operator_of_it(case: Case, tmp_path: Path) -> None:
+    OnnxRuntime(converted(case).proto, optimized=tmp_path / "optimized.onnx")
+    assert "DynamicQuantizeMatMul" in {node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
+
+
+def test_patches_are_taken_under_optimize_speed_only() -> None:
+    case = conv("", **PATCHES)
+    assert converted(case).report.nodes["Conv"] == 1
+    assert converted(case, optimize="speed").report.fused == {"CONV_2D_DYNAMIC": 1}
+
+
+def test_padding_goes_into_the_patches() -> None:
+    """The fusion of the PAD comes first: what is inexact sees its results."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 11, 13, 31))
+    padded = g.tensor("padded", (1, 15, 14, 31))
+    g.operator("PAD", [x, g.constant("rows", np.array([[0, 0], [1, 3], [0, 1], [0, 0]], np.int32))], [padded])
+    w = g.constant("w", np.ones((29, 3, 5, 31), np.int8), quantization=quant(0.1, 0))
+    g.output(y := g.tensor("y", (1, 13, 10, 29)))
+    g.operator("CONV_2D", [padded, w], [y], {"padding": "VALID", "stride_h": 1, "stride_w": 1})
+    found = convert(model.build(), optimize="speed").report
+    assert found.fused == {"CONV_2D_PADDED": 1, "CONV_2D_DYNAMIC": 1}
+    assert found.nodes["Pad"] == 1
+
+
+@pytest.mark.parametrize("target", ["generic", "openvino", "tvm", "tensorrt"])
+def test_only_onnxruntime_gets_them(target: str) -> None:
+    assert not converted(conv("", **PIXELS), target=target).report.fused
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        conv("few products", **{**PIXELS, "shape": (1, 5, 7, 67)}),
+        quick(conv("groups", **{**PIXELS, "shape": (1, 26, 34, 66), "out": 74}, groups=2)),
+        quick(conv("real weights", **{**PIXELS, "weights": None, "per_axis": False})),
+        quick(conv("uint8 weights", **{**PIXELS, "weights": "uint8", "per_axis": False})),
+        quick(conv("quantized activations", **{**PIXELS, "weights": None}, dtype="int8")),
+        conv("a stride, without --optimize speed", **{**PIXELS, "shape": (1, 26, 34, 67)}, stride=(2, 2)),
+        dense("few weights", (1, 257), out=263, **HYBRID),
+    ],
+    ids=lambda case: case.name,
+)
+def test_what_would_not_gain_stays(case: Case) -> None:
+    assert not FUSIONS & converted(case).report.fused.keys()

@@ -1,0 +1,121 @@
+"""Convolutions and pools of images of one row are those of sequences, unless the target is faster with images."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from conformance.cases.fusions_convolution import CAUSAL, ROW, Conv, depthwise
+from conformance.cases.sequences import CHAINS, ONE, POOLS, Line
+from conformance.models import Net, constant, tensor
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.verify.ort import Place
+
+RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
+
+
+def converted(draw: object, target: str) -> ModelProto:
+    model = Net()
+    draw(model)  # type: ignore[operator]
+    return convert(model.build(), host=Host(packs="builtin"), target=target).proto
+
+
+def rank(proto: ModelProto) -> int:
+    """How many axes the kernels of convolutions and pools have."""
+    (found,) = {
+        len(attribute.ints)
+        for node in proto.graph.node
+        if node.op_type in ("Conv", "MaxPool", "AveragePool")
+        for attribute in node.attribute
+        if attribute.name == "kernel_shape"
+    }
+    return found
+
+
+def reshapes(proto: ModelProto) -> int:
+    return sum(node.op_type in RESHAPES for node in proto.graph.node)
+
+
+OPERATORS = ("CONV_2D", "DEPTHWISE_CONV_2D", *POOLS)
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+@pytest.mark.parametrize("unit", [1, 2])
+@pytest.mark.parametrize(("dtype", "target"), [("float32", "generic"), ("int8", "generic"), ("int8", "onnxruntime")])
+def test_an_operator_on_a_sequence_is_drawn_in_one_dimension(op: str, unit: int, dtype: str, target: str) -> None:
+    proto = converted(Line(op=op, unit=unit, dtype=dtype), target)
+    assert rank(proto) == 1
+    assert reshapes(proto) == 0
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+@pytest.mark.parametrize("dtype", ["float32", "int16"])
+def test_where_the_target_computes_on_blocks_of_images_it_stays_an_image(op: str, dtype: str) -> None:
+    if (op, dtype) != ("MAX_POOL_2D", "int16"):
+        assert rank(converted(Line(op=op, dtype=dtype), "onnxruntime")) == 2
+
+
+@pytest.mark.parametrize("name", ["a row under three rows of kernel", "a column under two columns of kernel"])
+def test_what_is_more_than_a_line_stays_an_image(name: str) -> None:
+    assert rank(converted(ONE[name], "generic")) == 2
+
+
+@pytest.mark.parametrize("length", [11, 1])
+def test_an_image_that_no_sequence_is_made_of_stays_one(length: int) -> None:
+    assert rank(converted(Line(shape=(2, length, 3), kernel=1, opening="", closing=""), "generic")) == 2
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_nothing_between_sequences_is_an_image(name: str) -> None:
+    proto = converted(CHAINS[name]("int8"), "generic")
+    assert rank(proto) == 1
+    assert reshapes(proto) == (name == "a factor per channel")  # its constant is broadcast
+
+
+@pytest.mark.parametrize("setting", [ROW, CAUSAL, depthwise(ROW), depthwise(CAUSAL)])
+@pytest.mark.parametrize(("dtype", "target"), [("float32", "generic"), ("int8", "onnxruntime")])
+def test_padding_and_dilation_of_a_sequence_are_those_of_its_convolution(
+    setting: Conv, dtype: str, target: str
+) -> None:
+    proto = converted(replace(setting, dtype=dtype), target)
+    assert rank(proto) == 1
+    assert Counter(node.op_type for node in proto.graph.node)["Pad"] == 0
+
+
+def test_images_that_sequences_are_made_for_the_target_are_made_once() -> None:
+    """Three causal convolutions, each behind a pad of a sequence: one Unsqueeze in front, one Squeeze behind."""
+
+    def draw(model: Net) -> None:
+        ref = model.input(tensor(2, 11, 3))
+        for _ in range(3):
+            spec = model.spec(ref)
+            n, length, channels = spec.shape
+            assert length is not None
+            padded = model.call("PAD", [ref, constant([[0, 0], [2, 0], [0, 0]])], spec.shaped(n, length + 2, channels))
+            image = model.call("EXPAND_DIMS", [padded, constant(1)], spec.shaped(n, 1, length + 2, channels))
+            w, b = constant(np.ones((5, 1, 3, channels or 1), np.float32)), constant(np.zeros(5, np.float32))
+            options = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
+            y = model.call("CONV_2D", [image, w, b], spec.shaped(n, 1, length, 5), **options)
+            ref = model.call("SQUEEZE", [y], spec.shaped(n, length, 5), squeeze_dims=(1,))
+        model.output(ref)
+
+    proto = converted(draw, "onnxruntime")
+    assert rank(proto) == 2
+    assert reshapes(proto) == 2
+
+
+def test_a_value_without_an_axis_is_restored_with_it() -> None:
+    tensor_ = np.arange(2 * 5 * 3).reshape(2, 1, 5, 3)
+    left_out = Place("v", 0, 0, order=(0, 3, 2))
+    restored = left_out.restore(tensor_[:, 0].transpose(0, 2, 1), tensor_.dtype)
+    assert restored is not None
+    np.testing.assert_array_equal(restored, tensor_)
+    put_in = Place("v", 0, 0, order=(0, 2, -1, 1))
+    restored = put_in.restore(tensor_.transpose(0, 3, 1, 2), tensor_.dtype)
+    assert restored is not None
+    np.testing.assert_array_equal(restored, tensor_[:, 0])
