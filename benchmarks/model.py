@@ -79,7 +79,12 @@ def bench(source: Path, name: str, converters: Sequence[Converter], rounds: int)
                 outcomes.append(converted.outcome)
         reference, *others = interleaved([original.run, *(one.run for one in running.values())], rounds)
     for k, seconds in zip(running, others, strict=True):
-        outcomes[k] = replace(outcomes[k], seconds=Spread.of(seconds), ratio=Spread.of(seconds / reference))
+        outcomes[k] = replace(
+            outcomes[k],
+            seconds=Spread.of(seconds),
+            ratio=Spread.of(seconds / reference),
+            best=float(seconds.min() / reference.min()),
+        )
     return Row(name, original.kind, Spread.of(reference), tuple(outcomes))
 
 

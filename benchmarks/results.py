@@ -42,13 +42,14 @@ class Graph:
 class Outcome:
     """One converter's model. ``seconds`` a run, ``ratio`` to LiteRT in the same round, ``error`` to its outputs.
 
-    ``within``: whether the error is inside the band that ``verify`` allows. ``problem`` says why there is no more: what
-    happened, a colon, the reason.
+    ``best``: the ratio of the fastest rounds, which other work on the machine changes least. ``within``: whether the error
+    is inside the band that ``verify`` allows. ``problem`` says why there is no more: what happened, a colon, the reason.
     """
 
     converter: str
     seconds: Spread | None = None
     ratio: Spread | None = None
+    best: float | None = None
     graph: Graph | None = None
     error: str = ""
     within: bool = True
@@ -70,13 +71,15 @@ class Row:
         """Whether its ratios go into a mean."""
         return self.seconds is not None and self.seconds.median > LEAST_SECONDS
 
-    def ratio(self, converter: str) -> float | None:
-        return next((one.ratio.median for one in self.outcomes if one.converter == converter and one.ratio), None)
+    def timed(self, converter: str) -> tuple[float, float] | None:
+        """A converter's ratio and its best, where it has them."""
+        found = (one for one in self.outcomes if one.converter == converter)
+        return next(((one.ratio.median, one.best) for one in found if one.ratio and one.best), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The geometric mean of a converter's ratios over the ``counted`` of all ``models`` of a kind.
+    """The geometric mean of a converter's ratios, and of the best, over the ``counted`` of all ``models`` of a kind.
 
     ``ours``: the mean of our ratios over those of the counted that we convert, None for none.
     """
@@ -84,6 +87,7 @@ class Mean:
     kind: str
     converter: str
     ratio: float
+    best: float
     counted: int
     models: int
     ours: float | None
@@ -101,9 +105,14 @@ def means(rows: Sequence[Row]) -> Iterator[Mean]:
     for kind in [*kinds, *([ALL] if len(kinds) > 1 else [])]:
         chosen = [row for row in known if kind in (row.kind, ALL)]
         for name in names:
-            pairs = [(ratio, row.ratio(OURS)) for row in chosen if row.counts and (ratio := row.ratio(name))]
-            if pairs:
-                own, ours = [ratio for ratio, _ in pairs], [ratio for _, ratio in pairs if ratio]
-                yield Mean(
-                    kind, name, geometric_mean(own), len(own), len(chosen), geometric_mean(ours) if ours else None
-                )
+            counting = [row for row in chosen if row.counts and row.timed(name)]
+            ratio, best = _means(counting, name)
+            if ratio and best:
+                yield Mean(kind, name, ratio, best, len(counting), len(chosen), _means(counting, OURS)[0])
+
+
+def _means(rows: Sequence[Row], converter: str) -> tuple[float | None, float | None]:
+    """Of the ratios and of the best, over the rows that have them."""
+    found = [timed for row in rows if (timed := row.timed(converter))]
+    ratio, best = ([pair[k] for pair in found] for k in range(2))
+    return (geometric_mean(ratio), geometric_mean(best)) if found else (None, None)

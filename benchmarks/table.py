@@ -36,7 +36,18 @@ def show(rows: Sequence[Row], notes: Sequence[str]) -> None:
 def models(rows: Sequence[Row]) -> Table:
     """LiteRT's time, then each converter's."""
     table = _table(
-        "model", "kind", "converter", "ms", "ratio", "quartiles", "fused", "unfused", "transposes", "nodes", "error"
+        "model",
+        "kind",
+        "converter",
+        "ms",
+        "ratio",
+        "quartiles",
+        "best",
+        "fused",
+        "unfused",
+        "transposes",
+        "nodes",
+        "error",
     )
     for row in rows:
         first = (clean(row.model), row.kind, LITERT)
@@ -60,11 +71,11 @@ def reasons(rows: Sequence[Row]) -> Iterator[str]:
 
 def summary(rows: Sequence[Row]) -> Table:
     """The geometric means; ours over the same models where a converter leaves some out."""
-    table = _table("kind", "converter", "mean ratio", "models", "ours on the same")
+    table = _table("kind", "converter", "mean ratio", "best", "models", "ours on the same")
     for mean in means(rows):
         counted = f"{mean.counted} of {mean.models}"
         same = "" if mean.converter == OURS or mean.ours is None else f"{mean.ours:.2f}"
-        table.add_row(mean.kind, mean.converter, f"{mean.ratio:.2f}", counted, same)
+        table.add_row(mean.kind, mean.converter, f"{mean.ratio:.2f}", f"{mean.best:.2f}", counted, same)
     return table
 
 
@@ -80,13 +91,14 @@ def _table(*headings: str) -> Table:
 
 def _cells(outcome: Outcome) -> Iterator[str | Text]:
     yield outcome.converter
-    if outcome.seconds is None or outcome.ratio is None or outcome.graph is None:
+    if not (outcome.seconds and outcome.ratio and outcome.best and outcome.graph):
         yield Text(what(outcome.problem), "red")
         return
     ratio, graph = outcome.ratio, outcome.graph
     yield _milliseconds(outcome.seconds)
     yield f"{ratio.median:.2f}"
     yield f"{ratio.low:.2f}–{ratio.high:.2f}"
+    yield f"{outcome.best:.2f}"
     yield from map(str, (graph.fused, graph.unfused, graph.transposes, graph.nodes))
     yield outcome.error if outcome.within else Text(f"{outcome.error} !", "red")
 
@@ -109,6 +121,7 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
 def _legend() -> str:
     return (
         "\nms: processor time of a run, median of the rounds. ratio: to LiteRT in the same round, median and quartiles."
+        "\nbest: the ratio of the fastest rounds; where it is far from the ratio, other work kept the machine busy."
         "\nfused: operators on integers in ONNX Runtime's graph; unfused: float ones between dequantizing and quantizing."
         "\nerror: largest difference to LiteRT's outputs; ! beyond what verify allows."
         f"\nMeans: geometric, over models that take LiteRT more than {LEAST_SECONDS * 1000:g} ms.\n"

@@ -30,6 +30,13 @@ class Bound(NamedTuple):
 
 BOUNDS: tuple[Bound, ...] = (
     Bound(
+        "LSTM",
+        "int8",
+        Tolerance(steps=2),
+        "sigmoid and tanh are fixed-point approximations, a few of 2^-15 off, and rounding passes that on to every later step "
+        "(LstmStepInteger8x8_16, lstm_eval.cc)",
+    ),
+    Bound(
         "QUANTIZE",
         "int32",
         Tolerance(whole=1),
@@ -55,6 +62,12 @@ BOUNDS: tuple[Bound, ...] = (
         "256 sigmoids of a table, with straight lines between (Tanh, reference/integer_ops/tanh.h); from scales 2^-12 "
         "and 2^-11 fixed-point arithmetic of 16 bits (Tanh, optimized/optimized_ops.h)",
     ),
+    Bound(
+        "UNIDIRECTIONAL_SEQUENCE_LSTM",
+        "int8",
+        Tolerance(steps=2),
+        "as of LSTM, at every step of a run",
+    ),
 )
 
 # What moves or selects elements and computes none: not even the last bit may differ.
@@ -63,10 +76,12 @@ EQUAL = frozenset(
         "ARG_MAX",
         "ASSIGN_VARIABLE",
         "BATCH_TO_SPACE_ND",
+        "BROADCAST_TO",
         "CONCATENATION",
         "DEPTH_TO_SPACE",
         "EXPAND_DIMS",
         "GATHER",
+        "GATHER_ND",
         "MAXIMUM",
         "MAX_POOL_2D",
         "MINIMUM",
@@ -93,6 +108,7 @@ EQUAL = frozenset(
         "TRANSPOSE",
         "UNPACK",
         "VAR_HANDLE",
+        "WHERE",
     }
 )
 

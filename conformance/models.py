@@ -115,6 +115,10 @@ def _numpy(dtype: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, dtype, dtype))
 
 
+FIRST_VERSION = {"BROADCAST_TO": 2}
+"""Where LiteRT registers no version 1."""
+
+
 class Net:
     """A model drawn step by step. Graph inputs are called x0, x1, ..., outputs y0, y1, ... unless a spec has a name."""
 
@@ -148,7 +152,7 @@ class Net:
         """One operator on tensors made before, or on specs placed now; returns its first output."""
         refs = [self.place(operand) if isinstance(operand, Spec) else operand for operand in inputs]
         made = [self.result(spec) for spec in outputs]
-        self.graph.operator(code, refs, made, options)
+        self.graph.operator(code, refs, made, options, version=FIRST_VERSION.get(code, 1))
         return made[0] if made else TensorRef(-1)
 
     def plumbed(self, spec: Spec) -> TensorRef:
@@ -226,7 +230,7 @@ def alone(
     def draw(model: Net) -> None:
         refs = [None if spec is None else model.place(spec) for spec in inputs]
         made = [model.result(spec) for spec in outputs]
-        model.graph.operator(op, refs, made, options)
+        model.graph.operator(op, refs, made, options, version=FIRST_VERSION.get(op, 1))
         model.output(*made)
 
     return net(op, name, draw, **{"dtype": _dtype(inputs), **case})
@@ -245,7 +249,7 @@ def between_convolutions(
             None if spec is None else model.plumbed(spec) if plumbed(spec) else model.place(spec) for spec in inputs
         ]
         made = [model.result(spec) for spec in outputs]
-        model.graph.operator(op, refs, made, options)
+        model.graph.operator(op, refs, made, options, version=FIRST_VERSION.get(op, 1))
         model.output(*(model.drained(ref) if plumbed(model.spec(ref)) else ref for ref in made))
 
     if all(plumbed(spec) for spec in outputs):

@@ -117,7 +117,7 @@ class _Finder:
             yield from (match,) if seen is op else ()
             return
         present = [t for t in op.inputs if t is not None]
-        if bound.handler.code != pattern.code or len(present) < len(pattern.operands) or op in match.calls.values():
+        if bound.handler.code != pattern.code or len(present) != len(pattern.operands) or op in match.calls.values():
             return
         if any(op.options.get(name) != value for name, value in pattern.options.items()):
             return

@@ -109,7 +109,7 @@ def comparable(ctx: Context, rescaled: Collection[str], *operands: Any) -> list[
 def looked_up(ctx: Context, slot: int, table: Array, x: Any) -> Any:
     """An operand's table entries; one that is broadcast has no shape to go by."""
     whole = ctx.op[slot].dims == ctx.op[out(0)].dims
-    return entries(ctx, table, x, ctx.shape(slot) if whole else (None,))
+    return entries(ctx, table, x, ctx.shape(slot) if whole else None)
 
 
 def in_256ths(scale: float, zero_point: int, dtype: str) -> Array:

@@ -11,14 +11,14 @@ from onnx_tflite_plugin.api import (
     Array,
     Context,
     Dequantized,
-    FixedOutputRange,
     Raw,
     SameScale,
     Transparent,
     handler,
     out,
 )
-from op_handlers.tables import looked_up, words_by_table
+from op_handlers.sigmoids import input_scale, logistic_table, tanh_table, words_by_sigmoids
+from op_handlers.tables import entries, looked_up, words_by_table
 
 FUSED = "fused_activation_function"
 WIDER = {"int16": "int32", "bfloat16": "float32"}
@@ -249,16 +249,16 @@ def tanh_gelu(real: Array) -> Array:
     return np.asarray(real / 2 * (1 + np.tanh(sqrt(2 / pi) * (real + 0.044715 * real**3))), np.float32)
 
 
-@handler("TANH", max_version=3, layout=Transparent(), quantization=FixedOutputRange({"int16": (1 / 32768, 0)}))
+@handler("TANH", max_version=3, layout=Transparent(), quantization=words_by_sigmoids)
 def tanh(ctx: Context, x: Any) -> Any:
-    """Tanh; 8 bit results may have any scale, which the kernel makes its table for (activations.cc)."""
-    return widened(ctx, "Tanh", x)
+    """Tanh, of int16 a table; 8 bit results may have any scale, which the kernel makes its table for (activations.cc)."""
+    return entries(ctx, tanh_table(input_scale(ctx)), x, ctx.shape(0)) if ctx.integers else widened(ctx, "Tanh", x)
 
 
-@handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=FixedOutputRange({"int16": (1 / 32768, 0)}))
+@handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=words_by_sigmoids)
 def logistic(ctx: Context, x: Any) -> Any:
-    """Sigmoid; XNNPACK takes 8 bit outputs of any scale, though the builtin kernels insist on 1/256 (activations.cc)."""
-    return ctx.ops.Sigmoid(x)
+    """Sigmoid, of int16 a table; XNNPACK takes 8 bit outputs of any scale, the builtin kernels of 1/256 (activations.cc)."""
+    return entries(ctx, logistic_table(input_scale(ctx)), x, ctx.shape(0)) if ctx.integers else ctx.ops.Sigmoid(x)
 
 
 @handler("HARD_SWISH", max_version=1, layout=Transparent(), quantization=Dequantized())

@@ -142,3 +142,19 @@ def by_row(op: Operator) -> tuple[Array, Array]:
     assert isinstance(known, Quantization)
     scales = np.asarray(known.scale, np.float32)
     return stored, scales.reshape(-1, *[1] * (stored.ndim - 1)) if known.per_axis else scales.reshape(())
+
+
+# --- places -----------------------------------------------------------------------------------
+
+
+@handler("GATHER_ND", max_version=6, layout=Terminate(), quantization=Raw(shift_safe=True, onnx="GatherND"))
+def gather_nd(ctx: Context, x: Any, indices: Any) -> Any:
+    """GatherND; an index out of range is an error there as it is here (gather_nd.cc)."""
+    return ctx.ops.GatherND(x, indices if ctx.op[1].dtype == "int64" else as_int64(ctx, 1, indices))
+
+
+@handler("WHERE", max_version=2, layout=Terminate(), quantization=Raw())
+def where(ctx: Context, condition: Any) -> Any:
+    """NonZero, a row for each place (where.cc)."""
+    held = condition if ctx.op[0].dtype == "bool" else ctx.ops.Cast(condition, to="bool")
+    return ctx.ops.Transpose(ctx.ops.NonZero(held), perm=[1, 0])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Operator, handler
+from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Integer, Operator, handler
+from op_handlers.softmax import softmax_of_words
 
 
-def shares(op: Operator, _target: object) -> FixedOutputRange:
+def shares(op: Operator, _target: object) -> FixedOutputRange | Integer:
     """Results between 0 and 1 over the output's whole range; int16 from int16 has no negative half (softmax.h)."""
-    words = (1 / 32768, 0) if op[0].dtype == "int16" else (1 / 65536, -32768)
-    return FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": words})
+    if op[0].dtype == "int16":
+        return Integer({"int16": (1 / 32768, 0)})
+    return FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 65536, -32768)})
 
 
 @handler(
@@ -22,8 +24,10 @@ def shares(op: Operator, _target: object) -> FixedOutputRange:
     quantization=shares,
 )
 def softmax(ctx: Context, x: Any) -> Any:
-    """Softmax along the last axis; beta scales the input (softmax.h)."""
+    """Softmax along the last axis; beta scales the input (softmax.h). Of int16 by tables, as the kernel has it."""
     beta = float(ctx.options.beta)
+    if ctx.integers:
+        return softmax_of_words(ctx, x, beta)
     return ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -13,6 +14,7 @@ from onnx_tflite_plugin.api import (
     Context,
     Decline,
     Dequantized,
+    Handler,
     Operator,
     Raw,
     Refused,
@@ -21,6 +23,7 @@ from onnx_tflite_plugin.api import (
     reduced_by,
 )
 from onnx_tflite_plugin.api.axes import constant_axes
+from onnx_tflite_plugin.api.declarations import Behaviour
 
 
 def along(onnx: str) -> Any:
@@ -33,6 +36,27 @@ def along(onnx: str) -> Any:
     return found
 
 
+def reduction(
+    code: str,
+    onnx: str,
+    *,
+    max_version: int,
+    quantization: Behaviour,
+    accepts: Callable[[Operator], Decline | None] | None = None,
+) -> Callable[[Callable[..., Any]], Handler]:
+    """A reduction over the axes that slot 1 holds, in any order."""
+    return handler(
+        code,
+        max_version=max_version,
+        layout=Attribute(unordered="*"),
+        axes=reduced_by(1),
+        along=along(onnx),
+        holds_axes={1},
+        quantization=quantization,
+        accepts=accepts,
+    )
+
+
 def summed(op: Operator) -> Decline | None:
     """The kernel takes bare 8 and 16 bit integers to be quantized, and divides by their scale of 0."""
     if op[0].dtype in ("float32", "int32", "int64") or op[0].quantization is not None:
@@ -40,15 +64,7 @@ def summed(op: Operator) -> Decline | None:
     return Decline(f"it sums {op[0].dtype} without a scale, which no kernel does; give it a scale, or cast it to int32")
 
 
-@handler(
-    "MEAN",
-    max_version=3,
-    layout=Attribute(unordered="*"),
-    axes=reduced_by(1),
-    along=along("ReduceMean"),
-    holds_axes={1},
-    quantization=Dequantized(),
-)
+@reduction("MEAN", "ReduceMean", max_version=3, quantization=Dequantized())
 def mean(ctx: Context, x: Any, axes: Any) -> Any:
     """ReduceMean; over all trailing axes GlobalAveragePool, which fuses. Integers are divided towards zero."""
     over = held_axes(ctx)
@@ -63,44 +79,19 @@ def mean(ctx: Context, x: Any, axes: Any) -> Any:
     return reduced(ctx, "ReduceMean", x, axes)
 
 
-@handler(
-    "SUM",
-    max_version=2,
-    layout=Attribute(unordered="*"),
-    axes=reduced_by(1),
-    along=along("ReduceSum"),
-    holds_axes={1},
-    quantization=Dequantized(),
-    accepts=summed,
-)
+@reduction("SUM", "ReduceSum", max_version=2, quantization=Dequantized(), accepts=summed)
 def total(ctx: Context, x: Any, axes: Any) -> Any:
     """ReduceSum; the sum of integers is rescaled to the output's parameters."""
     return reduced(ctx, "ReduceSum", x, axes)
 
 
-@handler(
-    "REDUCE_MAX",
-    max_version=3,
-    layout=Attribute(unordered="*"),
-    axes=reduced_by(1),
-    along=along("ReduceMax"),
-    holds_axes={1},
-    quantization=Raw(shift_safe=True),
-)
+@reduction("REDUCE_MAX", "ReduceMax", max_version=3, quantization=Raw(shift_safe=True))
 def reduce_max(ctx: Context, x: Any, axes: Any) -> Any:
     """ReduceMax; quantized elements are compared as stored, whatever the output's parameters."""
     return extreme(ctx, "ReduceMax", x, axes)
 
 
-@handler(
-    "REDUCE_MIN",
-    max_version=3,
-    layout=Attribute(unordered="*"),
-    axes=reduced_by(1),
-    along=along("ReduceMin"),
-    holds_axes={1},
-    quantization=Raw(shift_safe=True),
-)
+@reduction("REDUCE_MIN", "ReduceMin", max_version=3, quantization=Raw(shift_safe=True))
 def reduce_min(ctx: Context, x: Any, axes: Any) -> Any:
     """ReduceMin; as ReduceMax."""
     return extreme(ctx, "ReduceMin", x, axes)

@@ -154,3 +154,15 @@ def repeated_once(op: Operator) -> Attribute:
 def tile(ctx: Context, x: Any, times: Any) -> Any:
     """Tile."""
     return ctx.ops.Tile(x, as_int64(ctx, 1, times)) if ctx.op[0].rank else x
+
+
+@handler(
+    "BROADCAST_TO",
+    max_version=4,
+    layout=Transparent(),
+    indexed_by_axis={1: out(0)},
+    quantization=Raw(shift_safe=True, onnx="Expand"),
+)
+def broadcast_to(ctx: Context, x: Any, shape: Any) -> Any:
+    """Expand."""
+    return ctx.ops.Expand(x, as_int64(ctx, 1, shape))

@@ -62,6 +62,7 @@ class TestCommand:
             assert ours["within"]
             assert 0 < row["seconds"]["low"] <= row["seconds"]["median"] <= row["seconds"]["high"] < 1
             assert 0 < ours["ratio"]["low"] <= ours["ratio"]["median"] <= ours["ratio"]["high"] < 1000
+            assert 0 < ours["best"] < 1000
             assert ours["graph"]["nodes"] > 0
 
     def test_the_table_names_machine_models_and_absent_converters(self, whole: tuple[Result, Path]) -> None:

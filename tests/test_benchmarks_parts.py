@@ -35,12 +35,23 @@ class TestClock:
 
         return lambda name, seconds: partial(take, name, seconds)
 
-    def test_samples_are_batches_that_last(self, run: Callable[[str, float], measure.Run]) -> None:
-        seconds = measure.interleaved([run("short", 1e-4), run("long", 0.5)], 1)
-        np.testing.assert_allclose(seconds, [[1e-4], [0.5]])
-        *_, batch, nothing = "".join(name[0] for name in self.order).split("l")
-        assert len(batch) == pytest.approx(measure.SAMPLE / 1e-4, abs=1)
-        assert nothing == ""
+    def test_pieces_are_batches_that_last(self, run: Callable[[str, float], measure.Run]) -> None:
+        seconds = measure.interleaved([run("short", 1e-5), run("long", 0.5)], 3)
+        np.testing.assert_allclose(seconds, [[1e-5] * 3, [0.5] * 3])
+        measured = self.order[self.order.index("long") :]  # before it short's warm-up
+        batch = measure.PIECE / 1e-5
+        assert measured.count("short") == pytest.approx(3 * measure.PIECES * batch, rel=0.02)
+
+    def test_what_others_do_now_and_then_is_left_out(self, run: Callable[[str, float], measure.Run]) -> None:
+        quick = run("a", 0.02)
+
+        def disturbed() -> None:
+            self.speed = 0.5 if len(self.order) % measure.PIECES else 1
+            quick()
+            self.speed = 1
+
+        one, other = measure.interleaved([disturbed, run("b", 0.06)], 4)
+        np.testing.assert_allclose([one, other], [[0.02] * 4, [0.06] * 4])
 
     def test_a_machine_that_slows_down_leaves_the_ratio(self, run: Callable[[str, float], measure.Run]) -> None:
         slowing = run("a", 0.02)
@@ -55,7 +66,7 @@ class TestClock:
 
     def test_the_order_rotates(self, run: Callable[[str, float], measure.Run]) -> None:
         measure.interleaved([run(name, 1.0) for name in "abc"], 3)
-        assert "".join(self.order[-9:]) == "abccabbca"
+        assert "".join(self.order[-9 * measure.PIECES :: measure.PIECES]) == "abccabbca"
 
 
 class TestMeans:
@@ -83,6 +94,7 @@ class TestMeans:
         ]
         ratios = [mean.ratio for mean in found.values()]
         assert ratios == pytest.approx([4, 4, 0.5, 1, 2, 2])
+        assert [mean.best for mean in found.values()] == pytest.approx([ratio / 2 for ratio in ratios])
         assert found["float", "peer"].ours == pytest.approx(2)
         assert found["all", "peer"].ours == pytest.approx(1)
 
@@ -93,7 +105,7 @@ class TestMeans:
             kind,
             Spread(seconds, seconds, seconds),
             tuple(
-                Outcome(converter, ratio=Spread(ratio, ratio, ratio) if ratio else None)
+                Outcome(converter, ratio=Spread(ratio, ratio, ratio) if ratio else None, best=ratio and ratio / 2)
                 for converter, ratio in ratios.items()
             ),
         )

@@ -248,10 +248,13 @@ def test_a_scalar_nobody_fills_is_an_absent_operand() -> None:
     assert operator.inputs[1] is None
 
 
-def test_rank_is_unknown_only_where_the_file_can_tell() -> None:
+def test_rank_is_unknown_where_the_file_says_so_and_in_old_files_for_what_is_computed() -> None:
     for ranked, expected in ((True, False), (False, True)):
+        tensors = [Tensor("x", None, ranked=False), Tensor("y", ranked=ranked)]
+        assert read(unary(tensors=tensors).write()).main.tensors[0].has_rank is expected
+    for ranked in (True, False):
         tensors = [Tensor("x", ranked=ranked), Tensor("y", None, ranked=False)]
-        assert read(unary(tensors=tensors).write()).main.tensors[1].has_rank is expected
+        assert not read(unary(tensors=tensors).write()).main.tensors[1].has_rank
 
 
 def test_a_signature_of_another_rank_is_ignored_as_litert_does() -> None:

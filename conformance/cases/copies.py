@@ -38,14 +38,13 @@ COPIED: dict[str, Copy] = {
     "STRIDED_SLICE": Copy([(2, 3, 4, 3)], [constant([0, 1, 0, 0]), constant([2, 4, 7, 3]), constant([1, 1, 2, 1])]),
     "SPLIT": Copy([(2, 5, 7, 1)] * 3, front=[constant(3)], options={"num_splits": 3}),
     "SPLIT_V": Copy([(2, 5, 2, 3), (2, 5, 5, 3)], [constant([2, 5]), constant(2)], options={"num_splits": 2}),
-    "RESIZE_NEAREST_NEIGHBOR": Copy([(2, 4, 9, 3)], [constant([4, 9])]),
+    "RESIZE_NEAREST_NEIGHBOR": Copy([(2, 10, 14, 3)], [constant([10, 14])]),
     "RESIZE_BILINEAR": Copy([(2, 4, 9, 3)], [constant([4, 9])]),
 }
 PLANE = constant([[1, 0], [0, 1]])
 REFUSED: dict[str, Copy] = {
     "EXPAND_DIMS": Copy([(2, 5, 1, 7, 3)], [constant(2)]),
     "BATCH_TO_SPACE_ND": Copy([(2, 9, 13, 3)], [constant([2, 2]), PLANE], before=(8, 5, 7, 3)),
-    "SPACE_TO_BATCH_ND": Copy([(8, 3, 4, 3)], [constant([2, 2]), PLANE]),
 }
 
 

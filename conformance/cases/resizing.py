@@ -79,10 +79,6 @@ def dtypes() -> Iterator[Case]:
             yield resized(f"{dtype} without scale to 10x14", mode, (10, 14), x)
     x = tensor(*IMAGE, dtype="int64")
     yield resized("int64", "legacy", (10, 14), x, kernel_refuses="requires float, uint8, int8 or int16")
-    x, held = tensor(*IMAGE, dtype="int8"), constant([10, 14])
-    for place in BOTH:
-        name = "int8 to other parameters, which the kernel ignores"
-        yield place(OP, name, [x, held], x.scaled(2, 17).shaped(2, 10, 14, 3))
 
 
 def fast_forms() -> Iterator[Case]:

@@ -102,7 +102,7 @@ ONE: dict[str, Line] = {
     "a column": Line(unit=2),
     "a row, SAME stride 2": Line(padding="SAME", stride=2, kernel=4),
     "a column, SAME dilated 2": Line(unit=2, padding="SAME", dilation=2, opening="EXPAND_DIMS"),
-    "a row, stride 3": Line(stride=3, kernel=2, closing="RESHAPE"),
+    "a row, stride 3": Line(stride=3, kernel=2, other=(1, 2, 1), closing="RESHAPE"),
     "a row of an image": Line(opening="", closing=""),
     "a column into a sequence": Line(unit=2, opening="", stride=2),
     "a row out of a sequence": Line(closing="", padding="SAME"),

@@ -78,7 +78,7 @@ class Context(Protocol):
 
     # shapes and orders
     def shape(self, slot: int) -> Dims:
-        """The slot's shape in its planned order."""
+        """The slot's shape in its planned order, which may leave out axes of size 1."""
 
     def axis(self, axis: int, slot: int = 0) -> int:
         """Where a TFLite axis (negative: from the end) lies in the planned order."""
@@ -154,5 +154,8 @@ class Context(Protocol):
         """The token a resource operand stands for."""
 
     def state(self, resource: Resource) -> State: ...
+    def assign(self, slot: int, value: Value) -> None:
+        """The next value of a variable tensor operand, in the order and form in which the slot is delivered."""
+
     def states(self, *subgraphs: int) -> Sequence[State]:
         """The states that subgraphs may touch, for control flow to carry through."""

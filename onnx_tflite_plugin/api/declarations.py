@@ -95,11 +95,13 @@ class Dequantized:
     ``bias`` maps a slot to the two slots whose scales multiply to its scale (the kernels ignore the stored one).
     ``weights``: slots whose constants are weights rather than activations; those named second in ``bias`` are.
     ``blocks``: slots whose constants may have a scale per block of their last axis, which no plan may cut.
+    ``stored``: slots that are not dequantized: the handler gets the file's integers, and assigns them where it writes.
     """
 
     bias: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     weights: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
+    stored: tuple[int, ...] = ()
 
     @property
     def weight_slots(self) -> tuple[int, ...]:
@@ -142,7 +144,12 @@ class Raw:
 
 @dataclass(frozen=True)
 class Integer:
-    """The handler gets the stored integers, and their parameters from ``ctx.quantization(slot)``."""
+    """The handler gets the stored integers, and their parameters from ``ctx.quantization(slot)``.
+
+    ``outputs``: per dtype, an output scale and zero point that the kernel insists on.
+    """
+
+    outputs: Mapping[str, tuple[float, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

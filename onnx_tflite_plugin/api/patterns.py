@@ -29,6 +29,7 @@ class Operand:
 class Call:
     """One operator of a pattern, by the code its handler declares. ``commutes``: operands match in either order.
 
+    It has as many operands as the operator has that are present: one with a bias and one without are two patterns.
     ``options``: values the operator's options must have.
     """
 

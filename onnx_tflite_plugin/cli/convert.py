@@ -79,7 +79,7 @@ def _later(name: str) -> str:
     "--target", type=click.Choice(list(TARGETS)), default="onnxruntime", show_default=True, help="Runtime to write for."
 )
 @_choice("quantization", "Keep quantization as QuantizeLinear and DequantizeLinear, or drop it: float32 throughout.")
-@_choice("optimize", "speed also applies fusions that skip a rounding.")
+@_choice("optimize", "speed also applies fusions that skip a rounding, and rearranges the network for the runtime.")
 @_choice("weights", "Narrow weights of real operators: as small as in the file, or folded into float32.")
 @_choice("weights_dtype", "auto stores uint8 weights as int8 where the target is faster so.")
 @_choice("io_layout", "Axis order of inputs and outputs: the source's, or whichever costs least.")

@@ -39,7 +39,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
             [f"{text}: {plural(count, 'tensor')}, the same real numbers" for text, count in report.storage.items()],
         )
     ]
-    rows += [Row("fused", list(_fused(report))), Row("passes", [counted(list(report.passes.items()))] * bool(report.passes))]
+    rows += [Row("fused", list(_fused(report))), Row("passes", list(_passes(report)))]
     rows += [Row("states", list(_states(report)))]
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
@@ -93,6 +93,11 @@ def _fused(report: Report) -> Iterator[str]:
         absorbed = sum(report.operators.values()) - sum(report.packs.values()) + sum(report.fused.values())
         yield f"{counted(list(report.fused.items()))}, from {plural(absorbed, 'operator')}"
     yield from (f"not {line}" for line in at_most(report.declined, 2))
+
+
+def _passes(report: Report) -> Iterator[str]:
+    if report.passes:
+        yield f"for speed: {counted(list(report.passes.items()))}"
 
 
 def _states(report: Report) -> Iterator[str]:

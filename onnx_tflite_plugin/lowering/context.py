@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api.declarations import Dequantized, resolve
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.layout.order import axes, physical, source_order
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
-from onnx_tflite_plugin.lowering.values import FLOAT, STORED, Held, Resource, integers
+from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Held, Resource, integers
 from onnx_tflite_plugin.quantization.plan import Compute, Storage, Weights, affine, data_slots
 from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Tensor
 from onnx_tflite_plugin.targets.base import Target
@@ -142,6 +142,8 @@ class Context:
             return self._remapped(slot, tensor)
         if slot in self._biases and tensor.dtype in ("int32", "int64"):
             return self._bias(slot, tensor)
+        if slot in self._stored:
+            return self.scope.values.get(tensor, self.order(slot), FILE)
         form = self.compute if slot in data_slots(self.bound) else STORED
         return self.aligned(self.fetch(slot, form), slot)
 
@@ -205,6 +207,11 @@ class Context:
     def _biases(self) -> dict[int, tuple[int, int]]:
         behaviour = self.scope.storage.behaviour[self.bound]
         return dict(behaviour.bias) if isinstance(behaviour, Dequantized) and self.compute is FLOAT else {}
+
+    @cached_property
+    def _stored(self) -> tuple[int, ...]:
+        behaviour = self.scope.storage.behaviour[self.bound]
+        return behaviour.stored if isinstance(behaviour, Dequantized) else ()
 
     def _bias(self, slot: int, tensor: Tensor) -> ir.Value:
         """An int32 bias has scale input x weight per channel; what the file says of it is not used (the kernels do not)."""
@@ -339,6 +346,10 @@ class Context:
         if not isinstance(held, Resource):
             raise Refused(f"its resource operand {slot} is not known at conversion time")
         return held
+
+    def assign(self, slot: int, value: ir.Value) -> None:
+        """The next value of a variable tensor operand, in the order and form in which the slot is delivered."""
+        self.scope.assign(self.op[slot], value, self.order(slot), FILE if slot in self._stored else self.compute)
 
     def state(self, resource: Token) -> State:
         """The state behind a resource: ``get()`` its current value, ``set(value)`` the next."""

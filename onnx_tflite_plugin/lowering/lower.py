@@ -62,7 +62,22 @@ def lower(
     result = ir.Model(graph, ir_version=ir_version(emitter.opset), producer_name="onnx-tflite-plugin")
     if state_inputs:
         result.metadata_props[MARK + "state"] = described
+    _find_shapes(result)
     return result
+
+
+def _find_shapes(model: ir.Model) -> None:
+    """A graph output must have a shape: where the file has none, what shape inference finds."""
+    unknown = {value.name: value for value in model.graph.outputs if value.shape is None}
+    if not unknown:
+        return
+    import onnx
+
+    for info in onnx.shape_inference.infer_shapes(ir.to_proto(model)).graph.output:
+        if info.name in unknown and info.type.tensor_type.HasField("shape"):
+            dims = info.type.tensor_type.shape.dim
+            shape = ir.Shape([d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims])
+            unknown[info.name].shape = shape
 
 
 def _graph_input(scope: Scope, tensor: Tensor, name: str, order: Order) -> ir.Value:

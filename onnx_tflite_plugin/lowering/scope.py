@@ -11,7 +11,7 @@ from onnx_tflite_plugin.api.declarations import resolve
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import ConversionError, Problem
-from onnx_tflite_plugin.layout.order import source_order
+from onnx_tflite_plugin.layout.order import Order, source_order
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.activation import activated
 from onnx_tflite_plugin.lowering.context import Context
@@ -94,6 +94,16 @@ class Scope:
             raise TypeError(f"it returned {len(results)} values for {len(bound.op.outputs)} outputs")
         finished = tuple(self._finish(ctx, k, value) for k, value in enumerate(results))
         self.job.after(bound, finished)
+
+    def assign(self, tensor: Tensor, value: ir.Value, order: Order, form: Compute) -> None:
+        """The next value of a variable tensor, for who reads it later and for the next run."""
+        if not tensor.is_variable:
+            raise Refused(f"it writes to its operand {tensor.name!r}, which is no variable tensor")
+        if form is FLOAT and affine(tensor) is not None:
+            value = self.values.quantize(value, self.storage.storage(tensor), order)
+        self.values.put(tensor, value, order, STORED if form is FLOAT else form)
+        state = self.states.variable(tensor, self.values.name(tensor))
+        state.set(self.values.get(tensor, source_order(tensor.dims), FILE))
 
     def _finish(self, ctx: Context, k: int, value: Held | None) -> ir.Value | None:
         """Activation, quantization, source order for what is indexed by axis, checks; then the tensor has its value."""

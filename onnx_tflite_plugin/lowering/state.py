@@ -17,6 +17,7 @@ from onnx_tflite_plugin.bound import Bound, BoundModel, called
 from onnx_tflite_plugin.layout.order import physical
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, typed
+from onnx_tflite_plugin.quantization.plan import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Tensor
 
 
@@ -137,14 +138,18 @@ class States:
             found[key] = self.state(key)
             slot = _held(bound)
             found[key].declare(bound.op[slot].dtype, physical(self.layout.order(bound, slot)))
+        for tensor in _variables(model, subgraphs):
+            state = self.variable(tensor, tensor.name)
+            found[state.key] = state
         return list(found.values())
 
     def variable(self, tensor: Tensor, name: str) -> State:
-        """The state behind a variable tensor; zero before the first run (the interpreter resets them so)."""
+        """The state behind a variable tensor; all bytes 0 before the first run, int8 its zero point (ResetVariableTensor)."""
         state = self.state(f"variable {tensor.subgraph}:{tensor.index}", name)
         state.declare(tensor.dtype, tensor.dims)
         if state.initial is None:
-            state.initial = np.zeros(tensor.shape, tensor.dtype)
+            known = affine(tensor) if tensor.dtype == "int8" else None
+            state.initial = np.full(tensor.shape, known.zero_point[0] if known else 0, dtype_of(tensor.dtype).numpy())
         return state
 
     def interface(self, graph_outputs: list[ir.Value]) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], str]:
@@ -191,6 +196,21 @@ def _users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) -> Itera
             for slot in (*effects.reads, *effects.writes) if effects is not None else ():
                 yield names.get(bound.op[slot]), bound
             yield from _users(model, called(bound), seen)
+
+
+def _variables(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None]:
+    """The variable tensors that the subgraphs, or those they call, may read or write."""
+    waiting, seen = [*subgraphs], set[int]()
+    found: dict[Tensor, None] = {}
+    while waiting:
+        index = waiting.pop()
+        if index in seen or not 0 <= index < len(model.graphs):
+            continue
+        seen.add(index)
+        for bound in model.graphs[index].operators:
+            found.update(dict.fromkeys(t for t in bound.op.inputs if t is not None and t.is_variable))
+            waiting.extend(called(bound))
+    return found
 
 
 def _held(bound: Bound) -> int:

@@ -55,11 +55,13 @@ class Values:
     # --- what operators make ----------------------------------------------------------------
 
     def put(self, tensor: Tensor, value: Held, order: Order, form: Compute) -> None:
-        """The producer's own form of a tensor."""
+        """The producer's own form of a tensor; a variable's next value takes the place of what was made of the last."""
         if isinstance(value, Resource):
             self._resources[tensor] = value
             return
         form = self._form(tensor, form)
+        if tensor in self._native:
+            self._made = {key: made for key, made in self._made.items() if key[0] is not tensor}
         self._native[tensor] = order, form
         self._made[tensor, order, form] = value
         self._mark(tensor, value, order, form)

@@ -92,7 +92,9 @@ class StoragePlan:
 
     def dequantized(self, bound: Bound) -> list[Tensor]:
         """The operands that are handed to the operator as stored integers or through a node that takes those."""
-        held = [t for t in bound.op.inputs if t is not None and quantized(t)]
+        declared = self.behaviour[bound]
+        stored = declared.stored if isinstance(declared, Dequantized) else ()
+        held = [t for k, t in enumerate(bound.op.inputs) if t is not None and quantized(t) and k not in stored]
         return [t for t in held if not t.constant or self.weights(bound, t) is not Weights.FOLDED]
 
 
@@ -210,8 +212,8 @@ def _compute(bound: Bound, declared: Behaviour, target: Target) -> Compute | Pro
             return _same_scale(bound, declared, target)
         case Raw():
             return _raw(bound, declared, target)
-        case Integer():
-            return _integer(bound, tensors, target)
+        case Integer(outputs):
+            return _fixed_range(bound, outputs) or _integer(bound, tensors, target)
         case NotQuantizable():
             names = ", ".join(f"{t.name!r} ({t.dtype})" for t in tensors)
             return Problem(bound.label, f"has no quantized form, but {names} is quantized")
@@ -299,6 +301,8 @@ def _kept(model: BoundModel, behaviour: Mapping[Bound, Behaviour]) -> set[Tensor
         calls = bool(bound.handler.subgraphs) or bound.handler.effects is not None
         if calls or (isinstance(declared, Raw) and not declared.shift_safe):
             kept.update(_quantized(bound))
+        if isinstance(declared, Dequantized):
+            kept.update(_quantized(bound, declared.stored))
         kept.update(t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and t.is_variable)
     return kept
 

@@ -82,7 +82,7 @@ def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buff
         operands = (_read_operands(operator, name, len(tables)) for name in ("inputs", "outputs", "intermediates"))
         calls.append(_Call(operator, place, *operands))
     producers = _find_producers(calls)
-    tensors = read_tensors(tables, index, {*inputs, *producers}, buffers)
+    tensors = read_tensors(tables, index, inputs, producers, buffers)
     origins = _find_origins(calls, tensors, inputs, producers)
     for slot, number in enumerate(outputs):
         if not origins.given[number] and number not in producers:

@@ -19,11 +19,13 @@ MAX_RANK = 64
 
 
 def read_tensors(
-    tables: Sequence[Table], subgraph: int, given: Collection[int], buffers: Buffers
+    tables: Sequence[Table], subgraph: int, inputs: Collection[int], computed: Collection[int], buffers: Buffers
 ) -> tuple[Tensor, ...]:
-    """All tensors of a subgraph. ``given`` are those that get a value at run time: its inputs, what it computes."""
-    # Shape [] is a scalar, or an unknown rank if has_rank is false; but files older than has_rank never set it.
+    """All tensors of a subgraph. ``inputs`` and ``computed`` are those that get a value at run time."""
+    # Shape [] is a scalar, or an unknown rank if has_rank is false. Files older than has_rank never set it: what they
+    # compute may be either, for converters left out shapes they did not know.
     knows_rank = any(table.flag("has_rank") for table in tables)
+    given = {*inputs, *computed}
     tensors = []
     for index, table in enumerate(tables):
         number = table.number("type")
@@ -39,7 +41,8 @@ def read_tensors(
         if data is None and 0 in dims and None not in dims and not variable and index not in given:
             # Nothing has to be stored for no elements, and nothing else says what they are.
             data = buffers.constant((0, 0), table, dtype, shape) if dtype not in HANDLES else None
-        ranked = bool(shape) or data is not None or not knows_rank or table.flag("has_rank")
+        old = not knows_rank and index not in computed
+        ranked = bool(shape) or data is not None or old or table.flag("has_rank")
         tensors.append(
             Tensor(subgraph, index, table.text("name"), dtype, shape, dims, data, None, variable, has_rank=ranked)
         )

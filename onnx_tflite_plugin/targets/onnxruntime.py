@@ -1,7 +1,12 @@
 """ONNX Runtime's CPU provider, as measured with version 1.31 (x86-64 with VNNI, default session options)."""
 
 from onnx_tflite_plugin.targets.base import Price, Target
-from onnx_tflite_plugin.targets.passes import BATCH_NORM_AS_CONVOLUTION, FOLD_WIDTH, PAD_CHANNELS
+from onnx_tflite_plugin.targets.passes import (
+    BATCH_NORM_AS_CONVOLUTION,
+    FOLD_WIDTH,
+    PAD_CHANNELS,
+    TRANSPOSED_AS_CONVOLUTION,
+)
 
 _INT16 = frozenset({"int16", "uint16", "int4", "uint4", "int2"})
 _SUB_BYTE = frozenset({"int4", "uint4", "int2"})
@@ -55,5 +60,5 @@ ONNXRUNTIME = Target(
         "Gather": Price(last=15.0),
     },
     # Widths are folded last, when it is settled how many channels the first convolution has.
-    passes=(BATCH_NORM_AS_CONVOLUTION, PAD_CHANNELS, FOLD_WIDTH),
+    passes=(TRANSPOSED_AS_CONVOLUTION, BATCH_NORM_AS_CONVOLUTION, PAD_CHANNELS, FOLD_WIDTH),
 )

@@ -96,4 +96,4 @@ class Apart:
             if restored is not None and place.tensor in kept:
                 step = inherited_step(tensor, self.producers)
                 actual, expected = as_stored(tensor, np.asarray(restored)), {"builtin": [kept[place.tensor]]}
-                yield compare(str(tensor), [actual], expected, self.tolerance, step=step * self.tolerance.steps), place
+                yield compare(str(tensor), [actual], expected, self.tolerance, step=step), place

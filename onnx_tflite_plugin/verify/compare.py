@@ -38,9 +38,19 @@ class Tolerance:
     def of(cls, model: Model) -> Tolerance:
         """What a model may differ by: dynamic-range arithmetic is coarse, a single operator is exact."""
         operators = [operator for graph in model.subgraphs for operator in graph.operators]
+        steps = WORD_STEPS if len(operators) > 1 and any(_of_words(operator) for operator in operators) else 1
         if any(_dynamic_range(operator) for operator in operators):
-            return cls(real=2e-2)
-        return cls(real=1e-5) if len(operators) == 1 else cls()
+            return cls(real=2e-2, steps=steps)
+        return cls(real=1e-5) if len(operators) == 1 else cls(steps=steps)
+
+
+WORD_STEPS = 16
+"""What a network of 16 bit activations may differ by: its SOFTMAX and TANH are read from tables of 513 and 256 entries
+(SoftmaxInt16, reference/softmax.h; Tanh, reference/integer_ops/tanh.h)."""
+
+
+def _of_words(operator: Operator) -> bool:
+    return any(slot.dtype == "int16" and slot.quantization is not None for slot in operands(operator))
 
 
 def _dynamic_range(operator: Operator) -> bool:
@@ -206,7 +216,8 @@ def compare(
     unit, span = _unit(expected[nearest]), 1.0
     if unit == "range":
         span = _span(expected.values())
-        allowed = max(tolerance.real, _rounding(expected[nearest]), step / span) if span else step
+        inherited = step * tolerance.steps
+        allowed = max(tolerance.real, _rounding(expected[nearest]), inherited / span) if span else inherited
         unit, span = ("range", span) if span else ("value", 1.0)  # all zeros have no range to take a share of
     else:
         allowed = tolerance.steps if unit == "step" else tolerance.whole

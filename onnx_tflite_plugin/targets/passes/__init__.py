@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pass:
-    """``run`` changes a model in place and returns in how many places; ``exact``: no result changes by a bit."""
+    """``run`` changes a model in place and returns in how many places.
+
+    ``exact``: the same real numbers, but for the last digits of float32; integers that are made of them stay as they are.
+    """
 
     name: str
     summary: str
@@ -22,7 +25,7 @@ class Pass:
 
 
 def _of(module: str) -> Callable[[ir.Model], int]:
-    """The module's ``run``, imported when called: targets are read before anything needs the graph layer."""
+    """The module's ``run``, imported when it is called: targets are read before anything needs the graph layer."""
 
     def run(model: ir.Model) -> int:
         return int(import_module(f"{__name__}.{module}").run(model))
@@ -30,11 +33,17 @@ def _of(module: str) -> Callable[[ir.Model], int]:
     return run
 
 
-FOLD_WIDTH = Pass(
-    "fold_width",
-    "columns of an image with few channels become channels of its first convolution",
+TRANSPOSED_AS_CONVOLUTION = Pass(
+    "transposed_as_convolution",
+    "a quantized transposed convolution becomes a convolution that makes several places at once",
     exact=True,
-    run=_of("fold_width"),
+    run=_of("transposed_as_convolution"),
+)
+BATCH_NORM_AS_CONVOLUTION = Pass(
+    "batch_norm_as_convolution",
+    "a quantized scale and offset per channel become one depthwise convolution, which rounds once",
+    exact=False,
+    run=_of("batch_norm_as_convolution"),
 )
 PAD_CHANNELS = Pass(
     "pad_channels",
@@ -42,9 +51,9 @@ PAD_CHANNELS = Pass(
     exact=True,
     run=_of("pad_channels"),
 )
-BATCH_NORM_AS_CONVOLUTION = Pass(
-    "batch_norm_as_convolution",
-    "a quantized scale and offset per channel become one depthwise convolution",
-    exact=False,
-    run=_of("batch_norm_as_convolution"),
+FOLD_WIDTH = Pass(
+    "fold_width",
+    "columns of an image with few channels become channels of its first convolution",
+    exact=True,
+    run=_of("fold_width"),
 )

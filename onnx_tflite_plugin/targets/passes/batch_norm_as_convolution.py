@@ -1,5 +1,6 @@
 """A quantized scale and offset per channel, as batch normalization leaves them where it could not be folded, are two
-element-wise kernels over the whole tensor. One depthwise 1 x 1 convolution does both, and rounds once instead of twice.
+element-wise kernels over the whole tensor. One depthwise 1 x 1 convolution does both, and rounds and clips once instead
+of twice.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.targets.passes.graph import Affine, Editor, only_user, producer, sizes
+from onnx_tflite_plugin.targets.passes.graph import BLOCK, Affine, Editor, only_user, producer, sizes
 
-BLOCK = 16  # channels the depthwise integer kernel takes at a time; it has no fast path for others
 _LARGEST = 2.0**24  # integers up to here are exact in float32, in which sums are scaled
 
 
@@ -63,7 +63,7 @@ def _replace(editor: Editor, node: ir.Node) -> bool:
     if scaling is None or adding is None or given is None or not given.per_tensor or adding.data is not between:
         return False
     channels = len(scaling.operand)
-    if channels % BLOCK:
+    if channels % BLOCK:  # for which the depthwise kernel has no fast path
         return False
     weights, bias = convolution(scaling.operand, adding.operand, float(given.scale.reshape(-1)[0]))
     with editor.replacing(adding.node):

@@ -7,7 +7,7 @@ result depends on it: convolutions that read it get weights of zero there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -26,22 +26,21 @@ BROADCASTING = frozenset({"Add", "Max", "Min", "Mul", "PRelu", "Sub"})
 
 @dataclass(frozen=True)
 class Padding:
-    """A padded tensor: ``size`` channels, the real ones at ``places``; ``origins`` are the convolutions that were padded."""
+    """A padded tensor of a rank: ``size`` channels, the real ones at ``places``; ``origins`` are the convolutions that
+    were padded.
+    """
 
     places: tuple[int, ...]
     size: int
+    rank: int
     origins: frozenset[ir.Node] = frozenset()
-
-    @classmethod
-    def behind(cls, channels: int, size: int, *origins: ir.Node) -> Self:
-        return cls(tuple(range(channels)), size, frozenset(origins))
 
     @property
     def is_behind(self) -> bool:
         return self.places == tuple(range(len(self.places)))
 
     def alike(self, other: Padding) -> bool:
-        return (self.places, self.size) == (other.places, other.size)
+        return (self.places, self.size, self.rank) == (other.places, other.size, other.rank)
 
     def spread(self, array: Array, axis: int, fill: float = 0) -> Array:
         """A constant's numbers along an axis at their places, ``fill`` in between; one number for all stays one."""
@@ -138,7 +137,8 @@ class Flow:
         """The padding of a node's result; ``None`` where it has none, or the node cannot carry that of its operands."""
         convolution = self.convolutions.get(node)
         if convolution is not None and node in widened:
-            return Padding.behind(convolution.features, widened[node], node)
+            places = tuple(range(convolution.features))
+            return Padding(places, widened[node], len(convolution.shape), frozenset({node}))
         if node.domain or len(node.outputs) != 1 or not any(taken):
             return None
         if convolution is not None:
@@ -161,26 +161,33 @@ def _per_tensor(node: ir.Node) -> bool:
 
 
 def _broadcast(node: ir.Node, taken: Sequence[Padding | None]) -> Padding | None:
+    """Padded operands alike, beside others with one number for all channels and constants with one for each."""
     found = [padding for padding in taken if padding is not None]
-    shapes = [constant_shape(value) or sizes(value) for value in node.inputs]
-    rank = max((len(shape) for shape in shapes if shape is not None), default=0)
-    if rank < 3 or not all(padding.alike(found[0]) for padding in found):
-        return None
-    for value, padding, shape in zip(node.inputs, taken, shapes, strict=True):
-        channels = None if shape is None else ([1] * (rank - len(shape)) + list(shape))[1]
-        per_channel = constant_shape(value) is not None and channels == len(found[0].places)
-        if padding is None and channels != 1 and not per_channel:
+    first = found[0]
+    for value, padding in zip(node.inputs, taken, strict=True):
+        stored = constant_shape(value)
+        shape = sizes(value) if stored is None else stored
+        if padding is None and shape is not None and len(shape) <= first.rank:
+            channels = ([1] * (first.rank - len(shape)) + list(shape))[1]
+            if channels != 1 and (stored is None or channels != len(first.places)):
+                return None
+        elif padding is None or not padding.alike(first):
             return None
-    return Padding(found[0].places, found[0].size, frozenset().union(*(padding.origins for padding in found)))
+    return replace(first, origins=_origins(found))
 
 
 def _joined(node: ir.Node, taken: Sequence[Padding | None]) -> Padding | None:
-    parts: list[Padding] = []
+    places: list[int] = []
+    size = 0
     for value, padding in zip(node.inputs, taken, strict=True):
         channels = (sizes(value) or [None, None])[1]
         if padding is None and channels is None:
             return None
-        parts.append(padding or Padding.behind(channels or 0, channels or 0))
-    starts = np.cumsum([0, *(part.size for part in parts)])
-    places = [int(start) + place for start, part in zip(starts, parts, strict=False) for place in part.places]
-    return Padding(tuple(places), int(starts[-1]), frozenset().union(*(part.origins for part in parts)))
+        places += [size + place for place in (padding.places if padding else range(channels or 0))]
+        size += padding.size if padding else channels or 0
+    found = [padding for padding in taken if padding is not None]
+    return Padding(tuple(places), size, found[0].rank, _origins(found))
+
+
+def _origins(paddings: Sequence[Padding]) -> frozenset[ir.Node]:
+    return frozenset().union(*(padding.origins for padding in paddings))

@@ -87,8 +87,6 @@ class Folding:
             return None
         low, high = -left // width, ((made - 1) * stride + taps - 1 - left) // width
         reach, pads = high - low + 1, (-low, across // made - columns // width + high)
-        if min(pads) < 0:
-            return None
         places = rows * across // made
         price = cost(places, width * channels, made * features, window.kernel[0] * reach, window.symmetric)
         return cls(width, made, low, reach, pads, price)
@@ -173,7 +171,15 @@ def _image(data: ir.Node) -> tuple[ir.Value | None, list[ir.Node]]:
             return None, []
         between.insert(0, node)
         value = node.inputs[0]
-    transpose = producer(value, "Transpose")
-    if transpose is None or ints(transpose, "perm", []) != CHANNELS_FIRST:
+    turned = producer(value, "Reshape", "Transpose")
+    if turned is None or not _brings_channels_first(turned):
         return None, []
-    return transpose.inputs[0], between
+    return turned.inputs[0], between
+
+
+def _brings_channels_first(node: ir.Node) -> bool:
+    """Whether a node makes ``[N, C, H, W]`` of ``[N, H, W, C]``; for one channel a Reshape does."""
+    if node.op_type == "Transpose":
+        return ints(node, "perm", []) == CHANNELS_FIRST
+    given, made = sizes(node.inputs[0]), sizes(node.outputs[0])
+    return given is not None and made is not None and len(given) == 4 and made == [given[0], 1, *given[1:3]]

@@ -17,6 +17,8 @@ from onnx_tflite_plugin.lowering.values import MARK
 from onnx_tflite_plugin.source.model import Array
 
 CHANNELS_FIRST, CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
+BLOCK = 16  # channels that kernels work on at a time
+_REAL = ("Cast", "DequantizeLinear", "Mul", "Sub")  # what makes stored weights real, in three nodes at most
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -29,23 +31,16 @@ def constant(value: ir.Value | None) -> Array | None:
     return np.asarray(value.const_value.numpy())
 
 
-_REAL = ("Cast", "DequantizeLinear", "Mul", "Sub")  # what makes stored weights real
-
-
-def constant_shape(value: ir.Value | None) -> tuple[int, ...] | None:
-    """The shape of a constant, or of what :data:`_REAL` nodes make of constants; ``None`` for what is computed or fed."""
-    if value is None:
+def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | None:
+    """The shape of a constant, stored as it is or made real by nodes; ``None`` for what is computed or fed."""
+    array, node = constant(value), producer(value, *_REAL)
+    if array is not None or node is None or not depth:
+        return None if array is None else array.shape
+    shapes = [constant_shape(operand, depth - 1) for operand in node.inputs]
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes):
         return None
-    array = constant(value)
-    if array is not None:
-        return array.shape
-    node = producer(value, *_REAL)
-    shapes = [] if node is None else [constant_shape(operand) for operand in node.inputs]
-    if node is None or any(shape is None for shape in shapes):
-        return None
-    return (
-        shapes[0] if node.op_type == "DequantizeLinear" else np.broadcast_shapes(*(s for s in shapes if s is not None))
-    )
+    return known[0] if node.op_type == "DequantizeLinear" else np.broadcast_shapes(*known)
 
 
 def producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
@@ -75,16 +70,13 @@ def integer(node: ir.Node, name: str, default: int) -> int:
     return default if attribute is None else attribute.as_int()
 
 
-def number(node: ir.Node, name: str, default: float) -> float:
-    attribute = node.attributes.get(name)
-    return default if attribute is None else attribute.as_float()
-
-
 def sizes(value: ir.Value | None) -> list[int | None] | None:
     """A value's shape, ``None`` for sizes that are not known; ``None`` where the rank is not."""
     if value is None or value.shape is None:
-        same = producer(value, "QuantizeLinear", "DequantizeLinear")
-        return None if same is None else sizes(same.inputs[0])
+        same = producer(value, "Clip", "DequantizeLinear", "GlobalAveragePool", "QuantizeLinear", "Relu")
+        shape = None if same is None else sizes(same.inputs[0])
+        pooled = same is not None and same.op_type == "GlobalAveragePool"
+        return [*shape[:2], *[1] * len(shape[2:])] if shape and pooled else shape
     return [size if isinstance(size, int) else None for size in value.shape]
 
 
@@ -130,7 +122,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class QuantizedConv:
-    """DequantizeLinear of data, weights and bias, Conv, QuantizeLinear: what becomes one integer kernel."""
+    """DequantizeLinear of data, weights and bias, Conv or ConvTranspose, QuantizeLinear: what could be one integer kernel."""
 
     data: ir.Node
     conv: ir.Node
@@ -140,8 +132,9 @@ class QuantizedConv:
 
     @classmethod
     def of(cls, conv: ir.Node) -> Self | None:
-        """The unit around a Conv; ``None`` where a part is missing or not constant."""
+        """The unit around a node; ``None`` where a part is missing or not constant."""
         data, weights = (producer(value, "DequantizeLinear") for value in conv.inputs[:2])
+        axis = 0 if conv.op_type == "Conv" else 1
         close = only_user(conv.outputs[0], "QuantizeLinear")
         with_bias = len(conv.inputs) > 2 and conv.inputs[2] is not None
         bias = Affine.of(producer(conv.inputs[2], "DequantizeLinear")) if with_bias else None
@@ -150,7 +143,9 @@ class QuantizedConv:
             return None
         if held.integers is None or (with_bias and (bias is None or bias.integers is None)):
             return None
-        return cls(data, conv, close, held, bias) if given.per_tensor and made.per_tensor else None
+        per_channel = held.per_tensor or (weights is not None and integer(weights, "axis", 1) == axis)
+        whole = given.per_tensor and made.per_tensor and per_channel
+        return cls(data, conv, close, held, bias) if whole else None
 
 
 # --- writing ----------------------------------------------------------------------------------
@@ -186,10 +181,10 @@ class Editor:
                 self.graph.register_initializer(value)
 
     def dequantized(self, affine: Affine, axis: int = 0) -> ir.Value:
-        """A constant's integers through DequantizeLinear."""
+        """A constant's integers through DequantizeLinear; ``axis`` is that of the channels, where each has its own scale."""
         assert affine.integers is not None
-        along = {} if affine.scale.ndim == 0 else {"axis": axis}
-        return self.emit("DequantizeLinear", affine.integers, affine.scale, affine.zero_point, **along)
+        along = axis if affine.scale.ndim else None
+        return self.emit("DequantizeLinear", affine.integers, affine.scale, affine.zero_point, axis=along)
 
     def stored(self, array: Array, like: ir.Value | None) -> ir.Value:
         """A constant, named after the one it replaces."""

@@ -12,10 +12,10 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.targets.passes.channels import Convolution, Flow, Padding
-from onnx_tflite_plugin.targets.passes.graph import Affine, Editor, constant, constant_shape, forget, sizes
+from onnx_tflite_plugin.targets.passes.graph import BLOCK, Affine, Editor, constant, constant_shape, forget, sizes
 
-BLOCK = 16
-_WASTE = 1.35  # beyond it a dense kernel of more than one tap loses more than the block gains
+_IMAGE = 4  # channels of an image at most: its convolution costs next to nothing more
+_WASTE = 1.35  # beyond it other dense kernels of more than one tap lose more than the block gains
 _SMALL = 4096  # elements of a tensor that may be cut back to its real channels
 
 
@@ -36,11 +36,12 @@ def run(model: ir.Model) -> int:
 
 def wanted(convolution: Convolution) -> int | None:
     """How many channels the result could have instead of its own."""
-    features, taps = convolution.features, math.prod(convolution.shape[2:])
+    features, channels, *kernel = convolution.shape
     wide = -(-features // BLOCK) * BLOCK
     if wide == features or convolution.group != 1 or (convolution.quantized and not convolution.symmetric):
         return None
-    return None if taps > 1 and wide > _WASTE * features and not _slow(convolution) else wide
+    wasteful = math.prod(kernel) > 1 and wide > _WASTE * features
+    return None if wasteful and channels > _IMAGE and not _slow(convolution) else wide
 
 
 def _slow(convolution: Convolution) -> bool:
@@ -49,14 +50,19 @@ def _slow(convolution: Convolution) -> bool:
 
 
 def _costly(flow: Flow) -> frozenset[ir.Node]:
-    """The convolutions whose padding would have to be cut off again, where that costs too much."""
+    """The convolutions whose padding would have to be cut off again, where that costs more than it gains."""
     found: frozenset[ir.Node] = frozenset()
     for value, padding in flow.padded.items():
-        if flow.whole(value) or value.is_graph_output():
-            shape = sizes(value)
-            if shape is None or math.prod(size or 1 for size in shape) > _SMALL:
-                found |= padding.origins
+        shape = sizes(value)
+        small = shape is not None and math.prod(size or 1 for size in shape) <= _SMALL
+        if not small and (flow.whole(value) or value.is_graph_output()):
+            found |= {node for node in padding.origins if not _gathers(flow.convolutions[node])}
     return found
+
+
+def _gathers(convolution: Convolution) -> bool:
+    """Whether the integer kernel for so few channels gathers its input first, which costs more than a Slice behind it."""
+    return convolution.quantized and _slow(convolution) and math.prod(convolution.shape[2:]) > 1
 
 
 def _write(editor: Editor, flow: Flow) -> None:
@@ -90,14 +96,13 @@ def _widen(editor: Editor, convolution: Convolution, taken: Padding | None, made
 
 def _spread_operands(editor: Editor, node: ir.Node, taken: list[Padding | None], made: Padding) -> None:
     """Constants with one number a channel, beside padded operands."""
-    rank = max(len(constant_shape(value) or sizes(value) or ()) for value in node.inputs)
 
     def spread(array: Array, fill: float) -> Array:
-        axis = array.ndim - rank + 1
+        axis = array.ndim - made.rank + 1
         return made.spread(array, axis, fill) if 0 <= axis < array.ndim else array
 
     for slot, value in enumerate(node.inputs):
-        if value is not None and taken[slot] is None and len(constant_shape(value) or ()) > 1:
+        if value is not None and taken[slot] is None and constant_shape(value):
             node.replace_input_with(slot, _rebuilt(editor, node, value, spread))
 
 

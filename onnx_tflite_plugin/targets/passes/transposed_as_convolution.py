@@ -74,7 +74,8 @@ def _axes(unit: QuantizedConv) -> tuple[Axis, Axis] | None:
         return None
     if {*ints(conv, "dilations", [1, 1])} != {1} or "output_shape" in conv.attributes or "auto_pad" in conv.attributes:
         return None
-    pads, strides, extra = ints(conv, "pads", [0] * 4), ints(conv, "strides", [1, 1]), ints(conv, "output_padding", [0, 0])
+    pads, strides = ints(conv, "pads", [0] * 4), ints(conv, "strides", [1, 1])
+    extra = ints(conv, "output_padding", [0, 0])
     rows, columns = (
         Axis.of(shape[2 + k] or 0, weights.shape[2 + k], strides[k], (pads[k], pads[2 + k]), extra[k]) for k in range(2)
     )
@@ -114,7 +115,6 @@ def convolved(weights: Affine, rows: Axis, columns: Axis) -> Affine:
     centred = np.pad(weights.integers.astype(np.int32) - zero.astype(np.int32), ((0, 0), (0, 0), (0, 1), (0, 1)))
     y, x = rows.sources(), columns.sources()  # -1 is the row or column of zeros
     phases = centred[:, :, y[:, None, :, None], x[None, :, None, :]]
-    channels, features = centred.shape[:2]
     spread = phases.transpose(2, 3, 1, 0, 4, 5) + zero.astype(np.int32).reshape((-1, 1, 1, 1) if zero.ndim else ())
-    integers = spread.reshape(-1, channels, rows.taps, columns.taps).astype(weights.integers.dtype)
+    integers = spread.reshape(-1, len(centred), rows.taps, columns.taps).astype(weights.integers.dtype)
     return weights.repeated(rows.stride * columns.stride, integers)

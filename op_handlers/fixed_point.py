@@ -1,0 +1,96 @@
+"""Integers that stand for fractions, as the kernels compute with them; for tables that are made at conversion time.
+
+A 16 bit number with ``whole`` bits before its point has 15 - ``whole`` behind it, and 2 ** (15 - ``whole``) is 1.
+"""
+
+from __future__ import annotations
+
+from math import exp, floor, frexp
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array
+
+LEAST, MOST = -32768, 32767
+
+
+def rescaled(numbers: Array, factor: float) -> Array:
+    """The products with a 31 bit mantissa, rounded, and again by the exponent's shift; 32 bits that wrap around.
+
+    (QuantizeMultiplier, internal/quantization_util.cc; MultiplyByQuantizedMultiplier, internal/common.cc)
+    """
+    fraction, exponent = frexp(factor)
+    mantissa = floor(fraction * 2**31 + 0.5)
+    if mantissa == 2**31:
+        mantissa, exponent = 2**30, exponent + 1
+    if exponent < -31:
+        return np.zeros_like(numbers)
+    shifted = wrapped(numbers << max(exponent, 0))
+    return divided(shifted * mantissa + 2**30 >> 31, max(-exponent, 0))
+
+
+def wrapped(numbers: Array) -> Array:
+    return (numbers + 2**31) % 2**32 - 2**31
+
+
+def divided(numbers: Array, bits: int) -> Array:
+    """By a power of two, halves away from zero (RoundingDivideByPOT)."""
+    return np.asarray(np.sign(numbers) * (np.abs(numbers) + (1 << bits >> 1) >> bits))
+
+
+def saturated(numbers: Array) -> Array:
+    return np.clip(numbers, LEAST, MOST)
+
+
+# --- 16 bit functions (fixedpoint.h of gemmlowp) ----------------------------------------------
+
+
+def tanh(x: Array) -> Array:
+    """Of numbers with 3 bits before the point: 2 / (1 + exp(-2 |x|)) - 1, with the sign of x."""
+    result = saturated(reciprocal_of_mean(exponential(-np.abs(x), 4)) - fixed(1, 2) << 2)
+    return np.asarray(np.sign(x) * result)
+
+
+def logistic(x: Array) -> Array:
+    """Of numbers with 3 bits before the point: 1 / (1 + exp(-|x|)), below zero 1 less that."""
+    result = saturated(reciprocal_of_mean(exponential(-np.abs(x), 3)) << 1)
+    return np.where(x == 0, fixed(0.5), np.where(x > 0, result, MOST - result))
+
+
+def exponential(x: Array, whole: int) -> Array:
+    """Of numbers up to 0: of what is left over quarters a polynomial, times a constant for each bit of the quarters."""
+    quarter = 1 << 13 - whole
+    over = (x & quarter - 1) - quarter
+    made = on_the_last_quarter(over << whole)
+    for power in range(-2, whole):
+        chosen = over - x & 1 << 15 - whole + power
+        made = np.where(chosen != 0, times(made, fixed(exp(-(2.0**power)))), made)
+    return np.where(x == 0, MOST, made)
+
+
+def on_the_last_quarter(x: Array) -> Array:
+    """exp from -1/4 to 0: four terms of the series around -1/8."""
+    x = x + fixed(1 / 8)
+    square = times(x, x)
+    cube, fourth = times(square, x), times(square, square)
+    further = divided(times(divided(fourth, 2) + cube, fixed(1 / 3)) + square, 1)
+    middle = fixed(exp(-1 / 8))
+    return saturated(middle + times(x + further, middle))
+
+
+def reciprocal_of_mean(x: Array) -> Array:
+    """2 / (1 + x) with 2 bits before the point: three steps of Newton's from 48/17 - 32/17 (1 + x) / 2."""
+    mean = x + MOST + 1 >> 1
+    found = fixed(48 / 17, 2) + times(mean, fixed(-32 / 17, 2))
+    for _ in range(3):
+        missing = fixed(1, 2) - times(mean, found)
+        found = found + saturated(times(found, missing) << 2)
+    return found
+
+
+def times(x: Array, y: Array | int) -> Array:
+    return np.asarray(np.minimum(x * y + (1 << 14) >> 15, MOST))
+
+
+def fixed(number: float, whole: int = 0) -> int:
+    return floor(number * (1 << 15 - whole) + 0.5)

@@ -1,0 +1,17 @@
+"""Bugs to plant, by family, each with the cases that must fail for it."""
+
+from . import conversions, convolution, elementwise, images, products, reductions, shapes, slicing
+from .planting import Mutation
+
+__all__ = ["MUTATIONS", "Mutation"]
+
+MUTATIONS: tuple[Mutation, ...] = (
+    *convolution.MUTATIONS,
+    *elementwise.MUTATIONS,
+    *reductions.MUTATIONS,
+    *shapes.MUTATIONS,
+    *slicing.MUTATIONS,
+    *images.MUTATIONS,
+    *products.MUTATIONS,
+    *conversions.MUTATIONS,
+)

@@ -1,0 +1,91 @@
+"""Reductions: what goes wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx_tflite_plugin.api import Dequantized, Raw, SameScale
+
+from .planting import Mutation, with_attributes
+
+
+def _all_of_none(original: Any) -> Any:
+    """No axes are all axes, which is ONNX's default."""
+
+    def reduced(ctx: Any, onnx: str, x: Any, axes: Any) -> Any:
+        held = ctx.constant(1)
+        if held is None or held.size or not ctx.op[0].rank:
+            return original(ctx, onnx, x, axes)
+        return getattr(ctx.ops, onnx)(x, keepdims=int(bool(ctx.options.keep_dims)))
+
+    return reduced
+
+
+def _rounded(ctx: Any, x: Any, axes: Any) -> Any:
+    from op_handlers.reduction import reduced
+
+    if ctx.op[0].dtype not in ("int32", "int64"):
+        return reduced(ctx, "ReduceMean", x, axes)
+    real = reduced(ctx, "ReduceMean", ctx.ops.Cast(x, to="float32"), axes)
+    return ctx.ops.Cast(ctx.ops.Round(real), to=ctx.op[0].dtype)
+
+
+MUTATIONS = (
+    Mutation(
+        "no axes are all axes",
+        "REDUCE_MAX",
+        ("REDUCE_MAX-no_axes_dropped",),
+        patches={"op_handlers.reduction:reduced": _all_of_none},
+    ),
+    Mutation(
+        "no axes are all axes",
+        "SUM",
+        ("SUM-uint8_without_axes_kept",),
+        patches={"op_handlers.reduction:reduced": _all_of_none},
+    ),
+    Mutation("keep_dims is not looked at", "MEAN", ("MEAN-axes_[1]_kept",), options={"keep_dims": False}),
+    Mutation("the axes are the file's", "MEAN", ("MEAN-rank_3_kept",), fields={"holds_axes": ()}),
+    Mutation(
+        "another output scale rescales",
+        "REDUCE_MIN",
+        ("REDUCE_MIN-int16_without_axes_kept",),
+        fields={"quantization": Dequantized()},
+    ),
+    Mutation("the axis is the file's", "ARG_MAX", ("ARG_MAX-an_axis_as_a_list",), fields={"holds_axes": ()}),
+    Mutation(
+        "the last of equals",
+        "ARG_MAX",
+        ("ARG_MAX-int8_axis_1",),
+        emits={"ArgMax": with_attributes(select_last_index=1)},
+    ),
+    Mutation(
+        "no axes are all axes",
+        "MEAN",
+        ("MEAN-no_axes_kept_between_convolutions",),
+        patches={"op_handlers.reduction:reduced": _all_of_none},
+    ),
+    Mutation("integers are rounded", "MEAN", ("MEAN-int32,_divided_towards_zero_kept",), fields={"lower": _rounded}),
+    Mutation("stored integers are summed", "SUM", ("SUM-int8_kept",), fields={"quantization": Raw()}),
+    Mutation(
+        "another output scale rescales",
+        "REDUCE_MAX",
+        ("REDUCE_MAX-int16_kept",),
+        fields={"quantization": Dequantized()},
+    ),
+    *(
+        Mutation(
+            "parameters that differ rescale",
+            code,
+            (f"{code}-int8_to_another_scale,_which_XNNPACK_ignores_kept",),
+            fields={"quantization": SameScale()},
+        )
+        for code in ("REDUCE_MAX", "REDUCE_MIN")
+    ),
+    Mutation(
+        "the axes are the file's",
+        "REDUCE_MAX",
+        ("REDUCE_MAX-axes_[1]_kept_between_convolutions",),
+        fields={"holds_axes": ()},
+    ),
+    Mutation("keep_dims is not looked at", "REDUCE_MIN", ("REDUCE_MIN-axes_[1]_kept",), options={"keep_dims": False}),
+)

@@ -1,0 +1,163 @@
+"""Networks for the tests of passes, and what a pass makes of one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+
+import onnx_tflite_plugin as otp
+from conformance.builder import TensorRef
+from conformance.models import Net, Spec, drawn, tensor
+from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.targets import target_named
+
+PASSES = {one.name: one for one in target_named("onnxruntime").passes}
+MARK = "onnx_tflite_plugin."
+Draw = Callable[["Network"], Any]
+
+
+class Network(Net):
+    """A network drawn convolution by convolution; weights and scales are drawn so that results fill their dtype."""
+
+    def conv(
+        self,
+        x: TensorRef,
+        features: int,
+        kernel: Sequence[int] = (3, 3),
+        stride: int = 1,
+        *,
+        deep: bool = False,
+        padding: str = "SAME",
+        weights: str | None = None,
+        per_axis: bool = True,
+        point: int | None = None,
+        name: str = "",
+        **options: Any,
+    ) -> TensorRef:
+        """CONV_2D, or DEPTHWISE_CONV_2D."""
+        given = self.spec(x)
+        batch, *size, channels = given.shape
+        assert channels is not None
+        made = [
+            -(-(s or 0) // stride) if padding == "SAME" else ((s or 0) - k) // stride + 1
+            for s, k in zip(size, kernel, strict=True)
+        ]
+        held = (1, *kernel, features) if deep else (features, *kernel, channels // options.pop("groups", 1))
+        dtype = weights or given.dtype
+        w = weight(held, dtype, (3 if deep else 0) if per_axis and dtype == "int8" else None, seed=name or "w")
+        w = w if point is None else replace(w, zero_point=point)
+        depth = int(np.prod(kernel)) * (1 if deep else channels)
+        y = product(given, w, (batch, *made, features), depth)
+        b = bias(given, w, features, "float32" if given.scale is None else "int32", depth)
+        op = "DEPTHWISE_CONV_2D" if deep else "CONV_2D"
+        if deep:
+            options["depth_multiplier"] = features // channels
+        made_spec = Spec(y.shape, y.dtype, y.scale, y.zero_point, name=name)
+        return self.call(op, [x, w, b], made_spec, padding=padding, stride_h=stride, stride_w=stride, **options)
+
+    def like(
+        self, op: str, *operands: TensorRef | Spec, shape: Sequence[int] | None = None, **options: Any
+    ) -> TensorRef:
+        """An operator whose result is stored as its first operand is."""
+        first = operands[0] if isinstance(operands[0], Spec) else self.spec(operands[0])
+        return self.call(op, list(operands), replace(first.shaped(*(shape or first.shape)), name=""), **options)
+
+
+def built(draw: Draw) -> bytes:
+    model = Network()
+    made = draw(model)
+    model.output(*(made if isinstance(made, tuple) else (made,)))
+    return model.build()
+
+
+class Applied:
+    """A network before and after a pass."""
+
+    def __init__(self, name: str, draw: Draw, batch: int | None = None, **options: Any) -> None:
+        self.data = built(draw)
+        self.before = otp.convert(self.data, **options).proto
+        self.batch = batch
+        model = ir.from_proto(self.before)
+        self.count = PASSES[name].run(model)
+        self.after = ir.to_proto(model)
+        onnx.checker.check_model(self.after, full_check=True)
+
+    @property
+    def outputs(self) -> Iterator[tuple[Array, Array]]:
+        """Pairs of outputs over three drawn inputs."""
+        sessions = [session(proto) for proto in (self.before, self.after)]
+        assert [o.name for o in sessions[0].get_outputs()] == [o.name for o in sessions[1].get_outputs()]
+        for seed in "abc":
+            feeds = {
+                given.name: drawn(
+                    *(n if isinstance(n, int) else self.batch or 1 for n in given.shape),
+                    dtype=dtype(given.type),
+                    seed=seed,
+                )
+                for given in sessions[0].get_inputs()
+            }
+            yield from zip(*(one.run(None, feeds) for one in sessions), strict=True)
+
+    @property
+    def equal(self) -> bool:
+        return all(np.array_equal(first, second) and first.min() < first.max() for first, second in self.outputs)
+
+    @property
+    def steps(self) -> int:
+        """The largest distance between integers."""
+        return max(int(np.abs(first.astype(int) - second).max()) for first, second in self.outputs)
+
+    def near(self, tolerance: float) -> bool:
+        return all(np.abs(first - second).max() <= tolerance * np.abs(first).max() for first, second in self.outputs)
+
+    def nodes(self, op_type: str) -> list[onnx.NodeProto]:
+        return [node for node in self.after.graph.node if node.op_type == op_type]
+
+    def held(self, node: onnx.NodeProto, slot: int) -> Array:
+        """A constant operand, or the integers that a DequantizeLinear or Cast and Mul make real."""
+        stored = {one.name: one for one in self.after.graph.initializer}
+        makers = {name: one for one in self.after.graph.node for name in one.output}
+        name = node.input[slot]
+        while name not in stored:
+            name = makers[name].input[0]
+        return onnx.numpy_helper.to_array(stored[name])
+
+    def marks(self, name: str) -> dict[str, str]:
+        infos = [*self.after.graph.value_info, *self.after.graph.output]
+        return {p.key.removeprefix(MARK): p.value for info in infos if info.name == name for p in info.metadata_props}
+
+    @property
+    def fused(self) -> Counter[str]:
+        return optimized(self.after)
+
+
+def session(proto: onnx.ModelProto, options: Any = None) -> Any:
+    options = options or onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def optimized(proto: onnx.ModelProto) -> Counter[str]:
+    """What ONNX Runtime makes of it."""
+    with TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = f"{folder}/optimized.onnx"
+        session(proto, options)
+        return Counter(node.op_type for node in onnx.load(f"{folder}/optimized.onnx").graph.node)
+
+
+def dtype(text: str) -> str:
+    return {"float": "float32"}.get(text[7:-1], text[7:-1])
+
+
+def image(*shape: int | None, dtype: str = "int8") -> Spec:
+    return tensor(*shape, dtype=dtype)

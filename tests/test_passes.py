@@ -1,0 +1,98 @@
+"""A target's passes run for speed only, in their order, and say of every node where it comes from."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import onnx
+import pytest
+from passes_networks import MARK, PASSES, Network, built, image
+
+import onnx_tflite_plugin as otp
+from conformance.builder import TensorRef
+from conformance.models import constant, drawn
+from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.cli.summary import summary
+from onnx_tflite_plugin.verify import verify
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def everything(net: Network) -> TensorRef:
+    """Something for each pass, in integers."""
+    x = net.conv(net.input(image(1, 15, 32, 3)), 8, (3, 3), 2, name="folded")
+    x = net.conv(x, 8, (3, 3), deep=True, name="deep")
+    x = net.conv(x, 32, (1, 1), name="wide")
+    x = net.like("MUL", x, constant(drawn(1, 1, 1, 32, dtype="int8", low=40, high=99), None, 0.015, 3))
+    x = net.like("ADD", x, constant(drawn(1, 1, 1, 32, dtype="int8"), None, 0.3, 3))
+    w = weight((11, 2, 2, 32), "int8", 0)
+    y = product(net.spec(x), w, (1, 16, 32, 11), 32)
+    b = bias(net.spec(x), w, 11, "int32", 32)
+    y = net.call("TRANSPOSE_CONV", [constant([1, 16, 32, 11]), w, x, b], y, padding="SAME", stride_h=2, stride_w=2)
+    return net.conv(y, 16, (1, 1), name="last")
+
+
+def test_for_speed_a_target_runs_its_passes_in_order_and_the_report_names_them(tmp_path: Path) -> None:
+    data = built(everything)
+    conversion = otp.convert(data, optimize="speed", verify=True)
+    assert list(conversion.report.passes.items()) == [(name, 1) for name in PASSES]
+    assert conversion.report.nodes == dict(Counter(node.op_type for node in conversion.proto.graph.node).most_common())
+    path = tmp_path / "m.onnx"
+    [told] = [row for row in summary(conversion, conversion.save(path), 1.0) if row.label == "passes"]
+    assert all(f"1 {name}" in told.lines[0] for name in PASSES)
+
+
+@pytest.mark.parametrize("options", [{}, {"optimize": "speed", "target": "generic"}], ids=str)
+def test_without_being_asked_or_for_another_target_nothing_is_rewritten(options: dict[str, str]) -> None:
+    conversion = otp.convert(built(everything), **options)
+    assert not conversion.report.passes
+    assert len([node for node in conversion.proto.graph.node if node.op_type == "ConvTranspose"]) == 1
+
+
+@pytest.mark.parametrize("opset", [13, 21, 26])
+def test_passes_write_what_every_opset_has(opset: int) -> None:
+    conversion = otp.convert(built(everything), optimize="speed", opset=opset, verify=True)
+    assert conversion.report.passes.keys() == PASSES.keys()
+
+
+def test_every_node_says_which_operator_it_comes_from() -> None:
+    conversion = otp.convert(built(everything), optimize="speed")
+    for node in conversion.proto.graph.node:
+        found = {p.key.removeprefix(MARK): p.value for p in node.metadata_props}
+        assert node.name
+        assert not found or {"operators", "handler", "pack"} <= found.keys()
+    unmarked = [node.op_type for node in conversion.proto.graph.node if not node.metadata_props]
+    faithful = otp.convert(built(everything)).proto.graph.node
+    assert unmarked == [node.op_type for node in faithful if not node.metadata_props]
+
+
+@pytest.mark.parametrize("name", ["folded", "wide", "last"])
+def test_the_first_tensor_that_parts_is_still_found(name: str) -> None:
+    data = built(everything)
+    proto = otp.convert(data, optimize="speed").proto
+    makers = {out: node for node in proto.graph.node for out in node.output}
+    node = makers[name]
+    while node.op_type not in ("Conv", "Slice"):
+        node = makers[node.input[0]]
+    if node.op_type == "Slice":
+        node = makers[makers[node.input[0]].input[0]]
+    stored = makers[node.input[2]].input[0]
+    [held] = [one for one in proto.graph.initializer if one.name == stored]
+    held.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(held)[::-1], stored))
+    found = verify(data, proto)
+    assert found.diverging is not None
+    padded = {"folded": "wide"}  # which is the first behind it that is not
+    assert found.diverging.tensor.name == padded.get(name, name)
+
+
+@pytest.mark.parametrize("example", ["digits_float.tflite", "digits_int8.tflite"])
+def test_a_trained_network_verifies(example: str) -> None:
+    assert otp.convert(EXAMPLES / example, optimize="speed", verify=True).report.passes["pad_channels"] == 2
+
+
+def test_reading_the_targets_does_not_load_the_graph_layer() -> None:
+    code = "import sys, onnx_tflite_plugin.targets; sys.exit('onnx_ir' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,114 @@
+"""Columns of an image become channels of its convolution: not a bit changes, and only where it is faster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from passes_networks import Applied, Draw, Network, image
+
+from conformance.builder import TensorRef
+from conformance.models import constant
+
+FOLDED = [
+    ((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
+    ((1, 13, 32, 3), 8, (3, 3), 2, "VALID"),
+    ((1, 11, 32, 3), 19, (3, 3), 1, "SAME"),
+    ((1, 17, 48, 3), 37, (7, 7), 2, "SAME"),
+    ((1, 11, 48, 3), 17, (5, 3), 3, "SAME"),
+    ((1, 11, 32, 1), 7, (3, 5), 2, "SAME"),
+    ((1, 11, 32, 2), 13, (1, 1), 1, "SAME"),
+    ((1, 7, 20, 4), 5, (3, 2), 1, "SAME"),
+    ((1, 19, 96, 3), 8, (2, 4), 4, "VALID"),
+    ((3, 13, 32, 3), 8, (3, 3), 2, "SAME"),
+]
+
+
+def first(shape: Sequence[int | None], features: int, *settings: Any, dtype: str = "int8", **options: Any) -> Draw:
+    kernel, stride, padding = settings
+    return lambda net: net.conv(
+        net.input(image(*shape, dtype=dtype)), features, kernel, stride, padding=padding, **options
+    )
+
+
+@pytest.mark.parametrize("settings", FOLDED, ids=str)
+def test_folding_an_image_changes_no_bit(settings: tuple[Any, ...]) -> None:
+    found = Applied("fold_width", first(*settings))
+    assert found.count == 1
+    assert found.equal
+    [conv] = found.nodes("Conv")
+    assert found.held(conv, 1).shape[1] > settings[0][3]  # columns are channels now
+    assert found.fused["QLinearConv"] == 1
+    assert "Transpose" not in found.fused
+
+
+@pytest.mark.parametrize("per_axis", [True, False])
+def test_what_a_folded_column_does_not_reach_is_at_the_weights_zero_point(per_axis: bool) -> None:
+    found = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8", per_axis=per_axis))
+    [conv] = found.nodes("Conv")
+    assert found.count == 1
+    assert found.equal
+    assert np.count_nonzero(found.held(conv, 1) == 119 - 128) > found.held(conv, 1).size / 4
+
+
+def test_folding_leaves_an_open_batch_open() -> None:
+    assert Applied("fold_width", first((None, 13, 32, 3), 8, (3, 3), 2, "SAME"), batch=5).equal
+
+
+def test_one_channel_may_come_through_a_reshape() -> None:
+    found = Applied("fold_width", first((1, 13, 32, 1), 8, (3, 3), 2, "SAME"))
+    assert not any(node.op_type == "Transpose" for node in found.before.graph.node[:4])
+    assert found.count == 1
+
+
+def test_a_fused_activation_stays_behind_the_folded_convolution() -> None:
+    found = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", fused_activation_function="RELU"))
+    assert found.count == 1
+    assert found.equal
+    assert found.fused["QLinearConv"] == 1
+
+
+UNFOLDED: dict[str, Draw] = {
+    "real numbers": first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="float32"),
+    "more channels than an image has": first((1, 13, 32, 5), 8, (3, 3), 2, "SAME"),
+    "a width that nothing divides": first((1, 13, 31, 3), 8, (3, 3), 2, "SAME"),
+    "a result whose width nothing divides": first((1, 13, 32, 3), 8, (3, 2), 1, "VALID"),
+    "dilation": first((1, 13, 32, 3), 8, (3, 3), 1, "SAME", dilation_w_factor=2),
+    "groups": lambda net: net.conv(net.input(image(1, 13, 32, 4)), 8, groups=2),
+    "more products than it saves": first((1, 13, 32, 4), 64, (3, 3), 2, "SAME"),
+}
+
+
+@pytest.mark.parametrize("name", UNFOLDED)
+def test_what_does_not_gain_by_folding_is_left_alone(name: str) -> None:
+    found = Applied("fold_width", UNFOLDED[name])
+    assert found.count == 0
+    assert found.after == ir.to_proto(ir.from_proto(found.before))
+
+
+def test_an_image_on_its_side_is_left_alone() -> None:
+    def draw(net: Network) -> TensorRef:
+        x = net.input(image(1, 64, 32, 3))
+        return net.conv(net.like("TRANSPOSE", x, constant([0, 2, 1, 3]), shape=(1, 32, 64, 3)), 8, (3, 3), 2)
+
+    found = Applied("fold_width", draw)
+    turned = next(node for node in found.before.graph.node if node.op_type == "Transpose")
+    assert list(turned.attribute[0].ints) == [0, 3, 2, 1]
+    assert found.count == 0
+
+
+def test_a_folded_result_may_be_the_graphs_own() -> None:
+    draw = first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8")
+    found = Applied("fold_width", draw, io_layout="onnx", layout={"x0": "NHWC:NHWC"})
+    assert found.count == 1
+    assert found.equal
+
+
+def test_only_images_are_folded_not_what_convolutions_made() -> None:
+    def draw(net: Network) -> TensorRef:
+        return net.conv(net.conv(net.input(image(1, 13, 32, 7)), 3, name="inner"), 8)
+
+    assert Applied("fold_width", draw).count == 0

@@ -1,0 +1,75 @@
+"""A quantized transposed convolution is a convolution that makes several places at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from passes_networks import Applied, Draw, Network, image
+
+from conformance.builder import TensorRef
+from conformance.models import constant
+from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.verify import verify
+
+
+def enlarged(
+    net: Network, kernel: Sequence[int], stride: Sequence[int], padding: str, dtype: str = "int8"
+) -> TensorRef:
+    """TRANSPOSE_CONV between convolutions."""
+    x = net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), 16, (1, 1))
+    given = net.spec(x)
+    made = [
+        n * s if padding == "SAME" else (n - 1) * s + max(k, s) for n, k, s in zip((5, 7), kernel, stride, strict=True)
+    ]
+    w = weight((11, *kernel, 16), dtype, 0 if dtype == "int8" else None)
+    y = product(given, w, (1, *made, 11), 16 * 2)
+    b = bias(given, w, 11, "float32" if given.scale is None else "int32", 16)
+    y = net.call(
+        "TRANSPOSE_CONV",
+        [constant([1, *made, 11]), w, x, b],
+        y,
+        padding=padding,
+        stride_h=stride[0],
+        stride_w=stride[1],
+    )
+    return net.conv(y, 17, (1, 1))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ((2, 2), (2, 2), "VALID"),
+        ((2, 2), (2, 2), "SAME"),
+        ((3, 3), (2, 2), "SAME"),
+        ((4, 4), (2, 2), "SAME"),
+        ((4, 6), (2, 3), "VALID"),
+        ((5, 2), (3, 2), "SAME"),
+        ((1, 3), (2, 3), "VALID"),
+        ((7, 5), (2, 3), "SAME"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_transposed_convolution_is_one_of_several_places(settings: tuple[Any, ...], dtype: str) -> None:
+    found = Applied("transposed_as_convolution", lambda net: enlarged(net, *settings, dtype))
+    assert found.count == 1
+    assert found.steps <= 1
+    differing = [np.count_nonzero(first != second) / first.size for first, second in found.outputs]
+    assert max(differing) < 0.01  # sums of float32 that end on the other side of a half
+    assert found.fused["QLinearConv"] == 3
+    assert "ConvTranspose" not in found.fused
+    assert verify(found.data, found.after).ok
+
+
+@pytest.mark.parametrize(
+    ("name", "draw"),
+    [
+        ("real numbers", lambda net: enlarged(net, (2, 2), (2, 2), "SAME", "float32")),
+        ("a result that no stride divides", lambda net: enlarged(net, (3, 3), (2, 2), "VALID")),
+    ],
+)
+def test_other_transposed_convolutions_are_left_alone(name: str, draw: Draw) -> None:
+    assert Applied("transposed_as_convolution", draw).count == 0, name
