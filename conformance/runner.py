@@ -171,7 +171,8 @@ class _Trial:
 
     @cached_property
     def tolerance(self) -> Tolerance:
-        asked = self.case.tolerance or tolerance(self.case.op, self.case.dtype)
+        rounded = self.case.options.get("quantization") != "float"
+        asked = self.case.tolerance or tolerance(self.case.op, self.case.dtype, rounded=rounded)
         if asked is not None:
             return asked
         usual = Tolerance.of(self.model)

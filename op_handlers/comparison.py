@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from math import frexp
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from onnx_tflite_plugin.api import (
     spelled,
 )
 from onnx_tflite_plugin.api.axes import letters
+from op_handlers.fixed_point import rescaled
 from op_handlers.tables import entries
 
 BYTES = frozenset({"int8", "uint8"})
@@ -115,16 +115,11 @@ def looked_up(ctx: Context, slot: int, table: Array, x: Any) -> Any:
 def in_256ths(scale: float, zero_point: int, dtype: str) -> Array:
     """The kernel's fixed-point number for each stored one, the negative ones counted from the table's end.
 
-    A product with a 31 bit mantissa is rounded, and rounded again when shifted by the exponent
-    (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/common.h).
+    (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/common.h)
     """
     limits = np.iinfo(dtype)
     stored = np.concatenate([np.arange(0, limits.max + 1), np.arange(limits.min, 0)])
-    mantissa, exponent = frexp(float(np.float32(scale)))
-    product = (stored - zero_point) * 256 * round(mantissa * 2**31)
-    high = (np.abs(product) + np.where(product < 0, 2**30 - 1, 2**30)) // 2**31
-    half = 1 << -exponent >> 1
-    return np.asarray(np.sign(product) * ((high + half) >> -exponent), np.int32)
+    return rescaled((stored - zero_point) * 256, float(np.float32(scale))).astype(np.int32)
 
 
 # --- logic ------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.sigmoids import input_scale, logistic_table, tanh_table, words_by_sigmoids
+from op_handlers.sigmoids import input_scale, logistic_table, logistic_words, tanh_table, tanh_words
 from op_handlers.tables import entries, looked_up, words_by_table
 
 FUSED = "fused_activation_function"
@@ -249,16 +249,16 @@ def tanh_gelu(real: Array) -> Array:
     return np.asarray(real / 2 * (1 + np.tanh(sqrt(2 / pi) * (real + 0.044715 * real**3))), np.float32)
 
 
-@handler("TANH", max_version=3, layout=Transparent(), quantization=words_by_sigmoids)
+@handler("TANH", max_version=3, layout=Transparent(), quantization=tanh_words)
 def tanh(ctx: Context, x: Any) -> Any:
     """Tanh, of int16 a table; 8 bit results may have any scale, which the kernel makes its table for (activations.cc)."""
-    return entries(ctx, tanh_table(input_scale(ctx)), x, ctx.shape(0)) if ctx.integers else widened(ctx, "Tanh", x)
+    return entries(ctx, tanh_table(input_scale(ctx.op)), x, ctx.shape(0)) if ctx.integers else widened(ctx, "Tanh", x)
 
 
-@handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=words_by_sigmoids)
+@handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=logistic_words)
 def logistic(ctx: Context, x: Any) -> Any:
-    """Sigmoid, of int16 a table; XNNPACK takes 8 bit outputs of any scale, the builtin kernels of 1/256 (activations.cc)."""
-    return entries(ctx, logistic_table(input_scale(ctx)), x, ctx.shape(0)) if ctx.integers else ctx.ops.Sigmoid(x)
+    """Sigmoid; XNNPACK takes 8 bit outputs of any scale, though the builtin kernels insist on 1/256 (activations.cc)."""
+    return entries(ctx, logistic_table(), x, ctx.shape(0)) if ctx.integers else ctx.ops.Sigmoid(x)
 
 
 @handler("HARD_SWISH", max_version=1, layout=Transparent(), quantization=Dequantized())

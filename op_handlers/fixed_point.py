@@ -89,7 +89,7 @@ def reciprocal_of_mean(x: Array) -> Array:
 
 
 def times(x: Array, y: Array | int) -> Array:
-    return np.asarray(np.minimum(x * y + (1 << 14) >> 15, MOST))
+    return np.asarray(np.minimum(np.right_shift(x * y + (1 << 14), 15), MOST))
 
 
 def fixed(number: float, whole: int = 0) -> int:

@@ -6,6 +6,7 @@ Sizes: B batches, I inputs, C cells, O outputs (C of them unless projected), G g
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ INPUT, FORGET, UPDATE, OUTPUT = (
     Gate(3, 7, None, 14, 22),
     Gate(4, 8, 11, 15, 23),
 )
-GATES = (INPUT, FORGET, UPDATE, OUTPUT)
+GATES = (INPUT, OUTPUT, FORGET, UPDATE)  # as ONNX orders them
 PROJECTION, PROJECTION_BIAS, HIDDEN, CELLS = 16, 17, 18, 19
 ACTIVATIONS: dict[str, Callable[[Any, Value], Value]] = {
     "TANH": lambda ops, x: ops.Tanh(x),
@@ -58,6 +59,7 @@ class Cell:
         self.normalizes = normalizes(ctx.op)
         self.cells = ctx.op[OUTPUT.weights].shape[0]
         self.outputs = ctx.op[OUTPUT.recurrent].shape[1]
+        self.batches = prod(ctx.op[CELLS].shape) // self.cells
         self.recurrent = self.weights([gate.recurrent for gate in self.gates])
         self.projection = self.weights([PROJECTION]) if ctx.op.tensor(PROJECTION) is not None else None
 
@@ -81,9 +83,11 @@ class Cell:
         return self.ops.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
     def weights(self, slots: Sequence[int]) -> Any:
-        """Matrices side by side, transposed: (columns, rows of all)."""
-        below = self.joined([self.real(slot) for slot in slots])
-        return below.T.copy() if isinstance(below, np.ndarray) else self.ops.Transpose(below, perm=[1, 0])
+        """Matrices one below the other: (rows of all, columns)."""
+        return self.joined([self.real(slot) for slot in slots])
+
+    def biases(self) -> Any:
+        return self.joined([self.real(gate.bias) for gate in self.gates])
 
     # --- states -------------------------------------------------------------------------------
 
@@ -103,11 +107,22 @@ class Cell:
     # --- steps --------------------------------------------------------------------------------
 
     def products(self, x: Value) -> Value:
-        """What all steps' inputs add to the gates: (..., I) to (..., G * C)."""
-        sums = self.ops.MatMul(x, self.weights([gate.weights for gate in self.gates]))
-        return (
-            sums if self.normalizes else self.ops.Add(sums, self.joined([self.real(gate.bias) for gate in self.gates]))
-        )
+        """What all steps' inputs add to the gates: (..., B, I) to (..., B, G * C). Biases come after a normalization."""
+        bias = None if self.normalizes else self.biases()
+        return self.multiplied(x, [gate.weights for gate in self.gates], bias)
+
+    def multiplied(self, x: Value, slots: Sequence[int], bias: Any = None, weights: Any = None) -> Value:
+        """By the matrices of these slots, for all steps at once; ``weights`` where they are at hand."""
+        weights, (_, columns) = self.weights(slots) if weights is None else weights, self.op[slots[0]].shape
+        if self.op[0].rank == 2:
+            return self.ops.Gemm(x, weights, bias, transB=1)
+        rows = self.ops.Gemm(self.ops.Reshape(x, [-1, columns]), weights, bias, transB=1)
+        return self.ops.Reshape(rows, [-1, self.batches, len(slots) * self.cells])
+
+    def part(self, joined: Any, gate: Gate) -> Value:
+        """One gate's matrix of those of all, which are kept once."""
+        first = self.gates.index(gate) * self.cells
+        return self.ops.Slice(joined, [first], [first + self.cells], [0])
 
     def step(self, hidden: Value, cells: Value, products: Value) -> tuple[Value, Value]:
         """The output and the cells after one more input: forget, take in, give out."""
@@ -120,7 +135,7 @@ class Cell:
         return self.output(give, cells), cells
 
     def sums(self, hidden: Value, products: Value) -> Sequence[Value]:
-        return self.split(self.ops.Gemm(hidden, self.recurrent, products))
+        return self.split(self.ops.Gemm(hidden, self.recurrent, products, transB=1))
 
     def split(self, sums: Value) -> Sequence[Value]:
         """One part for each gate."""
@@ -131,10 +146,10 @@ class Cell:
         """How far a gate is open, 0 to 1."""
         seen = sums[gate]
         if gate.peephole is not None and self.op.tensor(gate.peephole) is not None:
-            seen = self.peeped(gate.peephole, seen, cells)
+            seen = self.peeped(gate, gate.peephole, seen, cells)
         return self.ops.Sigmoid(self.normalized(gate, seen))
 
-    def peeped(self, slot: int, sums: Value, cells: Value) -> Value:
+    def peeped(self, gate: Gate, slot: int, sums: Value, cells: Value) -> Value:
         return self.ops.Add(sums, self.ops.Mul(cells, self.real(slot)))
 
     def normalized(self, gate: Gate, sums: Value) -> Value:
@@ -158,5 +173,5 @@ class Cell:
         if self.projection is None:
             return hidden
         biased = self.op.tensor(PROJECTION_BIAS) is not None
-        made = self.ops.Gemm(hidden, self.projection, self.real(PROJECTION_BIAS) if biased else None)
+        made = self.ops.Gemm(hidden, self.projection, self.real(PROJECTION_BIAS) if biased else None, transB=1)
         return self.clipped(made, float(self.ctx.options.proj_clip))

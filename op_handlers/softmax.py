@@ -31,8 +31,8 @@ def softmax_of_words(ctx: Context, x: Any, beta: float) -> Any:
         raise Refused("its int16 operand has no scale")
     table = exponentials(float(np.float32(known.scale[0]) * np.float32(beta)))
     stored = ops.Cast(x, to="int32")
-    largest = ops.ReduceMax(stored, [axis]) if ctx.opset >= 18 else ops.ReduceMax(stored, axes=[axis])
-    terms = ops.Cast(picked(ctx, table, ops.Sub(stored, largest), shape), to="float64")
+    below = ops.Sub(stored, ops.ReduceMax(stored, [axis]))
+    terms = ops.Cast(picked(ctx, table, below, shape), to="float64")
     shares = ops.Mul(terms, factors(ctx, ops.ReduceSum(terms, [axis]), axis))
     return ops.Cast(ops.Add(shares, np.float64(0.5)), to="int16")
 
@@ -47,18 +47,20 @@ def factors(ctx: Context, sums: Any, axis: int) -> Any:
     flat = len(kept) > 1 and kept.count(None) < 2
     rows, along = (ops.Reshape(sums, [-1]), [None]) if flat else (sums, kept)
     upper = ops.Cast(ops.Mul(rows, real(2.0**-LEAST_BITS)), to="int32")
-    scale = picked(ctx, powers(ctx.op[0].dims[-1] or 65536), upper, along)
+    count = ctx.op[0].dims[-1]
+    scale = picked(ctx, powers(count or 65536), upper, along)
     place = ops.Cast(ops.Sub(ops.Mul(rows, scale), real(LAST + 0.5)), to="int32")
     found = ops.Mul(ops.Cast(picked(ctx, reciprocals(), place, along), to="float64"), real(2.0**-16))
-    most = real(32767.25 / LARGEST)  # a number nearly alone in its row saturates
-    made = ops.Min(ops.Mul(found, scale), most)
+    made = ops.Mul(found, scale)
+    if count in (1, None):
+        made = ops.Min(made, real(32767.25 / LARGEST))  # alone in its row, a number saturates
     return ops.Reshape(made, [-1 if size is None else size for size in kept]) if flat else made
 
 
 def powers(count: int) -> Array:
     """By the upper bits of a sum of so many exponentials, 65536 over the power of two below the sum."""
-    upper = np.maximum(np.arange(2 * count), 1)
-    return np.asarray(2.0 ** (16 - LEAST_BITS - np.floor(np.log2(upper))))
+    _, bits = np.frexp(np.maximum(np.arange(2 * count), 1))
+    return np.asarray(2.0 ** (17 - LEAST_BITS - bits))
 
 
 def exponentials(scale: float) -> Array:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from conformance.bounds import BOUNDS, EQUAL
+from conformance.bounds import BOUNDS, EQUAL, EXACT
 from conformance.case import Case
 from conformance.cases import builtin
 from conformance.coverage import gaps
@@ -43,22 +43,28 @@ def test_every_case_has_a_name_of_its_own() -> None:
     assert [name for name, count in Counter(case.id for case in CASES).items() if count > 1] == []
 
 
+# What a small state multiplies is out of all proportion to what an operator may be off by; its case says why.
+MAGNIFYING = {"int8 that holds what it has"}
+
+
 def test_what_is_looser_than_usual_stands_in_the_bounds() -> None:
     """A built-in case may be stricter on its own account, never more lenient."""
     usual = Tolerance()
     for case in CASES:
         own = case.tolerance or usual
         assert case.tolerance is None or own.real <= 1e-5 or "float" not in case.dtype, case.id
-        assert own.steps <= usual.steps, case.id
+        assert own.steps <= usual.steps or case.name in MAGNIFYING, case.id
         assert own.whole <= usual.whole, case.id
     assert all(row.reason for row in BOUNDS)
-    assert not EQUAL & {row.op for row in BOUNDS}
+    assert not EQUAL & {*EXACT, *(row.op for row in BOUNDS)}
+    assert not [(row.op, row.dtype) for row in BOUNDS if row.dtype in EXACT.get(row.op, ())]
 
 
 def test_bounds_are_of_operators_that_have_cases() -> None:
     tried = {(case.op, case.dtype) for case in CASES}
     assert [(row.op, row.dtype) for row in BOUNDS if (row.op, row.dtype) not in tried] == []
     assert sorted(EQUAL - {op for op, _ in tried}) == []
+    assert [(op, dtype) for op, dtypes in EXACT.items() for dtype in dtypes if (op, dtype) not in tried] == []
 
 
 def test_the_support_table_is_up_to_date(host: Host) -> None:

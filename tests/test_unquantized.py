@@ -25,7 +25,9 @@ RESCALING = (
     "RESIZE_BILINEAR", "SOFTMAX", "STRIDED_SLICE", "SUB", "SUM", "TANH", "TRANSPOSE", "TRANSPOSE_CONV",
 )  # fmt: skip
 # What hangs on a rounding, or on a kernel that ignores a scale, is another number without quantization.
-APART = ("ignores", "to int32", "MUL_and_ADD", "left_alone", "spelled_out_in_integers")
+APART = ("ignores", "to int32", "MUL_and_ADD", "left_alone", "spelled_out_in_integers", "every int16")
+# Their kernels read 16 bit results from tables that are far from the function.
+BY_TABLE = ("SOFTMAX", "TANH")
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,7 @@ def test_each_operator_computes_what_the_kernel_rounds(op: str, host: Host) -> N
         case
         for case in quantized()[op]
         if not any(part.replace("_", " ") in case.name.replace("_", " ") for part in APART)
+        and not (op in BY_TABLE and case.dtype == "int16")
     ]
     assert cases
     assert {case.id: found for case in cases if (found := complaints(case, host, quantization="float"))} == {}

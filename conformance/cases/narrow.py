@@ -116,7 +116,7 @@ def blocks() -> Iterator[Case]:
     yield in_blocks("five blocks of 16, which XNNPACK does not take", (3, 80), 7, 16)
     yield in_blocks("blocks of 11, which end within a byte", (3, 66), 7, 11)
     yield in_blocks("one block a row", (3, 32), 5, 32)
-    yield in_blocks("one row", (3, 160), 1, 32)
+    yield in_blocks("one output in blocks", (3, 160), 1, 32)
     yield in_blocks("blocks, rank kept", (2, 3, 96), 7, 32, keep=True)
     yield in_blocks("blocks, rank 3 to rows", (2, 3, 96), 7, 32)
     yield in_blocks("blocks whose scales have one axis", (3, 96), 7, 32, flat=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from ..case import EVERY_OPSET, Case
-from ..models import BOTH, Spec, between_convolutions, drawn, tensor, unary
+from ..models import BOTH, Placed, Spec, alone, between_convolutions, drawn, tensor, unary
 
 IMAGE = (2, 5, 7, 3)
 FIXED = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
@@ -32,6 +33,7 @@ def softmax() -> Iterator[Case]:
     for beta in (1.0, 0.3):
         yield unary("SOFTMAX", f"float16, beta {beta}", tensor(*IMAGE, dtype="float16"), options={"beta": beta})
     yield unary("SOFTMAX", "beta 2.5 on large numbers", tensor(*IMAGE), options={"beta": 2.5}, span=(-80.0, 80.0))
+    yield from softmax_of_words()
     image = tensor(1, 17, 23, 64)
     yield unary("SOFTMAX", "many channels", image, place=between_convolutions, options={"beta": 1.0})
     x = tensor(*IMAGE, dtype="int8")
@@ -39,6 +41,28 @@ def softmax() -> Iterator[Case]:
     yield unary(
         "SOFTMAX", "int8 to another scale", x, x, options={"beta": 1.0}, kernel_refuses="output->params.zero_point"
     )
+
+
+def softmax_of_words() -> Iterator[Case]:
+    """The kernel's tables: of confident classes small shares are 2, sums of every size have a power of two below them."""
+
+    def case(name: str, scale: float, *shape: int | None, place: Placed = alone, **more: Any) -> Case:
+        x = tensor(*shape, dtype="int16", scale=scale)
+        return unary("SOFTMAX", f"int16, {name}", x, fixed(x), place, options={"beta": 1.0}, **more)
+
+    yield case("101 confident classes", 0.01, 7, 101)
+    yield case("1009 classes nearly alike", 1e-6, 3, 1009)
+    yield case("a scale whose product wraps around", 7.0, 5, 11)
+    rows = np.array([[32767, -32768], [-32768, 32767], [0, 0], [0, 1], [-1, -30000]], np.int16)
+    yield case("rows of two, of which one is nearly all", 0.01, 5, 2, given={"x0": rows})
+    yield case("rows of one", 0.01, 5, 1)
+    counts = np.arange(1, 70)[:, None]
+    steps = np.where(np.arange(71) < counts, counts - 35, -30000).astype(np.int16)
+    yield case("sums on both sides of powers of two", 0.003, 69, 71, given={"x0": steps})
+    for place in BOTH:
+        yield case("confident channels", 0.02, 2, 5, 7, 13, place=place)
+    given = [{"x0": drawn(n, 11, dtype="int16")} for n in (1, 4)]
+    yield case("of unknown size", 0.001, None, 11, given=given)
 
 
 def fixed(x: Spec) -> Spec:

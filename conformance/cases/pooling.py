@@ -29,12 +29,15 @@ def cases() -> Iterator[Case]:
             yield pool(op, f"{dtype} over the whole image", dtype, "VALID", IMAGE[1:3], place=BOTH[1])
             for activation in ("RELU", "RELU6", "RELU_N1_TO_1"):
                 yield pool(op, f"{dtype} with {activation}", dtype, "SAME", activation=activation, span=(-10.0, 10.0))
+        for dtype in ("int8", "uint8", "int16"):
+            yield pool(op, f"{dtype} of four, half of whose means lie between", dtype, "VALID", (2, 2))
         yield pool(op, "SAME stride 2 on odd sizes", "float32", "SAME", (3, 3), (2, 2), shape=(1, 7, 11, 3))
         yield pool(op, "a window larger than the image", "float32", "SAME", (7, 9))
         yield pool(op, "1x1 stride 2", "int8", "VALID", (1, 1), (2, 2))
         yield pool(op, "float32 below zero, where padding would win", "float32", "SAME", span=(-9.0, -5.0))
         yield pool(op, "float32 with TANH, which the kernel ignores", "float32", "SAME", activation="TANH")
-        yield pool(op, "int8 to another scale, which the kernel ignores", "int8", "VALID", rescaled=2.0)
+        for dtype in ("int8",) if op == "MAX_POOL_2D" else ("int8", "int16"):
+            yield pool(op, f"{dtype} to another scale, which the kernel ignores", dtype, "VALID", rescaled=2.0)
 
 
 def pool(

@@ -3,160 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 
-from ..builder import TensorRef, quant
+from onnx_tflite_plugin.verify import Tolerance
+
+from ..builder import GraphBuilder, TensorRef
 from ..case import EVERY_OPSET, Case
+from ..lstms import BATCH, CELLS, INPUTS, SEQUENCE, STEP, TIME, Lstm
 from ..models import Net, Spec, constant, drawn, net, tensor
+from .control import looped
 
-SEQUENCE, STEP = "UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM"
-BATCH, TIME, INPUTS, CELLS, OUTPUTS = 3, 5, 7, 11, 13
-GATES = ("input", "forget", "cell", "output")
-STATE = (0.0081, -3)
-
-
-@dataclass(frozen=True)
-class Lstm:
-    """One operator. ``dtype`` is the activations', ``weights`` the matrices'; ``outputs`` is not 0 where it projects."""
-
-    op: str = SEQUENCE
-    dtype: str = "float32"
-    weights: str = "float32"
-    major: bool = False
-    coupled: bool = False
-    peephole: bool = False
-    norm: bool = False
-    outputs: int = 0
-    biased: bool = True
-    flat: bool = False
-    short: bool = False
-    variable: bool = True
-    diagonal: bool = False
-    per_row: bool = False
-    given: bool = False
-    intermediates: int = 5
-    cells_scale: float = 2**-12
-    batch: int = BATCH
-    time: int | None = TIME
-    inputs: int = INPUTS
-    hidden: tuple[float, int] = STATE
-    options: tuple[tuple[str, Any], ...] = ()
-
-    # --- operands -----------------------------------------------------------------------------
-
-    @property
-    def made(self) -> int:
-        return self.outputs or CELLS
-
-    def shaped(self, size: int) -> tuple[int | None, ...]:
-        if self.op == STEP:
-            return (self.batch, size)
-        return (self.time, self.batch, size) if self.major else (self.batch, self.time, size)
-
-    @property
-    def x(self) -> Spec:
-        return tensor(*self.shaped(self.inputs), dtype=self.dtype, scale=0.031 if self.dtype == "int8" else None)
-
-    @property
-    def y(self) -> Spec:
-        spec = tensor(*self.shaped(self.made), dtype=self.dtype)
-        return spec if self.dtype == "float32" else replace(spec, scale=STATE[0], zero_point=STATE[1])
-
-    def matrix(self, rows: int, columns: int, name: str, size: float = 0.0061) -> Spec:
-        if self.weights == "float32":
-            held = constant(0.6 * drawn(rows, columns, seed=name))
-            return Spec((rows, columns)) if self.given else held
-        low, high = (0, 255) if self.weights == "uint8" else (-127, 127)
-        scales = (size * drawn(rows, seed="scales", low=0.4, high=1.6)).tolist() if self.per_row else size
-        return constant(drawn(rows, columns, dtype=self.weights, seed=name, low=low, high=high), None, scales)
-
-    def vector(self, size: int, name: str, step: float, most: float = 0.6) -> Spec:
-        """A bias or coefficients: real numbers, or int32 and int16 in steps."""
-        real = drawn(size, seed=name, low=-most, high=most)
-        if self.dtype == "float32":
-            return constant(real)
-        return constant((real / step).astype("int32"), "int32", 1.0)
-
-    def words(self, size: int, name: str) -> Spec:
-        """Coefficients that are real, bytes as the matrices are, or words under integers."""
-        if self.dtype == "int8":
-            return constant(drawn(size, dtype="int16", seed=name), None, 2.1e-5)
-        return constant(0.5 * drawn(size, seed=name))
-
-    def seen(self, name: str) -> Spec:
-        """Peepholes are of the matrices' dtype, or words."""
-        if self.dtype == "int8" or self.weights == "float32":
-            return self.words(CELLS, name)
-        return constant(
-            drawn(CELLS, dtype=self.weights, seed=name, low=0 if self.weights == "uint8" else -127), None, 0.005
-        )
-
-    def operands(self) -> list[Spec | None]:
-        """All but the states, which follow after 18."""
-        gates = [None if self.coupled and gate == "input" else gate for gate in GATES]
-        size, shape = CELLS, (CELLS, self.made)
-        matrices = [None if gate is None else self.matrix(size, self.inputs, f"x {gate}") for gate in gates]
-        recurrent = [None if gate is None else self.matrix(*shape, f"h {gate}") for gate in gates]
-        if self.diagonal:
-            recurrent = [None if gate is None else constant(drawn(CELLS, seed=gate)) for gate in gates]
-        peepholes = [None if gate is None or not self.peephole else self.seen(f"c {gate}") for gate in gates]
-        step = 2.1e-5 / 1024 if self.norm else 0.031 * 0.0061
-        biases = [None if gate is None else self.vector(size, f"b {gate}", step) for gate in gates]
-        projection = self.matrix(self.outputs, size, "projection") if self.outputs else None
-        added = (
-            self.vector(self.outputs, "projection bias", 0.0061 * self.hidden[0])
-            if self.outputs and self.biased
-            else None
-        )
-        return [self.x, *matrices, *recurrent, peepholes[0], peepholes[1], peepholes[3], *biases, projection, added]
-
-    def norms(self) -> list[Spec | None]:
-        if self.short:
-            return []
-        kept = [None if not self.norm or (self.coupled and gate == "input") else gate for gate in GATES]
-        return [None if gate is None else self.words(CELLS, f"norm {gate}") for gate in kept]
-
-    # --- the operator -------------------------------------------------------------------------
-
-    def state(self, model: Net, name: str, size: int, dtype: str, scale: tuple[float, int]) -> TensorRef:
-        shape = (self.batch * size,) if self.flat else (self.batch, size)
-        kept = quant(*scale) if self.dtype == "int8" else None
-        return model.graph.tensor(name, shape, dtype, quantization=kept, variable=self.variable)
-
-    def between(self, model: Net) -> Sequence[TensorRef]:
-        """The intermediates, which hold scales only."""
-        if self.dtype != "int8":
-            return ()
-        gate = quant(0.00031) if self.norm else None
-        kinds = [("int16" if self.norm else "float32", gate)] * (self.intermediates - 1)
-        kinds.append(("int8", quant(*self.hidden)))
-        return [
-            model.graph.tensor(f"between {k}", (0,), dtype, quantization=held) for k, (dtype, held) in enumerate(kinds)
-        ]
-
-    def call(self, model: Net, x: TensorRef | None = None, name: str = "") -> TensorRef:
-        specs = self.operands()
-        refs = [None if spec is None else model.place(spec) for spec in (specs if x is None else specs[1:])]
-        refs = refs if x is None else [x, *refs]
-        small = self.dtype == "int8"
-        hidden = self.state(model, f"{name}hidden", self.made, self.dtype, STATE)
-        cells = self.state(model, f"{name}cells", CELLS, "int16" if small else "float32", (self.cells_scale, 0))
-        norms = [None if spec is None else model.place(spec) for spec in self.norms()]
-        y = model.result(self.y)
-        options = {"fused_activation_function": "TANH", **dict(self.options)}
-        if self.op == SEQUENCE:
-            options["time_major"] = self.major
-        operands = [*refs, hidden, cells, *norms]
-        model.graph.operator(self.op, operands, [y], options, intermediates=self.between(model))
-        return y
-
-    def draw(self, model: Net) -> None:
-        model.output(self.call(model))
-
-    def case(self, name: str, **case: Any) -> Case:
-        return net(self.op, name, self.draw, **{"dtype": self.dtype, **case})
+OUTPUTS = 13
 
 
 def lstm(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
@@ -187,15 +47,24 @@ def cases() -> Iterator[Case]:
         yield from integer(op)
         yield from refused(op)
     yield from sequences()
+    yield from basic()
+    yield replace(looped("float32 in a loop", [tensor(BATCH, CELLS)], inside), op=STEP)
 
 
 def real(op: str) -> Iterator[Case]:
     for name, part in PARTS.items():
-        opsets = {"opsets": EVERY_OPSET} if name in ("plain", "whose cells are bounded") else {}
+        opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name in ("plain", "whose cells are bounded") else {}
         yield lstm(f"float32 {name}", opsets, op=op, **part)
-    everything = {"norm": True, "peephole": True, "outputs": OUTPUTS, "cell_clip": 0.47, "proj_clip": 0.4}
+    everything: dict[str, Any] = {
+        "norm": True,
+        "peephole": True,
+        "outputs": OUTPUTS,
+        "cell_clip": 0.47,
+        "proj_clip": 0.4,
+    }
     yield lstm("float32 with everything", op=op, **everything)
     yield lstm("float32 of 20 operands", op=op, short=True)
+    yield lstm("float32 whose result has no shape in the file", op=op, shapeless=True, cell_clip=1.1)
     yield lstm("float32 whose states have one axis", op=op, flat=True, cell_clip=1.1)
     for activation in ("RELU", "RELU6"):
         yield lstm(f"float32 with {activation}", op=op, fused_activation_function=activation)
@@ -215,8 +84,7 @@ def hybrid(op: str) -> Iterator[Case]:
 
 def integer(op: str) -> Iterator[Case]:
     for name, part in PARTS.items():
-        peeped = {"outputs": 0} if part.get("peephole") else {}
-        yield lstm(f"int8 {name}", op=op, dtype="int8", weights="int8", **part, **peeped)
+        yield lstm(f"int8 {name}", op=op, dtype="int8", weights="int8", **part)
     for scale in (-15, -9):
         yield lstm(
             f"int8 with cells in steps of 2^{scale}", op=op, dtype="int8", weights="int8", cells_scale=2.0**scale
@@ -230,6 +98,12 @@ def integer(op: str) -> Iterator[Case]:
         hidden=(0.0073, 31),
     )
     yield lstm("int8 with everything", op=op, dtype="int8", weights="int8", norm=True, peephole=True, cell_clip=0.47)
+    size = (BATCH, 53, INPUTS) if op == SEQUENCE else (BATCH, INPUTS)
+    still = [{"x0": drawn(*size, dtype="int8")}, *[{"x0": np.full(size, -5, np.int8)}] * 4]
+    holding: dict[str, Any] = {"holds": True, "time": 53, "cells_scale": 2**-9}
+    near = "whether a cell that decays is rounded back to what it was hangs on the last bits of its forget gate"
+    given = {"given": still, "runs": 5, "tolerance": Tolerance(steps=8), "why": near}
+    yield lstm("int8 that holds what it has", given, op=op, dtype="int8", weights="int8", **holding)
     yield lstm("int8 whose states have one axis", op=op, dtype="int8", weights="int8", flat=True)
 
 
@@ -240,12 +114,35 @@ def sequences() -> Iterator[Case]:
             yield lstm(name, dtype=dtype, weights=weights, major=True, cell_clip=clip)
         yield lstm(f"{dtype} on {weights} of one sequence", dtype=dtype, weights=weights, batch=1)
         yield lstm(f"{dtype} on {weights} of one step", dtype=dtype, weights=weights, time=1)
-    for clip in (0.0, 0.31):
-        bounded = " with bounded cells" if clip else ""
+    for weights in ("float32", "int8"):
+        yield driven(4.0, weights)
+        yield driven(6.5, weights)
+        yield lstm(f"float32 on {weights}, cells bounded at 10", weights=weights, cell_clip=10.0)
+    yield driven(6.5, shuts=1.0)
+    yield lstm("float32, time first, cells bounded at 10", major=True, cell_clip=10.0)
+    yield lstm("float32 without an input gate, cells bounded at 10", coupled=True, cell_clip=10.0)
+    yield lstm("float32 with peepholes, cells bounded at 10", peephole=True, cell_clip=10.0)
+    for clip in (0.0, 0.31, 10.0):
+        bounded = f", cells bounded at {clip:g}" if clip else ""
         lengths = {"x0": drawn(BATCH, TIME, INPUTS)}
         yield lstm(f"float32 of unknown length{bounded}", {"given": lengths}, time=None, cell_clip=clip)
         for dtype in ("float32", "int8"):
             yield net(SEQUENCE, f"{dtype}, two on end{bounded}", stacked(dtype, clip), dtype=dtype, transposes=2)
+
+
+def inside(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
+    """What a loop carries goes through one step, whose states are the loop's own."""
+    model = Net()
+    model.graph = body
+    return [Lstm(op=STEP, inputs=CELLS, options=(("cell_clip", 0.9),)).call(model, values[0])]
+
+
+def driven(clip: float, weights: str = "float32", shuts: float = 0.0) -> Case:
+    """Cells run up to the bound for two runs, and then down; unbounded they would have farther to go."""
+    up = np.full((BATCH, TIME, INPUTS), 2.0, np.float32)
+    runs = [{"x0": x} for x in (up, up, -up, -up, -up)]
+    name = f"float32 on {weights}, cells bounded at {clip:g} that reach it" + (" unseen" if shuts else "")
+    return lstm(name, {"given": runs, "runs": 5}, weights=weights, open=7.0, cell_clip=clip, shuts=shuts)
 
 
 def stacked(dtype: str, clip: float) -> Callable[[Net], None]:
@@ -261,8 +158,60 @@ def stacked(dtype: str, clip: float) -> Callable[[Net], None]:
     return draw
 
 
+# --- five operands ----------------------------------------------------------------------------
+
+
+def basic() -> Iterator[Case]:
+    for dtype in ("float32", "uint8"):
+        for variable in (True, False):
+            name = f"{dtype} of five operands, states " + ("kept" if variable else "handed in")
+            yield net(STEP, name, five(dtype, variable), dtype=dtype)
+    yield net(STEP, "float32 of five operands, all four results", five("float32", True, wanted=4))
+    yield net(STEP, "uint8 of five operands, cells too", five("uint8", True, wanted=2), dtype="uint8", runs=1)
+    odd = "the kernel takes it for one of 0.0078125 and 128"
+    yield net(STEP, "uint8 of another scale", five("uint8", True, scale=0.01), dtype="uint8", refused=odd)
+
+
+def five(dtype: str, variable: bool, wanted: int = 1, scale: float = 1 / 128) -> Callable[[Net], None]:
+    small, both = dtype == "uint8", INPUTS + CELLS
+
+    def spec(size: int) -> Spec:
+        return tensor(BATCH, size, dtype=dtype, scale=scale if small else None, zero_point=128)
+
+    def draw(model: Net) -> None:
+        cell = tensor(BATCH, CELLS, dtype="int16", scale=2**-11) if small else spec(CELLS)
+        x = model.input(spec(INPUTS))
+        held = [
+            model.graph.tensor(name, (BATCH, CELLS), like.dtype, quantization=like.quantization, variable=True)
+            if variable
+            else model.input(like)
+            for name, like in (("hidden", spec(CELLS)), ("cells", cell))
+        ]
+        shape = (4 * CELLS, both)
+        weights = constant(drawn(*shape, dtype="uint8"), None, 0.0127, 119) if small else constant(drawn(*shape))
+        bias = (
+            constant((drawn(4 * CELLS) * 5000).astype("int32"), None, 0.0127 / 128)
+            if small
+            else constant(drawn(4 * CELLS))
+        )
+        refs = [x, held[0], model.place(weights), model.place(bias), held[1]]
+        sums = tensor(BATCH, 4 * CELLS, dtype="int16", scale=2**-12) if small else spec(4 * CELLS)
+        made = [model.result(like) for like in (spec(CELLS), cell, spec(both), sums)]
+        model.graph.operator(STEP, refs, made, {"kernel_type": "BASIC", "fused_activation_function": "TANH"})
+        model.output(*made[:wanted])
+
+    return draw
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
 def refused(op: str) -> Iterator[Case]:
     yield lstm("float32 without an activation", {"refused": "activation NONE"}, op=op, fused_activation_function="NONE")
+    kept = {"refused": "no variable tensors"}
+    yield lstm("float32 whose states are handed in", kept, op=op, variable=False)
+    uneven = {"refused": "zero points other than 0"}
+    yield lstm("float32 with zero points", uneven, op=op, weights="int8", point=3)
     rows = {"refused": "a scale per row"}
     yield lstm("float32 with scales per row", rows, op=op, weights="int8", per_row=True)
     yield lstm(

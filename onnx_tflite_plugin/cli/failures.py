@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from typing import Any, NoReturn
 
 import click
 
-from onnx_tflite_plugin.cli.output import at_most, complain, print_json
+from onnx_tflite_plugin.cli.output import at_most, complain, print_json, short
 from onnx_tflite_plugin.errors import ConversionError
 
 DEBUG = "ONNX_TFLITE_PLUGIN_DEBUG"
@@ -81,7 +82,9 @@ def _fail(ctx: click.Context, code: int, kind: str, lines: list[str], error: Con
 
 
 def _lines(where: str, reason: str, hint: str) -> list[str]:
-    return [f"{where}: {reason}", *([f"  hint: {hint}"] if hint else [])]
+    """A problem and its hint; the middle of names too long to read is left out."""
+    text = re.sub(r"'([^'\s]+)'", lambda found: f"'{short(found[1])}'", f"{where}: {reason}")
+    return [text, *([f"  hint: {hint}"] if hint else [])]
 
 
 def _cut(lines: list[str], problems: int) -> list[str]:

@@ -67,7 +67,12 @@ def lower(
 
 
 def _find_shapes(model: ir.Model) -> None:
-    """A graph output must have a shape: where the file has none, what shape inference finds."""
+    """Graph inputs and outputs must have a shape: where the file has none, what shape inference finds, else that of one number.
+
+    Files that may leave out a shape write ``[]`` for it, as they do for one number.
+    """
+    for value in model.graph.inputs:
+        value.shape = ir.Shape(()) if value.shape is None else value.shape
     unknown = {value.name: value for value in model.graph.outputs if value.shape is None}
     if not unknown:
         return
@@ -77,7 +82,9 @@ def _find_shapes(model: ir.Model) -> None:
         if info.name in unknown and info.type.tensor_type.HasField("shape"):
             dims = info.type.tensor_type.shape.dim
             shape = ir.Shape([d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims])
-            unknown[info.name].shape = shape
+            unknown.pop(info.name).shape = shape
+    for value in unknown.values():
+        value.shape = ir.Shape(())
 
 
 def _graph_input(scope: Scope, tensor: Tensor, name: str, order: Order) -> ir.Value:

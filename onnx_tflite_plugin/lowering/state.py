@@ -128,7 +128,8 @@ class States:
     def touched(self, model: BoundModel, subgraphs: Iterable[int]) -> list[State]:
         """States that the subgraphs, or those they call, may read or write, declared so that they can be carried.
 
-        A resource that is handed in from outside may be any state mentioned so far.
+        A resource that is handed in from outside may be any state mentioned so far. Variable tensors start again: what
+        an operator calls is allocated anew at each of its runs (Eval, kernels/while.cc).
         """
         found: dict[str, State] = {}
         for key, bound in _users(model, subgraphs, set()):
@@ -140,6 +141,7 @@ class States:
             found[key].declare(bound.op[slot].dtype, physical(self.layout.order(bound, slot)))
         for tensor in _variables(model, subgraphs):
             state = self.variable(tensor, tensor.name)
+            state.current = self.emitter.constant(np.asarray(state.initial), tensor.name)
             found[state.key] = state
         return list(found.values())
 

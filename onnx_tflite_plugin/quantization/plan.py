@@ -161,8 +161,8 @@ def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> St
 
 
 def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
-    """Every tensor that Q makes or DQ takes must be one the target has them for."""
-    problems = {}
+    """Every tensor that Q makes or DQ takes must be one the target has them for; the first that breaks a rule is named."""
+    broken: dict[str, dict[Tensor, Bound]] = {}
     for bound in model.operators():
         if plan.compute[bound] is not Compute.FLOAT:
             continue
@@ -171,12 +171,19 @@ def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
             zero_point = storage.quantization.zero_point if storage.quantization else ()
             rule = plan.target.refusal(storage.dtype, zero_point)
             if rule:
-                found = f"{rule}; it is {tensor.dtype} with zero point {affine(tensor).zero_point[0]}"  # type: ignore[union-attr]
-                problems[tensor] = Problem(
-                    f"tensor {tensor} of {bound.label}", found, "--quantization float has neither"
-                )
-    if problems:
-        raise TargetRefusal(f"target {plan.target.name} cannot hold every tensor:", list(problems.values()))
+                broken.setdefault(rule, {}).setdefault(tensor, bound)
+    if broken:
+        problems = [_rule_broken(rule, tensors) for rule, tensors in broken.items()]
+        raise TargetRefusal(f"target {plan.target.name} cannot hold every tensor:", problems)
+
+
+def _rule_broken(rule: str, tensors: Mapping[Tensor, Bound]) -> Problem:
+    (tensor, bound), *others = tensors.items()
+    known = affine(tensor)
+    point = f" with zero point {known.zero_point[0]}" if known else ""
+    more = f", and so do {len(others)} more" if others else ""
+    where = f"tensor {tensor} of {bound.label}"
+    return Problem(where, f"{rule}; it is {tensor.dtype}{point}{more}", "--quantization float has no such tensors")
 
 
 def _arguments(bound: Bound, target: Target) -> tuple[object, ...]:

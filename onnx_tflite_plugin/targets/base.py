@@ -35,8 +35,10 @@ class Target:
     ``quantizes``: the dtypes QuantizeLinear and DequantizeLinear take. ``symmetric``: only with zero points of 0.
     ``real_biases``: DequantizeLinear takes no int32. ``multiplies``: dtypes for which Cast and Mul are faster than
     DequantizeLinear. ``multiplies_weights``: the same for constants under real activations, where both are computed
-    as the model is loaded. ``fused_blocks``: the smallest and largest power of two of elements with one scale that a
-    product takes as stored; any where there is none. ``resizes_last_axes_only``: Resize works on the last axes, whatever it is told. ``lacks``: ONNX operators the runtime does not have, with what to do about it.
+    as the model is loaded. ``multiplies_dynamically``: activations quantized as they come make products faster.
+    ``fused_blocks``: the smallest and largest power of two of elements with one scale that a product takes as stored;
+    any where there is none. ``resizes_last_axes_only``: Resize works on the last axes, whatever it is told.
+    ``lacks``: ONNX operators the runtime does not have, with what to do about it.
     ``passes``: rewrites of the finished model for speed, in their order.
     """
 

@@ -59,6 +59,9 @@ class Apart:
         self.places = [place for place in places if place.subgraph == entry.subgraph.index and place.value in made]
         self.given = {place.value: place.value + GIVEN for place in self.places}
         self.session = OnnxRuntime(self._cut(proto), keep=list(self.given))
+        carried = {state.output: state.input for state in self.session.states}
+        self.states = {carried[place.value]: place for place in self.places if place.value in carried}
+        self.last: Mapping[int, Array] = {}
 
     def _cut(self, proto: ModelProto) -> ModelProto:
         cut = type(proto)()
@@ -86,12 +89,20 @@ class Apart:
             for place in self.places
             if place.value in self.given and place.tensor in kept
         }
+        states = {
+            name: place.apply(as_real(tensors[place.tensor], self.last[place.tensor]))
+            for name, place in self.states.items()
+            if place.tensor in self.last
+        }
+        self.last = kept
         if len(feeds) < len(self.given):
             return
-        self.session.step({**arrays, **feeds})
+        self.session.step({**arrays, **feeds, **states})
         values = self.session.values()
         for place in self.places:
             tensor = tensors[place.tensor]
+            if tensor.is_variable:  # what a whole sequence added up, of which every step was rounded
+                continue
             restored = place.restore(values[place.value], values[place.value].dtype)
             if restored is not None and place.tensor in kept:
                 step = inherited_step(tensor, self.producers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -209,7 +209,7 @@ class _Case:
             for comparison, place in trial.compared(self.feeds(arrays), kernels.tensors()):
                 tensor = self.entry.subgraph.tensors[place.tensor]
                 if tensor in self.entry.outputs and (place.value not in outputs or not comparison.ok):
-                    outputs[place.value] = comparison
+                    outputs[place.value] = replace(comparison, name=place.value)
                 if not comparison.ok and diverging is None:
                     diverging = Divergence(tensor, self.producers[tensor.index], place.value, comparison)
         wrong = () if diverging is None else (diverging.comparison,)

@@ -120,11 +120,7 @@ def of_pixels(match: Match) -> Mapping[str, Any] | Decline:
     if isinstance(found, Decline):
         return found
     plain = match[w].shape[1:3] == (1, 1) and steps(Options("", found), "hw")[0] == [1, 1]
-    return (
-        found
-        if plain and not any(map(any, found["pads"].values()))
-        else Decline("its kernel takes in more than a pixel")
-    )
+    return found if plain and not any(map(any, found["pads"].values())) else NOT_MEANT
 
 
 CHANNELS_LAST = Implicit(onnx={0: "n h w c", 1: "j k i o", out(0): "n y x o"})

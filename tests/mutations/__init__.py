@@ -1,6 +1,6 @@
 """Bugs to plant, by family, each with the cases that must fail for it."""
 
-from . import conversions, convolution, elementwise, images, products, reductions, shapes, slicing
+from . import conversions, convolution, elementwise, images, integers, products, recurrent, reductions, shapes, slicing
 from .planting import Mutation
 
 __all__ = ["MUTATIONS", "Mutation"]
@@ -12,6 +12,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     *shapes.MUTATIONS,
     *slicing.MUTATIONS,
     *images.MUTATIONS,
+    *integers.MUTATIONS,
     *products.MUTATIONS,
     *conversions.MUTATIONS,
+    *recurrent.MUTATIONS,
 )

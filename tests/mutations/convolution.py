@@ -221,7 +221,8 @@ MUTATIONS = (
     Mutation(
         "another output scale rescales",
         "AVERAGE_POOL_2D",
-        ("AVERAGE_POOL_2D-int8_to_another_scale,_which_the_kernel_ignores",),
+        tuple(f"AVERAGE_POOL_2D-{dtype}_to_another_scale,_which_the_kernel_ignores" for dtype in ("int8", "int16")),
+        fields={"quantization": Dequantized()},
         patches={f"{POOL}:unscaled": handing_on(1)},
     ),
     *(

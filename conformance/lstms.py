@@ -1,0 +1,183 @@
+"""One LSTM with everything it may have, for cases and tests: its operands, its states, its intermediates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .builder import TensorRef, quant
+from .case import Case
+from .models import Net, Spec, constant, drawn, net, tensor
+from .schema import Table
+
+SEQUENCE, STEP = "UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM"
+BATCH, TIME, INPUTS, CELLS = 3, 5, 7, 11
+GATES = ("input", "forget", "cell", "output")
+STATE = (0.0081, -3)
+
+
+@dataclass(frozen=True)
+class Lstm:
+    """One operator. ``dtype`` is the activations', ``weights`` the matrices'; ``outputs`` is not 0 where it projects.
+
+    ``open`` is added to what the input and the forget gate see: cells then add up. Inputs above 0 shut the output
+    gate, the faster the greater ``shuts`` is. What ``holds`` forgets and takes in little.
+    """
+
+    op: str = SEQUENCE
+    dtype: str = "float32"
+    weights: str = "float32"
+    major: bool = False
+    coupled: bool = False
+    peephole: bool = False
+    norm: bool = False
+    outputs: int = 0
+    biased: bool = True
+    flat: bool = False
+    short: bool = False
+    shapeless: bool = False
+    variable: bool = True
+    diagonal: bool = False
+    per_row: bool = False
+    given: bool = False
+    point: int = 0
+    intermediates: int = 5
+    cells_scale: float = 2**-12
+    batch: int = BATCH
+    time: int | None = TIME
+    inputs: int = INPUTS
+    hidden: tuple[float, int] = STATE
+    open: float = 0.0
+    shuts: float = 0.0
+    holds: bool = False
+    options: tuple[tuple[str, Any], ...] = ()
+
+    # --- operands -----------------------------------------------------------------------------
+
+    @property
+    def made(self) -> int:
+        return self.outputs or CELLS
+
+    def shaped(self, size: int) -> tuple[int | None, ...]:
+        if self.op == STEP:
+            return (self.batch, size)
+        return (self.time, self.batch, size) if self.major else (self.batch, self.time, size)
+
+    @property
+    def x(self) -> Spec:
+        return tensor(*self.shaped(self.inputs), dtype=self.dtype, scale=0.031 if self.dtype == "int8" else None)
+
+    @property
+    def y(self) -> Spec:
+        spec = tensor(*self.shaped(self.made), dtype=self.dtype)
+        return spec if self.dtype == "float32" else replace(spec, scale=STATE[0], zero_point=STATE[1])
+
+    def matrix(self, rows: int, columns: int, name: str, size: float = 0.0061) -> Spec:
+        if self.weights == "float32":
+            held = constant(0.6 * drawn(rows, columns, seed=name))
+            if self.shuts and name == "x output":
+                held = constant(-self.shuts * np.abs(drawn(rows, columns, seed=name)))
+            return Spec((rows, columns)) if self.given else held
+        low, high = (0, 255) if self.weights == "uint8" else (-127, 127)
+        scales = (size * drawn(rows, seed="scales", low=0.4, high=1.6)).tolist() if self.per_row else size
+        return constant(
+            drawn(rows, columns, dtype=self.weights, seed=name, low=low, high=high), None, scales, self.point
+        )
+
+    def vector(self, size: int, name: str, step: float, most: float = 0.6) -> Spec:
+        """A bias or coefficients: real numbers, or int32 and int16 in steps."""
+        more = {"b input": -4.0 if self.holds else self.open, "b forget": 7.0 if self.holds else self.open}
+        real = drawn(size, seed=name, low=-most, high=most) + more.get(name, 0)
+        if self.dtype == "float32":
+            return constant(real)
+        return constant((real / step).astype("int32"), "int32", 1.0)
+
+    def words(self, size: int, name: str) -> Spec:
+        """Coefficients that are real, bytes as the matrices are, or words under integers."""
+        if self.dtype == "int8":
+            return constant(drawn(size, dtype="int16", seed=name), None, 2.1e-5)
+        return constant(0.5 * drawn(size, seed=name))
+
+    def seen(self, name: str) -> Spec:
+        """Peepholes are of the matrices' dtype, or words."""
+        if self.dtype == "int8" or self.weights == "float32":
+            return self.words(CELLS, name)
+        return constant(
+            drawn(CELLS, dtype=self.weights, seed=name, low=0 if self.weights == "uint8" else -127), None, 0.005
+        )
+
+    def operands(self) -> list[Spec | None]:
+        """All but the states, which follow after 18."""
+        gates = [None if self.coupled and gate == "input" else gate for gate in GATES]
+        size, shape = CELLS, (CELLS, self.made)
+        matrices = [None if gate is None else self.matrix(size, self.inputs, f"x {gate}") for gate in gates]
+        recurrent = [None if gate is None else self.matrix(*shape, f"h {gate}") for gate in gates]
+        if self.diagonal:
+            recurrent = [None if gate is None else constant(drawn(CELLS, seed=gate)) for gate in gates]
+        peepholes = [None if gate is None or not self.peephole else self.seen(f"c {gate}") for gate in gates]
+        step = 2.1e-5 / 1024 if self.norm else 0.031 * 0.0061
+        biases = [None if gate is None else self.vector(size, f"b {gate}", step) for gate in gates]
+        projection = self.matrix(self.outputs, size, "projection") if self.outputs else None
+        added = (
+            self.vector(self.outputs, "projection bias", 0.0061 * self.hidden[0])
+            if self.outputs and self.biased
+            else None
+        )
+        return [self.x, *matrices, *recurrent, peepholes[0], peepholes[1], peepholes[3], *biases, projection, added]
+
+    def norms(self) -> list[Spec | None]:
+        if self.short:
+            return []
+        kept = [None if not self.norm or (self.coupled and gate == "input") else gate for gate in GATES]
+        return [None if gate is None else self.words(CELLS, f"norm {gate}") for gate in kept]
+
+    # --- the operator -------------------------------------------------------------------------
+
+    def state(self, model: Net, name: str, size: int, dtype: str, scale: tuple[float, int]) -> TensorRef:
+        shape = (self.batch * size,) if self.flat else (self.batch, size)
+        kept = quant(*scale) if self.dtype == "int8" else None
+        if not self.variable:
+            return model.graph.input(name, shape, dtype, quantization=kept)
+        return model.graph.tensor(name, shape, dtype, quantization=kept, variable=True)
+
+    def between(self, model: Net) -> Sequence[TensorRef]:
+        """The intermediates, which hold scales only."""
+        if self.dtype != "int8":
+            return ()
+        kinds = [
+            ("int16" if self.norm else "float32", quant(0.00017 * (k + 2)) if self.norm else None)
+            for k in range(self.intermediates - 1)
+        ]
+        kinds.append(("int8", quant(*self.hidden)))
+        return [
+            model.graph.tensor(f"between {k}", (0,), dtype, quantization=held) for k, (dtype, held) in enumerate(kinds)
+        ]
+
+    def call(self, model: Net, x: TensorRef | None = None, name: str = "") -> TensorRef:
+        specs = self.operands()
+        refs = [None if spec is None else model.place(spec) for spec in (specs if x is None else specs[1:])]
+        refs = refs if x is None else [x, *refs]
+        small = self.dtype == "int8"
+        hidden = self.state(model, f"{name}hidden", self.made, self.dtype, STATE)
+        cells = self.state(model, f"{name}cells", CELLS, "int16" if small else "float32", (self.cells_scale, 0))
+        norms = [None if spec is None else model.place(spec) for spec in self.norms()]
+        y = model.result(self.y)
+        options = {"fused_activation_function": "TANH", **dict(self.options)}
+        if self.op == SEQUENCE:
+            options["time_major"] = self.major
+        operands = [*refs, hidden, cells, *norms]
+        model.graph.operator(self.op, operands, [y], options, intermediates=self.between(model))
+        return y
+
+    def draw(self, model: Net) -> None:
+        y = self.call(model)
+        model.output(y)
+        if self.shapeless:
+            fields = {**model.graph.tensors[y].fields, "shape": (), "has_rank": False}
+            model.graph.tensors[y] = Table("Tensor", fields)
+
+    def case(self, name: str, **case: Any) -> Case:
+        return net(self.op, name, self.draw, **{"dtype": self.dtype, **case})

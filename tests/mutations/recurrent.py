@@ -1,0 +1,86 @@
+"""Recurrent operators: the order of gates, what is bounded, what is carried, what the integer kernel rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from op_handlers import lstm
+
+from .planting import Mutation, left_out, returning
+
+CELL, WHOLE = "op_handlers.lstm:Cell", "op_handlers.lstm_integers:IntegerCell"
+SEQUENCE, STEP = "UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM"
+
+
+def as_tflite_orders_them(_original: Any) -> Any:
+    return lambda op: [gate for gate in (lstm.INPUT, lstm.FORGET, lstm.UPDATE, lstm.OUTPUT) if op.tensor(gate.weights)]
+
+
+def adding(_original: Any) -> Any:
+    """Sums without the real number that keeps them in bounds."""
+    return lambda self, cells, forget, take, update: self.ops.Add(
+        self.ops.Mul(forget, cells), self.ops.Mul(take, update)
+    )
+
+
+def first_of_two(true: Any, *operands: Any, **attributes: Any) -> Any:
+    """The condition is taken for granted."""
+    return true(operands[0], **{**attributes, "else_branch": attributes["then_branch"]})
+
+
+MUTATIONS = (
+    Mutation(
+        "gates in TFLite's order",
+        SEQUENCE,
+        (f"{SEQUENCE}-float32_plain", f"{SEQUENCE}-float32_on_int8_plain"),
+        patches={"op_handlers.lstm:gates_of": as_tflite_orders_them},
+    ),
+    *(
+        Mutation(
+            "cells without bounds",
+            op,
+            (f"{op}-float32_whose_cells_are_bounded", f"{op}-float32_with_everything"),
+            patches={f"{CELL}.updated": adding},
+        )
+        for op in (SEQUENCE, STEP)
+    ),
+    Mutation(
+        "cells that are bounded later on only",
+        SEQUENCE,
+        (f"{SEQUENCE}-float32_on_float32,_cells_bounded_at_6.5_that_reach_it",),
+        emits={"If": first_of_two},
+    ),
+    *(
+        Mutation(
+            "states that are forgotten",
+            op,
+            (f"{op}-float32_plain", f"{op}-int8_plain"),
+            patches={f"{CELL}.keep": returning(None)},
+        )
+        for op in (SEQUENCE, STEP)
+    ),
+    Mutation(
+        "a gate of its own where there is none",
+        STEP,
+        (f"{STEP}-float32_without_an_input_gate", f"{STEP}-int8_without_an_input_gate"),
+        emits={"Sub": lambda true, one, forget, *rest: forget if isinstance(one, float) else true(one, forget)},
+    ),
+    Mutation(
+        "nothing is rounded on the way",
+        SEQUENCE,
+        (f"{SEQUENCE}-int8_that_holds_what_it_has",),
+        emits={"Round": left_out},
+    ),
+    Mutation(
+        "biases in half steps",
+        STEP,
+        (f"{STEP}-int8_plain",),
+        patches={f"{WHOLE}.biases": lambda original: lambda self: original(self) / 2},
+    ),
+    Mutation(
+        "peepholes without a scale",
+        SEQUENCE,
+        (f"{SEQUENCE}-int8_with_peepholes",),
+        patches={f"{WHOLE}.peeped": lambda _original: lambda self, gate, slot, sums, cells: sums},
+    ),
+)
