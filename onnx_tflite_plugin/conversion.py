@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,9 +98,11 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     bound = host.bind(model)
     if options.quantization == "float":
         bound = unquantized(bound, target)
-    inexact = options.optimize == "speed"
-    fused = fuse(bound, host.fusions(), target, opset=options.opset or target.opsets[1], inexact=inexact)
-    storage = plan_storage(fused.model, target, fold=options.weights == "fold" or options.quantization == "float")
+    speed, fold = options.optimize == "speed", options.weights == "fold" or options.quantization == "float"
+    if fold:
+        target = replace(target, multiplies_dynamically=False)
+    fused = fuse(bound, host.fusions(), target, opset=options.opset or target.opsets[1], inexact=speed)
+    storage = plan_storage(fused.model, target, fold=fold)
     opset = _opset(fused.model, storage, options, target)
     layout = plan_layout(
         fused.model,
@@ -117,7 +119,7 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
         after=lambda bound, outputs: hook(op=bound.op, outputs=outputs),
     )  # fmt: skip
     _check_operators(lowered, target)
-    passes = {one.name: one.run(lowered) for one in target.passes} if options.optimize == "speed" else {}
+    passes = {one.name: one.run(lowered) for one in target.passes} if speed else {}
     host.pm.hook.finish(model=lowered)
     report = _report(fused, layout, storage, lowered, host, target, opset, passes)
     conversion = Conversion(lowered, report, model)
@@ -230,8 +232,6 @@ def _check(conversion: Conversion) -> None:
 
 
 def _verified(conversion: Conversion, source: str | Path | bytes) -> Conversion:
-    from dataclasses import replace
-
     from onnx_tflite_plugin.errors import VerificationError
     from onnx_tflite_plugin.verify import verify
 

@@ -63,6 +63,13 @@ def test_padding_goes_into_the_patches() -> None:
     assert found.nodes["Pad"] == 1
 
 
+@pytest.mark.parametrize("options", [{"weights": "fold"}, {"quantization": "float"}])
+def test_real_weights_are_multiplied_as_such(options: dict[str, str]) -> None:
+    found = converted(conv("", **PIXELS), optimize="speed", **options).report
+    assert not found.fused
+    assert not {"MatMulInteger", "DynamicQuantizeLinear", "Cast"} & found.nodes.keys()
+
+
 @pytest.mark.parametrize("target", ["generic", "openvino", "tvm", "tensorrt"])
 def test_only_onnxruntime_gets_them(target: str) -> None:
     assert not converted(conv("", **PIXELS), target=target).report.fused
