@@ -198,7 +198,7 @@ class Converted:
                 [arrays[k] for arrays in actual],
                 {kernels: [arrays[k] for arrays in steps] for kernels, steps in original.expected.items()},
                 original.tolerance,
-                step=inherited_step(tensor, producers),
+                step=inherited_step(tensor, producers, original.tolerance),
             )
 
     def run(self) -> object:

@@ -267,7 +267,7 @@ class _Trial:
                 [arrays[k] for arrays in actual],
                 {kernels: [arrays[k] for arrays in steps] for kernels, steps in expected.items()},
                 self.tolerance,
-                step=inherited_step(tensor, made),
+                step=inherited_step(tensor, made, self.tolerance),
             )
 
     def _layout(self, conversion: Conversion) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.api.declarations import resolve
 from onnx_tflite_plugin.bound import BoundModel
-from onnx_tflite_plugin.errors import InvalidModel, Problem, TargetRefusal, UnsupportedOperator, UnsupportedOption
+from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.fusion import Fused, fuse
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import spelled
@@ -26,6 +26,7 @@ from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
+from onnx_tflite_plugin.targets.rules import check_model
 
 if TYPE_CHECKING:
     import onnx
@@ -118,22 +119,13 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
         fused.model, layout, storage, target, emitter, names=names,
         after=lambda bound, outputs: hook(op=bound.op, outputs=outputs),
     )  # fmt: skip
-    _check_operators(lowered, target)
+    check_model(lowered, target, opset)
     passes = {one.name: one.run(lowered) for one in target.passes} if speed else {}
     host.pm.hook.finish(model=lowered)
     report = _report(fused, layout, storage, lowered, host, target, opset, passes)
     conversion = Conversion(lowered, report, model)
     _check(conversion)
     return conversion
-
-
-def _check_operators(model: ir.Model, target: Target) -> None:
-    """Raises TargetRefusal for nodes of operators that the target does not have."""
-    lacking = [node for node in model.graph.all_nodes() if not node.domain and node.op_type in target.lacks]
-    if lacking:
-        text = f"target {target.name} has no "
-        problems = [Problem(f"node {node.name!r}", text + node.op_type, target.lacks[node.op_type]) for node in lacking]
-        raise TargetRefusal(f"operators that target {target.name} does not have:", problems)
 
 
 def _opset(model: BoundModel, storage: StoragePlan, options: ConvertOptions, target: Target) -> int:

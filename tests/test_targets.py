@@ -241,3 +241,31 @@ def test_activations_keep_the_model_s_own_dtype(target: str) -> None:
     stored = {i.name: i.data_type for i in conversion.proto.graph.initializer}
     zero_points = {stored[node.input[2]] for node in nodes(conversion) if node.op_type == "QuantizeLinear"}
     assert zero_points == {onnx.TensorProto.INT8}
+
+
+# --- what ONNX Runtime does not load ----------------------------------------------------------
+
+
+def test_int8_that_onnx_runtime_would_not_load_is_refused_and_nothing_else(host: Host) -> None:
+    """From opset 21 on it carries Q and DQ across a Reshape, says int8 on the Q it puts in, and makes it uint8."""
+    refusals, loaded = set(), 0
+    for op in ("ADD", "SUB", "FULLY_CONNECTED", "TRANSPOSE", "UNIDIRECTIONAL_SEQUENCE_LSTM"):
+        for case in quantized()[op]:
+            if case.dtype != "int8":
+                continue
+            try:
+                proto = otp.convert(case.build(), host=host, **{**case.options, "target": "generic", "opset": 21}).proto
+            except TargetRefusal as refusal:
+                refusals |= {"does not load int8 around" in problem.reason for problem in refusal.problems}
+                continue
+            onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+            loaded += 1
+    assert refusals == {True}
+    assert loaded > 50
+
+
+def test_the_same_models_load_one_opset_below_and_for_onnxruntime(host: Host) -> None:
+    case = next(case for case in quantized()["UNIDIRECTIONAL_SEQUENCE_LSTM"] if case.dtype == "int8")
+    for options in ({"target": "generic", "opset": 20}, {"target": "onnxruntime", "opset": 21}):
+        proto = otp.convert(case.build(), host=host, **options).proto
+        onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])

@@ -224,7 +224,7 @@ class TestToleranceOfAModel:
 
 def tail_of(build: Callable[[Any], None]) -> float:
     graph = structure.read(built(build)).main
-    return inherited_step(graph.outputs[0], structure.producers(graph))
+    return inherited_step(graph.outputs[0], structure.producers(graph), Tolerance())
 
 
 def test_a_dequantized_output_inherits_the_step_of_its_integers() -> None:
@@ -237,3 +237,11 @@ def test_a_dequantized_output_inherits_the_step_of_its_integers() -> None:
 
     assert tail_of(lambda g: build(g, 0.25)) == 0.25
     assert tail_of(chained) == 0
+
+
+def test_sixteen_bit_integers_of_a_network_have_more_steps_than_eight_bit_ones() -> None:
+    """An LSTM has both: what its cells may be off by says nothing of its bytes."""
+    lenient = Tolerance(words=16)
+    for dtype, steps, ok in (("int16", 16, True), ("int16", 17, False), ("int8", 1, True), ("int8", 2, False)):
+        expected = np.zeros(7, dtype)
+        assert judged(expected + np.asarray(steps, dtype), expected, tolerance=lenient).ok is ok

@@ -38,6 +38,7 @@ class Target:
     as the model is loaded. ``multiplies_dynamically``: activations quantized as they come make products faster.
     ``fused_blocks``: the smallest and largest power of two of elements with one scale that a product takes as stored;
     any where there is none. ``resizes_last_axes_only``: Resize works on the last axes, whatever it is told.
+    ``no_int8_from``: the opset from which ONNX Runtime does not load int8 that is dequantized to be moved.
     ``lacks``: ONNX operators the runtime does not have, with what to do about it.
     ``passes``: rewrites of the finished model for speed, in their order.
     """
@@ -59,6 +60,7 @@ class Target:
     fused_blocks: tuple[int, int] | None = None
     multiplies_dynamically: bool = False
     resizes_last_axes_only: bool = False
+    no_int8_from: int = 99
     lacks: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
     passes: Sequence[Pass] = ()

@@ -8,6 +8,7 @@ _INT16 = _SUB_BYTE | {"int16", "uint16"}
 GENERIC = Target(
     name="generic",
     opsets=(13, 19, 26),
+    no_int8_from=21,
     no_integer_kernel={
         **dict.fromkeys(
             ("Pad", "Where", "Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 GIVEN = ":given"
-# Kernels rescale in fixed point, and read some functions of 16 bit integers from tables; a share of the range for both.
-NEAR = Tolerance(real=1e-3, steps=3)
-SIXTEEN_BITS = Tolerance(real=1e-3, steps=200)
+# Kernels rescale in fixed point, and read some functions of 16 bit integers from tables.
+NEAR = Tolerance(real=1e-3, steps=3, words=200)
 _FLOAT = 1  # onnx.TensorProto.FLOAT
 
 
@@ -53,8 +52,6 @@ class Apart:
     def __init__(self, proto: ModelProto, places: Sequence[Place], entry: Entry) -> None:
         self.entry = entry
         self.producers = producers(entry.subgraph)
-        words = any(t.dtype == "int16" and _quantized(t) for t in entry.subgraph.tensors)
-        self.tolerance = SIXTEEN_BITS if words else NEAR
         made = {name for node in proto.graph.node for name in node.output}
         self.places = [place for place in places if place.subgraph == entry.subgraph.index and place.value in made]
         self.given = {place.value: place.value + GIVEN for place in self.places}
@@ -105,6 +102,6 @@ class Apart:
                 continue
             restored = place.restore(values[place.value], values[place.value].dtype)
             if restored is not None and place.tensor in kept:
-                step = inherited_step(tensor, self.producers)
+                step = inherited_step(tensor, self.producers, NEAR)
                 actual, expected = as_stored(tensor, np.asarray(restored)), {"builtin": [kept[place.tensor]]}
-                yield compare(str(tensor), [actual], expected, self.tolerance, step=step), place
+                yield compare(str(tensor), [actual], expected, NEAR, step=step), place

@@ -27,31 +27,31 @@ _WEIGHTS = {"int8", "uint8", "int4", "uint4", "int2"}
 @dataclass(frozen=True, slots=True)
 class Tolerance:
     """What is near enough: ``real`` is a share of the output's range, ``steps`` are quantization steps of 8 and 16 bit
-    integers, ``whole`` is for wider integers, booleans and text.
+    integers, ``whole`` is for wider integers, booleans and text; ``words`` are steps of 16 bits where those are more.
     """
 
     real: float = 1e-3
     steps: float = 1
     whole: float = 0
+    words: float = 0
+
+    def of_dtype(self, dtype: str) -> float:
+        """The steps that quantized integers may differ by."""
+        return max(self.steps, self.words) if dtype in ("int16", "uint16") else self.steps
 
     @classmethod
     def of(cls, model: Model) -> Tolerance:
         """What a model may differ by: dynamic-range arithmetic is coarse, a single operator is exact."""
         operators = [operator for graph in model.subgraphs for operator in graph.operators]
-        steps = WORD_STEPS if len(operators) > 1 and any(_of_words(operator) for operator in operators) else 1
         if any(_dynamic_range(operator) for operator in operators):
-            return cls(real=2e-2, steps=steps)
-        return cls(real=1e-5) if len(operators) == 1 else cls(steps=steps)
+            return cls(real=2e-2, words=WORD_STEPS)
+        return cls(real=1e-5) if len(operators) == 1 else cls(words=WORD_STEPS)
 
 
 WORD_STEPS = 16
 """What a network of 16 bit activations may differ by: the kernels round a convolution's multiplier to 16 bits, which is a
 step off in one result of 20 (MultiplyByQuantizedMultiplier, internal/common.cc); after the layers of a ResNet50 it is 15.
 """
-
-
-def _of_words(operator: Operator) -> bool:
-    return any(slot.dtype == "int16" and slot.quantization is not None for slot in operands(operator))
 
 
 def _dynamic_range(operator: Operator) -> bool:
@@ -217,11 +217,11 @@ def compare(
     unit, span = _unit(expected[nearest]), 1.0
     if unit == "range":
         span = _span(expected.values())
-        inherited = step * tolerance.steps
-        allowed = max(tolerance.real, _rounding(expected[nearest]), inherited / span) if span else inherited
+        allowed = max(tolerance.real, _rounding(expected[nearest]), step / span) if span else step
         unit, span = ("range", span) if span else ("value", 1.0)  # all zeros have no range to take a share of
     else:
-        allowed = tolerance.steps if unit == "step" else tolerance.whole
+        dtype = _comparable(expected[nearest][0]).dtype.name
+        allowed = tolerance.of_dtype(dtype) if unit == "step" else tolerance.whole
     comparison = Comparison(
         name=name,
         unit=unit,
@@ -237,10 +237,10 @@ def compare(
     return replace(comparison, distance=math.inf) if comparison.problem else comparison
 
 
-def inherited_step(tensor: Tensor, producers: Mapping[int, Operator]) -> float:
-    """The quantization step of the integers a float tensor was computed from, in real units; 0 where there are none.
+def inherited_step(tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance) -> float:
+    """What the integers a float tensor was computed from may be off by, in real units; 0 where there are none.
 
-    A network that dequantizes its result cannot be nearer than one of those steps. The way back goes through operators
+    A network that dequantizes its result cannot be nearer than they are. The way back goes through operators
     with a single computed operand.
     """
     seen = set()
@@ -248,7 +248,7 @@ def inherited_step(tensor: Tensor, producers: Mapping[int, Operator]) -> float:
         seen.add(tensor.index)
         known = tensor.quantization
         if isinstance(known, Quantization) and tensor.dtype in _STEPPED:
-            return max(known.scale)
+            return max(known.scale) * tolerance.of_dtype(tensor.dtype)
         sources = list(operands(producers[tensor.index])) if tensor.index in producers else []
         if len(sources) != 1 or not tensor.dtype.startswith("float"):
             return 0.0

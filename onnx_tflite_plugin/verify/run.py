@@ -193,7 +193,7 @@ class _Case:
                 [arrays[k] for arrays in actual],
                 {kernels: [arrays[k] for arrays in runs] for kernels, runs in expected.items()},
                 self.tolerance,
-                step=inherited_step(tensor, self.producers),
+                step=inherited_step(tensor, self.producers, self.tolerance),
             )
             for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True))
         )
@@ -281,7 +281,7 @@ class _Case:
                         restored = as_stored(tensor, restored)
                     if restored is None or restored.ndim != next(iter(known.values()))[0].ndim:
                         continue
-                    step = inherited_step(tensor, self.producers)
+                    step = inherited_step(tensor, self.producers, self.tolerance)
                     yield compare(str(tensor), [restored], known, self.tolerance, step=step), place
 
     def hints(

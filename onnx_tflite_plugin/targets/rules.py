@@ -1,0 +1,60 @@
+"""What a finished model must not hold, by target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.errors import Problem, TargetRefusal
+from onnx_tflite_plugin.targets.base import Target
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+# ONNX Runtime 1.31 carries Q and DQ across these, writes the dtype on the Q it puts in, and then makes it uint8.
+MOVES = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+
+
+def check_model(model: ir.Model, target: Target, opset: int) -> None:
+    """Raises TargetRefusal for operators that the target lacks, and for int8 that ONNX Runtime would not load."""
+    lacking = [node for node in model.graph.all_nodes() if not node.domain and node.op_type in target.lacks]
+    problems = [
+        Problem(f"node {node.name!r}", f"target {target.name} has no {node.op_type}", target.lacks[node.op_type])
+        for node in lacking
+    ]
+    if opset >= target.no_int8_from:
+        hint = f"--opset {target.no_int8_from - 1}, or --target onnxruntime"
+        problems += [
+            Problem(f"node {name!r}", f"ONNX Runtime does not load int8 around {op_type} at opset {opset}", hint)
+            for name, op_type in _moved(model)
+        ]
+    if problems:
+        raise TargetRefusal(f"nodes that target {target.name} does not take:", problems)
+
+
+def _moved(model: ir.Model) -> Iterator[tuple[str | None, str]]:
+    """Nodes that move what was int8 right before them, or becomes int8 right behind them."""
+    for node in model.graph.all_nodes():
+        if node.op_type in MOVES and (_dequantizes(node.inputs[0]) or _is_quantized(node.outputs[0])):
+            yield node.name, node.op_type
+        elif node.op_type == "MatMul" and _added(node) and any(_dequantizes(value) for value in node.inputs):
+            yield node.name, "MatMul and Add"
+
+
+def _added(node: ir.Node) -> bool:
+    return any(user.op_type == "Add" for user, _ in node.outputs[0].uses())
+
+
+def _dequantizes(value: ir.Value | None) -> bool:
+    maker = value.producer() if value is not None else None
+    return maker is not None and maker.op_type == "DequantizeLinear" and _int8(maker.inputs[0])
+
+
+def _is_quantized(value: ir.Value) -> bool:
+    return any(user.op_type == "QuantizeLinear" and _int8(user.outputs[0]) for user, _ in value.uses())
+
+
+def _int8(value: ir.Value | None) -> bool:
+    return (
+        value is not None and value.const_value is None and value.type is not None and value.type.dtype.name == "INT8"
+    )
