@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 # ONNX Runtime 1.31 carries Q and DQ across these, writes the dtype on the Q it puts in, and then makes it uint8.
 MOVES = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+TRANSPOSED = "Transpose"  # it moves Transposes out of the way of real operators first
 
 
 def check_model(model: ir.Model, target: Target, opset: int) -> None:
@@ -35,10 +36,23 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
 def _moved(model: ir.Model) -> Iterator[tuple[str | None, str]]:
     """Nodes that move what was int8 right before them, or becomes int8 right behind them."""
     for node in model.graph.all_nodes():
-        if node.op_type in MOVES and (_dequantizes(node.inputs[0]) or _is_quantized(node.outputs[0])):
+        if node.op_type in MOVES and _beside_integers(node) and (node.op_type != TRANSPOSED or _within_unit(node)):
             yield node.name, node.op_type
         elif node.op_type == "MatMul" and _added(node) and any(_dequantizes(value) for value in node.inputs):
             yield node.name, "MatMul and Add"
+
+
+def _beside_integers(node: ir.Node) -> bool:
+    return _dequantizes(node.inputs[0]) or _is_quantized(node.outputs[0])
+
+
+def _within_unit(node: ir.Node) -> bool:
+    """Whether what it is moved for computes between DQ and Q."""
+    maker = node.inputs[0].producer() if node.inputs[0] is not None else None
+    users = [user for user, _ in node.outputs[0].uses()]
+    if _dequantizes(node.inputs[0]):
+        return any(_is_quantized(made) for user in users for made in user.outputs)
+    return maker is not None and any(_dequantizes(value) for value in maker.inputs)
 
 
 def _added(node: ir.Node) -> bool:
