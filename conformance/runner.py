@@ -16,7 +16,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, Tolerance, compare, draw
 from onnx_tflite_plugin.verify.compare import as_pairs, inherited_step
-from onnx_tflite_plugin.verify.real import as_real, as_stored
+from onnx_tflite_plugin.verify.real import as_real, as_stored, is_real
 from onnx_tflite_plugin.verify.structure import Entry, entry, producers, read
 
 from .bounds import tolerance
@@ -246,7 +246,7 @@ class _Trial:
             feeds = {}
             for array, info, tensor in zip(arrays, session.inputs, self.entry.inputs, strict=True):
                 value = as_pairs(array) if array.dtype.kind == "c" else array
-                if info.type.tensor_type.elem_type == 1:  # float, whatever the file has
+                if is_real(info):
                     value = as_real(tensor, value)
                 feeds[info.name] = places[info.name].apply(value) if info.name in places else value
             found = []

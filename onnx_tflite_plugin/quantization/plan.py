@@ -147,7 +147,7 @@ def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> St
     compute: dict[Bound, Compute] = {}
     problems: list[Problem] = []
     for bound in model.operators():
-        declared: Behaviour = resolve(bound.handler.quantization, *_arguments(bound, target))
+        declared = behaviour_of(bound, target)
         decided = _compute(bound, declared, target)
         if isinstance(decided, Problem):
             problems.append(decided)
@@ -186,8 +186,10 @@ def _rule_broken(rule: str, tensors: Mapping[Tensor, Bound]) -> Problem:
     return Problem(where, f"{rule}; it is {tensor.dtype}{point}{more}", "--quantization float has no such tensors")
 
 
-def _arguments(bound: Bound, target: Target) -> tuple[object, ...]:
-    return (bound.op, target) if callable(bound.handler.quantization) else ()
+def behaviour_of(bound: Bound, target: Target) -> Behaviour:
+    """What the handler declares for this instance on this target."""
+    declared = bound.handler.quantization
+    return resolve(declared, bound.op, target) if callable(declared) else declared
 
 
 def data_slots(bound: Bound) -> list[int]:

@@ -12,10 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
-from onnx_tflite_plugin.api.declarations import Dequantized, Raw, resolve
+from onnx_tflite_plugin.api.declarations import Dequantized, Raw
 from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.errors import HandlerError, Problem
-from onnx_tflite_plugin.quantization.plan import affine, data_slots, dequantized
+from onnx_tflite_plugin.quantization.plan import affine, behaviour_of, data_slots, dequantized
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
@@ -62,9 +62,7 @@ class _Unquantizing:
         computed = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.constant]
         if any(t.dtype == "float32" for t in computed) and not any(affine(t) for t in computed):
             return bound  # its weights alone are quantized, and become real as they always do
-        declared = resolve(
-            bound.handler.quantization, *((op, self.target) if callable(bound.handler.quantization) else ())
-        )
+        declared = behaviour_of(bound, self.target)
         biases = declared.bias if isinstance(declared, Dequantized) else {}
         inputs = tuple(
             self.bias(op, tensor, *biases[slot]) if tensor is not None and slot in biases else self.tensor(tensor)

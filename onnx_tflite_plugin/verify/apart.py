@@ -15,7 +15,7 @@ import numpy as np
 from ..source.model import Array, Quantization, Tensor
 from .compare import Comparison, Tolerance, compare, inherited_step
 from .ort import OnnxRuntime, Place
-from .real import as_real, as_stored
+from .real import as_real, as_stored, is_real
 from .structure import Entry, producers
 
 if TYPE_CHECKING:
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 GIVEN = ":given"
 # Kernels rescale in fixed point, and read some functions of 16 bit integers from tables.
 NEAR = Tolerance(real=1e-3, steps=3, words=200)
-_FLOAT = 1  # onnx.TensorProto.FLOAT
 
 
 def in_real_numbers(proto: ModelProto, places: Mapping[str, Place], entry: Entry) -> bool:
     """Whether the ONNX model has real numbers where the TFLite model has quantized ones."""
-    kinds = {
-        info.name: info.type.tensor_type.elem_type
+    real = {
+        info.name
         for infos in (proto.graph.input, proto.graph.value_info, proto.graph.output)
         for info in infos
+        if is_real(info)
     }
     tensors = entry.subgraph.tensors
     return any(
-        kinds.get(place.value) == _FLOAT and place.form == "stored" and _quantized(tensors[place.tensor])
+        place.value in real and place.form == "stored" and _quantized(tensors[place.tensor])
         for place in places.values()
         if place.subgraph == entry.subgraph.index and 0 <= place.tensor < len(tensors)
     )

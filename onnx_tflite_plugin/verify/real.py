@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ..source.model import Array, Quantization, Tensor
+
+if TYPE_CHECKING:
+    from onnx import ValueInfoProto
+
+_FLOAT = 1  # onnx.TensorProto.FLOAT
+
+
+def is_real(info: ValueInfoProto) -> bool:
+    """Whether an ONNX value is float32, whatever the file's tensor is."""
+    return bool(info.type.tensor_type.elem_type == _FLOAT)
 
 
 def as_real(tensor: Tensor, array: Array) -> Array:

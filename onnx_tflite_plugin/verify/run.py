@@ -17,13 +17,12 @@ from . import inputs as drawing
 from .compare import Comparison, Tolerance, as_pairs, compare, inherited_step
 from .litert import LiteRT, LiteRTError
 from .ort import OnnxRuntime, OrtError, Place
-from .real import as_real, as_stored
+from .real import as_real, as_stored, is_real
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
 
 _SLOW = 1.0  # seconds a step: beyond it the reference kernels, some 50 times slower, are not asked
-_FLOAT = 1  # onnx.TensorProto.FLOAT
 _PRECISE = {"session.x64quantprecision": "1"}
 
 
@@ -167,7 +166,7 @@ class _Case:
         for array, info, tensor in zip(arrays, self.inputs, self.entry.inputs, strict=True):
             place = self.places.get(info.name)
             value = as_pairs(array) if array.dtype.kind == "c" else array
-            if _is_real(info):
+            if is_real(info):
                 value = as_real(tensor, value)
             feeds[info.name] = place.apply(value) if place is not None else value
         return feeds
@@ -344,10 +343,6 @@ def _stateful(model: Model) -> bool:
     return any(
         tensor.is_variable or tensor.dtype == "resource" for graph in model.subgraphs for tensor in graph.tensors
     )
-
-
-def _is_real(info: ValueInfoProto) -> bool:
-    return bool(info.type.tensor_type.elem_type == _FLOAT)
 
 
 def _repeated(steps: Sequence[Sequence[Array]]) -> bool:

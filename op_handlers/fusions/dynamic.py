@@ -6,7 +6,8 @@ DynamicQuantizeLinear one to the whole tensor. The sums are integers, and real n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -38,6 +39,8 @@ FUSED = "fused_activation_function"
 
 
 NOT_MEANT = Decline("")
+Rows = Callable[[Value, Value], Value]
+"""The rows of a product from stored integers and their zero point."""
 
 
 def symmetric(match: Match) -> bool:
@@ -47,11 +50,12 @@ def symmetric(match: Match) -> bool:
     return narrow and isinstance(known, Quantization) and not any(known.zero_point) and known.axis == 0
 
 
-def product(ctx: Context, stored: Value, scale: Value, zero_point: Value, weights: Array, bias: Value) -> Any:
-    """Rows of stored integers times weights [k, o] that stand for real numbers by the scales of the operator's weight."""
+def product(ctx: Context, x: Value, weights: Array, bias: Value, rows: Rows = lambda stored, _zero: stored) -> Any:
+    """What is quantized of ``x``, as ``rows``, times weights [k, o]; real by its scale and those of the operator's weight."""
     known = ctx.op[1].quantization
     assert isinstance(known, Quantization)
-    sums = ctx.ops.Cast(ctx.ops.MatMulInteger(stored, weights.astype(np.int8), zero_point), to="float32")
+    stored, scale, zero = ctx.ops.DynamicQuantizeLinear(x)
+    sums = ctx.ops.Cast(ctx.ops.MatMulInteger(rows(stored, zero), weights.astype(np.int8), zero), to="float32")
     real = ctx.ops.Mul(sums, ctx.ops.Mul(scale, np.asarray(known.scale, np.float32)))
     return real if bias is None else ctx.ops.Add(real, bias)
 
@@ -89,8 +93,7 @@ def fully_connected_dynamic(ctx: Context, x: Any, _w: Any, b: Any = None) -> Any
     depth = ctx.op[1].shape[-1]
     if ctx.op[0].rank != 2 or ctx.op[0].dims[-1] != depth:
         x = ctx.ops.Reshape(x, [-1, depth])
-    stored, scale, zero_point = ctx.ops.DynamicQuantizeLinear(x)
-    y = product(ctx, stored, scale, zero_point, weights.reshape(-1, depth).T, b)
+    y = product(ctx, x, weights.reshape(-1, depth).T, b)
     return y if ctx.op[out(0)].rank == 2 else ctx.reshaped(y, out(0))
 
 
@@ -140,8 +143,7 @@ AXES = "n h w c, o j k i, o -> n y x o"
 )
 def pointwise_conv_2d_dynamic(ctx: Context, x: Any, _w: Any, b: Any = None) -> Any:
     """MatMulInteger of what DynamicQuantizeLinear makes of the pixels."""
-    stored, scale, zero_point = ctx.ops.DynamicQuantizeLinear(x)
-    return product(ctx, stored, scale, zero_point, kernel_rows(ctx), b)
+    return product(ctx, x, kernel_rows(ctx), b)
 
 
 @fusion(
@@ -158,8 +160,7 @@ def pointwise_conv_2d_dynamic(ctx: Context, x: Any, _w: Any, b: Any = None) -> A
 )
 def conv_2d_dynamic(ctx: Context, x: Any, _w: Any, b: Any = None) -> Any:
     """MatMulInteger of the patches under the kernel; two to three times as fast as Conv of real numbers."""
-    stored, scale, zero_point = ctx.ops.DynamicQuantizeLinear(x)
-    return product(ctx, patches(ctx, stored, zero_point), scale, zero_point, kernel_rows(ctx), b)
+    return product(ctx, x, kernel_rows(ctx), b, rows=partial(patches, ctx))
 
 
 def kernel_rows(ctx: Context) -> Array:

@@ -23,6 +23,7 @@ from onnx_tflite_plugin.targets.passes.graph import (
     integer,
     ints,
     producer,
+    rewrite_units,
     sizes,
 )
 
@@ -124,12 +125,7 @@ def best(window: Window) -> Folding | None:
 
 def run(model: ir.Model) -> int:
     """Fold the width of quantized convolutions that read channels-last images."""
-    editor = Editor(model)
-    units = [unit for node in model.graph if node.op_type == "Conv" and (unit := QuantizedConv.of(node))]
-    changed = sum(_fold(editor, unit) for unit in units)
-    if changed:
-        editor.tidy()
-    return changed
+    return rewrite_units(model, "Conv", _fold)
 
 
 def _fold(editor: Editor, unit: QuantizedConv) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -217,6 +217,16 @@ class Editor:
     def tidy(self) -> None:
         """Drop what nothing uses any more."""
         RemoveUnusedNodesPass()(self.model)
+
+
+def rewrite_units(model: ir.Model, op_type: str, change: Callable[[Editor, QuantizedConv], bool]) -> int:
+    """Try every quantized unit around an operator; returns how many were changed."""
+    editor = Editor(model)
+    units = [unit for node in model.graph if node.op_type == op_type and (unit := QuantizedConv.of(node))]
+    changed = sum(change(editor, unit) for unit in units)
+    if changed:
+        editor.tidy()
+    return changed
 
 
 def forget(value: ir.Value) -> None:

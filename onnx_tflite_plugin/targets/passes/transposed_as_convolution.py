@@ -19,6 +19,7 @@ from onnx_tflite_plugin.targets.passes.graph import (
     QuantizedConv,
     integer,
     ints,
+    rewrite_units,
     sizes,
 )
 
@@ -60,12 +61,7 @@ class Axis:
 
 def run(model: ir.Model) -> int:
     """Replace quantized transposed convolutions."""
-    editor = Editor(model)
-    units = [unit for node in model.graph if node.op_type == "ConvTranspose" and (unit := QuantizedConv.of(node))]
-    changed = sum(_replace(editor, unit) for unit in units)
-    if changed:
-        editor.tidy()
-    return changed
+    return rewrite_units(model, "ConvTranspose", _replace)
 
 
 def _axes(unit: QuantizedConv) -> tuple[Axis, Axis] | None:
