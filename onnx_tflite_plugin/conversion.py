@@ -20,13 +20,14 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.options import ConvertOptions, checked
+from onnx_tflite_plugin.passes import PASSES
+from onnx_tflite_plugin.passes.rules import check_model
 from onnx_tflite_plugin.quantization.plan import StoragePlan, affine, plan_storage
 from onnx_tflite_plugin.quantization.unquantized import unquantized
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
-from onnx_tflite_plugin.targets.rules import check_model
 
 if TYPE_CHECKING:
     import onnx
@@ -120,12 +121,27 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
         after=lambda bound, outputs: hook(op=bound.op, outputs=outputs),
     )  # fmt: skip
     check_model(lowered, target, opset)
-    passes = {one.name: one.run(lowered) for one in target.passes} if speed else {}
+    passes = {name: PASSES[name].run(lowered) for name in target.passes} if speed else {}
     host.pm.hook.finish(model=lowered)
-    report = _report(fused, layout, storage, lowered, host, target, opset, passes)
+    weights = _settled(lowered, target, options.weights_dtype)
+    report = replace(_report(fused, layout, storage, lowered, host, target, opset, passes), weights=weights)
     conversion = Conversion(lowered, report, model)
     _check(conversion)
     return conversion
+
+
+def _settled(model: ir.Model, target: Target, form: str) -> Mapping[str, int]:
+    """The dtypes of int8 weights of products, settled where the target's sums depend on the processor."""
+    if not target.saturates:
+        return {}
+    from onnx_tflite_plugin.passes import weights
+
+    forms = weights.settle(model, form)
+    if form in ("auto", "uint8"):
+        weights.check(model)
+    if forms:
+        model.metadata_props["onnx_tflite_plugin.weights"] = json.dumps(forms)
+    return forms
 
 
 def _opset(model: BoundModel, storage: StoragePlan, options: ConvertOptions, target: Target) -> int:

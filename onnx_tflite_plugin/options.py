@@ -37,7 +37,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "quantization": ("qdq", "float"),
     "optimize": ("faithful", "speed"),
     "weights": ("keep", "fold"),
-    "weights_dtype": ("auto", "keep"),
+    "weights_dtype": ("auto", "uint8", "int8", "keep"),
     "io_layout": ("source", "onnx"),
     "layout_plan": ("least", "local"),
     "state": ("io", "reset"),
@@ -70,6 +70,8 @@ def checked(options: ConvertOptions) -> Target:
         raise UnsupportedOption(
             "--layout-plan local keeps source order everywhere, so --io-layout onnx has nothing to follow"
         )
+    if options.weights_dtype in ("uint8", "int8") and not target.saturates:
+        raise UnsupportedOption(f"target {target.name} has one dtype for weights: --weights-dtype auto or keep")
     return replace(target, weights={}) if options.weights_dtype == "keep" else target
 
 

@@ -29,7 +29,7 @@ class Report:
     ``layout`` is ``"least"`` (provably), ``"heuristic"`` or ``"local"``; ``transposes`` counts Transpose nodes in the
     model; ``transposed`` names the tensors and who forced each. ``bought``: operators for whose speed the plan is not
     the one that moves the fewest bytes, with the byte equivalents (8 kB a microsecond) each saves. ``passes``: rewrites
-    for speed, with the number of places each changed.
+    for speed, with the number of places each changed. ``weights``: 8-bit products by the dtype of their weights.
     """
 
     target: str
@@ -48,6 +48,7 @@ class Report:
     overrides: Mapping[str, str] = field(default_factory=dict)
     states: tuple[str, ...] = ()
     storage: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:

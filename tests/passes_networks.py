@@ -17,10 +17,9 @@ import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import Net, Spec, drawn, tensor
 from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.passes import PASSES, weights
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.targets import target_named
 
-PASSES = {one.name: one for one in target_named("onnxruntime").passes}
 MARK = "onnx_tflite_plugin."
 Draw = Callable[["Network"], Any]
 
@@ -80,11 +79,11 @@ def built(draw: Draw) -> bytes:
 
 
 class Applied:
-    """A network before and after a pass."""
+    """A network before and after a pass; it is run with weights that are exact on every processor."""
 
     def __init__(self, name: str, draw: Draw, batch: int | None = None, **options: Any) -> None:
         self.data = built(draw)
-        self.before = otp.convert(self.data, **options).proto
+        self.before = otp.convert(self.data, **{"weights_dtype": "int8", **options}).proto
         self.batch = batch
         model = ir.from_proto(self.before)
         self.count = PASSES[name].run(model)
@@ -94,7 +93,7 @@ class Applied:
     @property
     def outputs(self) -> Iterator[tuple[Array, Array]]:
         """Pairs of outputs over three drawn inputs."""
-        sessions = [session(proto) for proto in (self.before, self.after)]
+        sessions = [session(settled(proto)) for proto in (self.before, self.after)]
         assert [o.name for o in sessions[0].get_outputs()] == [o.name for o in sessions[1].get_outputs()]
         for seed in "abc":
             feeds = {
@@ -137,7 +136,15 @@ class Applied:
 
     @property
     def fused(self) -> Counter[str]:
-        return optimized(self.after)
+        return optimized(settled(self.after))
+
+
+def settled(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model as a conversion writes it."""
+    model = ir.from_proto(proto)
+    weights.settle(model, "auto")
+    weights.check(model)
+    return ir.to_proto(model)
 
 
 def session(proto: onnx.ModelProto, options: Any = None) -> Any:

@@ -39,7 +39,9 @@ def test_for_speed_a_target_runs_its_passes_in_order_and_the_report_names_them(t
     data = built(everything)
     conversion = otp.convert(data, optimize="speed", verify=True)
     assert list(conversion.report.passes.items()) == [(name, 1) for name in PASSES]
-    assert conversion.report.nodes == dict(Counter(node.op_type for node in conversion.proto.graph.node).most_common())
+    assert conversion.report.nodes == dict(
+        Counter(node.op_type for node in conversion.model.graph.all_nodes()).most_common()
+    )
     path = tmp_path / "m.onnx"
     [told] = [row for row in summary(conversion, conversion.save(path), 1.0) if row.label == "passes"]
     assert all(f"1 {name}" in told.lines[0] for name in PASSES)

@@ -81,7 +81,11 @@ def _later(name: str) -> str:
 @_choice("quantization", "Keep quantization as QuantizeLinear and DequantizeLinear, or drop it: float32 throughout.")
 @_choice("optimize", "speed also applies fusions that skip a rounding, and rearranges the network for the runtime.")
 @_choice("weights", "Narrow weights of real operators: as small as in the file, or folded into float32.")
-@_choice("weights_dtype", "auto stores uint8 weights as int8 where the target is faster so.")
+@_choice(
+    "weights_dtype",
+    "Weights of 8-bit products: auto is exact on every processor and chosen for it as the model loads, uint8 exact "
+    "and one plain graph, int8 exact only on processors with 32-bit sums (VNNI, ARM), keep the file's dtype.",
+)
 @_choice("io_layout", "Axis order of inputs and outputs: the source's, or whichever costs least.")
 @_repeated(
     "layout", "TENSOR=NHWC:NCHW", str, "Axis order of one input or output: the file's letters, then the wanted order."

@@ -39,6 +39,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
             [f"{text}: {plural(count, 'tensor')}, the same real numbers" for text, count in report.storage.items()],
         )
     ]
+    rows += [Row("weights", list(_weights(report)))]
     rows += [Row("fused", list(_fused(report))), Row("passes", list(_passes(report)))]
     rows += [Row("states", list(_states(report)))]
     rows += [Row("packs", list(_packs(report)))]
@@ -86,6 +87,22 @@ def _operator(label: str) -> str:
     if rest and words and words[-1].startswith("v") and words[-1][1:].isdigit():
         words = words[:-1]
     return short(" ".join(words))
+
+
+_FORMS = {
+    "int8": "int8, exact on every processor",
+    "chosen": "int8 or uint8, chosen by an If for the processor as the model loads",
+    "uint8": "uint8",
+    "int8, processor-dependent": "int8, exact only on processors that add uint8 x int8 products exactly",
+}
+
+
+def _weights(report: Report) -> Iterator[str]:
+    yield from (
+        f"{plural(report.weights[form], 'product')} with {text}"
+        for form, text in _FORMS.items()
+        if form in report.weights
+    )
 
 
 def _fused(report: Report) -> Iterator[str]:
@@ -138,6 +155,7 @@ def verification_json(verification: Verification) -> dict[str, Any]:
         "ok": verification.ok,
         "kernels": verification.kernels,
         "runs": verification.steps,
+        "processor": verification.processor,
         "outputs": [_comparison(comparison) for comparison in verification.comparisons],
         "diverging": None
         if diverging is None

@@ -169,8 +169,9 @@ def _output_type(
             and schema.inputs[min(i, len(schema.inputs) - 1)].type_str == wanted
         ):
             return ir.TensorType(value.type.dtype)
-    if wanted.startswith("tensor("):
-        return ir.TensorType(ir.DataType[wanted[7:-1].upper()])
+    allowed = next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == wanted), [wanted])
+    if len(allowed) == 1 and allowed[0].startswith("tensor("):
+        return ir.TensorType(ir.DataType[allowed[0][7:-1].upper()])
     given = node.attributes.get("to") or node.attributes.get("dtype")
     return None if given is None else ir.TensorType(ir.DataType(given.as_int()))
 

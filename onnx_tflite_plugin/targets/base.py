@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.api.declarations import Along
-    from onnx_tflite_plugin.targets.passes import Pass
 
 
 INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
@@ -40,7 +39,8 @@ class Target:
     any where there is none. ``resizes_last_axes_only``: Resize works on the last axes, whatever it is told.
     ``no_int8_from``: the opset from which ONNX Runtime does not load int8 that is dequantized to be moved.
     ``lacks``: ONNX operators the runtime does not have, with what to do about it.
-    ``passes``: rewrites of the finished model for speed, in their order.
+    ``passes``: names of rewrites of the finished model for speed, in their order.
+    ``saturates``: on some processors the runtime adds two uint8 x int8 products in 16 bits.
     """
 
     name: str
@@ -63,7 +63,8 @@ class Target:
     no_int8_from: int = 99
     lacks: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)
-    passes: Sequence[Pass] = ()
+    passes: Sequence[str] = ()
+    saturates: bool = False
 
     def price(self, along: Along, last: bool, nbytes: int) -> int:
         """Byte equivalents that an operator costs more for working along this axis."""

@@ -1,12 +1,6 @@
 """ONNX Runtime's CPU provider, as measured with version 1.31 (x86-64 with VNNI, default session options)."""
 
 from onnx_tflite_plugin.targets.base import Price, Target
-from onnx_tflite_plugin.targets.passes import (
-    BATCH_NORM_AS_CONVOLUTION,
-    FOLD_WIDTH,
-    PAD_CHANNELS,
-    TRANSPOSED_AS_CONVOLUTION,
-)
 
 _INT16 = frozenset({"int16", "uint16", "int4", "uint4", "int2"})
 _SUB_BYTE = frozenset({"int4", "uint4", "int2"})
@@ -60,5 +54,6 @@ ONNXRUNTIME = Target(
         "Gather": Price(last=15.0),
     },
     # Widths are folded last, when it is settled how many channels the first convolution has.
-    passes=(TRANSPOSED_AS_CONVOLUTION, BATCH_NORM_AS_CONVOLUTION, PAD_CHANNELS, FOLD_WIDTH),
+    passes=("transposed_as_convolution", "batch_norm_as_convolution", "pad_channels", "fold_width"),
+    saturates=True,
 )

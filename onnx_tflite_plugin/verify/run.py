@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from . import inputs as drawing
 from .compare import Comparison, Tolerance, as_pairs, compare, inherited_step
 from .litert import LiteRT, LiteRTError
 from .ort import OnnxRuntime, OrtError, Place
+from .processor import depends, multiplies_exactly, processor
 from .real import as_real, as_stored, is_real
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _SLOW = 1.0  # seconds a step: beyond it the reference kernels, some 50 times slower, are not asked
 _PRECISE = {"session.x64quantprecision": "1"}
+_DEPENDENT = (
+    "its int8 weights are exact only where the processor adds uint8 x int8 products exactly; another may differ"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,14 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What came out: ``comparisons`` in the order of the model's outputs, ``kernels`` the kernel sets compared with."""
+    """What came out: ``comparisons`` in the order of the model's outputs, ``kernels`` the kernel sets compared with,
+    ``processor`` what both ran on.
+    """
 
     comparisons: tuple[Comparison, ...]
     kernels: tuple[str, ...]
     steps: int
+    processor: str = field(default_factory=processor)
     diverging: Divergence | None = None
     notes: tuple[str, ...] = ()
 
@@ -60,7 +67,7 @@ class Verification:
         """One line on the whole, one an output, then where it parts and what may be the reason."""
         runs = "1 run" if self.steps == 1 else f"{self.steps} runs"
         verdict = "within" if self.ok else "NOT within"
-        lines = [f"{verdict} the band of LiteRT's {' and '.join(self.kernels)} kernels, {runs}"]
+        lines = [f"{verdict} the band of LiteRT's {' and '.join(self.kernels)} kernels, {runs}, on {self.processor}"]
         lines += [f"  {'ok    ' if one.ok else 'FAILED'} {one.name}: {one.text}" for one in self.comparisons]
         if self.diverging:
             lines.append(f"  first outside its band: {self.diverging.text}")
@@ -92,11 +99,12 @@ def verify(
         return case.apart(steps)
     actual = [case.onnx_step(case.session, arrays) for arrays in steps]
     comparisons = case.compared(actual, expected)
+    dependent = (_DEPENDENT,) if depends(case.session.proto) else ()
     if all(comparison.ok for comparison in comparisons):
-        return Verification(comparisons, tuple(expected), len(steps))
+        return Verification(comparisons, tuple(expected), len(steps), notes=dependent)
     diverging, notes = case.diverging(steps)
-    notes = (*notes, *case.hints(steps, expected))
-    return Verification(comparisons, tuple(expected), len(steps), diverging, notes)
+    notes = (*notes, *(case.hints(steps, expected) or dependent))
+    return Verification(comparisons, tuple(expected), len(steps), diverging=diverging, notes=notes)
 
 
 class _Case:
@@ -213,7 +221,9 @@ class _Case:
                     diverging = Divergence(tensor, self.producers[tensor.index], place.value, comparison)
         wrong = () if diverging is None else (diverging.comparison,)
         note = "without quantization the values of a network leave LiteRT's: each operator was given LiteRT's own"
-        return Verification((*outputs.values(), *wrong), (kernels.kernels,), len(steps), diverging, (note,))
+        return Verification(
+            (*outputs.values(), *wrong), (kernels.kernels,), len(steps), diverging=diverging, notes=(note,)
+        )
 
     def diverging(self, steps: Sequence[Sequence[Array]]) -> tuple[Divergence | None, tuple[str, ...]]:
         """The first tensor outside its band, in the first run that has one; and what is to say where there is none."""
@@ -286,8 +296,8 @@ class _Case:
     def hints(
         self, steps: Sequence[Sequence[Array]], expected: Mapping[str, Sequence[Sequence[Array]]]
     ) -> tuple[str, ...]:
-        """Whether it is the CPU: without VNNI, x86 saturates products of unsigned and signed bytes."""
-        if not any(tensor.dtype in ("int8", "uint8") for tensor in self.entry.subgraph.tensors):
+        """Whether it is the processor: x86 before VNNI saturates sums of uint8 x int8 products."""
+        if multiplies_exactly():
             return ()
         try:
             session = OnnxRuntime(self.onnx, config=_PRECISE)
@@ -296,7 +306,10 @@ class _Case:
             return ()
         if not all(comparison.ok for comparison in comparisons):
             return ()
-        return ("with session.x64quantprecision=1 it passes: this CPU saturates sums of byte products (no VNNI)",)
+        return (
+            "this processor saturates its int8 products (with session.x64quantprecision=1 it passes): "
+            "convert it with --weights-dtype auto or uint8",
+        )
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them."""

@@ -11,8 +11,8 @@ from typing import Self
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.passes.graph import BLOCK, Affine, Editor, only_user, producer, sizes
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.targets.passes.graph import BLOCK, Affine, Editor, only_user, producer, sizes
 
 _LARGEST = 2.0**24  # integers up to here are exact in float32, in which sums are scaled
 

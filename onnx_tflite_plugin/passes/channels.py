@@ -13,8 +13,8 @@ from typing import Self
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.passes.graph import Affine, QuantizedConv, constant_shape, integer, producer, sizes
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.targets.passes.graph import Affine, QuantizedConv, constant_shape, integer, producer, sizes
 
 # One tensor in, one of the same channels out, in which 0 gives a finite number.
 CARRIERS = frozenset({

@@ -13,8 +13,7 @@ from typing import Self
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.targets.passes.graph import (
+from onnx_tflite_plugin.passes.graph import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
     Affine,
@@ -26,6 +25,7 @@ from onnx_tflite_plugin.targets.passes.graph import (
     rewrite_units,
     sizes,
 )
+from onnx_tflite_plugin.source.model import Array
 
 MOST_CHANNELS, MOST_COLUMNS = 4, 16
 NODES = 100_000  # what the Reshapes cost, in multiplications

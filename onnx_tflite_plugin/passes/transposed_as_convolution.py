@@ -10,8 +10,7 @@ from typing import Self
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.targets.passes.graph import (
+from onnx_tflite_plugin.passes.graph import (
     CHANNELS_FIRST,
     CHANNELS_LAST,
     Affine,
@@ -22,6 +21,7 @@ from onnx_tflite_plugin.targets.passes.graph import (
     rewrite_units,
     sizes,
 )
+from onnx_tflite_plugin.source.model import Array
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -159,22 +159,28 @@ class Editor:
         self.emitter = Emitter(model.graph.opset_imports[""], _names(model))
 
     @contextmanager
-    def replacing(self, node: ir.Node, *, after: bool = False) -> Iterator[None]:
+    def replacing(
+        self, node: ir.Node, *, after: bool = False, label: str | None = None, marks: Mapping[str, str] | None = None
+    ) -> Iterator[None]:
         """Nodes emitted inside stand before ``node`` (or after it), are named as it is, and carry its marks."""
-        marks = {key: text for key, text in node.metadata_props.items() if key.startswith(MARK)}
-        label = (node.name or "").rpartition("/")[0]
+        if marks is None:
+            marks = {key: text for key, text in node.metadata_props.items() if key.startswith(MARK)}
+        if label is None:
+            label = (node.name or "").rpartition("/")[0]
+        graph = node.graph
+        assert isinstance(graph, ir.Graph)
         with self.emitter.within(label, marks), self.emitter.nested() as made:
             yield
         for new in made:
-            self._register(new.inputs)
-        (self.graph.insert_after if after else self.graph.insert_before)(node, made)
+            self.register(new.inputs)
+        (graph.insert_after if after else graph.insert_before)(node, made)
 
     def emit(self, op_type: str, *inputs: Operand, like: ir.Node | None = None, **attributes: Any) -> ir.Value:
         """A node's only output; ``like`` gives the attributes that are not given."""
         given = {name: a.value for name, a in like.attributes.items()} if like is not None else {}
         return self.emitter.emit(op_type, inputs, {**given, **attributes})[0]
 
-    def _register(self, values: Iterable[ir.Value | None]) -> None:
+    def register(self, values: Iterable[ir.Value | None]) -> None:
         """Constants that are new join the graph."""
         for value in values:
             if value is not None and value.const_value is not None and value.graph is None:
@@ -189,7 +195,7 @@ class Editor:
     def stored(self, array: Array, like: ir.Value | None) -> ir.Value:
         """A constant, named after the one it replaces."""
         value = self.emitter.constant(array, "" if like is None else like.name or "")
-        self._register([value])
+        self.register([value])
         return value
 
     def again(self, node: ir.Node, value: ir.Value) -> ir.Value:
@@ -208,9 +214,11 @@ class Editor:
         new.metadata_props.update(old.metadata_props)
         for node, slot in users:
             node.replace_input_with(slot, new)
-        for k, output in enumerate(self.graph.outputs):
+        maker = old.producer()
+        graph = self.graph if maker is None or not isinstance(maker.graph, ir.Graph) else maker.graph
+        for k, output in enumerate(graph.outputs):
             if output is old:
-                self.graph.outputs[k] = new
+                graph.outputs[k] = new
         name, old.name = old.name, new.name
         new.name = name
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.passes.channels import Convolution, Flow, Padding
+from onnx_tflite_plugin.passes.graph import BLOCK, Affine, Editor, constant, constant_shape, forget, sizes
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.targets.passes.channels import Convolution, Flow, Padding
-from onnx_tflite_plugin.targets.passes.graph import BLOCK, Affine, Editor, constant, constant_shape, forget, sizes
 
 _IMAGE = 4  # channels of an image at most: its convolution costs next to nothing more
 _WASTE = 1.35  # beyond it other dense kernels of more than one tap lose more than the block gains

@@ -1,0 +1,53 @@
+"""Rewrites of a finished ONNX model for one runtime: a target names those that pay on it, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class Pass:
+    """``run`` changes a model in place and returns in how many places.
+
+    ``exact``: the same real numbers, but for the last digits of float32; integers that are made of them stay as they are.
+    """
+
+    name: str
+    summary: str
+    exact: bool
+
+    def run(self, model: ir.Model) -> int:
+        """The ``run`` of the module of that name, imported here: targets are read before anything needs the graph layer."""
+        rewrite: Callable[[ir.Model], int] = import_module(f"{__name__}.{self.name}").run
+        return rewrite(model)
+
+
+PASSES = {
+    one.name: one
+    for one in (
+        Pass(
+            "transposed_as_convolution",
+            "a quantized transposed convolution becomes a convolution that makes several places at once",
+            exact=True,
+        ),
+        Pass(
+            "batch_norm_as_convolution",
+            "a quantized scale and offset per channel become one depthwise convolution, which rounds once",
+            exact=False,
+        ),
+        Pass(
+            "pad_channels",
+            "numbers of channels that kernels have no fast path for are rounded up, with weights of zero",
+            exact=True,
+        ),
+        Pass(
+            "fold_width", "columns of an image with few channels become channels of its first convolution", exact=True
+        ),
+    )
+}

@@ -1,0 +1,211 @@
+"""The dtype of a product's int8 weights, so that ONNX Runtime's sums are exact on every processor.
+
+Weights that no processor can overflow stay int8. Every other one is uint8 (value and zero point + 128: the same
+numbers), or chosen as the model loads: one product of constants, the probe, shows whether the processor at hand adds
+exactly, and each weight is dequantized in an ``If`` on its result. ONNX Runtime computes the probe while it loads the
+model, keeps one branch and folds it, so that what runs is the plain int8 or the plain uint8 form.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.errors import Problem, TargetRefusal
+from onnx_tflite_plugin.lowering.emitter import tensor_value, typed
+from onnx_tflite_plugin.passes.graph import Editor, constant
+from onnx_tflite_plugin.passes.products import PROBE, Product, products
+
+SHIFT = 128  # from int8 to uint8
+COPIES = 2**20  # bytes by which a weight that several products share may grow, each having its own
+
+
+def settle(model: ir.Model, form: str) -> Mapping[str, int]:
+    """Give every int8 weight of a product its dtype; returns how many have which.
+
+    ``form`` is what becomes of weights that overflow on some processors: ``"auto"`` (chosen as the model loads),
+    ``"uint8"``, or ``"int8"`` and ``"keep"`` (they stay, and the result depends on the processor).
+    """
+    work = _Weights(model)
+    forms: Counter[str] = Counter()
+    found = list(products(model))
+    sharing = Counter(product.stored for product in found)
+    for product in found:
+        if product.weights is None:
+            work.computed(product)
+        elif form in ("auto", "uint8") and (sharing[product.stored] - 1) * product.weights.nbytes > COPIES:
+            work.widen(product)
+            forms["uint8"] += 1
+        elif product.exact or form in ("int8", "keep"):
+            work.keep(product)
+            forms["int8" if product.exact else "int8, processor-dependent"] += 1
+        elif form == "uint8" or product.holds_least:
+            work.widen(product)
+            forms["uint8"] += 1
+        else:
+            work.choose(product)
+            forms["chosen"] += 1
+    work.editor.tidy()
+    return forms
+
+
+def check(model: ir.Model) -> None:
+    """Raises TargetRefusal for products that overflow on some processors, unless the probe chose them."""
+    problems = [
+        Problem(
+            f"node {product.node.name!r}",
+            f"its operand {product.slot} is int8 that overflows on processors without 32 bit sums of products",
+            "--weights-dtype uint8, or report it to who emits the node",
+        )
+        for product in products(model)
+        if not product.exact and not (product.guarded and not product.holds_least)
+    ]
+    if problems:
+        raise TargetRefusal("products that not every processor computes exactly:", problems)
+
+
+class _Weights:
+    """One model whose weights are settled, one product after another.
+
+    Each product gets integers, scale and zero point of its own: ``session.x64quantprecision`` replaces them one by one.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self.editor = Editor(model)
+        self._probe: ir.Value | None = None
+        self._taken: set[ir.Value] = set()
+
+    # --- the forms ----------------------------------------------------------------------------
+
+    def keep(self, product: Product) -> None:
+        """int8 as it is."""
+        if product.dequantize is not None:
+            self._replace(product, lambda: self._int8(product, *self._own(product)))
+
+    def widen(self, product: Product) -> None:
+        """uint8, written so into the file."""
+        assert product.weights is not None
+        integers = self.editor.stored((product.weights.astype(np.int16) + SHIFT).astype(np.uint8), like=product.stored)
+        self._replace(product, lambda: self._uint8(product, integers))
+
+    def choose(self, product: Product) -> None:
+        """int8 where the probe is true, else uint8 made of the same integers."""
+        probe, (integers, *parameters) = self._probed(), self._own(product)
+
+        def chosen() -> ir.Value:
+            exact = self._branch("int8", lambda: self._int8(product, integers, *parameters))
+            other = self._branch("uint8", lambda: self._uint8(product, self._shifted(integers)))
+            return self.editor.emit("If", probe, then_branch=exact, else_branch=other)
+
+        self._replace(product, chosen)
+
+    def computed(self, product: Product) -> None:
+        """Integers that are computed, or fed, are quantized anew."""
+        assert product.dequantize is not None
+        self._replace(product, lambda: self._uint8(product, self._shifted(product.stored)))
+
+    # --- their parts --------------------------------------------------------------------------
+
+    def _int8(self, product: Product, integers: ir.Value, *parameters: ir.Value) -> ir.Value:
+        """The operand, or the product itself where it takes integers, as it was."""
+        if product.dequantize is None:
+            return self._product(product, integers, _input(product.node, product.zero_point))
+        return self._dequantized(product, integers, *parameters)
+
+    def _uint8(self, product: Product, integers: ir.Value) -> ir.Value:
+        """The same of integers that are ``SHIFT`` more."""
+        given = (
+            _input(product.node, product.zero_point) if product.dequantize is None else _input(product.dequantize, 2)
+        )
+        least = np.asarray(0, np.int8) if given is None else constant(given)
+        if least is None:
+            raise TargetRefusal(
+                "weights whose zero point is computed:",
+                [
+                    Problem(
+                        f"node {product.node.name!r}", "its int8 weights cannot be made uint8", "--weights-dtype int8"
+                    )
+                ],
+            )
+        zero_point = self.editor.stored((least.astype(np.int16) + SHIFT).astype(np.uint8), like=None)
+        if product.dequantize is None:
+            return self._product(product, integers, zero_point)
+        scale = product.dequantize.inputs[1]
+        assert scale is not None
+        return self._dequantized(product, integers, scale, zero_point)
+
+    def _dequantized(self, product: Product, *operands: ir.Value) -> ir.Value:
+        value = self.editor.emit("DequantizeLinear", *operands, like=product.dequantize)
+        value.shape = product.stored.shape
+        return value
+
+    def _product(self, product: Product, integers: ir.Value, zero_point: ir.Value | None) -> ir.Value:
+        inputs = [*product.node.inputs]
+        assert product.zero_point is not None
+        inputs += [None] * (product.zero_point + 1 - len(inputs))
+        inputs[product.slot], inputs[product.zero_point] = integers, zero_point
+        value = self.editor.emit(product.node.op_type, *inputs, like=product.node)
+        value.shape = product.node.outputs[0].shape
+        return value
+
+    def _shifted(self, integers: ir.Value) -> ir.Value:
+        """int8 as uint8, computed by whatever runs the model."""
+        wide = self.editor.emit("Cast", integers, to="int32")
+        return self.editor.emit("Cast", self.editor.emit("Add", wide, np.asarray(SHIFT, np.int32)), to="uint8")
+
+    def _branch(self, name: str, body: Callable[[], ir.Value]) -> ir.Graph:
+        with self.editor.emitter.nested() as nodes:
+            value = body()
+        self.editor.register(operand for node in nodes for operand in node.inputs)
+        return ir.Graph([], [value], nodes=nodes, name=name)
+
+    def _own(self, product: Product) -> list[ir.Value]:
+        """Integers, and scale and zero point where they are dequantized, that no other product has."""
+        operands = [product.stored] if product.dequantize is None else product.dequantize.inputs[:3]
+        return [self._copy(value, product.stored) for value in operands if value is not None]
+
+    def _copy(self, value: ir.Value, stored: ir.Value) -> ir.Value:
+        array = constant(value)
+        if array is None or value not in self._taken:
+            self._taken.add(value)
+            return value
+        copy = tensor_value(array, self.editor.emitter.names.unique(value.name or stored.name or "weights"))
+        self.editor.register([copy])
+        self._taken.add(copy)
+        return copy
+
+    def _probed(self) -> ir.Value:
+        """Whether products of the largest uint8 and int8 add up, in as many rows and columns as kernels take at a time."""
+        if self._probe is None:
+            editor, first = self.editor, self.editor.graph[0]
+            with editor.replacing(first, label=PROBE, marks={}):
+                largest = np.full((8, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
+                sums = editor.emit("MatMulInteger", *largest)
+                least = editor.emit("ReduceMin", sums, keepdims=0)  # of all axes, whatever the opset
+                self._probe = typed(editor.emit("Equal", least, np.asarray(64 * 255 * 127, np.int32)), "bool", ())
+            self._probe.name = PROBE
+        return self._probe
+
+    def _replace(self, product: Product, emit: Callable[[], ir.Value]) -> None:
+        """Emit beside the product, and let it take what is emitted."""
+        node, dequantize = product.node, product.dequantize
+        if dequantize is None:
+            with self.editor.replacing(node):
+                value = emit()
+            self.editor.take_over(node.outputs[0], value)
+        elif not product.moved:
+            with self.editor.replacing(node):
+                value = emit()
+            node.replace_input_with(product.slot, value)
+        elif dequantize.outputs[0].uses():
+            with self.editor.replacing(dequantize):
+                value = emit()
+            self.editor.take_over(dequantize.outputs[0], value)
+
+
+def _input(node: ir.Node, slot: int | None) -> ir.Value | None:
+    """An operand, ``None`` where it is left out."""
+    return node.inputs[slot] if slot is not None and slot < len(node.inputs) else None

@@ -1,0 +1,64 @@
+"""The processor that a verification ran on, and how it multiplies 8-bit integers."""
+
+from __future__ import annotations
+
+import json
+import platform
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .packages import optional
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+DEPENDENT = "int8, processor-dependent"
+"""The key in a model's metadata under which int8 weights are counted that not every processor multiplies exactly."""
+
+
+@cache
+def processor() -> str:
+    """Name and kind of product, as ``AMD EPYC 7B13 (saturates sums of uint8 x int8 products)``."""
+    kind = "adds uint8 x int8 products exactly" if multiplies_exactly() else "saturates sums of uint8 x int8 products"
+    return f"{_name()} ({kind})"
+
+
+@cache
+def multiplies_exactly() -> bool:
+    """Whether ONNX Runtime's products of the largest uint8 and int8 add up here; x86 saturates before VNNI."""
+    onnx, runtime = optional("onnx"), optional("onnxruntime")
+    x, w = np.full((8, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
+        "products",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, x.shape)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (sums,) = session.run(None, {"x": x})
+    return bool((sums == 64 * 255 * 127).all())
+
+
+def depends(proto: ModelProto) -> bool:
+    """Whether a converted model says that its results depend on the processor."""
+    text = next((item.value for item in proto.metadata_props if item.key == "onnx_tflite_plugin.weights"), "{}")
+    try:
+        return DEPENDENT in json.loads(text)
+    except ValueError:
+        return False
+
+
+def _name() -> str:
+    """What the system calls the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return named or platform.processor() or platform.machine()

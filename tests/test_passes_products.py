@@ -1,0 +1,229 @@
+"""Which int8 operands of products overflow: the rule against 16-bit sums, and where in a model products are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product as every
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_tflite_plugin.errors import TargetRefusal
+from onnx_tflite_plugin.passes.products import Product, overflows, products
+from onnx_tflite_plugin.passes.weights import check, settle
+from onnx_tflite_plugin.source.model import Array
+
+U8, I8, I32, F32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32, TensorProto.FLOAT
+
+
+def saturates(rows: Array) -> bool:
+    """Whether any two uint8 make two neighbouring products add up to more than int16 holds (vpmaddubsw)."""
+    padded = np.pad(rows, ((0, 0), (0, rows.shape[-1] % 2))).astype(int).reshape(-1, 2)
+    sums = [padded @ np.array(pair) for pair in every((0, 255), repeat=2)]
+    return any(bool((found > 32767).any() or (found < -32768).any()) for found in sums)
+
+
+@given(st.integers(1, 9), st.integers(1, 3), st.data())
+def test_the_rule_is_what_saturating_addition_does(depth: int, rows: int, data: st.DataObject) -> None:
+    near = st.one_of(st.integers(-127, 127), st.sampled_from([-127, -65, -64, -63, -1, 0, 1, 63, 64, 65, 127]))
+    weights = np.array(data.draw(st.lists(near, min_size=depth * rows, max_size=depth * rows)), np.int8)
+    assert overflows(weights.reshape(rows, depth)) == saturates(weights.reshape(rows, depth))
+
+
+def test_overflow_is_found_in_the_last_of_many_rows() -> None:
+    weights = np.ones((70_001, 3), np.int8)
+    assert not overflows(weights)
+    weights[-1, :2] = 65
+    assert overflows(weights)
+
+
+# --- where products are -----------------------------------------------------------------------
+
+
+def stored(name: str, array: Array) -> TensorProto:
+    return numpy_helper.from_array(array, name)
+
+
+def dequantize(name: str, out: str) -> object:
+    return helper.make_node("DequantizeLinear", [name, "scale", f"zero_{name}"], [out])
+
+
+def model(
+    nodes: Sequence[object],
+    weights: Array | None,
+    data: Sequence[int | None],
+    out: int = F32,
+    extra: Sequence[TensorProto] = (),
+) -> ir.Model:
+    """A model of uint8 ``x`` and int8 ``w``, constant or fed, scale 1 and zero points 0."""
+    constants = [stored("scale", np.float32(1)), stored("zero_x", np.uint8(0)), stored("zero_w", np.int8(0)), *extra]
+    inputs = [helper.make_tensor_value_info("x", U8, data)]
+    if weights is None:
+        inputs.append(helper.make_tensor_value_info("w", I8, [3, 2]))
+    else:
+        constants.append(stored("w", weights))
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", out, None)], constants)
+    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
+
+
+def only(found: ir.Model) -> Product:
+    (product,) = products(found)
+    return product
+
+
+def unit(op_type: str, weights: Array | None, data: Sequence[int | None], **attributes: object) -> ir.Model:
+    nodes = [dequantize("x", "a"), dequantize("w", "b"), helper.make_node(op_type, ["a", "b"], ["y"], **attributes)]
+    return model(nodes, weights, data)
+
+
+@pytest.mark.parametrize(
+    ("shape", "pair", "exact"),
+    [
+        ((5, 3, 2, 2), [(0, 0, 0, 0), (0, 1, 0, 0)], False),  # channels 0 and 1 at one place of the kernel
+        ((5, 3, 2, 2), [(0, 1, 0, 0), (0, 2, 0, 0)], True),  # channels 1 and 2: not a pair
+        ((5, 3, 2, 2), [(0, 2, 0, 0), (0, 0, 0, 1)], False),  # the last channel, and the first of the next place
+        ((5, 3, 2, 2), [(0, 0, 0, 0), (0, 0, 0, 1)], True),  # one channel at two places
+        ((5, 1, 3), [(2, 0, 0), (2, 0, 1)], False),
+        ((5, 2, 3, 2, 2), [(1, 0, 1, 1, 0), (1, 1, 1, 1, 0)], False),
+    ],
+)
+def test_a_kernel_is_paired_place_by_place_along_its_channels(
+    shape: tuple[int, ...], pair: list[tuple[int, ...]], exact: bool
+) -> None:
+    weights = np.zeros(shape, np.int8)
+    for place in pair:
+        weights[place] = 65
+    found = unit("Conv", weights, [1, shape[1], *[7] * (len(shape) - 2)])
+    assert only(found).exact == exact
+
+
+def test_what_convolves_each_channel_by_itself_is_exact_with_any_weights_but_the_least() -> None:
+    weights = np.full((7, 1, 3, 3), 127, np.int8)
+    assert only(unit("Conv", weights, [1, 7, 11, 11], group=7)).exact
+    doubled = np.full((14, 1, 3, 3), 127, np.int8)
+    assert not only(unit("Conv", doubled, [1, 7, 11, 11], group=7)).exact
+    weights[3, 0, 1, 1] = -128
+    assert not only(unit("Conv", weights, [1, 7, 11, 11], group=7)).exact
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes", "along"),
+    [("MatMul", {}, 0), ("Gemm", {}, 0), ("Gemm", {"transB": 1}, 1)],
+)
+def test_a_matrix_is_paired_along_the_axis_that_is_summed(op_type: str, attributes: dict[str, int], along: int) -> None:
+    for axis in (0, 1):
+        weights = np.zeros((4, 4), np.int8)
+        weights[:2, 0] = 65
+        weights = weights if axis == 0 else weights.T
+        found = unit(op_type, weights, [5, 4], **attributes)
+        assert only(found).exact == (axis != along)
+
+
+def test_what_is_moved_on_its_way_may_be_paired_anyhow() -> None:
+    nodes = [
+        dequantize("x", "a"), dequantize("w", "b"),
+        helper.make_node("Transpose", ["b"], ["t"], perm=[1, 0]), helper.make_node("MatMul", ["a", "t"], ["y"]),
+    ]  # fmt: skip
+    weights = np.zeros((3, 4), np.int8)
+    weights[0, 0], weights[2, 3] = 65, 64
+    assert not only(model(nodes, weights, [5, 4])).exact
+    weights[0, 0] = 64
+    assert only(model(nodes, weights, [5, 4])).exact
+
+
+def test_activations_of_int8_that_are_computed_are_never_taken_for_exact() -> None:
+    assert not only(unit("MatMul", None, [5, 3])).exact
+    assert not only(model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], None, [5, 3], I32)).exact
+
+
+def test_two_int8_operands_are_no_such_product() -> None:
+    nodes = [helper.make_node("MatMulInteger", ["w", "other"], ["y"])]
+    assert not list(products(model(nodes, None, [5, 3], I32, [stored("other", np.full((2, 3), 127, np.int8))])))
+
+
+# --- planted violations -----------------------------------------------------------------------
+
+WIDE = np.full((3, 2), 127, np.int8)
+
+
+def looped(weights: Array) -> ir.Model:
+    """The product inside the body of a Loop."""
+    body = helper.make_graph(
+        [dequantize("x", "a"), dequantize("w", "b"), helper.make_node("MatMul", ["a", "b"], ["ab"]),
+         helper.make_node("Identity", ["go"], ["on"])],
+        "body",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("go", TensorProto.BOOL, [])],
+        [helper.make_tensor_value_info("on", TensorProto.BOOL, []), helper.make_tensor_value_info("ab", F32, [5, 2])],
+    )  # fmt: skip
+    nodes = [helper.make_node("Loop", ["trips", ""], ["y"], body=body)]
+    return model(nodes, weights, [5, 3], extra=[stored("trips", np.int64(2))])
+
+
+def swapped(found: ir.Model) -> ir.Model:
+    """With the branches of every choice exchanged."""
+    for node in found.graph.all_nodes():
+        if node.op_type == "If":
+            then, other = (node.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
+            node.attributes["then_branch"] = ir.AttrGraph("then_branch", other)
+            node.attributes["else_branch"] = ir.AttrGraph("else_branch", then)
+    return found
+
+
+def with_least(found: ir.Model) -> ir.Model:
+    """With a weight of -128 behind the probe."""
+    settle(found, "auto")
+    (value,) = (v for v in found.graph.initializers.values() if v.name is not None and v.name.startswith("w"))
+    weights = WIDE.copy()
+    weights[1, 1] = -128
+    value.const_value = ir.tensor(weights, name=value.name)
+    return found
+
+
+def settled(found: ir.Model) -> ir.Model:
+    settle(found, "auto")
+    return found
+
+
+def products_of_integers(weights: Array) -> ir.Model:
+    return model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], weights, [5, 3], I32)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        lambda: unit("MatMul", WIDE, [5, 3]),
+        lambda: unit("Conv", np.full((2, 3, 1), 127, np.int8), [1, 3, 7]),
+        lambda: unit("MatMul", None, [5, 3]),
+        lambda: products_of_integers(WIDE),
+        lambda: looped(WIDE),
+        lambda: swapped(settled(unit("MatMul", WIDE, [5, 3]))),
+        lambda: swapped(settled(products_of_integers(WIDE))),
+        lambda: with_least(unit("MatMul", WIDE, [5, 3])),
+    ],
+    ids=["dense", "convolution", "fed", "integers", "in a loop", "branches swapped", "integers, swapped", "-128"],
+)
+def test_the_rule_refuses_what_may_overflow(planted: object) -> None:
+    with pytest.raises(TargetRefusal, match=r"operand 1 is int8 that overflows"):
+        check(planted())  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("form", ["auto", "uint8"])
+@pytest.mark.parametrize(
+    "planted",
+    [
+        lambda: unit("MatMul", WIDE, [5, 3]),
+        lambda: unit("MatMul", None, [5, 3]),
+        lambda: products_of_integers(WIDE),
+        lambda: looped(WIDE),
+    ],
+    ids=["dense", "fed", "integers", "in a loop"],
+)
+def test_every_form_but_int8_passes_the_rule(planted: object, form: str) -> None:
+    found = planted()  # type: ignore[operator]
+    settle(found, form)
+    check(found)
+    assert len(list(products(found))) == (0 if form == "uint8" or "w" in {v.name for v in found.graph.inputs} else 1)
