@@ -41,6 +41,10 @@ Under **difference** stands by how much results of 8 and 16 bits may differ in t
 and XNNPACK kernels: "equal" not even in the last bit, "1 step" by one unit of the stored integers, though few do. Where
 those kernels are further apart than that, by as much as they. Real results may differ by 1e-5 of their range, those of
 float activations on integer weights by 2e-2 of it, anything else not at all, unless it is given.
+
+On every **processor** the results are these: products are exact, since `--weights-dtype auto` chooses int8 or uint8 weights as
+a model loads. One operator of ONNX Runtime rounds differently where a processor has no AVX2 (x86 before 2013): of all pairs of
+8-bit integers, its addition gives another result, by 1, for two in a million, which a deep network can amplify.
 """
 LAYOUTS = """\
 **Layout**: *Implicit* operators are channels first in ONNX. *Transparent* and *Attribute* ones work in the order of
