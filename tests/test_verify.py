@@ -17,7 +17,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from conformance.builder import ModelBuilder, quant
-from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.errors import InvalidModel, MissingExtra, VerificationError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import (
@@ -32,7 +31,6 @@ from onnx_tflite_plugin.verify import (
     verify,
 )
 from onnx_tflite_plugin.verify.ort import Place
-from onnx_tflite_plugin.verify.processor import multiplies_exactly
 
 FLOAT, INT8, UINT8, INT32 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32
 
@@ -457,47 +455,3 @@ def test_onnx_runtime_returns_the_values_asked_for() -> None:
 def test_importing_verify_imports_no_runtime() -> None:
     code = "import sys, onnx_tflite_plugin.verify; assert not {'onnxruntime', 'ai_edge_litert'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.skipif(multiplies_exactly(), reason="this processor adds uint8 x int8 products exactly")
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (
-            {"weights_dtype": "int8"},
-            "session.x64quantprecision=1 it passes): set that, or convert it with --weights-dtype",
-        ),
-        (
-            {"target": "generic"},
-            "session.qdqisint8allowed=1 it passes): set that, or convert it with --target onnxruntime",
-        ),
-    ],
-)
-def test_a_form_that_this_processor_saturates_is_told_from_a_wrong_conversion(
-    options: dict[str, str], said: str
-) -> None:
-    model = ModelBuilder()
-    g = model.main
-    x = g.input("x", (1, 5, 7, 64), "int8", quantization=quant(0.01, -128))
-    w = g.constant("w", np.full((64, 1, 1, 64), 127, np.int8), quantization=quant(0.01, 0))
-    for name in ("inner", "y"):
-        y = g.tensor(name, (1, 5, 7, 64), "int8", quantization=quant(1.0, -128))
-        g.operator("CONV_2D", [x, w, None], [y], {"padding": "VALID", "stride_h": 1, "stride_w": 1})
-        x = y
-    g.output(y)
-    found = verify(model.build(), convert(model.build(), **options).proto)
-    assert not found.ok
-    assert said in found.text
-    assert "saturates sums" in found.processor
-
-
-def test_a_model_that_depends_on_the_processor_says_so() -> None:
-    model = ModelBuilder()
-    g = model.main
-    x = g.input("x", (5, 7), "int8", quantization=quant(0.01, 0))
-    w = g.constant("w", np.full((3, 7), 127, np.int8), quantization=quant(0.01, 0))
-    g.output(y := g.tensor("y", (5, 3), "int8", quantization=quant(0.1, 0)))
-    g.operator("FULLY_CONNECTED", [x, w, None], [y])
-    data = model.build()
-    assert "another may differ" in verify(data, convert(data, weights_dtype="int8").proto).text
-    assert "another may differ" not in verify(data, convert(data).proto).text

@@ -1,0 +1,42 @@
+"""What verify says of the processor: which it was, whether the result depends on it, and whether it was to blame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.processor import multiplies_exactly
+from tests.passes_networks import Network, built, image
+
+
+@pytest.mark.skipif(multiplies_exactly(), reason="this processor adds uint8 x int8 products exactly")
+def test_a_form_that_this_processor_saturates_is_told_from_a_wrong_conversion() -> None:
+    def patches(net: Network) -> Any:
+        x = net.input(image(1, 11, 13, 3))
+        for name, features in (("a", 17), ("b", 34), ("c", 23), ("d", 31)):
+            x = net.conv(x, features, name=name)
+        return x
+
+    data = built(patches)
+    found = verify(data, convert(data, weights_dtype="int8").proto)
+    assert not found.ok
+    assert "with session.x64quantprecision=1 it passes" in found.text
+    assert "--weights-dtype auto or uint8" in found.text
+    assert "saturates sums" in found.processor
+
+
+def test_a_model_that_depends_on_the_processor_says_so() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (5, 7), "int8", quantization=quant(0.01, 0))
+    w = g.constant("w", np.full((3, 7), 127, np.int8), quantization=quant(0.01, 0))
+    g.output(y := g.tensor("y", (5, 3), "int8", quantization=quant(0.1, 0)))
+    g.operator("FULLY_CONNECTED", [x, w, None], [y])
+    data = model.build()
+    assert "another may differ" in verify(data, convert(data, weights_dtype="int8").proto).text
+    assert "another may differ" not in verify(data, convert(data).proto).text
