@@ -28,7 +28,7 @@ def converted(case: Case, **options: object) -> Conversion:
 def test_the_cases_are_of_what_they_say(case: Case) -> None:
     found = converted(case).report
     assert found.fused.keys() <= FUSIONS
-    assert found.nodes["MatMulInteger"] == 1
+    assert found.nodes["DynamicQuantizeLinear"] == 1
     assert not {"Conv", "Gemm"} & found.nodes.keys()
 
 
