@@ -1,1 +1,1 @@
-"""The built-in op pack: one file a family, one handler an operator. The core imports none of it."""
+"""The built-in op pack: a folder a family, a module of what belongs together in it. The core imports none of it."""

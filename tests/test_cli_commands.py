@@ -89,7 +89,7 @@ def test_inspect_tells_everything_and_a_missing_handler_is_no_failure(run: Run, 
     ):
         assert part in out
     table = [line.split() for line in out.splitlines() if line.strip()[:1].isdigit()]
-    assert ["2", "ADD", "1,", "2", "Transparent", "Dequantized", "built-in", "op_handlers.elementwise:add"] in table
+    assert ["2", "ADD", "1,", "2", "Transparent", "Dequantized", "built-in", "op_handlers.math.arithmetic:add"] in table
     assert ["1", "CUSTOM.Odd", "1", "-", "-", "missing", "-"] in table
     assert not mixed.with_suffix(".onnx").exists()
 
@@ -206,7 +206,7 @@ def test_handlers_that_do_not_load_are_shown_with_the_reason(
     install(
         tmp_path,
         "broken-pack",
-        f"{group}CUSTOM.Broken = no_such_module:f\nCUSTOM.Text = string:digits\nADD = op_handlers.elementwise:mul\n",
+        f"{group}CUSTOM.Broken = no_such_module:f\nCUSTOM.Text = string:digits\nADD = op_handlers.math.arithmetic:mul\n",
     )
     code, out, _ = run("handlers")
     assert code == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.cases.convolution import conv
+from conformance.cases.image.convolution import conv
 from onnx_tflite_plugin.api import Call, Context, Fusion, Terminate, fusion, operands
 from onnx_tflite_plugin.bound import BoundModel
 from onnx_tflite_plugin.fusion import fuse

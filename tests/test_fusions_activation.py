@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from conformance.cases import fusions_activation as spelling
+from conformance.cases.fusions import activation as spelling
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.cases import fusions_convolution as spelling
-from conformance.cases.fusions_convolution import Conv
+from conformance.cases.fusions import convolution as spelling
+from conformance.cases.fusions.convolution import Conv
 from conformance.models import Net
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host

@@ -10,9 +10,9 @@ import pytest
 
 from conformance.builder import ModelBuilder, quant
 from conformance.case import Case
-from conformance.cases.convolution import conv
-from conformance.cases.fusions_dynamic import HYBRID, PATCHES, PIXELS, cases, quick
-from conformance.cases.matrix import dense
+from conformance.cases.fusions.dynamic import HYBRID, PATCHES, PIXELS, cases, quick
+from conformance.cases.image.convolution import conv
+from conformance.cases.matrix.fully_connected import dense
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import OnnxRuntime

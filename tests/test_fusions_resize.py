@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.cases import fusions_resize as spelling
+from conformance.cases.fusions import resize as spelling
 from conformance.models import Net
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.cases.densify import dense
+from conformance.cases.tensor.sparse import dense
 from conformance.models import Net, constant, drawn, tensor
 from conformance.weights import BIASES, bias, product, weight
 from onnx_tflite_plugin.api import Decline, Handler, Operator, Transparent, handler
@@ -80,7 +80,7 @@ def test_handlers_are_asked_with_the_constant_in_place() -> None:
         seen.append(op[1].constant)
         return None
 
-    from op_handlers.elementwise import add
+    from op_handlers.math.arithmetic import add
 
     converted(floored(), {"FLOOR": made(floor_of), "ADD": replace(add, accepts=accepts)})
     assert seen == [True]

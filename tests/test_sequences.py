@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from conformance.cases.fusions_convolution import CAUSAL, ROW, Conv, depthwise
-from conformance.cases.sequences import CHAINS, ONE, POOLS, Line
+from conformance.cases.fusions.convolution import CAUSAL, ROW, Conv, depthwise
+from conformance.cases.networks.sequences import CHAINS, ONE, POOLS, Line
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host

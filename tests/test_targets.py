@@ -228,9 +228,9 @@ def test_tvm_gets_narrow_weights_as_int8() -> None:
 
 
 def test_tvm_refuses_inner_graphs() -> None:
-    from conformance.cases import control
+    from conformance.cases.control import loops
 
-    loop = next(case for case in control.cases() if case.op == "WHILE" and case.counts)
+    loop = next(case for case in loops.cases() if case.op == "WHILE" and case.counts)
     with pytest.raises(TargetRefusal, match="target tvm has no Loop"):
         otp.convert(loop.build(), target="tvm")
 

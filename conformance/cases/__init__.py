@@ -1,16 +1,25 @@
-"""The cases of the built-in handlers: each file here is a family, as in ``op_handlers``, with a function ``cases``."""
+"""The cases of the built-in handlers, in the folders and modules of ``op_handlers``; each module has a function ``cases``.
+
+The cases of ``op_handlers/X/y.py`` are those of ``X/y.py`` here, and of ``X/y_topic.py`` where they are many. In
+``networks`` several operators are tried together.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
-from ..case import Case
+from conformance.case import Case
 
 
 @cache
 def builtin() -> tuple[Case, ...]:
     """Every case of the built-in handlers."""
-    families = sorted(module.name for module in iter_modules(__path__))
-    return tuple(case for family in families for case in import_module(f".{family}", __name__).cases())
+    return tuple(case for name in modules() for case in import_module(name).cases())
+
+
+def modules() -> Iterator[str]:
+    """The full names of the modules that hold cases."""
+    return (module.name for module in walk_packages(__path__, f"{__name__}.") if not module.ispkg)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Call, Context, Decline, Match, Operand, fusion, operands, out
-from op_handlers.convolution import conv_2d, depthwise_conv_2d, transpose_conv
-from op_handlers.matrix import fully_connected
+from op_handlers.image.convolution import conv_2d, depthwise_conv_2d, transpose_conv
+from op_handlers.matrix.fully_connected import fully_connected
 
 x, shape = operands("x shape")
 w, bias, first, second = operands("w bias first second", constant=True)

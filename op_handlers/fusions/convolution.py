@@ -23,7 +23,7 @@ from onnx_tflite_plugin.api import (
 )
 from onnx_tflite_plugin.api.patterns import Where
 from onnx_tflite_plugin.source.model import Dims
-from op_handlers.convolution import LINES, conv_2d, depthwise_conv_2d, steps
+from op_handlers.image.convolution import LINES, conv_2d, depthwise_conv_2d, steps
 
 x, w, b, shape, other = operands("x w b shape other")
 block, rows, crops, number = operands("block rows crops number", constant=True)

@@ -30,8 +30,8 @@ from onnx_tflite_plugin.api import (
     operands,
     out,
 )
-from op_handlers.convolution import steps
-from op_handlers.matrix import contracted, dense_axes
+from op_handlers.image.convolution import steps
+from op_handlers.matrix.fully_connected import contracted, dense_axes
 
 x, b = operands("x b")
 (w,) = operands("w", constant=True)

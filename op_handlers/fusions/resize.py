@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnx_tflite_plugin.api import Call, Context, Decline, Match, fusion, operands, out
-from op_handlers.resize import resize_nearest_neighbor
+from op_handlers.image.resize import resize_nearest_neighbor
 
 x, opened, turned, closed = operands("x opened turned closed")
 down, across = operands("down across", constant=True)

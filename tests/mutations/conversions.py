@@ -62,7 +62,7 @@ MUTATIONS = (
         "wraps instead of saturating",
         "CAST",
         ("CAST-float64_to_int8",),
-        patches={"op_handlers.conversion:cut": handing_on(1)},
+        patches={"op_handlers.math.quantization:cut": handing_on(1)},
     ),
     Mutation("NaN is the least", "CAST", ("CAST-float64_to_int8",), emits={"Where": _second_first}),
     Mutation(
@@ -98,7 +98,7 @@ MUTATIONS = (
         "VAR_HANDLE",
         ("VAR_HANDLE-one_name_in_two_containers",),
         fields={"effects": Effects(names=_short_name)},
-        patches={"op_handlers.variables:variable_key": lambda _: _short_name},
+        patches={"op_handlers.state.variables:variable_key": lambda _: _short_name},
     ),
     Mutation(
         "stored integers are handed on",

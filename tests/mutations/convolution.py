@@ -10,8 +10,8 @@ from onnx_tflite_plugin.api import Dequantized, Implicit, out
 
 from .planting import Change, Mutation, handing_on, with_attributes
 
-CONV = "op_handlers.convolution"
-POOL = "op_handlers.pooling"
+CONV = "op_handlers.image.convolution"
+POOL = "op_handlers.image.pooling"
 VALUES = "onnx_tflite_plugin.lowering.values"
 ACTIVATION = "onnx_tflite_plugin.lowering.activation"
 CONTEXT = "onnx_tflite_plugin.lowering.context:Context"
@@ -129,14 +129,14 @@ def in_the_schemas_order(original: Any) -> Any:
 
 
 def _tanh(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
-    from op_handlers.convolution import conv_2d
+    from op_handlers.image.convolution import conv_2d
 
     made = conv_2d(ctx, x, w, b)
     return ctx.ops.Tanh(made) if ctx.options.fused_activation_function == "TANH" else made
 
 
 def _by_option(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
-    from op_handlers.convolution import convolution
+    from op_handlers.image.convolution import convolution
 
     return convolution(ctx, x, w, b, group=ctx.op[1].shape[3] // ctx.options.depth_multiplier)
 

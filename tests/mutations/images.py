@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api import Dequantized
 
 from .planting import Change, Mutation, handing_on, returning, returning_zero, with_attributes
 
-BLOCKS = "op_handlers.blocks"
+BLOCKS = "op_handlers.tensor.blocks"
 
 
 def half_even(original: Any) -> Any:
@@ -51,7 +51,7 @@ def one_table_of_words(wide: str, flat: str) -> Change:
 
 
 def _crd(_original: Any) -> Any:
-    from op_handlers import blocks
+    from op_handlers.tensor import blocks
 
     original = blocks.rearranged
     return lambda ctx, x, before, after, sizes: original(ctx, x, before.replace("pqd", "dpq"), after, sizes)
@@ -66,20 +66,20 @@ MUTATIONS = (
         "flags change places",
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-float32_half_pixel_centers_to_1x1",),
-        patches={"op_handlers.resize:coordinates": coordinates("half_pixel", "align_corners", "asymmetric")},
+        patches={"op_handlers.image.resize:coordinates": coordinates("half_pixel", "align_corners", "asymmetric")},
     ),
     Mutation(
         "no flag is half_pixel",
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-float32_legacy_to_4x9",),
-        patches={"op_handlers.resize:coordinates": coordinates("align_corners", "half_pixel", "half_pixel")},
+        patches={"op_handlers.image.resize:coordinates": coordinates("align_corners", "half_pixel", "half_pixel")},
     ),
     Mutation(
         "height and width stay in the file's place",
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-float32_align_corners_to_3x2",),
         patches={
-            "op_handlers.resize:sizes": lambda original: lambda ctx, size, perm: original(ctx, size, sorted(perm))
+            "op_handlers.image.resize:sizes": lambda original: lambda ctx, size, perm: original(ctx, size, sorted(perm))
         },
     ),
     Mutation(
@@ -89,19 +89,19 @@ MUTATIONS = (
             "RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_int8_of_many_pixels_to_an_odd_size_between_convolutions",
             "RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_float32_to_half_the_size,_between_pixels_between_convolutions",
         ),
-        patches={"op_handlers.resize:nearest": round_prefer_floor},
+        patches={"op_handlers.image.resize:nearest": round_prefer_floor},
     ),
     Mutation(
         "align_corners rounds halves to even",
         "RESIZE_NEAREST_NEIGHBOR",
         ("RESIZE_NEAREST_NEIGHBOR-align_corners_to_4x9",),
-        patches={"op_handlers.resize:nearest": half_even},
+        patches={"op_handlers.image.resize:nearest": half_even},
     ),
     Mutation(
         "8 bits are placed as floats are",
         "RESIZE_NEAREST_NEIGHBOR",
         ("RESIZE_NEAREST_NEIGHBOR-legacy_int8_2_to_82_columns",),
-        patches={"op_handlers.resize:in_fixed_point": returning(False)},
+        patches={"op_handlers.image.resize:in_fixed_point": returning(False)},
     ),
     Mutation(
         "columns of depth first",
@@ -149,6 +149,6 @@ MUTATIONS = (
         "another output scale rescales",
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-int8_copied_to_other_parameters,_which_the_kernel_ignores",),
-        patches={"op_handlers.resize:unscaled": handing_on(1)},
+        patches={"op_handlers.image.resize:unscaled": handing_on(1)},
     ),
 )

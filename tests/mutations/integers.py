@@ -10,10 +10,10 @@ from onnx_tflite_plugin.api import FixedOutputRange, out
 
 from .planting import Mutation, left_out, returning
 
-FIXED = "op_handlers.fixed_point"
-POOL = "op_handlers.pooling"
-SIGMOIDS = "op_handlers.sigmoids"
-SOFTMAX = "op_handlers.softmax"
+FIXED = "op_handlers.kernels.fixed_point"
+POOL = "op_handlers.image.pooling"
+SIGMOIDS = "op_handlers.kernels.sigmoids"
+SOFTMAX = "op_handlers.kernels.softmax"
 
 BELOW = np.append(0, np.arange(-65535, 0))
 

@@ -18,7 +18,7 @@ def _adjoint(x: bool, y: bool) -> Change:
     """The axes of operands that are not turned though the options say so."""
 
     def axes(op: Any) -> str:
-        from op_handlers.matrix import product_axes
+        from op_handlers.matrix.fully_connected import product_axes
 
         adj_x, adj_y = op.options.adj_x and not x, op.options.adj_y and not y
         *operands, result = product_axes(op, "km" if adj_x else "mk", "nk" if adj_y else "kn")
@@ -63,7 +63,7 @@ HIGH_BITS_FIRST = {"onnx_tflite_plugin.source.data:Stored._unpacked": _highest_b
 
 
 def _unbiased(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
-    from op_handlers.matrix import fully_connected
+    from op_handlers.matrix.fully_connected import fully_connected
 
     return fully_connected(ctx, x, w)
 
@@ -79,7 +79,7 @@ MUTATIONS = (
         "zero points count in int32",
         "BATCH_MATMUL",
         ("BATCH_MATMUL-int8_by_constants_to_int32",),
-        patches={"op_handlers.matrix:added": _own_zero_point},
+        patches={"op_handlers.matrix.fully_connected:added": _own_zero_point},
     ),
     Mutation(
         "the last axis is the row",
@@ -159,7 +159,7 @@ MUTATIONS = (
         "EMBEDDING_LOOKUP",
         ("EMBEDDING_LOOKUP-uint8_to_float32,_which_the_kernel_reads_as_int8",),
         patches={
-            "op_handlers.indexing:by_row": lambda original: (
+            "op_handlers.tensor.indexing:by_row": lambda original: (
                 lambda op: (op[1].array.astype(np.int16), original(op)[1]) if op[1].dtype == "uint8" else original(op)
             )
         },
@@ -169,7 +169,7 @@ MUTATIONS = (
         "EMBEDDING_LOOKUP",
         ("EMBEDDING_LOOKUP-int8_to_float32_with_a_scale_each", "EMBEDDING_LOOKUP-int4_to_float32_in_rows_of_two_axes"),
         patches={
-            "op_handlers.indexing:by_row": lambda original: (
+            "op_handlers.tensor.indexing:by_row": lambda original: (
                 lambda op: (original(op)[0], np.full_like(original(op)[1], original(op)[1].reshape(-1)[0]))
             )
         },
@@ -202,6 +202,6 @@ MUTATIONS = (
         "what the storage adds is multiplied too",
         "BATCH_MATMUL",
         ("BATCH_MATMUL-int8_to_int32_between_convolutions",),
-        patches={"op_handlers.matrix:added": returning(None)},
+        patches={"op_handlers.matrix.fully_connected:added": returning(None)},
     ),
 )

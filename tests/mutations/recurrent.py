@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from op_handlers import lstm
+from op_handlers.sequence.lstm import cell
 
 from .planting import Mutation, left_out, returning
 
-CELL, WHOLE = "op_handlers.lstm:Cell", "op_handlers.lstm_integers:IntegerCell"
+CELL, WHOLE = "op_handlers.sequence.lstm.cell:Cell", "op_handlers.sequence.lstm.integers:IntegerCell"
 SEQUENCE, STEP = "UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM"
 
 
 def as_tflite_orders_them(_original: Any) -> Any:
-    return lambda op: [gate for gate in (lstm.INPUT, lstm.FORGET, lstm.UPDATE, lstm.OUTPUT) if op.tensor(gate.weights)]
+    return lambda op: [gate for gate in (cell.INPUT, cell.FORGET, cell.UPDATE, cell.OUTPUT) if op.tensor(gate.weights)]
 
 
 def adding(_original: Any) -> Any:
@@ -33,7 +33,7 @@ MUTATIONS = (
         "gates in TFLite's order",
         SEQUENCE,
         (f"{SEQUENCE}-float32_plain", f"{SEQUENCE}-float32_on_int8_plain"),
-        patches={"op_handlers.lstm:gates_of": as_tflite_orders_them},
+        patches={"op_handlers.sequence.lstm.cell:gates_of": as_tflite_orders_them},
     ),
     *(
         Mutation(

@@ -22,7 +22,7 @@ def _all_of_none(original: Any) -> Any:
 
 
 def _rounded(ctx: Any, x: Any, axes: Any) -> Any:
-    from op_handlers.reduction import reduced
+    from op_handlers.math.reduction import reduced
 
     if ctx.op[0].dtype not in ("int32", "int64"):
         return reduced(ctx, "ReduceMean", x, axes)
@@ -35,13 +35,13 @@ MUTATIONS = (
         "no axes are all axes",
         "REDUCE_MAX",
         ("REDUCE_MAX-no_axes_dropped",),
-        patches={"op_handlers.reduction:reduced": _all_of_none},
+        patches={"op_handlers.math.reduction:reduced": _all_of_none},
     ),
     Mutation(
         "no axes are all axes",
         "SUM",
         ("SUM-uint8_without_axes_kept",),
-        patches={"op_handlers.reduction:reduced": _all_of_none},
+        patches={"op_handlers.math.reduction:reduced": _all_of_none},
     ),
     Mutation("keep_dims is not looked at", "MEAN", ("MEAN-axes_[1]_kept",), options={"keep_dims": False}),
     Mutation("the axes are the file's", "MEAN", ("MEAN-rank_3_kept",), fields={"holds_axes": ()}),
@@ -62,7 +62,7 @@ MUTATIONS = (
         "no axes are all axes",
         "MEAN",
         ("MEAN-no_axes_kept_between_convolutions",),
-        patches={"op_handlers.reduction:reduced": _all_of_none},
+        patches={"op_handlers.math.reduction:reduced": _all_of_none},
     ),
     Mutation("integers are rounded", "MEAN", ("MEAN-int32,_divided_towards_zero_kept",), fields={"lower": _rounded}),
     Mutation("stored integers are summed", "SUM", ("SUM-int8_kept",), fields={"quantization": Raw()}),

@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api import Dequantized
 
 from .planting import Mutation, returning_zero, the_files_axis
 
-PADS = "op_handlers.padding"
+PADS = "op_handlers.tensor.padding"
 
 
 def symmetric_as_reflect(original: Any) -> Any:

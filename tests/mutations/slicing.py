@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.model import Options
 
 from .planting import Change, Mutation, the_files_axis, with_attributes
 
-SLICES = "op_handlers.slicing"
+SLICES = "op_handlers.tensor.slicing"
 
 
 def shrink_to_end(original: Any) -> Any:
@@ -69,7 +69,7 @@ def new_axis_wins(original: Any) -> Any:
 
 
 def _split_value_first(ctx: Any, x: Any, _axis: Any) -> Any:
-    from op_handlers.slicing import parted
+    from op_handlers.tensor.slicing import parted
 
     return parted(ctx, x, slot=1)
 

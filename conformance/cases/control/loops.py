@@ -1,0 +1,209 @@
+"""WHILE: the condition comes first, what the body hands on unchanged is captured, shapes and states may change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from conformance.builder import GraphBuilder, TensorRef
+from conformance.case import Case
+from conformance.cases.state.variables import Memory, Variable, remembering
+from conformance.models import Net, Spec, constant, drawn, net, tensor
+
+PLAN = tensor(5, dtype="bool", name="plan")  # whether to go on, one entry a step: what a loop counts with
+STEPS = [{"plan": np.array([True] * k + [False] * (5 - k))} for k in (2, 0, 5, 1)]
+
+
+def cases() -> Iterator[Case]:
+    for dtype in ("float32", "int8", "uint8", "int32"):
+        yield looped(f"{dtype}, a running sum", [tensor(2, 3, dtype=dtype)], doubled, dtype=dtype)
+    x = tensor(2, 3)
+    yield looped("values captured from outside", [x, tensor(3), tensor(2, 1)], captured)
+    yield looped("values that change places", [x, x, x], exchanged)
+    yield looped(
+        "a value that nothing in the body uses",
+        [x, tensor(4)],
+        lambda body, values: [summed(body, values[0], values[0]), values[1]],
+    )
+    yield looped(
+        "a value that the body replaces by a constant", [x], lambda body, values: [body.constant("fixed", drawn(2, 3))]
+    )
+    yield looped("a value that grows", [tensor(1, 3)], grown, made=[tensor(None, 3)])
+    yield net("WHILE", "an image between convolutions", image, given=STEPS)
+    yield net("WHILE", "a variable that the body changes", counted, given=STEPS)
+    yield net("WHILE", "a variable whose handle is carried", carried, given=STEPS)
+    yield net("WHILE", "a variable that only the body knows", hidden, given=STEPS)
+    yield net("WHILE", "one inside the other", nested, given=STEPS[:2])
+
+
+Body = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
+
+
+def like(graph: GraphBuilder, ref: TensorRef, name: str) -> TensorRef:
+    """A tensor with the shape, dtype and quantization of another of the same subgraph."""
+    fields = graph.tensors[ref].fields
+    return graph.tensor(
+        name, ref.shape, ref.dtype, quantization=fields["quantization"], signature=fields["shape_signature"]
+    )
+
+
+def called(graph: GraphBuilder, code: str, inputs: Sequence[TensorRef], of: TensorRef, **options: object) -> TensorRef:
+    made = like(graph, of, f"{code}{len(graph.tensors)}")
+    graph.operator(code, inputs, [made], options)
+    return made
+
+
+def summed(graph: GraphBuilder, a: TensorRef, b: TensorRef) -> TensorRef:
+    return called(graph, "ADD", [a, b], a)
+
+
+def loop(
+    model: Net,
+    refs: Sequence[TensorRef],
+    specs: Sequence[Spec],
+    body: Body,
+    made: Sequence[Spec] | None = None,
+    plan: TensorRef | None = None,
+) -> list[TensorRef]:
+    """A WHILE that goes on as long as the plan says; the first value carried is what is left of the plan.
+
+    ``made``: what the subgraphs know of the values where they change.
+    """
+    carried = [PLAN, *(made or specs)]
+    cond, inner = model.model.subgraph("cond"), model.model.subgraph("body")
+    asked, *_ = taken(cond, carried)
+    go_on = cond.tensor("go on", (), "bool")
+    first = [cond.constant(name, [value]) for name, value in (("begin", 0), ("end", 1), ("stride", 1))]
+    cond.operator("STRIDED_SLICE", [asked, *first], [go_on], {"shrink_axis_mask": 1})
+    cond.output(go_on)
+    left, *values = taken(inner, carried)
+    inner.output(shortened(inner, left), *body(inner, values))
+    plan = model.input(PLAN) if plan is None else plan
+    outputs = [model.result(Spec(spec.shape, spec.dtype, spec.scale, spec.zero_point)) for spec in carried]
+    options = {"cond_subgraph_index": cond.index, "body_subgraph_index": inner.index}
+    model.graph.operator("WHILE", [plan, *refs], outputs, options)
+    return outputs[1:]
+
+
+def taken(graph: GraphBuilder, carried: Sequence[Spec]) -> list[TensorRef]:
+    """The subgraph's inputs: all values carried."""
+    return [
+        graph.input(f"v{k}", spec.shape, spec.dtype, quantization=spec.quantization) for k, spec in enumerate(carried)
+    ]
+
+
+def shortened(graph: GraphBuilder, plan: TensorRef) -> TensorRef:
+    """The plan without its first entry, and no at the end."""
+    rest = graph.tensor("rest", (4,), "bool")
+    begin, end, stride = (graph.constant(name, [value]) for name, value in (("from", 1), ("to", 5), ("by", 1)))
+    graph.operator("STRIDED_SLICE", [plan, begin, end, stride], [rest])
+    longer = graph.tensor("next", (5,), "bool")
+    graph.operator("CONCATENATION", [rest, graph.constant("stop", np.array([False]))], [longer], {"axis": 0})
+    return longer
+
+
+def looped(name: str, specs: Sequence[Spec], body: Body, made: Sequence[Spec] | None = None, **case: object) -> Case:
+    def draw(model: Net) -> None:
+        refs = [model.input(spec) for spec in specs]
+        model.output(*loop(model, refs, specs, body, made))
+
+    return net("WHILE", name, draw, **{"given": STEPS, **case})
+
+
+def doubled(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    return [summed(body, values[0], values[0])]
+
+
+def captured(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    x, row, column = values
+    return [called(body, "MUL", [called(body, "ADD", [x, row], x), column], x), row, column]
+
+
+def exchanged(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    a, b, c = values
+    return [called(body, "NEG", [value], value) for value in (b, c, a)]
+
+
+def grown(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    longer = body.tensor("longer", (None, 3))
+    body.operator("CONCATENATION", [values[0], values[0]], [longer], {"axis": 0})
+    return [longer]
+
+
+def image(model: Net) -> None:
+    """An image is changed by the loop, which keeps the file's order."""
+    spec = tensor(2, 5, 7, 3)
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        row = graph.constant("row", drawn(7, 1))
+        return [called(graph, "ADD", [values[0], row], values[0])]
+
+    (made,) = loop(model, [model.plumbed(spec)], [spec], body)
+    model.output(model.drained(made))
+
+
+def added(graph: GraphBuilder, handle: TensorRef, value: TensorRef) -> None:
+    """A variable grows by a value."""
+    held = like(graph, value, "held")
+    graph.operator("READ_VARIABLE", [handle], [held])
+    graph.operator("ASSIGN_VARIABLE", [handle, summed(graph, held, value)], [])
+
+
+@remembering
+def counted(model: Memory) -> None:
+    """The body adds to a variable; how often it ran is seen afterwards, and in the next run."""
+    spec = tensor(3)
+    state = model.variable(spec, np.zeros(3))
+    before = model.read(state, spec)
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        added(graph, Variable(graph).handle, values[0])
+        return [values[0]]
+
+    (made,) = loop(model, [model.input(spec)], [spec], body)
+    model.output(before, made, model.read(state, spec))
+
+
+def hidden(model: Net) -> None:
+    spec = tensor(3)
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        handle = Variable(graph).handle
+        graph.operator("ASSIGN_VARIABLE", [handle, summed(graph, values[0], values[0])], [])
+        made = like(graph, values[0], "made")
+        graph.operator("READ_VARIABLE", [handle], [made])
+        return [made]
+
+    model.output(*loop(model, [model.input(spec)], [spec], body))
+
+
+@remembering
+def carried(model: Memory) -> None:
+    """The handle is one of the values carried, as TensorFlow writes it."""
+    spec = tensor(3)
+    state = model.variable(spec, np.zeros(3))
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        handle, x = values
+        added(graph, handle, x)
+        return [handle, x]
+
+    _, made = loop(model, [state.handle, model.input(spec)], [Spec((1,), "resource"), spec], body)
+    model.output(made, model.read(state, spec))
+
+
+def nested(model: Net) -> None:
+    spec = tensor(2, 3)
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        x, plan = values
+        inside = Net()
+        inside.model, inside.graph = model.model, graph
+        (made,) = loop(inside, [x], [spec], doubled, plan=plan)
+        return [made, plan]
+
+    inner_plan = Spec((5,), "bool", name="inner")
+    refs = [model.input(spec), model.place(constant(np.array([True, True, False, False, False])))]
+    made, _ = loop(model, refs, [spec, inner_plan], body)
+    model.output(made)

@@ -1,0 +1,152 @@
+"""GELU and HARD_SWISH spelled out, and what looks like them and is something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from conformance.builder import TensorRef
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import Net, Spec, constant, net, tensor
+
+Term = Any
+"""``"x"``, a number, or (operator, its terms...), a fused activation last where there is one."""
+
+IMAGE = (2, 5, 7, 3)
+WIDE = (-7.0, 7.0)
+K, C = 0.7978845608, 0.044715
+
+SQUARE = ("MUL", "x", "x")
+CUBIC = ("MUL", ("MUL", SQUARE, "x"), C)
+C_X_X = ("MUL", ("MUL", C, "x"), "x")
+POWER = ("MUL", C, ("POW", "x", 3.0))
+
+
+def bell(inner: Term) -> Term:
+    return ("ADD", ("TANH", inner), 1.0)
+
+
+CURVE = bell(("MUL", ("ADD", "x", CUBIC), K))
+
+GELU: Mapping[str, Term] = {
+    "of PyTorch": ("MUL", "x", ("MUL", CURVE, 0.5)),
+    "of Keras": ("MUL", ("MUL", 0.5, "x"), bell(("MUL", K, ("ADD", "x", POWER)))),
+    "of BERT": ("MUL", "x", ("MUL", 0.5, ("ADD", 1.0, ("TANH", ("MUL", K, ("ADD", POWER, "x")))))),
+    "of Hugging Face": ("MUL", ("MUL", "x", CURVE), 0.5),
+    "with C x x": ("MUL", ("MUL", "x", 0.5), bell(("MUL", ("MUL", "x", K), ("ADD", C_X_X, 1.0)))),
+    "with C x^2": ("MUL", bell(("MUL", ("MUL", "x", ("ADD", 1.0, ("MUL", C, SQUARE))), K)), ("MUL", 0.5, "x")),
+}
+NO_GELU: Mapping[str, Term] = {
+    "0.6": ("MUL", "x", ("MUL", CURVE, 0.6)),
+    "1.1": ("MUL", "x", ("MUL", ("ADD", ("TANH", CURVE[1][1]), 1.1), 0.5)),
+    "another slope": ("MUL", "x", ("MUL", bell(("MUL", ("ADD", "x", CUBIC), 0.8)), 0.5)),
+    "another cubic": ("MUL", "x", ("MUL", bell(("MUL", ("ADD", "x", ("MUL", ("MUL", SQUARE, "x"), 0.05)), K)), 0.5)),
+    "a square": ("MUL", "x", ("MUL", bell(("MUL", ("ADD", "x", ("MUL", C, ("POW", "x", 2.0))), K)), 0.5)),
+    "an activation inside": ("MUL", "x", ("MUL", CURVE, 0.5, "RELU6")),
+    "an activation behind": ("MUL", "x", ("MUL", CURVE, 0.5), "RELU6"),
+    "a difference": ("MUL", "x", ("MUL", ("SUB", CURVE[1], 1.0), 0.5)),
+}
+
+RAMP = ("ADD", "x", 3.0, "RELU6")
+OPEN_RAMP = ("RELU6", ("ADD", 3.0, "x"))
+LINE = ("ADD", ("MUL", "x", 1 / 6), 0.5)
+
+HARD_SWISH: Mapping[str, Term] = {
+    "x ramp 1/6": ("MUL", ("MUL", "x", RAMP), 1 / 6),
+    "x ramp 6": ("DIV", ("MUL", "x", OPEN_RAMP), 6.0),
+    "ramp 1/6 x": ("MUL", ("MUL", OPEN_RAMP, 1 / 6), "x"),
+    "ramp 6 x": ("MUL", "x", ("DIV", RAMP, 6.0)),
+    "1/6 x ramp": ("MUL", ("MUL", 1 / 6, "x"), OPEN_RAMP),
+    "x 6 ramp": ("MUL", ("DIV", "x", 6.0), RAMP),
+    "a line between 0 and 1": ("MUL", "x", ("RELU", ("MINIMUM", LINE, 1.0))),
+    "a line of quotients between 0 and 1": ("MUL", ("RELU_0_TO_1", ("ADD", 0.5, ("DIV", "x", 6.0))), "x"),
+}
+NO_HARD_SWISH: Mapping[str, Term] = {
+    "a steeper ramp": ("MUL", ("MUL", "x", RAMP), 1 / 5),
+    "another offset": ("MUL", "x", ("MUL", ("ADD", "x", 2.0, "RELU6"), 1 / 6)),
+    "no bound": ("MUL", ("MUL", "x", ("ADD", "x", 3.0)), 1 / 6),
+    "another bound": ("MUL", "x", ("RELU", ("MINIMUM", LINE, 0.9))),
+    "a quotient upside down": ("MUL", "x", ("DIV", 6.0, ("ADD", "x", 3.0, "RELU6"))),
+    "an activation inside": ("MUL", ("MUL", "x", RAMP, "RELU"), 1 / 6),
+    "an activation behind": ("MUL", ("MUL", "x", RAMP), 1 / 6, "RELU"),
+}
+
+
+def cases() -> Iterator[Case]:
+    for op, forms, others in (("GELU", GELU, NO_GELU), ("HARD_SWISH", HARD_SWISH, NO_HARD_SWISH)):
+        for name, term in forms.items():
+            yield net(op, f"spelled out {name}", spelled(term), span=WIDE, opsets=EVERY_OPSET)
+            inside = spelled(term, inside=True)
+            yield net(op, f"spelled out {name} between convolutions", inside, span=WIDE, transposes=2)
+        for name, term in others.items():
+            span = (-2.0, 7.0) if "quotient" in name else WIDE
+            yield net(op, f"spelled out with {name}", spelled(term), span=span)
+        first = next(iter(forms.values()))
+        yield net(op, "spelled out of two tensors", two_tensors(first), span=WIDE)
+        yield net(op, "spelled out and looked into", looked_into(first), span=WIDE)
+        stored = tensor(*IMAGE, dtype="int8")
+        yield net(op, "spelled out in integers", spelled(first, stored, inside=True), dtype="int8")
+
+
+def spelled(term: Term, image: Spec | None = None, *, inside: bool = False) -> Callable[[Net], None]:
+    """A model that computes the term, or does so between convolutions."""
+    like = image or tensor(*IMAGE)
+
+    def draw(model: Net) -> None:
+        x = model.plumbed(like) if inside else model.input(like)
+        y = written(model, term, like, {"x": x})
+        model.output(model.drained(y) if inside else y)
+
+    return draw
+
+
+def two_tensors(term: Term) -> Callable[[Net], None]:
+    """The last factor x is another tensor: a gate, which is no activation."""
+    code, *terms = term
+
+    def draw(model: Net) -> None:
+        like = tensor(*IMAGE)
+        known = {"x": model.input(like), "y": model.input(like)}
+        gated = (code, *("y" if part == "x" else swapped(part) for part in terms))
+        model.output(written(model, gated, like, known))
+
+    def swapped(part: Term) -> Term:
+        found = isinstance(part, tuple) and part[0] == "MUL" and "x" in part
+        return ("MUL", *("y" if inner == "x" else inner for inner in part[1:])) if found else part
+
+    return draw
+
+
+def looked_into(term: Term) -> Callable[[Net], None]:
+    """What it computes on the way is a result too."""
+
+    def draw(model: Net) -> None:
+        like = tensor(*IMAGE)
+        code, *terms = term
+        known = {"x": model.input(like)}
+        known["inner"] = written(model, next(part for part in terms if isinstance(part, tuple)), like, known)
+        y = written(model, (code, *("inner" if isinstance(part, tuple) else part for part in terms)), like, known)
+        model.output(y, known["inner"])
+
+    return draw
+
+
+def written(model: Net, term: Term, like: Spec, known: Mapping[str, TensorRef]) -> TensorRef:
+    """The operators of a term."""
+    if isinstance(term, str):
+        return known[term]
+    if isinstance(term, float):
+        return model.place(number(term, like))
+    code, *terms = term
+    fused = [part for part in terms if isinstance(part, str) and part.isupper()]
+    operands = [written(model, part, like, known) for part in terms if part not in fused]
+    more = {"fused_activation_function": fused[0]} if fused else {}
+    table = code == "TANH" and like.dtype == "int8"
+    return model.call(code, operands, replace(like, scale=1 / 128, zero_point=0) if table else like, **more)
+
+
+def number(value: float, like: Spec) -> Spec:
+    if like.dtype == "float32":
+        return constant(value)
+    return constant(127 if value > 0 else -127, like.dtype, abs(value) / 127, 0)

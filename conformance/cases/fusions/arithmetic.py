@@ -1,0 +1,235 @@
+"""Arithmetic with constants behind convolutions and dense layers, and what looks like it and must stay where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import TensorRef
+from conformance.case import EVERY_OPSET, Case
+from conformance.cases.image.convolution import by_litert
+from conformance.models import Net, Spec, alone, constant, drawn, net, tensor
+from conformance.weights import BIASES, WEIGHTS, bias, product, weight
+
+IMAGE = (2, 5, 7, 3)
+MADE = {
+    "CONV_2D": (2, 5, 7, 4),
+    "DEPTHWISE_CONV_2D": (2, 5, 7, 6),
+    "TRANSPOSE_CONV": (2, 10, 14, 4),
+    "FULLY_CONNECTED": (70, 4),
+}
+Step = tuple[Any, ...]
+"""(operator, constant) or (operator, constant, fused activation); a tuple as the constant is its shape."""
+
+Draw = Callable[[Net], None]
+
+
+def cases() -> Iterator[Case]:
+    for op in MADE:
+        for name, steps in ABSORBED.items():
+            yield net(op, f"with {name} behind", behind(op, steps), transposes=None if op == "FULLY_CONNECTED" else 2)
+        zero = net(
+            op, "", behind(op, [("MUL", ("C",))], biased=0.0)
+        )  # some kernels insist on a bias, or crash without one
+        yield net(op, "without bias, MUL behind", behind(op, [("MUL", ("C",))], biased=None), reference=by_litert(zero))
+        yield net(
+            op, "MUL and ADD behind at every opset", behind(op, [("MUL", ("C",)), ("ADD", ("C",))]), opsets=EVERY_OPSET
+        )
+    for name, steps in LEFT.items():
+        yield net("CONV_2D", f"with {name} behind, left alone", behind("CONV_2D", steps))
+    yield from rows()
+    yield from integers()
+    yield from used()
+
+
+ABSORBED: Mapping[str, Sequence[Step]] = {
+    "MUL": [("MUL", ("C",))],
+    "MUL by a number": [("MUL", 0.7)],
+    "MUL by one number of rank 4": [("MUL", (1, 1, 1, 1))],
+    "ADD": [("ADD", ("C",))],
+    "ADD of rank 4": [("ADD", (1, 1, 1, "C"))],
+    "SUB": [("SUB", ("C",))],
+    "constants first": [("C", "MUL", ("C",)), ("C", "ADD", 0.3)],
+    "MUL and ADD": [("MUL", ("C",)), ("ADD", ("C",))],
+    "ADD and MUL": [("ADD", ("C",)), ("MUL", ("C",))],
+    "SUB and MUL": [("SUB", 0.4), ("MUL", ("C",))],
+    "MUL and MUL": [("MUL", ("C",)), ("MUL", -1.3)],
+    "MUL and ADD with RELU6": [("MUL", ("C",)), ("ADD", ("C",), "RELU6")],
+    "MUL with RELU": [("MUL", ("C",), "RELU")],
+    "ADD with RELU6, MUL by a sixth": [("ADD", 3.0, "RELU6"), ("MUL", 1 / 6)],
+    "ADD with RELU, MUL by positive numbers": [("ADD", ("C",), "RELU"), ("MUL", "positive")],
+}
+LEFT: Mapping[str, Sequence[Step]] = {
+    "a constant along rows": [("MUL", (5, 1, 1))],
+    "a constant along columns and channels": [("ADD", (7, "C"))],
+    "a constant of a higher rank": [("MUL", (1, 1, 1, 1, 1))],
+    "a constant minus it": [("C", "SUB", ("C",))],
+    "MUL that RELU is in front of and can change signs": [("ADD", ("C",), "RELU"), ("MUL", ("C",))],
+    "ADD that RELU is in front of": [("MUL", ("C",), "RELU"), ("ADD", ("C",))],
+    "MUL per channel that RELU6 is in front of": [("ADD", ("C",), "RELU6"), ("MUL", "positive")],
+    "MUL with RELU that RELU6 is in front of": [("ADD", 3.0, "RELU6"), ("MUL", 0.4, "RELU")],
+    "MUL that RELU_N1_TO_1 is in front of": [("ADD", ("C",), "RELU_N1_TO_1"), ("MUL", 0.5)],
+    "MUL that TANH is in front of, which the kernel ignores": [("ADD", ("C",), "TANH"), ("MUL", 0.5)],
+}
+
+
+def base(model: Net, op: str, biased: float | None = 1.0, activation: str = "NONE") -> TensorRef:
+    """A layer of three channels; ``biased``: how large its bias is."""
+    x = tensor(*IMAGE)
+    w = {"DEPTHWISE_CONV_2D": (1, 3, 2, 6), "FULLY_CONNECTED": (4, 3)}.get(op, (4, 3, 2, 3))
+    made = tensor(*MADE[op])
+    bias = [] if biased is None else [constant(drawn(made.shape[-1] or 1, seed="b") * biased, "float32")]
+    weights = constant(drawn(*w, seed="w"))
+    operands = [constant(list(made.shape)), weights, x, *bias] if op == "TRANSPOSE_CONV" else [x, weights, *bias]
+    stride = 2 if op == "TRANSPOSE_CONV" else 1
+    windows = {} if op == "FULLY_CONNECTED" else {"padding": "SAME", "stride_h": stride, "stride_w": stride}
+    deep = {"depth_multiplier": 2} if op == "DEPTHWISE_CONV_2D" else {}
+    return model.call(op, operands, made, fused_activation_function=activation, **windows, **deep)
+
+
+def held(shape: Any, channels: int, seed: str) -> Spec:
+    if isinstance(shape, float):
+        return constant(shape)
+    if shape == "positive":
+        return constant(drawn(channels, seed=seed, low=0.2, high=2.0))
+    return constant(drawn(*(channels if size == "C" else size for size in shape), seed=seed))
+
+
+def then(model: Net, ref: TensorRef, step: Step, seed: str) -> TensorRef:
+    first = step[0] == "C"
+    code, shape, *activation = step[1:] if first else step
+    before = replace(model.spec(ref), name="")
+    number = held(shape, before.shape[-1] or 1, seed)
+    made = before.shaped(*np.broadcast_shapes(before.shape, number.shape))  # type: ignore[arg-type]
+    operands: list[Spec | TensorRef | None] = [number, ref] if first else [ref, number]
+    return model.call(code, operands, made, fused_activation_function=activation[0] if activation else "NONE")
+
+
+def behind(op: str, steps: Sequence[Step], biased: float | None = 1.0, activation: str = "NONE") -> Draw:
+    def draw(model: Net) -> None:
+        ref = base(model, op, biased, activation)
+        for k, step in enumerate(steps):
+            ref = then(model, ref, step, str(k))
+        model.output(ref)
+
+    return draw
+
+
+def rows() -> Iterator[Case]:
+    """A dense layer that keeps its rank, and one behind a flatten, whose weights' columns have moved."""
+
+    def kept(model: Net) -> None:
+        operands = [tensor(2, 5, 3), constant(drawn(4, 3)), constant(drawn(4))]
+        ref = model.call("FULLY_CONNECTED", operands, tensor(2, 5, 4), keep_num_dims=True)
+        model.output(then(model, ref, ("MUL", ("C",)), "0"))
+
+    def flattened(model: Net) -> None:
+        flat = model.call("RESHAPE", [model.plumbed(tensor(*IMAGE)), constant([2, 105])], tensor(2, 105))
+        ref = model.call("FULLY_CONNECTED", [flat, constant(drawn(4, 105)), constant(drawn(4))], tensor(2, 4))
+        model.output(then(model, ref, ("MUL", ("C",)), "0"))
+
+    yield net("FULLY_CONNECTED", "rank kept, MUL behind", kept)
+    yield net("FULLY_CONNECTED", "a flatten in front, MUL behind", flattened, transposes=1)
+    for activation, shape in (("RELU", "positive"), ("RELU6", 1 / 6)):
+        for op in MADE:
+            yield net(op, f"{activation}, MUL behind", behind(op, [("MUL", shape)], activation=activation))
+    yield net("CONV_2D", "RELU6, MUL per channel behind", behind("CONV_2D", [("MUL", "positive")], activation="RELU6"))
+
+
+def integers() -> Iterator[Case]:
+    """Integers are rounded in between; weights of integers are not touched."""
+    for dtype in ("int8", "uint8", "int16"):
+        yield net("CONV_2D", f"{dtype} with MUL and ADD behind", quantized(dtype), dtype=dtype)
+
+    def hybrid(model: Net) -> None:
+        x, w = tensor(*IMAGE), weight((4, 3, 2, 3), "int8", 0)
+        operands = [x, w, constant(drawn(4))]
+        ref = model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1)
+        model.output(then(model, ref, ("MUL", ("C",)), "0"))
+
+    yield net("CONV_2D", "float32 with int8 weights, MUL behind", hybrid)
+
+
+def quantized(dtype: str) -> Draw:
+    def draw(model: Net) -> None:
+        x, w = tensor(*IMAGE, dtype=dtype), weight((4, 3, 2, 3), WEIGHTS[dtype])
+        y = product(x, w, (2, 5, 7, 4), 18)
+        operands = [x, w, bias(x, w, 4, BIASES[dtype], 18)]
+        ref = model.call("CONV_2D", operands, y, padding="SAME", stride_h=1, stride_w=1)
+        for k, (code, factor) in enumerate((("MUL", 2.0), ("ADD", 3.0))):
+            number = replace(tensor(4, dtype=dtype), value=drawn(4, dtype=dtype, seed=str(k)))
+            ref = model.call(code, [ref, number], replace(y, name="").scaled(factor))
+        model.output(ref)
+
+    return draw
+
+
+def used() -> Iterator[Case]:
+    """What is used elsewhere, or is no constant, stays."""
+
+    def twice(model: Net) -> None:
+        ref = base(model, "CONV_2D")
+        model.output(then(model, ref, ("MUL", ("C",)), "0"), then(model, ref, ("ADD", ("C",)), "1"))
+
+    def shown(model: Net) -> None:
+        ref = base(model, "CONV_2D")
+        model.output(ref, then(model, ref, ("MUL", ("C",)), "0"))
+
+    def between(model: Net) -> None:
+        ref = then(model, base(model, "CONV_2D"), ("MUL", ("C",)), "0")
+        model.output(ref, then(model, ref, ("ADD", ("C",)), "1"))
+
+    def added(model: Net) -> None:
+        ref = base(model, "CONV_2D")
+        model.output(model.call("ADD", [ref, tensor(4)], tensor(2, 5, 7, 4)))
+
+    def itself(model: Net) -> None:
+        ref = base(model, "CONV_2D")
+        model.output(model.call("MUL", [ref, ref], tensor(2, 5, 7, 4)))
+
+    def three(model: Net) -> None:
+        ref = base(model, "CONV_2D")
+        for k, code in enumerate(("MUL", "ADD", "MUL")):
+            ref = then(model, ref, (code, ("C",)), str(k))
+        model.output(ref)
+
+    for name, draw in (
+        ("two readers", twice),
+        ("a graph output in front of MUL", shown),
+        ("a graph output between", between),
+        ("ADD of an input", added),
+        ("a square", itself),
+        ("three steps", three),
+    ):
+        yield net("CONV_2D", f"with {name} behind", draw)
+
+    def half(model: Net) -> None:
+        w = model.call("DEQUANTIZE", [constant(drawn(4, 3, 2, 3, dtype="float16"))], tensor(4, 3, 2, 3))
+        ref = model.call(
+            "CONV_2D",
+            [tensor(*IMAGE), w, constant(drawn(4))],
+            tensor(2, 5, 7, 4),
+            padding="SAME",
+            stride_h=1,
+            stride_w=1,
+        )
+        model.output(then(model, ref, ("MUL", ("C",)), "0"))
+
+    def computed(model: Net) -> None:
+        operands = [tensor(*IMAGE), constant(drawn(4, 3, 2, 3)), tensor(4)]
+        ref = model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1)
+        model.output(then(model, ref, ("MUL", ("C",)), "0"))
+
+    yield net("CONV_2D", "with float16 weights, MUL behind", half)
+    yield net("CONV_2D", "with a bias that is an input, MUL behind", computed)
+    endless = constant(np.array([1, np.inf, -np.inf, 0], np.float32))
+    yield alone(
+        "MUL",
+        "by infinity",
+        [tensor(2, 4), endless],
+        tensor(2, 4),
+        given={"x0": np.array([[1, 2, 3, 4], [-1, -2, -3, 4]], np.float32)},
+    )

@@ -1,0 +1,120 @@
+"""LayerNormalization spelled out, and what looks like it and is something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import TensorRef
+from conformance.case import Case
+from conformance.models import Net, constant, drawn, net, tensor
+
+IMAGE = (2, 5, 7, 3)
+OP = "MEAN"  # counted with the operator that only a normalization needs
+
+
+def cases() -> Iterator[Case]:
+    for scaled in (True, False):
+        for shifted in (True, False):
+            name = f"{'scaled' if scaled else 'plain'}{', shifted' if shifted else ''}"
+            yield fused(f"of Keras, {name}", partial(keras, scaled=scaled, shifted=shifted))
+            yield fused(f"of PyTorch, {name}", partial(pytorch, scaled=scaled, shifted=shifted))
+    for square in ("SQUARE", "POW", "SQUARED_DIFFERENCE"):
+        yield fused(f"of PyTorch, by {square}", partial(pytorch, square=square))
+    yield fused("of PyTorch, by a quotient", partial(pytorch, quotient=True))
+    yield apart("over other axes", partial(keras, axes=(1, 2)))
+    yield apart("over all but the first axis", partial(keras, axes=(1, 2, 3)))
+    yield apart("with an activation", partial(keras, activation="RELU"))
+    yield apart("with a power of 3", partial(pytorch, square="POW", power=3.0))
+    yield apart("with a scale per row", partial(keras, scale=(7, 1)))
+    yield apart("with the mean looked into", partial(keras, look=True))
+
+
+def fused(name: str, write: Callable[..., TensorRef]) -> Case:
+    """Between convolutions, where it wants the channels last: two transposes there, two at the edges."""
+
+    def draw(model: Net) -> None:
+        model.output(model.drained(write(model, model.plumbed(tensor(*IMAGE)))))
+
+    return net(OP, f"LayerNormalization {name}", draw, transposes=4, opsets=(None, 13, 17, 26))
+
+
+def apart(name: str, write: Callable[..., TensorRef]) -> Case:
+    return net(
+        OP, f"no LayerNormalization {name}", lambda model: model.output(write(model, model.input(tensor(*IMAGE))))
+    )
+
+
+def mean(model: Net, x: TensorRef, over: tuple[int, ...]) -> TensorRef:
+    shape = tuple(1 if axis in {a % 4 for a in over} else size for axis, size in enumerate(IMAGE))
+    return model.call("MEAN", [x, constant(list(over), "int32")], tensor(*shape), keep_dims=True)
+
+
+def small(model: Net, code: str, like: TensorRef, *more: Any) -> TensorRef:
+    """An operator on one number per normalized part."""
+    return model.call(code, [like, *more], tensor(*like.shape))
+
+
+def keras(
+    model: Net,
+    x: TensorRef,
+    *,
+    scaled: bool = True,
+    shifted: bool = True,
+    axes: tuple[int, ...] = (-1,),
+    scale: tuple[int, ...] = (1, 1, 1, 3),
+    activation: str = "NONE",
+    look: bool = False,
+) -> TensorRef:
+    image = tensor(*IMAGE)
+    average = mean(model, x, axes)
+    variance = mean(model, model.call("SQUARED_DIFFERENCE", [x, average], image), axes)
+    inverse = small(model, "RSQRT", small(model, "ADD", variance, constant(1e-3)))
+    like = tensor(*np.broadcast_shapes(inverse.shape, scale if scaled else ()))
+    factor = model.call("MUL", [inverse, constant(drawn(*scale))], like) if scaled else inverse
+    if shifted:
+        moved = model.call("MUL", [average, factor], like)
+        offset = model.call(
+            "SUB",
+            [constant(drawn(3, seed="offset")), moved],
+            tensor(*np.broadcast_shapes(inverse.shape, scale if scaled else (), (3,))),
+        )
+    else:
+        offset = model.call("MUL", [small(model, "NEG", average), factor], like)
+    if look:
+        model.output(average)
+    return model.call(
+        "ADD", [model.call("MUL", [x, factor], image), offset], image, fused_activation_function=activation
+    )
+
+
+def pytorch(
+    model: Net,
+    x: TensorRef,
+    *,
+    scaled: bool = True,
+    shifted: bool = True,
+    square: str = "MUL",
+    quotient: bool = False,
+    power: float = 2.0,
+) -> TensorRef:
+    image = tensor(*IMAGE)
+    average = mean(model, x, (3,))
+    centred = model.call("SUB", [x, average], image)
+    operands: dict[str, list[Any]] = {
+        "MUL": [centred, centred],
+        "SQUARE": [centred],
+        "POW": [centred, constant(power)],
+        "SQUARED_DIFFERENCE": [x, average],
+    }
+    variance = mean(model, model.call(square, operands[square], image), (3,))
+    spread = small(model, "ADD", variance, constant(20.0 if power == 3.0 else 1e-5))
+    if quotient:
+        y = model.call("DIV", [centred, small(model, "SQRT", spread)], image)
+    else:
+        y = model.call("MUL", [centred, small(model, "RSQRT", spread)], image)
+    y = model.call("MUL", [y, constant(drawn(3, seed="scale"))], image) if scaled else y
+    return model.call("ADD", [y, constant(drawn(1, 1, 3, seed="offset"))], image) if shifted else y

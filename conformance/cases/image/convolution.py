@@ -1,0 +1,329 @@
+"""Convolutions: padding, strides, dilation, groups; weights and biases of every dtype the kernels take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case, Reference
+from conformance.models import Net, alone, constant, drawn, net, tensor
+from conformance.weights import BIASES, WEIGHTS, bias, counted, product, weight
+from onnx_tflite_plugin.verify import LiteRT
+
+IMAGE = (2, 5, 7, 3)
+FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
+
+
+def cases() -> Iterator[Case]:
+    yield from geometry()
+    yield from groups()
+    yield from dtypes()
+    yield from activations()
+    yield from chains()
+    yield from depthwise()
+    yield from transposed()
+
+
+# --- the parts of a convolution ---------------------------------------------------------------
+
+
+def conv(
+    name: str,
+    *,
+    op: str = "CONV_2D",
+    shape: Sequence[int] = IMAGE,
+    out: int = 4,
+    kernel: Sequence[int] = (3, 2),
+    stride: Sequence[int] = (1, 1),
+    dilation: Sequence[int] = (1, 1),
+    padding: str = "SAME",
+    dtype: str = "float32",
+    weights: str | None = None,
+    per_axis: bool = False,
+    biased: str | None = "",
+    stored: float = 1.0,
+    groups: int = 1,
+    zero_point: int | None = None,
+    absent: bool = False,
+    **options: Any,
+) -> Case:
+    """A convolution alone. ``biased`` is the bias's dtype, ``None`` for no bias. Options in capitals' names go to the case."""
+    case = {key: options.pop(key) for key in [*options] if key in Case.__dataclass_fields__}
+    n, *size, channels = shape
+    given = [k if padding == "SAME" else None for k in kernel]
+    made_size = [
+        -(-s // t) if g else (s - ((k - 1) * d + 1)) // t + 1
+        for s, k, t, d, g in zip(size, kernel, stride, dilation, given, strict=True)
+    ]
+    x = tensor(*shape, dtype=dtype)
+    deep = op == "DEPTHWISE_CONV_2D"
+    depth = prod(kernel) * (1 if deep else channels // groups)
+    held = (1, *kernel, out) if deep else (out, *kernel, channels // groups)
+    w = weight(held, weights or WEIGHTS[dtype], (3 if deep else 0) if per_axis else None)
+    y = product(x, w, (n, *made_size, out), depth, zero_point)
+    b = None if biased is None else bias(x, w, out, biased or BIASES[dtype], depth, stored)
+    settings = {
+        "padding": padding,
+        "stride_h": stride[0],
+        "stride_w": stride[1],
+        "dilation_h_factor": dilation[0],
+        "dilation_w_factor": dilation[1],
+    }
+    if deep:
+        settings["depth_multiplier"] = out // channels
+    case = {"options": {**settings, **options}, "dtype": counted(dtype, weights), **case}
+    if b is not None:
+        return alone(op, name, [x, w, b], y, **case)
+    zero = replace(bias(x, w, out, BIASES[dtype], depth), value=np.zeros(out, BIASES[dtype]))
+    return alone(
+        op,
+        name,
+        [x, w, None] if absent else [x, w],
+        y,
+        reference=by_litert(alone(op, name, [x, w, zero], y, **case)),
+        **case,
+    )
+
+
+def by_litert(twin: Case) -> Reference:
+    """What LiteRT computes for a twin: CONV_2D's kernel insists on a bias, DEPTHWISE_CONV_2D's crashes without one on integers."""
+    return lambda arrays: LiteRT(twin.build(), "builtin").step(arrays)
+
+
+# --- CONV_2D ----------------------------------------------------------------------------------
+
+
+def geometry(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
+    """SAME puts the odd row behind; dilation widens the kernel; VALID drops what the stride leaves."""
+    for padding in ("SAME", "VALID"):
+        yield conv(f"{padding} 3x2", op=op, padding=padding, opsets=EVERY_OPSET, **more)
+        yield conv(f"{padding} 2x4 stride 2x3", op=op, padding=padding, kernel=(2, 4), stride=(2, 3), **more)
+        yield conv(
+            f"{padding} 3x3 stride 2 on odd sizes",
+            op=op,
+            shape=(1, 7, 11, more.get("shape", IMAGE)[3]),
+            padding=padding,
+            kernel=(3, 3),
+            stride=(2, 2),
+            **{k: v for k, v in more.items() if k != "shape"},
+        )
+        yield conv(f"{padding} 2x3 dilated 2x3", op=op, padding=padding, kernel=(2, 3), dilation=(2, 3), **more)
+    if op == "CONV_2D":
+        yield conv(
+            "SAME 3x3 dilated 2 with stride 2", shape=(1, 11, 13, 3), kernel=(3, 3), dilation=(2, 2), stride=(2, 2)
+        )
+        yield conv("1x1", kernel=(1, 1))
+        yield conv("1x1 stride 2", kernel=(1, 1), stride=(2, 2), padding="SAME")
+        yield conv("a kernel larger than the image", shape=(1, 2, 3, 3), kernel=(5, 7))
+        yield conv("one channel in and out", shape=(2, 5, 7, 1), out=1)
+
+
+def groups() -> Iterator[Case]:
+    """Groups are implied: the filter has fewer input channels than the image."""
+    for dtype in ("float32", "int8"):
+        yield conv(f"{dtype} in three groups", shape=(2, 5, 7, 6), out=9, groups=3, dtype=dtype)
+    yield conv("float32 in as many groups as channels", shape=(2, 5, 7, 6), out=12, groups=6)
+    yield conv(
+        "int8 in three groups with scales per channel", shape=(2, 5, 7, 6), out=9, groups=3, dtype="int8", per_axis=True
+    )
+
+
+def dtypes() -> Iterator[Case]:
+    for dtype in ("int8", "uint8", "int16"):
+        opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
+        yield conv(dtype, dtype=dtype, opsets=opsets)
+        yield conv(f"{dtype} without bias", dtype=dtype, biased=None)
+    yield conv("float32 without bias", biased=None)
+    yield conv("float32 with an absent bias", biased=None, absent=True)
+    for dtype in ("int8", "int16"):
+        yield conv(f"{dtype} with scales per channel", dtype=dtype, per_axis=True)
+        yield conv(f"{dtype} with scales per channel, without bias", dtype=dtype, per_axis=True, biased=None)
+    yield conv("int16 with an int32 bias", dtype="int16", biased="int32", per_axis=True, quantized_bias_type="INT32")
+    yield conv(
+        "int8 with a bias scale in the file that is off, which the kernel ignores",
+        dtype="int8",
+        per_axis=True,
+        stored=3.0,
+    )
+    yield conv("int8 with int4 weights", dtype="int8", weights="int4", per_axis=True)
+    yield conv(
+        "int8 with stride and dilation",
+        shape=(1, 11, 13, 3),
+        kernel=(3, 3),
+        dilation=(2, 2),
+        padding="VALID",
+        dtype="int8",
+        per_axis=True,
+    )
+    for weights in ("int8", "int4"):
+        yield conv(f"float32 with {weights} weights, quantized as it runs", weights=weights, per_axis=True)
+    yield conv("float32 with int8 weights of one scale", weights="int8")
+    yield conv("float32 with uint8 weights, which the kernel reads as int8", weights="uint8")
+    yield conv(
+        "float32 with int8 weights in groups", weights="int8", per_axis=True, shape=(2, 5, 7, 6), out=9, groups=3
+    )
+    yield net("CONV_2D", "float16 weights through DEQUANTIZE", half_weights, dtype="float16", opsets=EVERY_OPSET)
+    yield net("CONV_2D", "weights that are a graph input", given_weights)
+
+
+def half_weights(model: Net) -> None:
+    image = tensor(*IMAGE)
+    w = model.call("DEQUANTIZE", [constant(drawn(4, 3, 3, 3, dtype="float16"))], tensor(4, 3, 3, 3))
+    b = model.call("DEQUANTIZE", [constant(drawn(4, dtype="float16"))], tensor(4))
+    model.output(model.call("CONV_2D", [image, w, b], tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1))
+
+
+def given_weights(model: Net) -> None:
+    operands = [tensor(*IMAGE), tensor(4, 3, 2, 3), tensor(4)]
+    model.output(model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1))
+
+
+def activations(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
+    """The output's zero point is inside its dtype: the activation cuts integers, and cannot be left out."""
+    for dtype in ("float32", "int8", "uint8", "int16"):
+        for activation in FUSED:
+            yield conv(f"{dtype} with {activation}", op=op, dtype=dtype, fused_activation_function=activation, **more)
+    ignored = ("TANH", "SIGN_BIT") if op == "CONV_2D" else ("TANH",)
+    for activation in ignored:
+        for dtype in ("float32", "int8"):
+            name = f"{dtype} with {activation}, which the kernel ignores"
+            yield conv(name, op=op, dtype=dtype, fused_activation_function=activation, **more)
+    yield conv(
+        "int8 with RELU and the zero point at the end",
+        op=op,
+        dtype="int8",
+        zero_point=-128,
+        fused_activation_function="RELU",
+        **more,
+    )
+
+
+def chains() -> Iterator[Case]:
+    """Nothing stands between convolutions that follow each other."""
+
+    def chain(dtype: str) -> Callable[[Net], None]:
+        def draw(model: Net) -> None:
+            ref = model.plumbed(tensor(*IMAGE, dtype=dtype))
+            for k in range(3):
+                ref = model.moved(ref, tensor(*IMAGE, dtype=dtype), [(k + j) % 3 for j in range(3)])
+            model.output(ref)
+
+        return draw
+
+    for dtype in ("float32", "int8", "uint8", "int16"):
+        yield net("CONV_2D", f"{dtype} four in a row", chain(dtype), dtype=dtype, transposes=2)
+
+    def branches(model: Net) -> None:
+        image = tensor(*IMAGE)
+        x = model.plumbed(image)
+        sides = [model.moved(x, image, order) for order in ([0, 1, 2], [2, 0, 1])]
+        model.output(model.call("ADD", sides, image), sides[0])
+
+    yield net("CONV_2D", "a result that is used again and a graph output", branches, transposes=3)
+
+
+# --- DEPTHWISE_CONV_2D ------------------------------------------------------------------------
+
+
+def depthwise() -> Iterator[Case]:
+    op = "DEPTHWISE_CONV_2D"
+    yield from geometry(op, out=6)
+    yield from activations(op, out=3)
+    for dtype in ("int8", "uint8", "int16"):
+        for multiplier in (1, 2):
+            yield conv(f"{dtype} with multiplier {multiplier}", op=op, dtype=dtype, out=3 * multiplier)
+    for dtype in ("int8", "int16"):
+        yield conv(f"{dtype} with scales per channel", op=op, dtype=dtype, out=6, per_axis=True)
+        yield conv(f"{dtype} without bias", op=op, dtype=dtype, out=6, per_axis=True, biased=None)
+    yield conv("float32 without bias", op=op, out=6, biased=None)
+    yield conv("an option depth_multiplier that is wrong, which the kernel ignores", op=op, out=6, depth_multiplier=7)
+    yield conv("int8 with a bias scale in the file that is off", op=op, dtype="int8", out=6, per_axis=True, stored=3.0)
+    yield conv("one channel into four", op=op, shape=(2, 5, 7, 1), out=4)
+    yield conv("float32 with int8 weights, quantized as it runs", op=op, out=6, weights="int8", per_axis=True)
+    refuses = "Type FLOAT32 with filter type INT4 not currently supported"
+    yield conv("float32 with int4 weights", op=op, out=6, weights="int4", per_axis=True, kernel_refuses=refuses)
+    yield conv("int8 with int4 weights", op=op, dtype="int8", out=6, weights="int4", per_axis=True)
+
+
+# --- TRANSPOSE_CONV ---------------------------------------------------------------------------
+
+
+def transposed() -> Iterator[Case]:
+    for padding in ("SAME", "VALID"):
+        for stride in ((1, 1), (2, 2), (2, 3)):
+            for biased in (True, False):
+                name = f"float32 {padding} stride {stride[0]}x{stride[1]}" + ("" if biased else " without bias")
+                yield transpose_conv(name, padding=padding, stride=stride, biased=biased)
+        for dtype in ("int8", "uint8", "int16"):
+            for biased in (True, False):
+                text = "" if biased else " without bias"
+                yield transpose_conv(
+                    f"{dtype} {padding} stride 2 with RELU6{text}",
+                    dtype=dtype,
+                    padding=padding,
+                    biased=biased,
+                    activation="RELU6",
+                )
+        yield transpose_conv(f"{padding} 2x2 kernel, stride 2", padding=padding, kernel=(2, 2))
+        yield transpose_conv(f"{padding} 2x5 kernel, stride 3x1", padding=padding, kernel=(2, 5), stride=(3, 1))
+    for activation in FUSED:
+        yield transpose_conv(f"float32 with {activation}", activation=activation)
+    yield transpose_conv("int8 with scales per channel", dtype="int8", per_axis=True)
+    yield transpose_conv("int8 with a bias scale in the file that is off", dtype="int8", stored=3.0, padding="VALID")
+    yield transpose_conv("float32 with TANH, which the kernel ignores", activation="TANH")
+    yield transpose_conv("int16 with scales per channel", dtype="int16", per_axis=True)
+    yield transpose_conv("float32 with int8 weights", weights="int8", per_axis=True)
+    yield transpose_conv("float32 at every opset", opsets=EVERY_OPSET)
+    yield transpose_conv("VALID with rows beyond the last kernel", padding="VALID", extra=(1, 0))
+    yield transpose_conv("SAME on an odd output", padding="SAME", extra=(-1, -1))
+    yield transpose_conv("a kernel smaller than its stride", kernel=(1, 2), stride=(3, 3), padding="VALID")
+    refused = "cannot come from input size"
+    yield transpose_conv("an output that is too large for its input", padding="VALID", extra=(2, 0), refused=refused)
+
+
+def transpose_conv(
+    name: str,
+    *,
+    shape: Sequence[int] = IMAGE,
+    out: int = 4,
+    kernel: Sequence[int] = (3, 3),
+    stride: Sequence[int] = (2, 2),
+    padding: str = "SAME",
+    dtype: str = "float32",
+    weights: str | None = None,
+    per_axis: bool = False,
+    biased: bool = True,
+    stored: float = 1.0,
+    activation: str = "NONE",
+    extra: Sequence[int] = (0, 0),
+    **case: Any,
+) -> Case:
+    """``extra``: how far the output is from the usual size."""
+    n, *size, channels = shape
+    usual = [
+        s * t if padding == "SAME" else s * t + max(k - t, 0) for s, k, t in zip(size, kernel, stride, strict=True)
+    ]
+    wanted = (n, *(u + e for u, e in zip(usual, extra, strict=True)), out)
+    x = tensor(*shape, dtype=dtype)
+    w = weight((out, *kernel, channels), weights or WEIGHTS[dtype], 0 if per_axis else None)
+    depth = prod(kernel) * channels // prod(stride) or channels
+    y = product(x, w, wanted, depth)
+    b = [bias(x, w, out, BIASES[dtype], depth, stored)] if biased else []
+    options = {
+        "padding": padding,
+        "stride_h": stride[0],
+        "stride_w": stride[1],
+        "fused_activation_function": activation,
+    }
+    return alone(
+        "TRANSPOSE_CONV",
+        name,
+        [constant(list(wanted)), w, x, *b],
+        replace(y, name=""),
+        options=options,
+        **{"dtype": dtype, **case},
+    )

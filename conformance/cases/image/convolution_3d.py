@@ -1,0 +1,201 @@
+"""CONV_3D and CONV_3D_TRANSPOSE: padding, strides and dilation along three axes, chains that stay channels first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import TensorRef
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import Net, alone, constant, drawn, net, tensor
+
+VOLUME = (2, 3, 5, 7, 2)
+FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
+WINDOWS = (  # kernel, stride, dilation
+    ((3, 2, 4), (1, 1, 1), (1, 1, 1)),
+    ((2, 3, 4), (2, 1, 3), (1, 1, 1)),
+    ((2, 3, 2), (1, 2, 1), (1, 1, 1)),
+    ((3, 3, 3), (2, 2, 2), (1, 1, 1)),
+    ((2, 2, 3), (1, 1, 1), (2, 3, 1)),
+    ((2, 2, 2), (1, 1, 1), (1, 2, 4)),
+    ((1, 1, 1), (1, 1, 1), (1, 1, 1)),
+)
+ODD = (((2, 2, 2), (2, 1, 2), (2, 1, 1)),)  # dilation and stride at once
+
+
+def cases() -> Iterator[Case]:
+    for op in ("CONV_3D", "CONV_3D_TRANSPOSE"):
+        yield from geometry(op)
+        yield from biases(op)
+        yield from networks(op)
+    yield from sizes()
+
+
+def windowed(kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str:
+    parts = (("", kernel), (" stride ", stride), (" dilated ", dilation))
+    return "".join(name + "x".join(map(str, found)) for name, found in parts if not name or set(found) != {1})
+
+
+def outputs(
+    padding: str, size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> list[int]:
+    """What a forward convolution makes of a size."""
+    windows = zip(size, kernel, stride, dilation, strict=True)
+    return [-(-(n if padding == "SAME" else n - (k - 1) * d) // s) for n, k, s, d in windows]
+
+
+def conv(
+    op: str,
+    name: str,
+    kernel: Sequence[int] = (3, 2, 4),
+    stride: Sequence[int] = (1, 1, 1),
+    dilation: Sequence[int] = (1, 1, 1),
+    *,
+    padding: str = "SAME",
+    volume: Sequence[int] = VOLUME,
+    out: int = 3,
+    biased: bool | None = True,
+    activation: str = "NONE",
+    **case: Any,
+) -> Case:
+    """One operator. The volume is its input, or the output of a transposed one; a bias of None is an absent operand."""
+    n, *size, channels = volume
+    made = outputs(padding, size, kernel, stride, dilation)
+    options = settings(padding, stride, dilation, activation)
+    if op == "CONV_3D":
+        x, y, w = tensor(*volume), tensor(n, *made, out), constant(drawn(*kernel, channels, out))
+        operands = [x, w]
+    else:
+        x, y, w = tensor(n, *made, channels), tensor(n, *size, out), constant(drawn(*kernel, out, channels))
+        operands = [constant(list(y.shape)), w, x]
+    bias = [constant(drawn(out))] if biased else [] if biased is False else [None]
+    return alone(op, name, [*operands, *bias], y, options=options, **case)
+
+
+def settings(
+    padding: str, stride: Sequence[int], dilation: Sequence[int] = (1, 1, 1), activation: str = "NONE"
+) -> dict[str, Any]:
+    strides = {f"stride_{axis}": s for axis, s in zip("dhw", stride, strict=True)}
+    dilations = {f"dilation_{axis}_factor": d for axis, d in zip("dhw", dilation, strict=True)}
+    return {"padding": padding, **strides, **dilations, "fused_activation_function": activation}
+
+
+def geometry(op: str) -> Iterator[Case]:
+    for padding in ("SAME", "VALID"):
+        for windows in (*WINDOWS, *ODD):
+            volume = (1, 5, 7, 11, 2)
+            yield conv(op, f"{padding} {windowed(*windows)}", *windows, padding=padding, volume=volume)
+        yield conv(op, f"{padding} at every opset", (2, 3, 2), (1, 2, 2), padding=padding, opsets=EVERY_OPSET)
+    yield conv(op, "a kernel larger than the volume", (5, 3, 2), volume=(1, 2, 3, 3, 2))
+    yield conv(op, "one channel in and out", volume=(2, 3, 5, 7, 1), out=1)
+
+
+def biases(op: str) -> Iterator[Case]:
+    yield conv(op, "without bias", biased=False)
+    yield conv(op, "with an absent bias", biased=None)
+    for activation in FUSED:
+        yield conv(op, f"with {activation}", activation=activation)
+    yield conv(op, "with TANH, which the kernel ignores", activation="TANH")
+
+
+# --- between convolutions ---------------------------------------------------------------------
+
+
+def plain(model: Net, op: str, x: Any, channels: int, shape: Sequence[int]) -> TensorRef:
+    """A convolution of 3 x 3 x 3 that keeps the size."""
+    spec = x if not isinstance(x, TensorRef) else model.spec(x)
+    before, y = spec.shape[-1] or 1, tensor(*shape, channels)
+    if op == "CONV_3D":
+        operands = [x, constant(drawn(3, 3, 3, before, channels))]
+    else:
+        operands = [constant([*shape, channels]), constant(drawn(3, 3, 3, channels, before)), x]
+    return model.call(op, operands, y, **settings("SAME", (1, 1, 1)))
+
+
+def networks(op: str) -> Iterator[Case]:
+    shape = VOLUME[:-1]
+
+    def chain(model: Net) -> None:
+        x = plain(model, op, tensor(*VOLUME), 3, shape)
+        model.output(plain(model, op, x, 4, shape))
+
+    def around(step: Callable[[Net, TensorRef], TensorRef]) -> Callable[[Net], None]:
+        def draw(model: Net) -> None:
+            x = step(model, plain(model, op, tensor(*VOLUME), 3, shape))
+            model.output(plain(model, op, x, 4, shape) if len(model.spec(x).shape) == 5 else x)
+
+        return draw
+
+    def added(model: Net, x: TensorRef) -> TensorRef:
+        return model.call("ADD", [x, constant(drawn(5, 1, 3))], tensor(*shape, 3), fused_activation_function="RELU")
+
+    def averaged(model: Net, x: TensorRef) -> TensorRef:
+        return model.call("MEAN", [x, constant([1, 2, 3])], tensor(2, 3), keep_dims=False)
+
+    def joined(model: Net, x: TensorRef) -> TensorRef:
+        return model.call("CONCATENATION", [x, plain(model, op, tensor(*VOLUME), 3, shape)], tensor(*shape, 6), axis=4)
+
+    yield net(op, "two in a row", chain, transposes=2)
+    yield net(op, "around an addition", around(added), transposes=2)
+    yield net(op, "in front of a mean", around(averaged), transposes=1)
+    yield net(op, "in front of a concatenation", around(joined), transposes=3)
+
+
+def sizes() -> Iterator[Case]:
+    """Sizes that are not in the file, weights that are graph inputs."""
+    given = [{"x0": drawn(n, 3, 5, 7, 2)} for n in (1, 3)]
+    x, y = tensor(None, 3, 5, 7, 2), tensor(None, 3, 5, 7, 3)
+    w = constant(drawn(3, 3, 3, 2, 3))
+    yield alone("CONV_3D", "unknown batch", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
+    x, y = tensor(2, None, 5, 7, 2), tensor(2, None, 5, 7, 3)
+    given = [{"x0": drawn(2, n, 5, 7, 2)} for n in (1, 4)]
+    yield alone("CONV_3D", "unknown depth", [x, w], y, options=settings("SAME", (1, 1, 1)), given=given, runs=2)
+    strided = settings("SAME", (2, 1, 1))
+    yield alone(
+        "CONV_3D",
+        "unknown depth with a stride",
+        [x, w],
+        y,
+        options=strided,
+        given=given,
+        runs=2,
+        refused="give it with --input-shape",
+    )
+    operands = [tensor(*VOLUME), tensor(2, 3, 2, 2, 3), tensor(3)]
+    yield alone(
+        "CONV_3D",
+        "weights that are a graph input",
+        operands,
+        tensor(*VOLUME[:-1], 3),
+        options=settings("SAME", (1, 1, 1)),
+    )
+    shape = tensor(5, dtype="int32", name="shape")
+    asked = {"shape": np.array([2, 3, 5, 7, 3], np.int32)}
+    held = constant(drawn(3, 3, 3, 3, 2))
+    operands = [shape, held, tensor(*VOLUME)]
+    # Where the file knows the shape of the output, it is taken at its word.
+    options = settings("SAME", (1, 1, 1))
+    yield alone(
+        "CONV_3D_TRANSPOSE",
+        "a shape known as it runs, which the file promises",
+        operands,
+        tensor(2, 3, 5, 7, 3),
+        options=options,
+        given=asked,
+    )
+    unknown = tensor(None, None, None, None, 3)
+    yield alone(
+        "CONV_3D_TRANSPOSE",
+        "a shape known as it runs",
+        operands,
+        unknown,
+        options=options,
+        given=asked,
+        refused="of unknown size",
+    )
+    grouped = [tensor(2, 3, 5, 7, 4), constant(drawn(3, 3, 3, 2, 4))]
+    yield alone(
+        "CONV_3D", "in groups", grouped, tensor(2, 3, 5, 7, 4), options=options, kernel_refuses="filter->dims->data[3]"
+    )

@@ -1,0 +1,68 @@
+"""Pools: padding is no part of a mean and never the largest; activations cut integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Placed, alone, tensor
+
+IMAGE = (2, 5, 7, 3)
+
+
+def cases() -> Iterator[Case]:
+    for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D"):
+        for dtype in ("float32", "int8", "uint8", "int16"):
+            opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
+            for padding in ("SAME", "VALID"):
+                for place in BOTH:
+                    yield pool(
+                        op,
+                        f"{dtype} {padding} 3x2",
+                        dtype,
+                        padding,
+                        place=place,
+                        opsets=opsets if padding == "SAME" else (None,),
+                    )
+                yield pool(op, f"{dtype} {padding} 2x3 stride 2x1", dtype, padding, (2, 3), (2, 1))
+            yield pool(op, f"{dtype} over the whole image", dtype, "VALID", IMAGE[1:3], place=BOTH[1])
+            for activation in ("RELU", "RELU6", "RELU_N1_TO_1"):
+                yield pool(op, f"{dtype} with {activation}", dtype, "SAME", activation=activation, span=(-10.0, 10.0))
+        for dtype in ("int8", "uint8", "int16"):
+            yield pool(op, f"{dtype} of four, half of whose means lie between", dtype, "VALID", (2, 2))
+        yield pool(op, "SAME stride 2 on odd sizes", "float32", "SAME", (3, 3), (2, 2), shape=(1, 7, 11, 3))
+        yield pool(op, "a window larger than the image", "float32", "SAME", (7, 9))
+        yield pool(op, "1x1 stride 2", "int8", "VALID", (1, 1), (2, 2))
+        yield pool(op, "float32 below zero, where padding would win", "float32", "SAME", span=(-9.0, -5.0))
+        yield pool(op, "float32 with TANH, which the kernel ignores", "float32", "SAME", activation="TANH")
+        for dtype in ("int8",) if op == "MAX_POOL_2D" else ("int8", "int16"):
+            yield pool(op, f"{dtype} to another scale, which the kernel ignores", dtype, "VALID", rescaled=2.0)
+
+
+def pool(
+    op: str,
+    name: str,
+    dtype: str,
+    padding: str,
+    kernel: Sequence[int] = (3, 2),
+    stride: Sequence[int] = (1, 1),
+    *,
+    shape: Sequence[int] = IMAGE,
+    activation: str = "NONE",
+    rescaled: float = 1.0,
+    place: Placed = alone,
+    **case: Any,
+) -> Case:
+    n, *size, channels = shape
+    made = [-(-s // t) if padding == "SAME" else (s - k) // t + 1 for s, k, t in zip(size, kernel, stride, strict=True)]
+    x = tensor(*shape, dtype=dtype)
+    options = {
+        "padding": padding,
+        "filter_height": kernel[0],
+        "filter_width": kernel[1],
+        "stride_h": stride[0],
+        "stride_w": stride[1],
+        "fused_activation_function": activation,
+    }
+    return place(op, name, [x], x.shaped(n, *made, channels).scaled(rescaled), options=options, **case)

@@ -1,0 +1,193 @@
+"""Activations as operators of their own: slopes of any sign, integers with tables, and what converters spell out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import (
+    BOTH,
+    Net,
+    Placed,
+    Spec,
+    alone,
+    between_convolutions,
+    binary,
+    constant,
+    drawn,
+    filled,
+    net,
+    tensor,
+    unary,
+)
+
+IMAGE = (2, 5, 7, 3)
+BYTES = ("int8", "uint8")
+WIDE = (-10.0, 10.0)  # both sides of every bound
+# The kernels have two arithmetics, and take what is near a power of two for one; in TANH's, products may wrap around.
+WORD_SCALES = {
+    "2^-13": 2.0**-13,
+    "2^-12": 2.0**-12,
+    "nearly 2^-12": 2.0**-12 * 1.0005,
+    "about 2^-12": 2.0**-12 * 1.001,
+    "2^-11": 2.0**-11,
+    "0.0003": 0.0003,
+    "1.7": 1.7,
+}
+EDGES = (-88.0, -6.0, -1.0, -1e-6, -0.0, 0.0, 1e-6, 0.5, 1.0, 6.0)
+
+
+def cases() -> Iterator[Case]:
+    yield from clamped()
+    yield from leaky()
+    yield from sloped()
+    yield from curved()
+
+
+def opsets(dtype: str = "float32", place: Placed = alone) -> tuple[int | None, ...]:
+    """Every opset that can, of an operator alone; between convolutions what matters is the order."""
+    return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
+
+
+def edges(op: str, *more: float, name: str = "", **case: Any) -> Case:
+    """Large and tiny numbers, zeros of both signs, and more."""
+    values = np.array([*EDGES, *more], np.float32)
+    return unary(op, f"float32 edges{name}", tensor(len(values)), given={"x0": values}, runs=1, **case)
+
+
+def to(x: Spec, factor: float, shift: int) -> Spec:
+    """A result like ``x`` with another scale and, where its dtype may have one, another zero point."""
+    return x.scaled(factor, 0 if x.dtype == "int16" else int(np.asarray(x.zero_point)) + shift)
+
+
+def clamped() -> Iterator[Case]:
+    """With the same parameters a clamp of integers, with others a rescaling too; the bounds are inside every range."""
+    for op in ("RELU_N1_TO_1", "RELU_0_TO_1"):
+        for dtype in ("float32", *BYTES):
+            x = tensor(*IMAGE, dtype=dtype)
+            for place in BOTH:
+                yield unary(op, dtype, x, place=place, span=WIDE, opsets=opsets(place=place))
+                if dtype != "float32":
+                    yield unary(op, f"{dtype} to another scale", x, to(x, 0.5, -30), place)
+        ends = tensor(*IMAGE, dtype="int8", scale=1 / 127, zero_point=0)
+        yield unary(op, "int8 whose range is near the activation's", tensor(*IMAGE, dtype="int8"), ends)
+        yield unary(op, "int16", tensor(*IMAGE, dtype="int16"), kernel_refuses="Only float32, uint8, int8 supported")
+
+
+def leaky() -> Iterator[Case]:
+    """Alpha is any number: a maximum of x and alpha x would be wrong above 1."""
+    for dtype in ("float32", *BYTES, "int16"):
+        x = tensor(*IMAGE, dtype=dtype)
+        for alpha in (0.2, 1.7, -0.3):
+            y, options = to(x, 1.9, 17), {"alpha": alpha}
+            yield unary("LEAKY_RELU", f"{dtype}, alpha {alpha}", x, y, options=options, opsets=opsets(dtype))
+        for place in BOTH:
+            yield unary("LEAKY_RELU", dtype, x, place=place, options={"alpha": 0.1})
+    yield edges("LEAKY_RELU", np.inf, -np.inf, np.nan, options={"alpha": 0.1})
+
+
+def sloped() -> Iterator[Case]:
+    """PRELU's slopes broadcast from TFLite's last axis, which is ONNX's second between convolutions."""
+    for dtype in ("float32", *BYTES, "int16"):
+        x, y = tensor(*IMAGE, dtype=dtype), to(tensor(*IMAGE, dtype=dtype), 1.3, 9)
+        for shape in ((3,), (1, 1, 3), (7, 1), (5, 7, 3), (1,), (2, 1, 1, 3)):
+            slopes = slope(dtype, *shape)
+            for place in BOTH:
+                every = opsets(dtype, place) if shape == (3,) else (None,)
+                yield binary("PRELU", f"{dtype}, slopes {shape}", x, slopes, y, place, opsets=every)
+    for shape in ((1, 1, 3), (5, 7, 3)):
+        x = tensor(*IMAGE)
+        yield binary("PRELU", f"slopes {shape} that are an input", x, tensor(*shape), x, between_convolutions)
+    for place in BOTH:
+        even, every = constant(np.full((1, 1, 3), 0.25, np.float32)), opsets(place=place)
+        yield binary("PRELU", "one slope for all channels", tensor(*IMAGE), even, place=place, opsets=every)
+        square = tensor(2, 3, 7, 3)
+        yield binary("PRELU", "as many rows as channels", square, slope("float32", 3, 1, 1), place=place)
+    for size in (1, 3):
+        x = tensor(2, 11, size)
+        yield binary("PRELU", f"rank 3, {size} slopes", x, slope("float32", 1, size), opsets=EVERY_OPSET)
+    x = tensor(None, 5, 7, 3)
+    yield binary("PRELU", "unknown batch", x, slope("float32", 3), x, given=[{"x0": drawn(n, 5, 7, 3)} for n in (1, 3)])
+    yield net("PRELU", "steep slopes that nothing takes", steep, transposes=2, span=(0.0, 3.0))
+    yield net("PRELU", "float32 between integers", inside_integers, dtype="int8")
+
+
+def slope(dtype: str, *shape: int) -> Spec:
+    """Constant slopes of both signs, some beyond 1; quantized with parameters of their own (int16 takes int8)."""
+    if dtype == "float32":
+        return constant(drawn(*shape, seed="slope", low=-0.7, high=1.8))
+    kind = "int8" if dtype == "int16" else dtype
+    return filled(tensor(*shape, dtype=kind, scale=0.011, zero_point=90 if kind == "uint8" else -21), "slope")
+
+
+def steep(model: Net) -> None:
+    """Slopes of up to 100000: a lowering that adds and subtracts x times the slope loses digits of positive numbers."""
+    image = tensor(1, 5, 7, 16)
+    x = model.plumbed(image)
+    slopes = constant(np.geomspace(1e-3, 1e5, 16).astype(np.float32))
+    model.output(model.drained(model.call("PRELU", [x, slopes], image)))
+
+
+def inside_integers(model: Net) -> None:
+    """The lowering of a float operator must not be taken for a quantized one by the runtime."""
+    stored, real = tensor(2, 5, 7, 16, dtype="int8"), tensor(2, 5, 7, 16)
+    x = model.call("DEQUANTIZE", [model.plumbed(stored)], real)
+    y = model.call("PRELU", [x, slope("float32", 16)], real)
+    model.output(model.drained(model.call("QUANTIZE", [y], replace(stored, name=""))))
+
+
+# --- tables of integers -----------------------------------------------------------------------
+
+
+def curved() -> Iterator[Case]:
+    """The kernels look 8 bit integers up in a table of the float function, whatever the output's scale."""
+    ends = {"ELU": (1.0, 0), "GELU": (1.0, -90), "TANH": (1 / 128 / 0.047, 5)}
+    for op, dtypes in (("ELU", ("int8",)), ("GELU", BYTES), ("TANH", BYTES)):
+        settings = [{"approximate": False}, {"approximate": True}] if op == "GELU" else [{}]
+        for options in settings:
+            name = ", approximate" if options.get("approximate") else ""
+            for dtype in ("float32", *dtypes):
+                x = tensor(*IMAGE, dtype=dtype)
+                for place in BOTH:
+                    y = to(x, *ends[op])
+                    yield unary(op, dtype + name, x, y, place, options=options, span=WIDE, opsets=opsets(place=place))
+                yield unary(op, f"{dtype}{name}, another scale", x, to(x, 0.63, 31), options=options, span=WIDE)
+            infinite = () if op == "GELU" else (np.inf, -np.inf, np.nan)
+            yield edges(op, *infinite, name=name, options=options)
+            if op != "ELU":
+                x = tensor(*IMAGE, dtype="float16")
+                yield unary(op, f"float16{name}", x, options=options, span=WIDE, opsets=EVERY_OPSET)
+    yield unary("ELU", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="Only float32 and int8 is supported")
+    yield from words()
+
+
+def bfloat16(model: Net) -> None:
+    """From and to float32, for nothing hands such numbers to ONNX Runtime."""
+    narrow = tensor(*IMAGE, dtype="bfloat16")
+    x = model.call("CAST", [tensor(*IMAGE)], narrow)
+    model.output(model.call("CAST", [model.call("TANH", [x], narrow)], tensor(*IMAGE)))
+
+
+def words() -> Iterator[Case]:
+    x = tensor(*IMAGE, dtype="int16")
+    unit = replace(x, scale=1 / 32768)
+    for place in BOTH:
+        yield unary("TANH", "int16", x, unit, place, opsets=(None, 26))
+    every = np.arange(-32768, 32768).astype(np.int16).reshape(256, 256)
+    for op, scales in (("TANH", {**WORD_SCALES, "40": 40.0}), ("LOGISTIC", WORD_SCALES)):
+        for name, scale in scales.items():
+            whole = tensor(256, 256, dtype="int16", scale=scale)
+            given: dict[str, Any] = {"given": {"x0": every}, "runs": 1}
+            yield unary(op, f"every int16 from a scale of {name}", whole, replace(whole, scale=1 / 32768), **given)
+    yield unary("TANH", "int16 to another scale", x, x, kernel_refuses="output_scale_log2_rounded")
+    yield net("TANH", "bfloat16", bfloat16, dtype="bfloat16", span=WIDE, opsets=EVERY_OPSET)
+    for approximate in (False, True):
+        options = {"approximate": approximate}
+        name = "int16" + ", approximate" * approximate
+        for place in BOTH:
+            yield unary("GELU", name, x, place=place, options=options, opsets=(None, 26))
+        yield unary("GELU", f"{name}, another scale", x.scaled(10.0), x.scaled(4.0), options=options)

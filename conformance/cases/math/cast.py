@@ -1,0 +1,103 @@
+"""CAST: real numbers are cut to the range of integers, integers wrap around, quantization is not looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Net, Spec, alone, between_convolutions, drawn, net, tensor, unary
+from onnx_tflite_plugin.source.model import Array
+
+REAL = ("float32", "float64", "float16")
+WHOLE = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "bool")
+IMAGE = (2, 5, 7, 3)
+LIMITS = (-0.0, 0.4, -0.6, 1.5, 2.5, -1.5, 127.9, 128.0, -128.9, -129.0, 255.9, 256.0, 300.7, 32768.0, -32769.0, 7e4)
+HUGE = (2147483520.0, 2147483648.0, -2147483904.0, 4294967040.0, 4294967296.0, 9.2e18, 9.3e18, -9.3e18, 1e30, -1e30)
+INFINITE = (np.inf, -np.inf, np.nan)
+LEAST = {"int4": 21, "uint4": 21, "int2": 25}
+
+
+def cases() -> Iterator[Case]:
+    for before in (*REAL, *WHOLE):
+        for after in (*REAL, *WHOLE):
+            opsets = EVERY_OPSET if before == "float32" else (None,)
+            yield of(edges(before), after, f"{before} to {after}", opsets=opsets)
+    yield from narrow()
+    yield from complexes()
+    yield from stored()
+
+
+def of(values: Array, after: str, name: str, **case: Any) -> Case:
+    x, y = Spec(values.shape, values.dtype.name), Spec(values.shape, after)
+    return unary("CAST", name, x, y, given={"x0": values}, runs=1, **case)
+
+
+def edges(dtype: str) -> Array:
+    """Around the limits of every integer dtype."""
+    if dtype == "bool":
+        return np.array([False, True, True])
+    with np.errstate(all="ignore"):
+        if dtype in REAL:
+            return np.array([*LIMITS, *HUGE, *INFINITE]).astype(dtype)
+    limits = np.iinfo(dtype)
+    return np.array([0, 1, limits.min, limits.max, limits.max // 2 + 1, limits.max // 3], dtype)
+
+
+def narrow() -> Iterator[Case]:
+    """Dtypes that ONNX Runtime hands neither in nor out; integers of less than a byte are cut to their range too."""
+    values = np.array([*LIMITS, -8.9, 7.9, 15.9, -2.5, 1e30, -1e30, *INFINITE], np.float32)
+    for dtype in ("int4", "uint4", "int2", "bfloat16"):
+        least = LEAST.get(dtype, 13)
+        opsets = (None, *(opset for opset in EVERY_OPSET if opset and opset >= least))
+        draw, given = there_and_back(dtype, len(values)), {"x0": values}
+        yield net("CAST", f"float32 to {dtype} and back", draw, dtype=dtype, given=given, runs=1, opsets=opsets)
+        if least > 13:
+            old = {"opsets": (least - 1,), "refused": f"needs opset {least}"}
+            yield net("CAST", f"float32 to {dtype} at opset {least - 1}", draw, dtype=dtype, **old)
+    for dtype in ("int8", "int64", "bool", "float16"):
+        draw = there_and_back("bfloat16", len(values), dtype)
+        yield net("CAST", f"bfloat16 to {dtype}", draw, dtype="bfloat16", given={"x0": values}, runs=1)
+
+
+def there_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[Net], None]:
+    def draw(model: Net) -> None:
+        x = model.call("CAST", [Spec((size,))], Spec((size,), dtype))
+        model.output(model.call("CAST", [x], Spec((size,), after)))
+
+    return draw
+
+
+def complexes() -> Iterator[Case]:
+    """Of a complex number the real part is taken, a real one gets no imaginary part; pairs stay last in every order."""
+    pairs = np.array([1.5 + 2j, -300.7 - 1j, 0 + 5j, complex(np.nan, 1), complex(np.inf, -1), 0j], np.complex64)
+    for dtype in ("float32", "float16", "int8", "int32", "int64", "bool", "complex64"):
+        yield of(pairs, dtype, f"complex64 to {dtype}", dtype="complex64", opsets=EVERY_OPSET)
+    for dtype in ("float32", "int16", "bool"):
+        yield of(edges(dtype), "complex64", f"{dtype} to complex64", opsets=EVERY_OPSET)
+    yield net("CAST", "complex64 between convolutions", complex_image, dtype="complex64", transposes=2)
+    fixed = Spec((5,), "complex64", value=pairs[:5])
+    yield alone("CAST", "a complex64 constant to float32", [fixed], tensor(5), dtype="complex64")
+
+
+def complex_image(model: Net) -> None:
+    x = model.call("CAST", [model.plumbed(tensor(*IMAGE))], Spec(IMAGE, "complex64"))
+    model.output(model.drained(model.call("CAST", [x], tensor(*IMAGE))))
+
+
+def stored() -> Iterator[Case]:
+    """Quantized operands and results are taken for bare integers."""
+    for place in BOTH:
+        for dtype in ("int8", "uint8", "int16"):
+            x = tensor(*IMAGE, dtype=dtype)
+            yield unary("CAST", f"quantized {dtype} to float32", x, tensor(*IMAGE), place)
+            yield unary("CAST", f"quantized {dtype} to int32", x, tensor(*IMAGE, dtype="int32"), place)
+            yield unary("CAST", f"float32 to quantized {dtype}", tensor(*IMAGE), x, place, span=(-400.0, 400.0))
+        x, y = tensor(*IMAGE, dtype="int8"), tensor(*IMAGE, dtype="uint8")
+        yield unary("CAST", "quantized int8 to quantized uint8", x, y, place)
+        yield unary("CAST", "int8 to int8 of another scale", x, x.scaled(3.0, 40), place)
+    yield unary("CAST", "float32 to bool", tensor(*IMAGE), tensor(*IMAGE, dtype="bool"), between_convolutions)
+    unknown = tensor(None, 7), tensor(None, 7, dtype="int32")
+    yield unary("CAST", "unknown size", *unknown, given=[{"x0": drawn(n, 7, low=-9, high=9)} for n in (1, 3)])

@@ -1,0 +1,310 @@
+"""Comparisons, logic, selection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import (
+    BOTH,
+    Net,
+    Placed,
+    Spec,
+    alone,
+    between_convolutions,
+    constant,
+    drawn,
+    filled,
+    net,
+    plumbed,
+    tensor,
+)
+from onnx_tflite_plugin.source.model import Array
+
+IMAGE = (2, 5, 7, 3)
+BYTES = ("int8", "uint8")
+ORDERED = ("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+EQUATED = ("EQUAL", "NOT_EQUAL")
+PARTS = ((), (3,), (7, 1), (5, 1, 3))
+
+
+def cases() -> Iterator[Case]:
+    for op in (*EQUATED, *ORDERED):
+        yield from real(op)
+        yield from whole(op)
+        yield from quantized(op)
+    yield from words()
+    yield from strings_and_scales()
+    yield from logic()
+    yield from selected()
+    yield from rows()
+    yield from single_elements()
+
+
+# --- comparisons ------------------------------------------------------------------------------
+
+
+def compared(op: str, name: str, x: Spec, y: Spec, place: Placed = alone, **case: Any) -> Case:
+    """Two operands of few different numbers, so that some are equal, and where they are less, equal or greater."""
+    shape = np.broadcast_shapes(*(tuple(size or 1 for size in spec.shape) for spec in (x, y)))
+    inputs = [spec for spec in (x, y) if spec.value is None]
+    given = {f"x{k}": few(spec, place, f"{op}{k}") for k, spec in enumerate(inputs)}
+    return place(op, name, [x, y], Spec(shape, "bool"), **{"given": given, "opsets": opsets(place, x), **case})
+
+
+def few(spec: Spec, place: Placed = alone, seed: str = "") -> Array:
+    """Numbers of a small range, around the zero point."""
+    more = 2 if place is between_convolutions and plumbed(spec) else 0
+    shape = tuple(size or 1 for size in spec.shape)
+    shape = (*shape[:-1], shape[-1] + more) if more else shape
+    if spec.dtype == "bool":
+        return drawn(*shape, dtype="bool", seed=seed)
+    middle = int(np.asarray(spec.zero_point))
+    numbers = drawn(*shape, dtype="int32", low=-5, high=5, seed=seed)
+    return (numbers / 4).astype(spec.dtype) if "float" in spec.dtype else (numbers + middle).astype(spec.dtype)
+
+
+def opsets(place: Placed, x: Spec) -> tuple[int | None, ...]:
+    """Every opset that can, and quantized int16 needs 21; between convolutions what matters is the order."""
+    words = x.dtype == "int16" and x.scale is not None
+    return (None,) if place is between_convolutions else (None, 26) if words else EVERY_OPSET
+
+
+def real(op: str) -> Iterator[Case]:
+    x = tensor(*IMAGE)
+    for place in BOTH:
+        yield compared(op, "float32", x, x, place)
+        for shape in PARTS:
+            part = replace(x.shaped(*shape), value=few(x.shaped(*shape)))
+            yield compared(op, f"float32 and a constant {shape}", x, part, place, opsets=(None,))
+            yield compared(op, f"a constant {shape} and float32", part, x, place, opsets=(None,))
+    yield compared(op, "float32 of rank 5 and 2", tensor(2, 3, 5, 1, 7), tensor(3, 1), opsets=(None,))
+    edges = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40], np.float32)
+    given = {"x0": np.repeat(edges, 6), "x1": np.tile(edges, 6)}
+    yield compared(op, "float32 edges", tensor(36), tensor(36), given=given)
+    half = tensor(*IMAGE, dtype="float16")
+    yield compared(op, "float16", half, half)
+
+
+def whole(op: str) -> Iterator[Case]:
+    for dtype in ("int32", "int64", "bool") if op in EQUATED else ("int32", "int64"):
+        x = tensor(*IMAGE, dtype=dtype)
+        yield compared(op, dtype, x, x.shaped(5, 1, 3))
+    large = 2**53 + np.arange(-4, 4)
+    given = {"x0": np.repeat(large, 8), "x1": np.tile(large, 8)}
+    x = tensor(64, dtype="int64")
+    yield compared(op, "int64 beyond float64", x, x, given=given)
+    given = {"x0": np.repeat(large, 8).astype(np.int32), "x1": np.tile(2**31 - 1 - np.arange(8), 8).astype(np.int32)}
+    yield compared(op, "int32 beyond float32", x := tensor(64, dtype="int32"), x, given=given)
+
+
+def quantized(op: str) -> Iterator[Case]:
+    """The kernel compares whole 256ths: different numbers may be equal, different scales meet by rounding."""
+    for dtype in BYTES:
+        x = tensor(*IMAGE, dtype=dtype)
+        point = int(np.asarray(x.zero_point))
+        for place in BOTH:
+            yield compared(op, dtype, x, x, place)
+            yield compared(op, f"{dtype} of different scales", x, x.scaled(1.5, point + 3), place)
+            part = x.shaped(7, 1).scaled(0.5, point - 2)
+            yield compared(op, f"{dtype} and a constant of another scale", x, replace(part, value=few(part)), place)
+            yield compared(
+                op, f"{dtype} of one scale and different zero points", x, x.scaled(1, point + 2), place, opsets=(None,)
+            )
+        for scale in (0.3, 0.7, 0.0301, 1 / 256, 2**-9, 0.0011, 1e-4):
+            for other in (scale, scale * 1.3, scale / 2):
+                if op in ("EQUAL", "LESS", "GREATER_EQUAL") and other < 1:
+                    yield every_pair(op, dtype, scale, other)
+        x = tensor(None, None, 3, dtype=dtype)
+        given = [{"x0": drawn(n, 5, 3, dtype=dtype)} for n in (1, 4)]
+        y = replace(x.shaped(3).scaled(1.5), value=few(x.shaped(3)))
+        yield alone(op, f"{dtype} of unknown size", [x, y], Spec((None, None, 3), "bool"), given=given)
+    if op in EQUATED:
+        return
+    bare = tensor(*IMAGE, dtype="int16", scale=0)
+    for name, y in (
+        ("of no scale", bare),
+        ("of different scales, which the kernel ignores", tensor(*IMAGE, dtype="int16")),
+    ):
+        x = y.scaled(0.3)
+        for place in BOTH:
+            yield compared(op, f"int16 {name}", x, y, place)
+
+
+def every_pair(op: str, dtype: str, scale: float, other: float) -> Case:
+    """All stored numbers near the zero points against each other."""
+    point = -5 if dtype == "int8" else 122
+    x = tensor(256, 1, dtype=dtype, scale=scale, zero_point=point)
+    y = tensor(256, dtype=dtype, scale=other, zero_point=point + (scale != other))
+    stored = np.arange(256).astype(np.uint8).view(dtype)
+    given = {"x0": stored.reshape(256, 1), "x1": stored}
+    return compared(op, f"every {dtype} of scale {scale:g} and {other:g}", x, y, given=given, opsets=(None,), runs=1)
+
+
+def words() -> Iterator[Case]:
+    """EQUAL and NOT_EQUAL rescale int16; EQUAL takes it without a scale as well."""
+    for op in EQUATED:
+        for scale in (0.0003, 0.0091, 0.3):
+            for factor in (1.0, 1.5):
+                x = tensor(*IMAGE, dtype="int16", scale=scale)
+                for place in BOTH:
+                    name = f"int16 of scale {scale:g} and {factor:g} times that"
+                    yield compared(op, name, x, x.scaled(factor), place)
+    bare = tensor(*IMAGE, dtype="int16", scale=0)
+    yield compared("EQUAL", "int16 of no scale", bare, bare)
+    yield compared("NOT_EQUAL", "int16 of no scale", bare, bare, refused="without one scale")
+    bfloat = tensor(*IMAGE, dtype="bfloat16")
+
+    def draw(model: Net) -> None:
+        x, y = (model.call("CAST", [tensor(*IMAGE)], bfloat) for _ in range(2))
+        model.output(model.call("LESS", [x, y], tensor(*IMAGE, dtype="bool")))
+
+    yield net("LESS", "bfloat16", draw, dtype="bfloat16", opsets=EVERY_OPSET)
+
+
+def strings_and_scales() -> Iterator[Case]:
+    """LiteRT ends the process where a scale is 0 or 1, and shifts by a negative number where it is above 1."""
+    for op in ("EQUAL", "GREATER"):
+        for dtype in BYTES:
+            x = tensor(7, dtype=dtype, scale=0)
+            yield compared(op, f"{dtype} of no scale", x, x, refused="without one scale", opsets=(None,))
+            for scale in (1.0, 1.5):
+                x = tensor(7, dtype=dtype, scale=scale)
+                yield compared(op, f"{dtype} of scale {scale:g}", x, x, refused="compares noise", opsets=(None,))
+
+
+# --- logic ------------------------------------------------------------------------------------
+
+
+def logic() -> Iterator[Case]:
+    x = tensor(*IMAGE, dtype="bool")
+    for op in ("LOGICAL_AND", "LOGICAL_OR"):
+        yield compared(op, "bool", x, x)
+        for shape in PARTS:
+            yield compared(op, f"bool and a constant {shape}", x, filled(x.shaped(*shape)), opsets=(None,))
+        yield compared(op, "bool of rank 5 and 2", x.shaped(2, 3, 5, 1, 7), x.shaped(3, 1), opsets=(None,))
+        yield net(op, "bool between convolutions", combined(op), opsets=(None,), dtype="bool", transposes=2)
+        yield compared(
+            op, "int32", tensor(7, dtype="int32"), tensor(7, dtype="int32"), kernel_refuses="only support bool"
+        )
+    yield alone("LOGICAL_NOT", "bool", [x], x, opsets=EVERY_OPSET)
+    yield net("LOGICAL_NOT", "bool between convolutions", combined("LOGICAL_NOT"), dtype="bool", transposes=2)
+
+
+def combined(op: str) -> Callable[[Net], None]:
+    """A selection by conditions on a convolution's result, one of them the same for a whole column."""
+
+    def draw(model: Net) -> None:
+        x, seen = model.plumbed(tensor(*IMAGE)), Spec(IMAGE, "bool")
+        found = model.call("GREATER", [x, constant(0.1)], seen)
+        column = filled(Spec((7, 1), "bool"))
+        both = model.call(op, [found] if op == "LOGICAL_NOT" else [found, column], seen)
+        model.output(model.drained(model.call("SELECT_V2", [both, x, constant(-7.0)], tensor(*IMAGE))))
+
+    return draw
+
+
+# --- selection --------------------------------------------------------------------------------
+
+WIDE = ("float32", "float16", "int32", "int64", "bool", "complex64")
+
+
+def selection(
+    op: str, name: str, condition: Spec, x: Spec, y: Spec, z: Spec | None = None, place: Placed = alone, **case: Any
+) -> Case:  # fmt: skip
+    sizes = (tuple(size or 1 for size in spec.shape) for spec in (condition, x, y))
+    shape = x.shape if op == "SELECT" else np.broadcast_shapes(*sizes)
+    made = z or replace(x, value=None).shaped(*shape)
+    return place(op, name, [condition, x, y], made, dtype=x.dtype, **{"opsets": opsets(place, x), **case})
+
+
+def selected() -> Iterator[Case]:
+    """Stored numbers are copied, whatever the scales."""
+    flags = Spec(IMAGE, "bool")
+    for op in ("SELECT", "SELECT_V2"):
+        for dtype in (*WIDE, *BYTES, "int16"):
+            x = tensor(*IMAGE, dtype=dtype)
+            for place in BOTH if dtype in ("float32", *BYTES, "int16") else (alone,):
+                yield selection(op, f"{dtype}", flags, x, x, place=place)
+                if x.scale is not None:
+                    name = f"{dtype} of different scales, which the kernel ignores"
+                    yield selection(op, name, flags, x, x.scaled(0.6, 0), x.scaled(1.5, 0), place)
+        for dtype in (*BYTES, "int16"):
+            bare = tensor(*IMAGE, dtype=dtype, scale=0)
+            yield selection(op, f"{dtype} of no scale", flags, bare, bare)
+    for dtype in ("float32", "int8", "complex64"):
+        x = tensor(*IMAGE, dtype=dtype)
+        for place in BOTH if dtype != "complex64" else (alone,):
+            for shape in PARTS:
+                part, some = (
+                    filled(x.shaped(*shape)) if dtype != "complex64" else x.shaped(*shape),
+                    flags.shaped(*shape),
+                )
+                yield selection("SELECT_V2", f"{dtype} or {shape}", flags, x, part, place=place, opsets=(None,))
+                yield selection("SELECT_V2", f"{shape} or {dtype}", flags, part, x, place=place, opsets=(None,))
+                yield selection("SELECT_V2", f"{dtype} by a condition {shape}", some, x, x, place=place, opsets=(None,))
+                yield selection(
+                    "SELECT_V2", f"{dtype} by a constant {shape}", filled(some), x, x, place=place, opsets=(None,)
+                )
+    yield selection(
+        "SELECT_V2", "float32, all broadcast", flags.shaped(5, 1, 1), tensor(7, 1), tensor(3), opsets=(None,)
+    )
+    yield selection(
+        "SELECT_V2", "float32 of rank 5", flags.shaped(3, 1), tensor(2, 3, 5, 1, 7), tensor(5, 1, 1), opsets=(None,)
+    )
+
+
+def rows() -> Iterator[Case]:
+    """A condition of rank 1 stands for axis 0, where broadcasting would take it for the last."""
+    flags = Spec((), "bool")
+    for dtype in ("float32", "int8", "int16", "bool", "complex64"):
+        for shape in ((3, 5, 3), (5, 7), (2, 5, 7, 3), (7,), (3, 3)):
+            x = tensor(*shape, dtype=dtype)
+            for place in BOTH if len(shape) == 4 and dtype in ("float32", "int8") else (alone,):
+                condition = flags.shaped(shape[0])
+                yield selection("SELECT", f"{dtype} {shape} by rows", condition, x, x, place=place)
+                yield selection(
+                    "SELECT", f"{dtype} {shape} by constant rows", filled(condition), x, x, place=place, opsets=(None,)
+                )
+                yield selection("SELECT", f"{dtype} {shape} by one condition", flags, x, x, place=place, opsets=(None,))
+    x = tensor(None, 5, 3)
+    given = [
+        {"x0": drawn(n, dtype="bool"), "x1": drawn(n, 5, 3, seed="x"), "x2": drawn(n, 5, 3, seed="y")} for n in (3, 4)
+    ]  # fmt: skip
+    yield alone("SELECT", "float32 rows of unknown number", [flags.shaped(None), x, x], x, given=given, dtype="float32")
+    for dtype in ("float32", "int8"):
+        yield net(
+            "SELECT",
+            f"{dtype} rows that layout moves, between convolutions",
+            moved_rows(dtype),
+            dtype=dtype,
+            transposes=3,
+        )
+
+
+def moved_rows(dtype: str) -> Callable[[Net], None]:
+    """Without the batch axis the rows are an image's, and channels first is another order of them."""
+
+    def draw(model: Net) -> None:
+        image = tensor(1, 5, 7, 3, dtype=dtype)
+        x, y = (
+            model.call("SQUEEZE", [model.plumbed(image)], image.shaped(5, 7, 3), squeeze_dims=[0]) for _ in range(2)
+        )
+        found = model.call("SELECT", [Spec((5,), "bool"), x, y], image.shaped(5, 7, 3))
+        model.output(model.drained(model.call("EXPAND_DIMS", [found, constant(0)], image)))
+
+    return draw
+
+
+def single_elements() -> Iterator[Case]:
+    """Of single elements the file's output shape holds, whatever the ranks."""
+    flags = Spec((), "bool")
+    for op in ("SELECT", "SELECT_V2"):
+        for shapes in (((1, 1, 1), (), (), (1,)), ((1,), (1, 1), (1,), (1,)), ((), (1,), (1, 1), (1, 1, 1, 1))):
+            condition, x, y, z = shapes
+            name = "float32 elements of shape " + ", ".join(map(str, shapes))
+            yield selection(op, name, flags.shaped(*condition), tensor(*x), tensor(*y), tensor(*z))

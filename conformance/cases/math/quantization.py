@@ -1,0 +1,174 @@
+"""Between real numbers and integers: every pair of dtypes the kernels know, and scales along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Net, Spec, alone, between_convolutions, constant, drawn, net, tensor, unary
+from onnx_tflite_plugin.verify import Tolerance
+
+IMAGE = (2, 5, 7, 3)
+SHIFT = {"tolerance": Tolerance(real=0, steps=0), "why": "equal scales: only the zero point moves, which is exact"}
+
+
+def cases() -> Iterator[Case]:
+    yield from quantize()
+    yield from requantize()
+    yield from dequantize()
+
+
+def opsets(dtype: str) -> tuple[int | None, ...]:
+    return (None, 26) if dtype in ("int16", "int4", "uint4") else EVERY_OPSET
+
+
+def quantize() -> Iterator[Case]:
+    x = tensor(*IMAGE)
+    for dtype in ("int8", "uint8", "int16"):
+        y = tensor(*IMAGE, dtype=dtype)
+        for place in BOTH:
+            yield unary("QUANTIZE", f"float32 to {dtype}", x, y, place, dtype=dtype, opsets=opsets(dtype))
+        yield unary("QUANTIZE", f"float32 out of the range of {dtype}", x, y, dtype=dtype, span=(-20.0, 20.0))
+    ties = {"x0": np.array([0.5, 1.5, 2.5, -0.5, -1.5, 100.5, -127.5], np.float32)}
+    yield unary(
+        "QUANTIZE",
+        "halves, which the kernel sets round differently",
+        tensor(7),
+        tensor(7, dtype="int8", scale=1.0, zero_point=0),
+        given=ties,
+        dtype="int8",
+    )
+    for dtype in ("int4", "uint4"):
+        # ONNX Runtime cannot hand 4 bit integers out, so they go back to real numbers.
+        yield net("QUANTIZE", f"float32 to {dtype}", there_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
+    for axis in range(4):
+        scales = drawn(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
+        points = drawn(IMAGE[axis], dtype="int8", seed="zero").tolist()
+        yield unary(
+            "QUANTIZE",
+            f"float32 to int8 with scales along axis {axis}",
+            x,
+            Spec(IMAGE, "int8", scales, points, axis),
+            dtype="int8",
+        )
+
+
+def there_and_back(dtype: str) -> Callable[[Net], None]:
+    def draw(model: Net) -> None:
+        stored = model.call("QUANTIZE", [tensor(4, 6)], tensor(4, 6, dtype=dtype, scale=0.3, zero_point=2))
+        model.output(model.call("DEQUANTIZE", [stored], tensor(4, 6)))
+
+    return draw
+
+
+def requantize() -> Iterator[Case]:
+    pairs = [
+        ("uint8", "int8"),
+        ("int8", "uint8"),
+        ("int8", "int8"),
+        ("uint8", "uint8"),
+        ("int8", "int16"),
+        ("int16", "int8"),
+        ("uint8", "int16"),
+    ]
+    for before, after in pairs:
+        x = tensor(*IMAGE, dtype=before)
+        y = tensor(*IMAGE, dtype=after).scaled(1.7)
+        for place in BOTH:
+            yield unary(
+                "QUANTIZE",
+                f"{before} to {after}",
+                x,
+                y,
+                place,
+                dtype=after,
+                opsets=opsets(after if after == "int16" else before),
+            )
+    for before, after, point in (("uint8", "int8", -6), ("int8", "uint8", 123)):
+        x = tensor(*IMAGE, dtype=before)
+        for place in BOTH:
+            yield unary(
+                "QUANTIZE",
+                f"{before} to {after} of the same scale",
+                x,
+                tensor(*IMAGE, dtype=after, zero_point=point),
+                place,
+                dtype=after,
+                **SHIFT,
+            )
+    yield unary(
+        "QUANTIZE",
+        "int16 to int16",
+        tensor(*IMAGE, dtype="int16"),
+        tensor(*IMAGE, dtype="int16").scaled(1.7),
+        dtype="int16",
+    )
+    wide = tensor(*IMAGE, dtype="int32", scale=0.02)
+    yield unary("QUANTIZE", "int32 to int8", wide, tensor(*IMAGE, dtype="int8"), dtype="int8")
+    yield unary("QUANTIZE", "int16 to int32", tensor(*IMAGE, dtype="int16"), wide, dtype="int32")
+
+
+def dequantize() -> Iterator[Case]:
+    y = tensor(*IMAGE)
+    for dtype in ("int8", "uint8", "int16"):
+        x = tensor(*IMAGE, dtype=dtype)
+        for place in BOTH:
+            yield unary("DEQUANTIZE", dtype, x, y, place, opsets=opsets(dtype))
+    for dtype in ("int4", "uint4"):
+        yield net("DEQUANTIZE", dtype, there_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
+    yield unary("DEQUANTIZE", "float16", tensor(*IMAGE, dtype="float16"), y, opsets=EVERY_OPSET)
+    for axis in range(4):
+        scales = drawn(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
+        points = drawn(IMAGE[axis], dtype="int8", seed="zero").tolist()
+        yield unary(
+            "DEQUANTIZE",
+            f"int8 with scales along axis {axis}",
+            Spec(IMAGE, "int8", scales, points, axis),
+            y,
+            dtype="int8",
+        )
+        stored = constant(drawn(*IMAGE, dtype="int8"), None, scales, points, axis)
+        yield net(
+            "DEQUANTIZE",
+            f"an int8 constant with scales along axis {axis}, between convolutions",
+            added(stored),
+            dtype="int8",
+            transposes=2,
+        )
+    yield net(
+        "DEQUANTIZE",
+        "a float16 constant between convolutions",
+        added(constant(drawn(*IMAGE, dtype="float16"))),
+        dtype="float16",
+        transposes=2,
+    )
+    yield net(
+        "DEQUANTIZE",
+        "an int4 constant between convolutions",
+        added(constant(drawn(*IMAGE, dtype="int4"), None, 0.2, 1)),
+        dtype="int4",
+        opsets=(None, 21, 26),
+        transposes=2,
+    )
+    yield alone(
+        "DEQUANTIZE",
+        "a constant alone",
+        [constant(drawn(5, 3, dtype="int8"), None, 0.1, 4)],
+        tensor(5, 3),
+        dtype="int8",
+    )
+    yield between_convolutions("DEQUANTIZE", "int8 that ends the model", [tensor(*IMAGE, dtype="int8")], tensor(*IMAGE))
+
+
+def added(stored: Spec) -> Callable[[Net], None]:
+    """The dequantized constant is added to an image that is channels first."""
+
+    def draw(model: Net) -> None:
+        image = tensor(*IMAGE)
+        x = model.plumbed(image)
+        c = model.call("DEQUANTIZE", [stored], image)
+        model.output(model.drained(model.call("ADD", [x, c], image)))
+
+    return draw

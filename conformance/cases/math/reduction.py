@@ -1,0 +1,142 @@
+"""Reductions: which axes, kept or dropped, and where they lie in the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Placed, alone, between_convolutions, constant, tensor
+
+IMAGE = (2, 5, 7, 3)
+
+
+def cases() -> Iterator[Case]:
+    yield from means()
+    yield from arg_max()
+
+
+def reduced(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:
+    over = {axis % len(shape) for axis in axes}
+    return tuple(1 if i in over else size for i, size in enumerate(shape) if keep or i not in over)
+
+
+def mean(
+    name: str,
+    axes: Sequence[int],
+    keep: bool,
+    dtype: str = "float32",
+    place: Placed = alone,
+    shape: Sequence[int] = IMAGE,
+    factor: float = 0.3,
+    **case: Any,
+) -> Case:
+    x = tensor(*shape, dtype=dtype)
+    y = x.shaped(*reduced(shape, axes, keep)).scaled(factor)
+    text = f"{name} {'kept' if keep else 'dropped'}"
+    return place("MEAN", text, [x, constant(np.asarray(axes, np.int32))], y, options={"keep_dims": keep}, **case)
+
+
+def means() -> Iterator[Case]:
+    for keep in (True, False):
+        for axes in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2, 3], [0, 1, 2]):
+            for place in BOTH:
+                yield mean(f"axes {axes}", axes, keep, place=place)
+        for dtype in ("int8", "uint8", "int16"):
+            for axes in ([1, 2], [3], [1], [2, 3]):
+                yield mean(f"{dtype} axes {axes}", axes, keep, dtype, between_convolutions)
+            yield mean(
+                f"{dtype} axes [1, 2]", [1, 2], keep, dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
+            )
+            yield mean(f"{dtype} axes [1, 2] at the same scale", [1, 2], keep, dtype, factor=1.0)
+        yield mean("axes [1, 2] at every opset", [1, 2], keep, opsets=EVERY_OPSET)
+        for name, axes in (
+            ("negative axes", [-2, -3]),
+            ("axes that repeat", [1, 2, 1, -2]),
+            ("axes in any order", [2, 1]),
+            ("no axes", []),
+        ):
+            yield mean(name, axes, keep, place=between_convolutions)
+        for dtype in ("int32", "int64"):
+            yield mean(f"{dtype}, divided towards zero", [1, 2], keep, dtype)
+            below: dict[str, Any] = {
+                "given": {"x0": np.array([[-7, -4, 2], [1, -3, -6], [5, 5, 4]], dtype)},
+                "shape": (3, 3),
+            }
+            yield mean(f"{dtype} below zero, divided towards zero", [1], keep, dtype, **below)
+            yield mean(f"{dtype}, axes that repeat count once", [1, 1, -1], keep, dtype, **below)
+            yield mean(f"{dtype} without axes", [], keep, dtype)
+        yield mean("int8 without axes", [], keep, "int8", factor=1.0)
+        yield mean("rank 3", [1], keep, shape=(2, 5, 7))
+        yield mean("rank 5", [1, -1], keep, shape=(2, 3, 5, 1, 7))
+    x = tensor(*IMAGE)
+    yield alone("MEAN", "a scalar axis", [x, constant(2)], tensor(2, 5, 3))
+    runtime = tensor(2, dtype="int32", name="axes")
+    for place in BOTH:
+        given = {"axes": np.array([1, -1], np.int32)}
+        # Where they lie is not known when the plan is made: the file's order is restored.
+        yield place(
+            "MEAN",
+            "axes known as it runs, kept",
+            [x, runtime],
+            tensor(2, 1, 7, 1),
+            options={"keep_dims": True},
+            given=given,
+            transposes=4,
+        )
+    options = {"keep_dims": False}
+    yield alone(
+        "MEAN", "axes known as it runs, dropped", [x, runtime], tensor(None, None), options=options, given=given
+    )
+
+
+def arg_max() -> Iterator[Case]:
+    for axis in (0, 1, 2, 3, -1, -2):
+        for place in BOTH:
+            yield arg(f"axis {axis}", axis, place=place)
+    for dtype in ("int8", "uint8", "int32"):
+        for axis in (1, 3):
+            yield arg(f"{dtype} axis {axis}", axis, dtype)
+        if dtype != "int32":
+            yield arg(f"{dtype} axis -1", -1, dtype, between_convolutions)
+    yield arg("bool", 3, "bool")
+    yield arg("to int64", 3, output="int64", opsets=EVERY_OPSET)
+    yield arg("int8 to int64", 3, "int8", output="int64", opsets=EVERY_OPSET)
+    ties = np.array([[2, 7, 7, 1], [0, 0, 0, 0], [-1, -1, -5, -1]], np.float32)
+    yield arg("the first of equals", 1, shape=(3, 4), given={"x0": ties})
+    nan_known = (
+        "ONNX leaves NaN to the runtime, whose first one wins; to pass over it costs two more passes over the input"
+    )
+    nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
+    yield arg("not a number, which the kernel passes over", 1, shape=(2, 3), given={"x0": nan}, known=nan_known)
+    yield alone(
+        "ARG_MAX",
+        "an int64 axis",
+        [tensor(*IMAGE), constant(np.array([1]))],
+        tensor(2, 7, 3, dtype="int32"),
+        options={"output_type": "INT32"},
+    )
+    yield alone(
+        "ARG_MAX",
+        "an axis as a list",
+        [tensor(*IMAGE), constant([1])],
+        tensor(2, 7, 3, dtype="int32"),
+        options={"output_type": "INT32"},
+    )
+
+
+def arg(
+    name: str,
+    axis: int,
+    dtype: str = "float32",
+    place: Placed = alone,
+    *,
+    output: str = "int32",
+    shape: Sequence[int] = IMAGE,
+    **case: Any,
+) -> Case:
+    x = tensor(*shape, dtype=dtype)
+    y = tensor(*reduced(shape, [axis], False), dtype=output, scale=0)
+    return place("ARG_MAX", name, [x, constant(axis)], y, options={"output_type": output.upper()}, **case)

@@ -1,0 +1,112 @@
+"""Along the last TFLite axis, which may be any axis of the layout; SOFTMAX's beta scales the input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Placed, Spec, alone, between_convolutions, drawn, tensor, unary
+
+IMAGE = (2, 5, 7, 3)
+FIXED = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
+
+
+def cases() -> Iterator[Case]:
+    yield from softmax()
+    yield from log_softmax()
+    yield from l2_normalization()
+
+
+def softmax() -> Iterator[Case]:
+    for dtype in ("float32", "int8", "uint8", "int16"):
+        x = tensor(*IMAGE, dtype=dtype)
+        opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
+        for place in BOTH:
+            yield unary("SOFTMAX", dtype, x, fixed(x), place, options={"beta": 1.0}, opsets=opsets)
+            yield unary("SOFTMAX", f"{dtype}, beta 0.3", x, fixed(x), place, options={"beta": 0.3})
+        for shape in ((11,), (3, 11), (2, 3, 11)):
+            y = x.shaped(*shape)
+            yield unary("SOFTMAX", f"{dtype} of rank {len(shape)}", y, fixed(y), options={"beta": 1.0})
+    for beta in (1.0, 0.3):
+        yield unary("SOFTMAX", f"float16, beta {beta}", tensor(*IMAGE, dtype="float16"), options={"beta": beta})
+    yield unary("SOFTMAX", "beta 2.5 on large numbers", tensor(*IMAGE), options={"beta": 2.5}, span=(-80.0, 80.0))
+    yield from softmax_of_words()
+    image = tensor(1, 17, 23, 64)
+    yield unary("SOFTMAX", "many channels", image, place=between_convolutions, options={"beta": 1.0})
+    x = tensor(*IMAGE, dtype="int8")
+    yield unary("SOFTMAX", "int8 to int16", x, Spec(IMAGE, "int16", 1 / 65536, -32768), options={"beta": 1.0})
+    yield unary(
+        "SOFTMAX", "int8 to another scale", x, x, options={"beta": 1.0}, kernel_refuses="output->params.zero_point"
+    )
+
+
+def softmax_of_words() -> Iterator[Case]:
+    """The kernel's tables: of confident classes small shares are 2, sums of every size have a power of two below them."""
+
+    def case(name: str, scale: float, *shape: int | None, place: Placed = alone, **more: Any) -> Case:
+        x = tensor(*shape, dtype="int16", scale=scale)
+        return unary("SOFTMAX", f"int16, {name}", x, fixed(x), place, options={"beta": 1.0}, **more)
+
+    yield case("101 confident classes", 0.01, 7, 101)
+    yield case("1009 classes nearly alike", 1e-6, 3, 1009)
+    yield case("a scale whose product wraps around", 7.0, 5, 11)
+    rows = np.array([[32767, -32768], [-32768, 32767], [0, 0], [0, 1], [-1, -30000]], np.int16)
+    yield case("rows of two, of which one is nearly all", 0.01, 5, 2, given={"x0": rows})
+    yield case("rows of one", 0.01, 5, 1)
+    counts = np.arange(1, 70)[:, None]
+    steps = np.where(np.arange(71) < counts, counts - 35, -30000).astype(np.int16)
+    yield case("sums on both sides of powers of two", 0.003, 69, 71, given={"x0": steps})
+    for place in BOTH:
+        yield case("confident channels", 0.02, 2, 5, 7, 13, place=place)
+    given = [{"x0": drawn(n, 11, dtype="int16")} for n in (1, 4)]
+    yield case("of unknown size", 0.001, None, 11, given=given)
+
+
+def fixed(x: Spec) -> Spec:
+    """The output the kernel insists on."""
+    return Spec(x.shape, x.dtype, *FIXED[x.dtype]) if x.dtype in FIXED else x
+
+
+def ranks(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
+    """Every dtype and rank, with the only parameters the kernel takes for its output."""
+    for dtype in ("float32", *fixed):
+        x = tensor(*IMAGE, dtype=dtype)
+        for place in BOTH:
+            opsets = (None,) if place is between_convolutions else EVERY_OPSET
+            yield unary(op, dtype, x, onto(x, fixed), place, opsets=opsets)
+        for shape in ((11,), (3, 11), (2, 3, 11), (2, 3, 5, 1), (2, 3, 1, 2, 5)):
+            y = x.shaped(*shape)
+            yield unary(op, f"{dtype} of shape {shape}", y, onto(y, fixed))
+    x = tensor(*IMAGE, dtype="int8")
+    yield unary(op, "int8 to another scale", x, x, kernel_refuses="output->params.scale")
+    steps = [{"x0": drawn(n, 7, seed=op)} for n in (1, 4)]
+    yield unary(op, "float32 of unknown size", tensor(None, 7), tensor(None, 7), given=steps, opsets=EVERY_OPSET)
+
+
+def onto(x: Spec, fixed: dict[str, tuple[float, int]]) -> Spec:
+    return Spec(x.shape, x.dtype, *fixed[x.dtype]) if x.dtype in fixed else x
+
+
+def log_softmax() -> Iterator[Case]:
+    yield from ranks("LOG_SOFTMAX", {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)})
+    yield unary("LOG_SOFTMAX", "large numbers", tensor(*IMAGE), span=(-300.0, 300.0))
+    same = {"x0": np.full((3, 5), 1e4, np.float32)}
+    yield unary("LOG_SOFTMAX", "equal large numbers", tensor(3, 5), given=same)
+
+
+def l2_normalization() -> Iterator[Case]:
+    """Lengths below 1e-6 count as 1e-6: a row of zeros stays, a shorter one does not get length 1."""
+    fixed = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}
+    yield from ranks("L2_NORMALIZATION", fixed)
+    rows = np.array([[0, 0, 0], [1e-8, 0, 0], [3e-7, -4e-7, 0], [3e-6, 4e-6, 0], [1e15, -1e15, 0]], np.float32)
+    yield unary("L2_NORMALIZATION", "short and long rows", tensor(5, 3), given={"x0": rows}, opsets=EVERY_OPSET)
+    for dtype, (scale, point) in fixed.items():
+        zero = {"int8": -5, "uint8": 122}[dtype]
+        rows = np.array([[zero, zero, zero], [zero + 1, zero, zero], [zero + 90, zero - 90, zero]], dtype)
+        y = Spec((3, 3), dtype, scale, point)
+        yield unary("L2_NORMALIZATION", f"{dtype}, a row of zeros", tensor(3, 3, dtype=dtype), y, given={"x0": rows})
+    options = {"fused_activation_function": "RELU"}
+    yield unary("L2_NORMALIZATION", "RELU", tensor(3, 5), options=options, kernel_refuses="params->activation")

@@ -1,0 +1,309 @@
+"""BATCH_MATMUL: adjoints, batches that broadcast, every pair of dtypes; images, flattened images and attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Net, Placed, Spec, alone, between_convolutions, constant, drawn, net, tensor
+from conformance.weights import product, weight
+from onnx_tflite_plugin.verify import Tolerance
+
+IMAGE = (2, 5, 7, 3)
+OP = "BATCH_MATMUL"
+ADJOINTS = ((False, False), (True, False), (False, True), (True, True))
+
+
+def cases() -> Iterator[Case]:
+    yield from adjoints()
+    yield from broadcast()
+    yield from quantized()
+    yield from bare()
+    yield from hybrid()
+    yield from images()
+    yield from chains()
+    yield from refused()
+
+
+def swapped(spec: Spec, swap: bool) -> Spec:
+    """With rows and columns in the other order, as an adjoint is stored."""
+    if not swap:
+        return spec
+    *batch, rows, columns = spec.shape
+    value = None if spec.value is None else np.ascontiguousarray(np.swapaxes(spec.value, -1, -2))
+    axis = {spec.axis: spec.axis, len(batch): len(batch) + 1, len(batch) + 1: len(batch)}[spec.axis]
+    return replace(spec, shape=(*batch, columns, rows), value=value, axis=axis)
+
+
+def times(
+    name: str,
+    x: Spec,
+    w: Spec,
+    adjoint: tuple[bool, bool] = (False, False),
+    place: Placed = alone,
+    y: Spec | None = None,
+    **case: Any,
+) -> Case:
+    """The product of rows ``x`` and columns ``w``, of which an adjoint is stored with rows and columns swapped."""
+    options = {"adj_x": adjoint[0], "adj_y": adjoint[1], **case.pop("more", {})}
+    text = name + "".join(f" {which}" for which, on in zip(("adj_x", "adj_y"), adjoint, strict=True) if on)
+    return place(OP, text, [swapped(x, adjoint[0]), swapped(w, adjoint[1])], y or result(x, w), options=options, **case)
+
+
+def result(x: Spec, w: Spec) -> Spec:
+    """What the product of two tensors is like; a scale under which sums fill the dtype."""
+    batch = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])  # type: ignore[arg-type]
+    wide = w.scaled(256.0) if w.dtype == "int16" else w
+    return replace(product(x, wide, (*batch, x.shape[-2] or 1, w.shape[-1] or 1), x.shape[-1] or 1), name="")
+
+
+def symmetric(*shape: int, dtype: str = "int8", seed: str = "w") -> Spec:
+    return weight(shape, dtype, seed=seed)
+
+
+# --- shapes -----------------------------------------------------------------------------------
+
+
+def adjoints() -> Iterator[Case]:
+    for adjoint in ADJOINTS:
+        yield times("rank 2", tensor(5, 7), tensor(7, 3), adjoint, opsets=EVERY_OPSET)
+        yield times("rank 3", tensor(2, 5, 7), tensor(2, 7, 3), adjoint)
+        yield times("rank 5", tensor(2, 3, 2, 5, 7), tensor(2, 3, 2, 7, 3), adjoint)
+        yield times("a constant of rank 2", tensor(5, 7), constant(drawn(7, 3)), adjoint)
+        yield times("a constant of rank 3", tensor(2, 5, 7), constant(drawn(2, 7, 3)), adjoint)
+        yield times("a constant first", constant(drawn(2, 5, 7)), tensor(2, 7, 3), adjoint)
+        yield times("square", tensor(2, 5, 5), tensor(2, 5, 5), adjoint)
+    yield times("one row", tensor(2, 1, 7), tensor(2, 7, 3))
+    yield times("one column", tensor(2, 5, 7), tensor(2, 7, 1), (False, True))
+    yield times("sums of one element", tensor(2, 5, 1), tensor(2, 1, 3))
+    given = [{"x0": drawn(n, 5, 7), "x1": drawn(n, 7, 3)} for n in (1, 3)]
+    yield times("unknown batch", tensor(None, 5, 7), tensor(None, 7, 3), y=tensor(None, 5, 3), given=given, runs=2)
+    given = [{"x0": drawn(2, n, 7), "x1": drawn(2, 7, 3)} for n in (1, 5)]
+    yield times("unknown rows", tensor(2, None, 7), tensor(2, 7, 3), y=tensor(2, None, 3), given=given, runs=2)
+
+
+def broadcast() -> Iterator[Case]:
+    """Batches are aligned from the right; a size of 1 is repeated."""
+    pairs = (
+        ((2, 3, 5, 7), (7, 3)),
+        ((5, 7), (2, 3, 7, 3)),
+        ((2, 3, 5, 7), (3, 7, 2)),
+        ((2, 3, 5, 7), (1, 3, 7, 2)),
+        ((2, 3, 5, 7), (2, 1, 7, 2)),
+        ((1, 3, 5, 7), (2, 1, 7, 2)),
+        ((3, 1, 5, 7), (2, 7, 2)),
+        ((2, 3, 2, 5, 7), (3, 1, 7, 2)),
+    )
+    for left, right in pairs:
+        for adjoint in ADJOINTS:
+            yield times(f"{list(left)} by {list(right)}", tensor(*left), tensor(*right), adjoint)
+        yield times(f"{list(left)} by a constant {list(right)}", tensor(*left), constant(drawn(*right)))
+        x = tensor(*left, dtype="int8")
+        yield times(f"int8 {list(left)} by {list(right)}", x, tensor(*right, dtype="int8", zero_point=9))
+
+
+# --- dtypes -----------------------------------------------------------------------------------
+
+
+def quantized() -> Iterator[Case]:
+    for dtype, other in (("int8", "int8"), ("int16", "int16"), ("int16", "int8")):
+        opsets = EVERY_OPSET if dtype == "int8" else (None, 26)
+        x, w = tensor(2, 5, 7, dtype=dtype), tensor(2, 7, 3, dtype=other)
+        w = w if dtype == "int8" else replace(w, zero_point=0)
+        for adjoint in ADJOINTS:
+            yield times(f"{dtype} by {other}", x, w, adjoint, opsets=opsets)
+            yield times(f"{dtype} by {other} constants", x, symmetric(2, 7, 3, dtype=other), adjoint)
+        yield times(f"{dtype} by {other} constants of rank 2", x, symmetric(7, 3, dtype=other))
+    x = tensor(2, 5, 7, dtype="int8")
+    yield times("int8 by int8 constants with a zero point", x, replace(symmetric(7, 3), zero_point=-11))
+    yield times("int8 constants by int8", replace(symmetric(5, 7), zero_point=-11), tensor(7, 3, dtype="int8"))
+
+
+def bare() -> Iterator[Case]:
+    """int8 to int32: what the file stores is multiplied, whatever the zero points and scales."""
+    for scale in (None, 0):
+        text = "" if scale is None else " without scales"
+        x, w = tensor(2, 5, 7, dtype="int8", scale=scale), tensor(2, 7, 3, dtype="int8", scale=scale)
+        made = tensor(2, 5, 3, dtype="int32")
+        for adjoint in ADJOINTS:
+            yield times(f"int8 to int32{text}", x, w, adjoint, y=made, opsets=EVERY_OPSET)
+        held = constant(drawn(7, 3, dtype="int8"), None, None if scale == 0 else 0.02, 0 if scale == 0 else -7)
+        yield times(f"int8 by constants to int32{text}", x, held, y=made)
+    image = tensor(*IMAGE, dtype="int8")
+    held = constant(drawn(3, 4, dtype="int8"), None, 0.02, -7)
+    yield times(
+        "int8 to int32", image, held, y=tensor(2, 5, 7, 4, dtype="int32"), place=between_convolutions, transposes=2
+    )
+
+
+def hybrid() -> Iterator[Case]:
+    """Real numbers by int8: the kernel quantizes the rows as it runs, we do not."""
+    for adjoint in ADJOINTS:
+        for per_axis in (None, 1):
+            w = weight((7, 3), "int8", per_axis)
+            text = "float32 by int8 constants" + ("" if per_axis is None else " with scales per column")
+            yield times(text, tensor(2, 5, 7), w, adjoint)
+    yield times(
+        "float32 by int8 constants, with a zero point as it runs",
+        tensor(5, 7),
+        weight((7, 3), "int8"),
+        more={"asymmetric_quantize_inputs": True},
+    )
+    yield times("float32 by int8 constants in batches", tensor(2, 5, 7), weight((2, 7, 3), "int8", 2))
+    # XNNPACK answers zeros, so that it cannot say what is right.
+    columns = tensor(7, 3, dtype="int8", zero_point=0)
+    ideal: dict[str, Any] = {
+        "reference": lambda arrays: [arrays[0] @ (arrays[1] * np.float32(0.047))],
+        "tolerance": Tolerance(real=1e-5),
+        "why": "nothing is rounded",
+    }
+    yield times("float32 by int8 that is a graph input", tensor(5, 7), columns, **ideal)
+    yield times(
+        "float32 by int8 constants", tensor(*IMAGE), weight((3, 4), "int8", 1), place=between_convolutions, transposes=4
+    )
+
+
+# --- in a layout ------------------------------------------------------------------------------
+
+
+def images() -> Iterator[Case]:
+    """Rows are the channels of a pixel, so that an image comes back channels last."""
+    for dtype in ("float32", "int8", "int16"):
+        x = tensor(*IMAGE, dtype=dtype)
+        other = replace(tensor(2, 5, 11, 3, dtype=dtype), zero_point=0)
+        for place in BOTH:
+            yield times(
+                f"{dtype} image by constants",
+                x,
+                weight((3, 4), "float32" if dtype == "float32" else "int8"),
+                place=place,
+                **most(place, 4),
+            )
+            yield times(f"{dtype} image by image", x, swapped(other, True), (False, True), place, **most(place, 6))
+            columns = replace(other, shape=(2, 5, 7, 11))
+            yield times(f"{dtype} image by image", swapped(x, True), columns, (True, True), place, **most(place, 6))
+
+
+def most(place: Placed, transposes: int) -> dict[str, Any]:
+    return {"transposes": transposes} if place is between_convolutions else {}
+
+
+def chains() -> Iterator[Case]:
+    yield net(OP, "between batches that trade places", traded, transposes=0)
+    for dtype in ("float32", "int8", "int16"):
+        yield net(OP, f"{dtype} after a flatten", flattened(dtype), dtype=dtype, transposes=1)
+        yield net(OP, f"{dtype} between TRANSPOSE", attention(dtype), dtype=dtype, transposes=4)
+
+
+def traded(model: Net) -> None:
+    """The order of batches is nobody's business but that of graph inputs and outputs."""
+    x, w = (
+        model.call("TRANSPOSE", [tensor(3, 2, *matrix), constant([1, 0, 2, 3])], tensor(2, 3, *matrix))
+        for matrix in ((5, 7), (7, 11))
+    )
+    model.output(
+        model.call(
+            "TRANSPOSE", [model.call(OP, [x, w], tensor(2, 3, 5, 11)), constant([1, 0, 2, 3])], tensor(3, 2, 5, 11)
+        )
+    )
+
+
+def flattened(dtype: str) -> Callable[[Net], None]:
+    """The rows of the constant follow the order in which an image was flattened."""
+
+    def draw(model: Net) -> None:
+        image = tensor(*IMAGE, dtype=dtype)
+        flat = image.shaped(2, prod(IMAGE[1:]))
+        x = model.call("RESHAPE", [model.plumbed(image), constant([2, 105])], flat)
+        w = weight((105, 4), "float32" if dtype == "float32" else "int8")
+        model.output(model.call(OP, [x, w], result(flat, w)))
+
+    return draw
+
+
+def attention(dtype: str) -> Callable[[Net], None]:
+    """Heads are brought forward and back; the adjoint of the keys is part of the one Transpose they need."""
+
+    def draw(model: Net) -> None:
+        query, key, value = (model.input(spec) for spec in heads(dtype))
+        brought = [turned(model, ref) for ref in (query, key, value)]
+        scores = result(model.spec(brought[0]), swapped(model.spec(brought[1]), True))
+        weights = model.call(OP, brought[:2], scores, adj_y=True)
+        mixed = model.call(OP, [weights, brought[2]], result(scores, model.spec(brought[2])))
+        model.output(turned(model, mixed))
+
+    return draw
+
+
+def heads(dtype: str) -> Sequence[Spec]:
+    """Batch, sequence, heads, depth."""
+    return [replace(tensor(2, size, 3, 11, dtype=dtype), zero_point=0) for size in (5, 7, 7)]
+
+
+def turned(model: Net, ref: Any) -> Any:
+    spec = replace(model.spec(ref), name="")
+    n, first, second, depth = spec.shape
+    return model.call("TRANSPOSE", [ref, constant([0, 2, 1, 3])], spec.shaped(n, second, first, depth))
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+def refused() -> Iterator[Case]:
+    x = tensor(2, 5, 7, dtype="int8")
+    per_column = weight((7, 3), "int8", 1)
+    for dtype in ("int8", "int16"):
+        held = replace(x, dtype=dtype, zero_point=0)
+        made = held.shaped(2, 5, 3)
+        yield times(
+            f"{dtype} by int8 constants with scales per column",
+            held,
+            per_column,
+            y=made,
+            refused="LiteRT's kernel answers zeros",
+        )
+    real = tensor(2, 5, 7)
+    yield times(
+        "float32 by int8 constants with a zero point",
+        real,
+        replace(symmetric(7, 3), zero_point=5),
+        y=tensor(2, 5, 3),
+        refused="its weights must be symmetric",
+    )
+    yield times(
+        "float32 by int8 constants with scales per row",
+        real,
+        weight((7, 3), "int8", 0),
+        y=tensor(2, 5, 3),
+        refused="or per column",
+    )
+    bytes_ = tensor(5, 7, dtype="uint8")
+    yield times(
+        "uint8",
+        bytes_,
+        bytes_.shaped(7, 3),
+        y=bytes_.shaped(5, 3),
+        refused="it multiplies uint8 by uint8",
+        dtype="uint8",
+    )
+    words = tensor(5, 7, dtype="int16")
+    yield times(
+        "int16 to int32",
+        words,
+        words.shaped(7, 3),
+        y=tensor(5, 3, dtype="int32"),
+        refused="it multiplies int16 by int16 to int32",
+    )
+    plain = tensor(5, 7, dtype="int8", scale=0)
+    yield times(
+        "int8 without scales to int8",
+        plain,
+        plain.shaped(7, 3),
+        y=plain.shaped(5, 3),
+        refused="its integers have no scale",
+    )

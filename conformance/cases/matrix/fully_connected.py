@@ -1,0 +1,221 @@
+"""FULLY_CONNECTED: what is a row, whose columns follow the layout, and every pair of dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import Net, Placed, alone, between_convolutions, constant, drawn, net, tensor
+from conformance.weights import BIASES, WEIGHTS, bias, counted, product, weight
+
+IMAGE = (2, 5, 7, 3)
+OP = "FULLY_CONNECTED"
+
+
+def cases() -> Iterator[Case]:
+    yield from rows()
+    yield from dtypes()
+    yield from activations()
+    yield from flattened()
+
+
+def dense(
+    name: str,
+    shape: Sequence[int | None] = (2, 11),
+    *,
+    out: int = 4,
+    depth: int | None = None,
+    keep: bool = False,
+    dtype: str = "float32",
+    weights: str | None = None,
+    per_axis: bool = False,
+    biased: str | None = "",
+    zero_point: int | None = None,
+    stored: float = 1.0,
+    place: Placed = alone,
+    options: dict[str, Any] | None = None,
+    **case: Any,
+) -> Case:
+    """One layer; ``depth`` is the length of a weight's row where it is not the last axis."""
+    x = tensor(*shape, dtype=dtype)
+    depth = depth or shape[-1] or 1
+    w = weight((out, depth), weights or WEIGHTS[dtype], 0 if per_axis else None)
+    batch = None if None in shape else prod(1 if size is None else size for size in shape) // depth
+    made = (*shape[:-1], out) if keep else (batch, out)
+    y = product(x, w, [1 if size is None else size for size in made], depth, zero_point).shaped(*made)
+    operands = [x, w] if biased is None else [x, w, bias(x, w, out, biased or BIASES[dtype], depth, stored)]
+    return place(
+        OP,
+        name,
+        operands,
+        y,
+        options={"keep_num_dims": keep, **(options or {})},
+        **{"dtype": counted(dtype, weights), **case},
+    )
+
+
+def rows() -> Iterator[Case]:
+    """A row is as long as the weight's, whatever the rank of the input; the result has rank 2 unless asked otherwise."""
+    yield dense("rank 2", opsets=EVERY_OPSET)
+    yield dense("rank 1", (11,))
+    yield dense("rank 3 to rows", (2, 5, 11))
+    yield dense("rank 3, a row of two axes", (2, 5, 3), depth=15)
+    yield dense("rank 3, a row across axes", (2, 3, 4), depth=6)
+    yield dense("rank 3, rank kept", (2, 5, 11), keep=True, opsets=EVERY_OPSET)
+    yield dense("rank 4, rank kept", (2, 5, 7, 11), keep=True)
+    yield dense("rank 4, rank kept", IMAGE, keep=True, place=between_convolutions, transposes=4)
+    for depth in (3, 21, 105, 210):
+        for dtype in ("float32", "int8"):
+            yield dense(
+                f"{dtype} image of rows of {depth}", IMAGE, depth=depth, dtype=dtype, place=between_convolutions
+            )
+    yield dense("image of rows across axes", IMAGE, depth=15, place=between_convolutions)
+    yield dense("unknown batch", (None, 11), given=[{"x0": drawn(n, 11)} for n in (1, 3)])
+    yield dense("one row", (1, 11))
+    yield dense("no rows", (2, 0, 11))
+    yield dense("no rows, rank 2", (0, 11))
+    yield dense("without bias", biased=None)
+    yield alone(OP, "an absent bias", [tensor(2, 11), weight((4, 11), "float32"), None], tensor(2, 4))
+    yield alone(OP, "weights that are a graph input", [tensor(2, 11), tensor(4, 11), tensor(4)], tensor(2, 4))
+    yield between_convolutions(
+        OP, "an image on weights that are a graph input", [tensor(*IMAGE), tensor(4, 105)], tensor(2, 4)
+    )
+    yield net(OP, "sparse weights", sparse)
+    shuffled = {"weights_format": "SHUFFLED4x16INT8"}
+    yield dense("shuffled weights", (2, 16), dtype="uint8", options=shuffled, refused="weights_format SHUFFLED4x16INT8")
+
+
+def sparse(model: Net) -> None:
+    values = drawn(4, 16)
+    values[drawn(4, 16, seed="zeros", low=0, high=1) < 0.7] = 0
+    w = model.graph.sparse("w", values, ["dense", "csr"])
+    model.output(model.call(OP, [tensor(2, 16), w, constant(drawn(4))], tensor(2, 4)))
+
+
+def dtypes() -> Iterator[Case]:
+    for dtype in ("int8", "uint8", "int16"):
+        yield dense(dtype, dtype=dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
+        yield dense(f"{dtype} without bias", dtype=dtype, biased=None)
+        yield dense(f"{dtype}, rank kept", (2, 5, 11), dtype=dtype, keep=True)
+        yield dense(f"{dtype}, rank kept", IMAGE, dtype=dtype, keep=True, place=between_convolutions, transposes=4)
+        yield dense(f"{dtype}, rank 3 to rows", (2, 5, 11), dtype=dtype)
+    for dtype in ("int8", "int16"):
+        yield dense(f"{dtype} with scales per row", dtype=dtype, per_axis=True)
+    yield dense("int16 with an int32 bias", dtype="int16", biased="int32", options={"quantized_bias_type": "INT32"})
+    yield dense("int8 with int4 weights", (2, 12), dtype="int8", weights="int4", per_axis=True)
+    for weights in ("int8", "int4"):
+        for asymmetric in (False, True):
+            name = f"float32 with {weights} weights, quantized as it runs" + (
+                ", with a zero point" if asymmetric else ""
+            )
+            yield dense(
+                name, (2, 12), weights=weights, per_axis=True, options={"asymmetric_quantize_inputs": asymmetric}
+            )
+    yield dense("float32 with int8 weights of one scale", (2, 12), weights="int8")
+    yield dense("float32 with int2 weights, quantized as it runs", (2, 12), weights="int2", per_axis=True)
+    yield dense("float32 with uint8 weights, which the kernel reads as int8", (2, 12), weights="uint8")
+    for biased in ("int32", "int64"):
+        options = {"quantized_bias_type": biased.upper()}
+        yield dense(
+            f"int16 with int16 weights and {biased} bias",
+            (2, 12),
+            dtype="int16",
+            weights="int16",
+            biased=biased,
+            options=options,
+        )
+    yield dense("int8 with a bias scale in the file that is off", (2, 12), dtype="int8", stored=3.0)
+    widened: dict[str, Any] = {"targets": ("onnxruntime",), "opsets": (None, 13)}
+    yield dense("int8 with int4 weights, widened", (2, 12), dtype="int8", weights="int4", per_axis=True, **widened)
+    yield dense("int8 with int2 weights", (2, 12), dtype="int8", weights="int2", per_axis=True)
+    yield net(OP, "float16 weights through DEQUANTIZE", half_weights, dtype="float16", opsets=EVERY_OPSET)
+
+
+def half_weights(model: Net) -> None:
+    w = model.call("DEQUANTIZE", [constant(drawn(4, 11, dtype="float16"))], tensor(4, 11))
+    model.output(model.call(OP, [tensor(2, 11), w], tensor(2, 4)))
+
+
+def activations() -> Iterator[Case]:
+    for dtype in ("float32", "int8", "uint8", "int16"):
+        for activation in ("RELU", "RELU6", "RELU_N1_TO_1"):
+            yield dense(f"{dtype} with {activation}", dtype=dtype, options={"fused_activation_function": activation})
+    yield dense(
+        "int8 with RELU, rank kept", (2, 5, 11), dtype="int8", keep=True, options={"fused_activation_function": "RELU"}
+    )
+    yield dense(
+        "float32 with TANH",
+        options={"fused_activation_function": "TANH"},
+        kernel_refuses="params->activation == kTfLiteActRelu",
+    )
+
+
+# --- after convolutions -----------------------------------------------------------------------
+
+
+def flattened() -> Iterator[Case]:
+    """An image is flattened channels first; the columns of the weight follow, and the image is not transposed."""
+    for dtype in ("float32", "int8", "uint8", "int16"):
+        yield net(OP, f"{dtype} after a flatten", reshaped(dtype, (2, 105)), dtype=dtype, transposes=1)
+    yield net(
+        OP,
+        "int8 with scales per row after a flatten",
+        reshaped("int8", (2, 105), per_axis=True),
+        dtype="int8",
+        transposes=1,
+    )
+    yield net(
+        OP, "float32 with int8 weights after a flatten", reshaped("float32", (2, 105), weights="int8"), transposes=1
+    )
+    yield net(OP, "after rows are joined", reshaped("float32", (2, 35, 3)))
+    yield net(OP, "after a flatten that cuts an axis", reshaped("float32", (2, 5, 21)))
+    yield net(OP, "after a flatten across the batch", reshaped("float32", (6, 35)))
+    yield net(OP, "two after one flatten", twice, transposes=1)
+    for dtype in ("float32", "int8", "uint8"):
+        for keep in (True, False):
+            name = f"{dtype} after MEAN {'with' if keep else 'without'} keep_dims"
+            yield net(OP, name, averaged(dtype, keep), dtype=dtype, transposes=1)
+    yield net(OP, "between a flatten and the way back", there_and_back)
+
+
+def reshaped(
+    dtype: str, shape: Sequence[int], per_axis: bool = False, weights: str | None = None
+) -> Callable[[Net], None]:
+    def draw(model: Net) -> None:
+        image = tensor(*IMAGE, dtype=dtype)
+        flat = image.shaped(*shape)
+        x = model.call("RESHAPE", [model.plumbed(image), constant(list(shape))], flat)
+        w = weight((4, shape[-1]), weights or WEIGHTS[dtype], 0 if per_axis or weights else None)
+        y = product(flat, w, (prod(shape[:-1]), 4), shape[-1])
+        model.output(model.call(OP, [x, w, bias(flat, w, 4, BIASES[dtype], shape[-1])], y))
+
+    return draw
+
+
+def twice(model: Net) -> None:
+    flat = model.call("RESHAPE", [model.plumbed(tensor(*IMAGE)), constant([2, 105])], tensor(2, 105))
+    model.output(
+        *(model.call(OP, [flat, weight((out, 105), "float32", seed=str(out))], tensor(2, out)) for out in (3, 5))
+    )
+
+
+def averaged(dtype: str, keep: bool) -> Callable[[Net], None]:
+    def draw(model: Net) -> None:
+        image = tensor(*IMAGE, dtype=dtype)
+        pooled = image.shaped(*((2, 1, 1, 3) if keep else (2, 3))).scaled(0.3)
+        x = model.call("MEAN", [model.plumbed(image), constant([1, 2])], pooled, keep_dims=keep)
+        w = weight((4, 3), WEIGHTS[dtype])
+        model.output(model.call(OP, [x, w, bias(pooled, w, 4, BIASES[dtype], 3)], product(pooled, w, (2, 4), 3)))
+
+    return draw
+
+
+def there_and_back(model: Net) -> None:
+    image = tensor(*IMAGE)
+    flat = model.call("RESHAPE", [model.plumbed(image), constant([2, 105])], tensor(2, 105))
+    wide = model.call(OP, [flat, weight((105, 105), "float32"), constant(np.zeros(105), "float32")], tensor(2, 105))
+    model.output(model.drained(model.call("RESHAPE", [wide, constant(list(IMAGE))], image)))

@@ -1,0 +1,224 @@
+"""Sequences held as images of one row or column: convolutions and pools along what is left, and what lies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import TensorRef
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.weights import BIASES, WEIGHTS, bias, product, weight
+
+SEQUENCE = (2, 11, 3)
+DTYPES = ("float32", "int8", "uint8", "int16")
+POOLS = ("MAX_POOL_2D", "AVERAGE_POOL_2D")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One operator on a sequence; what goes along the axis of size 1 is there to be mistaken for what goes along it.
+
+    ``unit``: that axis, 1 or 2. ``other``: kernel, stride and dilation along it. ``opening``, ``closing``: how the
+    sequence becomes an image and one again; "" for a graph input or output that is an image.
+    """
+
+    op: str = "CONV_2D"
+    dtype: str = "float32"
+    shape: Sequence[int | None] = SEQUENCE
+    unit: int = 1
+    kernel: int = 3
+    stride: int = 1
+    dilation: int = 1
+    padding: str = "VALID"
+    activation: str = "NONE"
+    per_axis: bool = False
+    biased: bool = True
+    other: tuple[int, int, int] = (1, 3, 5)
+    opening: str = "RESHAPE"
+    closing: str = "SQUEEZE"
+
+    def __call__(self, model: Net) -> None:
+        image = self.image()
+        x = model.input(tensor(*self.shape, dtype=self.dtype) if self.opening else image)
+        made = self.product(model, self.opened(model, x, image) if self.opening else x)
+        model.output(self.closed(model, made) if self.closing else made)
+
+    def image(self) -> Spec:
+        n, length, channels = self.shape
+        size = (1, length) if self.unit == 1 else (length, 1)
+        return tensor(n, *size, channels, dtype=self.dtype)
+
+    def opened(self, model: Net, ref: TensorRef, image: Spec) -> TensorRef:
+        sizes = [-1 if size is None else size for size in image.shape]
+        operand = constant(self.unit if self.opening == "EXPAND_DIMS" else sizes)
+        return model.call(self.opening, [ref, operand], image)
+
+    def closed(self, model: Net, ref: TensorRef) -> TensorRef:
+        spec = model.spec(ref)
+        shape = [size for axis, size in enumerate(spec.shape) if axis != self.unit]
+        if self.closing == "SQUEEZE":
+            return model.call("SQUEEZE", [ref], spec.shaped(*shape), squeeze_dims=(self.unit,))
+        sizes = constant([-1 if size is None else size for size in shape])
+        return model.call("RESHAPE", [ref, sizes], spec.shaped(*shape))
+
+    def pair(self, along: int, other: int) -> tuple[int, int]:
+        """Height and width."""
+        return (other, along) if self.unit == 1 else (along, other)
+
+    def product(self, model: Net, ref: TensorRef) -> TensorRef:
+        x = model.spec(ref)
+        n, height, width, channels = x.shape
+        length = width if self.unit == 1 else height
+        reach = (self.kernel - 1) * self.dilation + 1
+        made = None if length is None else -(-(length if self.padding == "SAME" else length - reach + 1) // self.stride)
+        kernel = self.pair(self.kernel, self.other[0])
+        shape = (n, 1, made) if self.unit == 1 else (n, made, 1)
+        stride_h, stride_w = self.pair(self.stride, self.other[1])
+        options: dict[str, Any] = {"padding": self.padding, "stride_h": stride_h, "stride_w": stride_w}
+        options["fused_activation_function"] = self.activation
+        if self.op in POOLS:
+            window = {"filter_height": kernel[0], "filter_width": kernel[1]}
+            return model.call(self.op, [ref], replace(x, name="").shaped(*shape, channels), **options, **window)
+        dilation_h, dilation_w = self.pair(self.dilation, self.other[2])
+        deep, c = self.op == "DEPTHWISE_CONV_2D", channels or 1
+        out, depth = 2 * c if deep else 4, self.kernel * (1 if deep else c)
+        held = (1, *kernel, out) if deep else (out, *kernel, c)
+        w = weight(held, WEIGHTS[self.dtype], (3 if deep else 0) if self.per_axis else None)
+        y = product(x, w, (n or 1, 1, 1, out), depth).shaped(*shape, out)
+        b = bias(x, w, out, BIASES[self.dtype], depth)
+        given = b if self.biased else replace(b, value=np.zeros(out, b.dtype))
+        options |= {"dilation_h_factor": dilation_h, "dilation_w_factor": dilation_w}
+        return model.call(self.op, [ref, w, given], y, **options)
+
+
+# --- one operator -----------------------------------------------------------------------------
+
+ONE: dict[str, Line] = {
+    "a row": Line(),
+    "a column": Line(unit=2),
+    "a row, SAME stride 2": Line(padding="SAME", stride=2, kernel=4),
+    "a column, SAME dilated 2": Line(unit=2, padding="SAME", dilation=2, opening="EXPAND_DIMS"),
+    "a row, stride 3": Line(stride=3, kernel=2, other=(1, 2, 1), closing="RESHAPE"),
+    "a row of an image": Line(opening="", closing=""),
+    "a column into a sequence": Line(unit=2, opening="", stride=2),
+    "a row out of a sequence": Line(closing="", padding="SAME"),
+    "a row, kernel 1": Line(kernel=1),
+    "a row under three rows of kernel": Line(padding="SAME", other=(3, 1, 1)),
+    "a column under two columns of kernel": Line(unit=2, padding="SAME", other=(2, 1, 1)),
+    "a single place": Line(shape=(2, 1, 3), kernel=1, padding="SAME", other=(1, 1, 1)),
+}
+
+
+def one(op: str, name: str, setting: Line, **case: Any) -> Case:
+    opsets = (None, 26) if setting.dtype == "int16" else (None,)
+    return net(op, f"along {name}", replace(setting, op=op), **{"dtype": setting.dtype, "opsets": opsets, **case})
+
+
+def cases() -> Iterator[Case]:
+    for op in ("CONV_2D", "DEPTHWISE_CONV_2D", *POOLS):
+        for name, setting in ONE.items():
+            setting = replace(setting, dilation=1) if op in POOLS else setting
+            for dtype in ("float32", "int8"):
+                opsets = EVERY_OPSET if name == "a row" else (None,)
+                yield one(op, f"{name}, {dtype}", replace(setting, dtype=dtype), opsets=opsets)
+        for dtype in ("uint8", "int16"):
+            yield one(op, f"a row, {dtype}", Line(dtype=dtype))
+        for activation in ("RELU", "RELU6"):
+            for dtype in ("float32", "int8"):
+                setting = Line(dtype=dtype, activation=activation, unit=2)
+                yield one(op, f"a column with {activation}, {dtype}", setting, span=(-10.0, 10.0))
+        unknown = Line(shape=(None, None, 3), opening="EXPAND_DIMS")
+        yield one(op, "a row of unknown batch and length", unknown, given=UNKNOWN)
+        yield one(op, "a column of unknown length", Line(shape=(1, None, 3), unit=2, opening="EXPAND_DIMS"), given=LONG)
+    for op in ("CONV_2D", "DEPTHWISE_CONV_2D"):
+        for dtype in ("int8", "int16"):
+            yield one(op, f"a row with scales per channel, {dtype}", Line(dtype=dtype, per_axis=True))
+            yield one(op, f"a column with scales per channel, {dtype}", Line(dtype=dtype, per_axis=True, unit=2))
+        yield one(op, "a row without bias", Line(biased=False))
+    for dtype in ("float32", "int8"):
+        for name, draw in CHAINS.items():
+            yield net("CONV_2D", f"along a row and {name}, {dtype}", draw(dtype), dtype=dtype, transposes=1)
+
+
+UNKNOWN = [{"x0": drawn(n, length, 3)} for n, length in ((1, 7), (5, 13))]
+LONG = [{"x0": drawn(1, length, 3)} for length in (7, 13)]
+
+# --- several ----------------------------------------------------------------------------------
+
+Draw = Callable[[Net], None]
+
+
+def chain(*steps: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Callable[[str], Draw]:
+    """A sequence, steps on the image it makes, and the mean over its length."""
+
+    def of(dtype: str) -> Draw:
+        def draw(model: Net) -> None:
+            line = Line(dtype=dtype, unit=unit, padding="SAME")
+            x = model.input(tensor(2, 11, 5, dtype=dtype))
+            ref = line.opened(model, x, replace(line, shape=(2, 11, 5)).image())
+            for step in steps:
+                ref = step(model, ref)
+            spec = model.spec(ref)
+            mean = [spec.shape[0], spec.shape[3]]
+            made = line.closed(model, ref)
+            model.output(model.call("MEAN", [made, constant([1])], spec.shaped(*mean), keep_dims=False))
+
+        return draw
+
+    return of
+
+
+def convolved(model: Net, ref: TensorRef) -> TensorRef:
+    """As many channels as before, and the same length."""
+    spec = model.spec(ref)
+    channels = spec.shape[3] or 1
+    unit = 1 if spec.shape[1] == 1 else 2
+    kernel = (1, 3) if unit == 1 else (3, 1)
+    w = weight((channels, *kernel, channels), WEIGHTS[spec.dtype])
+    y = product(spec, w, [size or 1 for size in spec.shape], 3 * channels)
+    b = bias(spec, w, channels, BIASES[spec.dtype], 3 * channels)
+    options = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "dilation_h_factor": 1, "dilation_w_factor": 1}
+    return model.call("CONV_2D", [ref, w, b], y, **options)
+
+
+def pooled(model: Net, ref: TensorRef) -> TensorRef:
+    return Line(op="MAX_POOL_2D", kernel=2, stride=2).product(model, ref)
+
+
+def added(model: Net, ref: TensorRef) -> TensorRef:
+    """The sum of an image and its convolution."""
+    made = convolved(model, ref)
+    return model.call("ADD", [ref, made], replace(model.spec(made), name=""))
+
+
+def scaled_by(*shape: int) -> Callable[[Net, TensorRef], TensorRef]:
+    """Times a constant of another rank, or of the same."""
+
+    def step(model: Net, ref: TensorRef) -> TensorRef:
+        spec = model.spec(ref)
+        low, high = (None, None) if spec.dtype == "float32" else (-100, 100)
+        by = constant(drawn(*shape, dtype=spec.dtype, low=low, high=high), None, None if spec.scale is None else 0.013)
+        return model.call("MUL", [ref, by], replace(spec, name="").scaled(1.5))
+
+    return step
+
+
+def turned(model: Net, ref: TensorRef) -> TensorRef:
+    """Rows for columns."""
+    spec = model.spec(ref)
+    n, height, width, channels = spec.shape
+    return model.call("TRANSPOSE", [ref, constant([0, 2, 1, 3])], spec.shaped(n, width, height, channels))
+
+
+CHAINS: dict[str, Callable[[str], Draw]] = {
+    "a sum": chain(convolved, added),
+    "a factor per channel": chain(convolved, scaled_by(5), convolved),
+    "a factor per place": chain(convolved, scaled_by(11, 5), convolved),
+    "a factor of one row": chain(convolved, scaled_by(1, 1, 11, 1), convolved),
+    "a pool": chain(convolved, pooled, convolved),
+    "a column": chain(convolved, turned, convolved, turned),
+}

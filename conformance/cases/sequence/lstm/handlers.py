@@ -1,0 +1,231 @@
+"""LSTM, a step at a time and over sequences: each optional part alone and together, states carried from run to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import GraphBuilder, TensorRef
+from conformance.case import EVERY_OPSET, Case
+from conformance.cases.control.loops import looped
+from conformance.lstms import BATCH, CELLS, INPUTS, SEQUENCE, STEP, TIME, Lstm
+from conformance.models import Net, Spec, constant, drawn, net, tensor
+from onnx_tflite_plugin.verify import Tolerance
+
+OUTPUTS = 13
+
+
+def lstm(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
+    """One operator; whatever is no field of it is an option."""
+    known = {key: value for key, value in fields.items() if key in Lstm.__dataclass_fields__}
+    options = tuple((key, value) for key, value in fields.items() if key not in known)
+    return Lstm(**known, options=options).case(name, **(case or {}))
+
+
+PARTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "whose cells are bounded": {"cell_clip": 0.31},
+    "without an input gate": {"coupled": True},
+    "with peepholes": {"peephole": True},
+    "with peepholes and no input gate": {"peephole": True, "coupled": True},
+    "that projects": {"outputs": OUTPUTS},
+    "that projects without a bias": {"outputs": OUTPUTS, "biased": False},
+    "whose projections are bounded": {"outputs": OUTPUTS, "proj_clip": 0.23},
+    "that normalizes": {"norm": True},
+    "that normalizes, without an input gate": {"norm": True, "coupled": True},
+}
+
+
+def cases() -> Iterator[Case]:
+    for op in (SEQUENCE, STEP):
+        yield from real(op)
+        yield from hybrid(op)
+        yield from integer(op)
+        yield from refused(op)
+    yield from sequences()
+    yield from basic()
+    yield replace(looped("float32 in a loop", [tensor(BATCH, CELLS)], inside), op=STEP)
+
+
+def real(op: str) -> Iterator[Case]:
+    for name, part in PARTS.items():
+        opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name in ("plain", "whose cells are bounded") else {}
+        yield lstm(f"float32 {name}", opsets, op=op, **part)
+    everything: dict[str, Any] = {
+        "norm": True,
+        "peephole": True,
+        "outputs": OUTPUTS,
+        "cell_clip": 0.47,
+        "proj_clip": 0.4,
+    }
+    yield lstm("float32 with everything", op=op, **everything)
+    yield lstm("float32 of 20 operands", op=op, short=True)
+    yield lstm("float32 whose result has no shape in the file", op=op, shapeless=True, cell_clip=1.1)
+    yield lstm("float32 whose states have one axis", op=op, flat=True, cell_clip=1.1)
+    for activation in ("RELU", "RELU6"):
+        yield lstm(f"float32 with {activation}", op=op, fused_activation_function=activation)
+    yield lstm("float32 with weights that are graph inputs", op=op, given=True)
+    yield lstm("float32 with bounded cells and weights that are graph inputs", op=op, given=True, cell_clip=0.7)
+
+
+def hybrid(op: str) -> Iterator[Case]:
+    for weights in ("int8", "uint8"):
+        for name in ("plain", "whose cells are bounded", "without an input gate", "with peepholes", "that projects"):
+            if weights == "uint8" and name == "with peepholes":
+                continue
+            yield lstm(f"float32 on {weights} {name}", op=op, weights=weights, **PARTS[name])
+    yield lstm("float32 on int8 that normalizes", op=op, weights="int8", norm=True)
+    yield lstm("float32 on int8, quantized with zero points", op=op, weights="int8", asymmetric_quantize_inputs=True)
+
+
+def integer(op: str) -> Iterator[Case]:
+    for name, part in PARTS.items():
+        yield lstm(f"int8 {name}", op=op, dtype="int8", weights="int8", **part)
+    for scale in (-15, -9):
+        yield lstm(
+            f"int8 with cells in steps of 2^{scale}", op=op, dtype="int8", weights="int8", cells_scale=2.0**scale
+        )
+    yield lstm(
+        "int8 that projects from another zero point",
+        op=op,
+        dtype="int8",
+        weights="int8",
+        outputs=OUTPUTS,
+        hidden=(0.0073, 31),
+    )
+    yield lstm("int8 with everything", op=op, dtype="int8", weights="int8", norm=True, peephole=True, cell_clip=0.47)
+    size = (BATCH, 53, INPUTS) if op == SEQUENCE else (BATCH, INPUTS)
+    still = [{"x0": drawn(*size, dtype="int8")}, *[{"x0": np.full(size, -5, np.int8)}] * 4]
+    holding: dict[str, Any] = {"holds": True, "time": 53, "cells_scale": 2**-9}
+    near = "whether a cell that decays is rounded back to what it was hangs on the last bits of its forget gate"
+    given = {"given": still, "runs": 5, "tolerance": Tolerance(steps=8), "why": near}
+    yield lstm("int8 that holds what it has", given, op=op, dtype="int8", weights="int8", **holding)
+    yield lstm("int8 whose states have one axis", op=op, dtype="int8", weights="int8", flat=True)
+
+
+def sequences() -> Iterator[Case]:
+    for dtype, weights in (("float32", "float32"), ("float32", "int8"), ("int8", "int8")):
+        for clip in (0.0, 0.31):
+            name = f"{dtype} on {weights}, time first" + (", with bounded cells" if clip else "")
+            yield lstm(name, dtype=dtype, weights=weights, major=True, cell_clip=clip)
+        yield lstm(f"{dtype} on {weights} of one sequence", dtype=dtype, weights=weights, batch=1)
+        yield lstm(f"{dtype} on {weights} of one step", dtype=dtype, weights=weights, time=1)
+    for weights in ("float32", "int8"):
+        yield driven(4.0, weights)
+        yield driven(6.5, weights)
+        yield lstm(f"float32 on {weights}, cells bounded at 10", weights=weights, cell_clip=10.0)
+    yield driven(6.5, shuts=1.0)
+    yield lstm("float32, time first, cells bounded at 10", major=True, cell_clip=10.0)
+    yield lstm("float32 without an input gate, cells bounded at 10", coupled=True, cell_clip=10.0)
+    yield lstm("float32 with peepholes, cells bounded at 10", peephole=True, cell_clip=10.0)
+    for clip in (0.0, 0.31, 10.0):
+        bounded = f", cells bounded at {clip:g}" if clip else ""
+        lengths = {"x0": drawn(BATCH, TIME, INPUTS)}
+        yield lstm(f"float32 of unknown length{bounded}", {"given": lengths}, time=None, cell_clip=clip)
+        for dtype in ("float32", "int8"):
+            yield net(SEQUENCE, f"{dtype}, two on end{bounded}", stacked(dtype, clip), dtype=dtype, transposes=2)
+
+
+def inside(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
+    """What a loop carries goes through one step, whose states are the loop's own."""
+    model = Net()
+    model.graph = body
+    return [Lstm(op=STEP, inputs=CELLS, options=(("cell_clip", 0.9),)).call(model, values[0])]
+
+
+def driven(clip: float, weights: str = "float32", shuts: float = 0.0) -> Case:
+    """Cells run up to the bound for two runs, and then down; unbounded they would have farther to go."""
+    up = np.full((BATCH, TIME, INPUTS), 2.0, np.float32)
+    runs = [{"x0": x} for x in (up, up, -up, -up, -up)]
+    name = f"float32 on {weights}, cells bounded at {clip:g} that reach it" + (" unseen" if shuts else "")
+    return lstm(name, {"given": runs, "runs": 5}, weights=weights, open=7.0, cell_clip=clip, shuts=shuts)
+
+
+def stacked(dtype: str, clip: float) -> Callable[[Net], None]:
+    """The second one takes what the first gives: nothing is transposed between them."""
+    weights = "int8" if dtype == "int8" else "float32"
+
+    def draw(model: Net) -> None:
+        options = (("cell_clip", clip),)
+        first = Lstm(dtype=dtype, weights=weights, options=options).call(model, name="first ")
+        second = replace(Lstm(dtype=dtype, weights=weights, options=options), inputs=CELLS)
+        model.output(second.call(model, first, "second "))
+
+    return draw
+
+
+# --- five operands ----------------------------------------------------------------------------
+
+
+def basic() -> Iterator[Case]:
+    for dtype in ("float32", "uint8"):
+        for variable in (True, False):
+            name = f"{dtype} of five operands, states " + ("kept" if variable else "handed in")
+            yield net(STEP, name, five(dtype, variable), dtype=dtype)
+    yield net(STEP, "float32 of five operands, all four results", five("float32", True, wanted=4))
+    yield net(STEP, "uint8 of five operands, cells too", five("uint8", True, wanted=2), dtype="uint8", runs=1)
+    odd = "the kernel takes it for one of 0.0078125 and 128"
+    yield net(STEP, "uint8 of another scale", five("uint8", True, scale=0.01), dtype="uint8", refused=odd)
+
+
+def five(dtype: str, variable: bool, wanted: int = 1, scale: float = 1 / 128) -> Callable[[Net], None]:
+    small, both = dtype == "uint8", INPUTS + CELLS
+
+    def spec(size: int) -> Spec:
+        return tensor(BATCH, size, dtype=dtype, scale=scale if small else None, zero_point=128)
+
+    def draw(model: Net) -> None:
+        cell = tensor(BATCH, CELLS, dtype="int16", scale=2**-11) if small else spec(CELLS)
+        x = model.input(spec(INPUTS))
+        held = [
+            model.graph.tensor(name, (BATCH, CELLS), like.dtype, quantization=like.quantization, variable=True)
+            if variable
+            else model.input(like)
+            for name, like in (("hidden", spec(CELLS)), ("cells", cell))
+        ]
+        shape = (4 * CELLS, both)
+        weights = constant(drawn(*shape, dtype="uint8"), None, 0.0127, 119) if small else constant(drawn(*shape))
+        bias = (
+            constant((drawn(4 * CELLS) * 5000).astype("int32"), None, 0.0127 / 128)
+            if small
+            else constant(drawn(4 * CELLS))
+        )
+        refs = [x, held[0], model.place(weights), model.place(bias), held[1]]
+        sums = tensor(BATCH, 4 * CELLS, dtype="int16", scale=2**-12) if small else spec(4 * CELLS)
+        made = [model.result(like) for like in (spec(CELLS), cell, spec(both), sums)]
+        model.graph.operator(STEP, refs, made, {"kernel_type": "BASIC", "fused_activation_function": "TANH"})
+        model.output(*made[:wanted])
+
+    return draw
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+def refused(op: str) -> Iterator[Case]:
+    yield lstm("float32 without an activation", {"refused": "activation NONE"}, op=op, fused_activation_function="NONE")
+    kept = {"refused": "no variable tensors"}
+    yield lstm("float32 whose states are handed in", kept, op=op, variable=False)
+    uneven = {"refused": "zero points other than 0"}
+    yield lstm("float32 with zero points", uneven, op=op, weights="int8", point=3)
+    rows = {"refused": "a scale per row"}
+    yield lstm("float32 with scales per row", rows, op=op, weights="int8", per_row=True)
+    yield lstm(
+        "int8 with 8 bit gates",
+        {"refused": "mixes up the scales"},
+        op=op,
+        dtype="int8",
+        weights="int8",
+        intermediates=12,
+    )
+    odd = {"refused": "no power of two"}
+    yield lstm("int8 with odd cells", odd, op=op, dtype="int8", weights="int8", cells_scale=0.0003)
+    mixed = {"refused": "mixes up its cells"}
+    yield lstm(
+        "int8 that peeps and projects", mixed, op=op, dtype="int8", weights="int8", peephole=True, outputs=OUTPUTS
+    )
+    if op == SEQUENCE:
+        yield lstm("float32 with diagonal matrices", {"refused": "diagonal"}, diagonal=True)

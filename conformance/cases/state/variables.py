@@ -1,0 +1,206 @@
+"""Resource variables: what CALL_ONCE assigns is there at the first run, what a run assigns at the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from conformance.builder import GraphBuilder, TensorRef
+from conformance.case import Case
+from conformance.models import Net, Spec, drawn, net, tensor
+
+IMAGE = (2, 5, 7, 3)
+
+
+def cases() -> Iterator[Case]:
+    for dtype in ("float32", "int32", "int64", "int8", "uint8", "int16"):
+        yield net("READ_VARIABLE", f"{dtype}, a running sum", running_sum(dtype), dtype=dtype)
+        yield net("ASSIGN_VARIABLE", f"{dtype}, the last input is remembered", remembered(dtype), dtype=dtype, runs=4)
+    yield net("READ_VARIABLE", "an image between convolutions", image_between("float32"), transposes=2)
+    yield net("READ_VARIABLE", "an int8 image between convolutions", image_between("int8"), dtype="int8", transposes=2)
+    yield net("ASSIGN_VARIABLE", "an image between convolutions", image_between("float32"), transposes=2)
+    yield net("READ_VARIABLE", "before and after an assignment", before_and_after)
+    yield net("ASSIGN_VARIABLE", "twice in a run, the last one stays", twice)
+    yield net("ASSIGN_VARIABLE", "before it is ever read", assigned_first)
+    yield net("VAR_HANDLE", "two variables", two_variables)
+    yield net("VAR_HANDLE", "one name in two containers", containers)
+    yield net("CALL_ONCE", "initial values computed by operators", computed)
+    yield net("CALL_ONCE", "a variable that is only read", only_read)
+    yield net("CALL_ONCE", "a second one", called_twice)
+    yield net("READ_VARIABLE", "what was never assigned", never_assigned, refused="is read before anything assigns it")
+
+
+class Variable:
+    """A variable in one subgraph: its handle, reading and assigning."""
+
+    def __init__(self, graph: GraphBuilder, name: str = "state", container: str = "") -> None:
+        self.graph = graph
+        self.handle = graph.tensor(f"{name}:handle", (1,), "resource")
+        graph.operator("VAR_HANDLE", [], [self.handle], {"shared_name": name, "container": container})
+
+    def assign(self, value: TensorRef) -> None:
+        self.graph.operator("ASSIGN_VARIABLE", [self.handle, value], [])
+
+
+class Memory(Net):
+    """A net with variables."""
+
+    def variable(self, spec: Spec, initial: object | None = None, name: str = "state", container: str = "") -> Variable:
+        """A variable of the main graph; ``initial`` is assigned by CALL_ONCE."""
+        if initial is not None:
+            setup = self.model.subgraph(f"set up {container}{name}")
+            value = np.asarray(initial, spec.dtype)
+            stored = setup.constant("initial", value, quantization=spec.quantization)
+            Variable(setup, name, container).assign(stored)
+            self.graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": setup.index})
+        return Variable(self.graph, name, container)
+
+    def read(self, variable: Variable, spec: Spec) -> TensorRef:
+        made = self.result(spec)
+        self.graph.operator("READ_VARIABLE", [variable.handle], [made])
+        return made
+
+
+def remembering(draw: Callable[[Memory], None]) -> Callable[[Net], None]:
+    def inside(model: Net) -> None:
+        memory = Memory()
+        memory.model, memory.graph = model.model, model.graph
+        draw(memory)
+
+    return inside
+
+
+def running_sum(dtype: str) -> Callable[[Net], None]:
+    @remembering
+    def draw(model: Memory) -> None:
+        x = tensor(3, 5, dtype=dtype)
+        state = model.variable(x, drawn(3, 5, dtype=dtype, seed="initial"))
+        total = model.call("ADD", [model.read(state, x), x], x)
+        state.assign(total)
+        model.output(total)
+
+    return draw
+
+
+def remembered(dtype: str) -> Callable[[Net], None]:
+    @remembering
+    def draw(model: Memory) -> None:
+        spec = tensor(2, 3, dtype=dtype)
+        x = model.input(spec)
+        state = model.variable(spec, drawn(2, 3, dtype=dtype, seed="initial"))
+        held = model.read(state, spec)
+        state.assign(x)
+        model.output(held)
+
+    return draw
+
+
+def image_between(dtype: str) -> Callable[[Net], None]:
+    """The state is an image in the middle of a network: it may be kept channels first."""
+
+    @remembering
+    def draw(model: Memory) -> None:
+        image = tensor(*IMAGE, dtype=dtype)
+        x = model.plumbed(image)
+        state = model.variable(image, drawn(*IMAGE, dtype=dtype, seed="initial"))
+        held = model.read(state, image)
+        total = model.call("ADD", [held, x], image)
+        state.assign(total)
+        model.output(model.drained(total))
+
+    return draw
+
+
+@remembering
+def never_assigned(model: Memory) -> None:
+    spec = tensor(3)
+    model.output(model.call("ADD", [model.read(model.variable(spec), spec), spec], spec))
+
+
+@remembering
+def before_and_after(model: Memory) -> None:
+    spec = tensor(4)
+    x = model.input(spec)
+    state = model.variable(spec, np.zeros(4))
+    old = model.read(state, spec)
+    state.assign(x)
+    model.output(old, model.read(state, spec))
+
+
+@remembering
+def twice(model: Memory) -> None:
+    spec = tensor(4)
+    x = model.input(spec)
+    state = model.variable(spec, np.zeros(4))
+    old = model.read(state, spec)
+    state.assign(x)
+    state.assign(model.call("NEG", [x], spec))
+    model.output(old)
+
+
+@remembering
+def assigned_first(model: Memory) -> None:
+    spec = tensor(4)
+    x = model.input(spec)
+    state = model.variable(spec)
+    state.assign(x)
+    model.output(model.call("NEG", [model.read(state, spec)], spec))
+
+
+@remembering
+def two_variables(model: Memory) -> None:
+    """They change places, one negated."""
+    spec = tensor(4)
+    x = model.input(spec)
+    first, second = (model.variable(spec, np.full(4, start), name) for name, start in (("first", 1), ("second", 5)))
+    a, b = model.read(first, spec), model.read(second, spec)
+    first.assign(model.call("ADD", [b, x], spec))
+    second.assign(model.call("NEG", [a], spec))
+    model.output(model.call("SUB", [a, b], spec))
+
+
+@remembering
+def containers(model: Memory) -> None:
+    spec = tensor(4)
+    x = model.input(spec)
+    states = [
+        model.variable(spec, np.full(4, start), "state", container) for container, start in (("here", 1), ("there", 5))
+    ]
+    a, b = (model.read(state, spec) for state in states)
+    states[0].assign(x)
+    model.output(a, b)
+
+
+@remembering
+def computed(model: Memory) -> None:
+    """The initial value is the sum of two constants, reshaped."""
+    spec = tensor(2, 3)
+    setup = model.model.subgraph("set up")
+    parts = [setup.constant(name, drawn(6, seed=name)) for name in ("a", "b")]
+    flat, made = setup.tensor("sum", (6,)), setup.tensor("made", (2, 3))
+    setup.operator("ADD", parts, [flat])
+    setup.operator("RESHAPE", [flat, setup.constant("shape", [2, 3])], [made])
+    Variable(setup).assign(made)
+    model.graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": setup.index})
+    state = model.variable(spec)
+    total = model.call("ADD", [model.read(state, spec), spec], spec)
+    state.assign(total)
+    model.output(total)
+
+
+@remembering
+def only_read(model: Memory) -> None:
+    spec = tensor(2, 3)
+    state = model.variable(spec, drawn(2, 3))
+    model.output(model.call("ADD", [model.read(state, spec), spec], spec))
+
+
+@remembering
+def called_twice(model: Memory) -> None:
+    spec = tensor(2, 3)
+    states = [model.variable(spec, drawn(2, 3, seed=name), name) for name in ("first", "second")]
+    a, b = (model.read(state, spec) for state in states)
+    total = model.call("ADD", [a, spec], spec)
+    states[0].assign(total)
+    model.output(model.call("SUB", [total, b], spec))

@@ -1,0 +1,188 @@
+"""Blocks of pixels that become depth or batches and back: order inside the block, padding, crops, odd sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, tensor, unary
+
+DEPTH, SPACE = "DEPTH_TO_SPACE", "SPACE_TO_DEPTH"
+BATCH, FLAT = "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND"
+NOWHERE = [[0, 0], [0, 0]]
+
+
+def cases() -> Iterator[Case]:
+    yield from depth()
+    yield from one_after_another()
+    yield from to_batches()
+    yield from to_space()
+    yield from refused()
+
+
+def opsets(dtype: str) -> tuple[int | None, ...]:
+    return (None, 26) if dtype == "int16" else EVERY_OPSET
+
+
+# --- depth ------------------------------------------------------------------------------------
+
+
+def shapes(op: str, size: int, shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Before and after: ``shape`` is the side with the larger depth."""
+    n, h, w, d = shape
+    wide, deep = (n, h * size, w * size, d), (n, h, w, d * size * size)
+    return (deep, wide) if op == DEPTH else (wide, deep)
+
+
+def regrouped(
+    op: str, name: str, x: Spec, size: int, shape: Sequence[int], place: Placed = alone, **case: Any
+) -> Case:  # fmt: skip
+    before, after = shapes(op, size, shape)
+    return unary(op, name, x.shaped(*before), x.shaped(*after), place, options={"block_size": size}, **case)
+
+
+def depth() -> Iterator[Case]:
+    """The place in the block comes before the depth: DCR, not CRD."""
+    for op in (DEPTH, SPACE):
+        for dtype in ("float32", "int8", "uint8"):
+            x = tensor(dtype=dtype)
+            for place in BOTH:
+                yield regrouped(op, f"{dtype} by 2", x, 2, (2, 3, 5, 3), place, opsets=EVERY_OPSET)
+            yield regrouped(op, f"{dtype} by 3", x, 3, (1, 2, 5, 2), BOTH[1])
+        for dtype in ("int32", "int64"):
+            yield regrouped(op, dtype, tensor(dtype=dtype), 2, (2, 3, 5, 3), opsets=EVERY_OPSET)
+        yield regrouped(op, "by 1", tensor(), 1, (2, 3, 5, 3))
+        yield regrouped(op, "of one channel", tensor(), 2, (2, 3, 5, 1), BOTH[1])
+        yield regrouped(op, "of one pixel", tensor(), 2, (2, 1, 1, 3), BOTH[1])
+        before, after = shapes(op, 2, (2, 3, 5, 3))
+        x = tensor(*before, dtype="int8")
+        for place in BOTH:
+            name = "int8 to other parameters, which the kernel ignores"
+            yield unary(op, name, x, x.scaled(2.0, 11).shaped(*after), place, options={"block_size": 2})
+        steps = [{"x0": drawn(n, *before[1:])} for n in (1, 3)]
+        unknown = tensor(None, *before[1:])
+        yield unary(
+            op, "an unknown batch", unknown, unknown.shaped(None, *after[1:]), options={"block_size": 2}, given=steps
+        )
+        large = shapes(op, 2, (1, 16, 16, 16))
+        for dtype, transposes in (("float32", 2), ("int8", 5)):
+            # Channels last is so much faster for many integers that it is worth two Transposes (and stands for one).
+            x = tensor(*large[0], dtype=dtype)
+            yield unary(
+                op,
+                f"{dtype} of many pixels",
+                x,
+                x.shaped(*large[1]),
+                BOTH[1],
+                options={"block_size": 2},
+                transposes=transposes,
+            )
+
+
+def one_after_another() -> Iterator[Case]:
+    """There, an activation on the deep side, and back."""
+
+    def draw(model: Net) -> None:
+        x = model.plumbed(tensor(2, 6, 4, 3))
+        deep = model.call(SPACE, [x], tensor(2, 3, 2, 12), block_size=2)
+        kept = model.call("RELU", [deep], tensor(2, 3, 2, 12))
+        model.output(model.drained(model.call(DEPTH, [kept], tensor(2, 6, 4, 3), block_size=2)))
+
+    yield net(SPACE, "with an activation before going back", draw, transposes=2)
+
+
+# --- batches ----------------------------------------------------------------------------------
+
+
+def to_batch(
+    name: str,
+    x: Spec,
+    block: Sequence[int],
+    rows: Sequence[Sequence[int]],
+    place: Placed = alone,
+    kind: str = "int32",
+    **case: Any,
+) -> Case:
+    n, *sizes, c = (size or 0 for size in x.shape)
+    made = [(size + sum(row)) // step for size, step, row in zip(sizes, block, rows, strict=True)]
+    held = [constant(np.asarray(block, kind)), constant(np.asarray(rows, kind))]
+    y = replace(x, name="").shaped(n * int(np.prod(block)), *made, c)
+    return place(BATCH, name, [x, *held], y, **{"dtype": x.dtype, **case})
+
+
+def to_batches() -> Iterator[Case]:
+    """Blocks differ in height and width, paddings at every edge; integers are padded with the zero point."""
+    for dtype in ("float32", "int8", "uint8", "int16"):
+        x = tensor(2, 5, 7, 3, dtype=dtype)
+        runs: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
+        for place in BOTH:
+            spare: dict[str, Any] = {"transposes": 3} if place is BOTH[1] else {}
+            yield to_batch(f"{dtype} by 2x3", x, (2, 3), [[1, 2], [2, 0]], place, opsets=opsets(dtype), **runs, **spare)
+        yield to_batch(f"{dtype} of rank 3", x.shaped(2, 5, 3), (3,), [[3, 1]], opsets=opsets(dtype), **runs)
+        yield to_batch(f"{dtype} without padding", x.shaped(2, 4, 6, 3), (2, 3), NOWHERE, **runs)
+    for dtype in ("int32", "int64", "bool"):
+        yield to_batch(dtype, tensor(2, 5, 7, 3, dtype=dtype), (2, 3), [[1, 2], [2, 0]])
+    bare = tensor(2, 5, 7, 3, dtype="int16", scale=0)
+    yield to_batch("int16 without scale", bare, (2, 3), [[1, 2], [2, 0]], targets=("onnxruntime",))
+    yield to_batch("rows only", tensor(2, 5, 7, 3), (3, 1), [[1, 0], [0, 0]], BOTH[1], transposes=3)
+    yield to_batch("by 1 with padding", tensor(2, 5, 7, 3), (1, 1), [[1, 0], [0, 2]], BOTH[1], transposes=3)
+    yield to_batch("one batch", tensor(1, 4, 6, 3), (2, 2), [[0, 0], [2, 0]], BOTH[1], transposes=3)
+    steps = [{"x0": drawn(n, 4, 6, 3)} for n in (1, 3)]
+    held = [constant([2, 3]), constant(NOWHERE)]
+    yield alone(BATCH, "an unknown batch", [tensor(None, 4, 6, 3), *held], tensor(None, 2, 2, 3), given=steps)
+    tall = {"x0": drawn(2, 8, 6, 3)}
+    yield alone(BATCH, "an unknown height", [tensor(2, None, 6, 3), *held], tensor(12, None, 2, 3), given=tall)
+    large = tensor(1, 32, 32, 16)
+    yield to_batch("many pixels, channels last for speed", large, (2, 2), NOWHERE, BOTH[1], transposes=5)
+
+
+def to_image(
+    name: str, x: Spec, block: Sequence[int], rows: Sequence[Sequence[int]], place: Placed = alone, **case: Any
+) -> Case:
+    n, *sizes, c = (size or 0 for size in x.shape)
+    made = [size * step - sum(row) for size, step, row in zip(sizes, block, rows, strict=True)]
+    held = [constant(list(block)), constant(np.asarray(rows, "int32"))]
+    y = replace(x, name="").shaped(n // int(np.prod(block)), *made, c)
+    return place(FLAT, name, [x, *held], y, **{"dtype": x.dtype, **case})
+
+
+def to_space() -> Iterator[Case]:
+    """Crops come after; a crop may be wider than a block."""
+    for dtype in ("float32", "int8", "uint8", "int16"):
+        x = tensor(12, 5, 3, 7, dtype=dtype)
+        for place in BOTH:
+            spare: dict[str, Any] = {"transposes": 3} if place is BOTH[1] else {}
+            yield to_image(f"{dtype} by 2x3", x, (2, 3), [[1, 3], [2, 0]], place, opsets=opsets(dtype), **spare)
+        yield to_image(f"{dtype} of rank 3", x.shaped(6, 5, 3), (3,), [[1, 4]], opsets=opsets(dtype))
+        yield to_image(f"{dtype} without crops", x, (2, 3), NOWHERE)
+    for dtype in ("int32", "int64", "bool"):
+        yield to_image(dtype, tensor(12, 5, 3, 7, dtype=dtype), (2, 3), [[1, 3], [2, 0]])
+    yield to_image("columns only", tensor(6, 5, 3, 7), (1, 3), [[0, 0], [0, 4]], BOTH[1], transposes=3)
+    yield to_image("back to one batch", tensor(4, 5, 3, 7), (2, 2), [[0, 0], [1, 0]], BOTH[1], transposes=3)
+    steps = [{"x0": drawn(n, 5, 3, 7)} for n in (6, 12)]
+    held = [constant([2, 3]), constant([[1, 3], [2, 0]])]
+    yield alone(FLAT, "an unknown batch", [tensor(None, 5, 3, 7), *held], tensor(None, 6, 7, 7), given=steps)
+
+
+def refused() -> Iterator[Case]:
+    """What a kernel insists on, and what is not known in time."""
+    held = [constant([2, 2]), constant(NOWHERE)]
+    x = tensor(1, 4, 6, 3, dtype="int8")
+    yield alone(
+        BATCH, "int8 to another scale", [x, *held], x.scaled(2.0).shaped(4, 2, 3, 3), kernel_refuses="params.scale"
+    )
+    refuses = "kInputMaxDimensionNum"
+    yield alone(BATCH, "rank 5", [tensor(1, 4, 6, 2, 3), *held], tensor(4, 2, 3, 2, 3), kernel_refuses=refuses)
+    given = {"rows": np.zeros((2, 2), np.int32)}
+    rows = tensor(2, 2, dtype="int32", name="rows")
+    for op, before, after in ((BATCH, (1, 4, 6, 3), (4, 2, 3, 3)), (FLAT, (4, 2, 3, 3), (1, 4, 6, 3))):
+        operands = [tensor(*before), held[0], rows]
+        yield alone(op, "rows known as it runs", operands, tensor(*after), given=given, refused="must be a constant")
+    for op in (DEPTH, SPACE):
+        deep, wide = shapes(op, 2, (2, 3, 5, 3))
+        x = tensor(*deep, dtype="int16")
+        yield unary(op, "int16", x, x.shaped(*wide), options={"block_size": 2}, kernel_refuses="data_type ==")

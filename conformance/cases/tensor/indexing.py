@@ -1,0 +1,183 @@
+"""GATHER: indices of every rank along every axis, batches that input and indices share, indices known as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, tensor
+from onnx_tflite_plugin.verify import Tolerance
+
+IMAGE = (2, 5, 7, 3)
+AXES = (0, 1, 2, 3, -1, -2, -3, -4)
+REAL = ("float32", "int8", "uint8", "int16")
+READ_BACK: dict[str, Any] = {
+    "tolerance": Tolerance(real=1e-6),
+    "why": "dequantized, for neither runtime hands int4 out",
+}
+
+
+def cases() -> Iterator[Case]:
+    yield from along_axes()
+    yield from dtypes()
+    yield from batches()
+    yield from dropped()
+    yield from corners()
+
+
+def opsets(dtype: str) -> tuple[int | None, ...]:
+    return (None, 26) if dtype == "int16" else EVERY_OPSET
+
+
+def picked(
+    name: str,
+    x: Spec,
+    shape: Sequence[int],
+    axis: int,
+    shared: int = 0,
+    place: Placed = alone,
+    kind: str = "int32",
+    held: bool = True,
+    **case: Any,
+) -> Case:
+    """``shape`` is that of the indices, which are drawn: a constant, or ``held`` back until it runs."""
+    size, at = x.shape[axis] or 1, axis % len(x.shape)
+    first = shared % (len(shape) + 1) if shared >= 0 else shared + len(shape)
+    numbers = drawn(*shape, dtype="int32", seed=name, low=0, high=size - 1).astype(kind)
+    indices = constant(numbers) if held else tensor(*shape, dtype=kind, scale=0, name="places")
+    y = replace(x, value=None, name="").shaped(*x.shape[:at], *shape[first:], *x.shape[at + 1 :])
+    given = {} if held else {"given": {"places": numbers}}
+    options = {"axis": axis, "batch_dims": shared}
+    return place("GATHER", name, [x, indices], y, options=options, **{"dtype": x.dtype, **given, **case})
+
+
+def along_axes() -> Iterator[Case]:
+    for axis in AXES:
+        for held in (True, False):
+            text = "" if held else ", known as it runs"
+            yield picked(f"four along axis {axis}{text}", tensor(*IMAGE), (4,), axis, place=BOTH[1], held=held)
+        for shape in ((), (2, 3), (2, 1, 3)):
+            yield picked(f"{shape} along axis {axis}", tensor(*IMAGE), shape, axis)
+    for shape in ((), (2, 3)):
+        yield picked(f"{shape} along the channels between convolutions", tensor(*IMAGE), shape, 3, place=BOTH[1])
+        yield picked(f"{shape}, known as it runs", tensor(*IMAGE), shape, 1, held=False)
+    yield picked("as many as there are", tensor(*IMAGE), (3,), 3, place=BOTH[1])
+    for axis in (1, 3):
+        yield picked(f"all axes of one size, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=BOTH[1])
+    yield picked("many pixels, channels first for speed", tensor(1, 32, 32, 16), (16,), 3, place=BOTH[1])
+
+
+def dtypes() -> Iterator[Case]:
+    for dtype in REAL:
+        x = tensor(*IMAGE, dtype=dtype)
+        for place in BOTH:
+            yield picked(dtype, x, (4,), 2, place=place, opsets=opsets(dtype))
+        yield picked(f"{dtype} from a table", replace(x, value=drawn(*IMAGE, dtype=dtype)), (2, 4), 0, held=False)
+    for dtype in ("int32", "int64", "bool", "float16"):
+        yield picked(dtype, tensor(5, 3, dtype=dtype), (4,), 0)
+    for kind in ("int16", "int64"):
+        for held in (True, False):
+            text = "constant" if held else "running"
+            yield picked(f"{kind} {text} indices", tensor(*IMAGE), (4,), 1, place=BOTH[1], kind=kind, held=held)
+            yield picked(f"{kind} {text} indices of batches", tensor(*IMAGE), (2, 4), 1, 1, kind=kind, held=held)
+    rows = {"places": np.array([1, 6, 0, 6], np.int32)}
+    yield net(
+        "GATHER", "int4 from a table", from_narrow_table, dtype="int4", opsets=(None, 26), given=rows, **READ_BACK
+    )
+    texts = np.array([b"", b"a", b"bc", b"d", b"efg"], object)
+    operands, made = [tensor(5, dtype="string"), constant([3, 1])], tensor(2, dtype="string")
+    yield alone("GATHER", "text", operands, made, options={"axis": 0}, given={"x0": texts})
+    x = tensor(*IMAGE, dtype="int8")
+    y = x.scaled(2, 17).shaped(2, 2, 7, 3)
+    for place in BOTH:
+        yield place(
+            "GATHER",
+            "int8 to other parameters, which the kernel ignores",
+            [x, constant([4, 0])],
+            y,
+            options={"axis": 1},
+        )
+
+
+def from_narrow_table(model: Net) -> None:
+    table = constant(drawn(7, 6, dtype="int4"), None, 0.2, 1)
+    row = Spec((4, 6), "int4", 0.2, 1)
+    rows = model.call("GATHER", [table, tensor(4, dtype="int32", name="places")], row, axis=0)
+    model.output(model.call("DEQUANTIZE", [rows], tensor(4, 6)))
+
+
+def batches() -> Iterator[Case]:
+    """The picked axis may stand behind axes that are no batch; indices may have no axis of their own."""
+    x = tensor(*IMAGE)
+    for axis in (1, 2, 3, -1):
+        for shape in ((2,), (2, 4), (2, 4, 3)):
+            yield picked(f"one batch axis, {shape} along axis {axis}", x, shape, axis, 1)
+    for axis in (2, 3):
+        yield picked(f"two batch axes along axis {axis}", x, (2, 5, 4), axis, 2)
+    yield picked("three batch axes", x, (2, 5, 7, 2), 3, 3)
+    yield picked("batch axes counted from the indices' last", x, (2, 5, 4), 2, -1)
+    for held in (True, False):
+        for axis in (1, 3):
+            name = f"one batch axis, {'constant' if held else 'running'} indices along axis {axis}"
+            yield picked(name, x, (2, 4), axis, 1, BOTH[1], held=held, transposes=4)
+    for dtype in ("int8", "uint8", "int16", "int32", "bool"):
+        yield picked(f"{dtype} of one batch axis", tensor(*IMAGE, dtype=dtype), (2, 4), 2, 1, opsets=opsets(dtype))
+
+
+def dropped() -> Iterator[Case]:
+    """One index takes an axis away; the others keep the order they have between convolutions."""
+
+    def draw(axis: int, dtype: str) -> Callable[[Net], None]:
+        def row(model: Net) -> None:
+            x = tensor(*IMAGE, dtype=dtype)
+            rest = (*IMAGE[:axis], *IMAGE[axis + 1 :])
+            part = model.call("GATHER", [model.plumbed(x), constant(1)], x.shaped(*rest), axis=axis)
+            shape = (*rest[:axis], 1, *rest[axis:])
+            model.output(model.drained(model.call("EXPAND_DIMS", [part, constant(axis)], x.shaped(*shape))))
+
+        return row
+
+    for axis in range(4):
+        for dtype in ("float32", "int8"):
+            yield net(
+                "GATHER",
+                f"{dtype}, one along axis {axis} between convolutions",
+                draw(axis, dtype),
+                dtype=dtype,
+                transposes=2,
+            )
+
+
+def corners() -> Iterator[Case]:
+    yield picked("one of rank 1", tensor(5), (), 0)
+    yield picked("rank 6", tensor(2, 3, 2, 2, 3, 2), (4,), 4)
+    yield picked("nothing", tensor(5, 3), (0,), 0)
+    steps = [{"x0": drawn(n, 5, 3)} for n in (1, 4)]
+    unknown = tensor(None, 5, 3)
+    yield alone(
+        "GATHER",
+        "an unknown batch",
+        [unknown, constant([4, 0, 2])],
+        unknown.shaped(None, 3, 3),
+        options={"axis": 1},
+        given=steps,
+    )
+    options = {"axis": 1, "batch_dims": 1}
+    steps = [{"x0": drawn(n, 5, 3), "places": drawn(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
+    places = tensor(None, 2, dtype="int32", name="places")
+    yield alone(
+        "GATHER", "unknown batches", [unknown, places], unknown.shaped(None, 2, 3), options=options, given=steps
+    )
+    refuses = "indices_has_only_positive_elements"
+    yield alone(
+        "GATHER",
+        "a negative index",
+        [tensor(5, 3), constant([-1])],
+        tensor(1, 3),
+        options={"axis": 0},
+        kernel_refuses=refuses,
+    )

@@ -1,0 +1,170 @@
+"""PADV2 and MIRROR_PAD: numbers, mirror images with and without the edge, paddings at every edge of every axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Placed, Spec, alone, constant, drawn, tensor
+
+IMAGE = (2, 5, 7, 3)
+REAL = ("float32", "int8", "uint8", "int16")
+ROWS = [[0, 1], [2, 0], [1, 3], [0, 2]]
+PLANE = [[0, 0], [1, 2], [2, 1], [0, 0]]
+MODES = ("REFLECT", "SYMMETRIC")
+
+
+def cases() -> Iterator[Case]:
+    yield from numbers()
+    yield from mirrors()
+    yield from runtime_mirrors()
+
+
+def opsets(dtype: str) -> tuple[int | None, ...]:
+    return (None, 26) if dtype == "int16" else EVERY_OPSET
+
+
+def runs(dtype: str) -> dict[str, Any]:
+    """ONNX Runtime has no Pad of int16, which the generic target is right to emit."""
+    return {"targets": ("onnxruntime",)} if dtype == "int16" else {}
+
+
+def grown(x: Spec, rows: Sequence[Sequence[int]]) -> Spec:
+    return replace(x, name="").shaped(*((size or 0) + sum(row) for size, row in zip(x.shape, rows, strict=True)))
+
+
+# --- PADV2 ------------------------------------------------------------------------------------
+
+
+def number(x: Spec, value: float, *shape: int) -> Spec:
+    """A constant with the parameters of a tensor: stored, where that is quantized."""
+    return replace(constant(np.full(shape, value), x.dtype), scale=x.scale, zero_point=x.zero_point)
+
+
+def padded(
+    name: str,
+    x: Spec,
+    value: Spec | None,
+    rows: Sequence[Sequence[int]] = ROWS,
+    place: Placed = alone,
+    kind: str = "int32",
+    **case: Any,
+) -> Case:
+    operands = [x, constant(np.asarray(rows, kind).reshape(-1, 2)), value]
+    return place("PADV2", name, operands, grown(x, rows), **{"dtype": x.dtype, **runs(x.dtype), **case})
+
+
+def numbers() -> Iterator[Case]:
+    """A quantized number is one of the tensor's own integers."""
+    for dtype in REAL:
+        x = tensor(*IMAGE, dtype=dtype)
+        for place in BOTH:
+            yield padded(dtype, x, number(x, 17), ROWS, place, opsets=opsets(dtype))
+            yield padded(f"{dtype}, height and width", x, number(x, 101), PLANE, place)
+        yield padded(f"{dtype} with the number in an array", x, number(x, 17, 1))
+    for dtype in ("int32", "int64", "bool", "int16", "float16"):
+        x = tensor(*IMAGE, dtype=dtype, scale=0)
+        yield padded(f"{dtype} without scale", x, number(x, 1))
+    for infinity in (np.inf, -np.inf):
+        yield padded(f"{infinity}", tensor(*IMAGE), constant(np.float32(infinity)))
+    yield padded("without a number", tensor(*IMAGE), None)
+    yield padded("int8 without a number", tensor(*IMAGE, dtype="int8"), None)
+    x = tensor(*IMAGE)
+    for kind in ("int64", "int16", "int8"):
+        yield padded(f"{kind} paddings", x, number(x, 17), kind=kind)
+    yield padded("nothing to pad", x, number(x, 17), [[0, 0]] * 4, BOTH[1])
+    for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
+        x = tensor(*shape)
+        yield padded(f"rank {len(shape)}", x, number(x, 17), [[i, 2 - i % 3] for i in range(len(shape))])
+    x = tensor(*IMAGE, dtype="int8")
+    other = replace(number(x, 17), scale=0.5)
+    yield padded("int8 and a number of another scale", x, other, kernel_refuses="constant_values->params.scale")
+    rows, value = tensor(4, 2, dtype="int32", name="rows"), tensor(name="value")
+    held = {"rows": np.asarray(ROWS, np.int32)}
+    for place in BOTH:
+        x = tensor(*IMAGE)
+        made = grown(x, ROWS)
+        yield place("PADV2", "paddings known as it runs", [x, rows, number(x, 17)], made, given=held)
+        yield place("PADV2", "a number known as it runs", [x, constant(ROWS), value], made)
+    x = tensor(*IMAGE, dtype="int8")
+    yield alone(
+        "PADV2",
+        "int8, all known as it runs",
+        [x, rows, x.shaped()],
+        tensor(None, None, None, None, dtype="int8"),
+        given=held,
+    )
+
+
+# --- MIRROR_PAD -------------------------------------------------------------------------------
+
+
+def mirrored(
+    name: str,
+    x: Spec,
+    mode: str,
+    rows: Sequence[Sequence[int]],
+    place: Placed = alone,
+    kind: str = "int32",
+    **case: Any,
+) -> Case:
+    operands = [x, constant(np.asarray(rows, kind).reshape(-1, 2))]
+    made = grown(x, rows)
+    case = {"dtype": x.dtype, **runs(x.dtype), **case}
+    return place("MIRROR_PAD", f"{mode} {name}", operands, made, options={"mode": mode}, **case)
+
+
+def mirrors() -> Iterator[Case]:
+    """REFLECT leaves the edge out, SYMMETRIC repeats it; by one, it is all that is repeated."""
+    for mode in MODES:
+        for dtype in REAL:
+            for place in BOTH:
+                x = tensor(*IMAGE, dtype=dtype)
+                yield mirrored(dtype, x, mode, ROWS, place, opsets=opsets(dtype))
+        for dtype in ("int32", "int64", "bool", "int16"):
+            x = tensor(*IMAGE, dtype=dtype, scale=0)
+            yield mirrored(f"{dtype} without scale", x, mode, ROWS)
+        x = tensor(*IMAGE)
+        yield mirrored("by one", x, mode, [[0, 0], [1, 0], [1, 1], [0, 1]], BOTH[1])
+        yield mirrored("nothing", x, mode, [[0, 0]] * 4, BOTH[1])
+        short = MODES.index(mode) - 1
+        yield mirrored("as far as it goes", x, mode, [[n + short, n + short] for n in IMAGE])
+        yield mirrored("height and width", x, mode, PLANE, BOTH[1])
+        yield mirrored("int64 paddings", x, mode, ROWS, kind="int64")
+        for shape in ((5,), (3, 5), (3, 3, 5), (3, 3, 5, 3, 3)):
+            yield mirrored(f"rank {len(shape)}", tensor(*shape), mode, [[i % 3, 2 - i % 3] for i in range(len(shape))])
+        large = tensor(1, 32, 32, 16)
+        most = 4 if mode == "SYMMETRIC" else 2  # what Gather moves goes channels last for speed
+        yield mirrored("many pixels", large, mode, [[0, 0], [2, 2], [2, 2], [0, 0]], BOTH[1], transposes=most)
+        x = tensor(*IMAGE, dtype="int8")
+        made, options, refuses = grown(x, PLANE).scaled(2), {"mode": mode}, "params.scale"
+        yield alone(
+            "MIRROR_PAD",
+            f"{mode} int8 to another scale",
+            [x, constant(PLANE)],
+            made,
+            options=options,
+            kernel_refuses=refuses,
+        )
+
+
+def runtime_mirrors() -> Iterator[Case]:
+    rows = tensor(4, 2, dtype="int32", name="rows")
+    for mode in MODES:
+        options = {"mode": mode}
+        for dtype in ("float32", "uint8"):
+            x = tensor(*IMAGE, dtype=dtype)
+            for place in BOTH:
+                held = {"rows": np.asarray(ROWS, np.int32)}
+                made = grown(x, ROWS)
+                name = f"{mode} {dtype}, paddings known as it runs"
+                yield place("MIRROR_PAD", name, [x, rows], made, options=options, given=held)
+        steps = [{"x0": drawn(2, n, 3)} for n in (5, 8)]
+        operands = [tensor(2, None, 3), constant([[0, 0], [2, 3], [0, 1]])]
+        yield alone(
+            "MIRROR_PAD", f"{mode} of an unknown size", operands, tensor(2, None, 4), options=options, given=steps
+        )

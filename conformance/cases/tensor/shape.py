@@ -1,0 +1,274 @@
+"""Operators that move nothing: what they rename, regroup or report lies elsewhere in the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Net, Placed, alone, between_convolutions, constant, drawn, net, tensor, unary
+
+IMAGE = (2, 5, 7, 3)
+DTYPES = ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "uint32", "bool", "string")
+
+
+def cases() -> Iterator[Case]:
+    yield from reshapes()
+    yield from squeezes()
+    yield from transposes()
+    yield from shapes()
+
+
+# --- RESHAPE ----------------------------------------------------------------------------------
+
+
+def reshape(
+    name: str, before: Sequence[int], after: Sequence[int], dtype: str = "float32", place: Placed = alone, **case: Any
+) -> Case:
+    x = tensor(*before, dtype=dtype)
+    return place("RESHAPE", name, [x, constant(np.asarray(after, np.int32))], x.shaped(*after), **case)
+
+
+def reshapes() -> Iterator[Case]:
+    for dtype in DTYPES:
+        yield reshape(dtype, IMAGE, (2, 105), dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
+    for after in ((2, 105), (10, 21), (70, 3), (210,), (2, 35, 3), (2, 5, 21), (1, 2, 5, 7, 3), (6, 35)):
+        for dtype in ("float32", "int8"):
+            yield reshape(f"{dtype} to {after}", IMAGE, after, dtype, BOTH[1])
+    # Images whose axes are other axes: the elements of one row come from several.
+    images = (
+        ((2, 5, 7, 3), (2, 7, 5, 3)),
+        ((2, 6, 10, 3), (2, 15, 4, 3)),
+        ((2, 4, 6, 3), (2, 8, 3, 3)),
+        ((1, 5, 7, 6), (5, 7, 2, 3)),
+        ((2, 5, 6, 3), (2, 5, 18, 1)),
+        ((2, 5, 1, 3), (2, 1, 5, 3)),
+        ((1, 4, 6, 3), (2, 2, 6, 3)),
+        ((2, 5, 7, 3), (1, 10, 7, 3)),
+    )
+    for before, made in images:
+        yield reshape(f"{before} to {made}", before, made, place=BOTH[1], transposes=None)
+    for shape in ((), (1,), (1, 1, 1)):
+        yield reshape(f"one element to rank {len(shape)}", (1, 1), shape)
+    yield reshape("no elements", (2, 0, 3), (0, 6))
+    yield reshape("no elements, size 0 stays 0", (0, 3), (3, 0, 7))
+    x = tensor(*IMAGE)
+    yield alone("RESHAPE", "a size left to be found", [x, constant([2, -1, 7])], tensor(2, 15, 7))
+    yield alone("RESHAPE", "a shape in the options", [x], tensor(2, 105), options={"new_shape": [2, 105]})
+    yield alone(
+        "RESHAPE",
+        "a shape operand that is not used, being no vector",
+        [x, constant([[2, 105]])],
+        tensor(10, 21),
+        options={"new_shape": [10, 21]},
+    )
+    yield alone(
+        "RESHAPE",
+        "a shape operand that wins over the options",
+        [x, constant([2, 105])],
+        tensor(2, 105),
+        options={"new_shape": [10, 21]},
+    )
+    yield alone("RESHAPE", "the old way to say scalar", [tensor(1)], tensor(), options={"new_shape": [0]})
+    yield alone(
+        "RESHAPE",
+        "unknown batch",
+        [tensor(None, 5, 7), constant([-1, 35])],
+        tensor(None, 35),
+        given=[{"x0": drawn(n, 5, 7)} for n in (1, 3)],
+    )
+    yield from runtime_shapes()
+    yield net("RESHAPE", "channels shuffled between convolutions", shuffled, transposes=3)
+    yield net(
+        "RESHAPE",
+        "a constant",
+        lambda model: model.output(
+            model.call(
+                "ADD",
+                [tensor(7, 3), model.call("RESHAPE", [constant(drawn(21)), constant([7, 3])], tensor(7, 3))],
+                tensor(7, 3),
+            )
+        ),
+    )
+
+
+def runtime_shapes() -> Iterator[Case]:
+    """The shape operand is computed: the file knows the rank, at best."""
+    x = tensor(2, 15)
+    shape = tensor(2, dtype="int32", name="shape")
+    steps = [{"shape": np.array(given, np.int32)} for given in ([5, 6], [3, 10], [30, 1], [-1, 2])]
+    yield alone("RESHAPE", "a shape known as it runs", [x, shape], tensor(None, None), given=steps, opsets=EVERY_OPSET)
+    yield alone(
+        "RESHAPE",
+        "an int8 shape known as it runs",
+        [tensor(2, 15, dtype="int8"), shape],
+        tensor(None, None, dtype="int8"),
+        given=steps,
+    )
+    yield alone(
+        "RESHAPE",
+        "a shape known as it runs, one size open",
+        [x, shape],
+        tensor(None, 6),
+        given={"shape": np.array([5, 6], np.int32)},
+    )
+
+    def of_image(model: Net) -> None:
+        image = model.plumbed(tensor(*IMAGE))
+        made = model.call("RESHAPE", [image, tensor(3, dtype="int32", name="shape")], tensor(None, None, None))
+        model.output(made)
+
+    given = [{"shape": np.array(given, np.int32)} for given in ([5, 6, 7], [2, 3, 35])]
+    yield net("RESHAPE", "an image to a shape known as it runs", of_image, given=given)
+
+
+def shuffled(model: Net) -> None:
+    """ShuffleNet: channels are cut in two, exchanged and joined."""
+    image = tensor(2, 5, 7, 6)
+    cut = model.call("RESHAPE", [model.plumbed(image), constant([2, 5, 7, 2, 3])], tensor(2, 5, 7, 2, 3))
+    turned = model.call("TRANSPOSE", [cut, constant([0, 1, 2, 4, 3])], tensor(2, 5, 7, 3, 2))
+    model.output(model.drained(model.call("RESHAPE", [turned, constant([2, 5, 7, 6])], image)))
+
+
+# --- SQUEEZE ----------------------------------------------------------------------------------
+
+
+def squeezes() -> Iterator[Case]:
+    def squeeze(
+        name: str,
+        before: Sequence[int | None],
+        dims: Sequence[int],
+        after: Sequence[int | None],
+        dtype: str = "float32",
+        place: Placed = alone,
+        **case: Any,
+    ) -> Case:
+        x = tensor(*before, dtype=dtype)
+        return place("SQUEEZE", name, [x], x.shaped(*after), options={"squeeze_dims": list(dims)}, **case)
+
+    for dtype in DTYPES:
+        yield squeeze(
+            dtype, (1, 5, 1, 3), [2], (1, 5, 3), dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
+        )
+    for name, dims, after in (
+        ("all", [], (5, 3)),
+        ("one", [2], (1, 5, 3)),
+        ("from the end", [-2], (1, 5, 3)),
+        ("two", [0, -2], (5, 3)),
+    ):
+        for dtype in ("float32", "int8"):
+            yield squeeze(f"{dtype} {name}", (1, 5, 1, 3), dims, after, dtype, BOTH[1])
+    yield squeeze("a pooled image", (2, 1, 1, 3), [1, 2], (2, 3), place=BOTH[1], transposes=1)
+    yield squeeze("nothing to drop", (2, 5, 7, 3), [], (2, 5, 7, 3), place=BOTH[1])
+    yield squeeze("everything", (1, 1), [], ())
+    yield squeeze("to an image", (2, 5, 1, 7, 3), [2], IMAGE)
+    given = [{"x0": drawn(n, 1, m, 3)} for n, m in ((1, 5), (7, 2))]
+    yield squeeze("unknown sizes", (None, 1, None, 3), [1], (None, None, 3), given=given)
+
+
+# --- TRANSPOSE --------------------------------------------------------------------------------
+
+
+def transposes() -> Iterator[Case]:
+    def transpose(
+        name: str, shape: Sequence[int], perm: Sequence[int], dtype: str = "float32", place: Placed = alone, **case: Any
+    ) -> Case:
+        x = tensor(*shape, dtype=dtype)
+        return place("TRANSPOSE", name, [x, constant(list(perm))], x.shaped(*(shape[p] for p in perm)), **case)
+
+    for dtype in DTYPES:
+        refuses = "Type STRING is currently not supported" if dtype == "string" else ""
+        opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
+        yield transpose(dtype, IMAGE, (1, 3, 0, 2), dtype, opsets=opsets, kernel_refuses=refuses)
+    for perm in permutations(range(4)):
+        yield transpose(f"axes {perm}", IMAGE, perm, place=BOTH[1], transposes=2 + (perm != (0, 1, 2, 3)))
+    for dtype in ("int8", "uint8", "int16"):
+        yield transpose(f"{dtype} axes (0, 2, 3, 1)", IMAGE, (0, 2, 3, 1), dtype, BOTH[1], transposes=3)
+    for shape, perm in (
+        ((11,), (0,)),
+        ((3, 11), (1, 0)),
+        ((2, 3, 5), (2, 0, 1)),
+        ((2, 3, 5, 7, 2), (4, 0, 3, 1, 2)),
+        ((2, 3, 1, 5, 7, 2), (5, 3, 1, 0, 2, 4)),
+    ):
+        yield transpose(f"rank {len(shape)}", shape, perm)
+
+    def to_channels_first(model: Net) -> None:
+        image = tensor(*IMAGE)
+        model.output(model.call("TRANSPOSE", [model.plumbed(image), constant([0, 3, 1, 2])], image.shaped(2, 3, 5, 7)))
+
+    yield net("TRANSPOSE", "an image to channels first, which it is already", to_channels_first, transposes=1)
+    asked = tensor(4, dtype="int32")
+    yield alone(
+        "TRANSPOSE",
+        "axes known as it runs",
+        [tensor(*IMAGE), asked],
+        tensor(None, None, None, None),
+        refused="must be a constant",
+    )
+
+
+# --- SHAPE ------------------------------------------------------------------------------------
+
+
+def shapes() -> Iterator[Case]:
+    """Asked of an image that is channels first, it is the file's shape, and no Transpose is made to ask."""
+    for dtype in ("int32", "int64"):
+        y = tensor(4, dtype=dtype)
+        options = {"out_type": dtype.upper()}
+        yield unary("SHAPE", f"static, {dtype}", tensor(*IMAGE), y, options=options)
+        yield net("SHAPE", f"static, {dtype}, of an image between convolutions", asked(IMAGE, dtype), transposes=2)
+        steps = [{"x0": drawn(n, h, w, 3)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
+        yield unary(
+            "SHAPE",
+            f"dynamic, {dtype}",
+            tensor(None, None, None, 3),
+            y,
+            options=options,
+            given=steps,
+            opsets=EVERY_OPSET,
+        )
+        steps = [{"x0": drawn(n, h, w, 5)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
+        yield net(
+            "SHAPE",
+            f"dynamic, {dtype}, of an image between convolutions",
+            asked((None, None, None, 3), dtype),
+            given=steps,
+            transposes=2,
+        )
+    nothing: dict[str, Any] = {
+        "reference": lambda arrays: [np.zeros(0, np.int32)]
+    }  # LiteRT's Python interface cannot hand it out
+    yield unary("SHAPE", "of a scalar", tensor(), tensor(0, dtype="int32"), options={"out_type": "INT32"}, **nothing)
+    yield unary("SHAPE", "int8", tensor(*IMAGE, dtype="int8"), tensor(4, dtype="int32"), options={"out_type": "INT32"})
+    yield between_convolutions(
+        "SHAPE",
+        "of an int8 image",
+        [tensor(*IMAGE, dtype="int8")],
+        tensor(4, dtype="int32"),
+        options={"out_type": "INT32"},
+    )
+    yield net(
+        "SHAPE",
+        "that shapes another tensor",
+        reused,
+        given=[{"x0": drawn(n, 3, 7, 3), "other": drawn(n, 63)} for n in (1, 4)],
+    )
+
+
+def asked(shape: Sequence[int | None], dtype: str) -> Any:
+    def draw(model: Net) -> None:
+        image = model.plumbed(tensor(*shape))
+        sizes = model.call("SHAPE", [image], tensor(4, dtype=dtype), out_type=dtype.upper())
+        model.output(model.drained(image), sizes)
+
+    return draw
+
+
+def reused(model: Net) -> None:
+    image = model.input(tensor(None, 3, 7, 3))
+    sizes = model.call("SHAPE", [image], tensor(4, dtype="int32"), out_type="INT32")
+    model.output(model.call("RESHAPE", [tensor(None, 63, name="other"), sizes], tensor(None, 3, 7, 3)))

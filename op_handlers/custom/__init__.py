@@ -1,0 +1,1 @@
+"""Custom operators, which a file names by text."""

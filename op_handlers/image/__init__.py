@@ -1,0 +1,1 @@
+"""Convolutions, pools and resizes over spatial axes."""

@@ -1,0 +1,111 @@
+"""Convolutions: TFLite's channels-last data and OHWI or DHWIO weights; ONNX wants channels first and OIHW."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx_tflite_plugin.api import Context, Dequantized, Implicit, Options, conv_pads, handler, out, transposed_pads
+from op_handlers.kernels.operands import narrow_weights, signed_bytes
+
+BIASED = Dequantized(bias={2: (0, 1)})
+LINES = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
+NARROW = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
+
+
+@handler(
+    "CONV_2D",
+    max_version=8,
+    layout=Implicit(onnx={0: "n c h w", 1: "o i j k", out(0): "n o y x"}, lines=LINES),
+    axes="n h w c, o j k i, o -> n y x o",
+    quantization=BIASED,
+    activation="fused_activation_function",
+    accepts=lambda op: narrow_weights(op, NARROW),
+)
+def conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
+    """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""
+    channels, depth = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
+    return convolution(ctx, x, signed_bytes(ctx, 1, w), b, group=(channels or depth) // depth)
+
+
+@handler(
+    "DEPTHWISE_CONV_2D",
+    max_version=7,
+    layout=Implicit(onnx={0: "n c h w", 1: "o u j k", out(0): "n o y x"}, lines=LINES),
+    axes="n h w c, u j k o, o -> n y x o",
+    quantization=BIASED,
+    activation="fused_activation_function",
+    accepts=lambda op: narrow_weights(op, {"int8": ("int4",)}),
+)
+def depthwise_conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
+    """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
+    return convolution(ctx, x, w, b, group=ctx.op[0].dims[-1])
+
+
+@handler(
+    "CONV_3D",
+    max_version=1,
+    layout=Implicit(onnx={0: "n c d h w", 1: "o c i j k"}),
+    axes="n d h w c, i j k c o, o -> n z y x o",
+    activation="fused_activation_function",
+)
+def conv_3d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
+    """Conv over depth, height and width; the kernel knows no groups (conv3d.cc)."""
+    return convolution(ctx, x, w, b, group=1)
+
+
+def convolution(ctx: Context, x: Any, w: Any, b: Any, group: Any) -> Any:
+    """Conv along the axes that the plan leaves; pads are those of SAME or VALID, or of a fusion that knows better."""
+    along, kernel = spatial(ctx)
+    strides, dilations = steps(ctx.options, along)
+    known = ctx.options.get("pads")
+    if known:
+        pads = [known[axis][side] for side in (0, 1) for axis in along]
+    else:
+        pads = conv_pads(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, dilations)
+    return ctx.ops.Conv(x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, group=group)
+
+
+def spatial(ctx: Context) -> tuple[str, list[int]]:
+    """The weight's spatial axes in the options' spelling, and its sizes there; axis 0 is one in 3-D only."""
+    axes = ctx.perm(1)[2:]
+    return "".join("dhw"[axis] for axis in axes), [ctx.op[1].shape[axis] for axis in axes]
+
+
+def steps(options: Options, along: str) -> tuple[list[int], list[int]]:
+    """Strides and dilations along axes; a transposed convolution in 2-D has no dilation."""
+    return [options[f"stride_{axis}"] for axis in along], [options.get(f"dilation_{axis}_factor", 1) for axis in along]
+
+
+@handler(
+    "TRANSPOSE_CONV",
+    max_version=5,
+    layout=Implicit(onnx={1: "i o j k", 2: "n i h w", out(0): "n o y x"}),
+    axes="_, o j k i, n h w i, o -> n y x o",
+    quantization=Dequantized(bias={3: (2, 1)}),
+    activation="fused_activation_function",
+)
+def transpose_conv(ctx: Context, _shape: Any, w: Any, x: Any, b: Any = None) -> Any:
+    """ConvTranspose."""
+    return transposed(ctx, x, w, b)
+
+
+@handler(
+    "CONV_3D_TRANSPOSE",
+    max_version=1,
+    layout=Implicit(onnx={1: "c o i j k", 2: "n c d h w", out(0): "n o z y x"}),
+    axes="_, i j k o c, n d h w c, o -> n z y x o",
+    activation="fused_activation_function",
+)
+def conv_3d_transpose(ctx: Context, _shape: Any, w: Any, x: Any, b: Any = None) -> Any:
+    """ConvTranspose over depth, height and width."""
+    return transposed(ctx, x, w, b)
+
+
+def transposed(ctx: Context, x: Any, w: Any, b: Any) -> Any:
+    """ConvTranspose, padded as the forward convolution of its output would be (transpose_conv.cc)."""
+    along, kernel = spatial(ctx)
+    strides, dilations = steps(ctx.options, along)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    pads, extra = transposed_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
+    windows = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
+    return ctx.ops.ConvTranspose(x, w, b, **windows, pads=pads, output_padding=extra)

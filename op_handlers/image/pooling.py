@@ -1,0 +1,81 @@
+"""Pools over height and width."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Context,
+    Dequantized,
+    Implicit,
+    Integer,
+    Operator,
+    Quantization,
+    Raw,
+    conv_pads,
+    handler,
+    out,
+)
+from onnx_tflite_plugin.api.context import Target
+from op_handlers.kernels.operands import unscaled
+
+CHANNELS_FIRST = Implicit(onnx={0: "n c h w", out(0): "n c y x"}, lines=("h y", "w x"))
+AXES = "n h w c -> n y x c"
+BYTES = ("int8", "uint8")
+FUSED = "fused_activation_function"
+
+
+def means(op: Operator, target: Target) -> Dequantized | Integer:
+    """The kernel rounds means of what is stored; halves away from its 0, not from the zero point, and not to even."""
+    return Integer() if op[0].dtype in BYTES and target.has_kernel("Clip", op[0].dtype) else Dequantized()
+
+
+@handler("AVERAGE_POOL_2D", max_version=3, layout=CHANNELS_FIRST, axes=AXES, quantization=means, activation=FUSED)
+def average_pool_2d(ctx: Context, x: Any) -> Any:
+    """AveragePool that leaves padding out of the mean (reference/pooling.h); over the whole image, GlobalAveragePool."""
+    window, zero = windows(ctx), stored_zero(ctx)
+    if zero is not None:
+        x = ctx.ops.DequantizeLinear(x, np.float32(1), zero)
+    if window["kernel_shape"] == list(ctx.shape(0)[2:]) and not any(window["pads"]):
+        y = ctx.ops.GlobalAveragePool(x)
+    else:
+        y = ctx.ops.AveragePool(x, count_include_pad=0, **window)
+    return unscaled(ctx, y) if zero is None else ctx.ops.QuantizeLinear(y, tilted(prod(window["kernel_shape"])), zero)
+
+
+def stored_zero(ctx: Context) -> Any:
+    """The 0 of the file's integers, as they are delivered; ``None`` where real numbers are."""
+    held, known = ctx.op[out(0)].quantization, ctx.quantization(out(0))
+    if not ctx.integers or known is None or not isinstance(held, Quantization):
+        return None
+    return np.asarray(known.zero_point[0] - held.zero_point[0], ctx.dtype(out(0)))
+
+
+def tilted(count: int) -> Any:
+    """A scale so little under 1 that of all means of so many numbers only halves are rounded otherwise, away from 0."""
+    return np.float32(1 / (1 + min(2.0**-15, 2.0**-10 / count)))
+
+
+@handler(
+    "MAX_POOL_2D",
+    max_version=3,
+    layout=CHANNELS_FIRST,
+    axes=AXES,
+    quantization=Raw(shift_safe=True, onnx="MaxPool"),
+    activation=FUSED,
+)
+def max_pool_2d(ctx: Context, x: Any) -> Any:
+    """MaxPool; padding never wins, and stored values are never rescaled (pooling.cc)."""
+    return ctx.ops.MaxPool(x, **windows(ctx))
+
+
+def windows(ctx: Context) -> dict[str, list[int]]:
+    """The window along the axes that the plan leaves."""
+    along = [("height", "width")[axis - 1] for axis in ctx.perm()[2:]]
+    kernel = [ctx.options[f"filter_{axis}"] for axis in along]
+    strides = [ctx.options[f"stride_{axis[0]}"] for axis in along]
+    pads = conv_pads(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, [1] * len(kernel))
+    return {"kernel_shape": kernel, "strides": strides, "pads": pads}

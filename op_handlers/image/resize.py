@@ -1,0 +1,153 @@
+"""Resizing images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Along, Array, Attribute, Context, Dequantized, Operator, Raw, Value, handler, out
+from op_handlers.kernels.operands import as_int64, unscaled, whole_numbers
+
+
+def sampled(op: Operator) -> Along | None:
+    """Resizing many channels is faster with the channels last; what was dequantized has a price of its own."""
+    if (op[0].dims[3] or 1) < 8:
+        return None
+    return Along("Resize" if op[0].dtype == "float32" else "Resize/dequantized", "h w", slot=out(0))
+
+
+@handler(
+    "RESIZE_BILINEAR",
+    max_version=4,
+    layout=Attribute(unordered="n c"),
+    axes="n h w c -> n h w c",
+    along=sampled,
+    quantization=Dequantized(),
+)
+def resize_bilinear(ctx: Context, x: Any, size: Any) -> Any:
+    """Resize, linear."""
+    perm = ctx.perm()
+    if ctx.target.resizes_last_axes_only and perm[-2:] != (1, 2):
+        there = [*(perm.index(axis) for axis in perm if axis not in (1, 2)), perm.index(1), perm.index(2)]
+        y = resized(ctx, ctx.ops.Transpose(x, perm=there), sizes(ctx, size, [perm[axis] for axis in there]))
+        return ctx.ops.Transpose(y, perm=[there.index(axis) for axis in range(4)])
+    return resized(ctx, x, sizes(ctx, size, perm))
+
+
+def resized(ctx: Context, x: Value, made: Any) -> Any:
+    y = ctx.ops.Resize(x, None, None, made, mode="linear", coordinate_transformation_mode=coordinates(ctx))
+    return unscaled(ctx, y)
+
+
+def coordinates(ctx: Context) -> str:
+    o = ctx.options
+    return "align_corners" if o.align_corners else "half_pixel" if o.half_pixel_centers else "asymmetric"
+
+
+def sizes(ctx: Context, size: Any, perm: Sequence[int]) -> Any:
+    """The output's shape in an order: batch and channels as they are, [height, width] from the operand."""
+    n, _, _, c = ctx.op[0].dims
+    held = ctx.op.constant(1)
+    if held is not None and n is not None and c is not None:
+        return np.asarray([[n, *held.reshape(-1), c][axis] for axis in perm], np.int64)
+    shape, wanted = ctx.ops.Shape(ctx.raw(0)), ctx.ops.Cast(size, to="int64")
+    picked = {0: (shape, ctx.axis(0)), 1: (wanted, 0), 2: (wanted, 1), 3: (shape, ctx.axis(3))}
+    return ctx.ops.Concat(*(ctx.ops.Gather(picked[axis][0], [picked[axis][1]]) for axis in perm), axis=0)
+
+
+# --- nearest ----------------------------------------------------------------------------------
+
+
+def picked(op: Operator) -> tuple[Array, Array] | None:
+    """The rows and the columns that are picked; ``None`` where sizes are known at run time only."""
+    (_, height, width, _), times = op[0].dims, op.options.get("times")
+    if height is None or width is None:
+        return None
+    if times is not None:  # a fusion says how often each is repeated
+        return np.repeat(np.arange(height), times[0]), np.repeat(np.arange(width), times[1])
+    made = whole_numbers(op, 1)
+    return None if made is None else (nearest(op, height, made[0]), nearest(op, width, made[1]))
+
+
+def nearest(op: Operator, size: int, made: int) -> Array:
+    """Where the kernels look, in float32 or fixed point as they do (GetNearestNeighbor, optimized_ops.h)."""
+    o, place = op.options, np.arange(made)
+    if in_fixed_point(op):
+        return np.asarray(np.minimum(place * ((size << 16) // made + 1) >> 16, size - 1))
+    ends = int(o.align_corners and made > 1)
+    scale = np.float32(size - ends) / np.float32(made - ends)
+    at = (place + o.half_pixel_centers / 2).astype(np.float32) * scale
+    below = np.floor(at)
+    if o.align_corners:
+        below += at - below >= 0.5
+    return np.asarray(np.minimum(below.astype(np.int64), size - 1))
+
+
+def nearest_at_run_time(ctx: Context, size: Value, made: Value) -> Value:
+    """The same of sizes known as it runs."""
+    ops, o = ctx.ops, ctx.options
+    place, last = ops.Range(0, made, 1), ops.Sub(size, 1)
+    if in_fixed_point(ctx.op):
+        step = ops.Add(ops.Div(ops.Mul(size, 1 << 16), made), 1)
+        return ops.Min(ops.Div(ops.Mul(place, step), 1 << 16), last)
+    ends = ops.Where(ops.Greater(made, 1), 1, 0) if o.align_corners else 0
+    place, part, whole = (ops.Cast(v, to="float32") for v in (place, ops.Sub(size, ends), ops.Sub(made, ends)))
+    at = ops.Mul(ops.Add(place, o.half_pixel_centers / 2), ops.Div(part, whole))
+    below = ops.Floor(at)
+    if o.align_corners:
+        below = ops.Where(ops.Less(ops.Sub(at, below), 0.5), below, ops.Add(below, 1.0))
+    return ops.Min(ops.Cast(below, to="int64"), last)
+
+
+def in_fixed_point(op: Operator) -> bool:
+    return op[0].dtype in ("int8", "uint8") and not (op.options.align_corners or op.options.half_pixel_centers)
+
+
+def repeats(op: Operator) -> list[int] | None:
+    """How often rows and columns are repeated where all are alike: there, every implementation of Resize agrees."""
+    found = picked(op)
+    if found is None:
+        return None
+    times = [places.size // (size or 1) for size, places in zip(op[0].dims[1:3], found, strict=True)]
+    alike = (
+        np.array_equal(p, np.repeat(np.arange(n or 0), t))
+        for n, p, t in zip(op[0].dims[1:3], found, times, strict=True)
+    )
+    return times if all(alike) else None
+
+
+def picking(op: Operator) -> Along | None:
+    """A Gather of columns had better move whole pixels; Resize of floats is at home channels first."""
+    if repeats(op) is None:
+        return Along("Gather", "h w", slot=out(0))
+    return Along("Resize/nearest/integers", "h w", slot=out(0)) if op[0].dtype in ("int8", "uint8") else None
+
+
+@handler(
+    "RESIZE_NEAREST_NEIGHBOR",
+    max_version=4,
+    layout=Attribute(unordered="n c"),
+    axes="n h w c -> n h w c",
+    along=picking,
+    quantization=Raw(shift_safe=True, onnx="Gather"),
+)
+def resize_nearest_neighbor(ctx: Context, x: Any, size: Any = None) -> Any:
+    """Resize of repeated pixels channels first; else a Gather of columns and one of rows, at the kernel's places."""
+    times = repeats(ctx.op)
+    if times not in (None, [1, 1]) and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):
+        scales = np.asarray(ctx.by_axis([1, *times, 1]), np.float32)
+        return ctx.ops.Resize(
+            x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        )
+    found, y = picked(ctx.op), x
+    for k in (1, 0):
+        axis = ctx.axis(1 + k)
+        if found is None:
+            held = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis))
+            made = ctx.ops.Gather(as_int64(ctx, 1, size), np.asarray(k))
+            y = ctx.ops.Gather(y, nearest_at_run_time(ctx, held, made), axis=axis)
+        elif not np.array_equal(found[k], np.arange(ctx.op[0].dims[1 + k] or 0)):
+            y = ctx.ops.Gather(y, found[k], axis=axis)
+    return y

@@ -1,0 +1,184 @@
+"""Comparisons, logic, and selection by a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Attribute,
+    Context,
+    Decline,
+    Integer,
+    Operator,
+    Quantization,
+    Raw,
+    Transparent,
+    handler,
+    out,
+    spelled,
+)
+from onnx_tflite_plugin.api.axes import letters
+from op_handlers.kernels.fixed_point import rescaled
+from op_handlers.kernels.tables import entries
+
+BYTES = frozenset({"int8", "uint8"})
+WORDS = BYTES | {"int16"}
+COMPARED_AS = {"int8": "int32", "uint8": "int32", "int16": "int32", "bfloat16": "float32"}
+CHOSEN_AS = {"bool": "uint8", "int16": "int32", "uint16": "int32", "bfloat16": "float32"}
+
+
+def scaled(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Operator], Decline | None]:
+    """The kernel rescales operands of these dtypes by a multiplier below 1; ``bare`` ones may be without a scale."""
+
+    def accepts(op: Operator) -> Decline | None:
+        kind = op[0].dtype
+        if kind == "string":
+            return Decline("it compares strings; compare them outside of the model")
+        if kind not in dtypes or (kind in bare and op[0].quantization is None):
+            return None
+        for tensor in op.inputs:
+            found = tensor.quantization if tensor is not None else None
+            if not isinstance(found, Quantization) or found.per_axis:
+                return Decline(
+                    f"it compares {kind} without one scale, which no kernel does; give it a scale, or cast it to int32"
+                )
+            if not 0 < found.scale[0] < 1:
+                return Decline(
+                    f"the kernel compares noise at scale {found.scale[0]:g}; dequantize them, or give a scale below 1"
+                )
+        return None
+
+    return accepts
+
+
+@handler("EQUAL", max_version=5, layout=Transparent(), quantization=Integer(), accepts=scaled(WORDS, bare={"int16"}))
+def equal(ctx: Context, x: Any, y: Any) -> Any:
+    """Equal; quantized operands in 256ths, as all comparisons (comparisons.cc)."""
+    return ctx.ops.Equal(*comparable(ctx, WORDS, x, y))
+
+
+@handler("NOT_EQUAL", max_version=4, layout=Transparent(), quantization=Integer(), accepts=scaled(WORDS))
+def not_equal(ctx: Context, x: Any, y: Any) -> Any:
+    """Not of Equal."""
+    return ctx.ops.Not(ctx.ops.Equal(*comparable(ctx, WORDS, x, y)))
+
+
+@handler("LESS", max_version=3, layout=Transparent(), quantization=Integer(), accepts=scaled(BYTES))
+def less(ctx: Context, x: Any, y: Any) -> Any:
+    """Less; int16 is compared as stored, whatever the scales."""
+    return ctx.ops.Less(*comparable(ctx, BYTES, x, y))
+
+
+@handler("LESS_EQUAL", max_version=2, layout=Transparent(), quantization=Integer(), accepts=scaled(BYTES))
+def less_equal(ctx: Context, x: Any, y: Any) -> Any:
+    """LessOrEqual; int16 as stored."""
+    return ctx.ops.LessOrEqual(*comparable(ctx, BYTES, x, y))
+
+
+@handler("GREATER", max_version=2, layout=Transparent(), quantization=Integer(), accepts=scaled(BYTES))
+def greater(ctx: Context, x: Any, y: Any) -> Any:
+    """Greater; int16 as stored."""
+    return ctx.ops.Greater(*comparable(ctx, BYTES, x, y))
+
+
+@handler("GREATER_EQUAL", max_version=3, layout=Transparent(), quantization=Integer(), accepts=scaled(BYTES))
+def greater_equal(ctx: Context, x: Any, y: Any) -> Any:
+    """GreaterOrEqual; int16 as stored."""
+    return ctx.ops.GreaterOrEqual(*comparable(ctx, BYTES, x, y))
+
+
+def comparable(ctx: Context, rescaled: Collection[str], *operands: Any) -> list[Any]:
+    """Operands that runtimes compare: 32 bits for short integers, the kernel's 256ths where it rescales.
+
+    Stored numbers of one scale are in the same order as their 256ths, unless these are too coarse to tell them apart.
+    """
+    found = [ctx.quantization(slot) for slot in range(2)]
+    first, second = found
+    if ctx.op[0].dtype in rescaled and first is not None and second is not None:
+        tables = [in_256ths(q.scale[0], q.zero_point[0], ctx.dtype(slot)) for slot, q in enumerate((first, second))]
+        if first != second or (np.diff(np.sort(tables[0])) == 0).any():
+            return [looked_up(ctx, slot, *pair) for slot, pair in enumerate(zip(tables, operands, strict=True))]
+    wide = COMPARED_AS.get(ctx.op[0].dtype)
+    return [operand if wide is None else ctx.ops.Cast(operand, to=wide) for operand in operands]
+
+
+def looked_up(ctx: Context, slot: int, table: Array, x: Any) -> Any:
+    """An operand's table entries; one that is broadcast has no shape to go by."""
+    whole = ctx.op[slot].dims == ctx.op[out(0)].dims
+    return entries(ctx, table, x, ctx.shape(slot) if whole else None)
+
+
+def in_256ths(scale: float, zero_point: int, dtype: str) -> Array:
+    """The kernel's fixed-point number for each stored one, the negative ones counted from the table's end.
+
+    (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/common.h)
+    """
+    limits = np.iinfo(dtype)
+    stored = np.concatenate([np.arange(0, limits.max + 1), np.arange(limits.min, 0)])
+    return rescaled((stored - zero_point) * 256, float(np.float32(scale))).astype(np.int32)
+
+
+# --- logic ------------------------------------------------------------------------------------
+
+
+@handler("LOGICAL_AND", max_version=1, layout=Transparent())
+def logical_and(ctx: Context, x: Any, y: Any) -> Any:
+    """And."""
+    return ctx.ops.And(x, y)
+
+
+@handler("LOGICAL_OR", max_version=1, layout=Transparent())
+def logical_or(ctx: Context, x: Any, y: Any) -> Any:
+    """Or."""
+    return ctx.ops.Or(x, y)
+
+
+@handler("LOGICAL_NOT", max_version=1, layout=Transparent())
+def logical_not(ctx: Context, x: Any) -> Any:
+    """Not."""
+    return ctx.ops.Not(x)
+
+
+# --- selection --------------------------------------------------------------------------------
+
+
+def rows(op: Operator) -> str | None:
+    """A condition of rank 1 goes along axis 0; ``None`` where single elements of different ranks meet."""
+    names, rank = letters(op[1].rank), op[0].rank
+    if op[1].dims != op[2].dims or op[out(0)].rank != op[1].rank or rank not in (0, 1, op[1].rank):
+        return None
+    return spelled([names[:rank], names, names], names)
+
+
+@handler("SELECT", max_version=4, layout=Attribute(unordered="*"), axes=rows, quantization=Raw(shift_safe=True))
+def select(ctx: Context, condition: Any, x: Any, y: Any) -> Any:
+    """Where; a condition of rank 1 chooses among rows (RankOneSelect, reference/select.h)."""
+    rank = ctx.op[1].rank
+    if ctx.op[0].rank == 1 and rank > 1:
+        row = ctx.axis(0, 1)
+        condition = ctx.ops.Unsqueeze(condition, [axis for axis in range(rank) if axis != row])
+    return chosen(ctx, condition, x, y)
+
+
+@handler("SELECT_V2", max_version=2, layout=Transparent(), quantization=Raw(shift_safe=True))
+def select_v2(ctx: Context, condition: Any, x: Any, y: Any) -> Any:
+    """Where, of broadcast operands."""
+    return chosen(ctx, condition, x, y)
+
+
+def chosen(ctx: Context, condition: Any, x: Any, y: Any) -> Any:
+    """Stored numbers are copied, whatever the scales; a single element takes the rank that the file gives it."""
+    kind, ops = ctx.dtype(out(0)), ctx.ops
+    if kind.startswith("complex"):
+        condition = ops.Unsqueeze(condition, [-1])
+    wide = CHOSEN_AS.get(kind)
+    if wide is None:
+        found = ops.Where(condition, x, y)
+    else:
+        found = ops.Cast(ops.Where(condition, ops.Cast(x, to=wide), ops.Cast(y, to=wide)), to=kind)
+    widest = max(ctx.op[slot].rank for slot in range(3))
+    return found if widest == ctx.op[out(0)].rank else ctx.reshaped(found, out(0))

@@ -1,0 +1,59 @@
+"""Softmax and its kin, along the last axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Integer, Operator, handler
+from op_handlers.kernels.softmax import softmax_of_words
+
+
+def shares(op: Operator, _target: object) -> FixedOutputRange | Integer:
+    """Results between 0 and 1 over the output's whole range; int16 from int16 has no negative half (softmax.h)."""
+    if op[0].dtype == "int16":
+        return Integer({"int16": (1 / 32768, 0)})
+    return FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 65536, -32768)})
+
+
+@handler(
+    "SOFTMAX",
+    max_version=4,
+    layout=Attribute(unordered="k"),
+    axes="... k -> ... k",
+    along=Along("Softmax", "k"),
+    quantization=shares,
+)
+def softmax(ctx: Context, x: Any) -> Any:
+    """Softmax along the last axis; beta scales the input (softmax.h). Of int16 by tables, as the kernel has it."""
+    beta = float(ctx.options.beta)
+    if ctx.integers:
+        return softmax_of_words(ctx, x, beta)
+    return ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
+
+
+@handler(
+    "LOG_SOFTMAX",
+    max_version=2,
+    layout=Attribute(unordered="k"),
+    axes="... k -> ... k",
+    along=Along("LogSoftmax", "k"),
+    quantization=FixedOutputRange({"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}),
+)
+def log_softmax(ctx: Context, x: Any) -> Any:
+    """LogSoftmax along the last axis."""
+    return ctx.ops.LogSoftmax(x, axis=ctx.axis(-1))
+
+
+@handler(
+    "L2_NORMALIZATION",
+    max_version=2,
+    layout=Attribute(unordered="k"),
+    axes="... k -> ... k",
+    along=Along("ReduceL2", "k"),
+    quantization=FixedOutputRange({"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}),
+)
+def l2_normalization(ctx: Context, x: Any) -> Any:
+    """Over the length of the last axis, which counts as at least 1e-6 (l2normalization.h)."""
+    last = [ctx.axis(-1)]
+    length = ctx.ops.ReduceL2(x, last) if ctx.opset >= 18 else ctx.ops.ReduceL2(x, axes=last)
+    return ctx.ops.Div(x, ctx.ops.Max(length, 1e-6))

@@ -1,0 +1,177 @@
+"""One step of an LSTM, in real numbers or rounded where the integer kernel rounds (kernels/lstm_eval.cc).
+
+Sizes: B batches, I inputs, C cells, O outputs (C of them unless projected), G gates (3 without an input gate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Context, Operator, Quantization, Refused, Value
+from op_handlers.kernels.operands import signed_bytes
+
+
+class Gate(NamedTuple):
+    """The slots of what one gate multiplies the input, the last output and the cells by, and of what it adds."""
+
+    weights: int
+    recurrent: int
+    peephole: int | None
+    bias: int
+    norm: int
+
+
+INPUT, FORGET, UPDATE, OUTPUT = (
+    Gate(1, 5, 9, 12, 20),
+    Gate(2, 6, 10, 13, 21),
+    Gate(3, 7, None, 14, 22),
+    Gate(4, 8, 11, 15, 23),
+)
+GATES = (INPUT, OUTPUT, FORGET, UPDATE)  # as ONNX orders them
+PROJECTION, PROJECTION_BIAS, HIDDEN, CELLS = 16, 17, 18, 19
+ACTIVATIONS: dict[str, Callable[[Any, Value], Value]] = {
+    "TANH": lambda ops, x: ops.Tanh(x),
+    "RELU": lambda ops, x: ops.Relu(x),
+    "RELU6": lambda ops, x: ops.Clip(x, 0.0, 6.0),
+}
+
+
+def gates_of(op: Operator) -> list[Gate]:
+    """Without weights of its own the input gate is what the forget gate leaves (CIFG)."""
+    return [gate for gate in GATES if op.tensor(gate.weights) is not None]
+
+
+def normalizes(op: Operator) -> bool:
+    """Whether each gate is normalized over its cells; its bias then comes after."""
+    return op.tensor(FORGET.norm) is not None
+
+
+class Cell:
+    """In real numbers: EvalFloat, and EvalHybrid but for the rounding of its activations."""
+
+    def __init__(self, ctx: Context, inputs: Sequence[Any]) -> None:
+        self.ctx, self.op, self.ops, self.inputs = ctx, ctx.op, ctx.ops, inputs
+        self.gates = gates_of(ctx.op)
+        self.normalizes = normalizes(ctx.op)
+        self.cells = ctx.op[OUTPUT.weights].shape[0]
+        self.outputs = ctx.op[OUTPUT.recurrent].shape[1]
+        self.batches = prod(ctx.op[CELLS].shape) // self.cells
+        self.recurrent = self.weights([gate.recurrent for gate in self.gates])
+        self.projection = self.weights([PROJECTION]) if ctx.op.tensor(PROJECTION) is not None else None
+
+    # --- operands -----------------------------------------------------------------------------
+
+    def real(self, slot: int) -> Any:
+        """An operand in real numbers, as an array where it is a constant; biases the kernel counts in as the file says."""
+        tensor, held = self.op[slot], self.ctx.constant(slot)
+        if tensor.dtype == "float32" and held is not None:
+            return held
+        if tensor.dtype != "int32":
+            return signed_bytes(self.ctx, slot, self.inputs[slot])
+        if held is None or not isinstance(tensor.quantization, Quantization):
+            raise Refused(f"its bias {tensor.name!r} is int32 without a scale")
+        return held.astype(np.float32) * np.float32(tensor.quantization.scale[0])
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """One below the other."""
+        if all(isinstance(part, np.ndarray) for part in parts):
+            return np.concatenate(parts)
+        return self.ops.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
+
+    def weights(self, slots: Sequence[int]) -> Any:
+        """Matrices one below the other: (rows of all, columns)."""
+        return self.joined([self.real(slot) for slot in slots])
+
+    def biases(self) -> Any:
+        return self.joined([self.real(gate.bias) for gate in self.gates])
+
+    # --- states -------------------------------------------------------------------------------
+
+    def states(self) -> tuple[Value, Value]:
+        """The last output (B, O) and the cells (B, C) as a step takes them; the file may keep them in one axis."""
+        hidden, cells = (
+            self.inputs[slot] if self.op[slot].rank == 2 else self.ops.Reshape(self.inputs[slot], [-1, size])
+            for slot, size in ((HIDDEN, self.outputs), (CELLS, self.cells))
+        )
+        return hidden, cells
+
+    def keep(self, hidden: Value, cells: Value) -> None:
+        """What the last step leaves is where the next run starts."""
+        for slot, value in ((HIDDEN, hidden), (CELLS, cells)):
+            self.ctx.assign(slot, value if self.op[slot].rank == 2 else self.ctx.reshaped(value, slot))
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def products(self, x: Value) -> Value:
+        """What all steps' inputs add to the gates: (..., B, I) to (..., B, G * C). Biases come after a normalization."""
+        bias = None if self.normalizes else self.biases()
+        return self.multiplied(x, [gate.weights for gate in self.gates], bias)
+
+    def multiplied(self, x: Value, slots: Sequence[int], bias: Any = None, weights: Any = None) -> Value:
+        """By the matrices of these slots, for all steps at once; ``weights`` where they are at hand."""
+        weights, (_, columns) = self.weights(slots) if weights is None else weights, self.op[slots[0]].shape
+        if self.op[0].rank == 2:
+            return self.ops.Gemm(x, weights, bias, transB=1)
+        rows = self.ops.Gemm(self.ops.Reshape(x, [-1, columns]), weights, bias, transB=1)
+        return self.ops.Reshape(rows, [-1, self.batches, len(slots) * self.cells])
+
+    def part(self, joined: Any, gate: Gate) -> Value:
+        """One gate's matrix of those of all, which are kept once."""
+        first = self.gates.index(gate) * self.cells
+        return self.ops.Slice(joined, [first], [first + self.cells], [0])
+
+    def step(self, hidden: Value, cells: Value, products: Value) -> tuple[Value, Value]:
+        """The output and the cells after one more input: forget, take in, give out."""
+        sums = dict(zip(self.gates, self.sums(hidden, products), strict=True))
+        forget = self.share(FORGET, sums, cells)
+        take = self.share(INPUT, sums, cells) if INPUT in sums else self.ops.Sub(1.0, forget)
+        update = self.activated(self.normalized(UPDATE, sums[UPDATE]))
+        cells = self.updated(cells, forget, take, update)
+        give = self.share(OUTPUT, sums, cells)
+        return self.output(give, cells), cells
+
+    def sums(self, hidden: Value, products: Value) -> Sequence[Value]:
+        return self.split(self.ops.Gemm(hidden, self.recurrent, products, transB=1))
+
+    def split(self, sums: Value) -> Sequence[Value]:
+        """One part for each gate."""
+        sizes = [self.cells] * len(self.gates)
+        return self.ops.Split(sums, sizes, axis=1, outputs=len(sizes))  # type: ignore[no-any-return]
+
+    def share(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
+        """How far a gate is open, 0 to 1."""
+        seen = sums[gate]
+        if gate.peephole is not None and self.op.tensor(gate.peephole) is not None:
+            seen = self.peeped(gate, gate.peephole, seen, cells)
+        return self.ops.Sigmoid(self.normalized(gate, seen))
+
+    def peeped(self, gate: Gate, slot: int, sums: Value, cells: Value) -> Value:
+        return self.ops.Add(sums, self.ops.Mul(cells, self.real(slot)))
+
+    def normalized(self, gate: Gate, sums: Value) -> Value:
+        """MeanStddevNormalization, portable_tensor_utils.cc."""
+        if not self.normalizes:
+            return sums
+        return self.ops.LayerNormalization(sums, self.real(gate.norm), self.real(gate.bias), epsilon=1e-8)
+
+    def activated(self, x: Value) -> Value:
+        return ACTIVATIONS[self.ctx.options.fused_activation_function](self.ops, x)
+
+    def updated(self, cells: Value, forget: Value, take: Value, update: Value) -> Value:
+        kept = self.ops.Add(self.ops.Mul(forget, cells), self.ops.Mul(take, update))
+        return self.clipped(kept, float(self.ctx.options.cell_clip))
+
+    def clipped(self, x: Value, most: float) -> Value:
+        return self.ops.Clip(x, -most, most) if most > 0 else x
+
+    def output(self, give: Value, cells: Value) -> Value:
+        hidden = self.ops.Mul(give, self.activated(cells))
+        if self.projection is None:
+            return hidden
+        biased = self.op.tensor(PROJECTION_BIAS) is not None
+        made = self.ops.Gemm(hidden, self.projection, self.real(PROJECTION_BIAS) if biased else None, transB=1)
+        return self.clipped(made, float(self.ctx.options.proj_clip))

@@ -1,0 +1,1 @@
+"""What a model remembers from run to run."""

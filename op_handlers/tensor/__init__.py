@@ -1,0 +1,1 @@
+"""What moves elements or renames axes: shapes, slices, joins, indices, paddings, blocks."""

@@ -1,0 +1,160 @@
+"""Blocks of height and width, and what they become: depth, or batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from onnx_tflite_plugin.api import Along, Attribute, Context, Operator, Raw, Refused, Value, handler, out
+from op_handlers.kernels.operands import whole_numbers
+from op_handlers.tensor.padding import padded, zero
+
+
+def quantized_along(onnx: str) -> Any:
+    """Channels first costs integers more than the Transposes around it, which runtimes take out again."""
+    return lambda op: Along(f"{onnx}/integers", "h w") if op[0].dtype in ("int8", "uint8") else None
+
+
+# --- depth ------------------------------------------------------------------------------------
+
+
+@handler(
+    "DEPTH_TO_SPACE",
+    max_version=2,
+    layout=Attribute(unordered="n"),
+    axes="n h w c -> n h w c",
+    along=quantized_along("DepthToSpace"),
+    quantization=Raw(shift_safe=True),
+)
+def depth_to_space(ctx: Context, x: Any) -> Any:
+    """DepthToSpace, DCR, channels first; in any other order the Transpose it stands for."""
+    size = ctx.options.block_size
+    if channels_first(ctx) and ctx.target.has_kernel("DepthToSpace", ctx.dtype(0)):
+        return ctx.ops.DepthToSpace(x, blocksize=size, mode="DCR")
+    n, h, w, c = ctx.op[0].dims
+    sizes = {"n": n, "h": h, "w": w, "p": size, "q": size, "d": None if c is None else c // size**2}
+    return rearranged(ctx, x, "n h w pqd", "n hp wq d", sizes)
+
+
+@handler(
+    "SPACE_TO_DEPTH",
+    max_version=2,
+    layout=Attribute(unordered="n"),
+    axes="n h w c -> n h w c",
+    along=quantized_along("SpaceToDepth"),
+    quantization=Raw(shift_safe=True),
+)
+def space_to_depth(ctx: Context, x: Any) -> Any:
+    """SpaceToDepth channels first; in any other order the Transpose it stands for."""
+    size = ctx.options.block_size
+    if channels_first(ctx) and ctx.target.has_kernel("SpaceToDepth", ctx.dtype(0)):
+        return ctx.ops.SpaceToDepth(x, blocksize=size)
+    n, h, w, c = ctx.op[0].dims
+    sizes = {"n": n, "h": cut(h, size), "w": cut(w, size), "p": size, "q": size, "c": c}
+    return rearranged(ctx, x, "n hp wq c", "n h w pqc", sizes)
+
+
+def channels_first(ctx: Context) -> bool:
+    return ctx.perm() == (0, 3, 1, 2)
+
+
+# --- batches ----------------------------------------------------------------------------------
+
+
+def spatial_axes(op: Operator) -> str:
+    """Batch, one or two spatial axes, channels (the kernels take no more)."""
+    axes = " ".join(["n", *"hw"[: op[0].rank - 2], "c"])
+    return f"{axes} -> {axes}"
+
+
+@handler(
+    "SPACE_TO_BATCH_ND",
+    max_version=4,
+    layout=Attribute(unordered="c"),
+    axes=spatial_axes,
+    along=Along("Transpose/blocks", "h w"),
+    requires_constant={1, 2},
+    quantization=Raw(shift_safe=True, onnx="Pad"),
+)
+def space_to_batch_nd(ctx: Context, x: Any, _block: Any, _paddings: Any) -> Any:
+    """Pad with zero, then one batch per place in a block, the place before the batch (space_to_batch_nd.h)."""
+    block, rows = blocks(ctx.op)
+    if any(map(any, rows)):
+        x = padded(ctx, x, [(0, 0), *rows, (0, 0)], zero(ctx))
+    n, *size, c = ctx.op[0].dims
+    total = [None if s is None else s + sum(row) for s, row in zip(size, rows, strict=True)]
+    wide, flat = words(len(block))
+    sizes = {
+        "n": n,
+        "c": c,
+        **dict(zip("pq", block, strict=False)),
+        **dict(zip("hw", map(cut, total, block), strict=False)),
+    }
+    return rearranged(ctx, x, wide, flat, sizes)
+
+
+@handler(
+    "BATCH_TO_SPACE_ND",
+    max_version=4,
+    layout=Attribute(unordered="c"),
+    axes=spatial_axes,
+    along=Along("Transpose/blocks", "h w"),
+    requires_constant={1, 2},
+    quantization=Raw(shift_safe=True, onnx="Slice"),
+)
+def batch_to_space_nd(ctx: Context, x: Any, _block: Any, _crops: Any) -> Any:
+    """SPACE_TO_BATCH_ND backwards: the batches take their places again, then Slice the crops off."""
+    block, rows = blocks(ctx.op)
+    n, *size, c = ctx.op[0].dims
+    wide, flat = words(len(block))
+    sizes = {
+        "n": cut(n, prod(block)),
+        "c": c,
+        **dict(zip("pq", block, strict=False)),
+        **dict(zip("hw", size, strict=False)),
+    }
+    whole = rearranged(ctx, x, flat, wide, sizes)
+    cropped = [k for k, row in enumerate(rows) if any(row)]
+    if not cropped:
+        return whole
+    starts, ends = [rows[k][0] for k in cropped], [-rows[k][1] or 2**31 for k in cropped]
+    return ctx.ops.Slice(whole, starts, ends, [ctx.axis(1 + k) for k in cropped])
+
+
+def words(spatial: int) -> tuple[str, str]:
+    """The axes with blocks in height and width, and with the places in a block before the batch."""
+    return ("n hp c", "pn h c") if spatial == 1 else ("n hp wq c", "pqn h w c")
+
+
+def blocks(op: Operator) -> tuple[list[int], list[tuple[int, int]]]:
+    """The block's shape, and what is padded or cropped before and after each spatial axis."""
+    block, rows = whole_numbers(op, 1) or [], whole_numbers(op, 2) or []
+    return block, list(zip(rows[::2], rows[1::2], strict=True))
+
+
+# --- both -------------------------------------------------------------------------------------
+
+
+def cut(size: int | None, block: int) -> int | None:
+    return None if size is None else size // block
+
+
+def rearranged(ctx: Context, x: Value, before: str, after: str, sizes: Mapping[str, int | None]) -> Value:
+    """Reshape, Transpose, Reshape in planned order. Each word is an axis of the file, each letter a factor of it."""
+    left, right = ctx.by_axis(before.split()), ctx.by_axis(after.split(), out(0))
+    letters, wanted = "".join(left), "".join(right)
+    split = shaped(ctx, x, [sizes[letter] for letter in letters])
+    moved = ctx.ops.Transpose(split, perm=[letters.index(letter) for letter in wanted])
+    return shaped(ctx, moved, [times([sizes[letter] for letter in word]) for word in right])
+
+
+def times(sizes: Sequence[int | None]) -> int | None:
+    return None if None in sizes else prod(size or 0 for size in sizes)
+
+
+def shaped(ctx: Context, x: Value, sizes: Sequence[int | None]) -> Value:
+    if list(sizes).count(None) > 1:
+        raise Refused("it regroups more than one unknown size; give input shapes with --input-shape")
+    allowzero = 1 if 0 in sizes and ctx.opset >= 14 else None
+    return ctx.ops.Reshape(x, [-1 if size is None else size for size in sizes], allowzero=allowzero)

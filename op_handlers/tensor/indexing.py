@@ -1,0 +1,160 @@
+"""Elements picked by their place."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Along,
+    Array,
+    Attribute,
+    Context,
+    Decline,
+    Dequantized,
+    Implicit,
+    Operator,
+    Quantization,
+    Raw,
+    Terminate,
+    handler,
+    out,
+    spelled,
+)
+from onnx_tflite_plugin.api.axes import letters
+from op_handlers.kernels.operands import any_order, as_int64
+
+
+def batch_dims(op: Operator) -> int:
+    """Leading axes that input and indices share."""
+    shared = int(op.options.batch_dims)
+    return shared + op[1].rank if shared < 0 else shared
+
+
+def picked_axis(op: Operator) -> int:
+    return int(op.options.axis) % op[0].rank
+
+
+def picked(op: Operator) -> str | None:
+    """The axes of the indices take the place of the picked one; those it shares with the indices stay in front."""
+    names, axis, shared = letters(op[0].rank), picked_axis(op), batch_dims(op)
+    before, after = names[:axis], names[axis + 1 :]
+    if shared:
+        own = letters(op[1].rank - shared, "x")
+        return spelled([names, [*names[:shared], *own]], [*before, *own, *after])
+    if op[1].rank > 1:
+        return None
+    return spelled([names, None], [*before, *names[axis : axis + op[1].rank], *after])
+
+
+def picking(op: Operator) -> Attribute | Implicit:
+    """GatherND wants what batches share in front and the picked axis next; Gather takes any order."""
+    axis, shared = picked_axis(op), batch_dims(op)
+    if not shared:
+        return any_order(op, (other for other in range(op[0].rank) if other != axis))
+    names = letters(op[0].rank)
+    own, rest = letters(op[1].rank - shared, "x"), [*names[shared:axis], *names[axis + 1 :]]
+    return Implicit(
+        onnx={0: " ".join([*names[:shared], names[axis], *rest]), out(0): " ".join([*names[:shared], *own, *rest])}
+    )
+
+
+def along(op: Operator) -> Along | None:
+    return Along("Gather", f"a{picked_axis(op)}") if op[1].rank == 1 and not batch_dims(op) else None
+
+
+@handler(
+    "GATHER", max_version=8, layout=picking, axes=picked, along=along, quantization=Raw(shift_safe=True, onnx="Gather")
+)
+def gather(ctx: Context, x: Any, indices: Any) -> Any:
+    """Gather; with batch dimensions GatherND on indices of one number each."""
+    shared = batch_dims(ctx.op)
+    if not shared:
+        wide = indices if ctx.op[1].dtype in ("int32", "int64") else as_int64(ctx, 1, indices)
+        return ctx.ops.Gather(x, wide, axis=ctx.axis(ctx.options.axis))
+    places = as_int64(ctx, 1, indices)
+    each = places[..., None] if isinstance(places, np.ndarray) else ctx.ops.Unsqueeze(places, [-1])
+    return ctx.ops.GatherND(x, each, batch_dims=shared)
+
+
+# --- rows of a table --------------------------------------------------------------------------
+
+PER_BYTE = {"int8": 1, "uint8": 1, "int4": 2, "int2": 4}
+
+
+def made_real(op: Operator) -> bool:
+    """Whether a row's integers become real as it is looked up."""
+    return op[1].dtype != op[out(0)].dtype
+
+
+def table(op: Operator) -> Decline | None:
+    """Rows, and blocks, start at a byte; neither have zero points (Unpack4Bit, Unpack2Bit, EvalBlockwise)."""
+    held, made, known = op[1], op[out(0)].dtype, op[1].quantization
+    if not made_real(op):
+        return Decline("its rows are text, which the kernel copies as bytes") if made == "string" else None
+    if held.dtype not in PER_BYTE or made not in ("float32", "float16") or not held.constant:
+        return Decline(f"it makes {made} of {held.dtype}, for which there is no kernel; the table must be a constant")
+    if held.blocks is not None:
+        if held.dtype not in ("int4", "int2") or held.rank != 2 or held.blocks.block_size % PER_BYTE[held.dtype]:
+            return Decline(
+                f"its table is {held.dtype} in blocks of {held.blocks.block_size}, which the kernel does not read"
+            )
+        return None
+    if not isinstance(known, Quantization) or any(known.zero_point) or (known.per_axis and known.axis):
+        return Decline(f"its {held.dtype} table must have one scale, or one a row, and no zero points; quantize it so")
+    if prod(held.shape[1:]) % PER_BYTE[held.dtype]:
+        return Decline(f"its rows of {prod(held.shape[1:])} {held.dtype} end within a byte, where the kernel reads on")
+    return None
+
+
+@handler(
+    "EMBEDDING_LOOKUP",
+    max_version=5,
+    layout=Terminate(),
+    quantization=lambda op, target: (
+        Dequantized(weights=(1,), blocks=(1,)) if made_real(op) else Raw(shift_safe=True, onnx="Gather")
+    ),
+    accepts=table,
+)
+def embedding_lookup(ctx: Context, ids: Any, rows: Any) -> Any:
+    """Gather; integers are picked as such, and made real with the scales of their rows (embedding_lookup.cc)."""
+    if not made_real(ctx.op):
+        return ctx.ops.Gather(rows, ids, axis=0)
+    held, scales = by_row(ctx.op)
+    if ctx.folds:
+        y = ctx.ops.Gather(held.astype(np.float32) * scales, ids, axis=0)
+    else:
+        own = scales if scales.size == 1 else ctx.ops.Gather(scales, ids, axis=0)
+        y = ctx.ops.Mul(ctx.ops.Cast(ctx.ops.Gather(held, ids, axis=0), to="float32"), own)
+    y = y if held.ndim == ctx.op[1].rank else ctx.reshaped(y, out(0))
+    return y if ctx.op[out(0)].dtype == "float32" else ctx.ops.Cast(y, to="float16")
+
+
+def by_row(op: Operator) -> tuple[Array, Array]:
+    """The table as bytes, which are signed whatever the file says, and scales that fit it; blocks on an axis of their own."""
+    held, known = op[1].array, op[1].quantization
+    stored = held.view(np.int8) if held.dtype == np.uint8 else held.astype(np.int8)
+    if op[1].blocks is not None:
+        rows, size = len(stored), op[1].blocks.block_size
+        return stored.reshape(rows, -1, size), op[1].blocks.flat().reshape(rows, -1, 1)
+    assert isinstance(known, Quantization)
+    scales = np.asarray(known.scale, np.float32)
+    return stored, scales.reshape(-1, *[1] * (stored.ndim - 1)) if known.per_axis else scales.reshape(())
+
+
+# --- places -----------------------------------------------------------------------------------
+
+
+@handler("GATHER_ND", max_version=6, layout=Terminate(), quantization=Raw(shift_safe=True, onnx="GatherND"))
+def gather_nd(ctx: Context, x: Any, indices: Any) -> Any:
+    """GatherND; an index out of range is an error there as it is here (gather_nd.cc)."""
+    return ctx.ops.GatherND(x, indices if ctx.op[1].dtype == "int64" else as_int64(ctx, 1, indices))
+
+
+@handler("WHERE", max_version=2, layout=Terminate(), quantization=Raw())
+def where(ctx: Context, condition: Any) -> Any:
+    """NonZero, a row for each place (where.cc)."""
+    held = condition if ctx.op[0].dtype == "bool" else ctx.ops.Cast(condition, to="bool")
+    return ctx.ops.Transpose(ctx.ops.NonZero(held), perm=[1, 0])

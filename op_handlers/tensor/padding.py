@@ -1,0 +1,114 @@
+"""Padding: with a number, or with the mirror image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Along, Array, Attribute, Context, Operator, Raw, Value, handler, out
+from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
+
+BY_AXIS = {1: 0}
+COPIED = Raw(shift_safe=True, onnx="Pad")
+
+
+def unpadded(op: Operator) -> Attribute:
+    """Axes that get no padding may hold their elements in any order."""
+    rows = whole_numbers(op, 1) or []
+    return any_order(op, (axis for axis in range(len(rows) // 2) if not any(rows[2 * axis : 2 * axis + 2])))
+
+
+@handler("PAD", max_version=6, layout=unpadded, axes=in_place, indexed_by_axis=BY_AXIS, quantization=COPIED)
+def pad(ctx: Context, x: Any, paddings: Any) -> Any:
+    """Pad with zero: on integers the zero point of the output (pad.cc)."""
+    return emitted(ctx, x, onnx_pads(ctx, paddings), zero(ctx))
+
+
+@handler("PADV2", max_version=6, layout=unpadded, axes=in_place, indexed_by_axis=BY_AXIS, quantization=COPIED)
+def pad_v2(ctx: Context, x: Any, paddings: Any, number: Any = None) -> Any:
+    """Pad with a number that has the output's parameters; with zero where there is none."""
+    if number is None:
+        return emitted(ctx, x, onnx_pads(ctx, paddings), zero(ctx))
+    scalar = number if ctx.op[2].rank == 0 else ctx.ops.Reshape(number, np.zeros(0, np.int64))
+    return emitted(ctx, x, onnx_pads(ctx, paddings), scalar)
+
+
+def zero(ctx: Context) -> Array:
+    quantization = ctx.quantization(out(0))
+    return ctx.scalar(quantization.zero_point[0] if ctx.integers and quantization else 0)
+
+
+def padded(ctx: Context, x: Value, rows: Sequence[tuple[int, int]], number: Value) -> Value:
+    """Pad by (before, after) of each TFLite axis."""
+    return emitted(ctx, x, np.asarray(ctx.by_axis(rows), np.int64).T.reshape(-1), number)
+
+
+def onnx_pads(ctx: Context, paddings: Value) -> Any:
+    """Rows of (before, after) as ONNX has them: all befores, then all afters."""
+    rows = as_int64(ctx, 1, paddings)
+    if isinstance(rows, np.ndarray):
+        return rows.T.reshape(-1)
+    return ctx.ops.Concat(*(ctx.ops.Gather(rows, np.asarray(side), axis=1) for side in (0, 1)), axis=0)
+
+
+def emitted(ctx: Context, x: Value, pads: Any, number: Any = None, mode: str = "constant") -> Value:
+    """Pad; numbers that are not quantized pass through int32 where the target has no kernel for them."""
+    dtype = ctx.op[0].dtype
+    if ctx.quantized or ctx.target.has_kernel("Pad", dtype):
+        return ctx.ops.Pad(x, pads, number, mode=mode)
+    wide = None if number is None else ctx.ops.Cast(number, to="int32")
+    return ctx.ops.Cast(ctx.ops.Pad(ctx.ops.Cast(x, to="int32"), pads, wide, mode=mode), to=dtype)
+
+
+# --- mirror images ----------------------------------------------------------------------------
+
+
+def gathered(op: Operator) -> Along | None:
+    """Where a Gather does it, padded axes had better not be the innermost."""
+    rows = whole_numbers(op, 1)
+    if op.options.mode == "REFLECT" or rows is None or max(rows, default=0) <= 1:
+        return None
+    return Along("Gather", " ".join(f"a{axis}" for axis in range(op[0].rank) if any(rows[2 * axis : 2 * axis + 2])))
+
+
+@handler(
+    "MIRROR_PAD",
+    max_version=3,
+    layout=unpadded,
+    axes=in_place,
+    along=gathered,
+    indexed_by_axis=BY_AXIS,
+    quantization=COPIED,
+)
+def mirror_pad(ctx: Context, x: Any, paddings: Any) -> Any:
+    """Pad, reflect; ONNX has no symmetric mode: by one it is edge, by more a Gather along each padded axis."""
+    held = ctx.constant(1)
+    if ctx.options.mode == "REFLECT":
+        return emitted(ctx, x, onnx_pads(ctx, paddings), mode="reflect")
+    if held is not None and held.max(initial=0) <= 1:
+        return emitted(ctx, x, onnx_pads(ctx, paddings), mode="edge")
+    shape, y = ctx.shape(0), x
+    for axis, size in enumerate(shape):
+        if held is None or size is None:
+            y = ctx.ops.Gather(y, mirrored_at_run_time(ctx, x, as_int64(ctx, 1, paddings), axis), axis=axis)
+        elif held[axis].any():
+            y = ctx.ops.Gather(y, mirrored(size, *map(int, held[axis])), axis=axis)
+    return y
+
+
+def mirrored(size: int, before: int, after: int) -> Array:
+    """The places of an axis and its mirror images; no image is longer than the axis (mirror_pad.cc)."""
+    place = np.arange(-before, size + after)
+    place = np.maximum(place, -1 - place)
+    return np.minimum(place, 2 * size - 1 - place)
+
+
+def mirrored_at_run_time(ctx: Context, x: Value, rows: Any, axis: int) -> Value:
+    ops = ctx.ops
+    size = ops.Gather(ops.Shape(x), np.asarray(axis))
+    before, after = (ops.Gather(ops.Gather(rows, np.asarray(axis)), np.asarray(side)) for side in (0, 1))
+    place = ops.Range(ops.Neg(before), ops.Add(size, after), 1)
+    place = ops.Max(place, ops.Sub(-1, place))
+    return ops.Min(place, ops.Sub(ops.Sub(ops.Mul(size, 2), 1), place))

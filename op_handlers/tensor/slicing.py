@@ -1,0 +1,233 @@
+"""Operators that cut and join along axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Operator,
+    Raw,
+    Refused,
+    SameScale,
+    Value,
+    handler,
+    out,
+    spelled,
+)
+from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
+
+INT64 = np.iinfo(np.int64)
+
+
+@handler("CONCATENATION", max_version=7, layout=Attribute(), quantization=SameScale(onnx="Concat"))
+def concatenation(ctx: Context, *xs: Any) -> Any:
+    """Concat; uint8 operands of other scales are requantized, as the kernel does."""
+    return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
+
+
+@handler(
+    "SPLIT",
+    max_version=5,
+    layout=Attribute(),
+    holds_axes={0},
+    requires_constant={0},
+    quantization=Raw(shift_safe=True, onnx="Split"),
+)
+def split(ctx: Context, _axis: Any, x: Any) -> Any:
+    """Split in equal parts; the axis comes first."""
+    return parted(ctx, x, slot=0)
+
+
+def parted(ctx: Context, x: Value, slot: int) -> Any:
+    """Split along the axis a constant slot holds, in the sizes of the outputs."""
+    held = ctx.constant(slot)
+    assert held is not None
+    axis, n = int(held.reshape(-1)[0]), len(ctx.op.outputs)
+    sizes = [ctx.shape(out(k))[axis] for k in range(n)]
+    if None in sizes:
+        raise Refused("a split along an unknown size; give it with --input-shape")
+    return ctx.ops.Split(x, sizes, axis=axis, outputs=n)
+
+
+@handler(
+    "SPLIT_V",
+    max_version=3,
+    layout=Attribute(),
+    holds_axes={2},
+    requires_constant={2},
+    axes=lambda op: in_place(op, len(op.outputs)),
+    quantization=Raw(shift_safe=True, onnx="Split"),
+)
+def split_v(ctx: Context, x: Any, sizes: Any, _axis: Any) -> Any:
+    """Split in the sizes of an operand, of which one may be -1, the rest."""
+    held = ctx.constant(2)
+    assert held is not None
+    axis, n = int(held.reshape(-1)[0]), len(ctx.op.outputs)
+    if None not in [ctx.shape(out(k))[axis] for k in range(n)]:
+        return parted(ctx, x, slot=2)
+    wanted = as_int64(ctx, 1, sizes)
+    rest = ctx.ops.Sub(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), ctx.ops.Add(ctx.ops.ReduceSum(wanted), 1))
+    return ctx.ops.Split(x, ctx.ops.Where(ctx.ops.Equal(wanted, -1), rest, wanted), axis=axis, outputs=n)
+
+
+# --- slice ------------------------------------------------------------------------------------
+
+
+def taken_whole(op: Operator) -> Attribute:
+    """Axes that are taken as they are may hold their elements in any order."""
+    begin, size = whole_numbers(op, 1), whole_numbers(op, 2)
+    if begin is None or size is None:
+        return Attribute()
+    return any_order(op, (axis for axis, n in enumerate(op[0].dims) if begin[axis] == 0 and size[axis] in (-1, n)))
+
+
+@handler(
+    "SLICE",
+    max_version=8,
+    layout=taken_whole,
+    axes=in_place,
+    indexed_by_axis={1: 0, 2: 0},
+    quantization=Raw(shift_safe=True, onnx="Slice"),
+)
+def slice_(ctx: Context, x: Any, begin: Any, size: Any) -> Any:
+    """Slice from begin to begin + size; a size of -1 reaches to the end."""
+    first, length = as_int64(ctx, 1, begin), as_int64(ctx, 2, size)
+    if isinstance(first, np.ndarray) and isinstance(length, np.ndarray):
+        cut = [axis for axis, n in enumerate(ctx.shape(0)) if first[axis] or length[axis] not in (-1, n)]
+        ends = np.where(length < 0, INT64.max, first + length)
+        return ctx.ops.Slice(x, first[cut], ends[cut], cut) if cut else x
+    ends = ctx.ops.Where(ctx.ops.Equal(length, -1), INT64.max, ctx.ops.Add(first, length))
+    return ctx.ops.Slice(x, first, ends, list(range(ctx.op[0].rank)))
+
+
+# --- strided slice ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What one entry of begin, end, strides does: to input axis ``axis``, or ``None`` for a new axis."""
+
+    axis: int | None
+    entry: int | None
+    begin_masked: bool = True
+    end_masked: bool = True
+    shrinks: bool = False
+
+
+def cuts(op: Operator) -> list[Cut]:
+    """The sparse specification as one cut per axis (BuildStridedSliceParams, kernels/strided_slice.cc).
+
+    An ellipsis stands for the axes the other entries do not name, for one at least, and pushes out what then has no
+    axis left; an entry that is both an ellipsis and a new axis is an ellipsis.
+    """
+    o, entries, rank = op.options, op[1].shape[0], op[0].rank
+
+    def bit(mask: int, i: int) -> bool:
+        return bool(mask >> i & 1)
+
+    new = sum(bit(o.new_axis_mask & ~o.ellipsis_mask, i) for i in range(entries))
+    found: list[Cut] = []
+    axis = stretch = 0  # the next axis of the input; how many more cuts there are than entries so far
+    while len(found) < rank + new:
+        entry = len(found) - stretch
+        if bit(o.ellipsis_mask, len(found)):
+            stretch = max(0, min(new + rank - entries, rank + new - len(found) - 1))
+            found.extend(Cut(axis + k, None) for k in range(stretch + 1))
+            axis += stretch + 1
+        elif entry < entries and bit(o.new_axis_mask, entry):
+            found.append(Cut(None, entry))
+        else:
+            named = Cut(axis, entry, bit(o.begin_mask, entry), bit(o.end_mask, entry), bit(o.shrink_axis_mask, entry))
+            found.append(named if entry < entries else Cut(axis, None))
+            axis += 1
+    return found
+
+
+def untouched(op: Operator, cut: Cut) -> bool:
+    strides = op.constant(3)
+    whole = cut.entry is None or (cut.begin_masked and cut.end_masked and not cut.shrinks)
+    return (
+        cut.axis is not None and whole and (cut.entry is None or (strides is not None and int(strides[cut.entry]) == 1))
+    )
+
+
+def sliced_axes(op: Operator) -> str:
+    kept = [f"a{cut.axis}" if cut.axis is not None else f"new{i}" for i, cut in enumerate(cuts(op)) if not cut.shrinks]
+    return spelled([[f"a{i}" for i in range(op[0].rank)]], kept)
+
+
+@handler(
+    "STRIDED_SLICE",
+    max_version=8,
+    layout=lambda op: Attribute(unordered=" ".join(f"a{cut.axis}" for cut in cuts(op) if untouched(op, cut))),
+    axes=sliced_axes,
+    requires_constant={3},
+    quantization=Raw(shift_safe=True, onnx="Slice"),
+)
+def strided_slice(ctx: Context, x: Any, begin: Any, end: Any, _strides: Any) -> Any:
+    """Slice, then drop shrunk and insert new axes; masks, negative strides and bounds are settled here, not in ONNX."""
+    taken = [cut for cut in cuts(ctx.op) if cut.axis is not None and not untouched(ctx.op, cut)]
+    strides = ctx.op.constant(3)
+    assert strides is not None
+    if taken:
+        if ctx.op[1].constant and ctx.op[2].constant and all(ctx.op[0].dims[c.axis or 0] is not None for c in taken):
+            starts, ends = zip(*(static_bounds(ctx.op, cut) for cut in taken), strict=True)
+        else:
+            starts, ends = run_time_bounds(ctx, begin, end, taken)
+        axes = [ctx.axis(cut.axis or 0) for cut in taken]
+        steps = [1 if cut.shrinks else int(strides[cut.entry or 0]) for cut in taken]
+        x = ctx.ops.Slice(x, starts, ends, axes, steps)
+    if all(cut.axis is not None and not cut.shrinks for cut in cuts(ctx.op)):
+        return x
+    return ctx.reshaped(x, out(0))
+
+
+def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
+    """Start and end as ONNX reads them. Both clamp as strided_slice_logic.h does, so no negative value is left to wrap."""
+    begin, end, strides = (op.constant(k) for k in (1, 2, 3))
+    assert begin is not None
+    assert end is not None
+    assert strides is not None
+    assert cut.axis is not None
+    assert cut.entry is not None
+    size, stride = op[0].dims[cut.axis] or 0, int(strides[cut.entry])
+    low, high = (0, size) if stride > 0 else (-1, size - 1)
+
+    def clamped(index: int) -> int:
+        return min(max(index + size if index < 0 else index, low), high)
+
+    first = (0 if stride > 0 else size - 1) if cut.begin_masked else clamped(int(begin[cut.entry]))
+    if cut.shrinks:
+        if not 0 <= first < size:
+            raise Refused(f"index {int(begin[cut.entry])} is outside axis {cut.axis} of size {size}")
+        return first, first + 1
+    stop = int(end[cut.entry]) + (first if op.options.get("offset") else 0)
+    last = (size if stride > 0 else -1) if cut.end_masked else clamped(stop)
+    if (last - first) * stride <= 0:
+        return 0, 0  # empty, in either direction
+    return first, INT64.min if last < 0 else last
+
+
+def run_time_bounds(ctx: Context, begin: Value, end: Value, taken: list[Cut]) -> tuple[Value, Value]:
+    """Bounds known only at run time: masked ends are replaced, a shrunk axis ends one after its index."""
+    if ctx.options.get("offset"):
+        raise Refused("offset bounds known only at run time")
+    strides = ctx.op.constant(3)
+    assert strides is not None
+    entries = [cut.entry or 0 for cut in taken]
+    forward = np.asarray([int(strides[i]) > 0 or cut.shrinks for i, cut in zip(entries, taken, strict=True)])
+    begins, ends = (ctx.ops.Gather(ctx.ops.Cast(v, to="int64"), np.asarray(entries), axis=0) for v in (begin, end))
+    masked = np.asarray([cut.begin_masked for cut in taken])
+    starts = ctx.ops.Where(masked, np.where(forward, 0, INT64.max), begins)
+    shrunk = np.asarray([cut.shrinks for cut in taken])
+    if shrunk.any():
+        following = ctx.ops.Add(starts, 1)
+        following = ctx.ops.Where(ctx.ops.Equal(following, 0), INT64.max, following)
+        ends = ctx.ops.Where(shrunk, following, ends)
+    masked = np.asarray([cut.end_masked and not cut.shrinks for cut in taken])
+    return starts, ctx.ops.Where(masked, np.where(forward, INT64.max, INT64.min), ends)
