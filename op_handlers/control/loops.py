@@ -1,4 +1,4 @@
-"""Control flow: subgraphs become inner graphs."""
+"""Loops: subgraphs become inner graphs."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from onnx_tflite_plugin.api import (
     fusion,
     operands,
 )
-from op_handlers.math.arithmetic import gelu as gelu_handler
-from op_handlers.math.arithmetic import hard_swish as hard_swish_handler
+from op_handlers.math.activation import gelu as gelu_handler
+from op_handlers.math.activation import hard_swish as hard_swish_handler
 
 (x,) = operands("x")
 half, one, three, six, sixth, cubed, slope = operands("1/2 1 3 6 1/6 cubed slope")

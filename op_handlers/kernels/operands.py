@@ -73,3 +73,9 @@ def unscaled(ctx: Context, y: Value) -> Any:
         return y
     offset = (before.zero_point[0] - after.zero_point[0]) * after.scale[0]
     return ctx.ops.Add(ctx.ops.Mul(y, after.scale[0] / before.scale[0]), offset)
+
+
+def with_axis(names: list[str], axis: int, new: str = "new") -> list[str]:
+    """A new axis at a place counted in the result's axes (negative: from its end)."""
+    at = axis % (len(names) + 1)
+    return [*names[:at], new, *names[at:]]

@@ -49,17 +49,3 @@ def assign_variable(ctx: Context, _resource: Any, value: Any) -> Any:
     state.declare(ctx.op[1].dtype, ctx.shape(1))
     state.set(value)
     return ()
-
-
-@handler(
-    "CALL_ONCE",
-    max_version=1,
-    layout=Terminate(),
-    quantization=Raw(),
-    subgraphs=("init_subgraph_index",),
-    effects=Effects(),
-)
-def call_once(ctx: Context) -> Any:
-    """Its assignments are the initial values of states."""
-    ctx.initialize(ctx.options.init_subgraph_index)
-    return ()

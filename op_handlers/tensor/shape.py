@@ -1,4 +1,4 @@
-"""Operators that rename, regroup, stack, repeat or report axes."""
+"""Operators that rename, regroup or report axes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     spelled,
 )
 from onnx_tflite_plugin.api.axes import letters
-from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
+from op_handlers.kernels.operands import whole_numbers, with_axis
 
 COPIED = Raw(shift_safe=True)
 
@@ -51,12 +51,6 @@ def expanded(op: Operator) -> str | None:
     """An axis of size 1 is put in."""
     held, names = whole_numbers(op, 1), letters(op[0].rank)
     return None if held is None else spelled([names], with_axis(names, held[0], new="1"))
-
-
-def with_axis(names: list[str], axis: int, new: str = "new") -> list[str]:
-    """A new axis at a place counted in the result's axes (negative: from its end)."""
-    at = axis % (len(names) + 1)
-    return [*names[:at], new, *names[at:]]
 
 
 @handler("EXPAND_DIMS", max_version=1, layout=Attribute(unordered="*"), axes=expanded, quantization=COPIED)
@@ -92,77 +86,3 @@ def shape(ctx: Context, x: Any) -> Any:
         return ctx.constant_value(np.asarray(ctx.shape(0), dtype))
     sizes = ctx.ops.Shape(x)
     return sizes if dtype == "int64" else ctx.ops.Cast(sizes, to=dtype)
-
-
-# --- stacks and repetitions -------------------------------------------------------------------
-
-
-def packed(op: Operator) -> str:
-    names = letters(op[0].rank)
-    return spelled([names] * len(op.inputs), with_axis(names, op.options.axis))
-
-
-@handler(
-    "PACK",
-    max_version=5,
-    layout=lambda op: any_order(op, range(op[0].rank)),
-    axes=packed,
-    quantization=Raw(shift_safe=True, onnx="Concat"),
-)
-def pack(ctx: Context, *xs: Any) -> Any:
-    """Unsqueeze and Concat along the new axis, which counts in the result's axes."""
-    axis = ctx.axis(ctx.options.axis, out(0))
-    return ctx.ops.Concat(*(ctx.ops.Unsqueeze(x, [axis]) for x in xs), axis=axis)
-
-
-def other_axes(op: Operator) -> list[int]:
-    return [axis for axis in range(op[0].rank) if axis != op.options.axis % op[0].rank]
-
-
-def unpacked(op: Operator) -> str:
-    names = letters(op[0].rank)
-    return spelled([names], *[[names[axis] for axis in other_axes(op)]] * len(op.outputs))
-
-
-@handler(
-    "UNPACK",
-    max_version=6,
-    layout=lambda op: any_order(op, other_axes(op)),
-    axes=unpacked,
-    quantization=Raw(shift_safe=True, onnx="Gather"),
-)
-def unpack(ctx: Context, x: Any) -> Any:
-    """A Gather for each part that is used; of one part, Squeeze."""
-    axis, n = ctx.axis(ctx.options.axis), len(ctx.op.outputs)
-    if n == 1:
-        return ctx.ops.Squeeze(x, [axis])
-    return tuple(ctx.ops.Gather(x, np.asarray(k), axis=axis) if ctx.wanted(k) else None for k in range(n))
-
-
-def repeated_once(op: Operator) -> Attribute:
-    return any_order(op, (axis for axis, times in enumerate(whole_numbers(op, 1) or []) if times == 1))
-
-
-@handler(
-    "TILE",
-    max_version=3,
-    layout=repeated_once,
-    axes=in_place,
-    indexed_by_axis={1: 0},
-    quantization=Raw(shift_safe=True, onnx="Tile"),
-)
-def tile(ctx: Context, x: Any, times: Any) -> Any:
-    """Tile."""
-    return ctx.ops.Tile(x, as_int64(ctx, 1, times)) if ctx.op[0].rank else x
-
-
-@handler(
-    "BROADCAST_TO",
-    max_version=4,
-    layout=Transparent(),
-    indexed_by_axis={1: out(0)},
-    quantization=Raw(shift_safe=True, onnx="Expand"),
-)
-def broadcast_to(ctx: Context, x: Any, shape: Any) -> Any:
-    """Expand."""
-    return ctx.ops.Expand(x, as_int64(ctx, 1, shape))

@@ -1,4 +1,4 @@
-"""Operators that cut and join along axes."""
+"""Parts cut out of a tensor."""
 
 from __future__ import annotations
 
@@ -7,72 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import (
-    Attribute,
-    Context,
-    Operator,
-    Raw,
-    Refused,
-    SameScale,
-    Value,
-    handler,
-    out,
-    spelled,
-)
+from onnx_tflite_plugin.api import Attribute, Context, Operator, Raw, Refused, Value, handler, out, spelled
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
 INT64 = np.iinfo(np.int64)
-
-
-@handler("CONCATENATION", max_version=7, layout=Attribute(), quantization=SameScale(onnx="Concat"))
-def concatenation(ctx: Context, *xs: Any) -> Any:
-    """Concat; uint8 operands of other scales are requantized, as the kernel does."""
-    return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
-
-
-@handler(
-    "SPLIT",
-    max_version=5,
-    layout=Attribute(),
-    holds_axes={0},
-    requires_constant={0},
-    quantization=Raw(shift_safe=True, onnx="Split"),
-)
-def split(ctx: Context, _axis: Any, x: Any) -> Any:
-    """Split in equal parts; the axis comes first."""
-    return parted(ctx, x, slot=0)
-
-
-def parted(ctx: Context, x: Value, slot: int) -> Any:
-    """Split along the axis a constant slot holds, in the sizes of the outputs."""
-    held = ctx.constant(slot)
-    assert held is not None
-    axis, n = int(held.reshape(-1)[0]), len(ctx.op.outputs)
-    sizes = [ctx.shape(out(k))[axis] for k in range(n)]
-    if None in sizes:
-        raise Refused("a split along an unknown size; give it with --input-shape")
-    return ctx.ops.Split(x, sizes, axis=axis, outputs=n)
-
-
-@handler(
-    "SPLIT_V",
-    max_version=3,
-    layout=Attribute(),
-    holds_axes={2},
-    requires_constant={2},
-    axes=lambda op: in_place(op, len(op.outputs)),
-    quantization=Raw(shift_safe=True, onnx="Split"),
-)
-def split_v(ctx: Context, x: Any, sizes: Any, _axis: Any) -> Any:
-    """Split in the sizes of an operand, of which one may be -1, the rest."""
-    held = ctx.constant(2)
-    assert held is not None
-    axis, n = int(held.reshape(-1)[0]), len(ctx.op.outputs)
-    if None not in [ctx.shape(out(k))[axis] for k in range(n)]:
-        return parted(ctx, x, slot=2)
-    wanted = as_int64(ctx, 1, sizes)
-    rest = ctx.ops.Sub(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), ctx.ops.Add(ctx.ops.ReduceSum(wanted), 1))
-    return ctx.ops.Split(x, ctx.ops.Where(ctx.ops.Equal(wanted, -1), rest, wanted), axis=axis, outputs=n)
 
 
 # --- slice ------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ MUTATIONS = (
         "wraps instead of saturating",
         "CAST",
         ("CAST-float64_to_int8",),
-        patches={"op_handlers.math.quantization:cut": handing_on(1)},
+        patches={"op_handlers.math.cast:cut": handing_on(1)},
     ),
     Mutation("NaN is the least", "CAST", ("CAST-float64_to_int8",), emits={"Where": _second_first}),
     Mutation(

@@ -18,7 +18,7 @@ def _adjoint(x: bool, y: bool) -> Change:
     """The axes of operands that are not turned though the options say so."""
 
     def axes(op: Any) -> str:
-        from op_handlers.matrix.fully_connected import product_axes
+        from op_handlers.matrix.batch_matmul import product_axes
 
         adj_x, adj_y = op.options.adj_x and not x, op.options.adj_y and not y
         *operands, result = product_axes(op, "km" if adj_x else "mk", "nk" if adj_y else "kn")
@@ -79,7 +79,7 @@ MUTATIONS = (
         "zero points count in int32",
         "BATCH_MATMUL",
         ("BATCH_MATMUL-int8_by_constants_to_int32",),
-        patches={"op_handlers.matrix.fully_connected:added": _own_zero_point},
+        patches={"op_handlers.matrix.batch_matmul:added": _own_zero_point},
     ),
     Mutation(
         "the last axis is the row",
@@ -202,6 +202,6 @@ MUTATIONS = (
         "what the storage adds is multiplied too",
         "BATCH_MATMUL",
         ("BATCH_MATMUL-int8_to_int32_between_convolutions",),
-        patches={"op_handlers.matrix.fully_connected:added": returning(None)},
+        patches={"op_handlers.matrix.batch_matmul:added": returning(None)},
     ),
 )

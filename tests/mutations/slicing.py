@@ -69,7 +69,7 @@ def new_axis_wins(original: Any) -> Any:
 
 
 def _split_value_first(ctx: Any, x: Any, _axis: Any) -> Any:
-    from op_handlers.tensor.slicing import parted
+    from op_handlers.tensor.splitting import parted
 
     return parted(ctx, x, slot=1)
 

@@ -1,0 +1,48 @@
+"""Selection by a condition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx_tflite_plugin.api import Attribute, Context, Operator, Raw, Transparent, handler, out, spelled
+from onnx_tflite_plugin.api.axes import letters
+
+CHOSEN_AS = {"bool": "uint8", "int16": "int32", "uint16": "int32", "bfloat16": "float32"}
+
+
+def rows(op: Operator) -> str | None:
+    """A condition of rank 1 goes along axis 0; ``None`` where single elements of different ranks meet."""
+    names, rank = letters(op[1].rank), op[0].rank
+    if op[1].dims != op[2].dims or op[out(0)].rank != op[1].rank or rank not in (0, 1, op[1].rank):
+        return None
+    return spelled([names[:rank], names, names], names)
+
+
+@handler("SELECT", max_version=4, layout=Attribute(unordered="*"), axes=rows, quantization=Raw(shift_safe=True))
+def select(ctx: Context, condition: Any, x: Any, y: Any) -> Any:
+    """Where; a condition of rank 1 chooses among rows (RankOneSelect, reference/select.h)."""
+    rank = ctx.op[1].rank
+    if ctx.op[0].rank == 1 and rank > 1:
+        row = ctx.axis(0, 1)
+        condition = ctx.ops.Unsqueeze(condition, [axis for axis in range(rank) if axis != row])
+    return chosen(ctx, condition, x, y)
+
+
+@handler("SELECT_V2", max_version=2, layout=Transparent(), quantization=Raw(shift_safe=True))
+def select_v2(ctx: Context, condition: Any, x: Any, y: Any) -> Any:
+    """Where, of broadcast operands."""
+    return chosen(ctx, condition, x, y)
+
+
+def chosen(ctx: Context, condition: Any, x: Any, y: Any) -> Any:
+    """Stored numbers are copied, whatever the scales; a single element takes the rank that the file gives it."""
+    kind, ops = ctx.dtype(out(0)), ctx.ops
+    if kind.startswith("complex"):
+        condition = ops.Unsqueeze(condition, [-1])
+    wide = CHOSEN_AS.get(kind)
+    if wide is None:
+        found = ops.Where(condition, x, y)
+    else:
+        found = ops.Cast(ops.Where(condition, ops.Cast(x, to=wide), ops.Cast(y, to=wide)), to=kind)
+    widest = max(ctx.op[slot].rank for slot in range(3))
+    return found if widest == ctx.op[out(0)].rank else ctx.reshaped(found, out(0))

@@ -1,0 +1,97 @@
+"""Matrix products, batch by batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Decline,
+    Dequantized,
+    Implicit,
+    Integer,
+    Operator,
+    Quantization,
+    Terminate,
+    handler,
+    out,
+    spelled,
+)
+
+
+def product_axes(op: Operator, x: str = "mk", w: str = "kn") -> list[list[str]]:
+    """The letters of both operands and the result: batches, aligned from the right, then rows and columns."""
+    ends = (op[0].rank, x), (op[1].rank, w), (op[out(0)].rank, "mn")
+    return [[*(f"b{i}" for i in reversed(range(rank - 2))), *matrix] for rank, matrix in ends]
+
+
+def batched_axes(op: Operator) -> str:
+    """As the file has them."""
+    *operands, result = product_axes(op, "km" if op.options.adj_x else "mk", "nk" if op.options.adj_y else "kn")
+    return spelled(operands, result)
+
+
+def batched(op: Operator) -> Implicit | Terminate:
+    """An adjoint is an order of its operand. Else a constant follows the order in which rows lie; batches may take any."""
+    if op.options.adj_x or op.options.adj_y:
+        return Implicit({slot: " ".join(axes) for slot, axes in zip((0, 1, out(0)), product_axes(op), strict=True)})
+    if op[1].constant:
+        return Terminate(unordered="k")
+    return Terminate(unordered=" ".join(f"b{i}" for i in range(op[0].rank - 2)) if op[0].rank == op[1].rank else "")
+
+
+def multiplied(op: Operator) -> Decline | None:
+    """Scales per channel count for float rows only, one for each column, without a zero point (batch_matmul.cc)."""
+    x, w, y = op[0], op[1], op[out(0)]
+    if "int32" == y.dtype != x.dtype == "int8" == w.dtype:
+        return None
+    if (x.dtype, w.dtype, y.dtype) not in PRODUCTS:
+        return Decline(f"it multiplies {x.dtype} by {w.dtype} to {y.dtype}, for which there is no kernel")
+    if any("int" in t.dtype and not isinstance(t.quantization, Quantization) for t in (x, w, y)):
+        return Decline("its integers have no scale")
+    if not isinstance(w.quantization, Quantization):
+        return None
+    column = w.rank - (2 if op.options.adj_y else 1)
+    if w.quantization.per_axis and x.dtype != "float32":
+        return Decline(
+            "LiteRT's kernel answers zeros where weights have scales per channel; quantize them with one scale"
+        )
+    by_column = not w.quantization.per_axis or w.quantization.axis == column
+    if x.dtype == "float32" and (any(w.quantization.zero_point) or not by_column):
+        return Decline("its weights must be symmetric, with a scale per tensor or per column; quantize them so")
+    return None
+
+
+PRODUCTS = {
+    ("float32", "float32", "float32"),
+    ("float32", "int8", "float32"),
+    ("int8", "int8", "int8"),
+    ("int16", "int16", "int16"),
+    ("int16", "int8", "int16"),
+}
+
+
+@handler(
+    "BATCH_MATMUL",
+    max_version=4,
+    layout=batched,
+    axes=batched_axes,
+    quantization=lambda op, target: Integer() if op[out(0)].dtype == "int32" else Dequantized(weights=(1,)),
+    accepts=multiplied,
+)
+def batch_matmul(ctx: Context, x: Any, w: Any) -> Any:
+    """MatMul; to int32 MatMulInteger of what the file stores, without zero points or scales (EvalInt8Int32)."""
+    if ctx.op[out(0)].dtype == "int32":
+        return ctx.ops.MatMulInteger(x, w, added(ctx, 0), added(ctx, 1))
+    return ctx.ops.MatMul(x, w)
+
+
+def added(ctx: Context, slot: int) -> Array | None:
+    """What the storage adds to an operand's integers, as a zero point."""
+    file, stored = ctx.op[slot].quantization, ctx.quantization(slot)
+    if stored is None or not isinstance(file, Quantization) or stored.zero_point == file.zero_point:
+        return None
+    return np.asarray(stored.zero_point[0] - file.zero_point[0], ctx.dtype(slot))

@@ -1,0 +1,33 @@
+"""Tensors joined along an axis that they have, or along a new one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx_tflite_plugin.api import Attribute, Context, Operator, Raw, SameScale, handler, out, spelled
+from onnx_tflite_plugin.api.axes import letters
+from op_handlers.kernels.operands import any_order, with_axis
+
+
+@handler("CONCATENATION", max_version=7, layout=Attribute(), quantization=SameScale(onnx="Concat"))
+def concatenation(ctx: Context, *xs: Any) -> Any:
+    """Concat; uint8 operands of other scales are requantized, as the kernel does."""
+    return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
+
+
+def packed(op: Operator) -> str:
+    names = letters(op[0].rank)
+    return spelled([names] * len(op.inputs), with_axis(names, op.options.axis))
+
+
+@handler(
+    "PACK",
+    max_version=5,
+    layout=lambda op: any_order(op, range(op[0].rank)),
+    axes=packed,
+    quantization=Raw(shift_safe=True, onnx="Concat"),
+)
+def pack(ctx: Context, *xs: Any) -> Any:
+    """Unsqueeze and Concat along the new axis, which counts in the result's axes."""
+    axis = ctx.axis(ctx.options.axis, out(0))
+    return ctx.ops.Concat(*(ctx.ops.Unsqueeze(x, [axis]) for x in xs), axis=axis)

@@ -1,0 +1,37 @@
+"""Elements repeated along axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx_tflite_plugin.api import Attribute, Context, Operator, Raw, Transparent, handler, out
+from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
+
+
+def repeated_once(op: Operator) -> Attribute:
+    return any_order(op, (axis for axis, times in enumerate(whole_numbers(op, 1) or []) if times == 1))
+
+
+@handler(
+    "TILE",
+    max_version=3,
+    layout=repeated_once,
+    axes=in_place,
+    indexed_by_axis={1: 0},
+    quantization=Raw(shift_safe=True, onnx="Tile"),
+)
+def tile(ctx: Context, x: Any, times: Any) -> Any:
+    """Tile."""
+    return ctx.ops.Tile(x, as_int64(ctx, 1, times)) if ctx.op[0].rank else x
+
+
+@handler(
+    "BROADCAST_TO",
+    max_version=4,
+    layout=Transparent(),
+    indexed_by_axis={1: out(0)},
+    quantization=Raw(shift_safe=True, onnx="Expand"),
+)
+def broadcast_to(ctx: Context, x: Any, shape: Any) -> Any:
+    """Expand."""
+    return ctx.ops.Expand(x, as_int64(ctx, 1, shape))

@@ -1,0 +1,20 @@
+"""Sparse constants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx_tflite_plugin.api import Context, Raw, Terminate, handler
+
+
+@handler(
+    "DENSIFY",
+    max_version=1,
+    layout=Terminate(),
+    requires_constant={0},
+    quantization=Raw(),
+    evaluate=lambda op: op.constant(0),
+)
+def densify(_ctx: Context, x: Any) -> Any:
+    """The dense value, which the file's reader has made; who uses it sees a constant."""
+    return x
