@@ -17,7 +17,7 @@ import numpy as np
 from onnx_tflite_plugin.source.model import Array
 
 from .builder import ModelBuilder, TensorRef, quant
-from .case import Case
+from .case import EVERY_OPSET, Case
 from .schema import Table
 
 Options = Mapping[str, Any]
@@ -287,3 +287,13 @@ def binary(op: str, name: str, x: Spec, y: Spec, z: Spec | None = None, place: P
     made = z or replace(x if x.value is None else y, name="", value=None)
     shape = np.broadcast_shapes(*(tuple(1 if size is None else size for size in spec.shape) for spec in (x, y)))
     return place(op, name, [x, y], made if z else made.shaped(*shape), **case)
+
+
+def opsets(dtype: str = "float32", place: Placed = alone) -> tuple[int | None, ...]:
+    """Every opset that can, of an operator alone; between convolutions what matters is the order."""
+    return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
+
+
+def int32s(**arrays: Any) -> dict[str, Array]:
+    """What int32 operands hold at run time, by name: a case's ``given``."""
+    return {name: np.asarray(array, np.int32) for name, array in arrays.items()}

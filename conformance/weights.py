@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from .models import Spec, constant, drawn
+from .builder import TensorRef, blockwise
+from .case import Case
+from .models import Net, Spec, constant, drawn
 
 SPREAD = 74.0  # the standard deviation of full-range bytes
 NARROW = {"int4": 4.3, "int2": 1.1}  # and of narrower weights
@@ -52,3 +55,21 @@ def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float 
     values = (drawn(channels, seed="b", low=-1, high=1) * spread).astype(dtype)
     held = scales * stored if isinstance(w.scale, Sequence) else scales[:1] * stored
     return constant(values, None, held.tolist())
+
+
+def blocked(model: Net, shape: Sequence[int], size: int, dtype: str = "int4", flat: bool = False) -> TensorRef:
+    """Drawn weights with a scale for each ``size`` of a row; ``flat``: the scales have one axis."""
+    *outer, depth = shape
+    drawn_scales = drawn(*outer, depth // size, dtype="float16", seed="scales", low=0.05, high=0.2)
+    ref = model.graph.constant("scales", drawn_scales.reshape(-1) if flat else drawn_scales)
+    return model.graph.constant("blocks", drawn(*shape, dtype=dtype), quantization=blockwise(ref, size))
+
+
+def folded(case: Case) -> Case:
+    """The same with weights as real numbers in the file, which every opset can hold."""
+    return replace(case, name=f"{case.name}, folded", options={"weights": "fold"}, opsets=(None, 13))
+
+
+def scales(per_axis: bool) -> str:
+    """For a case's name."""
+    return "with a scale each" if per_axis else "with one scale"

@@ -10,8 +10,6 @@ from onnx_tflite_plugin.api import Context, Operator, Raw, Transparent, handler,
 
 # Dtypes of less than a byte: their range, and the opset from which ONNX has them.
 PACKED_RANGE = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1)}
-
-
 PACKED = {"int4": 21, "uint4": 21, "int2": 25}
 
 

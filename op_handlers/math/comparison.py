@@ -12,11 +12,7 @@ from op_handlers.kernels.fixed_point import rescaled
 from op_handlers.kernels.tables import entries
 
 BYTES = frozenset({"int8", "uint8"})
-
-
 WORDS = BYTES | {"int16"}
-
-
 COMPARED_AS = {"int8": "int32", "uint8": "int32", "int16": "int32", "bfloat16": "float32"}
 
 

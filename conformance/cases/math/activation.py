@@ -12,21 +12,21 @@ from conformance.case import EVERY_OPSET, Case
 from conformance.models import (
     BOTH,
     Net,
-    Placed,
     Spec,
-    alone,
     between_convolutions,
     binary,
     constant,
     drawn,
     filled,
     net,
+    opsets,
     tensor,
     unary,
 )
 
 IMAGE = (2, 5, 7, 3)
 BYTES = ("int8", "uint8")
+REAL = ("float32", "int8", "uint8", "int16")
 WIDE = (-10.0, 10.0)  # both sides of every bound
 # The kernels have two arithmetics, and take what is near a power of two for one; in TANH's, products may wrap around.
 WORD_SCALES = {
@@ -42,15 +42,66 @@ EDGES = (-88.0, -6.0, -1.0, -1e-6, -0.0, 0.0, 1e-6, 0.5, 1.0, 6.0)
 
 
 def cases() -> Iterator[Case]:
+    yield from activations()
+    yield from ranges()
     yield from clamped()
     yield from leaky()
     yield from sloped()
     yield from curved()
 
 
-def opsets(dtype: str = "float32", place: Placed = alone) -> tuple[int | None, ...]:
-    """Every opset that can, of an operator alone; between convolutions what matters is the order."""
-    return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
+def activations() -> Iterator[Case]:
+    """Alone: with the same parameters a clamp of integers, with others a rescaling too."""
+    for op in ("RELU", "RELU6"):
+        for dtype in REAL:
+            x = tensor(*IMAGE, dtype=dtype)
+            for place in BOTH:
+                yield unary(
+                    op, dtype, x, place=place, span=WIDE, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
+                )
+            if dtype != "float32":
+                scaled = x.scaled(0.5, 0 if dtype == "int16" else int(np.asarray(x.zero_point)) - 30)
+                for place in BOTH:
+                    yield unary(op, f"{dtype} to another scale", x, scaled, place)
+        ends = tensor(*IMAGE, dtype="int8", scale=6 / 255, zero_point=-128)
+        yield unary(
+            op, "int8 whose range is the activation's", tensor(*IMAGE, dtype="int8"), ends, between_convolutions
+        )
+
+
+def ranges() -> Iterator[Case]:
+    """LOGISTIC insists on its output's parameters; HARD_SWISH rescales."""
+    fixed = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
+    for dtype in REAL:
+        x = tensor(*IMAGE, dtype=dtype)
+        y = x if dtype == "float32" else tensor(*IMAGE, dtype=dtype, scale=fixed[dtype][0], zero_point=fixed[dtype][1])
+        for place in BOTH:
+            yield unary(
+                "LOGISTIC", dtype, x, y, place, span=WIDE, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
+            )
+    half = tensor(*IMAGE, dtype="float16")
+    for op in ("LOGISTIC", "RELU", "RELU6", "HARD_SWISH"):
+        yield unary(op, "float16", half, span=WIDE)
+    x = tensor(*IMAGE, dtype="int8")
+    yield unary("LOGISTIC", "int8 to another scale, which only XNNPACK takes", x, x)
+    for dtype in ("float32", "int8", "uint8"):
+        x = tensor(*IMAGE, dtype=dtype)
+        for place in BOTH:
+            yield unary(
+                "HARD_SWISH",
+                dtype,
+                x,
+                x.scaled(0.55, None if dtype == "float32" else int(np.asarray(x.zero_point)) - 110),
+                place,
+                span=WIDE,
+                opsets=EVERY_OPSET,
+            )
+    yield unary(
+        "HARD_SWISH",
+        "int16",
+        tensor(*IMAGE, dtype="int16"),
+        kernel_refuses="Only float32, uint8 and int8 are supported",
+    )
 
 
 def edges(op: str, *more: float, name: str = "", **case: Any) -> Case:

@@ -1,28 +1,15 @@
-"""Comparisons, logic, selection."""
+"""Comparisons: of integers in the kernel's 256ths, whatever their scales."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import (
-    BOTH,
-    Net,
-    Placed,
-    Spec,
-    alone,
-    between_convolutions,
-    constant,
-    drawn,
-    filled,
-    net,
-    plumbed,
-    tensor,
-)
+from conformance.models import BOTH, Net, Placed, Spec, alone, between_convolutions, drawn, net, plumbed, tensor
 from onnx_tflite_plugin.source.model import Array
 
 IMAGE = (2, 5, 7, 3)
@@ -39,13 +26,6 @@ def cases() -> Iterator[Case]:
         yield from quantized(op)
     yield from words()
     yield from strings_and_scales()
-    yield from logic()
-    yield from selected()
-    yield from rows()
-    yield from single_elements()
-
-
-# --- comparisons ------------------------------------------------------------------------------
 
 
 def compared(op: str, name: str, x: Spec, y: Spec, place: Placed = alone, **case: Any) -> Case:
@@ -175,136 +155,3 @@ def strings_and_scales() -> Iterator[Case]:
             for scale in (1.0, 1.5):
                 x = tensor(7, dtype=dtype, scale=scale)
                 yield compared(op, f"{dtype} of scale {scale:g}", x, x, refused="compares noise", opsets=(None,))
-
-
-# --- logic ------------------------------------------------------------------------------------
-
-
-def logic() -> Iterator[Case]:
-    x = tensor(*IMAGE, dtype="bool")
-    for op in ("LOGICAL_AND", "LOGICAL_OR"):
-        yield compared(op, "bool", x, x)
-        for shape in PARTS:
-            yield compared(op, f"bool and a constant {shape}", x, filled(x.shaped(*shape)), opsets=(None,))
-        yield compared(op, "bool of rank 5 and 2", x.shaped(2, 3, 5, 1, 7), x.shaped(3, 1), opsets=(None,))
-        yield net(op, "bool between convolutions", combined(op), opsets=(None,), dtype="bool", transposes=2)
-        yield compared(
-            op, "int32", tensor(7, dtype="int32"), tensor(7, dtype="int32"), kernel_refuses="only support bool"
-        )
-    yield alone("LOGICAL_NOT", "bool", [x], x, opsets=EVERY_OPSET)
-    yield net("LOGICAL_NOT", "bool between convolutions", combined("LOGICAL_NOT"), dtype="bool", transposes=2)
-
-
-def combined(op: str) -> Callable[[Net], None]:
-    """A selection by conditions on a convolution's result, one of them the same for a whole column."""
-
-    def draw(model: Net) -> None:
-        x, seen = model.plumbed(tensor(*IMAGE)), Spec(IMAGE, "bool")
-        found = model.call("GREATER", [x, constant(0.1)], seen)
-        column = filled(Spec((7, 1), "bool"))
-        both = model.call(op, [found] if op == "LOGICAL_NOT" else [found, column], seen)
-        model.output(model.drained(model.call("SELECT_V2", [both, x, constant(-7.0)], tensor(*IMAGE))))
-
-    return draw
-
-
-# --- selection --------------------------------------------------------------------------------
-
-WIDE = ("float32", "float16", "int32", "int64", "bool", "complex64")
-
-
-def selection(
-    op: str, name: str, condition: Spec, x: Spec, y: Spec, z: Spec | None = None, place: Placed = alone, **case: Any
-) -> Case:  # fmt: skip
-    sizes = (tuple(size or 1 for size in spec.shape) for spec in (condition, x, y))
-    shape = x.shape if op == "SELECT" else np.broadcast_shapes(*sizes)
-    made = z or replace(x, value=None).shaped(*shape)
-    return place(op, name, [condition, x, y], made, dtype=x.dtype, **{"opsets": opsets(place, x), **case})
-
-
-def selected() -> Iterator[Case]:
-    """Stored numbers are copied, whatever the scales."""
-    flags = Spec(IMAGE, "bool")
-    for op in ("SELECT", "SELECT_V2"):
-        for dtype in (*WIDE, *BYTES, "int16"):
-            x = tensor(*IMAGE, dtype=dtype)
-            for place in BOTH if dtype in ("float32", *BYTES, "int16") else (alone,):
-                yield selection(op, f"{dtype}", flags, x, x, place=place)
-                if x.scale is not None:
-                    name = f"{dtype} of different scales, which the kernel ignores"
-                    yield selection(op, name, flags, x, x.scaled(0.6, 0), x.scaled(1.5, 0), place)
-        for dtype in (*BYTES, "int16"):
-            bare = tensor(*IMAGE, dtype=dtype, scale=0)
-            yield selection(op, f"{dtype} of no scale", flags, bare, bare)
-    for dtype in ("float32", "int8", "complex64"):
-        x = tensor(*IMAGE, dtype=dtype)
-        for place in BOTH if dtype != "complex64" else (alone,):
-            for shape in PARTS:
-                part, some = (
-                    filled(x.shaped(*shape)) if dtype != "complex64" else x.shaped(*shape),
-                    flags.shaped(*shape),
-                )
-                yield selection("SELECT_V2", f"{dtype} or {shape}", flags, x, part, place=place, opsets=(None,))
-                yield selection("SELECT_V2", f"{shape} or {dtype}", flags, part, x, place=place, opsets=(None,))
-                yield selection("SELECT_V2", f"{dtype} by a condition {shape}", some, x, x, place=place, opsets=(None,))
-                yield selection(
-                    "SELECT_V2", f"{dtype} by a constant {shape}", filled(some), x, x, place=place, opsets=(None,)
-                )
-    yield selection(
-        "SELECT_V2", "float32, all broadcast", flags.shaped(5, 1, 1), tensor(7, 1), tensor(3), opsets=(None,)
-    )
-    yield selection(
-        "SELECT_V2", "float32 of rank 5", flags.shaped(3, 1), tensor(2, 3, 5, 1, 7), tensor(5, 1, 1), opsets=(None,)
-    )
-
-
-def rows() -> Iterator[Case]:
-    """A condition of rank 1 stands for axis 0, where broadcasting would take it for the last."""
-    flags = Spec((), "bool")
-    for dtype in ("float32", "int8", "int16", "bool", "complex64"):
-        for shape in ((3, 5, 3), (5, 7), (2, 5, 7, 3), (7,), (3, 3)):
-            x = tensor(*shape, dtype=dtype)
-            for place in BOTH if len(shape) == 4 and dtype in ("float32", "int8") else (alone,):
-                condition = flags.shaped(shape[0])
-                yield selection("SELECT", f"{dtype} {shape} by rows", condition, x, x, place=place)
-                yield selection(
-                    "SELECT", f"{dtype} {shape} by constant rows", filled(condition), x, x, place=place, opsets=(None,)
-                )
-                yield selection("SELECT", f"{dtype} {shape} by one condition", flags, x, x, place=place, opsets=(None,))
-    x = tensor(None, 5, 3)
-    given = [
-        {"x0": drawn(n, dtype="bool"), "x1": drawn(n, 5, 3, seed="x"), "x2": drawn(n, 5, 3, seed="y")} for n in (3, 4)
-    ]  # fmt: skip
-    yield alone("SELECT", "float32 rows of unknown number", [flags.shaped(None), x, x], x, given=given, dtype="float32")
-    for dtype in ("float32", "int8"):
-        yield net(
-            "SELECT",
-            f"{dtype} rows that layout moves, between convolutions",
-            moved_rows(dtype),
-            dtype=dtype,
-            transposes=3,
-        )
-
-
-def moved_rows(dtype: str) -> Callable[[Net], None]:
-    """Without the batch axis the rows are an image's, and channels first is another order of them."""
-
-    def draw(model: Net) -> None:
-        image = tensor(1, 5, 7, 3, dtype=dtype)
-        x, y = (
-            model.call("SQUEEZE", [model.plumbed(image)], image.shaped(5, 7, 3), squeeze_dims=[0]) for _ in range(2)
-        )
-        found = model.call("SELECT", [Spec((5,), "bool"), x, y], image.shaped(5, 7, 3))
-        model.output(model.drained(model.call("EXPAND_DIMS", [found, constant(0)], image)))
-
-    return draw
-
-
-def single_elements() -> Iterator[Case]:
-    """Of single elements the file's output shape holds, whatever the ranks."""
-    flags = Spec((), "bool")
-    for op in ("SELECT", "SELECT_V2"):
-        for shapes in (((1, 1, 1), (), (), (1,)), ((1,), (1, 1), (1,), (1,)), ((), (1,), (1, 1), (1, 1, 1, 1))):
-            condition, x, y, z = shapes
-            name = "float32 elements of shape " + ", ".join(map(str, shapes))
-            yield selection(op, name, flags.shaped(*condition), tensor(*x), tensor(*y), tensor(*z))

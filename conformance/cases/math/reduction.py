@@ -1,4 +1,4 @@
-"""Reductions: which axes, kept or dropped, and where they lie in the layout."""
+"""Reductions: which axes, kept or dropped, and where they lie in the layout; sums are rescaled, extremes compared as stored."""
 
 from __future__ import annotations
 
@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Placed, alone, between_convolutions, constant, tensor
+from conformance.models import BOTH, Placed, alone, between_convolutions, constant, drawn, tensor
 
 IMAGE = (2, 5, 7, 3)
+EXTREMES = ("REDUCE_MAX", "REDUCE_MIN")
 
 
 def cases() -> Iterator[Case]:
     yield from means()
+    for op in ("SUM", *EXTREMES):
+        yield from axes(op)
+        yield from quantized(op)
+    yield from integers()
+    yield from extremes()
+    yield from nothing()
     yield from arg_max()
 
 
@@ -90,6 +97,138 @@ def means() -> Iterator[Case]:
     yield alone(
         "MEAN", "axes known as it runs, dropped", [x, runtime], tensor(None, None), options=options, given=given
     )
+
+
+def reduce(
+    op: str,
+    name: str,
+    over: Any,
+    keep: bool = True,
+    dtype: str = "float32",
+    place: Placed = alone,
+    *,
+    shape: Sequence[int] = IMAGE,
+    factor: float | None = None,
+    zero_point: int | None = None,
+    scale: float | None = None,
+    **case: Any,
+) -> Case:
+    """``factor``: the output's scale against the input's; a sum's is larger, an extreme's the same, unless given."""
+    x = tensor(*shape, dtype=dtype, scale=scale)
+    listed = np.ravel(np.asarray(over, np.int32))
+    y = x.shaped(*reduced(shape, listed.tolist(), keep)).scaled(factor or (3.0 if op == "SUM" else 1.0), zero_point)
+    text = f"{name} {'kept' if keep else 'dropped'}"
+    return place(op, text, [x, constant(np.asarray(over, np.int32))], y, options={"keep_dims": keep}, **case)
+
+
+def axes(op: str) -> Iterator[Case]:
+    for keep in (True, False):
+        for over in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2], [0, 1, 2, 3]):
+            for place in BOTH:
+                yield reduce(op, f"axes {over}", over, keep, place=place)
+        for name, over in (
+            ("a negative axis", [-2]),
+            ("axes that repeat", [1, 2, 1, -2]),
+            ("axes in any order", [3, 1]),
+            ("no axes", []),
+        ):
+            for place in BOTH:
+                yield reduce(op, name, over, keep, place=place)
+        yield reduce(op, "every opset", [1, 2], keep, opsets=EVERY_OPSET)
+        yield reduce(op, "a scalar axis", 2, keep)
+        yield reduce(op, "rank 5", [1, -1], keep, shape=(2, 3, 5, 1, 7))
+        yield reduce(op, "rank 1", [0], keep, shape=(7,))
+        yield reduce(op, "rank 0", [], keep, shape=())
+        yield reduce(op, "an axis of one element", [1], keep, shape=(2, 1, 3))
+    options, runtime = {"keep_dims": True}, tensor(2, dtype="int32", name="axes")
+    given = {"axes": np.array([1, -1], np.int32)}
+    for place in BOTH:
+        # Where they lie is not known when the plan is made: the file's order is restored.
+        yield place(
+            op,
+            "axes known as it runs",
+            [tensor(*IMAGE), runtime],
+            tensor(2, 1, 7, 1),
+            options=options,
+            given=given,
+            transposes=4,
+        )
+    dropped = [tensor(*IMAGE), runtime]
+    yield alone(
+        op, "axes known as it runs, dropped", dropped, tensor(None, None), options={"keep_dims": False}, given=given
+    )
+    refused = {} if op == "SUM" else {"refused": "need opset 18"}
+    yield alone(
+        op,
+        "axes known as it runs at opset 17",
+        dropped[:2],
+        tensor(2, 1, 7, 1),
+        options=options,
+        given=given,
+        opsets=(17,),
+        **refused,
+    )
+
+
+def quantized(op: str) -> Iterator[Case]:
+    for dtype in ("int8", "uint8", "int16"):
+        opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
+        for place in BOTH:
+            yield reduce(op, dtype, [1, 2], dtype=dtype, place=place, opsets=opsets)
+            yield reduce(op, dtype, [1], False, dtype, place)
+            yield reduce(op, f"{dtype} along channels", [3], dtype=dtype, place=place)
+            yield reduce(op, f"{dtype} without axes", [], dtype=dtype, place=place, factor=1.0)
+        yield reduce(op, f"{dtype} of all", [0, 1, 2, 3], False, dtype, factor=None if op != "SUM" else 40.0)
+
+
+def integers() -> Iterator[Case]:
+    for op in ("SUM", *EXTREMES):
+        for dtype in ("int32", "int64"):
+            yield reduce(op, dtype, [1, 2], dtype=dtype, opsets=EVERY_OPSET)
+            yield reduce(op, dtype, [3], False, dtype)
+    limits = np.iinfo(np.int32)
+    edge = {"x0": np.array([[limits.max, 1, 5], [limits.min, -1, 0]], np.int32)}
+    saturates = "ONNX leaves overflow to the runtime; ONNX Runtime sums integers as float64 and saturates"
+    yield reduce("SUM", "int32 that wraps around", [1], dtype="int32", shape=(2, 3), given=edge, known=saturates)
+    for dtype in ("int8", "uint8", "int16"):
+        refused = f"it sums {dtype} without a scale"
+        yield reduce("SUM", f"{dtype} without scale", [1], dtype=dtype, scale=0, refused=refused)
+    for dtype in ("int8", "uint8", "int16"):
+        yield reduce("SUM", f"{dtype} without axes to another scale", [], dtype=dtype, factor=1.7)
+    yield reduce("SUM", "int8 to another zero point", [1, 2], dtype="int8", zero_point=40)
+    yield reduce("SUM", "int8 that saturates", [1, 2], dtype="int8", factor=0.5)
+
+
+def extremes() -> Iterator[Case]:
+    for op in EXTREMES:
+        for dtype in ("int8", "uint8"):
+            for place in BOTH:
+                yield reduce(
+                    op, f"{dtype} to another scale, which XNNPACK ignores", [1, 2], dtype=dtype, place=place, factor=2.0
+                )
+                yield reduce(
+                    op, f"{dtype} to another zero point, which XNNPACK ignores", [3], False, dtype, place, zero_point=17
+                )
+        for dtype in ("int8", "uint8", "int16"):
+            for over in ([1], [3], [1, 2]):
+                yield reduce(op, f"{dtype} without scale, axes {over}", over, dtype=dtype, scale=0)
+        for over in ([1], [3], [0, 1, 2, 3]):
+            yield reduce(op, f"bool axes {over}", over, dtype="bool", shape=(2, 2, 2, 2))
+        ends = {"x0": np.array([[-128, -128, -127], [127, 126, 127], [-1, 0, 1]], np.int8)}
+        yield reduce(op, "int8 at the ends of its range", [1], dtype="int8", shape=(3, 3), given=ends)
+
+
+def nothing() -> Iterator[Case]:
+    """Axes of no elements."""
+    yield reduce("SUM", "no elements", [1], shape=(2, 0, 3))
+    yield reduce("SUM", "no results", [1], shape=(0, 5, 3))
+    for op in EXTREMES:
+        yield reduce(op, "no elements", [1], shape=(2, 0, 3), refused="the extreme of no elements")
+        yield reduce(op, "no results", [1], shape=(0, 5, 3))
+    given = [{"x0": drawn(n, 5, 3)} for n in (1, 3)]
+    for op in ("SUM", *EXTREMES):
+        x, y = tensor(None, 5, 3), tensor(None, 3)
+        yield alone(op, "unknown batch", [x, constant([1])], y, options={"keep_dims": False}, given=given, runs=2)
 
 
 def arg_max() -> Iterator[Case]:

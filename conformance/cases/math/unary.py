@@ -1,212 +1,55 @@
-"""More of elementwise arithmetic: quotients, powers, roots, differences, extremes, magnitudes."""
+"""Functions of one operand: integers by tables, roots and logarithms of what has none, infinities."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import (
-    BOTH,
-    Net,
-    Placed,
-    Spec,
-    alone,
-    between_convolutions,
-    binary,
-    constant,
-    drawn,
-    filled,
-    net,
-    tensor,
-    unary,
-)
+from conformance.cases.math.arithmetic import numbered
+from conformance.models import BOTH, Spec, between_convolutions, drawn, opsets, tensor, unary
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
-BYTES = ("int8", "uint8")
-FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
 
 
 def cases() -> Iterator[Case]:
-    yield from divided()
-    yield from powers()
-    yield from differences()
-    yield from minimum()
+    yield from negated()
+    yield from floored()
+    yield from squares()
     yield from magnitudes()
     yield from exponentials()
     yield from logarithms()
     yield from roots()
 
 
-def opsets(dtype: str = "float32", place: Placed = alone) -> tuple[int | None, ...]:
-    """Every opset that can, of an operator alone; between convolutions what matters is the order."""
-    return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
-
-
-def numbered(dtype: str, low: int, high: int, *shape: int, seed: str = "") -> Array:
-    return drawn(*shape, dtype=dtype, low=low, high=high, seed=seed)
-
-
-# --- two operands -----------------------------------------------------------------------------
-
-
-def divided() -> Iterator[Case]:
-    """Integer quotients are cut towards zero; the kernel refuses to divide them by 0."""
-    above: dict[str, Any] = {"span": (0.5, 3.0)}
+def negated() -> Iterator[Case]:
+    for dtype in ("float32", "float16", "int8", "int16", "int32", "int64"):
+        yield unary("NEG", dtype, tensor(*IMAGE, dtype=dtype), opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
+    yield unary("NEG", "float32", tensor(*IMAGE), place=between_convolutions)
+    x = tensor(*IMAGE, dtype="int8")
     for place in BOTH:
-        yield binary("DIV", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=opsets(place=place), **above)
-        for activation in FUSED:
-            options = {"fused_activation_function": activation}
-            yield binary("DIV", f"float32 with {activation}", tensor(*IMAGE), DIVISOR, place=place, options=options)
-    for activation in ("TANH", "SIGN_BIT"):
-        name, options = (
-            f"float32 with {activation}, which the kernel ignores",
-            {"fused_activation_function": activation},
-        )
-        yield binary("DIV", name, tensor(*IMAGE), DIVISOR, options=options)
-    for shape in ((3,), (7, 1), (5, 1, 3), ()):
-        part = constant(drawn(*shape, low=0.3, high=2.0))
-        yield binary("DIV", f"float32 by a constant {shape}", tensor(*IMAGE), part, place=between_convolutions)
-        yield binary("DIV", f"a constant {shape} by float32", part, tensor(*IMAGE), place=between_convolutions, **above)
-    zeros = {"x0": np.array([1, -1, 0, 2, np.inf], np.float32), "x1": np.array([0, 0, 0, -0.0, np.inf], np.float32)}
-    yield binary("DIV", "float32 by zero", tensor(5), tensor(5), given=zeros)
-    yield from quantized_quotients()
-    signs = {"x0": np.array([7, -7, 7, -7, 0, 46341], np.int32), "x1": np.array([2, 2, -2, -2, -3, 1], np.int32)}
-    yield binary("DIV", "int32", tensor(6, dtype="int32"), tensor(6, dtype="int32"), given=signs, opsets=EVERY_OPSET)
-    part = constant(np.array([[3], [-4], [7], [1], [2], [-9], [5]], np.int32))
-    options = {"fused_activation_function": "RELU6"}
-    yield binary("DIV", "int32 by a constant, with RELU6", tensor(*IMAGE, dtype="int32"), part, options=options)
+        yield unary("NEG", "int8 with a zero point, which the kernel ignores", x, place=place)
+        yield unary("NEG", "int8 of another scale, which the kernel ignores", x, x.scaled(3, 40), place=place)
+    edge = {"x0": np.array([-128, 127, 0, -1], np.int8)}
+    yield unary("NEG", "int8 whose least value stays", tensor(4, dtype="int8", zero_point=0), given=edge)
+    yield unary("NEG", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="Neg only currently supports")
 
 
-DIVISOR = constant(drawn(*IMAGE, low=0.3, high=2.0))
+def floored() -> Iterator[Case]:
+    """Downwards, also below zero: not cut off, not rounded; signed zeros and infinities stay."""
+    edges = np.array([-2.5, -1.0, -0.5, -0.0, 0.0, 0.5, 0.999, 1.5, 2.5, -8388609.0, np.inf, -np.inf], np.float32)
+    yield unary("FLOOR", "float32 at its edges", tensor(12), given={"x0": edges}, opsets=EVERY_OPSET)
+    yield unary("FLOOR", "float32", tensor(2, 5, 7, 3), place=between_convolutions)
+    yield unary("FLOOR", "float16", tensor(2, 5, 7, 3, dtype="float16"), span=(-9.0, 9.0), opsets=EVERY_OPSET)
 
 
-def quantized_quotients() -> Iterator[Case]:
-    """Dividends are away from 0: the kernel makes noise of quotients far below one step."""
-    settings = {"int8": (0.021, -5, 0.09), "uint8": (0.021, 12, 0.09), "int16": (1e-4, 0, 8e-4)}
-    for dtype, (scale, point, made) in settings.items():
-        x = tensor(*IMAGE, dtype=dtype)
-        y = tensor(*IMAGE, dtype=dtype, scale=scale, zero_point=point)
-        z = tensor(*IMAGE, dtype=dtype, scale=made)
-        part = replace(y.shaped(7, 3), value=away(y.shaped(7, 3)))
-        for place in BOTH:
-            wide = x.shaped(2, 5, 7, 5) if place is between_convolutions else x
-            given = {"x0": away(wide)}
-            yield binary("DIV", f"{dtype} by a constant", x, part, z, place, given=given, opsets=opsets(dtype, place))
-        given = {"x0": away(x), "x1": away(y)}
-        yield binary("DIV", dtype, x, y, z, given=given, opsets=opsets(dtype))
-        yield binary("DIV", f"{dtype} out of range", x, y, z.scaled(0.01), given=given)
-        for activation in FUSED:
-            options = {"fused_activation_function": activation}
-            yield binary("DIV", f"{dtype} with {activation}", x, y, z.scaled(0.3), options=options, given=given)
-        name, options = f"{dtype} with TANH, which the kernel ignores", {"fused_activation_function": "TANH"}
-        yield binary("DIV", name, x, y, z, options=options, given=given)
-    x = tensor(3, dtype="int8", scale=0.05, zero_point=0)
-    given = {"x0": np.array([1, -1, 2], np.int8), "x1": np.array([120, 121, 122], np.int8)}
-    known = "the kernel shifts quotients below about 0.3 steps by more than 31 bits (reference/div.h)"
-    yield binary("DIV", "int8 quotients near 0", x, x, x.scaled(2.0), given=given, known=known)
-
-
-def away(x: Spec) -> Array:
-    """Integers of which none is near the zero point."""
-    shape, point = tuple(size or 1 for size in x.shape), int(np.asarray(x.zero_point))
-    values = drawn(*shape, dtype=x.dtype, seed="away").astype(np.int32)
-    near = np.abs(values - point) < (2000 if x.dtype == "int16" else 20)
-    return np.where(near, values + (4000 if x.dtype == "int16" else 40), values).astype(x.dtype)
-
-
-def powers() -> Iterator[Case]:
-    base: dict[str, Any] = {"span": (0.1, 3.0)}
-    for place in BOTH:
-        yield binary("POW", "float32", tensor(*IMAGE), tensor(*IMAGE), place=place, opsets=opsets(place=place), **base)
-        for exponent in (2.0, 3.0, 0.5, -1.0, 0.0, 2.3):
-            yield binary("POW", f"float32 to {exponent}", tensor(*IMAGE), constant(exponent), place=place, **base)
-        column = constant([[0.5], [2.0], [3.0], [1.0], [0.1], [9.0], [0.3]])
-        yield binary("POW", "a constant to float32", column, tensor(*IMAGE), place=place)
-    signs = [np.array(row, np.float32) for row in ([-2, -2, 0, 0, -8, np.inf], [3, 0.5, 0, -1, -3, -2])]
-    given = dict(zip(("x0", "x1"), signs, strict=True))
-    yield binary("POW", "float32 of negative numbers and zeros", tensor(6), tensor(6), given=given)
+def squares() -> Iterator[Case]:
     yield unary("SQUARE", "float32", tensor(*IMAGE), opsets=EVERY_OPSET)
     yield unary("SQUARE", "float32", tensor(*IMAGE), place=between_convolutions)
-    whole = {"x0": numbered("int32", -9, 9, 7, 3), "x1": numbered("int32", 0, 9, 7, 3)}
-    x = tensor(7, 3, dtype="int32")
-    yield binary("POW", "int32", x, x, given=whole, opsets=EVERY_OPSET)
-    for exponent in (0, 1, 2, 3, 7):
-        part = constant(np.asarray(exponent, np.int32))
-        given = {"x0": numbered("int32", -15, 15, 7, 3)}
-        yield binary("POW", f"int32 to {exponent}", x, part, given=given)
-    x = tensor(7, dtype="int8")
-    yield binary("POW", "int8", x, x, kernel_refuses="Unsupported data type")
-
-
-def differences() -> Iterator[Case]:
-    op = "SQUARED_DIFFERENCE"
-    for dtype in ("float32", "int8"):
-        x, y, z = parameters(dtype, 3.0)
-        for place in BOTH:
-            yield binary(op, dtype, x, y, z, place, opsets=opsets(place=place))
-            for shape in ((3,), (7, 1)):
-                yield binary(op, f"{dtype} from a constant {shape}", filled(y.shaped(*shape)), x, z, place)
-        yield binary(op, f"{dtype} from an input (5, 1, 3)", x, y.shaped(5, 1, 3), z, between_convolutions)
-    edge = {"x0": np.array([5, -5, 46341, -(2**31)], np.int32), "x1": np.array([7, 7, 0, 1], np.int32)}
-    yield binary(op, "int32, wrapping around", tensor(4, dtype="int32"), tensor(4, dtype="int32"), given=edge)
-    yield binary(op, "int32 of rank 5 and 2", tensor(2, 3, 5, 1, 7, dtype="int32"), tensor(3, 1, dtype="int32"))
-    x = tensor(*IMAGE, dtype="uint8")
-    yield binary(op, "uint8", x, x, kernel_refuses="SquaredDifference only supports FLOAT32 and INT32 now")
-
-
-def parameters(dtype: str, widest: float) -> tuple[Spec, Spec, Spec]:
-    """Three tensors of which no two have the same parameters."""
-    x = tensor(*IMAGE, dtype=dtype)
-    point = int(np.asarray(x.zero_point))
-    return x, x.scaled(0.6, point + 11), x.scaled(widest, point - 110)
-
-
-def minimum() -> Iterator[Case]:
-    """Stored numbers are compared, whatever the scales."""
-    for dtype in ("float32", *BYTES, "int16"):
-        x = tensor(*IMAGE, dtype=dtype)
-        for place in BOTH:
-            yield binary("MINIMUM", dtype, x, x, x, place, opsets=opsets(dtype, place))
-        for shape in ((), (7, 1), (5, 1, 1)):
-            part = filled(x.shaped(*shape))
-            yield binary("MINIMUM", f"{dtype} and a constant {shape}", x, part, x, between_convolutions)
-    for dtype in BYTES:
-        x, y, z = parameters(dtype, 1.5)
-        for place in BOTH:
-            yield binary("MINIMUM", f"{dtype} of different scales, which the kernel ignores", x, y, z, place)
-    for op in ("MINIMUM", "MAXIMUM"):
-        x = tensor(*IMAGE, dtype="int16")
-        for place in BOTH:
-            y, z = x.scaled(0.6), x.scaled(1.5)
-            yield binary(op, "int16 of different scales, which the kernel ignores", x, y, z, place)
-        for dtype in (*BYTES, "int16", "int32", "int64"):
-            x = tensor(*IMAGE, dtype=dtype, scale=0)
-            yield binary(op, f"{dtype} of no scale", x, x.shaped(5, 1, 1), opsets=EVERY_OPSET)
-        half = tensor(*IMAGE, dtype="float16")
-        yield binary(op, "float16", half, half.shaped(7, 1), opsets=EVERY_OPSET)
-        yield net(op, "bfloat16", bfloat16(op), dtype="bfloat16", opsets=EVERY_OPSET)
-    infinite = {"x0": np.array([np.inf, -np.inf, 0.0, 2], np.float32), "x1": np.array([1, 1, -0.0, np.inf], np.float32)}
-    yield binary("MINIMUM", "float32 of infinity", tensor(4), tensor(4), given=infinite)
-
-
-def bfloat16(op: str) -> Callable[[Net], None]:
-    """From and to float32, for nothing hands such numbers to ONNX Runtime."""
-
-    def draw(model: Net) -> None:
-        narrow = tensor(*IMAGE, dtype="bfloat16")
-        x, y = (model.call("CAST", [tensor(*IMAGE)], narrow) for _ in range(2))
-        model.output(model.call("CAST", [model.call(op, [x, y], narrow)], tensor(*IMAGE)))
-
-    return draw
-
-
-# --- one operand ------------------------------------------------------------------------------
 
 
 def magnitudes() -> Iterator[Case]:

@@ -307,3 +307,6 @@ def refused() -> Iterator[Case]:
         y=plain.shaped(5, 3),
         refused="its integers have no scale",
     )
+    x = tensor(2, 3, 12)
+    refuses = "rhs_data->type == kTfLiteInt8"
+    yield alone(OP, "int4", [x, weight((12, 5), "int4")], tensor(2, 3, 5), kernel_refuses=refuses)

@@ -10,8 +10,6 @@ from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import Case
 from conformance.models import Net, Spec, drawn, net, tensor
 
-IMAGE = (2, 5, 7, 3)
-
 
 def cases() -> Iterator[Case]:
     for dtype in ("float32", "int32", "int64", "int8", "uint8", "int16"):
@@ -25,10 +23,10 @@ def cases() -> Iterator[Case]:
     yield net("ASSIGN_VARIABLE", "before it is ever read", assigned_first)
     yield net("VAR_HANDLE", "two variables", two_variables)
     yield net("VAR_HANDLE", "one name in two containers", containers)
-    yield net("CALL_ONCE", "initial values computed by operators", computed)
-    yield net("CALL_ONCE", "a variable that is only read", only_read)
-    yield net("CALL_ONCE", "a second one", called_twice)
     yield net("READ_VARIABLE", "what was never assigned", never_assigned, refused="is read before anything assigns it")
+
+
+IMAGE = (2, 5, 7, 3)
 
 
 class Variable:
@@ -170,37 +168,3 @@ def containers(model: Memory) -> None:
     a, b = (model.read(state, spec) for state in states)
     states[0].assign(x)
     model.output(a, b)
-
-
-@remembering
-def computed(model: Memory) -> None:
-    """The initial value is the sum of two constants, reshaped."""
-    spec = tensor(2, 3)
-    setup = model.model.subgraph("set up")
-    parts = [setup.constant(name, drawn(6, seed=name)) for name in ("a", "b")]
-    flat, made = setup.tensor("sum", (6,)), setup.tensor("made", (2, 3))
-    setup.operator("ADD", parts, [flat])
-    setup.operator("RESHAPE", [flat, setup.constant("shape", [2, 3])], [made])
-    Variable(setup).assign(made)
-    model.graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": setup.index})
-    state = model.variable(spec)
-    total = model.call("ADD", [model.read(state, spec), spec], spec)
-    state.assign(total)
-    model.output(total)
-
-
-@remembering
-def only_read(model: Memory) -> None:
-    spec = tensor(2, 3)
-    state = model.variable(spec, drawn(2, 3))
-    model.output(model.call("ADD", [model.read(state, spec), spec], spec))
-
-
-@remembering
-def called_twice(model: Memory) -> None:
-    spec = tensor(2, 3)
-    states = [model.variable(spec, drawn(2, 3, seed=name), name) for name in ("first", "second")]
-    a, b = (model.read(state, spec) for state in states)
-    total = model.call("ADD", [a, spec], spec)
-    states[0].assign(total)
-    model.output(model.call("SUB", [total, b], spec))

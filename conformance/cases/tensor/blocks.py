@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, tensor, unary
+from conformance.copies import Copy, copy_refused
+from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, opsets, tensor, unary
 
 DEPTH, SPACE = "DEPTH_TO_SPACE", "SPACE_TO_DEPTH"
 BATCH, FLAT = "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND"
@@ -22,10 +23,6 @@ def cases() -> Iterator[Case]:
     yield from to_batches()
     yield from to_space()
     yield from refused()
-
-
-def opsets(dtype: str) -> tuple[int | None, ...]:
-    return (None, 26) if dtype == "int16" else EVERY_OPSET
 
 
 # --- depth ------------------------------------------------------------------------------------
@@ -186,3 +183,5 @@ def refused() -> Iterator[Case]:
         deep, wide = shapes(op, 2, (2, 3, 5, 3))
         x = tensor(*deep, dtype="int16")
         yield unary(op, "int16", x, x.shaped(*wide), options={"block_size": 2}, kernel_refuses="data_type ==")
+    plane = constant([[1, 0], [0, 1]])
+    yield from copy_refused(FLAT, Copy([(2, 9, 13, 3)], [constant([2, 2]), plane], before=(8, 5, 7, 3)))

@@ -1,4 +1,4 @@
-"""GATHER: indices of every rank along every axis, batches that input and indices share, indices known as it runs."""
+"""GATHER along every axis, GATHER_ND, WHERE, and rows of EMBEDDING_LOOKUP's tables, which may be of 8, 4 or 2 bits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, tensor
+from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, opsets, tensor
+from conformance.weights import blocked, folded, scales, weight
 from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
@@ -27,10 +28,11 @@ def cases() -> Iterator[Case]:
     yield from batches()
     yield from dropped()
     yield from corners()
-
-
-def opsets(dtype: str) -> tuple[int | None, ...]:
-    return (None, 26) if dtype == "int16" else EVERY_OPSET
+    yield from gathered()
+    yield from nonzero()
+    yield from tables()
+    yield from tables_in_blocks()
+    yield from tables_refused()
 
 
 def picked(
@@ -181,3 +183,132 @@ def corners() -> Iterator[Case]:
         options={"axis": 0},
         kernel_refuses=refuses,
     )
+
+
+# --- GATHER_ND --------------------------------------------------------------------------------
+
+
+def gather_nd(
+    name: str,
+    rows: Sequence[int],
+    depth: int,
+    dtype: str = "float32",
+    kind: str = "int32",
+    held: bool = True,
+    place: Placed = alone,
+    **case: Any,
+) -> Case:
+    """``rows`` places of the first ``depth`` axes of an image: a constant, or ``held`` back until it runs."""
+    x = tensor(*IMAGE, dtype=dtype)
+    each = [drawn(*rows, 1, dtype="int32", seed=f"{axis}", low=0, high=IMAGE[axis] - 1) for axis in range(depth)]
+    numbers = np.concatenate(each, axis=-1).astype(kind)
+    places = constant(numbers) if held else tensor(*numbers.shape, dtype=kind, scale=0, name="places")
+    y = replace(x, name="").shaped(*rows, *IMAGE[depth:])
+    given = {} if held else {"given": {"places": numbers}}
+    return place("GATHER_ND", name, [x, places], y, **{"dtype": dtype, **given, **case})
+
+
+def gathered() -> Iterator[Case]:
+    for depth in (1, 2, 3, 4):
+        yield gather_nd(f"the first {depth} axes", (11,), depth, opsets=EVERY_OPSET)
+        yield gather_nd(f"places of rank 3, {depth} axes", (3, 2), depth)
+    yield gather_nd("places of rank 3, 2 axes", (3, 2), 2, place=BOTH[-1], transposes=4)
+    for dtype in ("int8", "uint8", "int16", "int32", "int64"):
+        yield gather_nd(dtype, (11,), 2, dtype=dtype)
+    for kind in ("int16", "int64"):
+        yield gather_nd(f"{kind} places", (11,), 3, kind=kind)
+        yield gather_nd(f"{kind} places known as it runs", (11,), 3, kind=kind, held=False)
+    yield gather_nd("int32 places known as it runs", (11,), 2, held=False)
+
+
+# --- WHERE ------------------------------------------------------------------------------------
+
+
+def nonzero() -> Iterator[Case]:
+    for dtype in ("bool", "float32", "int32", "int64", "uint32", "int8", "uint8"):
+        for shape in ((13,), (5, 7), (2, 5, 7, 3)):
+            held = drawn(*shape, dtype="int32", seed="held", low=0, high=2).astype(dtype)
+            x = tensor(*shape, dtype=dtype, scale=0, name="held")
+            y = tensor(None, len(shape), dtype="int64")
+            every = EVERY_OPSET if shape == (5, 7) and dtype == "float32" else (None,)
+            yield alone(
+                "WHERE", f"{dtype} of rank {len(shape)}", [x], y, dtype=dtype, given={"held": held}, opsets=every
+            )
+    x, none = tensor(5, 7, dtype="bool", name="held"), np.zeros((5, 7), bool)
+    y, refuses = tensor(None, 2, dtype="int64"), "Invalid tensor size"
+    yield alone("WHERE", "nowhere", [x], y, dtype="bool", given={"held": none}, kernel_refuses=refuses)
+
+
+DENSE, LOOKUP = "FULLY_CONNECTED", "EMBEDDING_LOOKUP"
+
+
+# --- rows of a table --------------------------------------------------------------------------
+
+
+PLACES = {"ids": np.array([6, 1, 0, 1, 2], np.int32)}
+
+
+def looked_up(name: str, table: Spec, made: str = "", **case: Any) -> Case:
+    """Five rows of a table of seven, as it is or ``made`` real."""
+    y = replace(table, value=None).shaped(5, *table.shape[1:])
+    places = tensor(5, dtype="int32", scale=0, name="ids")
+    operands = [places, table]
+    return alone(
+        LOOKUP, name, operands, Spec(y.shape, made) if made else y, **{"dtype": table.dtype, "given": PLACES, **case}
+    )
+
+
+def tables() -> Iterator[Case]:
+    for dtype in ("float32", "float16", "int32"):
+        yield looked_up(f"{dtype} as it is", constant(drawn(7, 11, dtype=dtype)))
+    for dtype in ("int8", "uint8"):
+        yield looked_up(f"{dtype} as it is", constant(drawn(7, 11, dtype=dtype), None, 0.3, 4))
+    yield looked_up("a table that is a graph input", tensor(7, 11, name="table"))
+    yield looked_up("rows of two axes", constant(drawn(7, 5, 3)))
+    places = tensor(None, dtype="int32", scale=0, name="ids")
+    some = [{"ids": np.arange(n, dtype=np.int32)} for n in (3, 1)]
+    yield alone(
+        LOOKUP,
+        "an unknown number of rows",
+        [places, weight((7, 12), "int4", 0)],
+        tensor(None, 12),
+        dtype="int4",
+        given=some,
+    )
+    for dtype in ("int8", "int4", "int2"):
+        for per_axis in (False, True):
+            for made in ("float32", "float16"):
+                yield looked_up(
+                    f"{dtype} to {made} {scales(per_axis)}", weight((7, 12), dtype, 0 if per_axis else None), made
+                )
+        yield looked_up(f"{dtype} to float32 in rows of two axes", weight((7, 3, 4), dtype, 0), "float32")
+        yield folded(looked_up(f"{dtype} to float32", weight((7, 12), dtype, 0), "float32"))
+    unsigned = replace(weight((7, 12), "uint8"), zero_point=0)
+    yield looked_up("uint8 to float32, which the kernel reads as int8", unsigned, "float32")
+
+
+def tables_in_blocks() -> Iterator[Case]:
+    for dtype, size in (("int4", 4), ("int4", 6), ("int2", 4)):
+        for made in ("float32", "float16"):
+            yield block_table(f"{dtype} to {made} in blocks of {size}", dtype, size, made)
+    yield folded(block_table("int4 to float32 in blocks", "int4", 4, "float32"))
+
+
+def block_table(name: str, dtype: str, size: int, made: str, **case: Any) -> Case:
+    def draw(model: Net) -> None:
+        places = model.place(tensor(5, dtype="int32", scale=0, name="ids"))
+        model.output(model.call(LOOKUP, [places, blocked(model, (7, 12), size, dtype)], Spec((5, 12), made)))
+
+    return net(LOOKUP, name, draw, **{"dtype": f"{dtype} by block", "given": PLACES, **case})
+
+
+def tables_refused() -> Iterator[Case]:
+    """LiteRT reads past the end of a row, or refuses."""
+    yield looked_up(
+        "int4 rows of 13", weight((7, 13), "int4"), "float32", refused="end within a byte, where the kernel reads on"
+    )
+    yield block_table("blocks of 3", "int4", 3, "float32", refused="blocks of 3, which the kernel does not read")
+    places, table = constant(np.array([6, 1, 0], np.int32)), weight((7, 12), "int2")
+    y = replace(table, value=None).shaped(3, 12)
+    yield alone("GATHER", "int2", [table, places], y, kernel_refuses="Type 'INT2' is not supported by gather")
+    yield block_table("int8 in blocks", "int8", 4, "float32", kernel_refuses="only supports Int4 and Int2 data")

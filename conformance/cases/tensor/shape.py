@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Net, Placed, alone, between_convolutions, constant, drawn, net, tensor, unary
+from conformance.copies import Copy, copied, copy_refused
+from conformance.models import (
+    BOTH,
+    Net,
+    Placed,
+    Spec,
+    alone,
+    between_convolutions,
+    constant,
+    drawn,
+    int32s,
+    net,
+    opsets,
+    tensor,
+    unary,
+)
 
 IMAGE = (2, 5, 7, 3)
-DTYPES = ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "uint32", "bool", "string")
+AXES = (0, 1, 2, 3, -1, -2, -3, -4)
+REAL = ("float32", "int8", "uint8", "int16")
+TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
 
 
 def cases() -> Iterator[Case]:
     yield from reshapes()
     yield from squeezes()
+    yield from put_in()
     yield from transposes()
     yield from shapes()
+    yield from copies()
+
+
+DTYPES = ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "uint32", "bool", "string")
 
 
 # --- RESHAPE ----------------------------------------------------------------------------------
@@ -169,6 +192,60 @@ def squeezes() -> Iterator[Case]:
     yield squeeze("unknown sizes", (None, 1, None, 3), [1], (None, None, 3), given=given)
 
 
+# --- EXPAND_DIMS ------------------------------------------------------------------------------
+
+
+def expanded(name: str, x: Spec, axis: int, kind: str = "int32", **case: Any) -> Case:
+    at = axis % (len(x.shape) + 1)
+    shape = (*x.shape[:at], 1, *x.shape[at:])
+    return alone("EXPAND_DIMS", name, [x, constant(np.asarray(axis, kind))], replace(x, name="").shaped(*shape), **case)
+
+
+def put_in() -> Iterator[Case]:
+    """A negative axis counts from the end of the result, which is one longer."""
+    for axis in (*AXES, 4, -5):
+        yield expanded(f"axis {axis}", tensor(*IMAGE), axis)
+        yield net(
+            "EXPAND_DIMS", f"axis {axis} and back between convolutions", there_and_back(axis, "float32"), transposes=2
+        )
+    for dtype in REAL:
+        x = tensor(*IMAGE, dtype=dtype)
+        yield expanded(dtype, x, -2, opsets=opsets(dtype))
+        yield net("EXPAND_DIMS", f"{dtype} between convolutions", there_and_back(1, dtype), dtype=dtype, transposes=2)
+    for dtype in ("int32", "int64", "bool"):
+        yield expanded(dtype, tensor(5, 3, dtype=dtype), 1)
+    yield expanded("text", tensor(2, 3, dtype="string"), 1, given=TEXT)
+    yield expanded("int64 axis", tensor(5, 3), -1, kind="int64")
+    yield expanded("a scalar", tensor(), 0)
+    yield expanded("unknown sizes", tensor(None, None, 3), -3, given=[{"x0": drawn(n, 5, 3)} for n in (1, 4)])
+    place = tensor(dtype="int32", name="axis")
+    for shape in ((5, 3, 1), (1, 5, 3)):
+        at = int32s(axis=shape.index(1) - 3)
+        yield alone(
+            "EXPAND_DIMS", f"an axis known as it runs, to {shape}", [tensor(5, 3), place], tensor(*shape), given=at
+        )
+    x = tensor(5, 3, dtype="int8")
+    yield alone(
+        "EXPAND_DIMS",
+        "int8 to another scale",
+        [x, constant(0)],
+        x.scaled(2.0).shaped(1, 5, 3),
+        kernel_refuses="params.scale",
+    )
+
+
+def there_and_back(axis: int, dtype: str) -> Callable[[Net], None]:
+    def draw(model: Net) -> None:
+        x = tensor(*IMAGE, dtype=dtype)
+        at = axis % 5
+        more = x.shaped(*IMAGE[:at], 1, *IMAGE[at:])
+        wide = model.call("EXPAND_DIMS", [model.plumbed(x), constant(axis)], more)
+        kept = model.call("RELU", [wide], more)
+        model.output(model.drained(model.call("SQUEEZE", [kept], x, squeeze_dims=(at,))))
+
+    return draw
+
+
 # --- TRANSPOSE --------------------------------------------------------------------------------
 
 
@@ -272,3 +349,10 @@ def reused(model: Net) -> None:
     image = model.input(tensor(None, 3, 7, 3))
     sizes = model.call("SHAPE", [image], tensor(4, dtype="int32"), out_type="INT32")
     model.output(model.call("RESHAPE", [tensor(None, 63, name="other"), sizes], tensor(None, 3, 7, 3)))
+
+
+def copies() -> Iterator[Case]:
+    yield from copied("RESHAPE", Copy([(2, 35, 3)], [constant([2, 35, 3])]))
+    yield from copied("SQUEEZE", Copy([(2, 7, 3)], before=(2, 1, 7, 3), options={"squeeze_dims": [1]}))
+    yield from copied("TRANSPOSE", Copy([(2, 7, 5, 3)], [constant([0, 2, 1, 3])]))
+    yield from copy_refused("EXPAND_DIMS", Copy([(2, 5, 1, 7, 3)], [constant(2)]))

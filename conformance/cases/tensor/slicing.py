@@ -1,13 +1,15 @@
-"""Operators that cut, pad and join: axes, masks and zero points."""
+"""SLICE and STRIDED_SLICE: sizes to the end, masks, strides of both signs, bounds as it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
+from conformance.copies import Copy, copied
 from conformance.models import (
     BOTH,
     Net,
@@ -17,172 +19,97 @@ from conformance.models import (
     between_convolutions,
     constant,
     drawn,
-    filled,
+    int32s,
     net,
+    opsets,
     tensor,
 )
+from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
 REAL = ("float32", "int8", "uint8", "int16")
+TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
+READ_BACK: dict[str, Any] = {
+    "tolerance": Tolerance(real=1e-6),
+    "why": "dequantized, for neither runtime hands int4 out",
+}
 
 
 def cases() -> Iterator[Case]:
-    yield from concatenations()
-    yield from splits()
-    yield from pads()
+    yield from pieces()
+    yield from runtime_pieces()
     yield from slices()
     yield from runtime_slices()
+    yield from copies()
 
 
-def opsets(dtype: str) -> tuple[int | None, ...]:
-    return (None, 26) if dtype == "int16" else EVERY_OPSET
+# --- SLICE ------------------------------------------------------------------------------------
 
 
-# --- CONCATENATION ----------------------------------------------------------------------------
-
-
-def joined(
-    name: str, parts: Sequence[Spec], axis: int, place: Placed = alone, y: Spec | None = None, **case: Any
-) -> Case:
-    first = parts[0]
-    shape = list(first.shape)
-    shape[axis] = sum(part.shape[axis] or 0 for part in parts)
-    options = {"axis": axis, **case.pop("options", {})}
-    return place(
-        "CONCATENATION",
-        name,
-        parts,
-        (y or Spec(first.shape, first.dtype, first.scale, first.zero_point)).shaped(*shape),
-        options=options,
-        **case,
-    )
-
-
-def concatenations() -> Iterator[Case]:
-    for axis in (0, 1, 2, 3, -1, -2, -3, -4):
-        shape = list(IMAGE)
-        shape[axis] += 1
-        x = tensor(*IMAGE)
-        yield joined(f"float32 axis {axis}", [x, x.shaped(*shape)], axis, BOTH[1])
-    for dtype in (*REAL, "float16", "int32", "int64", "uint32", "bool"):
-        x = tensor(*IMAGE, dtype=dtype)
-        yield joined(dtype, [x, x.shaped(2, 5, 7, 4), x], 3, opsets=opsets(dtype))
-    for dtype in REAL:
-        x = tensor(*IMAGE, dtype=dtype)
-        yield joined(f"{dtype} along channels", [x, x.shaped(2, 5, 7, 4)], -1, BOTH[1])
-        yield joined(f"{dtype} with a constant", [x, filled(x.shaped(2, 5, 2, 3))], 2, BOTH[1])
-        yield joined(f"{dtype}, a constant first", [filled(x.shaped(2, 5, 7, 2)), x], 3, BOTH[1])
-    x = tensor(*IMAGE, dtype="uint8")
-    parts = [x, x.scaled(0.5, 3), x.scaled(2.0, 200)]
-    for place in BOTH:
-        yield joined("uint8 of different scales, which are requantized", parts, 3, place, x.scaled(1.3, 90))
-    y = tensor(*IMAGE, dtype="int8")
-    yield joined("int8 of different scales", [y, y.scaled(2)], 3, kernel_refuses="params.scale")
-    options = {"fused_activation_function": "RELU"}
-    yield joined("a fused activation", [tensor(*IMAGE)], 3, options=options, kernel_refuses="kTfLiteActNone")
-    yield joined("one operand", [tensor(*IMAGE)], 3)
-    yield joined("an operand without elements", [tensor(2, 0, 3), tensor(2, 5, 3)], 1)
-    yield joined("rank 1", [tensor(3), tensor(5)], 0)
-    yield joined("rank 5", [tensor(2, 3, 1, 5, 7), tensor(2, 3, 4, 5, 7)], 2)
-    yield net("CONCATENATION", "one image twice", doubled, transposes=2)
-
-
-def doubled(model: Net) -> None:
-    image = model.plumbed(tensor(*IMAGE))
-    model.output(model.drained(model.call("CONCATENATION", [image, image], tensor(2, 5, 7, 6), axis=-1)))
-
-
-# --- SPLIT ------------------------------------------------------------------------------------
-
-
-def split(name: str, x: Spec, axis: int, parts: int, place: Placed = alone, **case: Any) -> Case:
-    shape = list(x.shape)
-    shape[axis] = (shape[axis] or 0) // parts
-    outputs = [x.shaped(*shape) for _ in range(parts)]
-    held = case.pop("held", constant(axis))
-    return place("SPLIT", name, [held, x], *outputs, options={"num_splits": parts}, **{"dtype": x.dtype, **case})
-
-
-def splits() -> Iterator[Case]:
-    image = (2, 6, 10, 9)
-    for axis, parts in ((0, 2), (1, 3), (2, 5), (3, 3), (-1, 3), (-2, 2), (-3, 2), (-4, 2)):
-        yield split(f"float32 axis {axis}", tensor(*image), axis, parts, BOTH[1])
-    for dtype in (*REAL, "float16", "int32", "int64"):
-        yield split(dtype, tensor(*image, dtype=dtype), 3, 3, opsets=opsets(dtype))
-    for dtype in ("int8", "uint8", "int16"):
-        yield split(f"{dtype} axis -1", tensor(*image, dtype=dtype), -1, 3, BOTH[1])
-    yield split("into one", tensor(*image), 2, 1)
-    yield split("an axis in a list", tensor(*image), 1, 2, held=constant([1]))
-    yield split("rank 1", tensor(6), 0, 3)
-    yield alone(
-        "SPLIT",
-        "an axis known as it runs",
-        [tensor(dtype="int32"), tensor(*image)],
-        tensor(2, 6, 10, 3),
-        tensor(2, 6, 10, 3),
-        tensor(2, 6, 10, 3),
-        options={"num_splits": 3},
-        refused="must be a constant",
-    )
-
-
-# --- PAD --------------------------------------------------------------------------------------
-
-ROWS = [[0, 1], [2, 0], [1, 3], [0, 2]]
-
-
-def pad(
+def piece(
     name: str,
     x: Spec,
-    rows: Sequence[Sequence[int]],
+    begin: Sequence[int],
+    size: Sequence[int],
     place: Placed = alone,
-    y: Spec | None = None,
     kind: str = "int32",
     **case: Any,
 ) -> Case:
-    shape = [(size or 0) + sum(row) for size, row in zip(x.shape, rows, strict=True)]
-    held = constant(np.asarray(rows, kind).reshape(-1, 2))
-    return place("PAD", name, [x, held], (y or x).shaped(*shape), **{"dtype": x.dtype, **case})
+    made = [(n or 0) - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True)]
+    held = [constant(np.asarray(numbers, kind)) for numbers in (begin, size)]
+    return place("SLICE", name, [x, *held], replace(x, name="").shaped(*made), **{"dtype": x.dtype, **case})
 
 
-def pads() -> Iterator[Case]:
-    """Integers are padded with the zero point, which is the real zero."""
-    for dtype in (*REAL, "float16", "int32", "int64", "bool"):
-        x = tensor(*IMAGE, dtype=dtype)
-        # ONNX Runtime has no Pad of int16, which the generic target is right to emit.
-        runs: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
-        yield pad(dtype, x, ROWS, opsets=opsets(dtype), **runs)
-        if dtype in REAL:
-            yield pad(dtype, x, ROWS, BOTH[1], **runs)
-            yield pad(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], BOTH[1], **runs)
-    for dtype in ("int8", "uint8"):
-        x = tensor(*IMAGE, dtype=dtype)
-        yield pad(f"{dtype} to another zero point, which is what it pads with", x, ROWS, y=x.scaled(1.0, 40))
-    yield pad("int64 paddings", tensor(*IMAGE), ROWS, BOTH[1], kind="int64")
-    yield pad("nothing to pad", tensor(*IMAGE), [[0, 0]] * 4, BOTH[1])
-    for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
-        yield pad(f"rank {len(shape)}", tensor(*shape), [[i, 2 - i % 3] for i in range(len(shape))])
-    rows = tensor(4, 2, dtype="int32", name="rows")
-    for dtype in ("float32", "int8", "uint8"):
-        x = tensor(*IMAGE, dtype=dtype)
-        made = x.shaped(3, 7, 11, 5)
+def pieces() -> Iterator[Case]:
+    """A size of -1 reaches to the end, wherever the begin is."""
+    for dtype in REAL:
         for place in BOTH:
-            given = {
-                "rows": np.asarray(ROWS, np.int32)
-            }  # they are turned from pairs to befores and afters: a Transpose, but of 8 numbers
-            yield place("PAD", f"{dtype}, paddings known as it runs", [x, rows], made, given=given, transposes=3)
-    steps = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
-    yield alone("PAD", "a result of unknown size", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=steps)
-    yield net("PAD", "in front of a convolution", padded_convolution, transposes=2)
+            yield piece(dtype, tensor(*IMAGE, dtype=dtype), (1, 0, 2, 1), (1, 4, -1, -1), place, opsets=opsets(dtype))
+    for axis in range(4):
+        begin, size = [int(k == axis) for k in range(4)], [1 if k == axis else -1 for k in range(4)]
+        yield piece(f"axis {axis}", tensor(*IMAGE), begin, size, BOTH[1])
+    for dtype in ("int32", "int64", "bool"):
+        yield piece(dtype, tensor(5, 3, dtype=dtype), (1, 1), (3, -1))
+    yield piece("int64 operands", tensor(*IMAGE), (1, 0, 2, 1), (1, 4, -1, 2), BOTH[1], kind="int64")
+    yield piece("all axes of one size", tensor(4, 4, 4, 4), (0, 1, 2, 0), (2, 2, 2, 2), BOTH[1])
+    yield piece("everything", tensor(*IMAGE), (0, 0, 0, 0), (2, -1, 7, -1), BOTH[1])
+    yield piece("nothing", tensor(5, 3), (2, 0), (0, -1))
+    for shape in ((5,), (3, 5, 2), (2, 3, 2, 5, 2), (2, 3, 2, 3, 2, 3)):
+        yield piece(
+            f"rank {len(shape)}", tensor(*shape), [1] * len(shape), [-1 if k % 2 else 1 for k in range(len(shape))]
+        )
+    yield net("SLICE", "int4", narrow, dtype="int4", opsets=(None, 26), **READ_BACK)
+    yield piece("text", tensor(2, 3, dtype="string"), (1, 0), (1, 2), given=TEXT)
+    x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 3, 7, 3, dtype="int8")
+    held = [constant([0, 1, 0, 0]), constant([2, 3, 7, 3])]
+    yield alone("SLICE", "int8 to other parameters, which the builtin kernel ignores", [x, *held], y.scaled(1, 40))
+    unknown = [tensor(None, 5, 3), constant([0, 1, 1]), constant([-1, 3, -1])]
+    yield alone(
+        "SLICE", "an unknown batch", unknown, tensor(None, 3, 2), given=[{"x0": drawn(n, 5, 3)} for n in (1, 4)]
+    )
 
 
-def padded_convolution(model: Net) -> None:
-    image = tensor(2, 8, 10, 3, dtype="int8")
-    x = model.call("PAD", [tensor(*IMAGE, dtype="int8"), constant([[0, 0], [1, 2], [2, 1], [0, 0]])], image)
-    w = constant(drawn(4, 3, 3, 3, dtype="int8"), None, drawn(4, low=0.002, high=0.01).tolist())
-    b = constant(np.zeros(4), "int32", 0.001)
-    made = tensor(2, 3, 4, 4, dtype="int8", scale=1.7, zero_point=4)
-    model.output(model.call("CONV_2D", [x, w, b], made, padding="VALID", stride_h=2, stride_w=2))
+def narrow(model: Net) -> None:
+    stored = model.call("QUANTIZE", [tensor(5, 6)], Spec((5, 6), "int4", 0.3, 2))
+    part = model.call("SLICE", [stored, constant([1, 2]), constant([3, -1])], Spec((3, 4), "int4", 0.3, 2))
+    model.output(model.call("DEQUANTIZE", [part], tensor(3, 4)))
+
+
+def runtime_pieces() -> Iterator[Case]:
+    begin, size = tensor(4, dtype="int32", name="begin"), tensor(4, dtype="int32", name="size")
+    held = int32s(begin=(1, 0, 2, 1), size=(1, 4, -1, 2))
+    for dtype in ("float32", "int8", "uint8"):
+        x, y = tensor(*IMAGE, dtype=dtype), tensor(1, 4, 5, 2, dtype=dtype)
+        for place in BOTH:
+            yield place("SLICE", f"{dtype}, begin and size known as it runs", [x, begin, size], y, given=held)
+            fixed = [x, begin, constant([1, 4, 5, 2])]
+            yield place("SLICE", f"{dtype}, begin known as it runs", fixed, y, given={"begin": held["begin"]})
+            fixed = [x, constant([1, 0, 2, 1]), size]
+            yield place("SLICE", f"{dtype}, size known as it runs", fixed, y, given={"size": held["size"]})
+    steps = [held, int32s(begin=(0, 4, 0, 0), size=(-1, 1, 7, -1))]
+    yield alone(
+        "SLICE", "a result of unknown size", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=steps
+    )
 
 
 # --- STRIDED_SLICE ----------------------------------------------------------------------------
@@ -385,3 +312,8 @@ def runtime_slices() -> Iterator[Case]:
         tensor(2, 4, 4, 3),
         options=masks(s[:, 1:, ::2])[3],
     )
+
+
+def copies() -> Iterator[Case]:
+    bounds = [constant([0, 1, 0, 0]), constant([2, 4, 7, 3]), constant([1, 1, 2, 1])]
+    yield from copied("STRIDED_SLICE", Copy([(2, 3, 4, 3)], bounds))

@@ -24,6 +24,7 @@ def cases() -> Iterator[Case]:
     yield from formats()
     yield from weights()
     yield from elsewhere()
+    yield net(OP, "int4", of_four_bits, kernel_refuses="Type 18 not supported")
 
 
 def thinned(value: Array, seed: str = "zeros") -> Array:
@@ -171,3 +172,9 @@ def elsewhere() -> Iterator[Case]:
         lambda model: model.output(model.call(OP, [tensor(5, 3)], tensor(5, 3))),
         **refused,
     )
+
+
+def of_four_bits(model: Net) -> None:
+    table = weight((5, 16), "int4")
+    w = model.graph.sparse("w", table.value, ["dense", "csr"], quantization=table.quantization)
+    model.output(model.call("DENSIFY", [w], replace(table, value=None)))

@@ -1,0 +1,49 @@
+"""CALL_ONCE: initial values of variables, which it computes before the first run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.case import Case
+from conformance.cases.state.variables import Memory, Variable, remembering
+from conformance.models import drawn, net, tensor
+
+
+def cases() -> Iterator[Case]:
+    yield net("CALL_ONCE", "initial values computed by operators", computed)
+    yield net("CALL_ONCE", "a variable that is only read", only_read)
+    yield net("CALL_ONCE", "a second one", called_twice)
+
+
+@remembering
+def computed(model: Memory) -> None:
+    """The initial value is the sum of two constants, reshaped."""
+    spec = tensor(2, 3)
+    setup = model.model.subgraph("set up")
+    parts = [setup.constant(name, drawn(6, seed=name)) for name in ("a", "b")]
+    flat, made = setup.tensor("sum", (6,)), setup.tensor("made", (2, 3))
+    setup.operator("ADD", parts, [flat])
+    setup.operator("RESHAPE", [flat, setup.constant("shape", [2, 3])], [made])
+    Variable(setup).assign(made)
+    model.graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": setup.index})
+    state = model.variable(spec)
+    total = model.call("ADD", [model.read(state, spec), spec], spec)
+    state.assign(total)
+    model.output(total)
+
+
+@remembering
+def only_read(model: Memory) -> None:
+    spec = tensor(2, 3)
+    state = model.variable(spec, drawn(2, 3))
+    model.output(model.call("ADD", [model.read(state, spec), spec], spec))
+
+
+@remembering
+def called_twice(model: Memory) -> None:
+    spec = tensor(2, 3)
+    states = [model.variable(spec, drawn(2, 3, seed=name), name) for name in ("first", "second")]
+    a, b = (model.read(state, spec) for state in states)
+    total = model.call("ADD", [a, spec], spec)
+    states[0].assign(total)
+    model.output(model.call("SUB", [total, b], spec))

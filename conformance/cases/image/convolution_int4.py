@@ -1,0 +1,50 @@
+"""Filters of 4 bits: an odd number of elements ends within a byte; scales per tensor and channel, and what no kernel unpacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from conformance.case import Case
+from conformance.cases.image.convolution import conv
+from conformance.models import Net, constant, drawn, net, tensor
+from conformance.weights import blocked, folded, scales
+
+
+def cases() -> Iterator[Case]:
+    yield from kernels()
+    yield from refused()
+
+
+ACTIVATIONS = ("float32", "int8", "int16")
+
+
+def kernels() -> Iterator[Case]:
+    odd: dict[str, Any] = {"weights": "int4", "kernel": (3, 3)}
+    for dtype in ACTIVATIONS:
+        for per_axis in (False, True):
+            yield conv(f"{dtype} by int4 {scales(per_axis)}", dtype=dtype, out=5, per_axis=per_axis, **odd)
+        groups: dict[str, Any] = {"shape": (1, 5, 7, 6), "out": 9, "groups": 3, "per_axis": True}
+        yield conv(f"{dtype} by int4 in three groups", dtype=dtype, **groups, **odd)
+    yield folded(conv("float32 by int4", out=5, per_axis=True, **odd))
+    for per_axis in (False, True):
+        name = f"int8 by int4 {scales(per_axis)}"
+        yield conv(name, op="DEPTHWISE_CONV_2D", dtype="int8", out=3, per_axis=per_axis, **odd)
+
+
+def refused() -> Iterator[Case]:
+    """LiteRT takes these, reads past the end of the weights or leaves out what it does not know, and says nothing."""
+    unpacked = "which LiteRT's kernel does not unpack"
+    yield conv("uint8 by int4", dtype="uint8", weights="int4", refused=f"int4 under uint8, {unpacked}")
+    yield conv("float32 by int2", weights="int2", refused=f"int2 under float32, {unpacked}")
+    deep: dict[str, Any] = {"op": "DEPTHWISE_CONV_2D", "dtype": "int16", "out": 6}
+    yield conv("int16 by int4", weights="int4", refused=f"int4 under int16, {unpacked}", **deep)
+    yield net(
+        "CONV_2D", "a filter in blocks", in_a_filter, refused="has a scale per block, which the kernel does not read"
+    )
+
+
+def in_a_filter(model: Net) -> None:
+    x = model.place(tensor(1, 5, 7, 32))
+    w = blocked(model, (3, 1, 1, 32), 32)
+    model.output(model.call("CONV_2D", [x, w, constant(drawn(3))], tensor(1, 5, 7, 3), stride_h=1, stride_w=1))

@@ -1,0 +1,95 @@
+"""TILE and BROADCAST_TO: along each axis, of every rank, as often as known when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Placed, Spec, alone, constant, int32s, opsets, tensor
+
+IMAGE = (2, 5, 7, 3)
+REAL = ("float32", "int8", "uint8", "int16")
+TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
+
+
+def cases() -> Iterator[Case]:
+    yield from repetitions()
+    yield from broadcast()
+
+
+# --- TILE -------------------------------------------------------------------------------------
+
+
+def tiled(name: str, x: Spec, times: Sequence[int], place: Placed = alone, kind: str = "int32", **case: Any) -> Case:
+    shape = [(size or 0) * k for size, k in zip(x.shape, times, strict=True)]
+    return place(
+        "TILE",
+        name,
+        [x, constant(np.asarray(times, kind))],
+        replace(x, name="").shaped(*shape),
+        **{"dtype": x.dtype, **case},
+    )
+
+
+def repetitions() -> Iterator[Case]:
+    for dtype in REAL:
+        for place in BOTH:
+            yield tiled(dtype, tensor(*IMAGE, dtype=dtype), (1, 2, 3, 4), place, opsets=opsets(dtype))
+    for axis in range(4):
+        yield tiled(f"axis {axis}", tensor(*IMAGE), [3 if k == axis else 1 for k in range(4)], BOTH[1])
+    for dtype in ("int32", "int64", "bool"):
+        yield tiled(dtype, tensor(5, 3, dtype=dtype), (2, 3))
+    yield tiled("text", tensor(2, 3, dtype="string"), (2, 1), given=TEXT)
+    yield tiled("int64 multiples", tensor(*IMAGE), (2, 1, 2, 1), BOTH[1], kind="int64")
+    yield tiled("nothing repeated", tensor(*IMAGE), (1, 1, 1, 1), BOTH[1])
+    yield tiled("nothing left", tensor(5, 3), (2, 0))
+    for shape in ((3,), (3, 1, 5), (2, 3, 1, 5, 2), (2, 1, 3, 1, 2, 1)):
+        yield tiled(f"rank {len(shape)}", tensor(*shape), [1 + k % 3 for k in range(len(shape))])
+    x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 10, 7, 3, dtype="int8")
+    for place in BOTH:
+        yield place(
+            "TILE", "int8 to other parameters, which the kernel ignores", [x, constant([1, 2, 1, 1])], y.scaled(2, 7)
+        )
+    times = tensor(4, dtype="int32", name="times")
+    for dtype in ("float32", "int8"):
+        for place in BOTH:
+            x, y = tensor(*IMAGE, dtype=dtype), tensor(2, 10, 21, 12, dtype=dtype)
+            yield place("TILE", f"{dtype}, multiples known as it runs", [x, times], y, given=int32s(times=(1, 2, 3, 4)))
+    steps = [int32s(times=held) for held in ((1, 2, 3, 4), (2, 1, 1, 3))]
+    yield alone(
+        "TILE", "a result of unknown size", [tensor(*IMAGE), times], tensor(None, None, None, None), given=steps
+    )
+
+
+# --- BROADCAST_TO -----------------------------------------------------------------------------
+
+
+def broadcast_to(
+    name: str, before: Sequence[int], after: Sequence[int], dtype: str = "float32", kind: str = "int32", **case: Any
+) -> Case:
+    place: Placed = case.pop("place", alone)
+    held: bool = case.pop("held", True)
+    x = tensor(*before, dtype=dtype)
+    sizes = np.asarray(after, kind)
+    shape = constant(sizes) if held else tensor(len(after), dtype=kind, scale=0, name="shape")
+    given = {} if held else {"given": {"shape": sizes}}
+    y = replace(x, name="").shaped(*(after if held else [None] * len(after)))
+    return place("BROADCAST_TO", name, [x, shape], y, **{"dtype": dtype, **given, **case})
+
+
+def broadcast() -> Iterator[Case]:
+    for before in ((3,), (7, 1), (5, 1, 3), (1, 5, 1, 1), IMAGE, (1, 1, 7, 3)):
+        text = "x".join(map(str, before))
+        yield broadcast_to(f"{text} to an image", before, IMAGE, opsets=EVERY_OPSET)
+    for place in BOTH:
+        yield broadcast_to("rows and columns of an image", (2, 1, 1, 3), IMAGE, place=place)
+    yield broadcast_to("batches of an image between convolutions", (1, 5, 7, 3), IMAGE, place=BOTH[-1])
+    for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
+        yield broadcast_to(dtype, (5, 1, 3), IMAGE, dtype=dtype)
+    yield broadcast_to("a shape of int64", (5, 1, 3), IMAGE, kind="int64")
+    yield broadcast_to("one number", (), (5, 7))
+    yield broadcast_to("a shape known as it runs", (5, 1, 3), IMAGE, held=False)

@@ -1,0 +1,198 @@
+"""SPLIT, SPLIT_V and UNPACK: each axis from both ends, sizes as it runs, parts that nobody uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import TensorRef
+from conformance.case import Case
+from conformance.copies import Copy, copied
+from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, int32s, net, opsets, tensor
+
+IMAGE = (2, 5, 7, 3)
+AXES = (0, 1, 2, 3, -1, -2, -3, -4)
+REAL = ("float32", "int8", "uint8", "int16")
+
+
+def cases() -> Iterator[Case]:
+    yield from splits()
+    yield from sized()
+    yield from runtime_parts()
+    yield from taken_apart()
+    yield from copies()
+
+
+# --- SPLIT ------------------------------------------------------------------------------------
+
+
+def split(name: str, x: Spec, axis: int, parts: int, place: Placed = alone, **case: Any) -> Case:
+    shape = list(x.shape)
+    shape[axis] = (shape[axis] or 0) // parts
+    outputs = [x.shaped(*shape) for _ in range(parts)]
+    held = case.pop("held", constant(axis))
+    return place("SPLIT", name, [held, x], *outputs, options={"num_splits": parts}, **{"dtype": x.dtype, **case})
+
+
+def splits() -> Iterator[Case]:
+    image = (2, 6, 10, 9)
+    for axis, parts in ((0, 2), (1, 3), (2, 5), (3, 3), (-1, 3), (-2, 2), (-3, 2), (-4, 2)):
+        yield split(f"float32 axis {axis}", tensor(*image), axis, parts, BOTH[1])
+    for dtype in (*REAL, "float16", "int32", "int64"):
+        yield split(dtype, tensor(*image, dtype=dtype), 3, 3, opsets=opsets(dtype))
+    for dtype in ("int8", "uint8", "int16"):
+        yield split(f"{dtype} axis -1", tensor(*image, dtype=dtype), -1, 3, BOTH[1])
+    yield split("into one", tensor(*image), 2, 1)
+    yield split("an axis in a list", tensor(*image), 1, 2, held=constant([1]))
+    yield split("rank 1", tensor(6), 0, 3)
+    yield alone(
+        "SPLIT",
+        "an axis known as it runs",
+        [tensor(dtype="int32"), tensor(*image)],
+        tensor(2, 6, 10, 3),
+        tensor(2, 6, 10, 3),
+        tensor(2, 6, 10, 3),
+        options={"num_splits": 3},
+        refused="must be a constant",
+    )
+
+
+# --- SPLIT_V ----------------------------------------------------------------------------------
+
+
+def split_v(
+    name: str, x: Spec, sizes: Sequence[int], axis: int, place: Placed = alone, kind: str = "int32", **case: Any
+) -> Case:
+    shape = [size or 0 for size in x.shape]
+    whole = [shape[axis] - sum(sizes) - 1 if size == -1 else size for size in sizes]
+    parts = []
+    for size in whole:
+        shape[axis] = size
+        parts.append(replace(x, name="").shaped(*shape))
+    operands = [x, constant(np.asarray(sizes, kind)), constant(axis)]
+    return place("SPLIT_V", name, operands, *parts, options={"num_splits": len(sizes)}, **{"dtype": x.dtype, **case})
+
+
+def sized() -> Iterator[Case]:
+    """Sizes differ; one may be -1, which is the rest."""
+    for dtype in REAL:
+        for place in BOTH:
+            yield split_v(dtype, tensor(*IMAGE, dtype=dtype), (2, 4, 1), 2, place, opsets=opsets(dtype))
+    for axis in AXES:
+        yield split_v(f"axis {axis}", tensor(*IMAGE), (1, IMAGE[axis] - 1), axis, BOTH[1])
+    for k in range(3):
+        sizes = [-1 if i == k else size for i, size in enumerate((1, 4, 2))]
+        yield split_v(f"the rest is part {k}", tensor(*IMAGE), sizes, -2, BOTH[1])
+    for dtype in ("int32", "int64"):
+        yield split_v(dtype, tensor(5, 3, dtype=dtype), (1, 2), 1)
+    yield split_v("int64 sizes", tensor(*IMAGE), (2, -1), 1, BOTH[1], kind="int64")
+    yield split_v("one part", tensor(*IMAGE), (5,), 1)
+    yield split_v("a part of nothing", tensor(5, 3), (3, 0, 2), 0)
+    yield split_v("a rest of nothing", tensor(5, 3), (3, -1, 2), 0)
+    yield split_v("rank 1", tensor(7), (3, 4), 0)
+    yield split_v("rank 5", tensor(2, 3, 1, 5, 7), (1, 4), 3)
+
+
+def runtime_parts() -> Iterator[Case]:
+    sizes = tensor(3, dtype="int32", name="sizes")
+    made = [tensor(2, None, 3) for _ in range(3)]
+    options = {"num_splits": 3}
+    for held in ((1, 4, 2), (1, -1, 2)):
+        operands = [tensor(2, 7, 3), sizes, constant(1)]
+        yield alone(
+            "SPLIT_V", f"sizes {held} known as it runs", operands, *made, options=options, given=int32s(sizes=held)
+        )
+    operands = [tensor(2, None, 3), constant([1, -1, 2]), constant(-2)]
+    steps = [{"x0": drawn(2, n, 3)} for n in (7, 9)]
+    yield alone("SPLIT_V", "the rest of an unknown size", operands, *made, options=options, given=steps)
+    axis = tensor(dtype="int32", name="axis")
+    operands = [tensor(2, 7, 3), constant([1, 4, 2]), axis]
+    refused = "must be a constant"
+    yield alone(
+        "SPLIT_V", "an axis known as it runs", operands, *made, options=options, given=int32s(axis=1), refused=refused
+    )
+
+
+# --- UNPACK -----------------------------------------------------------------------------------
+
+
+def without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    at = axis % len(shape)
+    return (*shape[:at], *shape[at + 1 :])
+
+
+def apart(model: Net, x: TensorRef, parts: Sequence[Spec], axis: int) -> list[TensorRef]:
+    made = [model.result(spec) for spec in parts]
+    model.graph.operator("UNPACK", [x], made, {"axis": axis, "num": len(parts)})
+    return made
+
+
+def unpacked(name: str, x: Spec, axis: int, **case: Any) -> Case:
+    shape = [size or 0 for size in x.shape]
+    n = shape[axis]
+    parts = [replace(x, name="").shaped(*without(shape, axis))] * n
+    return alone("UNPACK", name, [x], *parts, options={"axis": axis, "num": n}, **case)
+
+
+def taken_apart() -> Iterator[Case]:
+    for axis in AXES:
+        yield unpacked(f"axis {axis}", tensor(*IMAGE), axis)
+        yield net(
+            "UNPACK",
+            f"axis {axis} and stacked between convolutions",
+            reversed_along(axis, axis, "float32"),
+            transposes=2,
+        )
+    for dtype in REAL:
+        yield unpacked(dtype, tensor(*IMAGE, dtype=dtype), 2, opsets=opsets(dtype))
+        yield net("UNPACK", f"{dtype} between convolutions", reversed_along(1, 1, dtype), dtype=dtype, transposes=2)
+    for dtype in ("int32", "bool"):
+        yield unpacked(dtype, tensor(5, 3, dtype=dtype), 1)
+    yield net("UNPACK", "rows that become columns between convolutions", reversed_along(1, 2, "float32"))
+    for axis in (1, 3):
+        yield net("UNPACK", f"all axes of one size, along axis {axis}", cube_apart(axis))
+    yield unpacked("one part", tensor(5, 1, 3), 1)
+    yield unpacked("scalars", tensor(4), 0)
+    x = tensor(*IMAGE, dtype="int8")
+    made, options = [x.scaled(2).shaped(2, 5, 7)] * 3, {"axis": 3, "num": 3}
+    yield alone("UNPACK", "int8 to another scale", [x], *made, options=options, kernel_refuses="params.scale")
+
+    def unused(model: Net) -> None:
+        x = model.plumbed(tensor(*IMAGE))
+        model.output(apart(model, x, [tensor(2, 7, 3)] * 5, 1)[3])
+
+    yield net("UNPACK", "parts that nobody uses", unused)
+
+
+def cube_apart(axis: int) -> Callable[[Net], None]:
+    """The first slice of an image that comes from a convolution; along another axis it has the same shape."""
+
+    def draw(model: Net) -> None:
+        x = tensor(3, 3, 3, 3)
+        model.output(apart(model, model.plumbed(x), [x.shaped(3, 3, 3)] * 3, axis)[0])
+
+    return draw
+
+
+def reversed_along(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
+    """An image is cut into slices, which are stacked the other way round."""
+
+    def draw(model: Net) -> None:
+        x = tensor(*IMAGE, dtype=dtype)
+        n = IMAGE[axis]
+        part = without(IMAGE, axis)
+        at = other % 4
+        parts = apart(model, model.plumbed(x), [x.shaped(*part)] * n, axis)
+        stack = model.call("PACK", parts[::-1], x.shaped(*part[:at], n, *part[at:]), axis=other, values_count=n)
+        model.output(model.drained(stack))
+
+    return draw
+
+
+def copies() -> Iterator[Case]:
+    yield from copied("SPLIT", Copy([(2, 5, 7, 1)] * 3, front=[constant(3)], options={"num_splits": 3}))
+    made = [(2, 5, 2, 3), (2, 5, 5, 3)]
+    yield from copied("SPLIT_V", Copy(made, [constant([2, 5]), constant(2)], options={"num_splits": 2}))

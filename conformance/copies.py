@@ -1,0 +1,49 @@
+"""Copies into a result with other parameters: the kernels move stored numbers and never rescale them, or refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .case import Case
+from .models import BOTH, Spec, alone, tensor
+
+IMAGE = (2, 5, 7, 3)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """An operator by its input and its results, with constants in front of the input and behind it."""
+
+    after: Sequence[Sequence[int]]
+    behind: Sequence[Spec] = ()
+    front: Sequence[Spec] = ()
+    before: Sequence[int] = IMAGE
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def operands(self, dtype: str) -> list[Spec]:
+        return [*self.front, tensor(*self.before, dtype=dtype), *self.behind]
+
+    def results(self, dtype: str) -> list[Spec]:
+        x = tensor(dtype=dtype)
+        point = {"int8": 11, "uint8": 140}.get(dtype, 0)
+        return [x.scaled(2.0, point).shaped(*shape) for shape in self.after]
+
+
+def copied(op: str, copy: Copy) -> Iterator[Case]:
+    """The kernel ignores the result's parameters."""
+    for dtype in ("int8", "uint8", "int16"):
+        for place in BOTH:
+            name = f"{dtype} copied to other parameters, which the kernel ignores"
+            opsets = (None, 26) if dtype == "int16" else (None,)
+            made = copy.results(dtype)
+            case: dict[str, Any] = {"options": copy.options, "dtype": dtype, "opsets": opsets, "transposes": None}
+            yield place(op, name, copy.operands(dtype), *made, **case)
+
+
+def copy_refused(op: str, copy: Copy) -> Iterator[Case]:
+    """The kernel insists on the input's parameters."""
+    for dtype in ("int8", "uint8"):
+        name, made = f"{dtype} copied to other parameters", copy.results(dtype)
+        yield alone(op, name, copy.operands(dtype), *made, options=copy.options, kernel_refuses="params.scale")
