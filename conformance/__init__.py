@@ -9,6 +9,7 @@ A case is one small .tflite model; its conversion is run beside LiteRT under eve
     net("SHAPE", "of an image", draw)                                           any model, step by step
 
 ``models`` has these helpers, ``case.Case`` everything else that a case may ask for. Sizes of axes differ (2, 5, 7, 3),
-scales and zero points too, so that what is mixed up shows. A file in ``cases`` is a family: a function ``cases()`` that
-yields. Packs bring theirs by the entry point group ``onnx_tflite_plugin.cases``.
+scales and zero points too, so that what is mixed up shows. A module in ``cases`` stands where its handlers do in
+``op_handlers``, with a function ``cases()`` that yields. Packs bring theirs by the entry point group
+``onnx_tflite_plugin.cases``.
 """

@@ -103,7 +103,8 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     speed, fold = options.optimize == "speed", options.weights == "fold" or options.quantization == "float"
     if fold:
         target = replace(target, multiplies_dynamically=False)
-    fused = fuse(bound, host.fusions(), target, opset=options.opset or target.opsets[1], inexact=speed)
+    fusions = host.fusions({call.handler.code for call in bound.operators()})
+    fused = fuse(bound, fusions, target, opset=options.opset or target.opsets[1], inexact=speed)
     storage = plan_storage(fused.model, target, fold=fold)
     opset = _opset(fused.model, storage, options, target)
     layout = plan_layout(

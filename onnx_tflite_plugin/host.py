@@ -7,7 +7,7 @@ model holds their operator, and registered with pluggy as ``CODE@pack``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, distributions
 from typing import Any
@@ -17,6 +17,7 @@ import pluggy
 
 from onnx_tflite_plugin import hookspecs
 from onnx_tflite_plugin.api.declarations import Decline, Handler
+from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel, called
 from onnx_tflite_plugin.errors import ConversionError, PackError, Problem, UnsupportedOperator
 from onnx_tflite_plugin.known import Known
@@ -34,6 +35,15 @@ class Offer:
     pack: str
     group: str
     entry: EntryPoint
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Operators of which a fusion takes one at least: ``module:attribute [CODE, CODE]``. Empty: not known.
+
+        Read from the value, since ``EntryPoint.extras`` takes ``CUSTOM.MyOp`` for two.
+        """
+        _, _, listed = self.entry.value.partition("[")
+        return frozenset(unquote(code.strip()) for code in listed.rstrip("] ").split(",") if code.strip())
 
     def load(self) -> Any:
         """The object behind it. Raises PackError naming pack, entry point and cause."""
@@ -154,14 +164,41 @@ class Host:
         self._register(Registration(offer.code, found, offer.pack))
         return ()
 
-    def fusions(self) -> Iterator[tuple[str, Any]]:
-        """(pack, fusion) of every admitted fusion; one that does not load is a warning."""
-        for offer in self.offers:
-            if offer.group == FUSIONS:
-                try:
-                    yield offer.pack, offer.load()
-                except PackError as error:
-                    self.warnings.append(str(error))
+    def fusions(self, present: Collection[str] | None = None) -> list[tuple[str, Fusion]]:
+        """(pack, fusion) of the admitted fusions that can match where these operators are present, else of all.
+
+        A fusion may start with the result of another, so the name of one that is loaded counts as present. One that does
+        not load, or is no fusion, is a warning.
+        """
+        offers = [offer for offer in self.offers if offer.group == FUSIONS]
+        loaded: dict[Offer, Fusion | None] = {}
+        codes = set(present or ())
+        while wanted := [
+            offer
+            for offer in offers
+            if offer not in loaded and (present is None or not offer.needs or offer.needs & codes)
+        ]:
+            for offer in wanted:
+                loaded[offer] = fusion = self._fusion(offer)
+                codes.update((fusion.name,) if fusion else ())
+        return [(offer.pack, fusion) for offer in offers if (fusion := loaded.get(offer)) is not None]
+
+    def _fusion(self, offer: Offer) -> Fusion | None:
+        try:
+            loaded = offer.load()
+        except PackError as error:
+            self._warn(str(error))
+            return None
+        if not isinstance(loaded, Fusion):
+            self._warn(f"{offer.code} of {offer.pack} is a {type(loaded).__name__}, not a fusion: use @fusion(...)")
+            return None
+        if wrong := _misdeclared(offer.needs, loaded):
+            self._warn(f"the entry point {offer.code} of {offer.pack} {wrong}")
+        return loaded
+
+    def _warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
 
     def handlers(self) -> Iterator[tuple[str, str, Handler | PackError]]:
         """(code, pack, handler or why it does not load) of everything discovered, by code."""
@@ -259,6 +296,21 @@ class Host:
 def _listed(packs: str | Iterable[str]) -> set[str]:
     names = packs.split(",") if isinstance(packs, str) else packs
     return {canonical(name.strip()) for name in names if name.strip() and name.strip() != "builtin"}
+
+
+def _misdeclared(needs: frozenset[str], fusion: Fusion) -> str:
+    """How an entry point contradicts the patterns of its fusion; empty where it does not."""
+    if not needs:
+        return ""
+    patterns = [pattern.codes() for pattern in fusion.patterns]
+    missed = next((codes for codes in patterns if not codes & needs), None)
+    if missed is not None:
+        return (
+            f"needs {', '.join(sorted(needs))}, but a pattern of {fusion.name} holds {', '.join(sorted(missed))} alone: "
+            "models with that alone do not load it; list an operator of every pattern"
+        )
+    idle = needs.difference(*patterns)
+    return f"needs {', '.join(sorted(idle))}, which no pattern of {fusion.name} holds; leave it out" if idle else ""
 
 
 def _as_builtin(op: Operator) -> Operator:

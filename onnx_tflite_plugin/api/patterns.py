@@ -5,6 +5,13 @@
     variance = Call("MEAN", Call("SQUARED_DIFFERENCE", x, mean), axes)
     ...
 A ``Call`` used twice must be one operator, an operand used twice one tensor.
+
+The entry point lists operators of which each pattern holds one, by the codes of their handlers or by the names of
+fusions that come before: the fusion is loaded where one of them is present. One that lists none is loaded for any model.
+
+    [options.entry_points]
+    onnx_tflite_plugin.fusions =
+        layer_normalization = my_pack.fusions:layer_normalization [MEAN]
 """
 
 from __future__ import annotations
@@ -41,6 +48,10 @@ class Call:
     def __init__(self, code: str, *operands: Call | Operand, commutes: bool = False, **options: Any) -> None:
         for name, value in (("code", code), ("operands", operands), ("commutes", commutes), ("options", options)):
             object.__setattr__(self, name, value)
+
+    def codes(self) -> frozenset[str]:
+        """Its operator, and those its operands come from."""
+        return frozenset({self.code}).union(*(part.codes() for part in self.operands if isinstance(part, Call)))
 
 
 def operands(names: str, constant: bool = False) -> tuple[Operand, ...]:

@@ -1,0 +1,117 @@
+"""Fusions are loaded where an operator that they take is present; what entry points say of them is true."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.api import Call, Context, Fusion, Terminate, Value, fusion, operands
+from onnx_tflite_plugin.host import FUSIONS, Host, Offer
+
+(x,) = operands("x")
+
+
+def fused(name: str, *patterns: Call) -> Fusion:
+    @fusion(name, pattern=patterns, inputs=[x], layout=Terminate())
+    def lower(ctx: Context, x: Value) -> Value:
+        raise NotImplementedError
+
+    return lower
+
+
+one = fused("ONE", Call("CUSTOM.First.Of", x), Call("NEG", x))
+two = fused("TWO", Call("ABS", Call("ONE", x)))
+no_fusion = 3
+
+
+def offer(name: str, needs: str = "", module: str = __name__) -> Offer:
+    return Offer(name, "a-pack", FUSIONS, EntryPoint(name, f"{module}:{name}{needs}", FUSIONS))
+
+
+def loaded(present: set[str] | None, *offers: Offer) -> tuple[list[str], list[str]]:
+    """Names of the fusions that are loaded, and warnings."""
+    host = Host(offers=offers)
+    return [found.name for _, found in host.fusions(present)], host.warnings
+
+
+def single(path: Path, code: str) -> Path:
+    model = ModelBuilder()
+    g = model.main
+    a, y = g.input("a", (2, 3)), g.tensor("y", (2, 3))
+    g.operator(code, [a, a], [y])
+    g.output(y)
+    path.write_bytes(model.build())
+    return path
+
+
+@pytest.mark.parametrize(("code", "modules"), [("ADD", []), ("MUL", ["op_handlers.fusions.activation"])])
+def test_a_conversion_imports_the_fusions_of_its_operators_alone(tmp_path: Path, code: str, modules: list[str]) -> None:
+    script = (
+        "import sys, onnx_tflite_plugin; onnx_tflite_plugin.convert(sys.argv[1]);"
+        "print([name for name in sorted(sys.modules) if name.startswith('op_handlers.fusions.')])"
+    )
+    path = single(tmp_path / "single.tflite", code)
+    ran = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == str(modules)
+
+
+def test_the_built_in_entry_points_are_true_to_their_patterns() -> None:
+    host = Host(packs="builtin")
+    assert len(host.fusions()) > 10
+    assert all(offer.needs for offer in host.offers if offer.group == FUSIONS)
+    assert host.warnings == []
+
+
+@pytest.mark.parametrize("present", [{"NEG"}, {"CUSTOM.First.Of", "ADD"}])
+def test_one_of_the_listed_operators_is_enough_even_with_dots_in_its_name(present: set[str]) -> None:
+    assert loaded(present, offer("one", " [CUSTOM.First.Of, NEG]")) == (["ONE"], [])
+
+
+def test_without_any_of_the_listed_operators_nothing_is_imported() -> None:
+    assert loaded({"ADD", "CUSTOM", "First"}, offer("one", " [CUSTOM.First.Of,NEG]")) == ([], [])
+    assert loaded({"ADD"}, offer("one", " [NEG]", module="no_such_module")) == ([], [])
+
+
+def test_a_fusion_that_starts_with_the_result_of_another_comes_with_it() -> None:
+    chain = offer("two", " [ONE]"), offer("one", " [CUSTOM.First.Of, NEG]")
+    assert loaded({"NEG", "ABS"}, *chain) == (["TWO", "ONE"], [])
+    assert loaded({"ABS"}, *chain) == ([], [])
+
+
+def test_a_fusion_that_lists_nothing_is_loaded_for_any_model() -> None:
+    assert loaded({"ADD"}, offer("one")) == (["ONE"], [])
+
+
+def test_all_are_loaded_where_no_operators_are_given() -> None:
+    assert loaded(None, offer("one", " [CUSTOM.First.Of, NEG]"), offer("two", " [ONE]")) == (["ONE", "TWO"], [])
+
+
+@pytest.mark.parametrize(
+    ("needs", "reason"),
+    [
+        (" [NEG]", "needs NEG, but a pattern of ONE holds CUSTOM.First.Of alone"),
+        (" [CUSTOM.First.Of, NEG, MUL]", "needs MUL, which no pattern of ONE holds"),
+    ],
+)
+def test_an_entry_point_that_contradicts_its_patterns_is_named(needs: str, reason: str) -> None:
+    names, (warning,) = loaded({"NEG"}, offer("one", needs))
+    assert names == ["ONE"]
+    assert f"the entry point one of a-pack {reason}" in warning
+
+
+def test_what_is_no_fusion_or_does_not_load_is_left_out_with_a_warning() -> None:
+    names, (first, second) = loaded({"NEG"}, offer("no_fusion"), offer("one", module="no_such_module"), offer("one"))
+    assert names == ["ONE"]
+    assert "no_fusion of a-pack is a int, not a fusion" in first
+    assert "no_such_module" in second
+
+
+def test_a_warning_is_said_once_however_many_models_a_host_converts() -> None:
+    host = Host(offers=[offer("no_fusion")])
+    assert host.fusions() == host.fusions() == []
+    assert len(host.warnings) == 1
