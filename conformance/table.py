@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from onnx_tflite_plugin.api import Handler
+from onnx_tflite_plugin.api import Handler, Operator
 from onnx_tflite_plugin.api.declarations import resolve
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
@@ -95,15 +95,20 @@ def _differences(code: str, cases: Sequence[Case]) -> str:
         return "equal"
     found: dict[str, list[str]] = {}
     for dtype in ("int8", "uint8", "int16"):
-        first = next((case for case in cases if case.dtype == dtype), None)
+        first = next((case for case in cases if case.dtype == dtype and _held(case)), None)
         found.setdefault(_difference(first) if first else "", []).append(dtype)
     found.pop("", None)
     for row in BOUNDS:
         if row.op == code and not any(row.dtype in dtypes for dtypes in found.values()):
             found.setdefault(row.text, []).append(row.dtype)
     if not found and cases:
-        return _difference(cases[0])
+        return _difference(next(filter(_held, cases), cases[0]))
     return next(iter(found)) if len(found) == 1 else "; ".join(f"{', '.join(of)}: {text}" for text, of in found.items())
+
+
+def _held(case: Case) -> list[Operator]:
+    """The calls of the case's operator; none where a fusion's case spells it out in others."""
+    return list(instances(read(case.build()), case))
 
 
 def _difference(case: Case) -> str:
@@ -111,7 +116,7 @@ def _difference(case: Case) -> str:
     row = bound(case.op, case.dtype)
     if row is not None:
         return row.text
-    results = {tensor.dtype for op in instances(read(case.build()), case) for tensor in op.outputs if tensor}
+    results = {tensor.dtype for op in _held(case) for tensor in op.outputs if tensor}
     if case.dtype in EXACT.get(case.op, ()) or not any("float" in dtype or dtype in STEPPED for dtype in results):
         return "equal"
     return "1 step" if results & STEPPED else ""
@@ -132,7 +137,7 @@ def _quantization(found: Handler, cases: Sequence[Case]) -> list[str]:
 
 
 def _notes(cases: Sequence[Case], codes: set[str]) -> Iterator[tuple[str, list[str]]]:
-    mine = sorted((case for case in cases if case.op in codes), key=lambda case: case.op)
+    mine = sorted((case for case in cases if case.op in codes), key=lambda case: (case.op, case.name))
     yield "Bounds", [f"- **{row.op}** {row.dtype}, {row.text}: {row.reason}." for row in BOUNDS]
     yield "Known differences", [f"- **{case.op}**, {case.name}: {case.known}." for case in mine if case.known]
     yield (
