@@ -15,8 +15,8 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
-from conformance.cases.convolution import conv
-from conformance.cases.fusions_dynamic import HYBRID
+from conformance.cases.fusions.dynamic import HYBRID
+from conformance.cases.image.convolution import conv
 from conformance.models import drawn
 from onnx_tflite_plugin.passes import weights
 from onnx_tflite_plugin.passes.products import PROBE, products
