@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from onnx_tflite_plugin.api import Operator, Terminate
+from onnx_tflite_plugin.api import Handler, Operator, Terminate
 from onnx_tflite_plugin.api.declarations import Layout, resolve
 from onnx_tflite_plugin.bound import Bound
 from onnx_tflite_plugin.host import Host
@@ -18,7 +19,52 @@ from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify import structure
 
 from .case import Case
+from .registered import NO_ONNX_FORM, REGISTERED
 from .runner import channels_first
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The operators that LiteRT registers: those of which every kernel dtype has a passing case and the newest version a
+    handler, those of which some have (with what is missing), those without a handler, and those ONNX cannot express.
+    """
+
+    full: tuple[str, ...]
+    part: Mapping[str, str]
+    missing: tuple[str, ...]
+    refused: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """One sentence."""
+        converted = len(self.full) + len(self.part)
+        return (
+            f"Of the {len(REGISTERED)} builtin operators that LiteRT registers, {converted} are converted: {len(self.full)} in "
+            f"every dtype their kernels take, {len(self.part)} in some. {len(self.missing)} have no handler yet, and "
+            f"{len(self.refused)} have no form in ONNX."
+        )
+
+
+def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage:
+    """What handlers and cases cover of what is registered."""
+    passing: dict[str, set[str]] = {}
+    for case in cases:
+        if case.counts:
+            passing.setdefault(case.op, set()).add(case.dtype)
+    full, part = [], {}
+    for code, kernel in REGISTERED.items():
+        if code not in handlers:
+            continue
+        dtypes = sorted(kernel.dtypes - passing.get(code, set()))
+        newest = handlers[code].max_version
+        lacking = [*dtypes, *([f"version {kernel.version}"] if newest < kernel.version else [])]
+        if lacking:
+            part[code] = ", ".join(lacking)
+        else:
+            full.append(code)
+    absent = [code for code in REGISTERED if code not in handlers]
+    missing = tuple(code for code in absent if code not in NO_ONNX_FORM)
+    return Coverage(tuple(full), part, missing, tuple(code for code in absent if code in NO_ONNX_FORM))
 
 
 def gaps(host: Host, handlers: Iterable[tuple[str, str]], cases: Sequence[Case]) -> Iterator[str]:

@@ -21,9 +21,12 @@ from onnx_tflite_plugin.targets import target_named
 from .bounds import BOUNDS, EQUAL, EXACT, bound
 from .case import Case
 from .cases import builtin
-from .coverage import instances, layouts
+from .coverage import Coverage, coverage, instances, layouts
+from .registered import NO_ONNX_FORM
 
-FILE = Path(__file__).parent.parent / "docs" / "operators.md"
+ROOT = Path(__file__).parent.parent
+FILE, README = ROOT / "docs" / "operators.md", ROOT / "README.md"
+COVERED = "<!-- coverage -->"  # the line of the README below it is made here
 STEPPED = {"int8", "uint8", "int16", "uint16"}
 COLUMNS = ("float32", "float16", "int8", "uint8", "int16", "int4")
 
@@ -63,10 +66,27 @@ def table(host: Host | None = None) -> str:
     headings = ["operator", "versions", "layout", "quantization", *COLUMNS, "others", "difference", "ONNX"]
     lines = [INTRODUCTION, LAYOUTS, _row(headings), _row(["---"] * len(headings))]
     lines += [_row(_cells(code, found, [case for case in cases if case.op == code], host)) for code, found in handlers]
+    lines += _coverage(coverage(dict(handlers), cases))
     for title, rows in _notes(cases, {code for code, _ in handlers}):
         if rows:
             lines += ["", f"## {title}", *rows]
     return "\n".join(lines) + "\n"
+
+
+def _coverage(found: Coverage) -> Iterator[str]:
+    yield from ("", "## Coverage", found.text)
+    part = "; ".join(f"{code} ({lacking})" for code, lacking in found.part.items())
+    yield from (f"- **Without a case** in these dtypes or versions: {part or 'none'}.",)
+    yield f"- **Without a handler**: {', '.join(found.missing) or 'none'}."
+    yield from (f"- **{code}** has no form in ONNX: {NO_ONNX_FORM[code]}." for code in found.refused)
+
+
+def readme(host: Host | None = None) -> str:
+    """The README with its line on coverage as it should be."""
+    host = host or Host(packs="builtin")
+    handlers = {code: found for code, _, found in host.handlers() if isinstance(found, Handler)}
+    before, mark, rest = README.read_text(encoding="utf-8").partition(f"{COVERED}\n")
+    return before + mark + coverage(handlers, builtin()).text + "\n" + rest.partition("\n")[2]
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -157,12 +177,15 @@ def main(arguments: Sequence[str]) -> int:
     if list(arguments) == ["--write"]:
         FILE.parent.mkdir(exist_ok=True)
         FILE.write_text(table(), encoding="utf-8")
+        README.write_text(readme(), encoding="utf-8")
         return 0
     if list(arguments) == ["--check"]:
-        if table() == committed():
-            return 0
-        print(f"{FILE} is out of date: python -m conformance.table --write", file=sys.stderr)
-        return 1
+        stale = [
+            file for file, text in ((FILE, table()), (README, readme())) if file.read_text(encoding="utf-8") != text
+        ]
+        for file in stale:
+            print(f"{file} is out of date: python -m conformance.table --write", file=sys.stderr)
+        return 1 if stale else 0
     print("python -m conformance.table --check | --write", file=sys.stderr)
     return 2
 

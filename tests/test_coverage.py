@@ -1,0 +1,38 @@
+"""What the support table says of coverage: an operator is full only where every kernel dtype and version has a case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from conformance.cases import builtin
+from conformance.coverage import coverage
+from conformance.registered import NO_ONNX_FORM, REGISTERED
+from onnx_tflite_plugin.api import Handler
+from onnx_tflite_plugin.host import Host
+
+
+@pytest.fixture(scope="module")
+def handlers() -> dict[str, Handler]:
+    return {code: found for code, _, found in Host(packs="builtin").handlers() if isinstance(found, Handler)}
+
+
+def test_every_registered_operator_is_counted_once(handlers: dict[str, Handler]) -> None:
+    found = coverage(handlers, builtin())
+    named = [*found.full, *found.part, *found.missing, *found.refused]
+    assert sorted(named) == sorted(REGISTERED)
+    assert str(len(REGISTERED)) in found.text
+    assert set(found.refused) <= set(NO_ONNX_FORM)
+
+
+def test_a_dtype_without_a_passing_case_makes_an_operator_partial(handlers: dict[str, Handler]) -> None:
+    cases = [case for case in builtin() if case.op == "MAX_POOL_2D"]
+    assert "MAX_POOL_2D" in coverage(handlers, cases).full
+    without = [case if case.dtype != "int16" else replace(case, known="to come") for case in cases]
+    assert coverage(handlers, without).part["MAX_POOL_2D"] == "int16"
+
+
+def test_a_version_that_no_handler_knows_makes_an_operator_partial(handlers: dict[str, Handler]) -> None:
+    older = {**handlers, "MAX_POOL_2D": replace(handlers["MAX_POOL_2D"], max_version=2)}
+    assert coverage(older, builtin()).part["MAX_POOL_2D"] == "version 3"
