@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from onnx_tflite_plugin.errors import TargetRefusal
 from onnx_tflite_plugin.passes.products import Product, overflows, products
@@ -141,9 +142,17 @@ def test_activations_of_int8_that_are_computed_are_never_taken_for_exact() -> No
     assert not only(model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], None, [5, 3], I32)).exact
 
 
-def test_two_int8_operands_are_no_such_product() -> None:
+def test_two_int8_operands_are_both_made_uint8() -> None:
+    """ARM64 without dotprod wraps -128 times -128, twice."""
     nodes = [helper.make_node("MatMulInteger", ["w", "other"], ["y"])]
-    assert not list(products(model(nodes, None, [5, 3], I32, [stored("other", np.full((2, 3), 127, np.int8))])))
+    found = model(nodes, None, [5, 3], I32, [stored("other", np.full((2, 3), -128, np.int8))])
+    assert {product.slot for product in products(found)} == {0, 1}
+    settle(found, "auto")
+    check(found)
+    inputs = [{"x": np.zeros((5, 3), np.uint8), "w": np.full((3, 2), value, np.int8)} for value in (-128, 127)]
+    for feeds, expected in zip(inputs, (2 * 128 * 128, -2 * 127 * 128), strict=True):
+        (sums,) = ReferenceEvaluator(ir.to_proto(found)).run(None, feeds)
+        assert (sums == expected).all()
 
 
 # --- planted violations -----------------------------------------------------------------------

@@ -58,12 +58,12 @@ FLOAT: dict[str, dict[int, Rows]] = {
     "Gemm": {0: _gemm(0), 1: _gemm(1)},
     "MatMul": {0: _rows, 1: _columns},
 }
-# Operator -> operand -> (how it is summed, the operand with its zero point, that with the other one's integers).
-INTEGER: dict[str, dict[int, tuple[Rows, int, int]]] = {
-    "ConvInteger": {1: (_kernel, 3, 0)},
-    "MatMulInteger": {0: (_rows, 2, 1), 1: (_columns, 3, 0)},
-    "QLinearConv": {3: (_kernel, 5, 0)},
-    "QLinearMatMul": {0: (_rows, 2, 3), 3: (_columns, 5, 0)},
+# Operator -> operand -> (how it is summed, the operand with its zero point).
+INTEGER: dict[str, dict[int, tuple[Rows, int]]] = {
+    "ConvInteger": {1: (_kernel, 3)},
+    "MatMulInteger": {0: (_rows, 2), 1: (_columns, 3)},
+    "QLinearConv": {3: (_kernel, 5)},
+    "QLinearMatMul": {0: (_rows, 2), 3: (_columns, 5)},
 }
 
 
@@ -128,7 +128,7 @@ def overflows(rows: Array) -> bool:
 
 
 def products(model: ir.Model) -> Iterator[Product]:
-    """Every int8 operand of a product whose other operand may be uint8, inner graphs included."""
+    """Every int8 operand of a product, inner graphs included; also beside another, since ARM64 wraps -128 times -128."""
     guarded = {node.attributes["then_branch"].as_graph() for node in model.graph.all_nodes() if is_choice(node)}
     for node in model.graph.all_nodes():
         if node.domain or _probes(node):
@@ -136,11 +136,11 @@ def products(model: ir.Model) -> Iterator[Product]:
         for slot, rows in FLOAT.get(node.op_type, {}).items():
             for source in _sources(node.inputs[slot]):
                 stored = source.dequantize.inputs[0]
-                if stored is not None and not (constant(stored) is None and _all_int8(node, slot)):
+                if stored is not None:
                     yield Product(node, slot, stored, source.dequantize, rows, None, source.moved, source.guarded)
-        for slot, (rows, zero_point, other) in INTEGER.get(node.op_type, {}).items():
+        for slot, (rows, zero_point) in INTEGER.get(node.op_type, {}).items():
             stored = node.inputs[slot]
-            if stored is not None and _int8(stored) and not _int8(node.inputs[other]):
+            if stored is not None and _int8(stored):
                 yield Product(node, slot, stored, None, rows, zero_point, guarded=node.graph in guarded)
 
 
@@ -181,16 +181,6 @@ def _sources(value: ir.Value | None, moved: bool = False, guarded: bool = False)
             yield from _sources(operand, True, guarded)
     elif _int8(node.inputs[0]) and "block_size" not in node.attributes:
         yield _Source(node, moved, guarded)
-
-
-def _all_int8(node: ir.Node, slot: int) -> bool:
-    """Whether the other operand is computed int8 too: such products are exact."""
-    return any(
-        constant(source.dequantize.inputs[0]) is None
-        for k, value in enumerate(node.inputs[:2])
-        if k != slot
-        for source in _sources(value)
-    )
 
 
 def _int8(value: ir.Value | None) -> bool:

@@ -103,9 +103,17 @@ class _Weights:
         self._replace(product, chosen)
 
     def computed(self, product: Product) -> None:
-        """Integers that are computed, or fed, are quantized anew."""
-        assert product.dequantize is not None
-        self._replace(product, lambda: self._uint8(product, self._shifted(product.stored)))
+        """Integers that are computed, or fed, become uint8 on their way."""
+        node = product.node
+        if product.dequantize is not None:
+            self._replace(product, lambda: self._uint8(product, self._shifted(product.stored)))
+            return
+        assert product.zero_point is not None
+        with self.editor.replacing(node):
+            shifted, zero_point = self._shifted(product.stored), self._zero_point(product)
+        node.resize_inputs(max(len(node.inputs), product.zero_point + 1))
+        node.replace_input_with(product.slot, shifted)
+        node.replace_input_with(product.zero_point, zero_point)
 
     # --- their parts --------------------------------------------------------------------------
 
@@ -117,25 +125,25 @@ class _Weights:
 
     def _uint8(self, product: Product, integers: ir.Value) -> ir.Value:
         """The same of integers that are ``SHIFT`` more."""
-        given = (
-            _input(product.node, product.zero_point) if product.dequantize is None else _input(product.dequantize, 2)
-        )
-        least = np.asarray(0, np.int8) if given is None else constant(given)
-        if least is None:
-            raise TargetRefusal(
-                "weights whose zero point is computed:",
-                [
-                    Problem(
-                        f"node {product.node.name!r}", "its int8 weights cannot be made uint8", "--weights-dtype int8"
-                    )
-                ],
-            )
-        zero_point = self.editor.stored((least.astype(np.int16) + SHIFT).astype(np.uint8), like=None)
+        zero_point = self._zero_point(product)
         if product.dequantize is None:
             return self._product(product, integers, zero_point)
         scale = product.dequantize.inputs[1]
         assert scale is not None
         return self._dequantized(product, integers, scale, zero_point)
+
+    def _zero_point(self, product: Product) -> ir.Value:
+        """Of integers that are ``SHIFT`` more. Raises TargetRefusal where it is computed."""
+        given = (
+            _input(product.node, product.zero_point) if product.dequantize is None else _input(product.dequantize, 2)
+        )
+        least = np.asarray(0, np.int8) if given is None else constant(given)
+        if least is None:
+            problem = Problem(
+                f"node {product.node.name!r}", "its int8 weights cannot be made uint8", "--weights-dtype int8"
+            )
+            raise TargetRefusal("weights whose zero point is computed:", [problem])
+        return self.editor.stored((least.astype(np.int16) + SHIFT).astype(np.uint8), like=None)
 
     def _dequantized(self, product: Product, *operands: ir.Value) -> ir.Value:
         value = self.editor.emit("DequantizeLinear", *operands, like=product.dequantize)
