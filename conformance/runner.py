@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, Tolerance, compare, draw
 from onnx_tflite_plugin.verify.compare import as_pairs, inherited_step
+from onnx_tflite_plugin.verify.ort import Place
 from onnx_tflite_plugin.verify.real import as_real, as_stored, is_real
 from onnx_tflite_plugin.verify.structure import Entry, entry, producers, read
 
@@ -26,6 +27,21 @@ Status = Literal["passed", "failed", "skipped", "known"]
 Steps = Sequence[Sequence[Array]]
 
 EXACT = 1e-5  # of the range: the models around an operator add no rounding of their own
+
+
+class Session(Protocol):
+    """What ``Trial.stepped`` asks of a session: ``OnnxRuntime``, or what stands in for one."""
+
+    @property
+    def inputs(self) -> Sequence[Any]: ...
+
+    @property
+    def outputs(self) -> Sequence[Any]: ...
+
+    @property
+    def places(self) -> Sequence[Place]: ...
+
+    def step(self, inputs: Mapping[str, Array], /) -> Sequence[Array]: ...
 
 
 class Variant(NamedTuple):
@@ -65,7 +81,7 @@ def run_case(case: Case, host: Host | None = None) -> CaseResult:
     host = host or Host()
     variants = list(_variants(case))
     try:
-        trial = _Trial(case, host)
+        trial = Trial(case, host)
         if case.kernel_refuses:
             status, reasons = trial.kernels_refuse()
         elif case.refused:
@@ -81,7 +97,7 @@ def run_case(case: Case, host: Host | None = None) -> CaseResult:
 
 def complaints(case: Case, host: Host, **options: Any) -> list[str]:
     """What is wrong with one conversion of a case under other options than its own; ConversionError where it is refused."""
-    trial = _Trial(replace(case, options={**case.options, **options}), host)
+    trial = Trial(replace(case, options={**case.options, **options}), host)
     target = options.get("target", "onnxruntime")
     return list(trial.complaints(trial.run(trial.converted(Variant(target, None, "least"))), trial.expected))
 
@@ -119,7 +135,7 @@ class _Complaints:
         return [f"{', '.join(variants)}: {text}" for text, variants in self._by_text.items()]
 
 
-class _Trial:
+class Trial:
     """One case with what its variants share: the file, the inputs, what LiteRT computes."""
 
     def __init__(self, case: Case, host: Host) -> None:
@@ -239,7 +255,10 @@ class _Trial:
 
     def run(self, conversion: Conversion) -> Steps:
         """The outputs of each run, in the TFLite model's orders."""
-        session = OnnxRuntime(conversion.proto)
+        return self.stepped(OnnxRuntime(conversion.proto))
+
+    def stepped(self, session: Session) -> Steps:
+        """The outputs of each run in a session of the converted model, wherever it computes."""
         places = {place.value: place for place in session.places}
         results = []
         for arrays in self.steps:

@@ -1,0 +1,208 @@
+"""Products at the ends of their dtypes: where two neighbouring products along K can overflow 16 bits, these do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from conformance.builder import GraphBuilder, TensorRef
+from conformance.case import Case
+from conformance.lstms import Lstm
+from conformance.models import Net, Spec, alone, constant, drawn, net, tensor
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import LiteRT
+
+SCALE = 0.013  # of the weights
+REAL = -127
+"""The least weight under real activations: LiteRT's builtin kernels on x86 negate in int8, where -128 stays what it is
+(DotProdInt8x4x4, optimized/sse_tensor_utils.cc)."""
+TURNS = 3
+BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
+
+
+def ends(count: int, depth: int) -> Array:
+    """int8 weights [count, depth], K last. Rows in turn: all 127, all -128, pairs of either, one after the other, drawn."""
+    k = np.arange(depth)
+    patterns = (
+        np.full(depth, 127),
+        np.full(depth, -128),
+        np.where(k // 2 % 2, -128, 127),
+        np.where(k % 2, -128, 127),
+        drawn(depth, dtype="int8", seed="row"),
+    )
+    return np.stack([np.roll(patterns[row % 5], row // 5) for row in range(count)]).astype(np.int8)
+
+
+def activations(shape: Sequence[int], dtype: str) -> list[Array]:
+    """One array a run: all at one end, all at the other, pairs of channels, either at random, drawn; float32 in [-1, 1]."""
+    if dtype == "float32":
+        return [(array / 128).astype(np.float32) for array in activations(shape, "int8")]
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    runs = (
+        np.full(shape, high),
+        np.full(shape, low),
+        np.broadcast_to(np.where(np.arange(shape[-1]) // 2 % 2, low, high), shape),
+        np.where(drawn(*shape, dtype="bool", seed="either"), low, high),
+        drawn(*shape, dtype=dtype, seed="between"),
+    )
+    return [array.astype(dtype) for array in runs]
+
+
+def weight(values: Array, dtype: str = "int8", per_axis: int | None = None, least: int | None = None) -> Spec:
+    """int8 weights under activations of a dtype, with one scale or one along an axis; under uint8 they are 128 more.
+
+    Under float32 none is below -127 unless asked for: LiteRT's builtin kernels are wrong on -128 (``REAL``).
+    """
+    values = np.maximum(values, least or (REAL if dtype == "float32" else -128))
+    if dtype == "uint8":
+        return constant((values.astype(np.int16) + 128).astype(np.uint8), None, SCALE, 128)
+    if per_axis is None:
+        return constant(values, None, SCALE)
+    scales = SCALE * np.linspace(0.8, 1.2, values.shape[per_axis])
+    return constant(values, None, scales.tolist(), 0, per_axis)
+
+
+def result(x: Spec, shape: Sequence[int], depth: int) -> Spec:
+    """A scale under which sums of ``depth`` products reach the ends of the dtype: an overflow is tens of steps."""
+    if x.scale is None:
+        return Spec(tuple(shape))
+    scale = float(np.asarray(x.scale)) * SCALE * depth * 128
+    return Spec(tuple(shape), x.dtype, scale, 128 if x.dtype == "uint8" else 0)
+
+
+def zeros(x: Spec, w: Spec, count: int) -> Spec:
+    """A bias of zeros."""
+    scales = None if x.scale is None else (float(np.asarray(x.scale)) * np.atleast_1d(np.asarray(w.scale))).tolist()
+    return constant(np.zeros(count), BIASES[x.dtype], scales)
+
+
+def tried(case: Case, **inputs: Sequence[Array]) -> Case:
+    """The case on these arrays, one a run, by input name."""
+    return replace(
+        case, given=[dict(zip(inputs, arrays, strict=True)) for arrays in zip(*inputs.values(), strict=True)]
+    )
+
+
+# --- one product ------------------------------------------------------------------------------
+
+
+def conv(
+    name: str,
+    shape: Sequence[int],
+    out: int,
+    kernel: tuple[int, int] = (3, 3),
+    *,
+    dtype: str = "int8",
+    groups: int = 1,
+    per_axis: bool = False,
+) -> Case:
+    """CONV_2D over an image [n, h, w, c], padded at its edges."""
+    x, depth = tensor(*shape, dtype=dtype), prod(kernel) * shape[-1] // groups
+    w = weight(ends(out, depth).reshape(out, *kernel, -1), dtype, 0 if per_axis else None)
+    options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
+    y = result(x, (*shape[:-1], out), depth)
+    case = alone("CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
+    return tried(case, x0=activations(shape, dtype))
+
+
+def depthwise(name: str, shape: Sequence[int], multiplier: int = 1, kernel: int = 3, *, dtype: str = "int8") -> Case:
+    """DEPTHWISE_CONV_2D over an image [n, h, w, c], padded at its edges."""
+    out, depth = shape[-1] * multiplier, kernel * kernel
+    x = tensor(*shape, dtype=dtype)
+    w = weight(np.ascontiguousarray(ends(out, depth).T).reshape(1, kernel, kernel, out), dtype)
+    options = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "depth_multiplier": multiplier}
+    y = result(x, (*shape[:-1], out), depth)
+    case = alone("DEPTHWISE_CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
+    return tried(case, x0=activations(shape, dtype))
+
+
+def transposed(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8") -> Case:
+    """TRANSPOSE_CONV of an image [n, h, w, c] by a kernel of 3 x 3 with stride 2."""
+    n, height, width, channels = shape
+    x, wanted = tensor(*shape, dtype=dtype), (n, 2 * height, 2 * width, out)
+    w = weight(ends(out, 9 * channels).reshape(out, 3, 3, channels), dtype)
+    options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
+    y = result(x, wanted, 4 * channels)  # at most four places of the kernel meet a pixel
+    case = alone("TRANSPOSE_CONV", name, [constant(list(wanted)), w, x], y, options=options)
+    return tried(replace(case, dtype=dtype), x0=activations(shape, dtype))
+
+
+def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", least: int | None = None) -> Case:
+    """FULLY_CONNECTED of rows [n, k]; below ``REAL`` only XNNPACK tells what real rows give."""
+    x, w = tensor(*shape, dtype=dtype), weight(ends(out, shape[-1]), dtype, least=least)
+    y = result(x, (shape[0], out), shape[-1])
+    case = tried(alone("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))
+    return (
+        case if least is None else replace(case, reference=lambda arrays: LiteRT(case.build(), "xnnpack").step(arrays))
+    )
+
+
+def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, dtype: str = "int8") -> Case:
+    """BATCH_MATMUL of rows [..., k] with int8 columns [k, out], which are a constant or an input."""
+    x, columns = tensor(*shape, dtype=dtype), np.ascontiguousarray(ends(out, shape[-1]).T)
+    w = weight(columns, dtype) if stored else tensor(*columns.shape, dtype="int8", scale=SCALE, zero_point=0)
+    case = alone("BATCH_MATMUL", name, [x, w], result(x, (*shape[:-1], out), shape[-1]))
+    arrays = activations(shape, dtype)
+    return tried(case, x0=arrays) if stored else tried(case, x0=arrays, x1=[columns] * len(arrays))
+
+
+# --- products inside a loop -------------------------------------------------------------------
+
+
+def looped(name: str, shape: tuple[int, int], *, dtype: str = "int8") -> Case:
+    """A WHILE of a few turns, each of which multiplies the rows [n, k] that it carries by one, and that by [k, k].
+
+    What a loop carries keeps the file's dtype; what lies between two products of its body need not.
+    """
+    x, depth = tensor(*shape, dtype=dtype), shape[-1]
+    w, y = weight(ends(depth, depth), dtype), result(x, shape, depth)
+    one = constant(np.eye(depth), "int8", 1.0)
+
+    def draw(model: Net) -> None:
+        cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
+        turn, *_ = _carried(cond, x, y)
+        more = cond.tensor("more", (), "bool")
+        cond.operator("LESS", [turn, cond.constant("turns", np.int32(TURNS))], [more])
+        cond.output(more)
+        turn, value, _ = _carried(body, x, y)
+        following = body.tensor("following", (), "int32")
+        body.operator("ADD", [turn, body.constant("one", np.int32(1))], [following])
+        made = [value]
+        for k, (factor, like) in enumerate(((one, x), (w, y))):
+            constants = [factor, zeros(x, factor, depth)]
+            held = [body.constant(f"c{k}", c.value, c.dtype, quantization=c.quantization) for c in constants]
+            made.append(body.tensor(f"made {k}", shape, dtype, quantization=like.quantization))
+            body.operator("FULLY_CONNECTED", [made[k], *held], [made[k + 1]])
+        body.output(following, value, made[-1])
+        before = constant(np.zeros(shape, dtype), None, y.scale, y.zero_point)
+        inputs = [model.place(constant(np.int32(0))), model.input(x), model.place(before)]
+        results = [model.result(spec) for spec in (Spec((), "int32"), x, y)]
+        graphs = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
+        model.graph.operator("WHILE", inputs, results, graphs)
+        model.output(results[2])
+
+    return tried(net("WHILE", name, draw, dtype=dtype), x0=activations(shape, dtype))
+
+
+@dataclass(frozen=True)
+class Cell(Lstm):
+    """An LSTM on int8 matrices at their ends, with a scale under which gates stay between theirs."""
+
+    weights: str = "int8"
+    inputs: int = 32
+
+    def matrix(self, rows: int, columns: int, name: str, size: float = 0.0) -> Spec:
+        reach = 1.0 if self.x.scale is None else 128 * float(np.asarray(self.x.scale))
+        return constant(np.maximum(ends(rows, columns), REAL), "int8", 4 / (128 * columns * reach))
+
+    def tried(self, name: str) -> Case:
+        return tried(self.case(name), x0=activations([size or 1 for size in self.x.shape], self.dtype))
+
+
+def _carried(graph: GraphBuilder, x: Spec, y: Spec) -> list[TensorRef]:
+    """What the loop carries: the number of turns, the rows, the last product."""
+    specs = {"turn": Spec((), "int32"), "rows": x, "product": y}
+    return [graph.input(name, s.shape, s.dtype, quantization=s.quantization) for name, s in specs.items()]
