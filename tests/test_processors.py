@@ -107,7 +107,7 @@ class TestCatalogue:
 @pytest.fixture(scope="module")
 def small() -> Models:
     """A product that overflows, and an LSTM whose states go from run to run."""
-    dense = Entry(extremes.dense("int8", (3, 32), 15), ("pairs", "-128"))
+    dense = Entry(extremes.dense("int8", (3, 32), 15, least=-128), ("pairs", "-128"))
     cell = Entry(extremes.Cell(op=STEP).tried("float32 on int8"))
     return converted([dense, cell])
 

@@ -49,49 +49,65 @@ def speed(case: Case) -> Case:
 
 IMAGE = (1, 5, 7, 16)
 PAIRS: tuple[Overflow, ...] = ("pairs",)
-BOTH: tuple[Overflow, ...] = ("pairs", "-128")
-DEEP: tuple[Overflow, ...] = ("-128", "-128 dotprod")
+LEAST: tuple[Overflow, ...] = ("-128",)
+LEAST_ANYWHERE: tuple[Overflow, ...] = ("-128", "-128 dotprod")
 
 
 def ends() -> Iterator[Entry]:
-    for per_axis, text in ((False, "one scale"), (True, "a scale per channel")):
-        yield Entry(extremes.conv(f"int8 3x3, {text}", IMAGE, 20, per_axis=per_axis), PAIRS)
-    yield Entry(extremes.conv("int8 1x1", IMAGE, 20, (1, 1)), PAIRS)
-    yield Entry(extremes.conv("int8 along a row", (1, 1, 13, 16), 20, (1, 3)), PAIRS)
-    yield Entry(extremes.conv("int8 in two groups", IMAGE, 20, groups=2), BOTH)
-    yield Entry(speed(extremes.conv("int8 of three channels", (1, 8, 12, 3), 20)), PAIRS)
-    yield Entry(extremes.conv("uint8 3x3", IMAGE, 20, dtype="uint8"), PAIRS)
-    yield Entry(extremes.conv("int16 3x3", IMAGE, 20, dtype="int16"))
+    """Weights that hold -128 have one form for all processors, others one for each kind: both are tried."""
+    yield from (Entry(case, PAIRS) for case in (*convolutions(-127), *rows(-127), *dynamic()))
+    yield from (Entry(case, LEAST) for case in (*convolutions(-128), *rows(-128)))
+    yield Entry(extremes.dense("float32 by int8 from -128", (16, 256), 256, dtype="float32", least=-128), LEAST)
     for kernel in (3, 5):
-        yield Entry(extremes.depthwise(f"int8 {kernel}x{kernel}", IMAGE, kernel=kernel), DEEP)
-    yield Entry(extremes.depthwise("int8 two for one", IMAGE, 2), PAIRS)
-    yield Entry(extremes.depthwise("uint8 two for one", IMAGE, 2, dtype="uint8"), PAIRS)
-    yield Entry(extremes.depthwise("int16 two for one", IMAGE, 2, dtype="int16"))
+        yield Entry(extremes.depthwise(f"int8 {kernel}x{kernel} from -127", IMAGE, kernel=kernel))
+        from_least = extremes.depthwise(f"int8 {kernel}x{kernel} from -128", IMAGE, kernel=kernel, least=-128)
+        yield Entry(from_least, LEAST_ANYWHERE)
+    yield from (Entry(case) for case in exact())
+
+
+def convolutions(least: int) -> Iterator[Case]:
+    yield extremes.conv(f"int8 3x3 from {least}", IMAGE, 20, least=least)
+    yield extremes.conv(f"int8 3x3, a scale per channel, from {least}", IMAGE, 20, per_axis=True, least=least)
+    yield extremes.conv(f"int8 1x1 from {least}", IMAGE, 20, (1, 1), least=least)
+    yield extremes.conv(f"int8 along a row from {least}", (1, 1, 13, 16), 20, (1, 3), least=least)
+    yield extremes.conv(f"int8 in two groups from {least}", IMAGE, 20, groups=2, least=least)
+    yield extremes.conv(f"uint8 3x3 from {least}", IMAGE, 20, dtype="uint8", least=least)
+    yield speed(extremes.conv(f"int8 of three channels from {least}", (1, 8, 12, 3), 20, least=least))
+    yield speed(extremes.transposed(f"int8 stride 2 from {least}", IMAGE, 20, least=least))
     for dtype in ("int8", "uint8"):
-        yield Entry(extremes.transposed(f"{dtype} stride 2", IMAGE, 20, dtype=dtype))
-    yield Entry(speed(extremes.transposed("int8 stride 2", IMAGE, 20)), PAIRS)
-    yield Entry(extremes.dense("int8 one row", (1, 64), 40), BOTH)
-    yield Entry(extremes.dense("int8 many rows", (9, 64), 40), BOTH)
-    yield Entry(extremes.dense("uint8 many rows", (9, 64), 40, dtype="uint8"), PAIRS)
-    yield Entry(extremes.dense("int16 many rows", (9, 64), 40, dtype="int16"))
-    yield Entry(extremes.matmul("int8 by a constant", (2, 5, 32), 20, stored=True), PAIRS)
-    yield Entry(extremes.matmul("int8 by an input", (2, 5, 32), 20, stored=False))
-    yield Entry(extremes.looped("int8 in a loop", (3, 32)))
-    for op in (SEQUENCE, STEP):
-        yield Entry(extremes.Cell(op=op, dtype="int8").tried("int8 at the ends"))
-        yield Entry(extremes.Cell(op=op).tried("float32 on int8 at the ends"))
-    yield from dynamic()
+        yield extremes.depthwise(f"{dtype} two for one from {least}", IMAGE, 2, dtype=dtype, least=least)
 
 
-def dynamic() -> Iterator[Entry]:
+def rows(least: int) -> Iterator[Case]:
+    yield extremes.dense(f"int8 one row from {least}", (1, 64), 40, least=least)
+    yield extremes.dense(f"int8 many rows from {least}", (9, 64), 40, least=least)
+    yield extremes.dense(f"uint8 many rows from {least}", (9, 64), 40, dtype="uint8", least=least)
+    yield extremes.matmul(f"int8 by a constant from {least}", (2, 5, 32), 20, stored=True, least=least)
+
+
+def dynamic() -> Iterator[Case]:
     """Activations quantized as they come."""
-    yield Entry(extremes.dense("float32 by int8, one row", (1, 1024), 1024, dtype="float32"), PAIRS)
-    yield Entry(extremes.dense("float32 by int8, many rows", (16, 256), 256, dtype="float32"), PAIRS)
-    yield Entry(extremes.dense("float32 by int8 down to -128", (16, 256), 256, dtype="float32", least=-128), BOTH)
-    yield Entry(extremes.conv("float32 by int8, 1x1", (1, 16, 16, 64), 64, (1, 1), dtype="float32"), PAIRS)
-    yield Entry(extremes.conv("float32 by int8, 3x3", (1, 14, 14, 32), 30, dtype="float32"))
-    yield Entry(speed(extremes.conv("float32 by int8, 3x3", (1, 14, 14, 32), 30, dtype="float32")), PAIRS)
-    yield Entry(extremes.looped("float32 by int8 in a loop", (16, 256), dtype="float32"), PAIRS)
+    yield extremes.dense("float32 by int8, one row", (1, 1024), 1024, dtype="float32")
+    yield extremes.dense("float32 by int8, many rows", (16, 256), 256, dtype="float32")
+    yield extremes.conv("float32 by int8, 1x1", (1, 16, 16, 64), 64, (1, 1), dtype="float32")
+    yield speed(extremes.conv("float32 by int8, 3x3", (1, 14, 14, 32), 30, dtype="float32"))
+    yield extremes.looped("float32 by int8 in a loop", (16, 256), dtype="float32")
+
+
+def exact() -> Iterator[Case]:
+    """Products that are exact in every form: in real numbers, of two activations, or of int8 by int8."""
+    for least in extremes.LEAST:
+        yield extremes.conv(f"int16 3x3 from {least}", IMAGE, 20, dtype="int16", least=least)
+        yield extremes.matmul(f"int8 by an input from {least}", (2, 5, 32), 20, stored=False, least=least)
+    yield extremes.depthwise("int16 two for one", IMAGE, 2, dtype="int16")
+    yield extremes.dense("int16 many rows", (9, 64), 40, dtype="int16")
+    yield extremes.conv("float32 by int8, 3x3", (1, 14, 14, 32), 30, dtype="float32")
+    for dtype in ("int8", "uint8"):
+        yield extremes.transposed(f"{dtype} stride 2", IMAGE, 20, dtype=dtype)
+    yield extremes.looped("int8 in a loop", (3, 32))
+    for op in (SEQUENCE, STEP):
+        yield extremes.Cell(op=op, dtype="int8").tried("int8 at the ends")
+        yield extremes.Cell(op=op).tried("float32 on int8 at the ends")
 
 
 # --- conformance cases ------------------------------------------------------------------------

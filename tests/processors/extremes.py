@@ -16,9 +16,9 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT
 
 SCALE = 0.013  # of the weights
-REAL = -127
-"""The least weight under real activations: LiteRT's builtin kernels on x86 negate in int8, where -128 stays what it is
-(DotProdInt8x4x4, optimized/sse_tensor_utils.cc)."""
+LEAST = (-127, -128)
+"""The least weight of a model. On -128 processors other than x86 are wrong too, and so are, under real activations, LiteRT's
+builtin kernels on x86: they negate in int8 (DotProdInt8x4x4, optimized/sse_tensor_utils.cc)."""
 TURNS = 3
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
@@ -51,12 +51,9 @@ def activations(shape: Sequence[int], dtype: str) -> list[Array]:
     return [array.astype(dtype) for array in runs]
 
 
-def weight(values: Array, dtype: str = "int8", per_axis: int | None = None, least: int | None = None) -> Spec:
-    """int8 weights under activations of a dtype, with one scale or one along an axis; under uint8 they are 128 more.
-
-    Under float32 none is below -127 unless asked for: LiteRT's builtin kernels are wrong on -128 (``REAL``).
-    """
-    values = np.maximum(values, least or (REAL if dtype == "float32" else -128))
+def weight(values: Array, least: int, dtype: str = "int8", per_axis: int | None = None) -> Spec:
+    """int8 weights from ``least`` on, with one scale or one along an axis; under uint8 activations they are 128 more."""
+    values = np.maximum(values, least).astype(np.int8)
     if dtype == "uint8":
         return constant((values.astype(np.int16) + 128).astype(np.uint8), None, SCALE, 128)
     if per_axis is None:
@@ -96,57 +93,61 @@ def conv(
     kernel: tuple[int, int] = (3, 3),
     *,
     dtype: str = "int8",
+    least: int = -127,
     groups: int = 1,
     per_axis: bool = False,
 ) -> Case:
     """CONV_2D over an image [n, h, w, c], padded at its edges."""
     x, depth = tensor(*shape, dtype=dtype), prod(kernel) * shape[-1] // groups
-    w = weight(ends(out, depth).reshape(out, *kernel, -1), dtype, 0 if per_axis else None)
+    w = weight(ends(out, depth).reshape(out, *kernel, -1), least, dtype, 0 if per_axis else None)
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     y = result(x, (*shape[:-1], out), depth)
     case = alone("CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
     return tried(case, x0=activations(shape, dtype))
 
 
-def depthwise(name: str, shape: Sequence[int], multiplier: int = 1, kernel: int = 3, *, dtype: str = "int8") -> Case:
+def depthwise(
+    name: str, shape: Sequence[int], multiplier: int = 1, kernel: int = 3, *, dtype: str = "int8", least: int = -127
+) -> Case:
     """DEPTHWISE_CONV_2D over an image [n, h, w, c], padded at its edges."""
     out, depth = shape[-1] * multiplier, kernel * kernel
     x = tensor(*shape, dtype=dtype)
-    w = weight(np.ascontiguousarray(ends(out, depth).T).reshape(1, kernel, kernel, out), dtype)
+    w = weight(np.ascontiguousarray(ends(out, depth).T).reshape(1, kernel, kernel, out), least, dtype)
     options = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "depth_multiplier": multiplier}
     y = result(x, (*shape[:-1], out), depth)
     case = alone("DEPTHWISE_CONV_2D", name, [x, w, zeros(x, w, out)], y, options=options)
     return tried(case, x0=activations(shape, dtype))
 
 
-def transposed(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8") -> Case:
+def transposed(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8", least: int = -127) -> Case:
     """TRANSPOSE_CONV of an image [n, h, w, c] by a kernel of 3 x 3 with stride 2."""
     n, height, width, channels = shape
     x, wanted = tensor(*shape, dtype=dtype), (n, 2 * height, 2 * width, out)
-    w = weight(ends(out, 9 * channels).reshape(out, 3, 3, channels), dtype)
+    w = weight(ends(out, 9 * channels).reshape(out, 3, 3, channels), least, dtype)
     options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
     y = result(x, wanted, 4 * channels)  # at most four places of the kernel meet a pixel
     case = alone("TRANSPOSE_CONV", name, [constant(list(wanted)), w, x], y, options=options)
     return tried(replace(case, dtype=dtype), x0=activations(shape, dtype))
 
 
-def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", least: int | None = None) -> Case:
-    """FULLY_CONNECTED of rows [n, k]; below ``REAL`` only XNNPACK tells what real rows give."""
-    x, w = tensor(*shape, dtype=dtype), weight(ends(out, shape[-1]), dtype, least=least)
+def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", least: int = -127) -> Case:
+    """FULLY_CONNECTED of rows [n, k]; of -128 under real rows only XNNPACK tells what they give."""
+    x, w = tensor(*shape, dtype=dtype), weight(ends(out, shape[-1]), least, dtype)
     y = result(x, (shape[0], out), shape[-1])
     case = tried(alone("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))
-    return (
-        case if least is None else replace(case, reference=lambda arrays: LiteRT(case.build(), "xnnpack").step(arrays))
-    )
+    if dtype != "float32" or least > -128:
+        return case
+    return replace(case, reference=lambda arrays: LiteRT(case.build(), "xnnpack").step(arrays))
 
 
-def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, dtype: str = "int8") -> Case:
-    """BATCH_MATMUL of rows [..., k] with int8 columns [k, out], which are a constant or an input."""
-    x, columns = tensor(*shape, dtype=dtype), np.ascontiguousarray(ends(out, shape[-1]).T)
-    w = weight(columns, dtype) if stored else tensor(*columns.shape, dtype="int8", scale=SCALE, zero_point=0)
-    case = alone("BATCH_MATMUL", name, [x, w], result(x, (*shape[:-1], out), shape[-1]))
-    arrays = activations(shape, dtype)
-    return tried(case, x0=arrays) if stored else tried(case, x0=arrays, x1=[columns] * len(arrays))
+def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, least: int = -127) -> Case:
+    """BATCH_MATMUL of int8 rows [..., k] by int8 columns [k, out], which are a constant or an input."""
+    x, w = tensor(*shape, dtype="int8"), weight(np.ascontiguousarray(ends(out, shape[-1]).T), least)
+    y, arrays = result(x, (*shape[:-1], out), shape[-1]), activations(shape, "int8")
+    if stored:
+        return tried(alone("BATCH_MATMUL", name, [x, w], y), x0=arrays)
+    assert w.value is not None
+    return tried(alone("BATCH_MATMUL", name, [x, replace(w, value=None)], y), x0=arrays, x1=[w.value] * len(arrays))
 
 
 # --- products inside a loop -------------------------------------------------------------------
@@ -158,7 +159,7 @@ def looped(name: str, shape: tuple[int, int], *, dtype: str = "int8") -> Case:
     What a loop carries keeps the file's dtype; what lies between two products of its body need not.
     """
     x, depth = tensor(*shape, dtype=dtype), shape[-1]
-    w, y = weight(ends(depth, depth), dtype), result(x, shape, depth)
+    w, y = weight(ends(depth, depth), -127), result(x, shape, depth)
     one = constant(np.eye(depth), "int8", 1.0)
 
     def draw(model: Net) -> None:
@@ -196,7 +197,7 @@ class Cell(Lstm):
 
     def matrix(self, rows: int, columns: int, name: str, size: float = 0.0) -> Spec:
         reach = 1.0 if self.x.scale is None else 128 * float(np.asarray(self.x.scale))
-        return constant(np.maximum(ends(rows, columns), REAL), "int8", 4 / (128 * columns * reach))
+        return constant(np.maximum(ends(rows, columns), LEAST[0]), "int8", 4 / (128 * columns * reach))
 
     def tried(self, name: str) -> Case:
         return tried(self.case(name), x0=activations([size or 1 for size in self.x.shape], self.dtype))
