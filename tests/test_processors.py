@@ -118,6 +118,12 @@ class TestTrial:
         assert names["Haswell"] == names["cortex-a72"] == [False, True, False]
         assert names["Nehalem"] == names["cortex-a76"] == [False, False]
 
+    def test_a_part_of_the_models_keeps_a_planted_overflow_of_each_kind(self) -> None:
+        models = converted(ends(), "in_a_loop")
+        assert all("in_a_loop" in one.name for one in models.converted if not one.planted)
+        for processor in EMULATED:
+            assert any(one.planted for one in models.on(processor)) == bool(processor.overflow)
+
     def test_the_worker_gives_what_a_session_here_gives_states_included(self, small: Models, tmp_path: Path) -> None:
         own = replace(NEHALEM, has=(), lacks=())
         report = tried_on(own, here(), small, tmp_path / "out")

@@ -153,13 +153,13 @@ def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, least: in
 # --- products inside a loop -------------------------------------------------------------------
 
 
-def looped(name: str, shape: tuple[int, int], *, dtype: str = "int8") -> Case:
+def looped(name: str, shape: tuple[int, int], *, dtype: str = "int8", least: int = -127) -> Case:
     """A WHILE of a few turns, each of which multiplies the rows [n, k] that it carries by one, and that by [k, k].
 
     What a loop carries keeps the file's dtype; what lies between two products of its body need not.
     """
     x, depth = tensor(*shape, dtype=dtype), shape[-1]
-    w, y = weight(ends(depth, depth), -127), result(x, shape, depth)
+    w, y = weight(ends(depth, depth), least), result(x, shape, depth)
     one = constant(np.eye(depth), "int8", 1.0)
 
     def draw(model: Net) -> None:

@@ -117,20 +117,24 @@ class Models:
 
 
 def converted(entries: Iterable[Entry], part: str = "") -> Models:
-    """The entries whose names hold a part, each as users get it and, where that may overflow, in static int8."""
+    """The entries whose names hold a part, each as users get it and, where that may overflow, in static int8.
+
+    Of each kind of overflow one is planted whatever the part is.
+    """
     host, made, problems = Host(packs="builtin"), [], []
+    planted: set[str] = set()
     for entry in entries:
-        if part not in entry.name:
-            continue
+        chosen = part in entry.name
         try:
-            made.append(Converted(entry, host))
-            if entry.overflows:
+            if chosen:
+                made.append(Converted(entry, host))
+                if not made[-1].varies:
+                    problems.append(f"{entry.name}: its results hardly vary: the trial proves nothing")
+            if (chosen and entry.overflows) or not planted.issuperset(entry.overflows):
                 made.append(Converted(entry, host, planted=True))
+                planted.update(entry.overflows)
         except (ConversionError, VerificationError) as error:
             problems.append(f"{entry.name}: {' '.join(str(error).split())}")
-            continue
-        if not made[-1].varies:
-            problems.append(f"{entry.name}: its results hardly vary: the trial proves nothing")
     return Models(tuple(made), tuple(problems))
 
 
