@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from onnx_tflite_plugin.cli.output import apart
 from onnx_tflite_plugin.errors import ConversionError
 
 from .coverage import gaps
@@ -20,7 +21,8 @@ def run(pack: str | None = None, op: str | None = None) -> int:
     """Run every case of a pack, an operator, or of everything installed; returns the exit code."""
     console = Console()
     try:
-        chosen = suite(pack, op)
+        with apart():
+            chosen = suite(pack, op)
     except ConversionError as error:
         console.print(str(error), style="red", markup=False, highlight=False)
         return 1
@@ -30,7 +32,7 @@ def run(pack: str | None = None, op: str | None = None) -> int:
     results = _results(chosen, console)
     missing = list(gaps(chosen.host, chosen.handlers, chosen.cases))
     _print(console, chosen, results, missing)
-    return 0 if all(result.ok for result in results) and not missing else 1
+    return 0 if all(result.ok for result in results) and not missing and not chosen.problems else 1
 
 
 def _results(chosen: Suite, console: Console) -> list[CaseResult]:
@@ -39,7 +41,8 @@ def _results(chosen: Suite, console: Console) -> list[CaseResult]:
         task = progress.add_task("cases", total=len(chosen.cases))
         for case in chosen.cases:
             progress.update(task, description=case.op, advance=1)
-            results.append(run_case(case, chosen.host))
+            with apart():
+                results.append(run_case(case, chosen.host))
     return results
 
 
@@ -62,8 +65,10 @@ def _print(console: Console, chosen: Suite, results: Sequence[CaseResult], missi
             console.print(f"\n{heading}:", style="bold")
             for text in found:
                 console.print(text, markup=False, highlight=False, style="red" if status == "failed" else None)
-    for line in missing:
+    for line in [*missing, *map(str, chosen.problems)]:
         console.print(line, markup=False, highlight=False, style="red")
+    for line in chosen.notes:
+        console.print(line, markup=False, highlight=False, style="yellow")
     total = Counter(result.status for result in results)
     seconds = sum(result.seconds for result in results)
     said = ", ".join(

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx_tflite_plugin.api import Handler, Operator, Terminate
-from onnx_tflite_plugin.api.declarations import Layout, resolve
 from onnx_tflite_plugin.bound import Bound
+from onnx_tflite_plugin.declared import Declared, resolve, resolved
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
@@ -84,27 +84,30 @@ def instances(model: Model, case: Case) -> Iterator[Operator]:
     return (op for graph in model.subgraphs for op in graph.operators if case.op in (op.code, op.builtin))
 
 
-def layouts(case: Case, host: Host) -> Iterator[Layout]:
-    """What the handler says of layout, for each call."""
+def declarations(case: Case, host: Host) -> Iterator[Declared]:
+    """What the handler declares of each call."""
+    target = target_named("onnxruntime")
+    highest = target.opsets[2]
     for op in instances(read(case.build()), case):
-        found = host.take(op)
+        found = host.take(op, target, highest)
         if isinstance(found, Bound):
-            yield resolve(found.handler.layout, op)
+            yield resolved(found, target, highest).declared
 
 
 def _terminates(case: Case, host: Host) -> bool:
-    return all(isinstance(layout, Terminate) for layout in layouts(case, host))
+    return all(isinstance(declared.layout, Terminate) for declared in declarations(case, host))
 
 
 def _leaves_source_order(case: Case, host: Host) -> bool:
     """Whether the plan has the operator work in another order, with graph inputs and outputs as they are or turned."""
     data = case.build()
     model = read(data)
-    bound = host.bind(model)
+    target = target_named("onnxruntime")
+    bound = resolve(host.bind(model, target, target.opsets[2]), target, target.opsets[2])
     for turned in ({}, channels_first(structure.entry(structure.read(data)))):
         options = ConvertOptions(layout={**turned, **case.options.get("layout", {})})
         edges = graph_edges(bound.main, interface_names(model, None), options)
-        plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target_named("onnxruntime").price, edges=edges)
+        plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target.price, edges=edges)
         for call in bound.operators():
             if case.op not in (call.op.code, call.op.builtin):
                 continue

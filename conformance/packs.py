@@ -11,8 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, distributions
 
+from onnx_tflite_plugin.checked import described
 from onnx_tflite_plugin.errors import PackError, Problem
-from onnx_tflite_plugin.host import BUILTIN, Host, canonical
+from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.offers import canonical
 
 from .case import Case
 from .cases import builtin
@@ -22,34 +25,49 @@ GROUP = "onnx_tflite_plugin.cases"
 
 @dataclass(frozen=True)
 class Suite:
-    """The host to try, the handlers on trial by (operator, pack), and the cases."""
+    """The host to try, the handlers on trial by (operator, pack), and the cases.
+
+    ``problems``: cases of theirs that could not be loaded; ``notes``: what else is wrong with installed packs.
+    """
 
     host: Host
     handlers: tuple[tuple[str, str], ...]
     cases: tuple[Case, ...]
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def suite(pack: str | None = None, op: str | None = None) -> Suite:
     """What a run takes in: everything installed, or one pack and one operator.
 
-    A pack that overrides a built-in handler must pass its cases too. Raises PackError for cases that do not load, and
-    for a pack that is not installed.
+    A pack that overrides a built-in handler must pass its cases too. Raises PackError for a pack that is not installed,
+    and where its cases do not load; those of others are a problem, or a note where another operator is asked for.
     """
     host = Host() if pack is None else Host(packs=[pack])
     chosen = canonical(pack or "")
     handlers = [(code, dist) for code, dist, _ in host.handlers() if pack is None or canonical(dist) == chosen]
-    if pack is not None and not handlers and chosen != canonical(BUILTIN):
-        raise PackError(
-            "nothing to try:",
-            [Problem(pack, "no such pack is installed, or it has no handlers", f"pip install {pack}")],
-        )
+    entries = [(dist, entry) for dist, entry in _entries() if pack is None or canonical(dist) == chosen]
+    offered = any(canonical(offer.pack) == chosen for offer in host.offers)
+    if pack is not None and not offered and not entries:
+        reason = "; ".join(["no such pack is installed, or it offers nothing", *host.warnings])
+        raise PackError("nothing to try:", [Problem(pack, reason, f"pip install {pack}")])
     mine = {code for code, _ in handlers}
     found = [case for case in builtin() if pack is None or case.op in mine]
-    for dist, entry in _entries():
-        if pack is None or canonical(dist) == chosen:
+    problems, notes = [], [*host.warnings]
+    for dist, entry in entries:
+        try:
             found += _loaded(dist, entry)
+        except Failed as failed:
+            problem = Problem(f"{entry.name} = {entry.value} of {dist}", failed.reason)
+            if pack is not None:
+                raise PackError("the cases of an op pack could not be loaded:", [problem]) from failed
+            if op is None or (op, dist) in handlers:
+                problems.append(problem)
+            else:
+                notes.append(str(problem))
     kept = {id(case): case for case in found if op is None or case.op == op}
-    return Suite(host, tuple(pair for pair in handlers if op is None or pair[0] == op), tuple(kept.values()))
+    tried = tuple(pair for pair in handlers if op is None or pair[0] == op)
+    return Suite(host, tried, tuple(kept.values()), tuple(problems), tuple(notes))
 
 
 def _entries() -> Iterator[tuple[str, EntryPoint]]:
@@ -64,19 +82,13 @@ def _entries() -> Iterator[tuple[str, EntryPoint]]:
 
 
 def _loaded(dist: str, entry: EntryPoint) -> list[Case]:
-    where = f"{entry.name} = {entry.value} of {dist}"
-    try:
+    """The cases behind an entry point. Raises Failed."""
+    with guarded(f"cases {entry.name}", dist, entry.value.partition(":")[0]):
         given = entry.load()
         cases: Iterable[object] = given() if callable(given) else given
-        found = list(cases)
-    except Exception as error:
-        raise PackError(
-            "the cases of an op pack could not be loaded:", [Problem(where, f"{type(error).__name__}: {error}")]
-        ) from error
-    for case in found:
-        if not isinstance(case, Case):
-            raise PackError(
-                "the cases of an op pack could not be loaded:",
-                [Problem(where, f"it holds a {type(case).__name__}, not a Case")],
-            )
-    return [case for case in found if isinstance(case, Case)]
+        found = []
+        for case in cases:
+            if not isinstance(case, Case):
+                raise Mismatch(f"it holds {described(case)}, not a Case")
+            found.append(case)
+        return found

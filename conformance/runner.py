@@ -12,6 +12,7 @@ import numpy as np
 
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.guard import Terminated, debug, raised
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, Tolerance, compare, draw
@@ -88,8 +89,11 @@ def run_case(case: Case, host: Host | None = None) -> CaseResult:
             status, reasons = trial.refusals(variants)
         else:
             status, reasons = trial.failures(variants)
-    except Exception as error:
-        status, reasons = "failed", [f"the case cannot be run: {type(error).__name__}: {_line(error)}"]
+    except (KeyboardInterrupt, Terminated):
+        raise
+    except BaseException as error:  # whatever a case or its reference raises
+        debug(error)
+        status, reasons = "failed", [f"the case cannot be run: {raised(error)}"]
     if case.known:
         status, reasons = _known(case, status, reasons)
     return CaseResult(case, status, tuple(reasons), len(variants), time.perf_counter() - start)

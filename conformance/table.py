@@ -13,15 +13,13 @@ from functools import cache
 from pathlib import Path
 
 from onnx_tflite_plugin.api import Handler, Operator
-from onnx_tflite_plugin.api.declarations import resolve
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.targets import target_named
 
 from .bounds import BOUNDS, EQUAL, EXACT, bound
 from .case import Case
 from .cases import builtin
-from .coverage import Coverage, coverage, instances, layouts
+from .coverage import Coverage, coverage, declarations, instances
 from .registered import NO_ONNX_FORM
 
 ROOT = Path(__file__).parent.parent
@@ -101,7 +99,7 @@ def _cells(code: str, found: Handler, cases: Sequence[Case], host: Host) -> list
         code,
         f"1–{found.max_version}" if found.max_version > 1 else "1",
         " / ".join(_layouts(found, passing, host)),
-        " / ".join(_quantization(found, passing)),
+        " / ".join(_quantization(found, passing, host)),
         *(str(counted[dtype] or "") for dtype in COLUMNS),
         ", ".join(others),
         _differences(code, passing),
@@ -145,15 +143,13 @@ def _difference(case: Case) -> str:
 def _layouts(found: Handler, cases: Sequence[Case], host: Host) -> list[str]:
     if not callable(found.layout):
         return [type(found.layout).__name__]
-    return sorted({type(layout).__name__ for case in cases for layout in layouts(case, host)})
+    return sorted({type(declared.layout).__name__ for case in cases for declared in declarations(case, host)})
 
 
-def _quantization(found: Handler, cases: Sequence[Case]) -> list[str]:
+def _quantization(found: Handler, cases: Sequence[Case], host: Host) -> list[str]:
     if not callable(found.quantization):
         return [type(found.quantization).__name__]
-    target = target_named("onnxruntime")
-    calls = (op for case in cases for op in instances(read(case.build()), case))
-    return sorted({type(resolve(found.quantization, op, target)).__name__ for op in calls})
+    return sorted({type(declared.quantization).__name__ for case in cases for declared in declarations(case, host)})
 
 
 def _notes(cases: Sequence[Case], codes: set[str]) -> Iterator[tuple[str, list[str]]]:

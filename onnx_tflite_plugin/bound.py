@@ -6,24 +6,34 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.api.declarations import Handler
+from onnx_tflite_plugin.declared import Declared, label
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """One operator and who lowers it. ``members`` are the TFLite operators it stands for: itself, or those fused."""
+    """One operator and who lowers it. ``members`` are the TFLite operators it stands for: itself, or those fused.
+
+    ``resolved``: what the handler declares of it, once that is read.
+    """
 
     op: Operator
     handler: Handler
     pack: str
     members: tuple[Operator, ...]
+    resolved: Declared | None = None
+
+    @property
+    def declared(self) -> Declared:
+        """What the handler declares of this operator. Raises LookupError before declarations are read."""
+        if self.resolved is None:
+            raise LookupError(f"the declarations of {self.label} are not read yet")
+        return self.resolved
 
     @property
     def label(self) -> str:
         """``op 12 CONV_2D v3 'tensor name'``, for messages."""
-        named = next((f" {t.name!r}" for t in self.op.outputs if t is not None), "")
-        where = f"subgraph {self.op.subgraph} " if self.op.subgraph else ""
-        return f"{where}op {self.op.index} {self.op.code} v{self.op.version}{named}"
+        return label(self.op)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +67,3 @@ class BoundModel:
     def operators(self) -> Iterator[Bound]:
         for graph in self.graphs:
             yield from graph.operators
-
-
-def called(bound: Bound) -> list[int]:
-    """Indices of the subgraphs an operator calls, as its handler's ``subgraphs`` options hold them."""
-    held = [bound.op.options.get(name) for name in bound.handler.subgraphs]
-    flat = [index for field in held for index in (field if isinstance(field, tuple) else (field,))]
-    return [index for index in flat if isinstance(index, int) and index >= 0]

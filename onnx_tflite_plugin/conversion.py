@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.api.declarations import resolve
 from onnx_tflite_plugin.bound import BoundModel
+from onnx_tflite_plugin.declared import resolve
 from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.fusion import Fused, fuse
 from onnx_tflite_plugin.host import Host
@@ -28,14 +28,13 @@ from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
+from onnx_tflite_plugin.validity import LARGEST_PROTO, check_valid, weight_bytes
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
     from onnx_tflite_plugin.verify import Verification
-
-LARGEST_PROTO = 1_900_000_000  # protobuf's limit is 2 GiB; onnx needs some of it for the graph
 
 
 @dataclass(frozen=True)
@@ -97,14 +96,20 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     from onnx_tflite_plugin.lowering.names import Names
 
     names = interface_names(model, options.signature)
-    bound = host.bind(model)
+    highest = options.opset or target.opsets[2]
+    bound = host.bind(model, target, highest)
     if options.quantization == "float":
-        bound = unquantized(bound, target)
+        bound = unquantized(resolve(bound, target, highest), target, highest)
     speed, fold = options.optimize == "speed", options.weights == "fold" or options.quantization == "float"
     if fold:
         target = replace(target, multiplies_dynamically=False)
     fusions = host.fusions({call.handler.code for call in bound.operators()})
-    fused = fuse(bound, fusions, target, opset=options.opset or target.opsets[1], inexact=speed)
+    fused = fuse(bound, fusions, target, opset=options.opset, inexact=speed)
+    for failed in fused.failed.values():
+        host.warn(f"{failed.reason}; it is left out")
+    fused.model = resolve(fused.model, target, highest)
+    packs = frozenset(bound.pack for bound in fused.model.operators())
+    host.hooks.check(packs)
     storage = plan_storage(fused.model, target, fold=fold)
     opset = _opset(fused.model, storage, options, target)
     layout = plan_layout(
@@ -116,18 +121,18 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
         flat=lambda bound: storage.dtype(bound) not in target.keeps_lines,
     )
     emitter = Emitter(opset, Names())
-    hook = host.pm.hook.after_lowering
     lowered = lower(
         fused.model, layout, storage, target, emitter, names=names,
-        after=lambda bound, outputs: hook(op=bound.op, outputs=outputs),
+        after=lambda bound, outputs: host.hooks.after_lowering(bound.op, outputs, packs),
     )  # fmt: skip
     check_model(lowered, target, opset)
     passes = {name: PASSES[name].run(lowered) for name in target.passes} if speed else {}
-    host.pm.hook.finish(model=lowered)
+    lowered = host.hooks.finish(lowered, packs)
     weights = _settled(lowered, target, options.weights_dtype)
     report = replace(_report(fused, layout, storage, lowered, host, target, opset, passes), weights=weights)
     conversion = Conversion(lowered, report, model)
-    _check(conversion)
+    if weight_bytes(lowered) <= LARGEST_PROTO:
+        check_valid(lowered, conversion.proto)
     return conversion
 
 
@@ -155,7 +160,7 @@ def _opset(model: BoundModel, storage: StoragePlan, options: ConvertOptions, tar
     for bound in model.operators():
         tensors = [t for t in (*bound.op.outputs, *storage.dequantized(bound)) if t is not None]
         kept = {t: _dtype_opset(storage.storage(t).dtype, affine(t) is not None) for t in tensors}
-        least = max([resolve(bound.handler.min_opset, bound.op), *kept.values()])
+        least = max([bound.declared.min_opset, *kept.values()])
         needed = max(needed, least)
         if least > (options.opset or high):
             folds = all(tensor.constant for tensor, opset in kept.items() if opset == least)
@@ -215,29 +220,6 @@ def _report(
 
 
 # --- the end: checks and files ----------------------------------------------------------------
-
-
-def weight_bytes(model: ir.Model) -> int:
-    return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
-
-
-def _check(conversion: Conversion) -> None:
-    """What the standard's checker and shape inference say; a contradiction is the handler's fault, so it is named."""
-    import onnx
-
-    from onnx_tflite_plugin.errors import HandlerError
-
-    if weight_bytes(conversion.model) > LARGEST_PROTO:
-        return
-    try:
-        onnx.checker.check_model(conversion.proto, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        text = " ".join(str(error).split())
-        found = [node for node in conversion.model.graph if node.name and f"node name: {node.name})" in text]
-        handler = found[0].metadata_props.get("onnx_tflite_plugin.handler", "") if found else ""
-        pack = found[0].metadata_props.get("onnx_tflite_plugin.pack", "the host") if found else "the host"
-        problem = Problem(f"handler {handler} of {pack}" if handler else "the model", text, f"report it to {pack}")
-        raise HandlerError("what was emitted is not valid ONNX:", [problem]) from error
 
 
 def _verified(conversion: Conversion, source: str | Path | bytes) -> Conversion:

@@ -2,49 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
+from typing import Any
 
-from onnx_tflite_plugin.api.declarations import Decline, resolve
+from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand
+from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel
+from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.declared import resolved
+from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
 
 @dataclass
 class Fused:
-    """What the stage did: names of fusions with how often they applied, and why matches were declined."""
+    """What the stage did: names of fusions with how often they applied, and why matches were declined.
+
+    ``failed``: fusions that failed, by name; their operators stay as they are.
+    """
 
     model: BoundModel
     applied: dict[str, int] = field(default_factory=dict)
     declined: list[str] = field(default_factory=list)
+    failed: dict[str, Failed] = field(default_factory=dict)
 
 
 def fuse(
-    model: BoundModel, fusions: Iterable[tuple[str, Fusion]], target: Target, *, opset: int, inexact: bool = False
+    model: BoundModel,
+    fusions: Iterable[tuple[str, Fusion]],
+    target: Target,
+    *,
+    opset: int | None = None,
+    inexact: bool = False,
 ) -> Fused:
     """Apply every fusion that ``opset`` can express wherever it matches; later ones see the results of earlier ones.
 
-    The inexact come last.
+    ``opset``: the one asked for; None is the target's default. The inexact come last.
     """
     done = Fused(model)
+    stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], done)
     for pack, fusion in sorted(fusions, key=lambda item: not item[1].exact):
         wanted = (fusion.exact or inexact) and (not fusion.trait or getattr(target, fusion.trait))
-        if wanted and resolve(fusion.handler.min_opset) <= opset:
-            graphs = tuple(_fuse_graph(graph, pack, fusion, done) for graph in done.model.graphs)
+        least = fusion.handler.min_opset
+        if wanted and (callable(least) or least <= stage.opset):
+            graphs = tuple(_fuse_graph(graph, pack, fusion, stage) for graph in done.model.graphs)
             done.model = BoundModel(model.source, graphs)
     return done
 
 
-def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, done: Fused) -> BoundGraph:
+@dataclass(frozen=True)
+class _Stage:
+    """What fusions must fit: the model's ``opset``, and the ``highest`` that it might be given."""
+
+    target: Target
+    opset: int
+    highest: int
+    done: Fused
+
+
+def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> BoundGraph:
     roots = {pattern.code for pattern in fusion.patterns}
     if not any(bound.handler.code in roots for bound in graph.operators):
         return graph
     finder = _Finder(graph)
     operators = list(graph.operators)
     gone: set[Bound] = set()
+    applied = stage.done.applied
     for position, root in reversed(list(enumerate(graph.operators))):  # the last first: the longest match wins
         if root.handler.code not in roots or root in gone:
             continue
@@ -52,25 +79,30 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, done: Fused) -> Bo
             found = finder.find(pattern, root, gone)
             if found is None:
                 continue
-            replaced = _replacement(fusion, pack, found, root, done)
+            try:
+                replaced = _replacement(fusion, pack, found, root, stage)
+            except Failed as failed:
+                stage.done.failed[fusion.name] = failed
+                return graph.with_operators(_kept(graph, operators, gone))
             if replaced is not None:
                 gone.update(finder.bound(op) for op in found.calls.values())
                 operators[position] = replaced
-                done.applied[fusion.name] = done.applied.get(fusion.name, 0) + 1
+                applied[fusion.name] = applied.get(fusion.name, 0) + 1
             break
-    kept = [
-        bound
-        for bound, before in zip(operators, graph.operators, strict=True)
-        if bound is not before or bound not in gone
-    ]
-    return graph.with_operators(tuple(kept))
+    return graph.with_operators(_kept(graph, operators, gone))
 
 
-def _replacement(fusion: Fusion, pack: str, match: Match, root: Bound, done: Fused) -> Bound | None:
-    options = fusion.where(match)
+def _kept(graph: BoundGraph, operators: Sequence[Bound], gone: set[Bound]) -> tuple[Bound, ...]:
+    pairs = zip(operators, graph.operators, strict=True)
+    return tuple(bound for bound, before in pairs if bound is not before or bound not in gone)
+
+
+def _replacement(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _Stage) -> Bound | None:
+    """The operator in place of a match, its declarations read; None where it is declined, or of a newer opset."""
+    options = _options(fusion, pack, match, root)
     if isinstance(options, Decline):
         if options.reason:
-            done.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
+            stage.done.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
         return None
     op = root.op
     members = tuple(sorted({*match.calls.values()}, key=lambda member: member.index))
@@ -78,7 +110,27 @@ def _replacement(fusion: Fusion, pack: str, match: Match, root: Bound, done: Fus
         op.subgraph, op.index, fusion.name, fusion.name, 1, Options(fusion.name, options),
         tuple(match.tensors.get(operand) for operand in fusion.inputs), op.outputs,
     )  # fmt: skip
-    return Bound(fused, fusion.handler, pack, members)
+    try:
+        bound = resolved(Bound(fused, fusion.handler, pack, members), stage.target, stage.highest)
+    except Refused as refusal:
+        stage.done.declined.append(f"{fusion.name} at {root.label}: {refusal}")
+        return None
+    if bound.declared.min_opset > stage.opset:
+        stage.done.declined.append(f"{fusion.name} at {root.label}: it needs opset {bound.declared.min_opset}")
+        return None
+    return bound
+
+
+def _options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapping[str, Any] | Decline:
+    """What ``where`` says of a match; a refusal declines. Raises Failed where it fails."""
+    with guarded(f"where of fusion {fusion.name}", pack, fusion.where, root.label):
+        try:
+            options = fusion.where(match)
+        except Refused as refusal:
+            return Decline(str(refusal))
+        if not isinstance(options, Mapping | Decline):
+            raise Mismatch(f"it returned {described(options)}, not a mapping of options or a Decline")
+        return options
 
 
 class _Finder:

@@ -8,53 +8,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import EntryPoint, distributions
+from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import unquote
-
-import pluggy
+from urllib.parse import quote
 
 from onnx_tflite_plugin import hookspecs
+from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.patterns import Fusion
-from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel, called
-from onnx_tflite_plugin.errors import ConversionError, PackError, Problem, UnsupportedOperator
+from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel
+from onnx_tflite_plugin.declared import At, accepted, called
+from onnx_tflite_plugin.errors import Problem, UnsupportedOperator
+from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
+from onnx_tflite_plugin.hooks import Hooks
 from onnx_tflite_plugin.known import Known
+from onnx_tflite_plugin.offers import FUSIONS, HANDLERS, HOOKS, Offer, canonical, discover, misdeclared, misnamed
 from onnx_tflite_plugin.source.model import Model, Operator
-
-HANDLERS, FUSIONS, HOOKS = (f"onnx_tflite_plugin.{kind}" for kind in ("handlers", "fusions", "hooks"))
-BUILTIN = "onnx-tflite-plugin"
-
-
-@dataclass(frozen=True)
-class Offer:
-    """One entry point, not loaded yet."""
-
-    code: str
-    pack: str
-    group: str
-    entry: EntryPoint
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Operators of which a fusion takes one at least: ``module:attribute [CODE, CODE]``. Empty: not known.
-
-        Read from the value, since ``EntryPoint.extras`` takes ``CUSTOM.MyOp`` for two.
-        """
-        _, _, listed = self.entry.value.partition("[")
-        return frozenset(unquote(code.strip()) for code in listed.rstrip("] ").split(",") if code.strip())
-
-    def load(self) -> Any:
-        """The object behind it. Raises PackError naming pack, entry point and cause."""
-        try:
-            return self.entry.load()
-        except Exception as error:
-            where = f"{self.entry.name} = {self.entry.value} of {self.pack}"
-            hint = f"repair or uninstall {self.pack}, or --block {self.pack}"
-            raise PackError(
-                "an op pack could not be loaded:", [Problem(where, f"{type(error).__name__}: {error}", hint)]
-            ) from error
+from onnx_tflite_plugin.targets import Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,28 +39,10 @@ class Registration:
     pack: str
 
     @hookspecs.hookimpl
-    def claim(self, op: Operator) -> Handler | Decline | None:
+    def claim(self, op: Operator, target: Target, opset: int) -> Handler | Decline | None:
         if op.code != self.code:
             return None
-        declined = self.handler.accepts(op) if self.handler.accepts else None
-        return declined or self.handler
-
-
-def discover() -> list[Offer]:
-    """Every entry point of every installed distribution, first on the path first."""
-    found: dict[tuple[str, str, str], Offer] = {}
-    for distribution in distributions():
-        for entry in distribution.entry_points:
-            if entry.group in (HANDLERS, FUSIONS, HOOKS):
-                pack = distribution.metadata["Name"] or "unknown"
-                code = unquote(entry.name)
-                found.setdefault((entry.group, code, pack), Offer(code, pack, entry.group, entry))
-    return list(found.values())
-
-
-def canonical(pack: str) -> str:
-    """Distribution names are compared as pip compares them."""
-    return pack.replace("_", "-").replace(".", "-").lower()
+        return accepted(self.handler, self.pack, At(op, target, opset)) or self.handler
 
 
 class Host:
@@ -112,57 +64,67 @@ class Host:
         self.prefer = [canonical(pack) for pack in prefer]
         self.block = {canonical(pack) for pack in block}
         self.only = None if packs is None else {canonical(BUILTIN), *_listed(packs)}
-        installed = discover() if offers is None else offers
-        self.offers = [o for o in installed if self._admitted(o.pack)]
-        known = {canonical(BUILTIN), "inline", *(canonical(o.pack) for o in installed)}
-        unknown = sorted({*self.prefer, *self.block, *(self.only or ())} - known)
-        self.warnings = [f"no op pack {name!r} is installed" for name in unknown]
+        self.warnings: list[str] = []
+        installed = discover(self.warn) if offers is None else offers
+        known = {canonical(BUILTIN), INLINE, *(canonical(o.pack) for o in installed)}
+        for name in sorted({*self.prefer, *self.block, *(self.only or ())} - known):
+            self.warn(f"no op pack {name!r} is installed")
+        admitted = [o for o in installed if self._admitted(o.pack)]
+        self.offers = [offer for offer in admitted if not offer.unmet]
         self.overrides: dict[str, str] = {}
-        self.pm = pluggy.PluginManager(hookspecs.PROJECT)
-        self.pm.add_hookspecs(hookspecs)
-        self.pm.hook.configure.call_historic(kwargs={"options": dict(options or {})})
+        self.hooks = Hooks(dict(options or {}), self.warn)
         self._by_code: dict[str, list[Offer]] = defaultdict(list)
-        for offer in self.offers:
+        for offer in admitted:
             if offer.group == HANDLERS:
                 self._by_code[offer.code].append(offer)
-        self._loaded: dict[str, list[Problem]] = {}
-        for code, found in (handlers or {}).items():
-            self._register(Registration(code, found, "inline"))
+        self._loaded: dict[str, list[Failed]] = {}
+        self._mention(admitted)
+        for code, handler in (handlers or {}).items():
+            self.hooks.register(Registration(code, handler, INLINE), code, INLINE)
         self._load_hooks()
 
     def _admitted(self, pack: str) -> bool:
         return canonical(pack) not in self.block and (self.only is None or canonical(pack) in self.only)
 
+    def warn(self, text: str) -> None:
+        """Something the user should know of the packs, said once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
     # --- loading ------------------------------------------------------------------------------
+
+    def _mention(self, offers: Iterable[Offer]) -> None:
+        """What can be said of packs without loading them: those made for another version, and names of no operator."""
+        for offer in offers:
+            if offer.unmet:
+                self.warn(f"{offer.pack} is left out: {_outdated(offer)}")
+            elif offer.group == HANDLERS and canonical(offer.pack) != BUILTIN and (reason := misnamed(offer.code)):
+                self.warn(f"{offer.named} of {offer.pack} serves nothing: {reason}")
 
     def _load_hooks(self) -> None:
         for offer in self.offers:
             if offer.group != HOOKS:
                 continue
             try:
-                self.pm.register(offer.load(), name=f"{offer.code}@{offer.pack}")
-            except (ConversionError, ValueError, pluggy.PluginValidationError) as error:
-                self.warnings.append(f"the hooks of {offer.pack} were left out: {str(error).strip()}")
+                self.hooks.add(offer.load(), offer.code, offer.pack)
+            except Failed as failed:
+                self.hooks.leave_out(offer.pack, failed)
+                self.warn(f"{failed.reason}; the hooks of {offer.pack} are left out")
 
-    def _register(self, registration: Registration) -> None:
-        self.pm.register(registration, name=f"{registration.code}@{registration.pack}")
-
-    def _load(self, code: str) -> list[Problem]:
-        """Load the entry points of one operator; what fails is a problem only if nobody else takes the operator."""
+    def _load(self, code: str) -> list[Failed]:
+        """Load the entry points of one operator; returns why some cannot serve it, should nobody else."""
         if code not in self._loaded:
-            self._loaded[code] = [problem for offer in self._by_code.get(code, ()) for problem in self._try(offer)]
+            self._loaded[code] = []
+            for offer in self._by_code.get(code, ()):
+                try:
+                    if offer.unmet:
+                        raise Failed(offer.pack, f"{offer.pack}, which serves it, is left out: {_outdated(offer)}")
+                    self.hooks.register(Registration(code, offer.handler(), offer.pack), code, offer.pack)
+                except Failed as failed:
+                    self._loaded[code].append(failed)
+                    if not offer.unmet:  # which is told already
+                        self.warn(f"{failed.reason}; it is left out")
         return self._loaded[code]
-
-    def _try(self, offer: Offer) -> Sequence[Problem]:
-        try:
-            found = offer.load()
-        except PackError as error:
-            return error.problems
-        if not isinstance(found, Handler):
-            where = f"{offer.code} of {offer.pack}"
-            return [Problem(where, f"is a {type(found).__name__}, not a handler", "decorate it with @handler(...)")]
-        self._register(Registration(offer.code, found, offer.pack))
-        return ()
 
     def fusions(self, present: Collection[str] | None = None) -> list[tuple[str, Fusion]]:
         """(pack, fusion) of the admitted fusions that can match where these operators are present, else of all.
@@ -185,32 +147,27 @@ class Host:
 
     def _fusion(self, offer: Offer) -> Fusion | None:
         try:
-            loaded = offer.load()
-        except PackError as error:
-            self._warn(str(error))
+            fusion = offer.fusion()
+        except Failed as failed:
+            self.warn(f"{failed.reason}; it is left out")
             return None
-        if not isinstance(loaded, Fusion):
-            self._warn(f"{offer.code} of {offer.pack} is a {type(loaded).__name__}, not a fusion: use @fusion(...)")
-            return None
-        if wrong := _misdeclared(offer.needs, loaded):
-            self._warn(f"the entry point {offer.code} of {offer.pack} {wrong}")
-        return loaded
+        if wrong := misdeclared(offer.needs, fusion):
+            self.warn(f"the entry point {offer.code} of {offer.pack} {wrong}")
+        return fusion
 
-    def _warn(self, text: str) -> None:
-        if text not in self.warnings:
-            self.warnings.append(text)
-
-    def handlers(self) -> Iterator[tuple[str, str, Handler | PackError]]:
-        """(code, pack, handler or why it does not load) of everything discovered, by code."""
+    def handlers(self) -> Iterator[tuple[str, str, Handler | Failed]]:
+        """(code, pack, handler or why it does not serve) of everything discovered, by code."""
         for offer in sorted((o for o in self.offers if o.group == HANDLERS), key=lambda o: (o.code, o.pack)):
             try:
-                yield offer.code, offer.pack, offer.load()
-            except PackError as error:
-                yield offer.code, offer.pack, error
+                if canonical(offer.pack) != BUILTIN and (reason := misnamed(offer.code)):
+                    raise Failed(offer.pack, f"{offer.named} of {offer.pack}: {reason}")
+                yield offer.code, offer.pack, offer.handler()
+            except Failed as failed:
+                yield offer.code, offer.pack, failed
 
     # --- claims -------------------------------------------------------------------------------
 
-    def bind(self, model: Model) -> BoundModel:
+    def bind(self, model: Model, target: Target, opset: int) -> BoundModel:
         """One handler per operator that can run. Raises UnsupportedOperator with everything that is missing."""
         missing: dict[tuple[str, str], list[Operator]] = defaultdict(list)
         hints: dict[tuple[str, str], str] = {}
@@ -223,32 +180,32 @@ class Host:
             bound: list[Bound] = []
             known = Known()
             for op in model.subgraphs[index].operators:
-                taken = self.take(known.applied(op))
+                taken = self.take(known.applied(op), target, opset)
                 if isinstance(taken, Bound):
                     bound.append(taken)
-                    known.learn(taken)
-                    waiting.extend(i for i in called(taken) if i < len(model.subgraphs))
+                    known.learn(taken, target, opset)
+                    indices = called(taken.handler.subgraphs, taken.op)
+                    waiting.extend(i for i in indices if i < len(model.subgraphs))
                 else:
                     missing[op.code, taken.reason].append(op)
                     hints[op.code, taken.reason] = taken.hint
             graphs[index] = BoundGraph(model.subgraphs[index], tuple(bound))
         if missing:
             problems = [Problem(_where(ops), reason, hints[code, reason]) for (code, reason), ops in missing.items()]
+            for pack, failures in self.hooks.failures.items():  # it might have taken them
+                problems += [failed.problem(f"{pack}, whose hooks are left out") for failed in failures]
             raise UnsupportedOperator("operators that cannot be converted:", problems)
         return BoundModel(model, tuple(graphs.get(g.index, BoundGraph(g, ())) for g in model.subgraphs))
 
-    def take(self, op: Operator) -> Bound | Problem:
-        """The operator with its handler, or why nobody has it."""
+    def take(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
+        """The operator with its handler, or why nobody has it. ``opset``: as declared functions are told."""
         failures = self._load(op.code) + (self._load(op.builtin) if op.builtin != op.code else [])
-        claims, declined = self._claims(op)
+        claims, declined = self._claims(At(op, target, opset))
         if not claims and op.builtin != op.code:
-            claims, more = self._claims(_as_builtin(op))
+            claims, more = self._claims(At(replace(op, code=op.builtin), target, opset))
             declined += more
         if not claims:
-            reasons = declined + [f"{p.where} {p.reason}" for p in failures]
-            return Problem(
-                op.code, "; ".join(reasons) if reasons else _unknown(op), _served_by(op) if not reasons else ""
-            )
+            return _nobody(op, [*declined, *failures])
         settled = self._settle(op, claims)
         if isinstance(settled, Problem):
             return settled
@@ -258,16 +215,18 @@ class Host:
             return Problem(op.code, reason, f"update {pack}, or install a pack that serves it")
         return Bound(op, found, pack, (op,))
 
-    def _claims(self, op: Operator) -> tuple[list[tuple[str, Handler]], list[str]]:
+    def _claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[str | Failed]]:
+        """Who takes an operator, and why others do not; one that fails does not, and is a warning."""
         claims: list[tuple[str, Handler]] = []
-        declined: list[str] = []
-        for implementation in self.pm.hook.claim.get_hookimpls():
-            answer = implementation.function(*[op for _ in implementation.argnames])
-            pack = implementation.plugin_name.rpartition("@")[2]
-            if isinstance(answer, Decline):
-                declined.append(f"declined by {pack}: {answer.reason}")
-            elif isinstance(answer, Handler):
+        declined: list[str | Failed] = []
+        for pack, answer in self.hooks.claims(at):
+            if isinstance(answer, Handler):
                 claims.append((pack, answer))
+            elif isinstance(answer, Decline):
+                declined.append(f"declined by {pack}: {answer.reason}")
+            else:
+                declined.append(answer)
+                self.warn(f"{answer.reason}; it is passed over")
         return claims, declined
 
     def _settle(self, op: Operator, claims: list[tuple[str, Handler]]) -> tuple[str, Handler] | Problem:
@@ -298,27 +257,6 @@ def _listed(packs: str | Iterable[str]) -> set[str]:
     return {canonical(name.strip()) for name in names if name.strip() and name.strip() != "builtin"}
 
 
-def _misdeclared(needs: frozenset[str], fusion: Fusion) -> str:
-    """How an entry point contradicts the patterns of its fusion; empty where it does not."""
-    if not needs:
-        return ""
-    patterns = [pattern.codes() for pattern in fusion.patterns]
-    missed = next((codes for codes in patterns if not codes & needs), None)
-    if missed is not None:
-        return (
-            f"needs {', '.join(sorted(needs))}, but a pattern of {fusion.name} holds {', '.join(sorted(missed))} alone: "
-            "models with that alone do not load it; list an operator of every pattern"
-        )
-    idle = needs.difference(*patterns)
-    return f"needs {', '.join(sorted(idle))}, which no pattern of {fusion.name} holds; leave it out" if idle else ""
-
-
-def _as_builtin(op: Operator) -> Operator:
-    from dataclasses import replace
-
-    return replace(op, code=op.builtin)
-
-
 def _where(ops: Sequence[Operator]) -> str:
     first = ops[0]
     named = next((f", output {t.name!r}" for t in first.outputs if t is not None), "")
@@ -327,14 +265,22 @@ def _where(ops: Sequence[Operator]) -> str:
     return f"{first.code} v{first.version} ({place}op {first.index}{named}{more})"
 
 
-def _unknown(op: Operator) -> str:
-    if op.code.startswith("UNKNOWN_"):
-        return f"operator code {op.code.removeprefix('UNKNOWN_')} is not in the schema this version knows; the file is newer"
-    return "no installed pack has a handler for it"
-
-
-def _served_by(op: Operator) -> str:
-    from urllib.parse import quote
-
+def _nobody(op: Operator, reasons: Sequence[str | Failed]) -> Problem:
+    """Why nobody takes an operator, and what would help."""
+    if reasons:
+        hints = dict.fromkeys(reason.hint for reason in reasons if isinstance(reason, Failed))
+        texts = dict.fromkeys(reason.reason if isinstance(reason, Failed) else reason for reason in reasons)
+        return Problem(op.code, "; ".join(texts), "; ".join(filter(None, hints)))
     name = quote(op.code, safe="._-")
-    return f"an entry point named {name!r} in the group {HANDLERS} would serve it: python -m onnx_tflite_plugin new-pack DIR --op {name}"
+    served = f"an entry point named {name!r} in the group {HANDLERS} would serve it"
+    hint = f"{served}: python -m onnx_tflite_plugin new-pack DIR --op {name}"
+    if op.code.startswith("UNKNOWN_"):
+        number = op.code.removeprefix("UNKNOWN_")
+        return Problem(
+            op.code, f"operator code {number} is not in the schema this version knows; the file is newer", hint
+        )
+    return Problem(op.code, "no installed pack has a handler for it", hint)
+
+
+def _outdated(offer: Offer) -> str:
+    return f"it is made for onnx-tflite-plugin {offer.unmet}, this is {VERSION}"

@@ -8,8 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onnx_tflite_plugin.bound import Bound
-from onnx_tflite_plugin.errors import HandlerError, Problem
+from onnx_tflite_plugin.declared import At, evaluated
+from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
+from onnx_tflite_plugin.targets import Target
 
 
 class _Evaluated(Data):
@@ -31,26 +34,12 @@ class Known:
             return op
         return replace(op, inputs=tuple(None if t is None else self._constants.get(t, t) for t in op.inputs))
 
-    def learn(self, bound: Bound) -> None:
+    def learn(self, bound: Bound, target: Target, opset: int) -> None:
         """Keep the result of an operator whose handler knows it. Raises HandlerError where it contradicts the file."""
-        if bound.handler.evaluate is None:
-            return
         try:
-            array = bound.handler.evaluate(bound.op)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            raise _wrong(
-                bound, f"handler {bound.handler.name} of {bound.pack} failed: {type(error).__name__}: {error}"
-            ) from error
-        if array is None:
-            return
-        tensor = bound.op[~0]
-        if array.dtype.name != tensor.dtype or (tensor.static and array.shape != tensor.shape):
-            made, wanted = f"{array.dtype.name} {list(array.shape)}", f"{tensor.dtype} {list(tensor.shape)}"
-            raise _wrong(
-                bound, f"handler {bound.handler.name} of {bound.pack} evaluates it to {made}, the tensor is {wanted}"
-            )
-        self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=_Evaluated(array))
-
-
-def _wrong(bound: Bound, reason: str) -> HandlerError:
-    return HandlerError("the model cannot be converted:", [Problem(bound.label, reason, f"report it to {bound.pack}")])
+            array = evaluated(bound.handler, bound.pack, At(bound.op, target, opset))
+        except Failed as failed:
+            raise HandlerError("the model cannot be converted:", [failed.problem(bound.label)]) from failed
+        if array is not None:
+            tensor = bound.op[~0]
+            self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=_Evaluated(array))

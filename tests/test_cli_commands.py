@@ -211,8 +211,9 @@ def test_handlers_that_do_not_load_are_shown_with_the_reason(
     code, out, _ = run("handlers")
     assert code == 0
     assert "CUSTOM.Broken" in out
-    assert "does not load: ModuleNotFoundError" in out
-    assert "is a str, not a handler" in out or "it is not made by @handler" in out
+    assert "does not serve: entry point CUSTOM.Broken = no_such_module:f of broken-pack failed: ModuleNotFound" in out
+    assert "it is the str '0123456789', not a handler" in out
+    assert "it is a handler of 'MUL'" in out
     assert "of 2 packs" in out
 
 

@@ -139,7 +139,7 @@ def test_the_convolutions_around_an_operator_add_nothing() -> None:
 
 
 def test_gaps_name_handlers_without_cases_and_without_layout() -> None:
-    @handler("CUSTOM.Kept", max_version=1, layout=Attribute(), axes=lambda op: None)
+    @handler("CUSTOM.Kept", max_version=1, layout=Attribute(), axes=lambda at: None)
     def kept(ctx: Context, x: object) -> object:
         return x
 
@@ -217,7 +217,11 @@ def test_a_pack_without_cases_fails(site: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [("plus_pack:gone", "AttributeError"), ("plus_pack:plus", "TypeError"), ("plus_pack:PACKED", "it holds a str")],
+    [
+        ("plus_pack:gone", "AttributeError"),
+        ("plus_pack:plus", "TypeError"),
+        ("plus_pack:PACKED", "it holds the str 'text'"),
+    ],
 )
 def test_cases_that_do_not_load_name_pack_and_entry_point(site: Path, value: str, reason: str) -> None:
     install(site, f"mine = {value}")
@@ -225,6 +229,37 @@ def test_cases_that_do_not_load_name_pack_and_entry_point(site: Path, value: str
         file.write('PACKED = ["text"]\n')
     with pytest.raises(PackError, match=rf"mine = {value} of plus-pack.*{reason}"):
         suite("plus-pack")
+
+
+def test_broken_cases_of_one_pack_do_not_stop_the_cases_of_others(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(site, "mine = plus_pack:gone")
+    for op, code in (("SHAPE", 0), ("CUSTOM.Plus", 1)):
+        assert command.run(None, op) == code
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "cases mine of plus-pack failed: AttributeError" in printed
+
+
+@pytest.mark.parametrize("leaves", ["sys.exit(0)", "1 / 0"])
+def test_a_case_that_raises_or_exits_fails(site: Path, capsys: pytest.CaptureFixture[str], leaves: str) -> None:
+    install(site, "mine = plus_pack:cases")
+    path = site / "plus_pack.py"
+    source = f"import sys\ndef gone(inputs):\n    {leaves}\n\n{path.read_text()}"
+    path.write_text(source.replace("lambda inputs: [inputs[0] + 1]", "gone"))
+    assert command.run("plus-pack", None) == 1
+    assert "the case cannot be run: " in capsys.readouterr().out
+
+
+def test_a_pack_of_hooks_alone_can_run_its_cases(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    install(site, "mine = plus_pack:cases")
+    path, entries = site / "plus_pack.py", site / "plus_pack-1.0.dist-info" / "entry_points.txt"
+    claim = "class Hooks:\n    @hookimpl\n    def claim(self, op):\n        return plus if op.code == 'CUSTOM.Plus' else None\n"
+    path.write_text(f"from onnx_tflite_plugin.api import hookimpl\n{path.read_text()}\n{claim}\nhooks = Hooks()\n")
+    cases = "[onnx_tflite_plugin.cases]\nmine = plus_pack:cases\n"
+    entries.write_text(f"{cases}[onnx_tflite_plugin.hooks]\nmine = plus_pack:hooks\n")
+    assert command.run("plus-pack", None) == 0
+    assert "1 cases, 6 conversions" in capsys.readouterr().out
 
 
 def test_an_override_must_pass_the_built_in_cases() -> None:

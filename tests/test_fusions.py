@@ -28,6 +28,6 @@ def declared(*taken: Any) -> Fusion:
 @pytest.mark.parametrize("taken", [(x,), (x, w), (x, w, b)])
 def test_a_call_has_as_many_operands_as_the_operator(taken: tuple[Any, ...], biased: bool) -> None:
     data = conv("found", biased="" if biased else None, absent=not biased).build()
-    model: BoundModel = Host(packs="builtin").bind(read(data))
+    model: BoundModel = Host(packs="builtin").bind(read(data), TARGETS["generic"], 19)
     done = fuse(model, [("test", declared(*taken))], TARGETS["generic"], opset=19)
     assert bool(done.applied) == (len(taken) == (3 if biased else 2))

@@ -107,7 +107,7 @@ def test_an_entry_point_that_contradicts_its_patterns_is_named(needs: str, reaso
 def test_what_is_no_fusion_or_does_not_load_is_left_out_with_a_warning() -> None:
     names, (first, second) = loaded({"NEG"}, offer("no_fusion"), offer("one", module="no_such_module"), offer("one"))
     assert names == ["ONE"]
-    assert "no_fusion of a-pack is a int, not a fusion" in first
+    assert "no_fusion of a-pack failed: it is the int 3, not a fusion" in first
     assert "no_such_module" in second
 
 

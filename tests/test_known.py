@@ -12,7 +12,7 @@ import pytest
 from conformance.cases.tensor.sparse import dense
 from conformance.models import Net, constant, drawn, tensor
 from conformance.weights import BIASES, bias, product, weight
-from onnx_tflite_plugin.api import Decline, Handler, Operator, Transparent, handler
+from onnx_tflite_plugin.api import Decline, Handler, Instance, Transparent, handler
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
@@ -21,7 +21,7 @@ from onnx_tflite_plugin.source.model import Array
 VALUE = drawn(2, 3)
 
 
-def made(evaluate: Callable[[Operator], Any], **more: Any) -> Handler:
+def made(evaluate: Callable[[Instance], Any], **more: Any) -> Handler:
     """A handler of FLOOR that knows its result."""
 
     @handler("FLOOR", max_version=1, layout=Transparent(), evaluate=evaluate, **more)
@@ -44,8 +44,8 @@ def converted(data: bytes, handlers: Mapping[str, Handler]) -> Conversion:
     return convert(data, host=Host(packs="builtin", handlers=handlers))
 
 
-def floor_of(op: Operator) -> Array | None:
-    held = op.constant(0)
+def floor_of(at: Instance) -> Array | None:
+    held = at.op.constant(0)
     return None if held is None else np.floor(held)
 
 
@@ -62,7 +62,7 @@ def test_it_may_be_a_graph_output_too() -> None:
 
 
 def test_what_is_not_known_is_computed() -> None:
-    assert converted(floored(), {"FLOOR": made(lambda op: None)}).report.nodes == {"Floor": 1, "Add": 1}
+    assert converted(floored(), {"FLOOR": made(lambda at: None)}).report.nodes == {"Floor": 1, "Add": 1}
 
 
 def test_results_of_known_results_are_known() -> None:
@@ -76,8 +76,8 @@ def test_results_of_known_results_are_known() -> None:
 def test_handlers_are_asked_with_the_constant_in_place() -> None:
     seen: list[bool] = []
 
-    def accepts(op: Operator) -> Decline | None:
-        seen.append(op[1].constant)
+    def accepts(at: Instance) -> Decline | None:
+        seen.append(at.op[1].constant)
         return None
 
     from op_handlers.math.arithmetic import add
@@ -89,13 +89,13 @@ def test_handlers_are_asked_with_the_constant_in_place() -> None:
 @pytest.mark.parametrize(
     ("evaluate", "text"),
     [
-        (lambda op: np.zeros((3, 2), np.float32), "evaluates it to float32 [3, 2], the tensor is float32 [2, 3]"),
-        (lambda op: np.zeros((2, 3)), "evaluates it to float64 [2, 3], the tensor is float32 [2, 3]"),
-        (lambda op: op.options.nothing, "failed: AttributeError: "),
+        (lambda at: np.zeros((3, 2), np.float32), "it returned float32 [3, 2], the tensor is float32 [2, 3]"),
+        (lambda at: np.zeros((2, 3)), "it returned float64 [2, 3], the tensor is float32 [2, 3]"),
+        (lambda at: at.op.options.nothing, "failed: AttributeError: "),
     ],
     ids=["shape", "dtype", "failure"],
 )
-def test_a_value_that_contradicts_the_file_names_the_handler(evaluate: Callable[[Operator], Any], text: str) -> None:
+def test_a_value_that_contradicts_the_file_names_the_handler(evaluate: Callable[[Instance], Any], text: str) -> None:
     with pytest.raises(HandlerError, match="test_known:floor of inline") as caught:
         converted(floored(), {"FLOOR": made(evaluate)})
     assert text in str(caught.value)

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.cli import cli
+from onnx_tflite_plugin.offers import unmet
 
 
 def written(folder: Path, op: str) -> None:
@@ -77,7 +79,7 @@ def test_a_pack_passes_conformance(tmp_path: Path, name: str, op: str) -> None:
 
 def test_an_operator_of_the_schema_that_nobody_handles_gets_a_placeholder(tmp_path: Path) -> None:
     """None may be left one day; until then one is as good as the other."""
-    from onnx_tflite_plugin.host import discover
+    from onnx_tflite_plugin.offers import discover
     from onnx_tflite_plugin.source.options import operator_names
 
     handled = {offer.code for offer in discover()}
@@ -92,6 +94,16 @@ def test_an_operator_of_the_schema_that_nobody_handles_gets_a_placeholder(tmp_pa
     done = python(folder, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "leave ``reference`` out" in (folder / "pack" / "cases.py").read_text()
+
+
+def test_a_pack_requires_the_version_it_is_written_to(tmp_path: Path) -> None:
+    written(tmp_path / "pack", "CUSTOM.Sinh")
+    config = ConfigParser()
+    config.read(tmp_path / "pack" / "setup.cfg", encoding="utf-8")
+    requirement = config["options"]["install_requires"].strip()
+    assert requirement == f"onnx-tflite-plugin~={VERSION}"
+    assert not unmet([requirement])
+    assert unmet([requirement], "9.0.0")
 
 
 def test_odd_names_are_percent_encoded_and_survive(tmp_path: Path) -> None:
@@ -115,6 +127,7 @@ def test_odd_names_are_percent_encoded_and_survive(tmp_path: Path) -> None:
         ("fine", "Sinh", "a custom operator is CUSTOM.Sinh"),
         ("fine", "CUSTOM", "no operator 'CUSTOM'"),
         ("fine", "CUSTOM.", "lacks the operator's name"),
+        ("fine", "CUSTOM.Flex*", "is a family, which a pack claims by the hook `claim`"),
     ],
 )
 def test_what_cannot_be_written_is_a_usage_error(

@@ -189,6 +189,68 @@ def test_a_hook_may_claim_a_family_decline_with_a_reason_and_see_the_finished_mo
         otp.convert(unary_model("CUSTOM.FlexCos"))
 
 
+def test_an_alias_serves_a_second_entry_point(site: Path) -> None:
+    source = """
+        from onnx_tflite_plugin.api import Transparent, handler
+
+        @handler("CUSTOM.Abs", max_version=1, layout=Transparent(), aliases=("CUSTOM.Absolute",))
+        def absolute(ctx, x):
+            return ctx.ops.Abs(x)
+    """
+    names = ("CUSTOM.Abs", "CUSTOM.Absolute")
+    entries = "[onnx_tflite_plugin.handlers]\n" + "".join(f"{name} = abs_pack:absolute\n" for name in names)
+    install(site, "abs-pack", "abs_pack", source, entries)
+    for name in names:
+        assert otp.convert(unary_model(name)).report.nodes == {"Abs": 1}
+
+
+def test_a_third_party_that_fails_to_answer_leaves_the_operator_to_the_built_in(site: Path) -> None:
+    source = """
+        from onnx_tflite_plugin.api import Transparent, handler
+
+        @handler("ADD", max_version=9, layout=Transparent(), accepts=lambda at: 1 / 0)
+        def add(ctx, x, y):
+            return ctx.ops.Sum(x, y)
+    """
+    install(site, "zero-pack", "zero_pack", source, "[onnx_tflite_plugin.handlers]\nADD = zero_pack:add\n")
+    report = otp.convert(add_model()).report
+    assert report.nodes == {"Add": 1}
+    (warning,) = report.warnings
+    assert "accepts of handler zero_pack:add of zero-pack failed: ZeroDivisionError" in warning
+
+
+def test_after_lowering_sees_each_operator_with_its_values(site: Path) -> None:
+    source = """
+        from onnx_tflite_plugin.api import hookimpl
+
+        class Hooks:
+            seen = []
+
+            @hookimpl
+            def after_lowering(self, op, outputs):
+                self.seen.append((op.code, outputs[0].producer().op_type))
+
+            @hookimpl
+            def finish(self, model):
+                model.metadata_props["seen"] = str(self.seen)
+
+        hooks = Hooks()
+    """
+    install(site, "eye-pack", "eye_pack", source, "[onnx_tflite_plugin.hooks]\neye = eye_pack:hooks\n")
+    conversion = otp.convert(add_model())
+    assert conversion.model.metadata_props["seen"] == "[('ADD', 'Add')]"
+    assert conversion.report.warnings == ()
+
+
+def test_entry_points_that_do_not_parse_are_passed_over_and_said(site: Path) -> None:
+    info = site / "torn_pack-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torn-pack\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[onnx_tflite_plugin.handlers]\nno equals sign\n")
+    (warning,) = otp.convert(add_model()).report.warnings
+    assert "torn_pack-1.0.dist-info cannot be read" in warning
+
+
 def test_what_a_handler_gets_wrong_is_an_error_naming_operator_handler_and_pack(site: Path) -> None:
     bodies = {
         "raises": "raise ValueError('bad luck')",

@@ -1,17 +1,24 @@
-"""All that the author of an op pack imports. Neither onnx nor tflite is loaded by it."""
+"""All that the author of an op pack imports. Neither onnx nor tflite is loaded by it.
 
-from onnx_tflite_plugin.api.axes import permuted_by, reduced_by, reshape_axes, reshaped, spelled
-from onnx_tflite_plugin.api.context import Context, Resource, State, Value
+``VERSION`` is the API's and the distribution's: a pack that requires another (CONTRIBUTING.md says which suit) is left out.
+"""
+
+from onnx_tflite_plugin.api.axes import constant_axes, letters, permuted_by, reduced_by, reshape_axes, reshaped, spelled
+from onnx_tflite_plugin.api.builtins import builtin
+from onnx_tflite_plugin.api.context import Context, Resource, State, Target, Value
 from onnx_tflite_plugin.api.declarations import (
     Along,
     Attribute,
+    Behaviour,
     Decline,
     Dequantized,
     Effects,
     FixedOutputRange,
     Handler,
     Implicit,
+    Instance,
     Integer,
+    Layout,
     NotQuantizable,
     Raw,
     SameScale,
@@ -21,44 +28,59 @@ from onnx_tflite_plugin.api.declarations import (
     out,
 )
 from onnx_tflite_plugin.api.padding import conv_pads, transposed_pads
-from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, fusion, operands
+from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Where, fusion, operands
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.hookspecs import hookimpl
-from onnx_tflite_plugin.source.model import Array, Operator, Options, Quantization, Tensor
+from onnx_tflite_plugin.price import Price
+from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Operator, Options, Quantization, Tensor
+
+VERSION = "0.2.0"
 
 __all__ = [
+    "VERSION",
     "Along",
     "Array",
     "Attribute",
+    "Behaviour",
+    "BlockwiseQuantization",
     "Call",
     "Context",
     "Decline",
     "Dequantized",
+    "Dims",
     "Effects",
     "FixedOutputRange",
     "Fusion",
     "Handler",
     "Implicit",
+    "Instance",
     "Integer",
+    "Layout",
     "Match",
     "NotQuantizable",
     "Operand",
     "Operator",
     "Options",
+    "Price",
     "Quantization",
     "Raw",
     "Refused",
     "Resource",
     "SameScale",
     "State",
+    "Target",
     "Tensor",
     "Terminate",
     "Transparent",
     "Value",
+    "Where",
+    "builtin",
+    "constant_axes",
     "conv_pads",
     "fusion",
     "handler",
     "hookimpl",
+    "letters",
     "operands",
     "out",
     "permuted_by",

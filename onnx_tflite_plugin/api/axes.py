@@ -10,9 +10,10 @@ from itertools import count, pairwise
 
 import numpy as np
 
+from onnx_tflite_plugin.api.declarations import Instance
 from onnx_tflite_plugin.source.model import Dims, Operator
 
-AxesOf = Callable[[Operator], str | None]
+AxesOf = Callable[[Instance], str | None]
 
 
 def letters(n: int, prefix: str = "a") -> list[str]:
@@ -34,36 +35,37 @@ def constant_axes(op: Operator, slot: int, rank: int) -> tuple[int, ...] | None:
 def permuted_by(slot: int) -> AxesOf:
     """Output axis ``i`` is input axis ``perm[i]``, perm a constant in ``slot``."""
 
-    def axes(op: Operator) -> str | None:
-        perm = op.constant(slot)
+    def axes(at: Instance) -> str | None:
+        perm = at.op.constant(slot)
         if perm is None:
             return None
-        names = letters(op[0].rank)
+        names = letters(at.op[0].rank)
         return spelled([names], [names[int(p)] for p in np.ravel(perm)])
 
     return axes
 
 
-def reduced_by(slot: int, keep: Callable[[Operator], bool] = lambda op: bool(op.options.keep_dims)) -> AxesOf:
+def reduced_by(slot: int, keep: Callable[[Instance], bool] = lambda at: bool(at.op.options.keep_dims)) -> AxesOf:
     """The axes held by ``slot`` are dropped, or kept with size 1."""
 
-    def axes(op: Operator) -> str | None:
+    def axes(at: Instance) -> str | None:
+        op = at.op
         reduced = constant_axes(op, slot, op[0].rank)
         if reduced is None:
             return None
         names = letters(op[0].rank)
-        return spelled([names], [n for i, n in enumerate(names) if keep(op) or i not in reduced])
+        return spelled([names], [n for i, n in enumerate(names) if keep(at) or i not in reduced])
 
     return axes
 
 
-def reshaped(op: Operator) -> str | None:
+def reshaped(at: Instance) -> str | None:
     """Factor groups that relate two shapes: ``[2, 3, 4] -> [6, 4]`` is ``"(a b) c -> (a b) c"``.
 
     ``None`` where the shapes cut the elements differently (``[4, 6] -> [3, 8]``) or a size is unknown
     on one side only.
     """
-    return reshape_axes(op[0].dims, op[~0].dims)
+    return reshape_axes(at.op[0].dims, at.op[~0].dims)
 
 
 def reshape_axes(before: Dims, after: Dims) -> str | None:

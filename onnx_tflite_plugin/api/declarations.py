@@ -2,20 +2,41 @@
 
 A *slot* is an operand position: inputs count 0, 1, 2, ...; output ``k`` is ``out(k)`` (that is ``~k``).
 A *letter* names one axis of the operator's frame; slots that share a letter share that axis.
+What depends on shapes, options or the target is declared as a function of the :class:`Instance`.
+Every class here raises TypeError where it is made of something else than it says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack
 
+from onnx_tflite_plugin.checked import Checked, check_keywords
+from onnx_tflite_plugin.price import Price
 from onnx_tflite_plugin.source.model import Array, Operator
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.api.context import Target
 
 Axes = str | None
+
+
+class Instance(Protocol):
+    """One operator of a model, as declared functions see it. The context of a lowering is one too."""
+
+    @property
+    def op(self) -> Operator:
+        """The operator as the file has it: ``op[k]`` is a tensor, ``op[out(0)]`` an output."""
+
+    @property
+    def target(self) -> Target: ...
+    @property
+    def opset(self) -> int:
+        """While declarations are read the opset asked for, else the highest the target takes; later the model's own.
+
+        What a declaration makes of the highest one it must ask for with ``min_opset``.
+        """
 
 
 def out(k: int) -> int:
@@ -27,7 +48,7 @@ def out(k: int) -> int:
 
 
 @dataclass(frozen=True)
-class Implicit:
+class Implicit(Checked):
     """The ONNX operator wants its own axis order, given for each slot in the letters of ``axes``.
 
     An output that ``onnx`` does not name takes input 0's permutation if it has its rank, else source order.
@@ -41,7 +62,7 @@ class Implicit:
 
 
 @dataclass(frozen=True)
-class Transparent:
+class Transparent(Checked):
     """Any order, all tensors alike: elementwise operators, and those that only rename axes.
 
     Axes of size 1 may be missing.
@@ -49,7 +70,7 @@ class Transparent:
 
 
 @dataclass(frozen=True)
-class Attribute:
+class Attribute(Checked):
     """Like Transparent, but axis numbers, pads, masks are remapped to the planned order.
 
     ``unordered``: letters whose elements may come in any order within their axis (what a sum, a contraction
@@ -60,7 +81,7 @@ class Attribute:
 
 
 @dataclass(frozen=True)
-class Terminate:
+class Terminate(Checked):
     """Source order only.
 
     ``unordered``: neighbouring letters of this kind may trade places and be cut; what a flatten into a weight allows.
@@ -73,23 +94,25 @@ Layout = Implicit | Transparent | Attribute | Terminate
 
 
 @dataclass(frozen=True)
-class Along:
+class Along(Checked):
     """Which axes the emitted ONNX operator runs along, so that the plan can price orders.
 
     ``onnx`` is the key into the target's prices, ``letters`` the axes the operator works along, ``slot`` the operand
-    whose bytes the price goes by.
+    whose bytes the price goes by. ``price``: what it costs on targets that have no price under this key; a key that no
+    target prices needs one.
     """
 
     onnx: str
     letters: str
     slot: int = 0
+    price: Price | None = None
 
 
 # --- quantization -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Dequantized:
+class Dequantized(Checked):
     """Dequantize, compute in float, quantize.
 
     ``bias`` maps a slot to the two slots whose scales multiply to its scale (the kernels ignore the stored one).
@@ -109,7 +132,7 @@ class Dequantized:
 
 
 @dataclass(frozen=True)
-class SameScale:
+class SameScale(Checked):
     """The stored integers pass through where all quantization parameters agree.
 
     ``unequal``: what the kernel does where they differ: ``"dequantize"`` (it rescales) or ``"refuse"`` (it is an error).
@@ -117,20 +140,20 @@ class SameScale:
     ``onnx``: the ONNX operator that must have an integer kernel on the target; without one the float path is taken.
     """
 
-    unequal: str = "dequantize"
+    unequal: Literal["dequantize", "refuse"] = "dequantize"
     among: tuple[int, ...] | None = None
     onnx: str = ""
 
 
 @dataclass(frozen=True)
-class FixedOutputRange:
+class FixedOutputRange(Checked):
     """As Dequantized, with an output scale and zero point per dtype that the kernel insists on."""
 
     parameters: Mapping[str, tuple[float, int]]
 
 
 @dataclass(frozen=True)
-class Raw:
+class Raw(Checked):
     """The kernel works on the stored bytes and never rescales.
 
     ``shift_safe``: adding one number to all stored values changes nothing (a maximum, a copy), so the storage may be
@@ -143,7 +166,7 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Integer:
+class Integer(Checked):
     """The handler gets the stored integers, and their parameters from ``ctx.quantization(slot)``.
 
     ``outputs``: per dtype, an output scale and zero point that the kernel insists on.
@@ -153,7 +176,7 @@ class Integer:
 
 
 @dataclass(frozen=True)
-class NotQuantizable:
+class NotQuantizable(Checked):
     """The kernel has no quantized form: quantized operands are refused."""
 
 
@@ -164,20 +187,20 @@ Behaviour = Dequantized | SameScale | FixedOutputRange | Raw | Integer | NotQuan
 
 
 @dataclass(frozen=True)
-class Effects:
+class Effects(Checked):
     """State the operator touches.
 
-    ``reads``, ``writes``: the slots that hold a resource it reads or writes. ``names``: the key of the state that
-    output 0, a resource, stands for.
+    ``reads``, ``writes``: the slots that hold a resource it reads or writes. ``names``: a function of the instance that
+    returns the key of the state that output 0, a resource, stands for.
     """
 
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
-    names: Callable[[Operator], str] | None = None
+    names: Callable[[Instance], str] | None = None
 
 
 @dataclass(frozen=True)
-class Decline:
+class Decline(Checked):
     """Why a handler or a fusion does not take an operator; shown to the user."""
 
     reason: str
@@ -185,28 +208,26 @@ class Decline:
 
 # --- the handler ------------------------------------------------------------------------------
 
-LayoutOf = Layout | Callable[[Operator], Layout]
-AxesOf = Axes | Callable[[Operator], Axes]
-AlongOf = Along | None | Callable[[Operator], Along | None]
-IndexedOf = Mapping[int, int] | Callable[[Operator], Mapping[int, int]]
-BehaviourOf = Behaviour | Callable[[Operator, "Target"], Behaviour]
-ActivationOf = str | None | Callable[[Operator], str]
-OpsetOf = int | Callable[[Operator], int]
-
-
-def resolve(declared: Any, *arguments: Any) -> Any:
-    """A literal declaration as it is, a function of the instance called."""
-    return declared(*arguments) if callable(declared) else declared
+LayoutOf = Layout | Callable[[Instance], Layout]
+AxesOf = Axes | Callable[[Instance], Axes]
+AlongOf = Along | None | Callable[[Instance], Along | None]
+IndexedOf = Mapping[int, int] | Callable[[Instance], Mapping[int, int]]
+BehaviourOf = Behaviour | Callable[[Instance], Behaviour]
+ActivationOf = str | None | Callable[[Instance], str]
+OpsetOf = int | Callable[[Instance], int]
+Accepts = Callable[[Instance], Decline | None]
+Evaluate = Callable[[Instance], Array | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Handler:
+class Handler(Checked):
     """One operator's lowering and everything the host must know about it. Made by ``@handler``.
 
     ``lower(ctx, *inputs)`` returns one value per TFLite output (a single value for one output).
     ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
     ``subgraphs``: the options that hold subgraph indices. ``accepts``: a reason to decline an instance, or None.
     ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file.
+    ``aliases``: further names its entry points may have; an entry point of another name is not taken.
     """
 
     code: str
@@ -223,12 +244,15 @@ class Handler:
     min_opset: OpsetOf = 13
     subgraphs: tuple[str, ...] = ()
     effects: Effects | None = None
-    accepts: Callable[[Operator], Decline | None] | None = None
-    evaluate: Callable[[Operator], Array | None] | None = None
+    accepts: Accepts | None = None
+    evaluate: Evaluate | None = None
+    aliases: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.lower.__module__}:{self.lower.__name__}"
+        """``module:function`` of the lowering."""
+        named = getattr(self.lower, "__name__", type(self.lower).__name__)
+        return f"{getattr(self.lower, '__module__', None) or type(self.lower).__module__}:{named}"
 
     @property
     def summary(self) -> str:
@@ -239,7 +263,7 @@ class Handler:
         return self.lower(*arguments)
 
 
-class Declared(TypedDict, total=False):
+class Declarations(TypedDict, total=False):
     """The optional fields of :class:`Handler`, as keywords of ``@handler`` and ``@fusion``."""
 
     axes: AxesOf
@@ -252,17 +276,20 @@ class Declared(TypedDict, total=False):
     min_opset: OpsetOf
     subgraphs: tuple[str, ...]
     effects: Effects | None
-    accepts: Callable[[Operator], Decline | None] | None
-    evaluate: Callable[[Operator], Array | None] | None
+    accepts: Accepts | None
+    evaluate: Evaluate | None
+    aliases: tuple[str, ...]
 
 
 def handler(
-    code: str, *, max_version: int, layout: LayoutOf, **declared: Unpack[Declared]
+    code: str, *, max_version: int, layout: LayoutOf, **declared: Unpack[Declarations]
 ) -> Callable[[Callable[..., Any]], Handler]:
     """Declare the lowering of operator ``code`` (the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``).
 
-    Keywords are the fields of :class:`Handler`. Raises TypeError for a keyword it does not have.
+    Keywords are the fields of :class:`Handler`. Raises TypeError for a keyword it does not have, naming the nearest
+    that it has, and for a declaration of another type than it takes.
     """
+    check_keywords("@handler", declared, Declarations.__annotations__)
 
     def declare(lower: Callable[..., Any]) -> Handler:
         return Handler(code, lower, max_version, layout, **declared)

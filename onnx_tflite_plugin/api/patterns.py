@@ -20,12 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from onnx_tflite_plugin.api.declarations import Declared, Decline, Handler, LayoutOf
+from onnx_tflite_plugin.api.declarations import Declarations, Decline, Handler, LayoutOf
+from onnx_tflite_plugin.checked import Checked, check_keywords
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Operand:
+class Operand(Checked):
     """A tensor the pattern takes from outside; with ``constant``, only a constant of the file."""
 
     name: str
@@ -77,7 +78,7 @@ Where = Callable[[Match], Mapping[str, Any] | Decline]
 
 
 @dataclass(frozen=True, eq=False)
-class Fusion:
+class Fusion(Checked):
     """A pattern and the handler of what replaces it.
 
     ``where`` looks at a match and returns the options of the new operator, or a reason to decline
@@ -104,9 +105,10 @@ def fusion(
     where: Where = lambda match: {},
     exact: bool = True,
     trait: str = "",
-    **declared: Unpack[Declared],
+    **declared: Unpack[Declarations],
 ) -> Callable[[Callable[..., Any]], Fusion]:
     """Declare a fusion; the decorated function lowers the fused operator. Keywords as for ``@handler``."""
+    check_keywords("@fusion", declared, Declarations.__annotations__)
     patterns = (pattern,) if isinstance(pattern, Call) else tuple(pattern)
 
     def declare(lower: Callable[..., Any]) -> Fusion:

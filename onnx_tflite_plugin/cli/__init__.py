@@ -16,13 +16,14 @@ from onnx_tflite_plugin.cli.handlers import handlers
 from onnx_tflite_plugin.cli.inspect import inspect
 from onnx_tflite_plugin.cli.new_pack import new_pack
 from onnx_tflite_plugin.cli.verify import verify
+from onnx_tflite_plugin.guard import Terminated
 
 __all__ = ["cli", "main"]
 
 
 _EPILOG = """\b
 Exit status: 0 done, 1 the model was refused, 2 usage or a missing extra, 3 verification failed.
-ONNX_TFLITE_PLUGIN_DEBUG=1 shows the traceback of an internal error, NO_COLOR=1 prints without colours."""
+ONNX_TFLITE_PLUGIN_DEBUG=1 shows the traceback of an internal error, or of what an op pack raised, NO_COLOR=1 prints without colours."""
 
 
 @click.group(
@@ -52,4 +53,4 @@ def main() -> None:
 
 def _terminated(number: int, frame: Any) -> NoReturn:
     """Leave as an exception does, so that what is half-written is removed."""
-    sys.exit(128 + number)
+    raise Terminated(128 + number)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from onnx_tflite_plugin.cli.failures import on_failure
-from onnx_tflite_plugin.cli.output import print_json, print_rows, size, working
+from onnx_tflite_plugin.cli.output import apart, print_json, print_rows, size, working
 from onnx_tflite_plugin.cli.paths import readable, writable
 from onnx_tflite_plugin.options import CHOICES, LATER, flag
 from onnx_tflite_plugin.targets import TARGETS
@@ -120,7 +120,7 @@ def convert(model: Path, output: Path | None, as_json: bool, quiet: bool, **opti
 
     count = model.stat().st_size
     doing = f"converting{' and verifying' if options['verify'] else ''} {model.name} ({size(count)})"
-    with working(doing, shown=count > _LONG or options["verify"]):
+    with working(doing, shown=count > _LONG or options["verify"]), apart():
         conversion = run(model, **options)
         files = conversion.save(output)
     on_failure(as_json=as_json)

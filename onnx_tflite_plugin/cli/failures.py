@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import traceback
 from typing import Any, NoReturn
 
@@ -15,8 +13,8 @@ import click
 
 from onnx_tflite_plugin.cli.output import at_most, complain, print_json, short
 from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.guard import DEBUG, debug
 
-DEBUG = "ONNX_TFLITE_PLUGIN_DEBUG"
 INTERRUPTED = 130
 _MOST_PROBLEMS = 20
 _KEY = __name__
@@ -48,20 +46,20 @@ class Commands(click.Group):
                 [*error.message.splitlines(), *_cut(problems, len(error.problems))],
                 error,
             )
-        except KeyboardInterrupt:
-            _fail(ctx, INTERRUPTED, "Interrupted", ["interrupted"])
+        except KeyboardInterrupt as interruption:
+            _fail(ctx, INTERRUPTED, "Interrupted", ["interrupted", *getattr(interruption, "__notes__", [])])
         except MemoryError:
             _fail(ctx, 1, "MemoryError", ["out of memory: the model needs more than this machine or its limits allow"])
         except BrokenPipeError:
             raise
         except OSError as error:
             named = f"{error.filename}: " if error.filename else ""
-            _debug()
+            debug(error)
             _fail(ctx, 2, type(error).__name__, [f"{named}{error.strerror or error}"])
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            _debug()
+            debug(error)
             _fail(ctx, 1, "InternalError", _internal(error))
 
 
@@ -97,11 +95,6 @@ def _internal(error: Exception) -> list[str]:
     return [
         f"internal error: {type(error).__name__}: {error}".rstrip(": "),
         f"in {frame.name}, {frame.filename}:{frame.lineno}",
-        "this is a bug, here or in an op pack; please report it with this text and the model, or what `inspect --json` says of it",
+        "this is a bug; please report it with this text and the model, or what `inspect --json` says of it",
         f"{DEBUG}=1 shows the traceback",
     ]
-
-
-def _debug() -> None:
-    if os.environ.get(DEBUG, "0") not in ("", "0"):
-        traceback.print_exception(*sys.exc_info())

@@ -7,19 +7,20 @@ from typing import Any
 import click
 
 from onnx_tflite_plugin.cli.failures import on_failure
-from onnx_tflite_plugin.cli.output import Row, plural, print_json, print_rows, print_table
+from onnx_tflite_plugin.cli.output import Row, apart, plural, print_json, print_rows, print_table
 from onnx_tflite_plugin.cli.summary import BUILTIN, warned
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def handlers(as_json: bool) -> None:
-    """List the installed handlers and fusions.
+    """List the installed handlers, fusions and hooks.
 
-    Each with its pack and what it declares; those that cannot be loaded are listed with the reason.
+    Each with its pack and what it declares; those that do not serve are listed with the reason.
     """
     on_failure(as_json=as_json)
-    found = _found()
+    with apart():
+        found = _found()
     if as_json:
         print_json(found)
         return
@@ -32,7 +33,10 @@ def handlers(as_json: bool) -> None:
             ("fusion", "pack", "runs", "found at"),
             ([row["name"], _pack(row["pack"]), _when(row), ", ".join(row["roots"])] for row in found["fusions"]),
         )
-    packs = {row["pack"] for row in (*rows, *found["fusions"])}
+    if found["hooks"]:
+        click.echo()
+        print_table(("hook", "pack"), ([row["hook"], row["pack"]] for row in found["hooks"]))
+    packs = {row["pack"] for row in (*rows, *found["fusions"], *found["hooks"])}
     click.echo()
     total = (
         f"{plural(len(rows), 'handler')} and {plural(len(found['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
@@ -43,7 +47,6 @@ def handlers(as_json: bool) -> None:
 def _found() -> dict[str, Any]:
     from onnx_tflite_plugin.api import Handler
     from onnx_tflite_plugin.cli.inspection import describe_handler
-    from onnx_tflite_plugin.errors import PackError
     from onnx_tflite_plugin.host import Host
 
     host = Host()
@@ -51,13 +54,8 @@ def _found() -> dict[str, Any]:
     for code, pack, handler in host.handlers():
         if isinstance(handler, Handler):
             rows.append(describe_handler(code, pack, handler))
-            continue
-        error = (
-            "; ".join(p.reason for p in handler.problems)
-            if isinstance(handler, PackError)
-            else "it is not made by @handler"
-        )
-        rows.append({"code": code, "pack": pack, "error": error})
+        else:
+            rows.append({"code": code, "pack": pack, "error": handler.reason})
     fusions = [
         {
             "name": fusion.name,
@@ -71,13 +69,14 @@ def _found() -> dict[str, Any]:
     return {
         "handlers": rows,
         "fusions": sorted(fusions, key=lambda row: (row["name"], row["pack"])),
+        "hooks": [{"pack": pack, "hook": name} for pack, name in host.hooks.implemented()],
         "warnings": host.warnings,
     }
 
 
 def _declared(row: dict[str, Any]) -> list[object]:
     if row["error"]:
-        return ["-", "-", "-", f"does not load: {row['error']}"]
+        return ["-", "-", "-", f"does not serve: {row['error']}"]
     return [row["layout"], row["quantization"], row["max_version"], row["summary"]]
 
 

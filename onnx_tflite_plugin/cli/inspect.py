@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from onnx_tflite_plugin.cli.failures import on_failure
-from onnx_tflite_plugin.cli.output import Row, at_most, plural, print_json, print_rows, print_table, short, size
+from onnx_tflite_plugin.cli.output import Row, apart, at_most, plural, print_json, print_rows, print_table, short, size
 from onnx_tflite_plugin.cli.paths import readable
 from onnx_tflite_plugin.cli.summary import BUILTIN, warned
 
@@ -30,7 +30,8 @@ def inspect(model: Path, as_json: bool) -> None:
     from onnx_tflite_plugin.source import read
     from onnx_tflite_plugin.targets import target_named
 
-    found = inspect_model(read(model), Host(), target_named("onnxruntime"))
+    with apart():
+        found = inspect_model(read(model), Host(), target_named("onnxruntime"))
     if as_json:
         print_json({"model": str(model), **found})
     else:

@@ -7,9 +7,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from onnx_tflite_plugin.api.declarations import Handler, resolve
-from onnx_tflite_plugin.bound import Bound, called
+from onnx_tflite_plugin.api.declarations import Handler
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.bound import Bound
+from onnx_tflite_plugin.declared import called, resolved
 from onnx_tflite_plugin.errors import ConversionError, Problem
+from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.known import Known
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
@@ -20,7 +23,7 @@ BY_INSTANCE = "by instance"
 
 def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     """Operators and who takes them, inputs, outputs, signatures, states, metadata."""
-    taken = _taken(model, host)
+    taken = _taken(model, host, target)
     reached = _called(model, taken)
     operators = _operators(taken, reached, target)
     return {
@@ -49,16 +52,16 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     }
 
 
-def _taken(model: Model, host: Host) -> dict[Operator, Bound | Problem]:
+def _taken(model: Model, host: Host, target: Target) -> dict[Operator, Bound | Problem]:
     """Who takes each operator, as a conversion would find it: with the constants known by then."""
     found: dict[Operator, Bound | Problem] = {}
     for graph in model.subgraphs:
         known = Known()
         for op in graph.operators:
-            taken = found[op] = host.take(known.applied(op))
+            taken = found[op] = host.take(known.applied(op), target, target.opsets[2])
             if isinstance(taken, Bound):
                 with suppress(ConversionError):  # what a handler makes wrong, the conversion will tell
-                    known.learn(taken)
+                    known.learn(taken, target, target.opsets[2])
     return found
 
 
@@ -74,7 +77,7 @@ def _called(model: Model, taken: Mapping[Operator, Bound | Problem]) -> set[int]
         for op in model.subgraphs[index].operators:
             bound = taken[op]
             if isinstance(bound, Bound):
-                waiting += called(bound)
+                waiting += called(bound.handler.subgraphs, bound.op)
     return reached
 
 
@@ -103,22 +106,26 @@ def _missing(problem: Problem) -> dict[str, Any]:
 
 
 def _described(bound: Bound, target: Target) -> dict[str, Any]:
+    layout, quantization = _kinds(bound, target)
     return {
         "handler": bound.handler.name,
         "pack": bound.pack,
-        "layout": _kind(bound.handler.layout, bound.op),
-        "quantization": _kind(bound.handler.quantization, bound.op, target),
+        "layout": layout,
+        "quantization": quantization,
         "missing": "",
         "hint": "",
     }
 
 
-def _kind(declared: Any, *instance: Any) -> str:
-    """The declaration's name for this instance; a function that fails says so, as the conversion would."""
+def _kinds(bound: Bound, target: Target) -> tuple[str, str]:
+    """The names of the layout and the behaviour of an instance; what fails or refuses is said, as the conversion would."""
     try:
-        return type(resolve(declared, *instance)).__name__
-    except Exception as error:
-        return f"fails: {type(error).__name__}: {error}"
+        declared = resolved(bound, target, target.opsets[2]).declared
+    except Failed as failed:
+        return f"fails: {failed.reason}", ""
+    except Refused as refusal:
+        return f"refuses: {refusal}", ""
+    return type(declared.layout).__name__, type(declared.quantization).__name__
 
 
 def declared_kind(declared: Any) -> str:

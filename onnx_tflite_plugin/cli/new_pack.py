@@ -17,7 +17,19 @@ from onnx_tflite_plugin.cli.summary import BUILTIN
 
 _FREE = ("CUSTOM.", "COMPOSITE.")  # names that the schema does not list
 _TAKEN = frozenset(
-    {"cases", "handler", "builtin", "lower", "replace", "context", "dequantized", "transparent", "any", "annotations"}
+    {
+        "cases",
+        "handler",
+        "builtin",
+        "original",
+        "lower",
+        "replace",
+        "context",
+        "dequantized",
+        "transparent",
+        "any",
+        "annotations",
+    }
 )
 _LONGEST = 40
 
@@ -80,21 +92,23 @@ def new_pack(folder: Path, op: str) -> None:
     )
 
 
-def _builtin(code: str) -> tuple[str, str] | None:
-    """Module and name of the built-in handler, None where there is none. Raises UsageProblem for a name nobody knows."""
+def _builtin(code: str) -> bool:
+    """Whether there is a built-in handler. Raises UsageProblem for a name nobody knows."""
     if code.startswith(_FREE):
         if not code.partition(".")[2]:
             raise UsageProblem(f"{code!r} lacks the operator's name behind the dot")
-        return None
+        if "*" in code:
+            raise UsageProblem(f"{code!r} is a family, which a pack claims by the hook `claim`; name one operator")
+        return False
     from importlib.metadata import distribution
 
-    from onnx_tflite_plugin.host import HANDLERS
+    from onnx_tflite_plugin.offers import HANDLERS
 
-    for entry in distribution(BUILTIN).entry_points:
-        if entry.group == HANDLERS and entry.name == code:
-            return entry.module, entry.attr
+    entries = distribution(BUILTIN).entry_points
+    if any(entry.group == HANDLERS and entry.name == code for entry in entries):
+        return True
     _must_exist(code)
-    return None
+    return False
 
 
 def _must_exist(code: str) -> None:
@@ -138,27 +152,28 @@ def _identifier(text: str, prefix: str) -> str:
     return name
 
 
-def _files(code: str, distribution: str, package: str, builtin: tuple[str, str] | None) -> Mapping[str, str]:
+def _files(code: str, distribution: str, package: str, builtin: bool) -> Mapping[str, str]:
     """Contents by path."""
+    from onnx_tflite_plugin.api import VERSION
+
     function = _identifier(code.partition(".")[2] or code, "op")
     served_by_litert = not code.startswith(_FREE)
     values = {
         "code": f'"{code}"' if code.isprintable() and not {'"', "\\"} & {*code} else repr(code),
         "title": code if code.isprintable() and '"' not in code and "\\" not in code else function,
         "distribution": distribution,
+        "version": VERSION,
         "distribution_text": f'"{distribution}"',
         "package": package,
         "module": function,
         "function": function,
         "entry": quote(code, safe="._-").replace("%", "%%"),
-        "builtin_module": builtin[0] if builtin else "",
-        "builtin_name": builtin[1] if builtin else "",
         "why_reference": _NO_REFERENCE_YET if served_by_litert else _REFERENCE,
         "expected": "LiteRT says what must come out" if builtin else "in numpy what must come out",
         "state": ""
         if builtin
         else "\n**Its lowering is a placeholder**: until you replace it, the operator is converted to something else.",
-        "next": _next(package, function, wraps=builtin is not None, served=served_by_litert),
+        "next": _next(package, function, wraps=builtin, served=served_by_litert),
     }
     kind = "_wrapped" if builtin else ""
     sources = {

@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
@@ -92,6 +92,38 @@ def working(text: str, *, shown: bool) -> Iterator[None]:
         return
     with _console(sys.stderr).status(clean(text)):
         yield
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Whatever is printed inside, by Python or by C, goes to stderr: stdout is the command's, and op packs may print."""
+    for stream in (sys.stdout, sys.__stdout__):
+        if stream is not None:
+            stream.flush()
+    with redirect_stdout(sys.stderr):
+        try:
+            real = os.dup(1)
+        except OSError:  # closed from the start
+            yield
+            return
+        try:
+            os.dup2(2, 1)
+            yield
+        finally:
+            _flush()
+            os.dup2(real, 1)
+            os.close(real)
+
+
+def _flush() -> None:
+    """Write out what Python and C hold back of descriptor 1."""
+    with suppress(Exception):
+        if sys.__stdout__ is not None:
+            sys.__stdout__.flush()
+    with suppress(Exception):
+        import ctypes
+
+        ctypes.CDLL(None).fflush(None)
 
 
 def _console(file: TextIO | None = None) -> Console:

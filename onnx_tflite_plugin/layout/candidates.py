@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent, resolve
+from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent
 from onnx_tflite_plugin.bound import Bound
 from onnx_tflite_plugin.layout.frame import AxesError, Frame, FrameOrder, Group, Part, make_frame, merged, parse_axes
 from onnx_tflite_plugin.layout.order import PUT_IN, Atom, Order, count, permuted, source_order
@@ -63,22 +63,20 @@ def freedom(bound: Bound, flat: bool = False) -> Freedom:
 
     Raises AxesError where it does not fit the operands.
     """
-    op, handler = bound.op, bound.handler
-    layout: Layout = resolve(handler.layout, op)
-    declared: str | None = resolve(handler.axes, op)
+    op, layout, axes = bound.op, bound.declared.layout, bound.declared.axes
     if isinstance(layout, Implicit):
-        if declared is None:
+        if axes is None:
             raise AxesError("an Implicit layout needs axes")
-        fixed = implicit_orders(op, layout, declared)
-        return (_flattened(bound, layout, declared) if flat else None) or Freedom(bound, layout, None, fixed)
+        fixed = implicit_orders(op, layout, axes)
+        return (_flattened(bound, layout, axes) if flat else None) or Freedom(bound, layout, None, fixed)
     if isinstance(layout, Terminate) and not layout.unordered:
         return Freedom(bound, layout, None, {})
-    aligned = declared is None and handler.axes is None
-    if declared is None and handler.axes is not None:
+    aligned = bound.declared.aligned
+    if axes is None and not aligned:
         return Freedom(bound, layout, None, {})  # an instance whose axes cannot be followed
     if aligned:
         _known_rank(op)
-    groups = _default_axes(bound) if declared is None else _declared_axes(op, declared)
+    groups = _default_axes(bound) if axes is None else _declared_axes(op, axes)
     unordered = (
         "*"
         if isinstance(layout, Transparent)
@@ -86,7 +84,7 @@ def freedom(bound: Bound, flat: bool = False) -> Freedom:
         if isinstance(layout, Attribute | Terminate)
         else ""
     )
-    units = isinstance(layout, Transparent) and handler.effects is None
+    units = isinstance(layout, Transparent) and bound.declared.effects is None
     frame = make_frame({slot: (g, op[slot].dims) for slot, g in groups.items()}, unordered, units=units)
     return Freedom(bound, layout, frame, {}, aligned)
 
@@ -108,8 +106,8 @@ def _declared_axes(op: Operator, declared: str) -> dict[int, list[Group]]:
 
 def _default_axes(bound: Bound) -> dict[int, list[Group]]:
     """All operands that hold data, aligned from the right."""
-    op, handler = bound.op, bound.handler
-    apart = {*handler.holds_axes, *handler.requires_constant, *resolve(handler.indexed_by_axis, op)}
+    op, declared = bound.op, bound.declared
+    apart = {*declared.holds_axes, *declared.requires_constant, *declared.indexed_by_axis}
     slots = [*range(len(op.inputs)), *(~k for k in range(len(op.outputs)))]
     return {slot: [("...",)] for slot in slots if slot not in apart and op.tensor(slot) is not None}
 
@@ -139,7 +137,11 @@ def _implicit_letters(op: Operator, layout: Implicit, declared: str) -> dict[int
     inputs, outputs = parse_axes(declared)
     spelled = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
     present = [slot for slot in layout.onnx if op.tensor(slot) is not None]
-    return {slot: ["".join(group) for group in spelled.get(slot) or ()] for slot in present}
+    letters = {slot: ["".join(group) for group in spelled.get(slot) or ()] for slot in present}
+    for slot, of in letters.items():
+        if len(of) != op[slot].rank:
+            raise AxesError(f"slot {slot}: axes {' '.join(of)!r} do not fit a tensor of rank {op[slot].rank}")
+    return letters
 
 
 def _flattened(bound: Bound, layout: Implicit, declared: str) -> Freedom | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onnx_tflite_plugin.api.declarations import Along, resolve
+from onnx_tflite_plugin.api.declarations import Along
 from onnx_tflite_plugin.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import HandlerError, Problem
+from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
 from onnx_tflite_plugin.layout import solver
 from onnx_tflite_plugin.layout.candidates import Freedom, freedom, slots_of
 from onnx_tflite_plugin.layout.frame import AxesError, FrameOrder
@@ -126,17 +127,22 @@ def _freedoms(model: BoundModel, flat: Flat) -> dict[Bound, Freedom]:
         try:
             found[bound] = freedom(bound, flat(bound))
         except (AxesError, LookupError) as error:
-            problems.append(
-                Problem(bound.label, f"{error}", f"the declaration of {bound.handler.name} in {bound.pack}")
-            )
+            problems.append(_misfit(bound, error))
     if problems:
         raise HandlerError("a handler's axes do not fit its operands:", problems)
     return found
 
 
+def _misfit(bound: Bound, error: Exception) -> Problem:
+    whose = f"the declaration of {bound.handler.name} in {bound.pack}"
+    if bound.pack == BUILTIN:
+        return Problem(bound.label, str(error), whose)
+    return Failed(bound.pack, f"{error} ({whose}, at {definition(bound.handler.lower)})").problem(bound.label)
+
+
 def _price(free: Freedom, order: FrameOrder, prices: Prices, bytes_of: Bytes) -> int:
     """What working in this order costs the operator itself."""
-    along: Along | None = resolve(free.bound.handler.along, free.bound.op)
+    along = free.bound.declared.along
     if along is None or free.frame is None or along.slot not in free.frame.slots:
         return 0
     letters = set(along.letters.split())

@@ -23,11 +23,11 @@ def state_groups(model: BoundModel, freedoms: Mapping[Bound, Freedom]) -> tuple[
     for graph in model.graphs:
         names: dict[Tensor, str] = {}
         for bound in graph.operators:
-            effects = bound.handler.effects
+            effects, state = bound.declared.effects, bound.declared.state
             if effects is None:
                 continue
-            if effects.names is not None and bound.op.tensor(~0) is not None:
-                names[bound.op[~0]] = effects.names(bound.op)
+            if state is not None and bound.op.tensor(~0) is not None:
+                names[bound.op[~0]] = state
             for slot in (*effects.reads, *effects.writes):
                 users.append(bound)
                 key = names.get(bound.op[slot])

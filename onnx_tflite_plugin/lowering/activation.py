@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 def activated(ctx: Context, value: ir.Value, tensor: Tensor) -> ir.Value:
     """A handler's result with its fused activation applied, in storage form where the tensor is quantized."""
-    declared = ctx.bound.handler.activation
-    activation = (
-        declared(ctx.op) if callable(declared) else str(ctx.options.get(declared, "NONE")) if declared else "NONE"
-    )
+    activation = ctx.bound.declared.activation
     if affine(tensor) is None:
         return bounded(ctx, value, *BOUNDS.get(activation, (None, None)))
     storage = file_storage(tensor) if ctx.compute is Compute.FILE else ctx.scope.storage.storage(tensor)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.declarations import Dequantized, resolve
+from onnx_tflite_plugin.api.declarations import Dequantized
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.layout.order import axes, physical, source_order
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
@@ -46,6 +46,11 @@ class Ops:
             raise AttributeError(op_type)
 
         def emit(*operands: Operand, outputs: int | None = None, **attributes: Any) -> Any:
+            for operand in operands:
+                if isinstance(operand, ir.Value) and not self._emitter.owns(operand):
+                    raise TypeError(
+                        f"{op_type}: operand {operand.name!r} is no value of this model, it was made elsewhere"
+                    )
             values = self._emitter.emit(op_type, operands, attributes, outputs, self._domain)
             return values[0] if len(values) == 1 and outputs is None else tuple(values)
 
@@ -104,7 +109,7 @@ class Context:
         held = self.op.constant(slot)
         if held is None:
             return None
-        if slot in self.bound.handler.holds_axes:
+        if slot in self.bound.declared.holds_axes:
             return np.asarray([self.axis(int(a), self._data_slot) for a in held.reshape(-1)], np.int64).reshape(
                 held.shape
             )
@@ -121,15 +126,16 @@ class Context:
 
     @cached_property
     def _indexed(self) -> dict[int, int]:
-        return dict(resolve(self.bound.handler.indexed_by_axis, self.op))
+        return dict(self.bound.declared.indexed_by_axis)
 
     @cached_property
     def _data_slot(self) -> int:
         """The slot whose axes are meant where axis numbers are held: the first data input."""
-        apart = {*self.bound.handler.holds_axes, *self._indexed}
-        return next(
-            slot for slot in range(len(self.op.inputs)) if slot not in apart and self.op.tensor(slot) is not None
-        )
+        apart = {*self.bound.declared.holds_axes, *self._indexed}
+        for slot in range(len(self.op.inputs)):
+            if slot not in apart and self.op.tensor(slot) is not None:
+                return slot
+        raise LookupError("holds_axes and indexed_by_axis leave no operand whose axes could be meant")
 
     def _input(self, slot: int) -> Held | None:
         tensor = self.op.tensor(slot)
@@ -138,7 +144,7 @@ class Context:
         resource = self.scope.values.resource(tensor)
         if resource is not None:
             return resource
-        if slot in self.bound.handler.holds_axes or slot in self._indexed:
+        if slot in self.bound.declared.holds_axes or slot in self._indexed:
             return self._remapped(slot, tensor)
         if slot in self._biases and tensor.dtype in ("int32", "int64"):
             return self._bias(slot, tensor)
@@ -205,12 +211,12 @@ class Context:
 
     @cached_property
     def _biases(self) -> dict[int, tuple[int, int]]:
-        behaviour = self.scope.storage.behaviour[self.bound]
+        behaviour = self.bound.declared.quantization
         return dict(behaviour.bias) if isinstance(behaviour, Dequantized) and self.compute is FLOAT else {}
 
     @cached_property
     def _stored(self) -> tuple[int, ...]:
-        behaviour = self.scope.storage.behaviour[self.bound]
+        behaviour = self.bound.declared.quantization
         return behaviour.stored if isinstance(behaviour, Dequantized) else ()
 
     def _bias(self, slot: int, tensor: Tensor) -> ir.Value:

@@ -50,6 +50,7 @@ class Emitter:
         self.nodes: list[ir.Node] = []
         self.domains: dict[str, int] = {"": opset}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
+        self._own: set[ir.Value] = set()
         self._label = ""
         self._marks: dict[str, str] = {}
 
@@ -77,23 +78,34 @@ class Emitter:
         packed = np.ascontiguousarray(array) if array.ndim else array
         name = name or f"{self._label}/constant"
         if packed.dtype == object:
-            return tensor_value(packed, self.names.unique(name))
+            return self.own(tensor_value(packed, self.names.unique(name)))
         data = packed.reshape(-1).view(np.uint8).data if packed.size else b""
         key = (str(packed.dtype), packed.shape, blake2b(data, digest_size=16).digest())
         found = self._constants.get(key)
         if found is not None:
             return found
-        value = tensor_value(packed, self.names.unique(name))
+        value = self.own(tensor_value(packed, self.names.unique(name)))
         self._constants[key] = value
         return value
 
+    def own(self, value: ir.Value) -> ir.Value:
+        """Take a value for one of this model: a graph's input, a constant, or what a node makes."""
+        self._own.add(value)
+        return value
+
+    def owns(self, value: ir.Value) -> bool:
+        """Whether a value is of this model, not of another conversion or made by hand."""
+        return value in self._own
+
     def operand(self, operand: Operand, name: str = "") -> ir.Value | None:
-        """Python ints are int64, floats are float32, arrays keep their dtype."""
+        """Python ints are int64, floats are float32, arrays keep their dtype. Raises TypeError for anything else."""
         if operand is None or isinstance(operand, ir.Value):
             return operand
         if isinstance(operand, np.ndarray | np.generic):
             return self.constant(np.asarray(operand), name)
         array = np.asarray(operand)
+        if array.dtype.kind not in "bifu":
+            raise TypeError(f"{type(operand).__name__} {operand!r} is no operand: give a value, an array or numbers")
         dtype = {"f": np.dtype(np.float32), "b": array.dtype}.get(
             array.dtype.kind if array.size else "i", np.dtype(np.int64)
         )
@@ -133,6 +145,7 @@ class Emitter:
         for k, value in enumerate(node.outputs):
             value.name = self.names.unique(f"{node.name}:out")
             value.type = _output_type(schema, k, values, node)
+            self._own.add(value)
         self.nodes.append(node)
         return list(node.outputs)
 

@@ -28,7 +28,7 @@ def lower(
     emitter: Emitter,
     *,
     names: Names,
-    after: AfterLowering = lambda bound, outputs: None,
+    after: AfterLowering = lambda bound, outputs: (),
 ) -> ir.Model:
     """Emit the whole model. ``names``: what the graph's inputs and outputs are called.
 
@@ -88,7 +88,7 @@ def _find_shapes(model: ir.Model) -> None:
 
 
 def _graph_input(scope: Scope, tensor: Tensor, name: str, order: Order) -> ir.Value:
-    value = ir.Value(name=name, metadata_props=_edge_marks(tensor, order))
+    value = scope.emitter.own(ir.Value(name=name, metadata_props=_edge_marks(tensor, order)))
     scope.values.put(tensor, value, order, FILE)
     return value
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.declarations import resolve
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.bound import Bound, BoundModel
-from onnx_tflite_plugin.errors import ConversionError, Problem
+from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.errors import Problem
+from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.layout.order import Order, source_order
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.activation import activated
@@ -22,7 +23,7 @@ from onnx_tflite_plugin.quantization.plan import Compute, StoragePlan, affine
 from onnx_tflite_plugin.source.model import Dims, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
-AfterLowering = Callable[[Bound, tuple[ir.Value | None, ...]], None]
+AfterLowering = Callable[[Bound, tuple[ir.Value | None, ...]], Sequence[Problem]]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Job:
     after: AfterLowering
     problems: list[Problem] = field(default_factory=list)
     causes: list[Exception] = field(default_factory=list)
+
+
+class _NotLowered(Exception):
+    """A called subgraph's result is missing because an operator in it failed, which is told already."""
 
 
 class Scope:
@@ -64,36 +69,47 @@ class Scope:
                 continue
             try:
                 with self.emitter.within(self._label(bound), _marks(bound)):
-                    self._lower(bound)
-            except ConversionError as error:
-                self.job.problems.extend(error.problems)
+                    outputs = self._guarded(bound)
+            except Failed as failed:
+                self.job.problems.append(failed.problem(bound.label))
+                self.job.causes.append(failed)
+                continue
+            if outputs is not None:
+                self.job.problems.extend(self.job.after(bound, outputs))
+
+    def _guarded(self, bound: Bound) -> tuple[ir.Value | None, ...] | None:
+        """The operator's finished outputs; None where its handler refused it. Raises Failed where it failed."""
+        with guarded(f"handler {bound.handler.name}", bound.pack, bound.handler.lower, bound.label):
+            try:
+                return self._lower(bound)
+            except _NotLowered:
+                return None
             except Refused as refusal:
-                self.job.problems.append(
-                    Problem(bound.label, str(refusal), f"handler {bound.handler.name} in {bound.pack}")
-                )
-            except Exception as error:  # whatever a third party's handler raises is that pack's failure, not ours
-                text = f"handler {bound.handler.name} of {bound.pack} failed: {type(error).__name__}: {error}"
-                self.job.problems.append(Problem(bound.label, text, f"report it to {bound.pack}"))
-                self.job.causes.append(error)
+                whose = f"handler {bound.handler.name} in {bound.pack}"
+                self.job.problems.append(Problem(bound.label, str(refusal), whose))
+                return None
 
     def _label(self, bound: Bound) -> str:
         first = next((t for t in bound.op.outputs if t is not None), None)
         return self.values.name(first) if first is not None else f"{self.values.prefix}{bound.op.code}#{bound.op.index}"
 
-    def _lower(self, bound: Bound) -> None:
-        for slot in sorted(bound.handler.requires_constant):
+    def _lower(self, bound: Bound) -> tuple[ir.Value | None, ...]:
+        for slot in sorted(bound.declared.requires_constant):
             operand = bound.op.tensor(slot)
             if operand is not None and not operand.constant:
                 raise Refused(f"its operand {slot} ({operand.name!r}) must be a constant")
         ctx = Context(self, bound)
+        given = [(x, _described(x)) for x in ctx.inputs if isinstance(x, ir.Value)]
         result = bound.handler.lower(ctx, *ctx.inputs)
+        for x, before in given:
+            if _described(x) != before:
+                raise Mismatch(f"it changed its operand {before[0]!r}, which others use")
         results = (
             result if isinstance(result, tuple | list) else () if result is None and not bound.op.outputs else (result,)
         )
         if len(results) != len(bound.op.outputs):
-            raise TypeError(f"it returned {len(results)} values for {len(bound.op.outputs)} outputs")
-        finished = tuple(self._finish(ctx, k, value) for k, value in enumerate(results))
-        self.job.after(bound, finished)
+            raise Mismatch(f"it returned {len(results)} values for {len(bound.op.outputs)} outputs")
+        return tuple(self._finish(ctx, k, value) for k, value in enumerate(results))
 
     def assign(self, tensor: Tensor, value: ir.Value, order: Order, form: Compute) -> None:
         """The next value of a variable tensor, for who reads it later and for the next run."""
@@ -112,11 +128,15 @@ class Scope:
             return None
         if value is None:
             if tensor in self.used:
-                raise TypeError(f"it returned nothing for output {k}, which is used")
+                raise Mismatch(f"it returned nothing for output {k}, which is used")
             return None
         if isinstance(value, Resource):
             self.values.put(tensor, value, (), FILE)
             return None
+        if not isinstance(value, ir.Value):
+            raise Mismatch(f"it returned {described(value)} for output {k}, not a value; constants: ctx.constant_value")
+        if not self.emitter.owns(value):
+            raise Mismatch(f"it returned {value.name!r} for output {k}, which is no value of this model")
         form = STORED if ctx.compute is FLOAT or affine(tensor) is None else ctx.compute
         value = activated(ctx, value, tensor)
         value = self._unindexed(ctx, ~k, value)
@@ -125,7 +145,7 @@ class Scope:
         return value
 
     def _unindexed(self, ctx: Context, slot: int, value: ir.Value) -> ir.Value:
-        of = resolve(ctx.bound.handler.indexed_by_axis, ctx.op).get(slot)
+        of = ctx.bound.declared.indexed_by_axis.get(slot)
         if of is None:
             return value
         perm = ctx.perm(of)
@@ -141,7 +161,7 @@ class Scope:
         wanted = dtype_of(storage.dtype if form is STORED else tensor.dtype)
         found = value.type.dtype if value.type is not None else wanted
         if found != wanted:
-            raise TypeError(f"output {k} is {found.name.lower()}, the tensor is {wanted.name.lower()}")
+            raise Mismatch(f"output {k} is {found.name.lower()}, the tensor is {wanted.name.lower()}")
 
     # --- subgraphs ----------------------------------------------------------------------------
 
@@ -160,14 +180,18 @@ class Scope:
         return [scope.output(tensor) for tensor in graph.outputs]
 
     def output(self, tensor: Tensor) -> Held:
-        """A subgraph's result in source order and the file's dtype. Raises LookupError where its operator failed."""
+        """A subgraph's result in source order and the file's dtype. Raises _NotLowered where its operator failed."""
+        if self.job.problems and not self.values.has(tensor):
+            raise _NotLowered
         return self.values.resource(tensor) or self.values.get(tensor, source_order(tensor.dims), FILE)
 
     def graph(
         self, body: Callable[..., Sequence[ir.Value]], inputs: Sequence[tuple[str, str, Dims | None]]
     ) -> ir.Graph:
         names = self.emitter.names
-        values = [typed(ir.Value(name=names.unique(name)), dtype, dims) for name, dtype, dims in inputs]
+        values = [
+            self.emitter.own(typed(ir.Value(name=names.unique(name)), dtype, dims)) for name, dtype, dims in inputs
+        ]
         with self.emitter.nested() as nodes:
             made = set(values)
             outputs: list[ir.Value] = []
@@ -180,6 +204,11 @@ class Scope:
                     value.type, value.shape = kept.type, kept.shape
                 outputs.append(value)
         return ir.Graph(values, outputs, nodes=nodes, name=names.unique("graph"))
+
+
+def _described(value: ir.Value) -> tuple[object, ...]:
+    """What a handler must leave alone of its operands."""
+    return value.name, value.dtype, None if value.shape is None else tuple(value.shape)
 
 
 def _marks(bound: Bound) -> dict[str, str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.bound import Bound, BoundModel, called
+from onnx_tflite_plugin.bound import Bound, BoundModel
 from onnx_tflite_plugin.layout.order import physical
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, typed
@@ -27,6 +27,7 @@ class State:
 
     key: str
     name: str
+    emitter: Emitter
     dtype: str = ""
     dims: Dims = ()
     initial: Array | None = None
@@ -44,7 +45,7 @@ class State:
         if self.current is None:
             if not self.dtype:
                 raise LookupError(f"state {self.name!r} is read before anything tells its dtype and shape")
-            self.input = typed(ir.Value(name=self.name), self.dtype, self.dims)
+            self.input = self.emitter.own(typed(ir.Value(name=self.name), self.dtype, self.dims))
             self.current = self.input
         return self.current
 
@@ -110,7 +111,7 @@ class States:
     def state(self, key: str, name: str = "") -> State:
         """The state of a key, made on first mention; its name is the key's unless given."""
         if key not in self.by_key:
-            self.by_key[key] = State(key, self.emitter.names.unique(name or key))
+            self.by_key[key] = State(key, self.emitter.names.unique(name or key), self.emitter)
         self.by_key[key].initializing = self._initializing
         return self.by_key[key]
 
@@ -192,12 +193,12 @@ def _users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) -> Itera
         seen.add(index)
         names: dict[Tensor, str] = {}
         for bound in model.graphs[index].operators:
-            effects = bound.handler.effects
-            if effects is not None and effects.names is not None:
-                names[bound.op[~0]] = effects.names(bound.op)
+            effects, state = bound.declared.effects, bound.declared.state
+            if state is not None and bound.op.tensor(~0) is not None:
+                names[bound.op[~0]] = state
             for slot in (*effects.reads, *effects.writes) if effects is not None else ():
                 yield names.get(bound.op[slot]), bound
-            yield from _users(model, called(bound), seen)
+            yield from _users(model, bound.declared.subgraphs, seen)
 
 
 def _variables(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None]:
@@ -211,7 +212,7 @@ def _variables(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None
         seen.add(index)
         for bound in model.graphs[index].operators:
             found.update(dict.fromkeys(t for t in bound.op.inputs if t is not None and t.is_variable))
-            waiting.extend(called(bound))
+            waiting.extend(bound.declared.subgraphs)
     return found
 
 

@@ -17,6 +17,8 @@ BOUNDS: dict[str, tuple[float | None, float | None]] = {
     "RELU_0_TO_1": (0.0, 1.0),
 }
 
+ACTIVATIONS = frozenset({*BOUNDS, "TANH", "SIGN_BIT"})
+
 INTEGER_RANGE: dict[str, tuple[int, int]] = {
     "int2": (-2, 1),
     "int4": (-8, 7),

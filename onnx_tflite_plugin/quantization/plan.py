@@ -16,7 +16,6 @@ from onnx_tflite_plugin.api.declarations import (
     NotQuantizable,
     Raw,
     SameScale,
-    resolve,
 )
 from onnx_tflite_plugin.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
@@ -54,12 +53,11 @@ class Weights(Enum):
 
 @dataclass(frozen=True)
 class StoragePlan:
-    """Storage per shifted tensor, computation and resolved behaviour per operator. ``fold``: constants become real now."""
+    """Storage per shifted tensor, computation per operator. ``fold``: constants become real now."""
 
     target: Target
     shifted: Mapping[Tensor, Storage]
     compute: Mapping[Bound, Compute]
-    behaviour: Mapping[Bound, Behaviour]
     fold: bool = False
 
     def storage(self, tensor: Tensor) -> Storage:
@@ -92,7 +90,7 @@ class StoragePlan:
 
     def dequantized(self, bound: Bound) -> list[Tensor]:
         """The operands that are handed to the operator as stored integers or through a node that takes those."""
-        declared = self.behaviour[bound]
+        declared = bound.declared.quantization
         stored = declared.stored if isinstance(declared, Dequantized) else ()
         held = [t for k, t in enumerate(bound.op.inputs) if t is not None and quantized(t) and k not in stored]
         return [t for t in held if not t.constant or self.weights(bound, t) is not Weights.FOLDED]
@@ -143,19 +141,17 @@ def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> St
     Raises HandlerError for operators that cannot take quantized operands, TargetRefusal for integers the target does
     not know.
     """
-    behaviour: dict[Bound, Behaviour] = {}
     compute: dict[Bound, Compute] = {}
     problems: list[Problem] = []
     for bound in model.operators():
-        declared = behaviour_of(bound, target)
-        decided = _compute(bound, declared, target)
+        decided = _compute(bound, bound.declared.quantization, target)
         if isinstance(decided, Problem):
             problems.append(decided)
             continue
-        behaviour[bound], compute[bound] = declared, decided
+        compute[bound] = decided
     if problems:
         raise HandlerError("quantized operands that cannot be converted:", problems)
-    plan = StoragePlan(target, _shifted(model, target, behaviour), compute, behaviour, fold)
+    plan = StoragePlan(target, _shifted(model, target), compute, fold)
     _check_rules(model, plan)
     return plan
 
@@ -186,15 +182,9 @@ def _rule_broken(rule: str, tensors: Mapping[Tensor, Bound]) -> Problem:
     return Problem(where, f"{rule}; it is {tensor.dtype}{point}{more}", "--quantization float has no such tensors")
 
 
-def behaviour_of(bound: Bound, target: Target) -> Behaviour:
-    """What the handler declares for this instance on this target."""
-    declared = bound.handler.quantization
-    return resolve(declared, bound.op, target) if callable(declared) else declared
-
-
 def data_slots(bound: Bound) -> list[int]:
     """Slots that hold data: not axis numbers, not what is indexed by axis."""
-    apart = {*bound.handler.holds_axes, *resolve(bound.handler.indexed_by_axis, bound.op)}
+    apart = {*bound.declared.holds_axes, *bound.declared.indexed_by_axis}
     slots = [*range(len(bound.op.inputs)), *(~k for k in range(len(bound.op.outputs)))]
     return [slot for slot in slots if slot not in apart and bound.op.tensor(slot) is not None]
 
@@ -282,10 +272,10 @@ def _has_kernel(tensor: Tensor, onnx: str, target: Target) -> bool:
 # --- which tensors are kept in another dtype --------------------------------------------------
 
 
-def _shifted(model: BoundModel, target: Target, behaviour: Mapping[Bound, Behaviour]) -> dict[Tensor, Storage]:
+def _shifted(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
     """Activations per the target; weights their own way; what must stay as it is stays."""
-    weights = _weights(model, behaviour)
-    kept = _kept(model, behaviour) | _edges_only(model, weights, target)
+    weights = _weights(model)
+    kept = _kept(model) | _edges_only(model, weights, target)
     found: dict[Tensor, Storage] = {}
     for bound in model.operators():
         for tensor in _quantized(bound):
@@ -302,13 +292,12 @@ def _shifted(model: BoundModel, target: Target, behaviour: Mapping[Bound, Behavi
     return found
 
 
-def _kept(model: BoundModel, behaviour: Mapping[Bound, Behaviour]) -> set[Tensor]:
+def _kept(model: BoundModel) -> set[Tensor]:
     """States, subgraph interfaces, and what kernels read as bare bytes."""
     kept = {t for graph in model.graphs[1:] for t in (*graph.inputs, *graph.outputs)}
     for bound in model.operators():
-        declared = behaviour[bound]
-        calls = bool(bound.handler.subgraphs) or bound.handler.effects is not None
-        if calls or (isinstance(declared, Raw) and not declared.shift_safe):
+        declared = bound.declared.quantization
+        if bound.declared.hands_on or (isinstance(declared, Raw) and not declared.shift_safe):
             kept.update(_quantized(bound))
         if isinstance(declared, Dequantized):
             kept.update(_quantized(bound, declared.stored))
@@ -336,11 +325,11 @@ def _edges_only(model: BoundModel, weights: set[Tensor], target: Target) -> set[
         apart = kept
 
 
-def _weights(model: BoundModel, behaviour: Mapping[Bound, Behaviour]) -> set[Tensor]:
+def _weights(model: BoundModel) -> set[Tensor]:
     """Constants in the slots a behaviour calls weights."""
     found: set[Tensor] = set()
     for bound in model.operators():
-        declared = behaviour[bound]
+        declared = bound.declared.quantization
         if isinstance(declared, Dequantized):
             found.update(t for slot in declared.weight_slots if (t := bound.op.tensor(slot)) is not None and t.constant)
     return found

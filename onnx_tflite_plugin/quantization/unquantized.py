@@ -14,8 +14,10 @@ import numpy as np
 
 from onnx_tflite_plugin.api.declarations import Dequantized, Raw
 from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel
+from onnx_tflite_plugin.declared import At, accepted
 from onnx_tflite_plugin.errors import HandlerError, Problem
-from onnx_tflite_plugin.quantization.plan import affine, behaviour_of, data_slots, dequantized
+from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.quantization.plan import affine, data_slots, dequantized
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
@@ -31,12 +33,12 @@ class _Real(Data):
         return self._compute()
 
 
-def unquantized(model: BoundModel, target: Target) -> BoundModel:
-    """The model with float32 in place of quantized tensors.
+def unquantized(model: BoundModel, target: Target, opset: int) -> BoundModel:
+    """The model with float32 in place of quantized tensors; its declarations are to be read anew.
 
     Raises HandlerError for operators whose results hang on the stored integers themselves.
     """
-    work = _Unquantizing(target)
+    work = _Unquantizing(target, opset)
     graphs = tuple(work.graph(graph) for graph in model.graphs)
     if work.problems:
         raise HandlerError("operators that have no meaning without quantization:", work.problems)
@@ -46,8 +48,8 @@ def unquantized(model: BoundModel, target: Target) -> BoundModel:
 class _Unquantizing:
     """One model's tensors, each made real once."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, target: Target, opset: int) -> None:
+        self.target, self.opset = target, opset
         self.made: dict[Tensor, Tensor] = {}
         self.problems: list[Problem] = []
 
@@ -62,20 +64,28 @@ class _Unquantizing:
         computed = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.constant]
         if any(t.dtype == "float32" for t in computed) and not any(affine(t) for t in computed):
             return bound  # its weights alone are quantized, and become real as they always do
-        declared = behaviour_of(bound, self.target)
+        declared = bound.declared.quantization
         biases = declared.bias if isinstance(declared, Dequantized) else {}
         inputs = tuple(
             self.bias(op, tensor, *biases[slot]) if tensor is not None and slot in biases else self.tensor(tensor)
             for slot, tensor in enumerate(op.inputs)
         )
         real = replace(op, inputs=inputs, outputs=tuple(self.tensor(tensor) for tensor in op.outputs))
-        hands_on = bound.handler.subgraphs or bound.handler.effects is not None
-        if isinstance(declared, Raw) and not declared.shift_safe and not hands_on:
+        if isinstance(declared, Raw) and not declared.shift_safe and not bound.declared.hands_on:
             self.check_bytes(bound)
-        declined = bound.handler.accepts(real) if bound.handler.accepts else None
-        if declined is not None:
-            self.problems.append(Problem(bound.label, declined.reason))
-        return replace(bound, op=real, members=tuple(real if member is op else member for member in bound.members))
+        self.check_accepted(bound, real)
+        members = tuple(real if member is op else member for member in bound.members)
+        return replace(bound, op=real, members=members, resolved=None)
+
+    def check_accepted(self, bound: Bound, real: Operator) -> None:
+        """Its handler must take the operator without quantization too."""
+        try:
+            declined = accepted(bound.handler, bound.pack, At(real, self.target, self.opset))
+        except Failed as failed:
+            self.problems.append(failed.problem(bound.label))
+        else:
+            if declined is not None:
+                self.problems.append(Problem(bound.label, declined.reason))
 
     def check_bytes(self, bound: Bound) -> None:
         """Stored integers that become something else have no counterpart in real numbers."""

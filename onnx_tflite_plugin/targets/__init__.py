@@ -12,6 +12,9 @@ from onnx_tflite_plugin.targets.tvm import TVM
 
 TARGETS = {target.name: target for target in (ONNXRUNTIME, GENERIC, OPENVINO, TVM, TENSORRT)}
 
+PRICED = frozenset(key for target in TARGETS.values() for key in target.prices)
+"""What operators may say they run along an axis of."""
+
 
 def target_named(name: str) -> Target:
     """The target of that name. Raises UnsupportedOption naming those that exist."""
@@ -20,4 +23,4 @@ def target_named(name: str) -> Target:
     return TARGETS[name]
 
 
-__all__ = ["TARGETS", "Target", "target_named"]
+__all__ = ["PRICED", "TARGETS", "Target", "target_named"]

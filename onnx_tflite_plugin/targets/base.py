@@ -6,19 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from onnx_tflite_plugin.price import Price
+
 if TYPE_CHECKING:
     from onnx_tflite_plugin.api.declarations import Along
 
 
 INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
-
-
-@dataclass(frozen=True)
-class Price:
-    """Extra byte equivalents per byte of the operand, where the axis worked along is the last, and where it is not."""
-
-    last: float = 0.0
-    inner: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +62,7 @@ class Target:
 
     def price(self, along: Along, last: bool, nbytes: int) -> int:
         """Byte equivalents that an operator costs more for working along this axis."""
-        price = self.prices.get(along.onnx, Price())
+        price = self.prices.get(along.onnx) or along.price or Price()
         return int((price.last if last else price.inner) * nbytes)
 
     def block(self, size: int) -> int:

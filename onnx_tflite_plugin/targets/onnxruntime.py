@@ -1,6 +1,7 @@
 """ONNX Runtime's CPU provider, as measured with version 1.31 (x86-64 with VNNI, default session options)."""
 
-from onnx_tflite_plugin.targets.base import Price, Target
+from onnx_tflite_plugin.price import Price
+from onnx_tflite_plugin.targets.base import Target
 
 _INT16 = frozenset({"int16", "uint16", "int4", "uint4", "int2"})
 _SUB_BYTE = frozenset({"int4", "uint4", "int2"})

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from onnx_tflite_plugin.targets.base import INTEGERS, Price
+from onnx_tflite_plugin.price import Price
+from onnx_tflite_plugin.targets.base import INTEGERS
 from onnx_tflite_plugin.targets.generic import GENERIC
 
 _NARROW = frozenset({"int4", "uint4", "int2", "uint2"})

@@ -11,18 +11,19 @@ from typing import Any, NamedTuple
 from onnx_tflite_plugin.api import (
     Call,
     Decline,
+    Dims,
     Fusion,
     Handler,
+    Instance,
     Match,
     Operator,
     Refused,
+    Where,
     conv_pads,
     fusion,
     operands,
     out,
 )
-from onnx_tflite_plugin.api.patterns import Where
-from onnx_tflite_plugin.source.model import Dims
 from op_handlers.image.convolution import LINES, conv_2d, depthwise_conv_2d, steps
 
 x, w, b, shape, other = operands("x w b shape other")
@@ -121,15 +122,15 @@ def with_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[str, A
 # --- how --------------------------------------------------------------------------------------
 
 
-def axes_of(base: Handler) -> Callable[[Operator], str]:
+def axes_of(base: Handler) -> Callable[[Instance], str]:
     """The convolution's axes; a sequence has none of those that make an image of it."""
 
-    def axes(op: Operator) -> str:
-        line = LINES[op.options.unit - 1].split()
+    def axes(at: Instance) -> str:
+        line = LINES[at.op.options.unit - 1].split()
         inputs, made = str(base.axes).split(" -> ")
         x, *weights = inputs.split(", ")
         x, made = (
-            letters if op[slot].rank == 4 else " ".join(a for a in letters.split() if a not in line)
+            letters if at.op[slot].rank == 4 else " ".join(a for a in letters.split() if a not in line)
             for slot, letters in ((0, x), (out(0), made))
         )
         return f"{', '.join([x, *weights])} -> {made}"

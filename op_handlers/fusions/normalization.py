@@ -12,10 +12,10 @@ from onnx_tflite_plugin.api import (
     Call,
     Context,
     Decline,
+    Instance,
     Match,
     NotQuantizable,
     Operand,
-    Operator,
     Terminate,
     fusion,
     operands,
@@ -97,9 +97,9 @@ def _elements(match: Match, operand: Operand) -> int | None:
     return 0 if any(n != 1 for n in others) else last
 
 
-def normalized(op: Operator) -> str:
+def normalized(at: Instance) -> str:
     """The scale and offset have the normalized axis last, and axes of size 1 before it."""
-    present = [op.tensor(k) for k in (1, 2)]
+    present = [at.op.tensor(k) for k in (1, 2)]
     rows = [None if t is None else [*(f"u{k}{i}" for i in range(t.rank - 1)), "k"] for k, t in enumerate(present)]
     return spelled([["...", "k"], *rows], ["...", "k"])
 

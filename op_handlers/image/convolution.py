@@ -19,7 +19,7 @@ NARROW = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
     axes="n h w c, o j k i, o -> n y x o",
     quantization=BIASED,
     activation="fused_activation_function",
-    accepts=lambda op: narrow_weights(op, NARROW),
+    accepts=lambda at: narrow_weights(at.op, NARROW),
 )
 def conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""
@@ -34,7 +34,7 @@ def conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     axes="n h w c, u j k o, o -> n y x o",
     quantization=BIASED,
     activation="fused_activation_function",
-    accepts=lambda op: narrow_weights(op, {"int8": ("int4",)}),
+    accepts=lambda at: narrow_weights(at.op, {"int8": ("int4",)}),
 )
 def depthwise_conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""

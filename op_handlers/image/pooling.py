@@ -11,15 +11,14 @@ from onnx_tflite_plugin.api import (
     Context,
     Dequantized,
     Implicit,
+    Instance,
     Integer,
-    Operator,
     Quantization,
     Raw,
     conv_pads,
     handler,
     out,
 )
-from onnx_tflite_plugin.api.context import Target
 from op_handlers.kernels.operands import unscaled
 
 CHANNELS_FIRST = Implicit(onnx={0: "n c h w", out(0): "n c y x"}, lines=("h y", "w x"))
@@ -28,9 +27,9 @@ BYTES = ("int8", "uint8")
 FUSED = "fused_activation_function"
 
 
-def means(op: Operator, target: Target) -> Dequantized | Integer:
+def means(at: Instance) -> Dequantized | Integer:
     """The kernel rounds means of what is stored; halves away from its 0, not from the zero point, and not to even."""
-    return Integer() if op[0].dtype in BYTES and target.has_kernel("Clip", op[0].dtype) else Dequantized()
+    return Integer() if at.op[0].dtype in BYTES and at.target.has_kernel("Clip", at.op[0].dtype) else Dequantized()
 
 
 @handler("AVERAGE_POOL_2D", max_version=3, layout=CHANNELS_FIRST, axes=AXES, quantization=means, activation=FUSED)

@@ -7,15 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Along, Array, Attribute, Context, Dequantized, Operator, Raw, Value, handler, out
+from onnx_tflite_plugin.api import (
+    Along,
+    Array,
+    Attribute,
+    Context,
+    Dequantized,
+    Instance,
+    Operator,
+    Raw,
+    Value,
+    handler,
+    out,
+)
 from op_handlers.kernels.operands import as_int64, unscaled, whole_numbers
 
 
-def sampled(op: Operator) -> Along | None:
+def sampled(at: Instance) -> Along | None:
     """Resizing many channels is faster with the channels last; what was dequantized has a price of its own."""
-    if (op[0].dims[3] or 1) < 8:
+    if (at.op[0].dims[3] or 1) < 8:
         return None
-    return Along("Resize" if op[0].dtype == "float32" else "Resize/dequantized", "h w", slot=out(0))
+    return Along("Resize" if at.op[0].dtype == "float32" else "Resize/dequantized", "h w", slot=out(0))
 
 
 @handler(
@@ -118,11 +130,11 @@ def repeats(op: Operator) -> list[int] | None:
     return times if all(alike) else None
 
 
-def picking(op: Operator) -> Along | None:
+def picking(at: Instance) -> Along | None:
     """A Gather of columns had better move whole pixels; Resize of floats is at home channels first."""
-    if repeats(op) is None:
+    if repeats(at.op) is None:
         return Along("Gather", "h w", slot=out(0))
-    return Along("Resize/nearest/integers", "h w", slot=out(0)) if op[0].dtype in ("int8", "uint8") else None
+    return Along("Resize/nearest/integers", "h w", slot=out(0)) if at.op[0].dtype in ("int8", "uint8") else None
 
 
 @handler(

@@ -7,17 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Attribute, Context, Decline, Operator, Quantization, Value, out, spelled
-from onnx_tflite_plugin.api.axes import letters
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Decline,
+    Instance,
+    Operator,
+    Quantization,
+    Value,
+    letters,
+    out,
+    spelled,
+)
 
 
-def in_place(op: Operator, outputs: int = 1) -> str | None:
+def in_place(at: Instance, outputs: int = 1) -> str | None:
     """The outputs have the axes of input 0, of other sizes; ``None`` where the file does not know their rank."""
-    names = letters(op[0].rank)
-    return spelled([names], *[names] * outputs) if op[out(0)].rank == len(names) else None
+    names = letters(at.op[0].rank)
+    return spelled([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None
 
 
-def any_order(op: Operator, axes: Iterable[int]) -> Attribute:
+def any_order(axes: Iterable[int]) -> Attribute:
     """Elements may come in any order along these axes of input 0: the operator leaves them as they are."""
     return Attribute(unordered=" ".join(f"a{axis}" for axis in axes))
 

@@ -6,7 +6,7 @@ from math import log2
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, FixedOutputRange, Integer, Operator, Quantization
+from onnx_tflite_plugin.api import Array, FixedOutputRange, Instance, Integer, Operator, Quantization
 from op_handlers.kernels.fixed_point import logistic, saturated, tanh, wrapped
 from op_handlers.kernels.tables import STORED
 
@@ -14,17 +14,17 @@ WORDS = {"int16": (1 / 32768, 0)}
 UNIT = 12288  # of a number that sigmoids are looked up for
 
 
-def tanh_words(op: Operator, _target: object) -> FixedOutputRange | Integer:
+def tanh_words(at: Instance) -> FixedOutputRange | Integer:
     """Real numbers are up to 3 steps away from the kernel's int16, from some scales 12, so it needs a table."""
-    return FixedOutputRange({}) if input_scale(op) is None else Integer(WORDS)
+    return FixedOutputRange({}) if input_scale(at.op) is None else Integer(WORDS)
 
 
-def logistic_words(op: Operator, _target: object) -> FixedOutputRange | Integer:
+def logistic_words(at: Instance) -> FixedOutputRange | Integer:
     """A table where real numbers are up to 6 steps away from the kernel's int16; elsewhere they are within one.
 
     Tables for all would make an EfficientNet's file 2.7 times as large, and it 18 % slower.
     """
-    scale = input_scale(op)
+    scale = input_scale(at.op)
     return FixedOutputRange(WORDS) if scale is None or power_of_two(scale) != -12 else Integer(WORDS)
 
 

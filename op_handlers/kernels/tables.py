@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Dequantized, Integer, Operator, Refused, out
+from onnx_tflite_plugin.api import Array, Context, Dequantized, Instance, Integer, Refused, out
 
 RealFunction = Callable[[Array], Array]
 
@@ -17,9 +17,9 @@ STORED = np.concatenate([np.arange(0, 32768), np.arange(-32768, 0)])
 """What tables have an entry for: each stored number, the negative ones counted from the end."""
 
 
-def words_by_table(op: Operator, _target: object) -> Dequantized | Integer:
+def words_by_table(at: Instance) -> Dequantized | Integer:
     """Where the function is steep the lines are thousands of steps away from it, so int16 needs the table itself."""
-    return Integer() if op[0].dtype == "int16" else Dequantized()
+    return Integer() if at.op[0].dtype == "int16" else Dequantized()
 
 
 def looked_up(ctx: Context, x: Any, function: RealFunction) -> Any:

@@ -13,14 +13,14 @@ from op_handlers.kernels.tables import entries, looked_up, words_by_table
 from op_handlers.kernels.widening import widened
 
 
-@handler("RELU", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda op: "RELU")
+@handler("RELU", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda at: "RELU")
 def relu(ctx: Context, x: Any) -> Any:
     """The activation alone; with other output parameters it rescales too (activations.cc)."""
     return x
 
 
 @handler(
-    "RELU6", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda op: "RELU6"
+    "RELU6", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda at: "RELU6"
 )
 def relu6(ctx: Context, x: Any) -> Any:
     """The activation alone."""
@@ -32,7 +32,7 @@ def relu6(ctx: Context, x: Any) -> Any:
     max_version=1,
     layout=Transparent(),
     quantization=SameScale(onnx="Clip"),
-    activation=lambda op: "RELU_N1_TO_1",
+    activation=lambda at: "RELU_N1_TO_1",
 )
 def relu_n1_to_1(ctx: Context, x: Any) -> Any:
     """The activation alone."""
@@ -44,7 +44,7 @@ def relu_n1_to_1(ctx: Context, x: Any) -> Any:
     max_version=1,
     layout=Transparent(),
     quantization=SameScale(onnx="Clip"),
-    activation=lambda op: "RELU_0_TO_1",
+    activation=lambda at: "RELU_0_TO_1",
 )
 def relu_0_to_1(ctx: Context, x: Any) -> Any:
     """The activation alone."""

@@ -22,7 +22,7 @@ def dtypes(op: Operator) -> tuple[str, str]:
     max_version=9,
     layout=Transparent(),
     quantization=Raw(),
-    min_opset=lambda op: max(PACKED.get(dtype, 13) for dtype in dtypes(op)),
+    min_opset=lambda at: max(PACKED.get(dtype, 13) for dtype in dtypes(at.op)),
 )
 def cast(ctx: Context, x: Any) -> Any:
     """Cast of what is stored, whatever its scale; real numbers are cut to the range of integers first (cast.cc)."""

@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Integer, Operator, Quantization, Transparent, handler, out
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Decline,
+    Instance,
+    Integer,
+    Quantization,
+    Transparent,
+    handler,
+    out,
+)
 from op_handlers.kernels.fixed_point import rescaled
 from op_handlers.kernels.tables import entries
 
@@ -16,10 +26,11 @@ WORDS = BYTES | {"int16"}
 COMPARED_AS = {"int8": "int32", "uint8": "int32", "int16": "int32", "bfloat16": "float32"}
 
 
-def scaled(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Operator], Decline | None]:
+def scaled(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Instance], Decline | None]:
     """The kernel rescales operands of these dtypes by a multiplier below 1; ``bare`` ones may be without a scale."""
 
-    def accepts(op: Operator) -> Decline | None:
+    def accepts(at: Instance) -> Decline | None:
+        op = at.op
         kind = op[0].dtype
         if kind == "string":
             return Decline("it compares strings; compare them outside of the model")

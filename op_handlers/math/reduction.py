@@ -11,26 +11,26 @@ import numpy as np
 from onnx_tflite_plugin.api import (
     Along,
     Attribute,
+    Behaviour,
     Context,
     Decline,
     Dequantized,
     Handler,
-    Operator,
+    Instance,
     Raw,
     Refused,
+    constant_axes,
     handler,
     out,
     reduced_by,
 )
-from onnx_tflite_plugin.api.axes import constant_axes
-from onnx_tflite_plugin.api.declarations import Behaviour
 
 
 def along(onnx: str) -> Any:
     """The emitted operator runs along the axes that slot 1 holds."""
 
-    def found(op: Operator) -> Along | None:
-        reduced = constant_axes(op, 1, op[0].rank)
+    def found(at: Instance) -> Along | None:
+        reduced = constant_axes(at.op, 1, at.op[0].rank)
         return None if reduced is None else Along(onnx, " ".join(f"a{axis}" for axis in reduced))
 
     return found
@@ -42,7 +42,7 @@ def reduction(
     *,
     max_version: int,
     quantization: Behaviour,
-    accepts: Callable[[Operator], Decline | None] | None = None,
+    accepts: Callable[[Instance], Decline | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Handler]:
     """A reduction over the axes that slot 1 holds, in any order."""
     return handler(
@@ -57,8 +57,9 @@ def reduction(
     )
 
 
-def summed(op: Operator) -> Decline | None:
+def summed(at: Instance) -> Decline | None:
     """The kernel takes bare 8 and 16 bit integers to be quantized, and divides by their scale of 0."""
+    op = at.op
     if op[0].dtype in ("float32", "int32", "int64") or op[0].quantization is not None:
         return None
     return Decline(f"it sums {op[0].dtype} without a scale, which no kernel does; give it a scale, or cast it to int32")
@@ -131,7 +132,7 @@ def reduced(ctx: Context, onnx: str, x: Any, axes: Any) -> Any:
     "ARG_MAX",
     max_version=3,
     layout=Attribute(),
-    axes=reduced_by(1, keep=lambda op: False),
+    axes=reduced_by(1, keep=lambda at: False),
     along=along("ArgMax"),
     holds_axes={1},
     requires_constant={1},

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Attribute, Context, Operator, Raw, Transparent, handler, out, spelled
-from onnx_tflite_plugin.api.axes import letters
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Instance,
+    Raw,
+    Transparent,
+    handler,
+    letters,
+    out,
+    spelled,
+)
 
 CHOSEN_AS = {"bool": "uint8", "int16": "int32", "uint16": "int32", "bfloat16": "float32"}
 
 
-def rows(op: Operator) -> str | None:
+def rows(at: Instance) -> str | None:
     """A condition of rank 1 goes along axis 0; ``None`` where single elements of different ranks meet."""
+    op = at.op
     names, rank = letters(op[1].rank), op[0].rank
     if op[1].dims != op[2].dims or op[out(0)].rank != op[1].rank or rank not in (0, 1, op[1].rank):
         return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Integer, Operator, handler
+from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Instance, Integer, handler
 from op_handlers.kernels.softmax import softmax_of_words
 
 
-def shares(op: Operator, _target: object) -> FixedOutputRange | Integer:
+def shares(at: Instance) -> FixedOutputRange | Integer:
     """Results between 0 and 1 over the output's whole range; int16 from int16 has no negative half (softmax.h)."""
-    if op[0].dtype == "int16":
+    if at.op[0].dtype == "int16":
         return Integer({"int16": (1 / 32768, 0)})
     return FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 65536, -32768)})
 

@@ -12,6 +12,7 @@ from onnx_tflite_plugin.api import (
     Decline,
     Dequantized,
     Implicit,
+    Instance,
     Integer,
     Operator,
     Quantization,
@@ -28,14 +29,16 @@ def product_axes(op: Operator, x: str = "mk", w: str = "kn") -> list[list[str]]:
     return [[*(f"b{i}" for i in reversed(range(rank - 2))), *matrix] for rank, matrix in ends]
 
 
-def batched_axes(op: Operator) -> str:
+def batched_axes(at: Instance) -> str:
     """As the file has them."""
+    op = at.op
     *operands, result = product_axes(op, "km" if op.options.adj_x else "mk", "nk" if op.options.adj_y else "kn")
     return spelled(operands, result)
 
 
-def batched(op: Operator) -> Implicit | Terminate:
+def batched(at: Instance) -> Implicit | Terminate:
     """An adjoint is an order of its operand. Else a constant follows the order in which rows lie; batches may take any."""
+    op = at.op
     if op.options.adj_x or op.options.adj_y:
         return Implicit({slot: " ".join(axes) for slot, axes in zip((0, 1, out(0)), product_axes(op), strict=True)})
     if op[1].constant:
@@ -43,8 +46,9 @@ def batched(op: Operator) -> Implicit | Terminate:
     return Terminate(unordered=" ".join(f"b{i}" for i in range(op[0].rank - 2)) if op[0].rank == op[1].rank else "")
 
 
-def multiplied(op: Operator) -> Decline | None:
+def multiplied(at: Instance) -> Decline | None:
     """Scales per channel count for float rows only, one for each column, without a zero point (batch_matmul.cc)."""
+    op = at.op
     x, w, y = op[0], op[1], op[out(0)]
     if "int32" == y.dtype != x.dtype == "int8" == w.dtype:
         return None
@@ -79,7 +83,7 @@ PRODUCTS = {
     max_version=4,
     layout=batched,
     axes=batched_axes,
-    quantization=lambda op, target: Integer() if op[out(0)].dtype == "int32" else Dequantized(weights=(1,)),
+    quantization=lambda at: Integer() if at.op[out(0)].dtype == "int32" else Dequantized(weights=(1,)),
     accepts=multiplied,
 )
 def batch_matmul(ctx: Context, x: Any, w: Any) -> Any:

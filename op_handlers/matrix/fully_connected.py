@@ -5,12 +5,24 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from onnx_tflite_plugin.api import Context, Decline, Dequantized, Implicit, Operator, Terminate, handler, out, spelled
+from onnx_tflite_plugin.api import (
+    Context,
+    Decline,
+    Dequantized,
+    Implicit,
+    Instance,
+    Operator,
+    Terminate,
+    handler,
+    out,
+    spelled,
+)
 from op_handlers.kernels.operands import narrow_weights, signed_bytes
 
 
-def dense_axes(op: Operator) -> str | None:
+def dense_axes(at: Instance) -> str | None:
     """``n h w c, o (h w c) -> n o``: the trailing axes that make up one row of the weight are flattened."""
+    op = at.op
     if op[1].blocks is not None:
         return "_, o k, o -> _"
     dims, depth = op[0].dims, op[1].shape[-1]
@@ -25,17 +37,18 @@ def dense_axes(op: Operator) -> str | None:
     return spelled([[*batch, *row], ["o", group], ["o"]], [first, "o"])
 
 
-def contracted(op: Operator) -> Implicit | Terminate:
+def contracted(at: Instance) -> Implicit | Terminate:
     """The elements of a row may come in any order, if the weight's columns do too.
 
     Blocks that share a scale are kept whole, and lie down the columns, where runtimes fuse them.
     """
-    if op[1].blocks is not None:
+    if at.op[1].blocks is not None:
         return Implicit({1: "k o"})
-    return Terminate(unordered="k " + " ".join(f"k{i}" for i in range(op[0].rank)))
+    return Terminate(unordered="k " + " ".join(f"k{i}" for i in range(at.op[0].rank)))
 
 
-def default_weights(op: Operator) -> Decline | None:
+def default_weights(at: Instance) -> Decline | None:
+    op = at.op
     if op.options.weights_format != "DEFAULT":
         return Decline(f"weights_format {op.options.weights_format} is not known")
     return in_blocks(op) if op[1].blocks is not None else narrow_weights(op, NARROW)

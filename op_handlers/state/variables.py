@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Context, Effects, Operator, Raw, Refused, Terminate, Transparent, handler, out
+from onnx_tflite_plugin.api import (
+    Context,
+    Effects,
+    Instance,
+    Raw,
+    Refused,
+    Terminate,
+    Transparent,
+    handler,
+    out,
+)
 
 
-def variable_key(op: Operator) -> str:
+def variable_key(at: Instance) -> str:
     """``container/shared_name``; all subgraphs share it."""
-    return "/".join(part for part in (op.options.container, op.options.shared_name) if part)
+    return "/".join(part for part in (at.op.options.container, at.op.options.shared_name) if part)
 
 
 @handler("VAR_HANDLE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects(names=variable_key))
 def var_handle(ctx: Context) -> Any:
     """The state's token."""
-    return ctx.make_resource(variable_key(ctx.op))
+    return ctx.make_resource(variable_key(ctx))
 
 
 @handler(

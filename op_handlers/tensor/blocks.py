@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from onnx_tflite_plugin.api import Along, Attribute, Context, Operator, Raw, Refused, Value, handler, out
+from onnx_tflite_plugin.api import Along, Attribute, Context, Instance, Operator, Raw, Refused, Value, handler, out
 from op_handlers.kernels.operands import whole_numbers
 from op_handlers.tensor.padding import padded, zero
 
 
 def quantized_along(onnx: str) -> Any:
     """Channels first costs integers more than the Transposes around it, which runtimes take out again."""
-    return lambda op: Along(f"{onnx}/integers", "h w") if op[0].dtype in ("int8", "uint8") else None
+    return lambda at: Along(f"{onnx}/integers", "h w") if at.op[0].dtype in ("int8", "uint8") else None
 
 
 # --- depth ------------------------------------------------------------------------------------
@@ -62,9 +62,9 @@ def channels_first(ctx: Context) -> bool:
 # --- batches ----------------------------------------------------------------------------------
 
 
-def spatial_axes(op: Operator) -> str:
+def spatial_axes(at: Instance) -> str:
     """Batch, one or two spatial axes, channels (the kernels take no more)."""
-    axes = " ".join(["n", *"hw"[: op[0].rank - 2], "c"])
+    axes = " ".join(["n", *"hw"[: at.op[0].rank - 2], "c"])
     return f"{axes} -> {axes}"
 
 

@@ -15,15 +15,16 @@ from onnx_tflite_plugin.api import (
     Decline,
     Dequantized,
     Implicit,
+    Instance,
     Operator,
     Quantization,
     Raw,
     Terminate,
     handler,
+    letters,
     out,
     spelled,
 )
-from onnx_tflite_plugin.api.axes import letters
 from op_handlers.kernels.operands import any_order, as_int64
 
 
@@ -37,8 +38,9 @@ def picked_axis(op: Operator) -> int:
     return int(op.options.axis) % op[0].rank
 
 
-def picked(op: Operator) -> str | None:
+def picked(at: Instance) -> str | None:
     """The axes of the indices take the place of the picked one; those it shares with the indices stay in front."""
+    op = at.op
     names, axis, shared = letters(op[0].rank), picked_axis(op), batch_dims(op)
     before, after = names[:axis], names[axis + 1 :]
     if shared:
@@ -49,11 +51,12 @@ def picked(op: Operator) -> str | None:
     return spelled([names, None], [*before, *names[axis : axis + op[1].rank], *after])
 
 
-def picking(op: Operator) -> Attribute | Implicit:
+def picking(at: Instance) -> Attribute | Implicit:
     """GatherND wants what batches share in front and the picked axis next; Gather takes any order."""
+    op = at.op
     axis, shared = picked_axis(op), batch_dims(op)
     if not shared:
-        return any_order(op, (other for other in range(op[0].rank) if other != axis))
+        return any_order(other for other in range(op[0].rank) if other != axis)
     names = letters(op[0].rank)
     own, rest = letters(op[1].rank - shared, "x"), [*names[shared:axis], *names[axis + 1 :]]
     return Implicit(
@@ -61,7 +64,8 @@ def picking(op: Operator) -> Attribute | Implicit:
     )
 
 
-def along(op: Operator) -> Along | None:
+def along(at: Instance) -> Along | None:
+    op = at.op
     return Along("Gather", f"a{picked_axis(op)}") if op[1].rank == 1 and not batch_dims(op) else None
 
 
@@ -89,8 +93,9 @@ def made_real(op: Operator) -> bool:
     return op[1].dtype != op[out(0)].dtype
 
 
-def table(op: Operator) -> Decline | None:
+def table(at: Instance) -> Decline | None:
     """Rows, and blocks, start at a byte; neither have zero points (Unpack4Bit, Unpack2Bit, EvalBlockwise)."""
+    op = at.op
     held, made, known = op[1], op[out(0)].dtype, op[1].quantization
     if not made_real(op):
         return Decline("its rows are text, which the kernel copies as bytes") if made == "string" else None
@@ -113,8 +118,8 @@ def table(op: Operator) -> Decline | None:
     "EMBEDDING_LOOKUP",
     max_version=5,
     layout=Terminate(),
-    quantization=lambda op, target: (
-        Dequantized(weights=(1,), blocks=(1,)) if made_real(op) else Raw(shift_safe=True, onnx="Gather")
+    quantization=lambda at: (
+        Dequantized(weights=(1,), blocks=(1,)) if made_real(at.op) else Raw(shift_safe=True, onnx="Gather")
     ),
     accepts=table,
 )

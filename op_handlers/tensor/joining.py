@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Attribute, Context, Operator, Raw, SameScale, handler, out, spelled
-from onnx_tflite_plugin.api.axes import letters
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Instance,
+    Raw,
+    SameScale,
+    handler,
+    letters,
+    out,
+    spelled,
+)
 from op_handlers.kernels.operands import any_order, with_axis
 
 
@@ -15,7 +24,8 @@ def concatenation(ctx: Context, *xs: Any) -> Any:
     return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
 
 
-def packed(op: Operator) -> str:
+def packed(at: Instance) -> str:
+    op = at.op
     names = letters(op[0].rank)
     return spelled([names] * len(op.inputs), with_axis(names, op.options.axis))
 
@@ -23,7 +33,7 @@ def packed(op: Operator) -> str:
 @handler(
     "PACK",
     max_version=5,
-    layout=lambda op: any_order(op, range(op[0].rank)),
+    layout=lambda at: any_order(range(at.op[0].rank)),
     axes=packed,
     quantization=Raw(shift_safe=True, onnx="Concat"),
 )

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Along, Array, Attribute, Context, Operator, Raw, Value, handler, out
+from onnx_tflite_plugin.api import Along, Array, Attribute, Context, Instance, Raw, Value, handler, out
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
 BY_AXIS = {1: 0}
 COPIED = Raw(shift_safe=True, onnx="Pad")
 
 
-def unpadded(op: Operator) -> Attribute:
+def unpadded(at: Instance) -> Attribute:
     """Axes that get no padding may hold their elements in any order."""
-    rows = whole_numbers(op, 1) or []
-    return any_order(op, (axis for axis in range(len(rows) // 2) if not any(rows[2 * axis : 2 * axis + 2])))
+    rows = whole_numbers(at.op, 1) or []
+    return any_order(axis for axis in range(len(rows) // 2) if not any(rows[2 * axis : 2 * axis + 2]))
 
 
 @handler("PAD", max_version=6, layout=unpadded, axes=in_place, indexed_by_axis=BY_AXIS, quantization=COPIED)
@@ -65,8 +65,9 @@ def emitted(ctx: Context, x: Value, pads: Any, number: Any = None, mode: str = "
 # --- mirror images ----------------------------------------------------------------------------
 
 
-def gathered(op: Operator) -> Along | None:
+def gathered(at: Instance) -> Along | None:
     """Where a Gather does it, padded axes had better not be the innermost."""
+    op = at.op
     rows = whole_numbers(op, 1)
     if op.options.mode == "REFLECT" or rows is None or max(rows, default=0) <= 1:
         return None

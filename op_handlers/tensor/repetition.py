@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Attribute, Context, Operator, Raw, Transparent, handler, out
+from onnx_tflite_plugin.api import Attribute, Context, Instance, Raw, Transparent, handler, out
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
 
-def repeated_once(op: Operator) -> Attribute:
-    return any_order(op, (axis for axis, times in enumerate(whole_numbers(op, 1) or []) if times == 1))
+def repeated_once(at: Instance) -> Attribute:
+    return any_order(axis for axis, times in enumerate(whole_numbers(at.op, 1) or []) if times == 1)
 
 
 @handler(

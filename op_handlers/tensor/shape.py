@@ -9,16 +9,16 @@ import numpy as np
 from onnx_tflite_plugin.api import (
     Attribute,
     Context,
-    Operator,
+    Instance,
     Raw,
     Transparent,
     handler,
+    letters,
     out,
     permuted_by,
     reshaped,
     spelled,
 )
-from onnx_tflite_plugin.api.axes import letters
 from op_handlers.kernels.operands import whole_numbers, with_axis
 
 COPIED = Raw(shift_safe=True)
@@ -32,11 +32,12 @@ def reshape(ctx: Context, x: Any, shape: Any = None) -> Any:
     return ctx.ops.Reshape(x, ctx.ops.Cast(shape, to="int64"), allowzero=1 if ctx.opset >= 14 else None)
 
 
-def squeezed(op: Operator) -> str | None:
+def squeezed(at: Instance) -> str | None:
     """The axes that are named go; where none is, all of size 1, which takes sizes."""
+    op = at.op
     gone, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, letters(op[0].rank)
     if not gone or op[out(0)].rank != len(names) - len(gone):
-        return reshaped(op)
+        return reshaped(at)
     held = ["1" if axis in gone else name for axis, name in enumerate(names)]
     return spelled([held], [name for name in held if name != "1"])
 
@@ -47,9 +48,9 @@ def squeeze(ctx: Context, x: Any) -> Any:
     return ctx.reshaped(x, out(0))
 
 
-def expanded(op: Operator) -> str | None:
+def expanded(at: Instance) -> str | None:
     """An axis of size 1 is put in."""
-    held, names = whole_numbers(op, 1), letters(op[0].rank)
+    held, names = whole_numbers(at.op, 1), letters(at.op[0].rank)
     return None if held is None else spelled([names], with_axis(names, held[0], new="1"))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Attribute, Context, Operator, Raw, Refused, Value, handler, out, spelled
+from onnx_tflite_plugin.api import Attribute, Context, Instance, Operator, Raw, Refused, Value, handler, out, spelled
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
 INT64 = np.iinfo(np.int64)
@@ -16,12 +16,13 @@ INT64 = np.iinfo(np.int64)
 # --- slice ------------------------------------------------------------------------------------
 
 
-def taken_whole(op: Operator) -> Attribute:
+def taken_whole(at: Instance) -> Attribute:
     """Axes that are taken as they are may hold their elements in any order."""
+    op = at.op
     begin, size = whole_numbers(op, 1), whole_numbers(op, 2)
     if begin is None or size is None:
         return Attribute()
-    return any_order(op, (axis for axis, n in enumerate(op[0].dims) if begin[axis] == 0 and size[axis] in (-1, n)))
+    return any_order(axis for axis, n in enumerate(op[0].dims) if begin[axis] == 0 and size[axis] in (-1, n))
 
 
 @handler(
@@ -94,15 +95,22 @@ def untouched(op: Operator, cut: Cut) -> bool:
     )
 
 
-def sliced_axes(op: Operator) -> str:
-    kept = [f"a{cut.axis}" if cut.axis is not None else f"new{i}" for i, cut in enumerate(cuts(op)) if not cut.shrinks]
-    return spelled([[f"a{i}" for i in range(op[0].rank)]], kept)
+def sliced_axes(at: Instance) -> str:
+    kept = [
+        f"a{cut.axis}" if cut.axis is not None else f"new{i}" for i, cut in enumerate(cuts(at.op)) if not cut.shrinks
+    ]
+    return spelled([[f"a{i}" for i in range(at.op[0].rank)]], kept)
+
+
+def left_alone(at: Instance) -> Attribute:
+    """Axes that are taken whole may hold their elements in any order."""
+    return any_order(cut.axis for cut in cuts(at.op) if cut.axis is not None and untouched(at.op, cut))
 
 
 @handler(
     "STRIDED_SLICE",
     max_version=8,
-    layout=lambda op: Attribute(unordered=" ".join(f"a{cut.axis}" for cut in cuts(op) if untouched(op, cut))),
+    layout=left_alone,
     axes=sliced_axes,
     requires_constant={3},
     quantization=Raw(shift_safe=True, onnx="Slice"),

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.api import Context, Raw, Terminate, handler
     layout=Terminate(),
     requires_constant={0},
     quantization=Raw(),
-    evaluate=lambda op: op.constant(0),
+    evaluate=lambda at: at.op.constant(0),
 )
 def densify(_ctx: Context, x: Any) -> Any:
     """The dense value, which the file's reader has made; who uses it sees a constant."""

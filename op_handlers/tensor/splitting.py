@@ -6,8 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Attribute, Context, Operator, Raw, Refused, Value, handler, out, spelled
-from onnx_tflite_plugin.api.axes import letters
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Instance,
+    Operator,
+    Raw,
+    Refused,
+    Value,
+    handler,
+    letters,
+    out,
+    spelled,
+)
 from op_handlers.kernels.operands import any_order, as_int64, in_place
 
 
@@ -41,7 +52,7 @@ def parted(ctx: Context, x: Value, slot: int) -> Any:
     layout=Attribute(),
     holds_axes={2},
     requires_constant={2},
-    axes=lambda op: in_place(op, len(op.outputs)),
+    axes=lambda at: in_place(at, len(at.op.outputs)),
     quantization=Raw(shift_safe=True, onnx="Split"),
 )
 def split_v(ctx: Context, x: Any, sizes: Any, _axis: Any) -> Any:
@@ -60,7 +71,8 @@ def other_axes(op: Operator) -> list[int]:
     return [axis for axis in range(op[0].rank) if axis != op.options.axis % op[0].rank]
 
 
-def unpacked(op: Operator) -> str:
+def unpacked(at: Instance) -> str:
+    op = at.op
     names = letters(op[0].rank)
     return spelled([names], *[[names[axis] for axis in other_axes(op)]] * len(op.outputs))
 
@@ -68,7 +80,7 @@ def unpacked(op: Operator) -> str:
 @handler(
     "UNPACK",
     max_version=6,
-    layout=lambda op: any_order(op, other_axes(op)),
+    layout=lambda at: any_order(other_axes(at.op)),
     axes=unpacked,
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )

@@ -34,8 +34,8 @@ def _at_the_start(ctx: Any, _resource: Any) -> Any:
     return state.input
 
 
-def _short_name(op: Any) -> str:
-    return str(op.options.shared_name)
+def _short_name(at: Any) -> str:
+    return str(at.op.options.shared_name)
 
 
 def _handed_on(ctx: Any, x: Any) -> Any:
@@ -111,7 +111,7 @@ MUTATIONS = (
         "elements without their places",
         "DENSIFY",
         ("DENSIFY-both_axes_sparse",),
-        fields={"evaluate": lambda op: np.sort(op.constant(0), axis=None).reshape(op[0].shape)},
+        fields={"evaluate": lambda at: np.sort(at.op.constant(0), axis=None).reshape(at.op[0].shape)},
     ),
     Mutation(
         "always the initial value",

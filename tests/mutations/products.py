@@ -17,9 +17,10 @@ MODEL = "onnx_tflite_plugin.source.model"
 def _adjoint(x: bool, y: bool) -> Change:
     """The axes of operands that are not turned though the options say so."""
 
-    def axes(op: Any) -> str:
+    def axes(at: Any) -> str:
         from op_handlers.matrix.batch_matmul import product_axes
 
+        op = at.op
         adj_x, adj_y = op.options.adj_x and not x, op.options.adj_y and not y
         *operands, result = product_axes(op, "km" if adj_x else "mk", "nk" if adj_y else "kn")
         return spelled(operands, result)

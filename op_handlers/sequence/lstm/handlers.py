@@ -13,6 +13,7 @@ from onnx_tflite_plugin.api import (
     Decline,
     Dequantized,
     Implicit,
+    Instance,
     Operator,
     Quantization,
     Terminate,
@@ -40,8 +41,9 @@ from op_handlers.sequence.lstm.integers import IntegerCell, whole
 PAIRS = {("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8")}
 
 
-def products(op: Operator, _target: object = None) -> Dequantized:
+def products(at: Instance) -> Dequantized:
     """Biases count in steps of input times weight, unless they come after a normalization."""
+    op = at.op
     weights = tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent))
     biases = {} if normalizes(op) else {gate.bias: (0, gate.weights) for gate in gates_of(op)}
     stored = [
@@ -52,20 +54,20 @@ def products(op: Operator, _target: object = None) -> Dequantized:
     )
 
 
-def sequence_axes(op: Operator) -> str:
-    steps = "t b i -> t b o" if op.options.time_major else "b t i -> b t o"
-    return steps if op[out(0)].rank == 3 else steps.partition(">")[0] + "> _"
+def sequence_axes(at: Instance) -> str:
+    steps = "t b i -> t b o" if at.op.options.time_major else "b t i -> b t o"
+    return steps if at.op[out(0)].rank == 3 else steps.partition(">")[0] + "> _"
 
 
-def time_first(op: Operator) -> Implicit:
-    return Implicit({0: "t b i", out(0): "t b o"} if op[out(0)].rank == 3 else {0: "t b i"})
+def time_first(at: Instance) -> Implicit:
+    return Implicit({0: "t b i", out(0): "t b o"} if at.op[out(0)].rank == 3 else {0: "t b i"})
 
 
-def newest(op: Operator) -> int:
+def newest(at: Instance) -> int:
     """LayerNormalization is of opset 17, and ReduceMean along operands of 18."""
-    if not normalizes(op):
+    if not normalizes(at.op):
         return 13
-    return 18 if op[0].dtype == "int8" else 17
+    return 18 if at.op[0].dtype == "int8" else 17
 
 
 def stepwise(op: Operator, rank: int) -> Decline | None:
@@ -100,7 +102,7 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
     axes=sequence_axes,
     quantization=products,
     min_opset=newest,
-    accepts=lambda op: stepwise(op, 3),
+    accepts=lambda at: stepwise(at.op, 3),
 )
 def unidirectional_sequence_lstm(ctx: Context, *inputs: Any) -> Any:
     """LSTM where that bounds no cells, projects and normalizes nothing; else a Scan of steps spelled out."""
@@ -197,7 +199,8 @@ def step_by_step(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[
     return y, hidden, cells
 
 
-def one_step(op: Operator) -> Decline | None:
+def one_step(at: Instance) -> Decline | None:
+    op = at.op
     kinds = {"FULL": lambda: stepwise(op, 2), "BASIC": lambda: five(op)}
     kind = op.options.kernel_type
     return kinds[kind]() if kind in kinds else Decline(f"kernel type {kind} is not known")
@@ -207,7 +210,7 @@ def one_step(op: Operator) -> Decline | None:
     "LSTM",
     max_version=4,
     layout=Terminate(),
-    quantization=lambda op, target: side_by_side(op) if op.options.kernel_type == "BASIC" else products(op),
+    quantization=lambda at: side_by_side(at.op) if at.op.options.kernel_type == "BASIC" else products(at),
     min_opset=newest,
     accepts=one_step,
 )

@@ -1,0 +1,91 @@
+"""Declarations checked where they are written, so that a mistake is named at its own line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields
+from functools import cache
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+class Checked:
+    """A frozen dataclass whose fields hold what their annotations say. Raises TypeError naming field and type."""
+
+    def __post_init__(self) -> None:
+        cls: Any = type(self)
+        for name, hint in _hints(cls):
+            value = getattr(self, name)
+            if not fits(value, hint):
+                raise TypeError(f"{type(self).__name__}({name}=...) takes {spelled(hint)}, not {described(value)}")
+
+
+@cache
+def _hints(cls: Any) -> tuple[tuple[str, Any], ...]:
+    hints = get_type_hints(cls)
+    return tuple((field.name, hints[field.name]) for field in fields(cls))
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value is of an annotated type: a class, a union, a function, a mapping or collection of such."""
+    if hint is Any:
+        return True
+    origin, of = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(fits(value, one) for one in of)
+    if origin is Literal:
+        return value in of
+    if origin is Callable:
+        return callable(value) and not isinstance(value, type)
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(fits(k, of[0]) and fits(v, of[1]) for k, v in value.items())
+    if origin is tuple and of[-1] is not ...:
+        return isinstance(value, tuple) and len(value) == len(of) and all(map(fits, value, of))
+    if origin in (tuple, Collection):
+        return isinstance(value, origin) and not isinstance(value, str) and all(fits(item, of[0]) for item in value)
+    number = {int: Integral, float: Real}.get(hint)
+    if number is not None:
+        return isinstance(value, number) and not isinstance(value, bool)
+    return isinstance(value, origin or hint or NoneType)
+
+
+def spelled(hint: Any) -> str:
+    """An annotated type for people: ``Implicit, Transparent or a function``."""
+    origin, of = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        *others, last = [spelled(one) for one in of]
+        return f"{', '.join(others)} or {last}" if others else last
+    if origin is Literal:
+        return " or ".join(repr(value) for value in of)
+    if origin is Callable:
+        return "a function"
+    if origin is Mapping:
+        return f"a mapping of {spelled(of[0])} to {spelled(of[1])}"
+    if origin in (tuple, Collection):
+        return f"a {origin.__name__.lower()} of {', '.join(spelled(one) for one in of if one is not ...)}"
+    return "None" if hint is NoneType else "anything" if hint is Any else (origin or hint).__name__
+
+
+def described(value: object) -> str:
+    """A value by its type; a class, where one of its kind was meant, by its name; text and numbers in full."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}: write {value.__name__}(...)"
+    if isinstance(value, str | int | float):
+        return f"the {type(value).__name__} {value!r}"[:80]
+    return f"a {type(value).__name__}" if value is not None else "None"
+
+
+def check_keywords(function: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raises TypeError for a keyword that a decorator does not take, with the nearest that it does."""
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{function} takes no keyword {name!r}{did_you_mean(name, known)}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'layout'?``, empty where nothing is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""

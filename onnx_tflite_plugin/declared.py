@@ -1,0 +1,226 @@
+"""What a handler declares of one operator, every function of it called: the planners and the lowering read this record.
+
+Each declared function is called once, with the instance, under one guard; what it returns is checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api.declarations import Along, Axes, Behaviour, Decline, Effects, Handler, Instance, Layout
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.checked import described, did_you_mean, fits, spelled
+from onnx_tflite_plugin.errors import HandlerError, Problem
+from onnx_tflite_plugin.guard import Failed, Mismatch, definition, guarded
+from onnx_tflite_plugin.quantization.activation import ACTIVATIONS
+from onnx_tflite_plugin.source.model import Array, Operator
+from onnx_tflite_plugin.targets import PRICED, Target
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.bound import Bound, BoundModel
+
+
+@dataclass(frozen=True, eq=False)
+class At:
+    """An operator of a model converted for a target: what declared functions are given."""
+
+    op: Operator
+    target: Target
+    opset: int
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """One operator's declarations. ``axes`` is None where its slots share no axes that can be followed.
+
+    ``aligned``: nothing is declared of axes, so the host aligns all operands that hold data from the right.
+    ``subgraphs``: indices of those it calls. ``state``: the key of the state that output 0, a resource, stands for.
+    """
+
+    layout: Layout
+    axes: Axes
+    aligned: bool
+    along: Along | None
+    indexed_by_axis: Mapping[int, int]
+    holds_axes: frozenset[int]
+    requires_constant: frozenset[int]
+    quantization: Behaviour
+    activation: str
+    min_opset: int
+    subgraphs: tuple[int, ...]
+    effects: Effects | None
+    state: str | None
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether it calls subgraphs or touches states, whose tensors others see as they are."""
+        return bool(self.subgraphs) or self.effects is not None
+
+
+def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
+    """The model with the declarations of every operator. Raises HandlerError with each that fails or does not fit."""
+    problems: list[Problem] = []
+    graphs = []
+    for graph in model.graphs:
+        operators = []
+        for bound in graph.operators:
+            try:
+                operators.append(bound if bound.resolved else resolved(bound, target, opset))
+            except Failed as failed:
+                problems.append(failed.problem(bound.label))
+            except Refused as refusal:
+                problems.append(Problem(bound.label, str(refusal), f"handler {bound.handler.name} in {bound.pack}"))
+        graphs.append(graph.with_operators(tuple(operators)))
+    if problems:
+        raise HandlerError("what handlers declare does not fit their operators:", problems)
+    return replace(model, graphs=tuple(graphs))
+
+
+def resolved(bound: Bound, target: Target, opset: int) -> Bound:
+    """The operator with its declarations. Raises Failed for one that fails or does not fit, Refused where it refuses."""
+    handler, op = bound.handler, bound.op
+    read = _Reader(handler, bound.pack, At(op, target, opset), bound.label)
+    return replace(
+        bound,
+        resolved=Declared(
+            layout=read("layout", handler.layout, Layout),
+            axes=read("axes", handler.axes, Axes),
+            aligned=handler.axes is None,
+            along=read("along", handler.along, Along | None, _unpriced),
+            indexed_by_axis=read("indexed_by_axis", handler.indexed_by_axis, Mapping[int, int]),
+            holds_axes=frozenset(handler.holds_axes),
+            requires_constant=frozenset(handler.requires_constant),
+            quantization=read("quantization", handler.quantization, Behaviour),
+            activation=_activation(read),
+            min_opset=read("min_opset", handler.min_opset, int),
+            subgraphs=called(read("subgraphs", handler.subgraphs, tuple, _unknown_options), op),
+            effects=read("effects", handler.effects, Effects | None, _absent_slots),
+            state=None if handler.effects is None else read("effects.names", handler.effects.names, str),
+        ),
+    )
+
+
+Check = Callable[[Any, At], str]
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the declarations of one operator."""
+
+    handler: Handler
+    pack: str
+    at: At
+    label: str
+
+    def __call__(self, name: str, declared: Any, kind: Any, wrong: Check = lambda value, at: "") -> Any:
+        """A literal as it is, a function of the instance called; ``wrong`` says why a value of this kind will not do."""
+        value = self._result(name, declared, kind) if callable(declared) else declared
+        reason = wrong(value, self.at)
+        if reason:
+            by = declared if callable(declared) else self.handler.lower
+            place = definition(by)
+            text = f"{self._named(name)} of {self.pack} does not fit: {reason}"
+            raise Failed(self.pack, text + (f", at {place}" if place else ""))
+        return value
+
+    def _result(self, name: str, function: Callable[[Instance], Any], kind: Any) -> Any:
+        with guarded(self._named(name), self.pack, function, self.label):
+            try:
+                value = function(self.at)
+            except Refused as refusal:
+                refused = refusal
+            else:
+                if not fits(value, kind):
+                    raise Mismatch(f"it returned {described(value)}, not {spelled(kind)}")
+                return value
+        raise refused
+
+    def _named(self, name: str) -> str:
+        return f"{name} declared by handler {self.handler.name}"
+
+
+def accepted(handler: Handler, pack: str, at: Instance) -> Decline | None:
+    """What a handler's ``accepts`` says of an operator; a refusal declines. Raises Failed where it fails."""
+    if handler.accepts is None:
+        return None
+    with guarded(f"accepts of handler {handler.name}", pack, handler.accepts, label(at.op)):
+        try:
+            answer = handler.accepts(at)
+        except Refused as refusal:
+            return Decline(str(refusal))
+        if not (answer is None or isinstance(answer, Decline)):
+            raise Mismatch(f"it returned {described(answer)}, not a Decline or None")
+        return answer
+
+
+def evaluated(handler: Handler, pack: str, at: Instance) -> Array | None:
+    """Output 0 of an operator where its handler knows it at conversion time. Raises Failed where that contradicts the file."""
+    if handler.evaluate is None:
+        return None
+    with guarded(f"evaluate of handler {handler.name}", pack, handler.evaluate, label(at.op)):
+        array = handler.evaluate(at)
+        if array is None:
+            return None
+        if not isinstance(array, np.ndarray):
+            raise Mismatch(f"it returned {described(array)}, not an array or None")
+        tensor = at.op[~0]
+        if array.dtype.name != tensor.dtype or (tensor.static and array.shape != tensor.shape):
+            wanted = f"{tensor.dtype} {list(tensor.shape)}"
+            raise Mismatch(f"it returned {array.dtype.name} {list(array.shape)}, the tensor is {wanted}")
+        return array
+
+
+def label(op: Operator) -> str:
+    """``op 12 CONV_2D v3 'tensor name'``, for messages."""
+    named = next((f" {t.name!r}" for t in op.outputs if t is not None), "")
+    where = f"subgraph {op.subgraph} " if op.subgraph else ""
+    return f"{where}op {op.index} {op.code} v{op.version}{named}"
+
+
+def called(options: Iterable[str], op: Operator) -> tuple[int, ...]:
+    """Indices of the subgraphs that an operator's ``options`` hold."""
+    fields = [op.options.get(name) for name in options]
+    flat = [index for field in fields for index in (field if isinstance(field, tuple) else (field,))]
+    return tuple(index for index in flat if isinstance(index, int) and index >= 0)
+
+
+def _activation(read: _Reader) -> str:
+    """The name of the fused activation: what a function returns, what the declared option holds, or "NONE"."""
+    declared, options = read.handler.activation, read.at.op.options
+    if declared is None:
+        return "NONE"
+    if callable(declared):
+        return str(read("activation", declared, str, _unknown_activation))
+    if options:  # an operator without a table of options has no activation either
+        read("activation", (declared,), tuple, _unknown_options)
+    name = str(options.get(declared, "NONE"))
+    if name not in ACTIVATIONS:
+        raise Refused(f"its fused activation {name} is not known")
+    return name
+
+
+def _unknown_activation(name: str, at: At) -> str:
+    return "" if name in ACTIVATIONS else f"{name!r} is no activation{did_you_mean(name, ACTIVATIONS)}"
+
+
+def _unknown_options(names: tuple[str, ...], at: At) -> str:
+    absent = [name for name in names if name not in at.op.options]
+    return f"the operator has no option {absent[0]!r}{did_you_mean(absent[0], at.op.options)}" if absent else ""
+
+
+def _unpriced(along: Along | None, at: At) -> str:
+    """A key that no target prices would cost nothing in silence."""
+    if along is None or along.price is not None or along.onnx in PRICED or along.onnx in at.target.prices:
+        return ""
+    own = "give it one of its own, Along(..., price=Price(...))"
+    return f"no target has a price for {along.onnx!r}{did_you_mean(along.onnx, PRICED)}; {own}"
+
+
+def _absent_slots(effects: Effects | None, at: At) -> str:
+    slots = () if effects is None else (*effects.reads, *effects.writes)
+    absent = [slot for slot in slots if at.op.tensor(slot) is None]
+    return f"the operator has nothing in slot {absent[0]}, which Effects names" if absent else ""

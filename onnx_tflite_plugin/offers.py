@@ -1,0 +1,167 @@
+"""What installed distributions offer by entry points, found without importing any of them, and loaded under guard."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import Distribution, EntryPoint, distributions
+from typing import Any
+from urllib.parse import unquote
+
+from onnx_tflite_plugin.api import VERSION
+from onnx_tflite_plugin.api.declarations import Handler
+from onnx_tflite_plugin.api.patterns import Fusion
+from onnx_tflite_plugin.checked import described, did_you_mean
+from onnx_tflite_plugin.guard import BUILTIN, Mismatch, guarded
+from onnx_tflite_plugin.targets import Target
+
+HANDLERS, FUSIONS, HOOKS = (f"onnx_tflite_plugin.{kind}" for kind in ("handlers", "fusions", "hooks"))
+FREE = ("CUSTOM.", "COMPOSITE.", "UNKNOWN_")  # how the codes of operators begin that the schema does not name
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One entry point, not loaded yet. ``unmet``: what its pack requires of the API that this version is not."""
+
+    code: str
+    pack: str
+    group: str
+    entry: EntryPoint
+    unmet: str = ""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Operators of which a fusion takes one at least: ``module:attribute [CODE, CODE]``. Empty: not known.
+
+        Read from the value, since ``EntryPoint.extras`` takes ``CUSTOM.MyOp`` for two.
+        """
+        _, _, listed = self.entry.value.partition("[")
+        return frozenset(unquote(code.strip()) for code in listed.rstrip("] ").split(",") if code.strip())
+
+    def load(self) -> Any:
+        """The object behind it. Raises Failed."""
+        with guarded(self.named, self.pack, self.entry.value.partition(":")[0].strip()):
+            return self.entry.load()
+
+    def handler(self) -> Handler:
+        """The handler behind it, which must be of the operator that the entry point names. Raises Failed."""
+        loaded = self.load()
+        by = loaded.lower if isinstance(loaded, Handler) else None
+        with guarded(self.named, self.pack, by):
+            if not isinstance(loaded, Handler):
+                raise Mismatch(f"it is {described(loaded)}, not a handler; decorate it with @handler(...)")
+            if self.code not in (loaded.code, *loaded.aliases):
+                remedy = f"@handler({loaded.code!r}, ..., aliases=({self.code!r},)) serves both"
+                raise Mismatch(f"it is a handler of {loaded.code!r}; {remedy}")
+            return loaded
+
+    def fusion(self) -> Fusion:
+        """The fusion behind it. Raises Failed."""
+        loaded = self.load()
+        with guarded(self.named, self.pack, loaded.where if isinstance(loaded, Fusion) else None):
+            if not isinstance(loaded, Fusion):
+                raise Mismatch(f"it is {described(loaded)}, not a fusion; decorate it with @fusion(...)")
+            traits = Target.__dataclass_fields__
+            if loaded.trait and loaded.trait not in traits:
+                raise Mismatch(f"targets have no trait {loaded.trait!r}{did_you_mean(loaded.trait, traits)}")
+            return loaded
+
+    @property
+    def named(self) -> str:
+        return f"entry point {self.entry.name} = {self.entry.value.partition('[')[0].strip()}"
+
+
+def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
+    """Every entry point of every installed distribution, first on the path first; ``warn`` is told what cannot be read."""
+    found: dict[tuple[str, str, str], Offer] = {}
+    for distribution in distributions():
+        try:
+            offers = _of(distribution)
+        except Exception as error:  # an entry_points.txt or METADATA that does not parse
+            place = getattr(distribution, "_path", distribution)
+            warn(f"the entry points of {place} cannot be read: {type(error).__name__}: {error}")
+            continue
+        for offer in offers:
+            found.setdefault((offer.group, offer.code, offer.pack), offer)
+    return list(found.values())
+
+
+def _of(distribution: Distribution) -> list[Offer]:
+    entries = [entry for entry in distribution.entry_points if entry.group in (HANDLERS, FUSIONS, HOOKS)]
+    if not entries:
+        return []
+    pack = distribution.metadata["Name"] or "unknown"
+    missing = "" if canonical(pack) == BUILTIN else unmet(distribution.requires or ())
+    return [Offer(unquote(entry.name), pack, entry.group, entry, missing) for entry in entries]
+
+
+def canonical(pack: str) -> str:
+    """Distribution names are compared as pip compares them."""
+    return pack.replace("_", "-").replace(".", "-").lower()
+
+
+def misnamed(code: str) -> str:
+    """Why an entry point's name is that of no operator; empty where it may be one."""
+    if code.startswith(FREE):
+        return (
+            ""
+            if code.partition(".")[2] or code.startswith("UNKNOWN_")
+            else "it lacks the operator's name behind the dot"
+        )
+    from onnx_tflite_plugin.source.options import operator_names
+
+    names = {*operator_names().values()}
+    if code in names:
+        return ""
+    return f"TFLite has no operator {code!r}{did_you_mean(code.upper(), names)}; a custom operator is CUSTOM.{code}"
+
+
+def misdeclared(needs: frozenset[str], fusion: Fusion) -> str:
+    """How an entry point contradicts the patterns of its fusion; empty where it does not."""
+    if not needs:
+        return ""
+    patterns = [pattern.codes() for pattern in fusion.patterns]
+    missed = next((codes for codes in patterns if not codes & needs), None)
+    if missed is not None:
+        return (
+            f"needs {', '.join(sorted(needs))}, but a pattern of {fusion.name} holds {', '.join(sorted(missed))} alone: "
+            "models with that alone do not load it; list an operator of every pattern"
+        )
+    idle = needs.difference(*patterns)
+    return f"needs {', '.join(sorted(idle))}, which no pattern of {fusion.name} holds; leave it out" if idle else ""
+
+
+# --- versions ---------------------------------------------------------------------------------
+
+_REQUIREMENT = re.compile(r"\s*(?P<name>[\w.-]+)\s*(\[[^\]]*\])?\s*\(?(?P<versions>[^;)]*)\)?\s*(;(?P<marker>.*))?")
+_CLAUSE = re.compile(r"\s*(?P<how>~=|===?|!=|<=|>=|<|>)\s*v?(?P<version>\d+(\.\d+)*)(?P<any>\.\*)?")
+
+
+def unmet(requirements: Iterable[str], version: str = VERSION) -> str:
+    """What a distribution requires of onnx-tflite-plugin that ``version`` is not; empty where it suits."""
+    for text in requirements:
+        match = _REQUIREMENT.match(text)
+        if match is None or canonical(match["name"]) != BUILTIN or "extra" in (match["marker"] or ""):
+            continue
+        clauses = [found for clause in match["versions"].split(",") if (found := _CLAUSE.match(clause))]
+        if not all(_met(clause, _release(version)) for clause in clauses):
+            return match["versions"].strip()
+    return ""
+
+
+def _met(clause: re.Match[str], version: tuple[int, ...]) -> bool:
+    """One comparison of PEP 440, of release numbers alone."""
+    wanted, how = _release(clause["version"]), clause["how"]
+    length = max(len(wanted), len(version))
+    ours, theirs = (number + (0,) * (length - len(number)) for number in (version, wanted))
+    if how == "~=":
+        return ours >= theirs and ours[: len(wanted) - 1] == wanted[:-1]
+    if clause["any"]:
+        return (ours[: len(wanted)] == wanted) == (how == "==")
+    compared = {"<": ours < theirs, "<=": ours <= theirs, ">": ours > theirs, ">=": ours >= theirs}
+    return compared.get(how, (ours == theirs) == (how != "!="))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split("."))

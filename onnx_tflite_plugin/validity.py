@@ -1,0 +1,52 @@
+"""Whether a finished model is valid ONNX, and whose fault it is where it is not."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.errors import HandlerError, Problem
+from onnx_tflite_plugin.guard import Failed
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+LARGEST_PROTO = 1_900_000_000  # protobuf's limit is 2 GiB; onnx needs some of it for the graph
+_SHAPE = re.compile(
+    r"Inferred shape and existing shape differ in (?P<what>[^:]*): \((?P<made>\d+)\) vs \((?P<file>\d+)\)"
+)
+
+
+def weight_bytes(model: ir.Model) -> int:
+    return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
+
+
+def invalid(proto: onnx.ModelProto) -> str:
+    """What the standard's checker and shape inference say against a model, on one line; empty where nothing."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(proto, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def check_valid(model: ir.Model, proto: onnx.ModelProto) -> None:
+    """Raises HandlerError for a model that is not valid ONNX: a contradiction is the handler's fault, so it is named."""
+    text = invalid(proto)
+    if not text:
+        return
+    message = "what was emitted is not valid ONNX:"
+    found = next((node for node in model.graph if node.name and f"node name: {node.name})" in text), None)
+    marks = {} if found is None else found.metadata_props
+    handler, pack = (marks.get(f"onnx_tflite_plugin.{key}", "") for key in ("handler", "pack"))
+    if found is None or not handler:
+        raise HandlerError(message, [Problem("the model", text, Failed("onnx-tflite-plugin", text).hint)])
+    shape = _SHAPE.search(text)
+    if shape is not None:
+        what = "rank" if shape["what"] == "rank" else f"a size in {shape['what']}"
+        text = f"what it emits has {what} of {shape['made']}, the file says {shape['file']} ({text})"
+    failed = Failed(pack, f"handler {handler} of {pack} failed: {text}")
+    raise HandlerError(message, [failed.problem(f"{found.op_type} {found.name!r}")])

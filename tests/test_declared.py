@@ -1,0 +1,243 @@
+"""What a handler declares of an operator is read once, with the instance, and checked; a fusion's like anybody's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from conformance.cases import builtin as builtin_cases
+from conformance.models import Net, between_convolutions, tensor
+from onnx_tflite_plugin.api import (
+    Along,
+    Attribute,
+    Call,
+    Context,
+    Decline,
+    Dequantized,
+    Effects,
+    Fusion,
+    Handler,
+    Instance,
+    Price,
+    Refused,
+    Transparent,
+    builtin,
+    fusion,
+    handler,
+    operands,
+)
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.fusion import fuse
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.targets import TARGETS
+
+CODE = "CUSTOM.Plain"
+
+
+def made(**declared: Any) -> Handler:
+    """A handler of an operator that is Abs."""
+
+    @handler(CODE, max_version=1, **{"layout": Transparent(), "quantization": Dequantized(), **declared})
+    def plain(ctx: Context, x: Any) -> Any:
+        return ctx.ops.Abs(x)
+
+    return plain
+
+
+def network(times: int = 2, dtype: str = "float32", code: str = CODE) -> bytes:
+    model = Net()
+    x = tensor(2, 3, dtype=dtype)
+    y: Any = x
+    for _ in range(times):
+        y = model.call(code, [y], x)
+    model.output(y)
+    return model.build()
+
+
+def converted(declared: Handler, data: bytes, **options: Any) -> Conversion:
+    return convert(data, host=Host(packs="builtin", handlers={declared.code: declared}), **options)
+
+
+Seen = Callable[[str, Any], Callable[[Instance], Any]]
+
+
+@pytest.fixture
+def seen() -> tuple[Counter[tuple[str, int, str]], list[Instance], Seen]:
+    """A declared function that counts its calls by name, operator and dtype, and keeps what it was given."""
+    calls: Counter[tuple[str, int, str]] = Counter()
+    instances: list[Instance] = []
+
+    def function(name: str, value: Any) -> Callable[[Instance], Any]:
+        def declared(at: Instance) -> Any:
+            calls[name, at.op.index, at.op[0].dtype] += 1
+            instances.append(at)
+            return value
+
+        return declared
+
+    return calls, instances, function
+
+
+def every(function: Seen) -> dict[str, Any]:
+    return {
+        "layout": function("layout", Attribute()),
+        "axes": function("axes", "a b -> a b"),
+        "along": function("along", Along("Softmax", "b")),
+        "indexed_by_axis": function("indexed_by_axis", {}),
+        "quantization": function("quantization", Dequantized()),
+        "activation": function("activation", "RELU"),
+        "min_opset": function("min_opset", 14),
+        "accepts": function("accepts", None),
+        "evaluate": function("evaluate", None),
+    }
+
+
+@pytest.mark.parametrize("options", [{}, {"optimize": "speed"}, {"layout_plan": "local"}], ids=str)
+def test_every_declared_function_is_called_once_an_operator(options: dict[str, Any], seen: Any) -> None:
+    calls, _, function = seen
+    converted(made(**every(function)), network(dtype="int8"), **options)
+    assert calls == {(name, index, "int8"): 1 for name in every(function) for index in (0, 1)}
+
+
+def test_an_operator_without_its_quantization_is_another_instance(seen: Any) -> None:
+    calls, _, function = seen
+    converted(made(**every(function)), network(1, dtype="int8"), quantization="float")
+    expected = {(name, 0, dtype): 1 for name in every(function) for dtype in ("int8", "float32")}
+    del expected["evaluate", 0, "float32"]  # what is known at conversion time is known before
+    assert calls == expected
+
+
+@pytest.mark.parametrize(("asked", "told"), [(None, 26), (15, 15)])
+def test_an_instance_tells_operator_target_and_opset(asked: int | None, told: int, seen: Any) -> None:
+    _, instances, function = seen
+    converted(made(**every(function)), network(), target="generic", opset=asked)
+    assert {at.op.code for at in instances} == {CODE}
+    assert {at.op.index for at in instances} == {0, 1}
+    assert {at.target.has_kernel("Pad", "int16") for at in instances} == {False}
+    assert {at.opset for at in instances} == {told}
+
+
+def test_a_context_is_an_instance() -> None:
+    def doubled(at: Instance) -> int:
+        return 2 * at.op[0].rank + (at.opset > 0) + at.target.has_kernel("Abs", "float32")
+
+    @handler(CODE, max_version=1, layout=Transparent())
+    def plain(ctx: Context, x: Any) -> Any:
+        return ctx.ops.Mul(x, float(doubled(ctx)))
+
+    proto = converted(plain, network(1)).proto
+    x = np.ones((2, 3), np.float32)
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    (y,) = session.run(None, {session.get_inputs()[0].name: x})
+    assert (y == 6).all()
+
+
+def test_a_declared_function_may_refuse() -> None:
+    def layout(at: Instance) -> Transparent:
+        raise Refused("it is too odd; make it even")
+
+    with pytest.raises(
+        HandlerError, match=rf"op 0 {CODE}.*too odd; make it even \(handler test_declared:plain in inline"
+    ):
+        converted(made(layout=layout), network(1))
+
+
+def test_accepts_may_refuse_as_it_declines() -> None:
+    def accepts(at: Instance) -> Decline | None:
+        raise Refused("it is too odd")
+
+    with pytest.raises(Exception, match="declined by inline: it is too odd"):
+        converted(made(accepts=accepts), network(1))
+
+
+def test_an_option_that_an_operator_has_not_holds_no_activation() -> None:
+    """An activation in silence forgotten would be wrong numbers."""
+    add = replace(builtin("ADD"), activation="fused_activation")
+    model = Net()
+    model.output(model.call("ADD", [tensor(2, 3), tensor(2, 3)], tensor(2, 3), fused_activation_function="RELU"))
+    with pytest.raises(HandlerError, match="no option 'fused_activation'; did you mean 'fused_activation_function'"):
+        converted(add, model.build())
+
+
+@pytest.mark.parametrize(("price", "transposes"), [(None, 2), (Price(inner=1000.0), 4)])
+def test_a_price_of_its_own_moves_an_operator_to_the_order_it_is_fast_in(price: Price | None, transposes: int) -> None:
+    along = None if price is None else Along("Mine", "c", price=price)
+    declared = made(layout=Attribute(), axes="n h w c -> n h w c", along=along)
+    x = tensor(1, 16, 16, 32)
+    case = between_convolutions(CODE, "", [x], x)
+    assert converted(declared, case.build()).report.transposes == transposes
+
+
+def test_what_a_target_prices_goes_before_the_handler_s_own() -> None:
+    along = Along("Softmax", "c", price=Price(last=7.0))
+    assert TARGETS["onnxruntime"].price(along, last=True, nbytes=10) == 0
+    assert TARGETS["generic"].price(along, last=True, nbytes=10) == 70
+
+
+def test_a_built_in_handler_is_there_to_be_wrapped() -> None:
+    assert builtin("ADD").code == "ADD"
+    with pytest.raises(LookupError, match=r"no built-in handler of 'CUSTOM.No'"):
+        builtin("CUSTOM.No")
+
+
+def test_what_a_state_is_called_is_asked_once() -> None:
+    handle, asked = builtin("VAR_HANDLE"), Counter[tuple[int, int]]()
+    assert handle.effects is not None
+    assert handle.effects.names is not None
+    name = handle.effects.names
+
+    def names(at: Instance) -> str:
+        asked[at.op.subgraph, at.op.index] += 1
+        return name(at)
+
+    case = next(case for case in builtin_cases() if case.op == "ASSIGN_VARIABLE" and case.counts)
+    assert converted(replace(handle, effects=Effects(names=names)), case.build()).report.states
+    assert asked
+    assert set(asked.values()) == {1}
+
+
+# --- fusions ----------------------------------------------------------------------------------
+
+
+def twice(**declared: Any) -> Fusion:
+    (x,) = operands("x")
+
+    @fusion("TWICE", pattern=Call("ABS", Call("ABS", x)), inputs=(x,), layout=Transparent(), **declared)
+    def lowered(ctx: Context, x: Any) -> Any:
+        return ctx.ops.Abs(x)
+
+    return lowered
+
+
+@pytest.mark.parametrize(("opset", "applied", "declined"), [(17, 0, ["it needs opset 18"]), (18, 1, []), (None, 1, [])])
+def test_the_opset_of_a_fusion_may_hang_on_what_it_replaces(
+    opset: int | None, applied: int, declined: list[str]
+) -> None:
+    seen: list[str] = []
+
+    def newest(at: Instance) -> int:
+        seen.append(at.op.code)
+        return 16 + at.op[0].rank
+
+    target = TARGETS["onnxruntime"]
+    bound = Host(packs="builtin").bind(read(network(2, code="ABS")), target, 18)
+    done = fuse(bound, [("mine", twice(min_opset=newest))], target, opset=opset)
+    assert done.applied.get("TWICE", 0) == applied
+    assert [reason.rpartition(": ")[2] for reason in done.declined] == declined
+    assert seen == ["TWICE"]
+
+
+def test_a_fusion_that_fails_leaves_its_operators_as_they_are() -> None:
+    target = TARGETS["onnxruntime"]
+    bound = Host(packs="builtin").bind(read(network(4, code="ABS")), target, 18)
+    done = fuse(bound, [("mine", twice(where=lambda match: 1 / 0))], target)
+    assert [one.op.code for one in done.model.operators()] == ["ABS"] * 4
+    assert "where of fusion TWICE of mine failed: ZeroDivisionError" in done.failed["TWICE"].reason

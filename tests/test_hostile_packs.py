@@ -1,0 +1,227 @@
+"""Whatever an op pack does wrong is named as its own, and a model that does without the pack converts."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hostile import HANDLER, PACKS, PRINTED, PRINTS, Hostile, handler, lowers
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.cli import cli
+
+
+def model(code: str) -> bytes:
+    """One operator on ``x``."""
+    builder = ModelBuilder()
+    g = builder.main
+    x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
+    g.operator(code, [x, x] if code == "ADD" else [x], [y])
+    g.output(y)
+    return builder.build()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Hostile], None]]:
+    """Installs a pack as pip does."""
+    folder = tmp_path / "site"
+
+    def install(pack: Hostile) -> None:
+        info = folder / "evil_pack-1.0.dist-info"
+        info.mkdir(parents=True)
+        requires = f"Requires-Dist: {pack.requires}\n" if pack.requires else ""
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: evil-pack\nVersion: 1.0\n{requires}")
+        (info / "entry_points.txt").write_text(pack.entry_points)
+        (folder / "evil_pack.py").write_text(pack.module)
+        monkeypatch.syspath_prepend(str(folder))
+        importlib.invalidate_caches()
+
+    yield install
+    sys.modules.pop("evil_pack", None)
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+    file: Path
+
+
+Convert = Callable[..., Ran]
+
+
+@pytest.fixture
+def convert(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Convert:
+    """The command, with all that reaches descriptors 1 and 2."""
+
+    def call(code: str, *options: str) -> Ran:
+        source, file = tmp_path / f"{code}.tflite", tmp_path / f"{code}.onnx"
+        source.write_bytes(model(code))
+        with pytest.raises(SystemExit) as left:
+            cli.main(["convert", str(source), str(file), *options], prog_name="otp")
+        return Ran(int(left.value.code or 0), *capfd.readouterr(), file)
+
+    return call
+
+
+def told(ran: Ran) -> dict[str, Any]:
+    """What stdout holds, which must be one JSON document."""
+    document = json.loads(ran.out)
+    assert isinstance(document, dict)
+    return document
+
+
+@pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.what)
+def test_a_model_that_uses_it_is_told_pack_function_and_place(
+    pack: Hostile, installed: Callable[[Hostile], None], convert: Convert
+) -> None:
+    installed(pack)
+    ran = convert("CUSTOM.Evil", "--json")
+    document = told(ran)
+    message = ran.err + "\n".join(document.get("warnings", ()))
+    for text in pack.says:
+        assert text in message
+    assert "Traceback" not in message
+    if pack.placed:
+        assert "evil_pack.py:" in message
+    if pack.converts:
+        assert ran.code == 0
+        assert ran.file.exists()
+    else:
+        assert ran.code == 1
+        assert not ran.file.exists()
+        assert "evil-pack" in message
+        assert "--block evil-pack" in message
+
+
+@pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.what)
+def test_a_model_that_does_without_it_converts_to_the_same_bytes(
+    pack: Hostile, installed: Callable[[Hostile], None], convert: Convert
+) -> None:
+    expected = otp.convert(model("ADD"), packs="builtin").proto.SerializeToString()
+    installed(pack)
+    ran = convert("ADD", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.file.read_bytes() == expected
+    warnings = "\n".join(told(ran)["warnings"])
+    assert ("evil-pack" in warnings) == pack.warns
+    for text in pack.says if pack.warns else ():
+        assert text in warnings
+    assert told(convert("ADD", "--json", "--block", "evil-pack"))["warnings"] == []
+
+
+def test_there_are_packs_enough() -> None:
+    assert len(PACKS) >= 20
+    assert len({pack.what for pack in PACKS}) == len(PACKS)
+
+
+# --- beyond the table -------------------------------------------------------------------------
+
+
+def test_an_interruption_names_the_operator_being_lowered(
+    installed: Callable[[Hostile], None], convert: Convert
+) -> None:
+    installed(lowers("hangs", "raise KeyboardInterrupt"))
+    ran = convert("CUSTOM.Evil")
+    assert ran.code == 130
+    assert "in handler evil_pack:evil of evil-pack, at op 0 CUSTOM.Evil v1 'y'" in ran.err
+
+
+def test_a_process_that_is_told_to_end_ends(installed: Callable[[Hostile], None], convert: Convert) -> None:
+    """SIGTERM raises while a handler runs, which is no fault of the handler's."""
+    installed(lowers("is ended", "from onnx_tflite_plugin.guard import Terminated; raise Terminated(143)"))
+    ran = convert("CUSTOM.Evil")
+    assert ran.code == 143
+    assert "evil" not in ran.err
+
+
+def test_the_traceback_is_shown_where_it_is_asked_for(
+    installed: Callable[[Hostile], None], convert: Convert, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONNX_TFLITE_PLUGIN_DEBUG", "1")
+    installed(lowers("raises", "raise ValueError('bad luck')"))
+    err = convert("CUSTOM.Evil").err
+    assert "Traceback (most recent call last)" in err
+    assert "raise ValueError('bad luck')" in err
+
+
+def test_the_line_named_is_the_deepest_in_the_pack(installed: Callable[[Hostile], None], convert: Convert) -> None:
+    deep = "def deep():\n    return int('x')\n\ndef shallow():\n    return deep()\n\n"
+    installed(Hostile("", deep + handler("return shallow()"), HANDLER, ()))
+    line = Hostile("", deep, {}, ()).module.splitlines().index("    return int('x')") + 1
+    assert f"evil_pack.py:{line} in deep" in convert("CUSTOM.Evil").err
+
+
+def test_what_is_printed_does_not_pass_through_quiet(installed: Callable[[Hostile], None], convert: Convert) -> None:
+    installed(lowers("prints", f"{PRINTS}; return ctx.ops.Abs(x)"))
+    ran = convert("CUSTOM.Evil", "--quiet")
+    assert ran.out == ""
+    assert all(text in ran.err for text in PRINTED)
+
+
+def test_every_operator_that_fails_is_told(installed: Callable[[Hostile], None]) -> None:
+    installed(lowers("raises", "raise ValueError(ctx.op.index)"))
+    builder = ModelBuilder()
+    g = builder.main
+    x = g.input("x", (2, 3))
+    for name in ("y", "z"):
+        made = g.tensor(name, (2, 3))
+        g.operator("CUSTOM.Evil", [x], [made])
+        g.output(made)
+    with pytest.raises(otp.ConversionError) as caught:
+        otp.convert(builder.build())
+    assert [problem.where for problem in caught.value.problems] == [
+        "op 0 CUSTOM.Evil v1 'y'",
+        "op 1 CUSTOM.Evil v1 'z'",
+    ]
+
+
+@pytest.mark.parametrize(
+    "pack", [pack for pack in PACKS if pack.what.startswith(("import", "entry"))], ids=lambda pack: pack.what
+)
+def test_the_list_of_handlers_says_what_does_not_serve(
+    pack: Hostile, installed: Callable[[Hostile], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    installed(pack)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["handlers", "--json"], prog_name="otp")
+    assert not left.value.code
+    rows = [row for row in json.loads(capfd.readouterr().out)["handlers"] if row["pack"] == "evil-pack"]
+    errors = "".join(row["error"] for row in rows)
+    if pack.says != PRINTED:
+        assert all(text in errors for text in pack.says)
+
+
+def test_hooks_without_handlers_are_listed(
+    installed: Callable[[Hostile], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    installed(next(pack for pack in PACKS if pack.what == "hook claim raises"))
+    with pytest.raises(SystemExit):
+        cli.main(["handlers", "--json"], prog_name="otp")
+    assert {"pack": "evil-pack", "hook": "claim"} in json.loads(capfd.readouterr().out)["hooks"]
+
+
+def test_a_pack_with_the_same_name_of_another_version_is_left_out_only_where_it_does_not_suit() -> None:
+    from onnx_tflite_plugin.offers import unmet
+
+    suits = [
+        "onnx-tflite-plugin",
+        "onnx_tflite_plugin>=0.2",
+        "onnx-tflite-plugin (~=0.2.0)",
+        "onnx-tflite-plugin==0.2.*",
+    ]
+    suits += [
+        "onnx-tflite-plugin~=0.1",
+        "onnx-tflite-plugin<1,!=0.2.4",
+        "numpy<1",
+        "onnx-tflite-plugin[verify]>9; extra == 'x'",
+    ]
+    assert [unmet([text], "0.2.3") for text in suits] == [""] * len(suits)
+    others = ["~=0.1.0", ">=0.3", "==0.2.1", "<0.2", "!=0.2.*", "~=1.0", ">0.2.3", "===0.2"]
+    assert [unmet([f"onnx-tflite-plugin{text}"], "0.2.3") for text in others] == others
