@@ -142,7 +142,7 @@ def _settled(model: ir.Model, target: Target, form: str) -> Mapping[str, int]:
         return {}
     from onnx_tflite_plugin.passes import weights
 
-    forms = weights.settle(model, form)
+    forms = dict(weights.settle(model, form))  # of a Counter, dataclasses.asdict makes one of pairs
     if form in ("auto", "uint8"):
         weights.check(model)
     if forms:

@@ -214,6 +214,7 @@ def test_a_weight_of_the_least_int8_is_uint8_everywhere() -> None:
     g.output(y := g.tensor("y", (5, 11), "int8", quantization=quant(0.5, 1)))
     g.operator("FULLY_CONNECTED", [x, g.constant("w", kernel, quantization=quant(0.01, 0)), None], [y])
     assert otp.convert(model.build()).report.weights == {"uint8": 1}
+    assert otp.convert(model.build()).report.as_dict()["weights"] == {"uint8": 1}
     assert otp.convert(model.build(), weights_dtype="int8").report.weights == {"int8, processor-dependent": 1}
 
 
