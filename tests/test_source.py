@@ -72,7 +72,7 @@ def test_a_path_is_mapped_and_constants_are_views_into_it(tmp_path: Path) -> Non
         assert not weights.flags.writeable
 
 
-def test_options_follow_the_file_not_the_operators_code() -> None:
+def test_options_of_a_custom_operator_are_those_of_the_file() -> None:
     renamed = conv()
     renamed.codes = [(32, 32, "Mine", 1)]
     [operator] = read(renamed.write()).main.operators
@@ -122,6 +122,13 @@ def test_a_composite_has_its_name_in_the_second_options() -> None:
     }
 
 
+def of(code: int, **fields: Any) -> Model:
+    """One operator of a builtin code."""
+    model = unary(operators=[Operator(**fields)])
+    model.codes = [(min(code, 127), code, None, 1)]
+    return model
+
+
 def test_vectors_are_tuples_and_enums_in_them_have_names() -> None:
     fields = {"WindowStrides": [3, 5], "Padding": [1, 2], "PrecisionConfig": [0, 2], "FeatureGroupCount": 1 << 40}
 
@@ -133,7 +140,7 @@ def test_vectors_are_tuples_and_enums_in_them_have_names() -> None:
         return table(builder, "StablehloConvolutionOptions", **made)
 
     built = (tflite.BuiltinOptions2.StablehloConvolutionOptions, build)
-    found = read(unary(operators=[Operator(options_2=built)]).write()).main.operators[0].options
+    found = read(of(171, options_2=built).write()).main.operators[0].options
     assert (found.window_strides, found.padding, found.lhs_dilation) == ((3, 5), (1, 2), ())
     assert (found.precision_config, found.feature_group_count) == (("DEFAULT", "HIGHEST"), 1 << 40)
 
@@ -143,14 +150,24 @@ def test_options_the_package_lacks_are_read() -> None:
         branches = builder.CreateNumpyVector(np.array([2, 3], np.int32))
         return table(builder, "", 1, raw=[(0, "UOffsetTRelative", branches)])
 
-    found = read(unary(operators=[Operator(options_2=(23, build))]).write()).main.operators[0].options
+    found = read(of(209, options_2=(23, build)).write()).main.operators[0].options
     assert (found.table, dict(found)) == ("StablehloCaseOptions", {"branch_subgraph_indices": (2, 3)})
 
 
 def test_unknown_options_are_kept_apart_from_none() -> None:
     built = (200, options("AbsOptions"))
-    found = read(unary(operators=[Operator(options=built)]).write()).main.operators[0].options
+    found = read(of(4711, options=built).write()).main.operators[0].options
     assert (found.table, dict(found)) == ("builtin_options[200]", {})
+
+
+@pytest.mark.parametrize(("code", "own"), [(0, "AddOptions"), (18, "MulOptions"), (101, "AbsOptions"), (19, "")])
+def test_a_table_of_another_operator_is_passed_over(code: int, own: str) -> None:
+    """LiteRT asks each operator for its own table: a MUL does not gain the RELU of an ADD's."""
+    found = (
+        read(of(code, options=(11, options("AddOptions", FusedActivationFunction=1))).write()).main.operators[0].options
+    )
+    assert found.table == own
+    assert found.get("fused_activation_function", "NONE") == ("RELU" if code == 0 else "NONE")
 
 
 @pytest.mark.parametrize(

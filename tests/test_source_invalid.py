@@ -50,6 +50,16 @@ def changed(**fields: Any) -> Model:
     return model
 
 
+def adding(build: Any) -> Model:
+    model = unary(operators=[Operator(options=(11, build))])
+    model.codes = [(0, 0, None, 1)]
+    return model
+
+
+def quantized(dtype: int, scale: float, zero_point: int) -> Model:
+    return unary(tensors=[Tensor("x", type=dtype, scale=[scale], zero_point=[zero_point]), Y])
+
+
 W, OPS = "subgraphs[0].tensors[2]", "subgraphs[0].operators"
 CASES: list[tuple[str, Callable[[], Model]]] = [
     ("version: schema version 2, and LiteRT runs only version 3", lambda: changed(version=2)),
@@ -137,7 +147,21 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     ),
     (
         f"{OPS}[0].builtin_options.fused_activation_function: 9 is none of NONE, RELU, ",
-        lambda: unary(operators=[Operator(options=(11, options("AddOptions", FusedActivationFunction=9)))]),
+        lambda: adding(options("AddOptions", FusedActivationFunction=9)),
+    ),
+    *(
+        (
+            f"subgraphs[0].tensors[0].quantization.scale: {scale} is no scale of int8",
+            lambda scale=scale: quantized(tflite.TensorType.INT8, scale, 0),
+        )
+        for scale in (-0.5, float("inf"), float("nan"))
+    ),
+    *(
+        (
+            f"subgraphs[0].tensors[0].quantization.zero_point: {point} is none of {name.lower()}'s",
+            lambda name=name, point=point: quantized(getattr(tflite.TensorType, name), 0.5, point),
+        )
+        for name, point in (("INT8", 128), ("UINT8", -1), ("INT16", -32769), ("INT4", 8))
     ),
     (f"{OPS}[0].large_custom_options_offset: bytes 99999 to", lambda: unary(operators=[Operator(large=(99999, 5))])),
     ("buffers[1].offset: bytes 18446744073709551615 to", lambda: big_buffer((1 << 64) - 1, 1)),

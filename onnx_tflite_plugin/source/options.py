@@ -45,6 +45,16 @@ ENUMS = {
     "value_dtype": "TensorType",
     "weights_format": "FullyConnectedOptionsWeightsFormat",
 }
+# Tables that are not named after their operator.
+SHARED = {
+    "Conv3DOptions": ("CONV_3D_TRANSPOSE",),
+    "L2NormOptions": ("L2_NORMALIZATION",),
+    "MaximumMinimumOptions": ("MAXIMUM", "MINIMUM"),
+    "Pool2DOptions": ("AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"),
+    "RandomOptions": ("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"),
+    "ReducerOptions": ("MEAN", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM"),
+    "SequenceRNNOptions": ("UNIDIRECTIONAL_SEQUENCE_RNN",),
+}
 _KINDS = {
     "bool": "bool",
     "int8": "byte",
@@ -164,23 +174,29 @@ def default_options(table: str) -> Options:
 
 @cache
 def table_of(operator: str) -> str:
-    """The options table named like a builtin operator (CONV_2D → Conv2DOptions), "" if none is."""
+    """The options table of a builtin operator (CONV_2D → Conv2DOptions), "" for one that has none."""
+    shared = next((table for table, operators in SHARED.items() if operator in operators), None)
+    if shared is not None:
+        return shared
     wanted = operator.replace("_", "").lower() + "options"
     names = (name for union in _unions().values() for name in union.values())
     return next((name for name in names if name.lower() == wanted), "")
 
 
 def read_options(operator: Table, builtin: str) -> Options:
-    """The options in the file, by the type the file gives them, whatever the operator's code.
+    """The operator's options in the file; the defaults where it has none, or a table of another operator.
 
-    Old converters leave an empty table out, and LiteRT then has all fields 0; here they have the schema's defaults.
+    A custom operator, or one that is newer than the schema we know, has whatever the file gives it. LiteRT asks for
+    the operator's own table and finds no other (``ParseOpData``, flatbuffer_conversions.cc). Old converters leave an
+    empty table out, and LiteRT then has all fields 0; here they have the schema's defaults.
     """
+    own = table_of(builtin)
+    any_table = builtin == "CUSTOM" or builtin.startswith("UNKNOWN_")
     for union, tables in _unions().items():
         number = operator.number(union + "_type")
-        if not number:
-            continue
         name = tables.get(number, f"{union}[{number}]")
-        layout = _layout(name)
-        table = operator.table(union, layout) if layout is not None else None
-        return default_options(name) if layout is None or table is None else _decode(layout, table)
-    return default_options(table_of(builtin))
+        if number and (any_table or name == own):
+            layout = _layout(name)
+            table = operator.table(union, layout) if layout is not None else None
+            return default_options(name) if layout is None or table is None else _decode(layout, table)
+    return default_options(own)

@@ -1,21 +1,31 @@
 """Quantization parameters of a tensor, with the checks of LiteRT's ``InterpreterBuilder::ParseQuantization``.
 
-A scale that is 0, negative or not finite passes, as it does there: real files have such scales on tensors whose
-type is not quantized, and whoever uses a scale has to look at it.
+A scale of 0 passes, as it does there: it stands for none. What no kernel can compute with, a scale that is negative or
+not finite or a zero point that the type cannot hold, is refused where the type is one of quantized integers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import isfinite, prod
 
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, MultiAxisQuantization, Quantization, Tensor
 from onnx_tflite_plugin.source.schema import BLOCKWISE, DETAILS_BLOCKWISE, DETAILS_MULTI_AXIS, MULTI_AXIS
 
+ENDS = {
+    "int2": (-2, 1),
+    "int4": (-8, 7),
+    "uint4": (0, 15),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-32768, 32767),
+}
+"""The least and the largest number of types that kernels take as quantized."""
+
 
 def read_quantization(
-    table: Table | None, shape: tuple[int, ...], tensors: Sequence[Tensor]
+    table: Table | None, dtype: str, shape: tuple[int, ...], tensors: Sequence[Tensor]
 ) -> Quantization | BlockwiseQuantization | MultiAxisQuantization | None:
     """The parameters, or None where the file gives none (or only ``min`` and ``max``).
 
@@ -43,7 +53,19 @@ def read_quantization(
     if shape and len(scale) not in (1, shape[axis]):
         reason = f"{len(scale)} scales for axis {axis} of size {shape[axis]}"
         raise table.invalid("scale", reason, REFUSED)
+    if dtype in ENDS:
+        _check_numbers(table, dtype, scale, zero_point)
     return Quantization(scale, zero_point, axis)
+
+
+def _check_numbers(table: Table, dtype: str, scale: Sequence[float], zero_point: Sequence[int]) -> None:
+    for value in scale:
+        if value < 0 or not isfinite(value):
+            raise table.invalid("scale", f"{value} is no scale of {dtype}", DAMAGED)
+    least, largest = ENDS[dtype]
+    for point in zero_point:
+        if not least <= point <= largest:
+            raise table.invalid("zero_point", f"{point} is none of {dtype}'s {least} to {largest}", DAMAGED)
 
 
 def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Tensor]) -> BlockwiseQuantization:

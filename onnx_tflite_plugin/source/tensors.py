@@ -47,7 +47,7 @@ def read_tensors(
             Tensor(subgraph, index, table.text("name"), dtype, shape, dims, data, None, variable, has_rank=ranked)
         )
     parameters = [
-        read_quantization(table.table("quantization", QUANTIZATION), tensor.shape, tensors)
+        read_quantization(table.table("quantization", QUANTIZATION), tensor.dtype, tensor.shape, tensors)
         for table, tensor in zip(tables, tensors, strict=True)
     ]
     return tuple(
