@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.api.declarations import Handler
 from onnx_tflite_plugin.declared import Declared, label
+from onnx_tflite_plugin.errors import InvalidModel, Problem
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
 
@@ -67,3 +68,24 @@ class BoundModel:
     def operators(self) -> Iterator[Bound]:
         for graph in self.graphs:
             yield from graph.operators
+
+
+def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
+    """``calls``: (subgraph, operator in it) to the subgraphs that it calls. Raises InvalidModel for one that calls itself.
+
+    LiteRT would run out of memory: what an operator calls is a part of it, and ends before it does.
+    """
+    reached: dict[int, set[int]] = {}
+    for (index, _), indices in calls.items():
+        reached.setdefault(index, set()).update(indices)
+    for (index, op), indices in calls.items():
+        seen, waiting = set[int](), list(indices)
+        while waiting:
+            callee = waiting.pop()
+            if callee == index:
+                where = f"subgraphs[{index}].operators[{op.index}]"
+                reason = f"{op.code} calls subgraph {index}, of which it is a part"
+                raise InvalidModel("the file contradicts itself:", [Problem(where, reason, "the file is damaged")])
+            if callee not in seen:
+                seen.add(callee)
+                waiting.extend(reached.get(callee, ()))

@@ -16,7 +16,7 @@ from onnx_tflite_plugin import hookspecs
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.patterns import Fusion
-from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel
+from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel, check_calls
 from onnx_tflite_plugin.declared import At, accepted, called
 from onnx_tflite_plugin.errors import Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
@@ -172,6 +172,7 @@ class Host:
         missing: dict[tuple[str, str], list[Operator]] = defaultdict(list)
         hints: dict[tuple[str, str], str] = {}
         graphs: dict[int, BoundGraph] = {}
+        calls: dict[tuple[int, Operator], list[int]] = {}
         waiting = [0]
         while waiting:
             index = waiting.pop()
@@ -185,7 +186,8 @@ class Host:
                     bound.append(taken)
                     known.learn(taken, target, opset)
                     indices = called(taken.handler.subgraphs, taken.op)
-                    waiting.extend(i for i in indices if i < len(model.subgraphs))
+                    calls[index, taken.op] = [i for i in indices if i < len(model.subgraphs)]
+                    waiting.extend(calls[index, taken.op])
                 else:
                     missing[op.code, taken.reason].append(op)
                     hints[op.code, taken.reason] = taken.hint
@@ -195,6 +197,7 @@ class Host:
             for pack, failures in self.hooks.failures.items():  # it might have taken them
                 problems += [failed.problem(f"{pack}, whose hooks are left out") for failed in failures]
             raise UnsupportedOperator("operators that cannot be converted:", problems)
+        check_calls(calls)
         return BoundModel(model, tuple(graphs.get(g.index, BoundGraph(g, ())) for g in model.subgraphs))
 
     def take(self, op: Operator, target: Target, opset: int) -> Bound | Problem:

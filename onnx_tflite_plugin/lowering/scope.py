@@ -26,7 +26,10 @@ from onnx_tflite_plugin.targets.base import Target
 AfterLowering = Callable[[Bound, tuple[ir.Value | None, ...]], Sequence[Problem]]
 
 
-@dataclass(frozen=True)
+DEEPEST, MOST_INLINED = 64, 20_000  # subgraphs inside each other, and operators of all that are inlined
+
+
+@dataclass
 class Job:
     """What all scopes of one conversion share; ``problems`` and their ``causes`` are gathered here."""
 
@@ -39,6 +42,7 @@ class Job:
     after: AfterLowering
     problems: list[Problem] = field(default_factory=list)
     causes: list[Exception] = field(default_factory=list)
+    inlined: int = 0
 
 
 class _NotLowered(Exception):
@@ -48,8 +52,8 @@ class _NotLowered(Exception):
 class Scope:
     """One subgraph being lowered. Inlined subgraphs have scopes of their own, sharing emitter and states."""
 
-    def __init__(self, job: Job, index: int, prefix: str = "") -> None:
-        self.job, self.index = job, index
+    def __init__(self, job: Job, index: int, prefix: str = "", depth: int = 0) -> None:
+        self.job, self.index, self.depth = job, index, depth
         self.model, self.layout, self.storage, self.target = job.model, job.layout, job.storage, job.target
         self.emitter, self.states = job.emitter, job.states
         self.values = Values(job.emitter, job.storage, prefix)
@@ -170,9 +174,13 @@ class Scope:
         if not 0 <= subgraph < len(self.model.graphs):
             raise LookupError(f"subgraph {subgraph} does not exist; the model has {len(self.model.graphs)}")
         graph = self.model.graphs[subgraph]
-        first = None if caller is None else next((t for t in caller.op.outputs if t is not None), None)
-        called = "" if caller is None else f"{self.values.name(first) if first is not None else caller.op.code}/"
-        scope = Scope(self.job, subgraph, self.values.prefix + called)
+        self.job.inlined += len(graph.operators)
+        if self.depth >= DEEPEST:
+            raise Refused(f"subgraphs are called {DEEPEST} deep, one from the other")
+        if self.job.inlined > MOST_INLINED:
+            raise Refused(f"with what is called again and again, the model has more than {MOST_INLINED} operators")
+        prefix = "" if caller is None else f"{self._label(caller)}/"
+        scope = Scope(self.job, subgraph, prefix, self.depth + 1)
         for tensor, value in zip(graph.inputs, inputs, strict=True):
             if value is not None:
                 scope.values.put(tensor, value, source_order(tensor.dims), FILE)
