@@ -58,35 +58,54 @@ BOUNDS: tuple[Bound, ...] = (
     ),
 )
 
-# What moves, selects or casts elements and computes none: not even the last bit may differ.
+# What moves, selects, casts or rounds elements: not even the last bit may differ.
 EQUAL = frozenset(
     {
         "ARG_MAX",
+        "ARG_MIN",
         "ASSIGN_VARIABLE",
         "BATCH_TO_SPACE_ND",
+        "BITCAST",
+        "BITWISE_XOR",
         "BROADCAST_TO",
+        "BUCKETIZE",
         "CAST",
+        "CEIL",
         "CONCATENATION",
         "DEPTH_TO_SPACE",
         "EXPAND_DIMS",
+        "FILL",
+        "FLOOR",
+        "FLOOR_DIV",
+        "FLOOR_MOD",
         "GATHER",
         "GATHER_ND",
+        "IMAG",
         "MAXIMUM",
         "MAX_POOL_2D",
         "MINIMUM",
         "MIRROR_PAD",
         "NEG",
+        "ONE_HOT",
         "PACK",
         "PAD",
         "PADV2",
+        "RANGE",
+        "RANK",
         "READ_VARIABLE",
+        "REAL",
+        "REDUCE_ALL",
+        "REDUCE_ANY",
         "REDUCE_MAX",
         "REDUCE_MIN",
         "RESHAPE",
         "RESIZE_NEAREST_NEIGHBOR",
+        "RIGHT_SHIFT",
+        "ROUND",
         "SELECT",
         "SELECT_V2",
         "SHAPE",
+        "SIGN",
         "SLICE",
         "SPACE_TO_BATCH_ND",
         "SPACE_TO_DEPTH",
@@ -99,12 +118,14 @@ EQUAL = frozenset(
         "UNPACK",
         "VAR_HANDLE",
         "WHERE",
+        "ZEROS_LIKE",
     }
 )
 
 # What the lowering computes on integers as the kernel does.
 EXACT: Mapping[str, frozenset[str]] = {
     "AVERAGE_POOL_2D": frozenset({"int8", "uint8"}),
+    "REDUCE_PROD": frozenset({"int8", "int16"}),
     "SOFTMAX": frozenset({"int16"}),
     "TANH": frozenset({"int16"}),
 }

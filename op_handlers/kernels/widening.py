@@ -7,6 +7,7 @@ from typing import Any
 from onnx_tflite_plugin.api import Context
 
 WIDER = {"int16": "int32", "bfloat16": "float32"}
+CHOSEN_AS = {"bool": "uint8", "int16": "int32", "uint16": "int32", "bfloat16": "float32"}
 
 
 def widened(ctx: Context, onnx: str, *operands: Any) -> Any:
@@ -16,3 +17,11 @@ def widened(ctx: Context, onnx: str, *operands: Any) -> Any:
     if wide is None or (ctx.quantized and not ctx.integers):
         return emit(*operands)
     return ctx.ops.Cast(emit(*(ctx.ops.Cast(operand, to=wide) for operand in operands)), to=dtype)
+
+
+def where(ctx: Context, dtype: str, condition: Any, x: Any, y: Any) -> Any:
+    """``Where`` of two values of ``dtype``, in a wider one where runtimes have no kernel for it."""
+    ops, wide = ctx.ops, CHOSEN_AS.get(dtype)
+    if wide is None:
+        return ops.Where(condition, x, y)
+    return ops.Cast(ops.Where(condition, ops.Cast(x, to=wide), ops.Cast(y, to=wide)), to=dtype)

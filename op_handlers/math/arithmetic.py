@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from math import pi
 from typing import Any
 
-from onnx_tflite_plugin.api import Context, Dequantized, Raw, Transparent, handler
+import numpy as np
+
+from onnx_tflite_plugin.api import Context, Decline, Dequantized, Instance, Raw, Transparent, handler
 from op_handlers.kernels.widening import widened
 
 FUSED = "fused_activation_function"
@@ -61,3 +65,80 @@ def maximum(ctx: Context, x: Any, y: Any) -> Any:
 def minimum(ctx: Context, x: Any, y: Any) -> Any:
     """Min; quantized operands are compared as stored, whatever their scales (maximum_minimum.cc)."""
     return widened(ctx, "Min", x, y)
+
+
+@handler("ADD_N", max_version=1, layout=Transparent())
+def add_n(ctx: Context, *operands: Any) -> Any:
+    """Sum, which ONNX has of real numbers only; of integers a chain of Add."""
+    return ctx.ops.Sum(*operands) if ctx.op[0].dtype == "float32" else reduce(ctx.ops.Add, operands)
+
+
+@handler("FLOOR_DIV", max_version=3, layout=Transparent(), quantization=Raw())
+def floor_div(ctx: Context, x: Any, y: Any) -> Any:
+    """Floor(Div) in float64, as the kernel has it for integers too, whatever their scales (reference/floor_div.h)."""
+    ops = ctx.ops
+    quotient = ops.Div(ops.Cast(x, to="float64"), ops.Cast(y, to="float64"))
+    return ops.Cast(ops.Floor(quotient), to=ctx.dtype(0))
+
+
+@handler("FLOOR_MOD", max_version=2, layout=Transparent(), quantization=Raw())
+def floor_mod(ctx: Context, x: Any, y: Any) -> Any:
+    """Mod, with the divisor's sign; of real numbers Mod has the dividend's, so the divisor is added (reference/floor_mod.h)."""
+    ops = ctx.ops
+    if ctx.dtype(0) != "float32":
+        return ops.Mod(x, y)
+    rest = ops.Mod(x, y, fmod=1)
+    other_sign = ops.Xor(ops.Less(y, 0.0), ops.Less(rest, 0.0))
+    turned = ops.And(ops.Not(ops.Equal(rest, 0.0)), other_sign)
+    return ops.Where(turned, ops.Add(rest, y), rest)
+
+
+def alike(at: Instance) -> Decline | None:
+    """The kernel compares ranks only, and reads the second operand with the first one's shape."""
+    first, second = at.op[0].dims, at.op[1].dims
+    if len(first) == len(second) and all(a == b or None in (a, b) for a, b in zip(first, second, strict=True)):
+        return None
+    return Decline(f"its operands have shapes {first} and {second}, which the kernel does not broadcast; do it before")
+
+
+@handler("ATAN2", max_version=1, layout=Transparent(), accepts=alike)
+def atan2(ctx: Context, y: Any, x: Any) -> Any:
+    """Atan of the quotient, turned by half a circle left of the y axis, where x may be -0 too.
+
+    Operands of one size, which may both be 0 or infinite, have the quotient 1 with their signs, or that 0.
+    """
+    ops, dtype = ctx.ops, ctx.op[0].dtype
+    if dtype != "float32":
+        y, x = (ops.Cast(operand, to="float32") for operand in (y, x))
+
+    def negative(value: Any) -> Any:
+        return ops.Or(ops.Less(value, 0.0), ops.Less(ops.Reciprocal(value), 0.0))
+
+    left = negative(x)
+    signed = ops.Where(ops.Equal(y, 0.0), y, ops.Sign(y))
+    same_size = ops.Equal(ops.Abs(x), ops.Abs(y))
+    quotient = ops.Where(same_size, ops.Where(left, ops.Neg(signed), signed), ops.Div(y, x))
+    half_circle = ops.Where(negative(y), -pi, pi)
+    angle = ops.Add(ops.Atan(quotient), ops.Where(left, half_circle, 0.0))
+    return angle if dtype == "float32" else ops.Cast(angle, to=dtype)
+
+
+# --- integers bit by bit -----------------------------------------------------------------------
+
+
+@handler("BITWISE_XOR", max_version=1, layout=Transparent(), quantization=Raw(), min_opset=18)
+def bitwise_xor(ctx: Context, x: Any, y: Any) -> Any:
+    """BitwiseXor of what is stored."""
+    return ctx.ops.BitwiseXor(x, y)
+
+
+@handler("RIGHT_SHIFT", max_version=1, layout=Transparent(), quantization=Raw())
+def right_shift(ctx: Context, x: Any, y: Any) -> Any:
+    """Divided by a power of two and rounded down, in float64, which holds every integer of the kernel's dtypes.
+
+    BitShift has no signed integers. The kernel cuts the shift to 0 ... bits - 1 (right_shift.cc).
+    """
+    ops, most = ctx.ops, np.iinfo(ctx.dtype(0)).bits - 1.0
+    bits = ops.Min(ops.Max(ops.Cast(y, to="float64"), np.float64(0)), np.float64(most))
+    quotient = ops.Div(ops.Cast(x, to="float64"), ops.Pow(np.float64(2), bits))
+    return ops.Cast(ops.Floor(quotient), to=ctx.dtype(0))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Operator, Raw, Transparent, handler, out
+from onnx_tflite_plugin.api import Context, Decline, Instance, Operator, Raw, Terminate, Transparent, handler, out
 
 # Dtypes of less than a byte: their range, and the opset from which ONNX has them.
 PACKED_RANGE = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1)}
@@ -57,3 +58,75 @@ def paired(ctx: Context, x: Any) -> Any:
     pads = np.zeros((2, ctx.op[0].rank + 1), np.int64)
     pads[1, -1] = 1
     return ctx.ops.Pad(ctx.ops.Unsqueeze(x, [-1]), pads.reshape(-1))
+
+
+# --- bits ---------------------------------------------------------------------------------------
+
+BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64}
+
+
+def bits(dtype: str) -> int:
+    return BITS.get(dtype) or int(np.iinfo(dtype).bits)
+
+
+def shared_bits(at: Instance) -> Decline | None:
+    """What has bits of its own in ONNX."""
+    for dtype in dtypes(at.op):
+        if dtype in PACKED or dtype.startswith("complex") or dtype in ("bool", "string"):
+            return Decline(f"it reads the bits of {dtype}, which ONNX gives no meaning; bitcast another dtype")
+    return None
+
+
+def needs_bitcast(at: Instance) -> int:
+    """The opset with BitCast where real numbers are read as others; integers are split by arithmetic."""
+    before, after = dtypes(at.op)
+    return 26 if before != after and (before in BITS or after in BITS) else 13
+
+
+@handler(
+    "BITCAST",
+    max_version=1,
+    layout=lambda at: Transparent() if at.op[0].rank == at.op[out(0)].rank else Terminate(),
+    quantization=Raw(),
+    accepts=shared_bits,
+    min_opset=needs_bitcast,
+)
+def bitcast(ctx: Context, x: Any) -> Any:
+    """BitCast; to another width through unsigned integers, the least significant part first (bitcast.cc)."""
+    before, after = dtypes(ctx.op)
+    if before == after:
+        return x
+    wide, narrow = f"uint{bits(before)}", f"uint{bits(after)}"
+    stored = same_bits(ctx, x, before, wide)
+    if bits(before) > bits(after):
+        stored = split(ctx, stored, bits(before), bits(after))
+    elif bits(before) < bits(after):
+        stored = merged(ctx, stored, bits(before), bits(after))
+    return same_bits(ctx, stored, narrow, after)
+
+
+def same_bits(ctx: Context, x: Any, before: str, after: str) -> Any:
+    """Another dtype of the same width; between integers Cast wraps around, which is the same."""
+    if before == after:
+        return x
+    real = before in BITS or after in BITS
+    return ctx.ops.BitCast(x, to=after) if real else ctx.ops.Cast(x, to=after)
+
+
+def split(ctx: Context, x: Any, before: int, after: int) -> Any:
+    """The parts of each number, along a new last axis."""
+    ops, base = ctx.ops, np.asarray(2**after, np.uint64)
+    x = ops.Cast(x, to="uint64")
+    parts = [ops.Unsqueeze(x, [ctx.op[0].rank])]
+    for _ in range(before // after - 1):
+        parts.append(ops.Div(parts[-1], base))
+    return ops.Cast(ops.Mod(ops.Concat(*parts, axis=-1), base), to=f"uint{after}")
+
+
+def merged(ctx: Context, x: Any, before: int, after: int) -> Any:
+    """A number of the parts along the last axis."""
+    ops, count = ctx.ops, after // before
+    weights = np.asarray([1 << before * k for k in range(count)], np.uint64)
+    parts = ops.Mul(ops.Cast(x, to="uint64"), weights)
+    each = [ops.Gather(parts, np.asarray(k), axis=-1) for k in range(count)]
+    return ops.Cast(reduce(ops.Add, each), to=f"uint{after}")

@@ -32,8 +32,6 @@ def scaled(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Ins
     def accepts(at: Instance) -> Decline | None:
         op = at.op
         kind = op[0].dtype
-        if kind == "string":
-            return Decline("it compares strings; compare them outside of the model")
         if kind not in dtypes or (kind in bare and op[0].quantization is None):
             return None
         for tensor in op.inputs:
@@ -51,13 +49,32 @@ def scaled(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Ins
     return accepts
 
 
-@handler("EQUAL", max_version=5, layout=Transparent(), quantization=Integer(), accepts=scaled(WORDS, bare={"int16"}))
+def of_strings(at: Instance) -> int:
+    """The opset from which Equal takes strings, where it must."""
+    return 19 if at.op[0].dtype == "string" else 13
+
+
+@handler(
+    "EQUAL",
+    max_version=5,
+    layout=Transparent(),
+    quantization=Integer(),
+    accepts=scaled(WORDS, bare={"int16"}),
+    min_opset=of_strings,
+)
 def equal(ctx: Context, x: Any, y: Any) -> Any:
     """Equal; quantized operands in 256ths, as all comparisons (comparisons.cc)."""
     return ctx.ops.Equal(*comparable(ctx, WORDS, x, y))
 
 
-@handler("NOT_EQUAL", max_version=4, layout=Transparent(), quantization=Integer(), accepts=scaled(WORDS))
+@handler(
+    "NOT_EQUAL",
+    max_version=4,
+    layout=Transparent(),
+    quantization=Integer(),
+    accepts=scaled(WORDS),
+    min_opset=of_strings,
+)
 def not_equal(ctx: Context, x: Any, y: Any) -> Any:
     """Not of Equal."""
     return ctx.ops.Not(ctx.ops.Equal(*comparable(ctx, WORDS, x, y)))

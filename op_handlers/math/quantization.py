@@ -6,7 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Dequantized, Quantization, Refused, Tensor, Transparent, handler, out
+from onnx_tflite_plugin.api import (
+    Context,
+    Decline,
+    Dequantized,
+    Instance,
+    Quantization,
+    Refused,
+    Tensor,
+    Transparent,
+    handler,
+    out,
+)
 
 
 @handler("QUANTIZE", max_version=6, layout=Transparent(), quantization=Dequantized())
@@ -36,3 +47,35 @@ def dequantize(ctx: Context, x: Any) -> Any:
     if ctx.folds and held is not None and "float" in ctx.op[0].dtype:
         return ctx.constant_value(held.astype(np.float32))
     return ctx.ops.Cast(x, to=ctx.op[out(0)].dtype) if ctx.op[0].dtype in ("float16", "bfloat16") else x
+
+
+def fake_range(at: Instance) -> Decline | None:
+    """What the kernel asserts, or refuses."""
+    options = at.op.options
+    if options.narrow_range:
+        return Decline("narrow_range is not supported by the kernel; it is meant for weights")
+    if not options.min <= 0 <= options.max or options.min == options.max or not 1 <= options.num_bits <= 16:
+        return Decline(
+            f"a range of {options.min:g} to {options.max:g} in {options.num_bits} bits is none that the kernel defines; "
+            "give one that holds 0, in 1 to 16 bits"
+        )
+    return None
+
+
+@handler("FAKE_QUANT", max_version=2, layout=Transparent(), accepts=fake_range)
+def fake_quant(ctx: Context, x: Any) -> Any:
+    """To the nearest step of a range that is moved so that 0 lies on a step; halves upwards (FakeQuantizeArray).
+
+    The range is computed in float32, as the kernel does (NudgeQuantizationRange, internal/quantization_util.cc).
+    """
+    ops, options = ctx.ops, ctx.options
+    low, high = np.float32(options.min), np.float32(options.max)
+    steps = np.float32(2**options.num_bits - 1)
+    scale = np.float32((high - low) / steps)
+    zero_point = np.float32(np.clip(np.floor(-low / scale + np.float32(0.5)), 0, steps))
+    least, most = np.float32(-zero_point * scale), np.float32((steps - zero_point) * scale)
+    stepped = ops.Mul(ops.Sub(ops.Min(ops.Max(x, least), most), least), np.float32(1) / scale)
+    whole = ops.Floor(stepped)
+    # Adding 1/2 before Floor would round up what lies just below a half.
+    up = ops.Cast(ops.GreaterOrEqual(ops.Sub(stepped, whole), 0.5), to="float32")
+    return ops.Add(ops.Mul(ops.Add(whole, up), scale), least)

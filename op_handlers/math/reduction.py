@@ -10,6 +10,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import (
     Along,
+    Array,
     Attribute,
     Behaviour,
     Context,
@@ -17,6 +18,7 @@ from onnx_tflite_plugin.api import (
     Dequantized,
     Handler,
     Instance,
+    NotQuantizable,
     Raw,
     Refused,
     constant_axes,
@@ -24,6 +26,7 @@ from onnx_tflite_plugin.api import (
     out,
     reduced_by,
 )
+from op_handlers.kernels.operands import any_order, in_place
 
 
 def along(onnx: str) -> Any:
@@ -71,9 +74,15 @@ def mean(ctx: Context, x: Any, axes: Any) -> Any:
     over = held_axes(ctx)
     if not over:
         return reduced(ctx, "ReduceMean", x, axes)
-    if ctx.op[0].dtype in ("int32", "int64"):
-        total = reduced(ctx, "ReduceSum", x, axes)
-        return ctx.ops.Div(total, np.asarray(prod(ctx.shape(0)[a] or 1 for a in over), ctx.op[0].dtype))
+    dtype = ctx.op[0].dtype
+    if dtype in ("int32", "int64"):
+        count = np.asarray(prod(ctx.shape(0)[a] or 1 for a in over))
+        found = ctx.ops.Div(reduced(ctx, "ReduceSum", in_64_bits(ctx, x), axes), count)
+        return found if dtype == "int64" else ctx.ops.Cast(found, to=dtype)
+    if of_nothing(ctx):
+        if ctx.quantized:
+            raise Refused("it is the mean of no integers, which the kernel leaves unset; give sizes above 0")
+        return everywhere(ctx, np.asarray(np.nan, dtype))
     if ctx.target.fuses_global_average_pool and over == list(range(2, ctx.op[0].rank)):
         pooled = ctx.quantize(ctx.ops.GlobalAveragePool(x), like=out(0))
         return pooled if ctx.options.keep_dims else ctx.ops.Squeeze(pooled, over)
@@ -82,8 +91,15 @@ def mean(ctx: Context, x: Any, axes: Any) -> Any:
 
 @reduction("SUM", "ReduceSum", max_version=2, quantization=Dequantized(), accepts=summed)
 def total(ctx: Context, x: Any, axes: Any) -> Any:
-    """ReduceSum; the sum of integers is rescaled to the output's parameters."""
-    return reduced(ctx, "ReduceSum", x, axes)
+    """ReduceSum; the sum of quantized integers is rescaled to the output's parameters, others wrap around."""
+    if ctx.op[0].dtype != "int32":
+        return reduced(ctx, "ReduceSum", x, axes)
+    return ctx.ops.Cast(reduced(ctx, "ReduceSum", in_64_bits(ctx, x), axes), to="int32")
+
+
+def in_64_bits(ctx: Context, x: Any) -> Any:
+    """ONNX leaves overflow of ReduceSum to the runtime, and ONNX Runtime's 32 bits saturate."""
+    return ctx.ops.Cast(x, to="int64") if ctx.op[0].dtype == "int32" else x
 
 
 @reduction("REDUCE_MAX", "ReduceMax", max_version=3, quantization=Raw(shift_safe=True))
@@ -100,13 +116,34 @@ def reduce_min(ctx: Context, x: Any, axes: Any) -> Any:
 
 def extreme(ctx: Context, onnx: str, x: Any, axes: Any) -> Any:
     """In a wider dtype where ONNX has none of the operand's own."""
-    if 0 in (ctx.shape(0)[a] for a in held_axes(ctx) or ()):
-        raise Refused("it seeks the extreme of no elements; give sizes above 0 with --input-shape")
     narrow = ctx.dtype(0)
+    if of_nothing(ctx):
+        return everywhere(ctx, start(narrow, least=onnx == "ReduceMax"))
     wide = {"int16": "int32", "bool": "uint8"}.get(narrow)
     if wide is None:
         return reduced(ctx, onnx, x, axes)
     return ctx.ops.Cast(reduced(ctx, onnx, ctx.ops.Cast(x, to=wide), axes), to=narrow)
+
+
+def start(dtype: str, least: bool) -> Array:
+    """What the kernel starts from, and returns for no elements: a finite number of real dtypes (ReduceGeneric)."""
+    if dtype == "bool":
+        return np.asarray(not least)
+    limits: Any = np.finfo(dtype) if "float" in dtype else np.iinfo(dtype)
+    return np.asarray(limits.min if least else limits.max, dtype)
+
+
+def of_nothing(ctx: Context) -> bool:
+    """Whether an axis that is reduced has no elements."""
+    return 0 in (ctx.shape(0)[axis] for axis in held_axes(ctx) or ())
+
+
+def everywhere(ctx: Context, number: Array) -> Any:
+    """A result of one number."""
+    sizes = ctx.shape(out(0))
+    if None in sizes:
+        raise Refused("it has no elements, and the result's size is unknown; give it with --input-shape")
+    return ctx.ops.Expand(number, np.asarray(sizes, np.int64))
 
 
 def held_axes(ctx: Context) -> list[int] | None:
@@ -128,21 +165,87 @@ def reduced(ctx: Context, onnx: str, x: Any, axes: Any) -> Any:
     return getattr(ctx.ops, onnx)(x, axes=over, keepdims=keep)
 
 
-@handler(
-    "ARG_MAX",
-    max_version=3,
-    layout=Attribute(),
-    axes=reduced_by(1, keep=lambda at: False),
-    along=along("ArgMax"),
-    holds_axes={1},
-    requires_constant={1},
-    quantization=Raw(shift_safe=True, onnx="ArgMax"),
-)
-def arg_max(ctx: Context, x: Any, _axis: Any) -> Any:
+# --- logic --------------------------------------------------------------------------------------
+
+
+@reduction("REDUCE_ANY", "ReduceMax", max_version=1, quantization=NotQuantizable())
+def reduce_any(ctx: Context, x: Any, axes: Any) -> Any:
+    """ReduceSum of ones; of no elements False (reduce.cc)."""
+    return true_somewhere(ctx, x, axes)
+
+
+@reduction("REDUCE_ALL", "ReduceMin", max_version=1, quantization=NotQuantizable())
+def reduce_all(ctx: Context, x: Any, axes: Any) -> Any:
+    """Nowhere false; of no elements True."""
+    return ctx.ops.Not(true_somewhere(ctx, ctx.ops.Not(x), axes))
+
+
+def true_somewhere(ctx: Context, x: Any, axes: Any) -> Any:
+    """A sum above 0, which unlike a maximum has a value for no elements."""
+    return ctx.ops.Cast(reduced(ctx, "ReduceSum", ctx.ops.Cast(x, to="int32"), axes), to="bool")
+
+
+# --- places of extremes -------------------------------------------------------------------------
+
+
+def place(code: str, onnx: str) -> Callable[[Callable[..., Any]], Handler]:
+    """Where an extreme lies along the axis that slot 1 holds."""
+    return handler(
+        code,
+        max_version=3,
+        layout=Attribute(),
+        axes=reduced_by(1, keep=lambda at: False),
+        along=along(onnx),
+        holds_axes={1},
+        quantization=Raw(shift_safe=True, onnx=onnx),
+    )
+
+
+@place("ARG_MAX", "ArgMax")
+def arg_max(ctx: Context, x: Any, axis: Any) -> Any:
     """ArgMax; the first of equals, as the kernel does."""
-    axis = ctx.constant(1)
-    assert axis is not None
+    return first_place(ctx, "ArgMax", x, axis)
+
+
+@place("ARG_MIN", "ArgMin")
+def arg_min(ctx: Context, x: Any, axis: Any) -> Any:
+    """ArgMin; the first of equals."""
+    return first_place(ctx, "ArgMin", x, axis)
+
+
+def first_place(ctx: Context, onnx: str, x: Any, axis: Any) -> Any:
+    """``ArgMax`` or ``ArgMin`` along an axis, which is an attribute: one known at run time is put between two others."""
+    ops, made, held, emit = ctx.ops, ctx.op[out(0)].dtype, ctx.constant(1), getattr(ctx.ops, onnx)
+    if 0 in ctx.shape(0):
+        return everywhere(ctx, np.zeros((), made))  # no results: ONNX Runtime refuses sizes of 0
     if ctx.op[0].dtype == "bool":
-        x = ctx.ops.Cast(x, to="uint8")
-    found = ctx.ops.ArgMax(x, axis=int(axis.reshape(-1)[0]), keepdims=0)
-    return found if ctx.op[out(0)].dtype == "int64" else ctx.ops.Cast(found, to=ctx.op[out(0)].dtype)
+        x = ops.Cast(x, to="uint8")
+    if held is not None:
+        found = emit(x, axis=int(held.reshape(-1)[0]), keepdims=0)
+    else:
+        sizes, at = ops.Shape(x), ops.Cast(ops.Reshape(axis, [1]), to="int64")
+        at = ops.Mod(at, np.asarray([ctx.op[0].rank]))
+        behind = ops.Add(at, np.asarray([1]))
+        before, after = ops.Slice(sizes, [0], at), ops.Slice(sizes, behind, [ctx.op[0].rank])
+        outer = ops.ReduceProd(before, keepdims=1)
+        three = ops.Concat(outer, ops.Gather(sizes, at), [-1], axis=0)
+        found = ops.Reshape(emit(ops.Reshape(x, three), axis=1, keepdims=0), ops.Concat(before, after, axis=0))
+    return found if made == "int64" else ops.Cast(found, to=made)
+
+
+# --- running sums -------------------------------------------------------------------------------
+
+
+def others_in_any_order(at: Instance) -> Attribute:
+    """Every axis but the one that is summed along."""
+    op = at.op
+    held = constant_axes(op, 1, op[0].rank)
+    return any_order(() if held is None else (axis for axis in range(op[0].rank) if axis not in held))
+
+
+@handler("CUMSUM", max_version=1, layout=others_in_any_order, axes=in_place, along=along("CumSum"), holds_axes={1})
+def cumulative_sum(ctx: Context, x: Any, axis: Any) -> Any:
+    """CumSum."""
+    options, held = ctx.options, ctx.constant(1)
+    at = ctx.ops.Reshape(axis, np.zeros(0, np.int64)) if held is None else held.reshape(())
+    return ctx.ops.CumSum(x, at, exclusive=int(bool(options.exclusive)), reverse=int(bool(options.reverse)))

@@ -15,8 +15,7 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
-
-CHOSEN_AS = {"bool": "uint8", "int16": "int32", "uint16": "int32", "bfloat16": "float32"}
+from op_handlers.kernels.widening import where
 
 
 def rows(at: Instance) -> str | None:
@@ -49,10 +48,6 @@ def chosen(ctx: Context, condition: Any, x: Any, y: Any) -> Any:
     kind, ops = ctx.dtype(out(0)), ctx.ops
     if kind.startswith("complex"):
         condition = ops.Unsqueeze(condition, [-1])
-    wide = CHOSEN_AS.get(kind)
-    if wide is None:
-        found = ops.Where(condition, x, y)
-    else:
-        found = ops.Cast(ops.Where(condition, ops.Cast(x, to=wide), ops.Cast(y, to=wide)), to=kind)
+    found = where(ctx, kind, condition, x, y)
     widest = max(ctx.op[slot].rank for slot in range(3))
     return found if widest == ctx.op[out(0)].rank else ctx.reshaped(found, out(0))

@@ -28,6 +28,8 @@ def softmax(ctx: Context, x: Any) -> Any:
     beta = float(ctx.options.beta)
     if ctx.integers:
         return softmax_of_words(ctx, x, beta)
+    if ctx.quantized and ctx.op[0].dims[-1] == 1:
+        return ctx.ops.Add(ctx.ops.Mul(x, 0.0), 1.0)  # ONNX Runtime's quantized Softmax of one element is 0
     return ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
 
 

@@ -6,7 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Dequantized, Raw, Transparent, handler, out
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Decline,
+    Dequantized,
+    Instance,
+    Operator,
+    Raw,
+    Transparent,
+    handler,
+    out,
+)
 from op_handlers.kernels.tables import looked_up, words_by_table
 from op_handlers.kernels.widening import widened
 
@@ -68,3 +79,92 @@ def reciprocal_square_root(ctx: Context, x: Any) -> Any:
         return ctx.ops.Reciprocal(ctx.ops.Sqrt(x))
     highest = np.float32(32767) * np.float32(made.scale[0])
     return looked_up(ctx, x, lambda real: np.where(real > 0, 1 / np.sqrt(np.abs(real)), highest))
+
+
+@handler("CEIL", max_version=1, layout=Transparent())
+def ceil(ctx: Context, x: Any) -> Any:
+    """Ceil."""
+    return widened(ctx, "Ceil", x)
+
+
+@handler("ROUND", max_version=1, layout=Transparent())
+def round_(ctx: Context, x: Any) -> Any:
+    """Round; halves go to the even number, in ONNX as in the kernel (RoundToNearest, reference/round.h)."""
+    return widened(ctx, "Round", x)
+
+
+@handler("SIGN", max_version=2, layout=Transparent())
+def sign(ctx: Context, x: Any) -> Any:
+    """Sign; NaN stays NaN (sign.cc)."""
+    return ctx.ops.Sign(x)
+
+
+@handler("SIN", max_version=2, layout=Transparent())
+def sine(ctx: Context, x: Any) -> Any:
+    """Sin; of float16 in float32, as the kernel computes it (SinEval, elementwise.cc)."""
+    return in_float32(ctx, "Sin", x)
+
+
+@handler("COS", max_version=2, layout=Transparent())
+def cosine(ctx: Context, x: Any) -> Any:
+    """Cos; of float16 in float32."""
+    return in_float32(ctx, "Cos", x)
+
+
+def in_float32(ctx: Context, onnx: str, x: Any) -> Any:
+    """An ONNX operator on float32, whatever real dtype the file has."""
+    dtype, emit = ctx.dtype(0), getattr(ctx.ops, onnx)
+    return emit(x) if dtype == "float32" else ctx.ops.Cast(emit(ctx.ops.Cast(x, to="float32")), to=dtype)
+
+
+# --- complex numbers, which are pairs along a last axis -----------------------------------------
+
+
+@handler("REAL", max_version=1, layout=Transparent())
+def real_part(ctx: Context, x: Any) -> Any:
+    """The first number of each pair."""
+    return ctx.ops.Gather(x, np.asarray(0), axis=-1)
+
+
+@handler("IMAG", max_version=1, layout=Transparent())
+def imaginary_part(ctx: Context, x: Any) -> Any:
+    """The second number of each pair."""
+    return ctx.ops.Gather(x, np.asarray(1), axis=-1)
+
+
+@handler("COMPLEX_ABS", max_version=1, layout=Transparent())
+def complex_absolute(ctx: Context, x: Any) -> Any:
+    """The length of each pair, in float64: the kernel's hypot does not overflow where the squares do."""
+    ops = ctx.ops
+    real, imaginary = (ops.Cast(ops.Gather(x, np.asarray(part), axis=-1), to="float64") for part in (0, 1))
+    length = ops.Sqrt(ops.Add(ops.Mul(real, real), ops.Mul(imaginary, imaginary)))
+    return ops.Cast(length, to=ctx.op[out(0)].dtype)
+
+
+# --- intervals ----------------------------------------------------------------------------------
+
+
+def boundaries(op: Operator) -> Array:
+    """The ascending bounds of the intervals, float32."""
+    return np.asarray(op.options.boundaries, np.float32).reshape(-1)
+
+
+def ascending(at: Instance) -> Decline | None:
+    held = boundaries(at.op)
+    return None if (held[:-1] <= held[1:]).all() else Decline("its boundaries do not ascend; sort them")
+
+
+@handler("BUCKETIZE", max_version=1, layout=Transparent(), accepts=ascending)
+def bucketize(ctx: Context, x: Any) -> Any:
+    """How many boundaries a number is not below: one that equals a boundary lies above it, and NaN above all.
+
+    Integers are compared in float32, as std::upper_bound converts them (bucketize.cc).
+    """
+    ops, bounds = ctx.ops, boundaries(ctx.op)
+    if ctx.op[0].dtype == "float64":
+        bounds = bounds.astype(np.float64)
+    elif ctx.op[0].dtype != "float32":
+        x = ops.Cast(x, to="float32")
+    last = len(ctx.shape(0))
+    passed = ops.Not(ops.Less(ops.Unsqueeze(x, [last]), bounds))
+    return ops.ReduceSum(ops.Cast(passed, to="int32"), [last], keepdims=0)

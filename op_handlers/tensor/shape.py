@@ -87,3 +87,16 @@ def shape(ctx: Context, x: Any) -> Any:
         return ctx.constant_value(np.asarray(ctx.shape(0), dtype))
     sizes = ctx.ops.Shape(x)
     return sizes if dtype == "int64" else ctx.ops.Cast(sizes, to=dtype)
+
+
+@handler(
+    "RANK",
+    max_version=1,
+    layout=Attribute(unordered="*"),
+    axes=lambda at: spelled([letters(at.op[0].rank)], []),
+    quantization=COPIED,
+    evaluate=lambda at: np.asarray(at.op[0].rank, np.int32),
+)
+def rank(ctx: Context, x: Any) -> Any:
+    """A constant: the rank is always known."""
+    return ctx.constant_value(np.asarray(ctx.op[0].rank, np.int32))

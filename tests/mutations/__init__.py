@@ -1,6 +1,18 @@
 """Bugs to plant, by family, each with the cases that must fail for it."""
 
-from . import conversions, convolution, elementwise, images, integers, products, recurrent, reductions, shapes, slicing
+from . import (
+    conversions,
+    convolution,
+    elementwise,
+    functions,
+    images,
+    integers,
+    products,
+    recurrent,
+    reductions,
+    shapes,
+    slicing,
+)
 from .planting import Mutation
 
 __all__ = ["MUTATIONS", "Mutation"]
@@ -8,6 +20,7 @@ __all__ = ["MUTATIONS", "Mutation"]
 MUTATIONS: tuple[Mutation, ...] = (
     *convolution.MUTATIONS,
     *elementwise.MUTATIONS,
+    *functions.MUTATIONS,
     *reductions.MUTATIONS,
     *shapes.MUTATIONS,
     *slicing.MUTATIONS,

@@ -25,7 +25,8 @@ def cases() -> Iterator[Case]:
         yield from whole(op)
         yield from quantized(op)
     yield from words()
-    yield from strings_and_scales()
+    yield from strings()
+    yield from odd_scales()
 
 
 def compared(op: str, name: str, x: Spec, y: Spec, place: Placed = alone, **case: Any) -> Case:
@@ -146,7 +147,19 @@ def words() -> Iterator[Case]:
     yield net("LESS", "bfloat16", draw, dtype="bfloat16", opsets=EVERY_OPSET)
 
 
-def strings_and_scales() -> Iterator[Case]:
+def strings() -> Iterator[Case]:
+    texts = np.array([b"a", b"b", b"", b"abc", "\u017elu\u0165".encode()], object)
+    other = np.array([b"a", b"c", b"", b"ab", "\u017elu\u0165".encode()], object)
+    given = {"x0": texts, "x1": other}
+    x, y = tensor(5, dtype="string"), tensor(5, dtype="bool")
+    for op in EQUATED:
+        yield alone(op, "strings", [x, x], y, given=given, opsets=(None, 19, 26))
+        column = {**given, "x0": texts.reshape(5, 1)}
+        yield alone(op, "strings, broadcast", [x.shaped(5, 1), x], y.shaped(5, 5), given=column)
+        yield alone(op, "strings at opset 18", [x, x], y, given=given, refused="opset 19", opsets=(18,))
+
+
+def odd_scales() -> Iterator[Case]:
     """LiteRT ends the process where a scale is 0 or 1, and shifts by a negative number where it is above 1."""
     for op in ("EQUAL", "GREATER"):
         for dtype in BYTES:

@@ -188,8 +188,11 @@ def integers() -> Iterator[Case]:
             yield reduce(op, dtype, [3], False, dtype)
     limits = np.iinfo(np.int32)
     edge = {"x0": np.array([[limits.max, 1, 5], [limits.min, -1, 0]], np.int32)}
-    saturates = "ONNX leaves overflow to the runtime; ONNX Runtime sums integers as float64 and saturates"
-    yield reduce("SUM", "int32 that wraps around", [1], dtype="int32", shape=(2, 3), given=edge, known=saturates)
+    yield reduce("SUM", "int32 that wraps around", [1], dtype="int32", shape=(2, 3), given=edge)
+    yield mean("int32 whose sum needs 64 bits", [1], True, "int32", shape=(2, 3), given=edge)
+    large = {"x0": np.array([[2**62, 2**62, 5], [2**53, 1, 1]])}
+    inexact = "ONNX leaves overflow to the runtime; ONNX Runtime sums integers as float64"
+    yield reduce("SUM", "int64 beyond float64", [1], dtype="int64", shape=(2, 3), given=large, known=inexact)
     for dtype in ("int8", "uint8", "int16"):
         refused = f"it sums {dtype} without a scale"
         yield reduce("SUM", f"{dtype} without scale", [1], dtype=dtype, scale=0, refused=refused)
@@ -222,9 +225,17 @@ def nothing() -> Iterator[Case]:
     """Axes of no elements."""
     yield reduce("SUM", "no elements", [1], shape=(2, 0, 3))
     yield reduce("SUM", "no results", [1], shape=(0, 5, 3))
-    for op in EXTREMES:
-        yield reduce(op, "no elements", [1], shape=(2, 0, 3), refused="the extreme of no elements")
-        yield reduce(op, "no results", [1], shape=(0, 5, 3))
+    for keep in (True, False):
+        for op in EXTREMES:
+            for dtype in ("float32", "int32", "int64", "bool"):
+                yield reduce(op, f"{dtype} of no elements", [1], keep, dtype, shape=(2, 0, 3))
+            yield reduce(op, "no results", [1], keep, shape=(0, 5, 3))
+        yield reduce("SUM", "int32 of no elements", [1], keep, "int32", shape=(2, 0, 3))
+        for dtype in ("float32", "int32", "int64"):
+            yield mean(f"{dtype} of no elements", [1], keep, dtype, shape=(2, 0, 3))
+            yield mean(f"{dtype} without results", [1], keep, dtype, shape=(0, 5, 3))
+        yield mean("no image", [1, 2], keep, shape=(2, 0, 7, 3))
+        yield mean("int8 of no elements", [1], keep, "int8", shape=(2, 0, 3), refused="the kernel leaves unset")
     given = [{"x0": drawn(n, 5, 3)} for n in (1, 3)]
     for op in ("SUM", *EXTREMES):
         x, y = tensor(None, 5, 3), tensor(None, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from conformance.models import BOTH, Placed, Spec, alone, between_convolutions, 
 def cases() -> Iterator[Case]:
     yield from softmax()
     yield from log_softmax()
+    yield from one_element()
 
 
 IMAGE = (2, 5, 7, 3)
@@ -95,3 +97,19 @@ def log_softmax() -> Iterator[Case]:
     yield unary("LOG_SOFTMAX", "large numbers", tensor(*IMAGE), span=(-300.0, 300.0))
     same = {"x0": np.full((3, 5), 1e4, np.float32)}
     yield unary("LOG_SOFTMAX", "equal large numbers", tensor(3, 5), given=same)
+
+
+def one_element() -> Iterator[Case]:
+    """An axis of one element has all of it."""
+    for op in ("SOFTMAX", "LOG_SOFTMAX"):
+        for dtype in ("float32", "int8", "uint8", "int16") if op == "SOFTMAX" else ("float32", "int8", "uint8"):
+            x = tensor(2, 5, 7, 1, dtype=dtype)
+            scale, point = {
+                **FIXED,
+                **({} if op == "SOFTMAX" else {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}),
+            }.get(dtype, (None, 0))
+            for place in BOTH:
+                options = {"beta": 1.0} if op == "SOFTMAX" else None
+                yield unary(
+                    op, f"{dtype} of one element", x, replace(x, scale=scale, zero_point=point), place, options=options
+                )

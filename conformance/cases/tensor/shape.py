@@ -40,6 +40,7 @@ def cases() -> Iterator[Case]:
     yield from transposes()
     yield from shapes()
     yield from copies()
+    yield from ranks()
 
 
 DTYPES = ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "uint32", "bool", "string")
@@ -356,3 +357,20 @@ def copies() -> Iterator[Case]:
     yield from copied("SQUEEZE", Copy([(2, 7, 3)], before=(2, 1, 7, 3), options={"squeeze_dims": [1]}))
     yield from copied("TRANSPOSE", Copy([(2, 7, 5, 3)], [constant([0, 2, 1, 3])]))
     yield from copy_refused("EXPAND_DIMS", Copy([(2, 5, 1, 7, 3)], [constant(2)]))
+
+
+def ranks() -> Iterator[Case]:
+    """Known before anything runs; what uses it sees a constant."""
+    for dtype in ("float32", "int8", "int32", "bool", "string"):
+        for shape in ((), (7,), (2, 0, 3), IMAGE):
+            yield unary("RANK", f"{dtype} of shape {list(shape)}", tensor(*shape, dtype=dtype), tensor(dtype="int32"))
+    yield unary("RANK", "unknown sizes", tensor(None, None, 3), tensor(dtype="int32"), given={"x0": drawn(2, 5, 3)})
+
+    def axes(model: Net) -> None:
+        image = model.plumbed(tensor(*IMAGE))
+        last = model.call(
+            "SUB", [model.call("RANK", [image], tensor(dtype="int32")), constant(1)], tensor(dtype="int32")
+        )
+        model.output(model.drained(image), last)
+
+    yield net("RANK", "of an image between convolutions", axes, transposes=2)

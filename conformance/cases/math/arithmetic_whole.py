@@ -1,0 +1,174 @@
+"""Arithmetic of two operands: quotients rounded down and what is left of them, bits, angles; sums of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import (
+    BOTH,
+    Net,
+    Spec,
+    alone,
+    between_convolutions,
+    binary,
+    constant,
+    drawn,
+    net,
+    opsets,
+    tensor,
+)
+from onnx_tflite_plugin.source.model import Array
+
+IMAGE = (2, 5, 7, 3)
+DIVISORS = ((), (3,), (7, 1), (5, 1, 3))
+
+
+def cases() -> Iterator[Case]:
+    yield from quotients()
+    yield from angles()
+    yield from shifted()
+    yield from exclusive()
+    yield from many()
+
+
+def divisor(shape: tuple[int, ...], dtype: str) -> Array:
+    """No number is 0, which the kernels refuse."""
+    drawn_numbers = drawn(*shape, dtype="int32", low=-9, high=9, seed="divisor")
+    whole = np.where(drawn_numbers == 0, 4, drawn_numbers)
+    return (whole / 4).astype(dtype) if "float" in dtype else whole.astype(dtype)
+
+
+def whole(dtype: str, scale: float | None = 0) -> Spec:
+    return tensor(*IMAGE, dtype=dtype, scale=scale)
+
+
+def quotients() -> Iterator[Case]:
+    """Towards minus infinity; the rest has the divisor's sign."""
+    dtypes = {"FLOOR_DIV": ["float32", "int32", "int16", "int8"]}
+    dtypes["FLOOR_MOD"] = [*dtypes["FLOOR_DIV"], "int64"]
+    for op, kinds in dtypes.items():
+        for dtype in kinds:
+            x, everything = whole(dtype), (None, 26) if dtype == "int16" else EVERY_OPSET
+            given = {"x1": divisor(IMAGE, dtype)}
+            yield binary(op, dtype, x, x, opsets=everything, given=given)
+            for shape in DIVISORS:
+                yield binary(op, f"{dtype} by a constant {list(shape)}", x, constant(divisor(shape, dtype)))
+            signs = signed(dtype)
+            size = len(signs["x0"])
+            pair = tensor(size, dtype=dtype, scale=0)
+            yield binary(op, f"{dtype}, every sign", pair, pair, given=signs, opsets=everything)
+            scalars = {"x0": np.array(-7, dtype), "x1": np.array(2, dtype)}
+            scalar = tensor(dtype=dtype, scale=0)
+            yield binary(op, f"{dtype} scalars", scalar, scalar, given=scalars)
+            nothing = tensor(0, 3, dtype=dtype, scale=0)
+            yield binary(op, f"{dtype} of nothing", nothing, constant(divisor((3,), dtype)))
+        yield binary(op, "float32", tensor(*IMAGE), constant(divisor((3,), "float32")), place=between_convolutions)
+        for dtype in ("int8", "int16"):
+            x = tensor(*IMAGE, dtype=dtype)
+            y = Spec((3,), dtype, 0.3, 0, value=divisor((3,), dtype))
+            yield binary(op, f"{dtype} of scales, which the kernel ignores", x, y, place=between_convolutions)
+    huge = {
+        "x0": np.array([2**31 - 1, -(2**31), -(2**31), 2**31 - 1], np.int32),
+        "x1": np.array([3, 7, 1, -2], np.int32),
+    }
+    pair = tensor(4, dtype="int32")
+    for op in dtypes:
+        yield binary(op, "int32 beyond float32", pair, pair, given=huge)
+    exact = {"x0": np.array([6.0, 0.3, 1e20, 1.0], np.float32), "x1": np.array([0.1, 0.1, 3.0, 0.1], np.float32)}
+    yield binary("FLOOR_DIV", "float32 in float64", tensor(4), tensor(4), given=exact)
+    ends = [5.0, -5.0, np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0, -1.0]
+    grid = np.array(list(product(ends, ends)), np.float32).T
+    yield binary("FLOOR_MOD", "float32 edges", tensor(81), tensor(81), given={"x0": grid[0], "x1": grid[1]})
+    known = grid[:, grid[1] != 0]
+    size = known.shape[1]
+    yield binary("FLOOR_DIV", "float32 edges", tensor(size), tensor(size), given={"x0": known[0], "x1": known[1]})
+    zero = {"x1": np.zeros(3, np.int32)}
+    for op in dtypes:
+        row = tensor(3, dtype="int32")
+        yield binary(op, "int32 by zero", row, row, given=zero, kernel_refuses="Division by 0")
+
+
+def signed(dtype: str) -> dict[str, Array]:
+    numbers = (-7, -6, -1, 0, 1, 6, 7, 100), (-7, -4, -3, -1, 1, 2, 3, 7)
+    grid = np.array(list(product(*numbers))).T.astype(dtype)
+    return {"x0": grid[0], "x1": grid[1]}
+
+
+def angles() -> Iterator[Case]:
+    """Every quadrant, both zeros, infinities."""
+    ends = [0.0, -0.0, 1.0, -1.0, 2.5, -1e-3, 1e30, -1e30, 1e-30, np.inf, -np.inf, np.nan]
+    grid = np.array(list(product(ends, ends))).T
+    for dtype in ("float32", "float64", "float16"):
+        pair = tensor(len(grid[0]), dtype=dtype)
+        with np.errstate(over="ignore"):
+            given = {"x0": grid[0].astype(dtype), "x1": grid[1].astype(dtype)}
+        yield binary("ATAN2", f"{dtype} edges", pair, pair, given=given, opsets=EVERY_OPSET)
+        yield binary("ATAN2", dtype, tensor(*IMAGE, dtype=dtype), tensor(*IMAGE, dtype=dtype))
+    yield binary("ATAN2", "float32", tensor(*IMAGE), tensor(*IMAGE), place=between_convolutions)
+    yield binary("ATAN2", "float32 scalars", tensor(), tensor())
+    yield binary("ATAN2", "float32 of nothing", tensor(0, 3), tensor(0, 3))
+    yield binary("ATAN2", "another shape", tensor(2, 3), tensor(1, 3), refused="does not broadcast")
+
+
+def shifted() -> Iterator[Case]:
+    """Rounded down, also below zero; the shift is cut to the dtype's bits."""
+    for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
+        limits = np.iinfo(dtype)
+        numbers = [int(limits.min), int(limits.max), 0, 1, 77, 100 if limits.min == 0 else -100]
+        bits = [0, 1, 3, limits.bits - 1, limits.bits, 100 if limits.min == 0 else -5]
+        grid = np.array(list(product(numbers, bits))).T.astype(dtype)
+        pair = tensor(36, dtype=dtype, scale=0)
+        given = {"x0": grid[0], "x1": grid[1]}
+        yield binary(
+            "RIGHT_SHIFT", dtype, pair, pair, given=given, opsets=EVERY_OPSET if limits.bits != 16 else (None, 26)
+        )
+        shift = constant(np.array([0, 2, 5], dtype))
+        yield binary("RIGHT_SHIFT", f"{dtype} by a constant", tensor(5, 3, dtype=dtype, scale=0), shift)
+        scalar = tensor(dtype=dtype, scale=0)
+        one = {"x0": np.array(100, dtype), "x1": np.array(3, dtype)}
+        yield binary("RIGHT_SHIFT", f"{dtype} scalars", scalar, scalar, given=one)
+    x = tensor(*IMAGE, dtype="int8")
+    y = constant(np.array([0, 2, 5], np.int8), scale=0.3)
+    yield binary("RIGHT_SHIFT", "int8 of scales, which the kernel ignores", x, y, place=between_convolutions)
+
+
+def exclusive() -> Iterator[Case]:
+    for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
+        x = tensor(*IMAGE, dtype=dtype, scale=0)
+        yield binary("BITWISE_XOR", dtype, x, x, opsets=(None, 18, 21, 26))
+        yield binary("BITWISE_XOR", f"{dtype} and a constant", x, constant(drawn(7, 1, dtype=dtype)))
+        yield binary("BITWISE_XOR", f"{dtype} scalars", x.shaped(), x.shaped())
+    yield binary("BITWISE_XOR", "int8 of nothing", x.shaped(0, 3), x.shaped(0, 3))
+    x = tensor(*IMAGE, dtype="int8")
+    y = constant(drawn(3, dtype="int8"), scale=0.3, zero_point=7)
+    yield binary("BITWISE_XOR", "int8 of scales, which the kernel ignores", x, y, place=between_convolutions)
+    x = tensor(*IMAGE, dtype="int32")
+    yield binary("BITWISE_XOR", "int32 at opset 17", x, x, opsets=(17,), refused="opset 18")
+
+
+def many() -> Iterator[Case]:
+    """Two or more of one shape."""
+    for dtype in ("float32", "int32"):
+        for count in (2, 3, 7):
+            x = tensor(*IMAGE, dtype=dtype)
+            for place in BOTH if dtype == "float32" else (alone,):
+                name = f"{dtype}, {count} of them"
+                yield place("ADD_N", name, [x] * count, x, opsets=opsets(place=place))
+        scalar = tensor(dtype=dtype)
+        yield alone("ADD_N", f"{dtype} scalars", [scalar] * 3, scalar)
+        yield alone("ADD_N", f"{dtype} and a constant", [x, constant(drawn(*IMAGE, dtype=dtype))], x)
+        nothing = tensor(0, 3, dtype=dtype)
+        yield alone("ADD_N", f"{dtype} of nothing", [nothing, nothing], nothing)
+    edge = {"x0": np.array([2**31 - 1], np.int32), "x1": np.array([7], np.int32)}
+    one = tensor(1, dtype="int32")
+    yield alone("ADD_N", "int32 that wraps around", [one, one], one, given=edge)
+
+    def twice(model: Net) -> None:
+        x = model.input(tensor(*IMAGE))
+        model.output(model.call("ADD_N", [x, x, x], tensor(*IMAGE)))
+
+    yield net("ADD_N", "one tensor three times", twice)

@@ -1,0 +1,52 @@
+"""BITCAST: the same bits as another dtype, of the same width or another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import between_convolutions, tensor, unary
+from onnx_tflite_plugin.source.model import Array
+
+WIDTHS = {
+    8: ("int8", "uint8"),
+    16: ("int16", "uint16", "float16"),
+    32: ("int32", "uint32", "float32"),
+    64: ("int64", "uint64", "float64"),
+}
+
+
+def cases() -> Iterator[Case]:
+    for width, dtypes in WIDTHS.items():
+        for before in dtypes:
+            for other, after in ((o, a) for o, names in WIDTHS.items() for a in names):
+                if width == other:
+                    yield cast(before, after, (3, 5), (3, 5))
+                elif width > other:
+                    yield cast(before, after, (3, 5), (3, 5, width // other))
+                else:
+                    yield cast(before, after, (3, 5, other // width), (3, 5))
+    yield cast("int32", "int32", (3, 5), (3, 5))
+    yield cast("int32", "uint8", (), (4,))
+    yield cast("uint8", "int32", (4,), ())
+    yield cast("int32", "uint16", (0, 3), (0, 3, 2))
+    x = tensor(2, 5, 7, 3, dtype="int8")
+    yield unary("BITCAST", "int8 of another scale, which the kernel ignores", x, x.scaled(3, 40), between_convolutions)
+    refused = "which ONNX gives no meaning"
+    yield unary("BITCAST", "bool to int8", tensor(3, dtype="bool"), tensor(3, dtype="int8", scale=0), refused=refused)
+
+
+def cast(before: str, after: str, shape: tuple[int, ...], result: tuple[int, ...]) -> Case:
+    x, y = tensor(*shape, dtype=before, scale=0), tensor(*result, dtype=after, scale=0)
+    name = f"{before} of shape {list(shape)} to {after}"
+    return unary("BITCAST", name, x, y, given={"x0": every_bit(before, *shape)}, runs=1, targets=("onnxruntime",))
+
+
+def every_bit(dtype: str, *shape: int) -> Array:
+    """Numbers whose parts read as real ones are none of the many NaNs."""
+    width = np.dtype(dtype).itemsize
+    stored = np.random.default_rng(7).integers(0, 256, (*shape, width)).astype(np.uint8)
+    stored[..., 1::2] &= 0x3F
+    return np.ascontiguousarray(stored).view(dtype).reshape(shape)

@@ -1,0 +1,30 @@
+"""RFFT2D: rows and columns, cut and padded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import alone, constant, int32s, tensor
+
+
+def cases() -> Iterator[Case]:
+    for shape in ((8, 16), (3, 8, 16), (2, 3, 4, 8)):
+        yield transformed(f"of shape {list(shape)}", shape, shape[-2:], opsets=(None, 17, 20, 26))
+    for lengths in ((4, 8), (16, 32), (4, 32), (16, 8), (8, 2), (2, 2)):
+        yield transformed(f"cut or padded to {list(lengths)}", (3, 7, 11), lengths)
+    yield transformed("at opset 13", (8, 16), (8, 16), opsets=(13,), refused="opset 17")
+    yield transformed("lengths that are no power of two", (6, 10), (6, 10), kernel_refuses="IsPowerOfTwo")
+    x, lengths_at_run_time = tensor(3, 7, 11), tensor(2, dtype="int32", name="lengths")
+    y = tensor(3, None, None, dtype="complex64")
+    given = int32s(lengths=[4, 16])
+    yield alone("RFFT2D", "lengths known as it runs", [x, lengths_at_run_time], y, given=given)
+
+
+def transformed(name: str, shape: Sequence[int], lengths: Sequence[int], **case: Any) -> Case:
+    height, width = lengths
+    y = tensor(*shape[:-2], height, width // 2 + 1, dtype="complex64")
+    return alone("RFFT2D", name, [tensor(*shape), constant(np.asarray(lengths, np.int32))], y, **case)

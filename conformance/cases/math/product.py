@@ -1,0 +1,104 @@
+"""REDUCE_PROD: which axes, integers that wrap around, quantized ones rounded at each product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.cases.math.reduction import reduced
+from conformance.models import BOTH, Placed, alone, constant, drawn, tensor
+from onnx_tflite_plugin.source.model import Array
+
+IMAGE = (2, 5, 7, 3)
+PARAMETERS: dict[str, tuple[float, int]] = {"int8": (0.047, -5), "int16": (0.0003, 0)}
+
+
+def cases() -> Iterator[Case]:
+    for keep in (True, False):
+        for over in ([0], [3], [1, 2], [-1, 1], [1, 1, -3], [0, 1, 2, 3], []):
+            for place in BOTH:
+                yield product(f"axes {over}", over, keep, place=place)
+        for dtype in ("int32", "int64", "int8", "int16", "uint8", "bool"):
+            yield product(f"{dtype}, which wraps around", [1, 2], keep, dtype, scale=0)
+            yield product(f"{dtype} of no elements", [1], keep, dtype, scale=0, shape=(2, 0, 3))
+        yield product("no elements", [1], keep, shape=(2, 0, 3))
+        yield product("no results", [1], keep, shape=(0, 5, 3))
+        yield product("a scalar", [], keep, shape=())
+        for dtype in PARAMETERS:
+            yield from quantized(dtype, keep)
+    yield product("every opset", [1, 2], True, opsets=EVERY_OPSET)
+    yield product("a scalar axis", 2, True)
+    given = {"axes": np.array([1, -1], np.int32)}
+    axes, options = tensor(2, dtype="int32", name="axes"), {"keep_dims": True}
+    for dtype, case in {"float32": {}, "int32": {"refused": "make them a constant"}}.items():
+        operands, y = [tensor(*IMAGE, dtype=dtype), axes], tensor(2, 1, 7, 1, dtype=dtype)
+        yield alone("REDUCE_PROD", f"{dtype}, axes known as it runs", operands, y, options=options, given=given, **case)
+    for dtype in ("int32", "int64"):
+        x, y = tensor(3, None, dtype=dtype), tensor(3, dtype=dtype)
+        held = [{"x0": odd(dtype, 3, n)} for n in (1, 5)]
+        yield alone("REDUCE_PROD", f"{dtype} of unknown size", [x, constant([1])], y, given=held, runs=2)
+    x, y = tensor(3, 7, dtype="uint8"), tensor(3, dtype="uint8")
+    operands = [x, constant([1])]
+    yield alone("REDUCE_PROD", "quantized uint8", operands, y, kernel_refuses="Unsupported quantized data type")
+
+
+def product(
+    name: str,
+    over: Any,
+    keep: bool,
+    dtype: str = "float32",
+    place: Placed = alone,
+    *,
+    shape: Sequence[int] = IMAGE,
+    scale: float | None = None,
+    **case: Any,
+) -> Case:
+    x = tensor(*shape, dtype=dtype, scale=scale)
+    if dtype in ("int32", "int64", "int8", "int16", "uint8") and scale == 0 and 0 not in shape:
+        case = {"given": {"x0": odd(dtype, *shape)}, **case}
+    y = x.shaped(*reduced(shape, np.ravel(np.asarray(over, np.int32)).tolist(), keep))
+    operands = [x, constant(np.asarray(over, np.int32))]
+    text = f"{name} {'kept' if keep else 'dropped'}"
+    return place("REDUCE_PROD", text, operands, y, options={"keep_dims": keep}, **case)
+
+
+def odd(dtype: str, *shape: int) -> Array:
+    """Numbers of the dtype's whole range whose product is never 0."""
+    limits = np.iinfo(dtype)
+    numbers = np.random.default_rng(7).integers(limits.min, limits.max, shape, dtype)
+    return np.asarray(numbers | np.asarray(1, dtype))
+
+
+def quantized(dtype: str, keep: bool) -> Iterator[Case]:
+    """Numbers around 1, so that products neither vanish nor leave the range."""
+    for over, shape in (
+        ([1], (5, 3)),
+        ([0], (5, 3)),
+        ([0, 2], (2, 5, 3)),
+        ([0, 1], (2, 7)),
+        ([1, 2], IMAGE),
+        ([], (5, 3)),
+    ):
+        for factor in (1.0, 0.37, 4.1):
+            if over or factor == 1:
+                yield integers(f"{dtype} axes {over} of {list(shape)} at {factor:g}", dtype, over, keep, shape, factor)
+    yield integers(f"{dtype} of one element", dtype, [1], keep, (5, 1, 3), 2.3)
+    yield integers(f"{dtype} at its own scale, one element", dtype, [1], keep, (5, 1, 3), 1.0)
+    yield integers(f"{dtype} that saturates", dtype, [1], keep, (5, 3), 0.01)
+
+
+def integers(
+    name: str, dtype: str, over: Sequence[int], keep: bool, shape: Sequence[int], factor: float, **case: Any
+) -> Case:
+    scale, point = PARAMETERS[dtype]
+    x = tensor(*shape, dtype=dtype, scale=scale, zero_point=point)
+    y = x.shaped(*reduced(shape, over, keep)).scaled(factor, point + (0 if dtype == "int16" or factor == 1 else 9))
+    near_one: Array = drawn(*shape, low=-1.6, high=1.6, seed=name) / np.float32(scale) + np.float32(point)
+    limits = np.iinfo(dtype)
+    given = {"x0": np.clip(near_one, limits.min, limits.max).astype(dtype)}
+    operands, options = [x, constant(np.asarray(over, np.int32))], {"keep_dims": keep}
+    text = f"{name} {'kept' if keep else 'dropped'}"
+    return alone("REDUCE_PROD", text, operands, y, options=options, **{"given": given, **case})

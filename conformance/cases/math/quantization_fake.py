@@ -1,0 +1,41 @@
+"""FAKE_QUANT: real numbers at the steps of a range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import between_convolutions, tensor, unary
+
+IMAGE = (2, 5, 7, 3)
+RANGES = ((-1.0, 1.0), (0.0, 6.0), (-6.0, 0.0), (-0.1, 5.3), (-1e-3, 2e-3), (-127.5, 127.5))
+
+
+def cases() -> Iterator[Case]:
+    """The range is moved so that 0 is at a step; halves go up."""
+    for low, high in RANGES:
+        for bits in (8, 16, 4, 2, 1):
+            wide = (2 * low - 0.1, 2 * high + 0.1)
+            yield fake(f"{bits} bits from {low:g} to {high:g}", low, high, bits, span=wide)
+    halves = np.arange(-300, 301, dtype=np.float32) / 2
+    yield fake("halves", -100.0, 155.0, 8, (601,), given={"x0": halves})
+    near = np.nextafter(halves, -np.inf, dtype=np.float32)
+    yield fake("just below halves", -100.0, 155.0, 8, (601,), given={"x0": near})
+    ends = np.array([np.inf, -np.inf, -0.0, 1e30, -1e30, 1e-30], np.float32)
+    yield fake("infinities", -1.0, 2.0, 8, (6,), given={"x0": ends})
+    yield fake("every opset", -1.0, 2.0, 8, opsets=EVERY_OPSET)
+    yield fake("a scalar", -1.0, 2.0, 8, ())
+    yield fake("nothing", -1.0, 2.0, 8, (0, 3))
+    yield fake("8 bits", -1.0, 2.0, 8, place=between_convolutions)
+    yield fake("a narrow range", -1.0, 2.0, 8, narrow=True, kernel_refuses="narrow_range FakeQuant is not")
+    yield fake("a range without 0", 1.0, 2.0, 8, refused="give one that holds 0")
+
+
+def fake(
+    name: str, low: float, high: float, bits: int, shape: tuple[int, ...] = IMAGE, narrow: bool = False, **case: Any
+) -> Case:
+    options = {"min": low, "max": high, "num_bits": bits, "narrow_range": narrow}
+    return unary("FAKE_QUANT", name, tensor(*shape), options=options, **case)

@@ -1,0 +1,63 @@
+"""Random numbers: what is certain of them. Their distributions are tried in tests/test_random.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import Net, alone, constant, int32s, net, tensor
+
+OPSETS = (None, 13, 17, 21)
+CERTAIN = {"RANDOM_UNIFORM": (0.0, 1.0), "RANDOM_STANDARD_NORMAL": (-9.0, 9.0)}
+
+
+def cases() -> Iterator[Case]:
+    for op, bounds in CERTAIN.items():
+        for seeds in ((0, 0), (7, 0), (3, 11)):
+            yield bounded(op, f"seeds {list(seeds)}", seeds, bounds, opsets=OPSETS)
+        yield bounded(op, "a shape known as it runs", (3, 11), bounds, known=False)
+    for dtype in ("int32", "int64"):
+        for known in (True, False):
+            yield certain(dtype, known)
+    yield from nothing_drawn()
+
+
+def bounded(
+    op: str, name: str, seeds: tuple[int, int], bounds: tuple[float, float], known: bool = True, **more: Any
+) -> Case:
+    """Every number lies between the bounds."""
+
+    def draw(model: Net) -> None:
+        shape = constant([2, 5, 7]) if known else tensor(3, dtype="int32", name="shape")
+        y = tensor(2, 5, 7) if known else tensor(None, None, None)
+        numbers = model.call(op, [shape], y, seed=seeds[0], seed2=seeds[1])
+        flags = tensor(*y.shape, dtype="bool")
+        model.output(
+            model.call("GREATER_EQUAL", [numbers, constant(bounds[0])], flags),
+            model.call("LESS", [numbers, constant(bounds[1])], flags),
+        )
+
+    return net(op, name, draw, given=None if known else int32s(shape=[2, 5, 7]), **more)
+
+
+def certain(dtype: str, known: bool) -> Case:
+    """One class has all of the shares; infinite logits have none."""
+    low = np.float32(-200)
+    logits = np.array([[0, low, np.inf], [low, np.nan, 3], [-np.inf, 5, low], [1e30, np.inf, -1e30]], np.float32)
+    samples = constant(5) if known else tensor(dtype="int32", name="samples")
+    given = {"x0": logits, **({} if known else int32s(samples=5))}
+    y = tensor(4, 5 if known else None, dtype=dtype)
+    name = f"{dtype}, one class certain{'' if known else ', samples known as it runs'}"
+    opsets = OPSETS if known else (None,)
+    return alone("MULTINOMIAL", name, [tensor(4, 3), samples], y, options={"seed": 3}, given=given, opsets=opsets)
+
+
+def nothing_drawn() -> Iterator[Case]:
+    shape = constant([2, 3], "int64")
+    for op in CERTAIN:
+        known = constant([2, 3])
+        yield alone(op, "opset 22", [known], tensor(2, 3), refused="try --opset 21", opsets=(22,))
+        yield alone(op, "an int64 shape", [shape], tensor(2, 3), kernel_refuses="shape->type")

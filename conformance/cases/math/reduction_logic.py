@@ -1,0 +1,149 @@
+"""Reductions: of bool, products, places of the least, running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.cases.math.reduction import reduced
+from conformance.models import BOTH, Placed, alone, between_convolutions, constant, drawn, int32s, tensor
+from onnx_tflite_plugin.source.model import Array
+
+IMAGE = (2, 5, 7, 3)
+
+
+def cases() -> Iterator[Case]:
+    for op in ("REDUCE_ANY", "REDUCE_ALL"):
+        yield from logic(op)
+    yield from least()
+    for op in ("ARG_MIN", "ARG_MAX"):
+        yield from axis_as_it_runs(op)
+    yield from running()
+
+
+# --- bool -------------------------------------------------------------------------------------
+
+
+def logic(op: str) -> Iterator[Case]:
+    for keep in (True, False):
+        for over in ([0], [3], [1, 2], [-1, 1], [1, 1, -3], [0, 1, 2, 3], []):
+            yield asked(op, f"axes {over}", over, keep)
+        yield asked(op, "every opset", [1, 2], keep, opsets=EVERY_OPSET)
+        yield asked(op, "a scalar axis", 2, keep)
+        yield asked(op, "no elements", [1], keep, (2, 0, 3))
+        yield asked(op, "no results", [1], keep, (0, 5, 3))
+        yield asked(op, "a scalar", [], keep, ())
+        yield asked(op, "an axis of one element", [1], keep, (2, 1, 3))
+    given = {"axes": np.array([1, -1], np.int32)}
+    operands, options = [tensor(*IMAGE, dtype="bool"), tensor(2, dtype="int32", name="axes")], {"keep_dims": True}
+    yield alone(op, "axes known as it runs", operands, tensor(2, 1, 7, 1, dtype="bool"), options=options, given=given)
+
+
+def asked(op: str, name: str, over: Any, keep: bool, shape: Sequence[int] = IMAGE, **case: Any) -> Case:
+    """Mostly what leaves results of both kinds."""
+    rare = drawn(*shape, dtype="int32", low=0, high=9, seed=op) == 0
+    given = {"x0": rare if op == "REDUCE_ANY" else ~rare}
+    y = tensor(*reduced(shape, np.ravel(np.asarray(over, np.int32)).tolist(), keep), dtype="bool")
+    operands = [tensor(*shape, dtype="bool"), constant(np.asarray(over, np.int32))]
+    text = f"{name} {'kept' if keep else 'dropped'}"
+    return alone(op, text, operands, y, options={"keep_dims": keep}, **{"given": given, **case})
+
+
+# --- places -----------------------------------------------------------------------------------
+
+
+def least() -> Iterator[Case]:
+    for axis in (0, 1, 2, 3, -1, -2):
+        for place in BOTH:
+            yield arg("ARG_MIN", f"axis {axis}", axis, place=place)
+    for dtype in ("int8", "uint8", "int32"):
+        for axis in (1, 3):
+            yield arg("ARG_MIN", f"{dtype} axis {axis}", axis, dtype)
+        if dtype != "int32":
+            yield arg("ARG_MIN", f"{dtype} axis -1", -1, dtype, between_convolutions)
+    for dtype in ("float32", "int8", "bool"):
+        yield arg("ARG_MIN", f"{dtype} to int64", 3, dtype, output="int64", opsets=EVERY_OPSET)
+    yield arg("ARG_MIN", "bool", 3, "bool")
+    yield arg("ARG_MIN", "one axis", 0, shape=(7,))
+    yield arg("ARG_MIN", "an axis of one element", 1, shape=(2, 1, 3))
+    for op in ("ARG_MIN", "ARG_MAX"):
+        yield arg(op, "no results", 1, shape=(0, 5, 3))
+        yield arg(op, "uint8 without results", -1, "uint8", shape=(5, 0, 2))
+    ties = np.array([[2, 1, 7, 1], [0, 0, 0, 0], [9, -1, -5, -5]], np.float32)
+    yield arg("ARG_MIN", "the first of equals", 1, shape=(3, 4), given={"x0": ties})
+    nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
+    nan_known = "as of ARG_MAX: ONNX leaves NaN to the runtime, whose first one wins"
+    yield arg("ARG_MIN", "not a number", 1, shape=(2, 3), given={"x0": nan}, known=nan_known)
+    for kind in (np.array(1), np.array([1])):
+        operands, options = [tensor(*IMAGE), constant(kind)], {"output_type": "INT32"}
+        yield alone("ARG_MIN", f"an int64 axis {kind}", operands, tensor(2, 7, 3, dtype="int32"), options=options)
+
+
+def axis_as_it_runs(op: str) -> Iterator[Case]:
+    for axis in (0, 1, -1):
+        y = tensor(None, None, None, dtype="int32")
+        options, operands = {"output_type": "INT32"}, [tensor(*IMAGE), tensor(dtype="int32", name="axis")]
+        yield alone(op, f"axis {axis} known as it runs", operands, y, options=options, given=int32s(axis=axis))
+    operands = [tensor(*IMAGE, dtype="int8"), tensor(1, dtype="int64", name="axis")]
+    y, given = tensor(None, None, None, dtype="int64"), {"axis": np.array([2])}
+    options = {"output_type": "INT64"}
+    yield alone(op, "int8, an int64 axis known as it runs", operands, y, options=options, given=given)
+
+
+def arg(
+    op: str,
+    name: str,
+    axis: int,
+    dtype: str = "float32",
+    place: Placed = alone,
+    *,
+    output: str = "int32",
+    shape: Sequence[int] = IMAGE,
+    **case: Any,
+) -> Case:
+    x = tensor(*shape, dtype=dtype)
+    y = tensor(*reduced(shape, [axis], False), dtype=output, scale=0)
+    return place(op, name, [x, constant(axis)], y, options={"output_type": output.upper()}, **case)
+
+
+# --- running sums -----------------------------------------------------------------------------
+
+
+def running() -> Iterator[Case]:
+    for axis in (0, 1, 2, 3, -1, -3):
+        for exclusive in (False, True):
+            for reverse in (False, True):
+                yield summed(f"axis {axis}", axis, exclusive, reverse)
+    for dtype in ("float32", "int32", "int64"):
+        yield summed(f"{dtype} every opset", 1, False, True, dtype, opsets=EVERY_OPSET)
+        yield summed(f"{dtype} of one axis", 0, True, False, dtype, shape=(7,))
+        yield summed(f"{dtype} of one element", 1, False, False, dtype, shape=(2, 1, 3))
+        yield summed(f"{dtype} of none", 1, False, False, dtype, shape=(2, 0, 3))
+    edge: Array = np.array([2**31 - 1, 1, 5, -(2**31)], np.int32)
+    yield summed("int32 that wraps around", 0, False, False, "int32", shape=(4,), given={"x0": edge})
+    for axis in (0, 1, 3, -2):
+        yield summed(f"axis {axis}", axis, False, True, place=between_convolutions)
+    for name, value in (("a list", [1]), ("negative", -3)):
+        yield alone("CUMSUM", f"an axis as it runs, {name}", [tensor(*IMAGE), tensor(
+            *np.shape(value), dtype="int32", name="axis")], tensor(*IMAGE), given=int32s(axis=value))  # fmt: skip
+    yield alone("CUMSUM", "an axis as a list", [tensor(*IMAGE), constant([1])], tensor(*IMAGE))
+    given = [{"x0": drawn(n, 3)} for n in (1, 5)]
+    yield alone("CUMSUM", "unknown batch", [tensor(None, 3), constant(0)], tensor(None, 3), given=given, runs=2)
+
+
+def summed(
+    name: str,
+    axis: int,
+    exclusive: bool,
+    reverse: bool,
+    dtype: str = "float32",
+    place: Placed = alone,
+    shape: Sequence[int] = IMAGE,
+    **case: Any,
+) -> Case:
+    x, options = tensor(*shape, dtype=dtype), {"exclusive": exclusive, "reverse": reverse}
+    text = f"{name}{' exclusive' if exclusive else ''}{' reverse' if reverse else ''}"
+    return place("CUMSUM", text, [x, constant(axis)], tensor(*shape, dtype=dtype), options=options, **case)

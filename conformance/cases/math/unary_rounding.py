@@ -1,0 +1,66 @@
+"""Functions of one operand: rounding, signs, waves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import between_convolutions, constant, tensor, unary
+from onnx_tflite_plugin.source.model import Array
+
+IMAGE = (2, 5, 7, 3)
+EDGES = np.array(
+    [-2.5, -1.5, -1.0, -0.5, -0.0, 0.0, 0.49999997, 0.5, 0.999, 1.5, 2.5, 8388607.5, np.inf, -np.inf], np.float32
+)
+
+
+def cases() -> Iterator[Case]:
+    yield from raised()
+    yield from rounded()
+    yield from signs()
+    yield from waves()
+
+
+def raised() -> Iterator[Case]:
+    """Upwards, also below zero."""
+    yield unary("CEIL", "float32 at its edges", tensor(14), given={"x0": EDGES}, opsets=EVERY_OPSET)
+    yield unary("CEIL", "float32", tensor(*IMAGE), place=between_convolutions, span=(-9.0, 9.0))
+    yield unary("CEIL", "a scalar", tensor())
+    yield unary("CEIL", "nothing", tensor(2, 0, 3))
+
+
+def rounded() -> Iterator[Case]:
+    """Halves to the even number."""
+    halves = np.arange(-9, 9, dtype=np.float32) / 2
+    for dtype in ("float32", "float16"):
+        given = {"x0": halves.astype(dtype)}
+        yield unary("ROUND", f"{dtype} halves", tensor(18, dtype=dtype), given=given, opsets=EVERY_OPSET)
+    yield unary("ROUND", "float32 below a half", tensor(6), given={"x0": EDGES[:6]})
+    yield unary("ROUND", "float32", tensor(*IMAGE), place=between_convolutions, span=(-9.0, 9.0))
+    yield unary("ROUND", "a scalar", tensor())
+    yield unary("ROUND", "nothing", tensor(2, 0, 3))
+
+
+def signs() -> Iterator[Case]:
+    ends = np.array([-np.inf, -1e-40, -0.0, 0.0, 1e-40, 3.0, np.inf, np.nan])
+    for dtype in ("float32", "float64"):
+        given = {"x0": ends.astype(dtype)}
+        yield unary("SIGN", f"{dtype} edges", tensor(8, dtype=dtype), given=given, opsets=EVERY_OPSET)
+    given = {"x0": np.array([-(2**31), -1, 0, 1, 2**31 - 1], np.int32)}
+    yield unary("SIGN", "int32", tensor(5, dtype="int32"), given=given, opsets=EVERY_OPSET)
+    yield unary("SIGN", "float32", tensor(*IMAGE), place=between_convolutions)
+    yield unary("SIGN", "a scalar", tensor())
+
+
+def waves() -> Iterator[Case]:
+    angles: Array = np.array([0.0, -0.0, 1e-30, 0.5, -3.14159265, 100.0, -12345.678, 1e6, np.inf, np.nan], np.float32)
+    for op in ("SIN", "COS"):
+        yield unary(op, "float32 of any size", tensor(10), given={"x0": angles}, opsets=EVERY_OPSET)
+        yield unary(op, "float32", tensor(*IMAGE), place=between_convolutions, span=(-9.0, 9.0))
+        given = {"x0": np.linspace(-300, 300, 37).astype(np.float16)}
+        yield unary(op, "float16", tensor(37, dtype="float16"), given=given, opsets=EVERY_OPSET)
+        yield unary(op, "a scalar", tensor())
+        yield unary(op, "nothing", tensor(0, 3))
+        yield unary(op, "a constant", constant(np.linspace(-3, 3, 7).astype(np.float32)), tensor(7))

@@ -1,0 +1,207 @@
+"""FILL, ZEROS_LIKE, RANGE and ONE_HOT: tensors of a few numbers, which may be known only at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import (
+    Net,
+    Placed,
+    Spec,
+    alone,
+    between_convolutions,
+    constant,
+    drawn,
+    int32s,
+    net,
+    tensor,
+    unary,
+)
+
+IMAGE = (2, 5, 7, 3)
+SIZES = ("int32", "int64")
+
+
+def cases() -> Iterator[Case]:
+    yield from filled()
+    yield from zeros()
+    yield from sequences()
+    yield from one_hot()
+
+
+# --- FILL -------------------------------------------------------------------------------------
+
+
+def filled() -> Iterator[Case]:
+    numbers = {
+        **dict.fromkeys(("float32", "float16", "bfloat16"), -2.5),
+        **dict.fromkeys(("int8", "int16", "int32", "int64"), -7),
+        **dict.fromkeys(("uint8", "uint16", "uint32", "uint64"), 7),
+    }
+    for dtype, number in numbers.items():
+        x, y = tensor(dtype=dtype, scale=0), tensor(2, 3, dtype=dtype, scale=0)
+        everything = (None, 13, 26) if dtype not in ("uint16", "bfloat16") else (None,)
+        if dtype != "bfloat16":
+            yield fill(dtype, [2, 3], x, y, given={"x0": np.array(number, dtype)}, opsets=everything)
+            yield fill(f"{dtype}, all known", [2, 3], constant(np.array(number, dtype)), y)
+    flag = {"x0": np.array(True)}
+    yield fill("bool", [2, 3], tensor(dtype="bool"), tensor(2, 3, dtype="bool"), given=flag)
+
+    def texts(model: Net) -> None:
+        one = model.call("GATHER", [tensor(2, dtype="string"), constant(1)], tensor(dtype="string"), axis=0)
+        model.output(model.call("FILL", [constant([2, 3]), one], tensor(2, 3, dtype="string")))
+
+    given = {"x0": np.array([b"a", b"text"], object)}
+    yield net("FILL", "string", texts, dtype="string", given=given)
+    for shape in ((), (7,), (2, 0, 3), (1, 1, 2, 3, 5)):
+        yield fill(f"to {list(shape)}", shape, tensor(), tensor(*shape))
+    for dtype in ("int8", "uint8", "int16"):
+        x = tensor(dtype=dtype)
+        yield fill(f"{dtype} of a scale", [2, 3], x, x.shaped(2, 3), given={"x0": np.array(100, dtype)})
+        yield fill(f"{dtype} of a scale, known", IMAGE, constant(np.array(9, dtype), scale=0.3), tensor(
+            *IMAGE, dtype=dtype, scale=0.3, zero_point=0
+        ))  # fmt: skip
+    for dtype in SIZES:
+        sizes = tensor(3, dtype=dtype, name="sizes")
+        given = {"sizes": np.array([2, 1, 3], dtype)}
+        yield alone(
+            "FILL", f"sizes known as it runs, {dtype}", [sizes, tensor()], tensor(None, None, None), given=given
+        )
+    yield between_convolutions("FILL", "float32", [constant(list(IMAGE)), tensor()], tensor(*IMAGE), transposes=1)
+    yield between_convolutions("FILL", "all known", [constant(list(IMAGE)), constant(0.5)], tensor(*IMAGE))
+
+    def like(model: Net) -> None:
+        image = model.plumbed(tensor(*IMAGE))
+        sizes = model.call("SHAPE", [image], tensor(4, dtype="int32"), out_type="INT32")
+        ones = model.call("FILL", [sizes, constant(1.5)], tensor(*IMAGE))
+        model.output(model.drained(model.call("ADD", [image, ones], tensor(*IMAGE))))
+
+    yield net("FILL", "as large as an image between convolutions", like, transposes=2)
+
+
+def fill(name: str, shape: Sequence[int], x: Spec, y: Spec, **case: Any) -> Case:
+    sizes = constant(np.asarray(shape, np.int32))
+    return alone("FILL", name, [sizes, x], y, **{"dtype": x.dtype, **case})
+
+
+# --- ZEROS_LIKE -------------------------------------------------------------------------------
+
+
+def zeros() -> Iterator[Case]:
+    for dtype in ("float32", "int32", "int64"):
+        yield unary("ZEROS_LIKE", dtype, tensor(*IMAGE, dtype=dtype), opsets=EVERY_OPSET)
+        yield unary("ZEROS_LIKE", f"{dtype} scalar", tensor(dtype=dtype))
+        yield unary("ZEROS_LIKE", f"{dtype} of nothing", tensor(0, 3, dtype=dtype))
+    edges = {"x0": np.array([np.nan, np.inf, -np.inf, -0.0, 1], np.float32)}
+    yield unary("ZEROS_LIKE", "of no numbers", tensor(5), given=edges)
+    yield unary("ZEROS_LIKE", "float32", tensor(*IMAGE), place=between_convolutions)
+    given = [{"x0": drawn(n, 3)} for n in (1, 5)]
+    yield unary("ZEROS_LIKE", "unknown batch", tensor(None, 3), given=given, runs=2)
+    yield unary("ZEROS_LIKE", "int8", tensor(3, dtype="int8"), kernel_refuses="ZerosLike only currently supports")
+
+
+# --- RANGE ------------------------------------------------------------------------------------
+
+SEQUENCES = ((0, 7, 1), (3, 20, 5), (3, 18, 5), (-4, -11, -2), (5, 5, 3), (5, 5, -3), (7, -1, -8))
+
+
+def sequences() -> Iterator[Case]:
+    """Numbers known, or known as it runs; a real one is the sum of those before it, rounded each time."""
+    for dtype in ("float32", "int32", "int64"):
+        for numbers in SEQUENCES:
+            yield counted(f"{dtype} {list(numbers)}", numbers, dtype)
+            yield counted(f"{dtype} {list(numbers)}, known", numbers, dtype, known=True)
+        yield counted(f"{dtype} every opset", (3, 20, 5), dtype, opsets=EVERY_OPSET)
+    for fractions in ((0.0, 1.0, 0.1), (-0.3, 100.0, 0.007), (1.0, -2.0, -0.3), (0.0, 1e-3, 1.0), (0.0, 0.3, 0.1)):
+        yield counted(f"float32 {list(fractions)}", fractions, "float32")
+        yield counted(f"float32 {list(fractions)}, known", fractions, "float32", known=True)
+    yield counted("int32 that goes the other way", (0, 7, -1), "int32", kernel_refuses="limit")
+
+    def positions(model: Net) -> None:
+        x = model.input(tensor(None, 3))
+        sizes = model.call("SHAPE", [x], tensor(2, dtype="int32"), out_type="INT32")
+        rows = model.call("GATHER", [sizes, constant(0)], tensor(dtype="int32"), axis=0)
+        model.output(model.call("RANGE", [constant(0), rows, constant(1)], tensor(None, dtype="int32")))
+
+    given = [{"x0": drawn(n, 3)} for n in (1, 5)]
+    yield net("RANGE", "as long as a batch", positions, given=given, runs=2, dtype="int32")
+
+
+def counted(name: str, numbers: Sequence[float], dtype: str, known: bool = False, **case: Any) -> Case:
+    values = dict(zip(("start", "limit", "delta"), (np.array(number, dtype) for number in numbers), strict=True))
+    operands = [constant(value) if known else tensor(dtype=dtype, name=key) for key, value in values.items()]
+    if numbers[0] == numbers[1]:  # LiteRT's Python interface cannot hand out what is empty
+        case["reference"] = lambda arrays: [np.zeros(0, dtype)]
+    return alone(
+        "RANGE",
+        name,
+        operands,
+        tensor(None, dtype=dtype),
+        **{"dtype": dtype, "given": None if known else values, **case},
+    )
+
+
+# --- ONE_HOT ----------------------------------------------------------------------------------
+
+
+def one_hot() -> Iterator[Case]:
+    """An index that is no class is off: a negative one too."""
+    for axis in (-1, 0, 1, 2):
+        yield hot(f"axis {axis}", (2, 5), axis)
+    for dtype in ("float32", "int8", "uint8", "int32", "int64", "bool"):
+        for known in (True, False):
+            text = f"{dtype}{', known values' if known else ''}"
+            yield hot(text, (2, 5), 1, dtype=dtype, known=known, opsets=EVERY_OPSET if dtype != "bool" else (None, 13))
+    yield hot("int64 indices", (2, 5), -1, index="int64")
+    far = np.array([2**32 + 1, -(2**32), 2, -1, 2**31 + 3], np.int64)
+    yield hot("int64 indices cut to 32 bits", (5,), -1, index="int64", given={"x0": far})
+    for shape in ((), (7,), (0, 3), (2, 3, 5, 7)):
+        yield hot(f"indices of shape {list(shape)}", shape, -1)
+        yield hot(f"indices of shape {list(shape)}, first axis", shape, 0)
+    yield hot("no class", (2, 5), -1, depth=0)
+    yield hot("one class", (2, 5), 0, depth=1)
+    yield hot("depth known as it runs", (2, 5), 1, at_run_time=True)
+    yield hot("depth known as it runs, last axis", (2, 5), -1, at_run_time=True)
+    yield hot("int8 of a scale", (2, 5), 1, dtype="int8", scale=0.3)
+    yield hot("uint8 of a scale", (2, 5), 1, dtype="uint8", scale=0.3, known=False)
+    for axis in (-1, 1):
+        yield hot(f"axis {axis}", (2, 5, 7), axis, place=between_convolutions, transposes=None)
+
+
+def hot(
+    name: str,
+    shape: Sequence[int],
+    axis: int,
+    *,
+    dtype: str = "float32",
+    index: str = "int32",
+    depth: int = 3,
+    known: bool = True,
+    at_run_time: bool = False,
+    scale: float | None = 0,
+    place: Placed = alone,
+    **case: Any,
+) -> Case:
+    at = axis % (len(shape) + 1)
+    indices = tensor(*shape, dtype=index)
+    values = [np.array(value, dtype) for value in ((True, False) if dtype == "bool" else (7, 2))]
+    point = 3 if scale else None
+    if known:
+        on, off = (constant(value, scale=scale or None, zero_point=point or 0) for value in values)
+    else:
+        on, off = (tensor(dtype=dtype, scale=scale, zero_point=point, name=text) for text in ("on", "off"))
+    given = {"x0": drawn(*shape, dtype=index, low=-2, high=4), **case.pop("given", {})}
+    if not known:
+        given |= {"on": values[0], "off": values[1]}
+    if at_run_time:
+        given |= int32s(depth=depth)
+    size = tensor(dtype="int32", name="depth") if at_run_time else constant(depth)
+    result = [*shape[:at], None if at_run_time else depth, *shape[at:]]
+    y = tensor(*result, dtype=dtype, scale=scale, zero_point=point)
+    return place(
+        "ONE_HOT", name, [indices, size, on, off], y, options={"axis": axis}, **{"dtype": dtype, "given": given, **case}
+    )

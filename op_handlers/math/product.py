@@ -1,0 +1,166 @@
+"""Products over axes."""
+
+from __future__ import annotations
+
+from math import floor, frexp, prod
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Decline,
+    Instance,
+    Integer,
+    NotQuantizable,
+    Operator,
+    Quantization,
+    Refused,
+    Terminate,
+    handler,
+    out,
+    reduced_by,
+)
+from op_handlers.math.reduction import along, held_axes, reduced
+
+KEPT_BITS = 15  # of the multiplier's mantissa, where the kernel multiplies 64 bit integers
+
+
+def quantized(op: Operator) -> bool:
+    return op[0].quantization is not None
+
+
+def multiplied(at: Instance) -> Decline | None:
+    """uint8 has no quantized kernel."""
+    op = at.op
+    if quantized(op) and op[0].dtype not in ("int8", "int16"):
+        return Decline(f"it multiplies quantized {op[0].dtype}, for which there is no kernel; dequantize it before")
+    return None
+
+
+@handler(
+    "REDUCE_PROD",
+    max_version=2,
+    # Each product of integers is rounded, so their order matters.
+    layout=lambda at: Terminate() if quantized(at.op) else Attribute(unordered="*"),
+    axes=reduced_by(1),
+    along=along("ReduceProd"),
+    holds_axes={1},
+    quantization=lambda at: Integer() if quantized(at.op) else NotQuantizable(),
+    accepts=multiplied,
+)
+def reduce_prod(ctx: Context, x: Any, axes: Any) -> Any:
+    """ReduceProd; integers by Mul, which wraps around as the kernel's do."""
+    if quantized(ctx.op):
+        return product_of_quantized(ctx, x)
+    dtype = ctx.op[0].dtype
+    if dtype == "float32":
+        return reduced(ctx, "ReduceProd", x, axes)
+    if dtype == "int64":
+        return product_of_integers(ctx, x)
+    return ctx.ops.Cast(product_of_integers(ctx, ctx.ops.Cast(x, to="int32")), to=dtype)
+
+
+# --- integers ---------------------------------------------------------------------------------
+
+
+def product_of_integers(ctx: Context, x: Any) -> Any:
+    """One axis after the other: ONNX leaves overflow of ReduceProd to the runtime, and ONNX Runtime's saturates."""
+    over = held_axes(ctx)
+    if over is None:
+        raise Refused("it multiplies integers along axes known only at run time; make them a constant")
+    for axis in over:
+        size = ctx.shape(0)[axis]
+        x = halved(ctx, x, axis, size) if size else one_by_one(ctx, x, axis)
+    return ctx.reshaped(x, out(0)) if over else x
+
+
+def halved(ctx: Context, x: Any, axis: int, size: int) -> Any:
+    """One half times the other, until one is left."""
+    ops = ctx.ops
+    while size > 1:
+        half, odd = divmod(size, 2)
+        sizes = np.asarray([half, half, *[odd] * odd])
+        first, second, *last = ops.Split(x, sizes, axis=axis, outputs=len(sizes))
+        x = ops.Mul(first, second)
+        if last:
+            x = ops.Concat(x, *last, axis=axis)
+        size = half + odd
+    return x
+
+
+def one_by_one(ctx: Context, x: Any, axis: int) -> Any:
+    """A Loop of Mul, for no elements or as many as there are when it runs."""
+    ops, dtype = ctx.ops, "int64" if ctx.op[0].dtype == "int64" else "int32"
+    others = [other for other in range(len(ctx.shape(0))) if other != axis]
+    sizes = ops.Shape(x)
+    ones = ops.Expand(np.ones((), dtype), ops.Gather(sizes, np.asarray(others, np.int64)))
+
+    def step(at: Any, go_on: Any, product: Any) -> list[Any]:
+        return [go_on, ops.Mul(product, ops.Gather(x, at, axis=axis))]
+
+    body = ctx.graph(step, [("at", "int64", ()), ("go_on", "bool", ()), ("product", dtype, None)])
+    count = ops.Gather(sizes, np.asarray(axis))
+    return ops.Unsqueeze(ops.Loop(count, np.asarray(True), ones, body=body), [axis])
+
+
+# --- quantized integers -----------------------------------------------------------------------
+
+
+def product_of_quantized(ctx: Context, x: Any) -> Any:
+    """A Scan of products, each brought to the output's scale by its root and rounded (QuantizedReduceProd, reduce.h)."""
+    ops, over = ctx.ops, held_axes(ctx)
+    before, after = ctx.quantization(0), ctx.quantization(out(0))
+    if before is None or after is None or over is None or any(ctx.shape(0)[axis] is None for axis in over):
+        raise Refused("its integers need a scale, and axes and sizes along them that are known before it runs")
+    if all(ctx.shape(0)[axis] == 1 for axis in over):
+        return ctx.reshaped(x, out(0))  # which the kernel copies, whatever the scales
+    count = prod(ctx.shape(0)[axis] or 0 for axis in over)
+    if not count:
+        raise Refused("it multiplies no integers, whose product the kernel leaves unset")
+    scaling = scaled_by(before, after, count)
+    others = [axis for axis in range(len(ctx.shape(0))) if axis not in over]
+    rest = [ctx.shape(0)[axis] for axis in others]
+    if rest.count(None) > 1 or (None in rest and 0 in rest):
+        raise Refused("two of its sizes are unknown; give them with --input-shape")
+    ordered = ops.Transpose(x, perm=[*over, *others])
+    factors = ops.Reshape(
+        ordered, [count, *(-1 if size is None else size for size in rest)], allowzero=1 if 0 in rest else None
+    )
+    real = ops.Sub(ops.Cast(factors, to="int64"), np.asarray(before.zero_point[0]))
+
+    def step(current: Any, factor: Any) -> list[Any]:
+        return [rounded(ctx, ops.Mul(current, factor), *scaling)]
+
+    first = ops.Gather(real, np.asarray(0), axis=0)
+    total = first
+    if count > 1:  # a Scan of nothing ends the process in ONNX Runtime
+        inner = ctx.graph(step, [("product", "int64", tuple(rest)), ("factor", "int64", tuple(rest))])
+        total = ops.Scan(first, ops.Slice(real, [1], [count], [0]), body=inner, num_scan_inputs=1)
+    limits = np.iinfo(ctx.dtype(out(0)))
+    moved = ops.Add(rounded(ctx, total, *scaling), np.asarray(after.zero_point[0]))
+    cut = ops.Min(ops.Max(moved, np.asarray(limits.min)), np.asarray(limits.max))
+    return ctx.reshaped(ops.Cast(cut, to=ctx.dtype(out(0))), out(0))
+
+
+def scaled_by(before: Quantization, after: Quantization, count: int) -> tuple[int, int]:
+    """A multiplier of 15 bits and how far to shift its products (GetQuantProdScaling, reduce.cc; QuantizeMultiplier)."""
+    factor = float(np.float32(before.scale[0])) / float(np.float32(after.scale[0])) ** (1 / count)
+    fraction, exponent = frexp(factor)
+    mantissa = floor(fraction * 2**31 + 0.5)
+    if mantissa == 2**31:
+        mantissa, exponent = 2**30, exponent + 1
+    if exponent < -31:
+        return 0, KEPT_BITS
+    if exponent >= KEPT_BITS:
+        raise Refused(f"each of its {count} products is {factor:g} times too small, which the kernel has no shift for")
+    return min(mantissa + 2**15 >> 16, 2**KEPT_BITS - 1), KEPT_BITS - exponent
+
+
+def rounded(ctx: Context, value: Any, multiplier: int, shift: int) -> Any:
+    """Halves upwards, 32 bits that wrap around (MultiplyByQuantizedMultiplier of 64 bits, internal/common.cc)."""
+    ops, divisor = ctx.ops, np.asarray(2**shift)
+    raised = ops.Add(ops.Mul(value, np.asarray(multiplier)), np.asarray(2 ** (shift - 1)))
+    whole = ops.Div(ops.Sub(raised, ops.Mod(raised, divisor)), divisor)
+    return ops.Cast(ops.Cast(whole, to="int32"), to="int64")

@@ -1,0 +1,69 @@
+"""Random numbers: of the kernels' distributions, not their sequences, which no ONNX generator has.
+
+Where both seeds are 0 the sequence differs from session to session, else it is the same in each, as in the kernels
+(random_ops.cc).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Context, Refused, Terminate, handler, out
+from op_handlers.kernels.operands import as_int64
+
+NEWEST = 21  # ONNX Runtime has no generator of a later opset
+
+
+def seed(ctx: Context) -> float | None:
+    """One seed of two; float32 holds 24 bits of it. Raises Refused where no runtime has the generator."""
+    if ctx.opset > NEWEST:
+        raise Refused(f"no runtime has the random numbers of opset {ctx.opset}; try --opset {NEWEST}")
+    first, second = int(ctx.options.seed), int(ctx.options.seed2)
+    return float((first * 1_000_003 + second) % 2**24) if first or second else None
+
+
+@handler("RANDOM_UNIFORM", max_version=1, layout=Terminate())
+def random_uniform(ctx: Context, shape: Any) -> Any:
+    """RandomUniform from 0 to below 1: the kernel's distribution, not its sequence."""
+    return like(ctx, "RandomUniform", shape)
+
+
+@handler("RANDOM_STANDARD_NORMAL", max_version=1, layout=Terminate())
+def random_standard_normal(ctx: Context, shape: Any) -> Any:
+    """RandomNormal of mean 0 and deviation 1: the kernel's distribution, not its sequence."""
+    return like(ctx, "RandomNormal", shape)
+
+
+def like(ctx: Context, onnx: str, shape: Any) -> Any:
+    """``Random*`` of a shape; one known at run time is that of a tensor."""
+    ops, held = ctx.ops, ctx.constant(0)
+    if held is not None and held.size:
+        return getattr(ops, onnx)(shape=held.astype(np.int64).tolist(), seed=seed(ctx))
+    pattern = ops.Expand(np.zeros((), np.float32), as_int64(ctx, 0, shape))
+    return getattr(ops, f"{onnx}Like")(pattern, seed=seed(ctx))
+
+
+@handler("MULTINOMIAL", max_version=1, layout=Terminate())
+def multinomial(ctx: Context, logits: Any, count: Any) -> Any:
+    """Classes passed by RandomUniformLike in the running sum of shares: the kernel's distribution, not its sequence.
+
+    Logits that are not finite have no share.
+    """
+    ops = ctx.ops
+    lowest = np.asarray(np.finfo(np.float32).min)
+    finite = ops.Less(ops.Abs(logits), np.asarray(np.inf, np.float32))
+    known = ops.Where(finite, logits, lowest)
+    most = ops.ReduceMax(known, [1], keepdims=1) if ctx.opset >= 18 else ops.ReduceMax(known, axes=[1], keepdims=1)
+    shares = ops.Where(finite, ops.Exp(ops.Cast(ops.Sub(logits, most), to="float64")), np.float64(0))
+    passed = ops.CumSum(shares, np.asarray(1))
+    total = ops.ReduceSum(shares, [1], keepdims=1)
+    batch = ops.Gather(ops.Shape(logits), np.asarray([0]))
+    held = ctx.constant(1)
+    samples = ops.Reshape(as_int64(ctx, 1, count), [1]) if held is None else held.astype(np.int64).reshape(1)
+    pattern = ops.Expand(np.zeros((), np.float32), ops.Concat(batch, samples, axis=0))
+    drawn = ops.Mul(ops.Cast(ops.RandomUniformLike(pattern, seed=seed(ctx)), to="float64"), total)
+    beyond = ops.GreaterOrEqual(ops.Unsqueeze(drawn, [2]), ops.Unsqueeze(passed, [1]))
+    dtype = ctx.op[out(0)].dtype
+    return ops.ReduceSum(ops.Cast(beyond, to=dtype), [2], keepdims=0)

@@ -1,0 +1,116 @@
+"""Tensors made of a few numbers: one repeated, a sequence, one among others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Instance,
+    Operator,
+    Raw,
+    Terminate,
+    Transparent,
+    handler,
+    letters,
+    out,
+    spelled,
+)
+from op_handlers.kernels.operands import any_order, as_int64, with_axis
+from op_handlers.kernels.widening import where
+
+
+def everywhere(at: Instance) -> str:
+    """The number has no axes."""
+    return spelled([None, []], letters(at.op[out(0)].rank))
+
+
+@handler(
+    "FILL",
+    max_version=5,
+    layout=Transparent(),
+    axes=everywhere,
+    indexed_by_axis={0: out(0)},
+    quantization=Raw(shift_safe=True, onnx="Expand"),
+)
+def fill(ctx: Context, shape: Any, number: Any) -> Any:
+    """Expand."""
+    return ctx.ops.Expand(number, as_int64(ctx, 0, shape))
+
+
+@handler("ZEROS_LIKE", max_version=1, layout=Transparent())
+def zeros_like(ctx: Context, x: Any) -> Any:
+    """ConstantOfShape; a product with 0 would keep NaN."""
+    zero = np.zeros((), ctx.op[0].dtype)
+    if ctx.op[0].static:
+        sizes: Any = np.asarray(ctx.shape(0), np.int64)
+    else:
+        sizes = ctx.ops.Shape(x)
+    return ctx.ops.Expand(zero, sizes)
+
+
+# --- sequences ----------------------------------------------------------------------------------
+
+
+def sequence(op: Operator) -> Array | None:
+    """The numbers where all operands are constant; the kernel adds delta again and again (CalculateRange, range.cc)."""
+    start, limit, delta = (op.constant(slot) for slot in range(3))
+    if start is None or limit is None or delta is None or not delta:
+        return None
+    if (limit > start) if delta < 0 else (limit < start):
+        return None
+    real = start.dtype == np.float32
+    size = int(np.ceil(np.abs((limit - start) / delta)) if real else -(-abs(int(limit - start)) // abs(int(delta))))
+    steps = np.concatenate([start.reshape(1), np.full(size, delta, start.dtype)])
+    return np.add.accumulate(steps, dtype=start.dtype)[:size]
+
+
+@handler("RANGE", max_version=2, layout=Terminate(), evaluate=lambda at: sequence(at.op))
+def range_(ctx: Context, start: Any, limit: Any, delta: Any) -> Any:
+    """Range; of real numbers a running sum, which rounds at each number as the kernel does."""
+    ops, known = ctx.ops, sequence(ctx.op)
+    if known is not None:
+        return ctx.constant_value(known)
+    if ctx.op[0].dtype != "float32":
+        return ops.Range(start, limit, delta)
+    size = ops.Reshape(ops.Cast(ops.Ceil(ops.Abs(ops.Div(ops.Sub(limit, start), delta))), to="int64"), [1])
+    added = ops.Concat(ops.Reshape(start, [1]), ops.Expand(delta, size), axis=0)
+    return ops.Slice(ops.CumSum(added, np.asarray(0)), [0], size)
+
+
+# --- one among others ---------------------------------------------------------------------------
+
+
+def one_more(at: Instance) -> str | None:
+    """The axis of the classes is put in; a negative one is the last."""
+    names = letters(at.op[0].rank)
+    return spelled([names, None, None, None], with_axis(names, int(at.op.options.axis)))
+
+
+@handler(
+    "ONE_HOT",
+    max_version=1,
+    layout=lambda at: any_order(range(at.op[0].rank)),
+    axes=one_more,
+    quantization=Raw(),
+)
+def one_hot(ctx: Context, indices: Any, depth: Any, on: Any, off: Any) -> Any:
+    """Equal to the class's number or not: ONNX's OneHot counts negative indices from the end, where here they are off.
+
+    Indices of 64 bits are cut to 32 (OneHotComputeImpl, one_hot.cc).
+    """
+    ops, axis, held = ctx.ops, ctx.axis(ctx.options.axis, out(0)), ctx.constant(1)
+    if ctx.op[0].dtype != "int32":
+        indices = ops.Cast(indices, to="int32")
+    if held is None:
+        zero, one = np.asarray(0, np.int32), np.asarray(1, np.int32)
+        classes = ops.Range(zero, ops.Reshape(depth, np.zeros(0, np.int64)), one)
+    else:
+        classes = np.arange(int(held.reshape(-1)[0]), dtype=np.int32)
+    rank = ctx.op[0].rank
+    aligned = ops.Unsqueeze(classes, list(range(1, rank + 1 - axis))) if axis < rank else classes
+    hot = ops.Equal(ops.Unsqueeze(indices, [axis]), aligned)
+    return where(ctx, ctx.dtype(out(0)), hot, *(ops.Reshape(value, np.zeros(0, np.int64)) for value in (on, off)))

@@ -1,0 +1,85 @@
+"""Random numbers: the kernels' distributions, and seeds that do what the kernels' do."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+import pytest
+
+from conformance.models import Net, constant, tensor
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
+
+COUNT = 20_000
+MOMENTS = {"RANDOM_UNIFORM": (0.5, 1 / 12), "RANDOM_STANDARD_NORMAL": (0.0, 1.0)}
+CONTINUOUS = tuple(MOMENTS)
+LOGITS = np.array([[0.3, -1.0, 2.0, 0.0, -np.inf], [5.0, 5.0, 5.0, np.nan, 5.0]], np.float32)
+
+
+def model(op: str, seed: int = 0, seed2: int = 0) -> bytes:
+    net = Net()
+    if op == "MULTINOMIAL":
+        operands, y = [constant(LOGITS), constant(COUNT)], tensor(2, COUNT, dtype="int32")
+    else:
+        operands, y = [constant([COUNT])], tensor(COUNT)
+    net.output(net.call(op, operands, y, seed=seed, seed2=seed2))
+    return net.build()
+
+
+def converted(data: bytes, runs: int = 1) -> list[Array]:
+    session = OnnxRuntime(convert(data).proto)
+    return [np.asarray(session.step({})[0]) for _ in range(runs)]
+
+
+def shares(classes: Array) -> Array:
+    return np.stack([np.bincount(row, minlength=LOGITS.shape[1]) / COUNT for row in classes])
+
+
+@pytest.mark.parametrize("op", CONTINUOUS)
+def test_mean_and_variance_are_the_kernels(op: str) -> None:
+    data = model(op, 7, 3)
+    mean, variance = MOMENTS[op]
+    bound = 5 * sqrt(variance / COUNT)
+    for numbers in (converted(data)[0], kernels(data)):
+        assert abs(numbers.mean() - mean) < bound
+        assert abs(numbers.var() - variance) < 10 * bound
+
+
+@pytest.mark.parametrize("op", CONTINUOUS)
+def test_quantiles_are_the_kernels(op: str) -> None:
+    data = model(op, 7, 3)
+    points = np.linspace(0.02, 0.98, 25)
+    ours, theirs = (np.quantile(numbers, points) for numbers in (converted(data)[0], kernels(data)))
+    assert np.abs(ours - theirs).max() < 0.08
+
+
+def test_classes_have_the_kernels_shares() -> None:
+    """Those whose logits are not finite are never drawn."""
+    data = model("MULTINOMIAL", 7, 3)
+    ours, theirs = shares(converted(data)[0]), shares(kernels(data))
+    assert np.abs(ours - theirs).max() < 5 * sqrt(0.25 * 2 / COUNT)
+    assert ours[0, 4] == ours[1, 3] == 0
+
+
+@pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
+def test_a_seed_gives_each_session_the_same_numbers(op: str) -> None:
+    data = model(op, 7, 3)
+    assert (converted(data)[0] == converted(data)[0]).all()
+
+
+@pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
+@pytest.mark.parametrize("other", [(7, 4), (8, 3), (0, 0)])
+def test_another_seed_gives_other_numbers(op: str, other: tuple[int, int]) -> None:
+    assert (converted(model(op, 7, 3))[0] != converted(model(op, *other))[0]).any()
+
+
+@pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
+def test_each_run_of_a_session_draws_anew(op: str) -> None:
+    first, second = converted(model(op, 7, 3), runs=2)
+    assert (first != second).any()
+
+
+def kernels(data: bytes) -> Array:
+    return LiteRT(data, "builtin").step([])[0]
