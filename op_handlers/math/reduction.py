@@ -168,13 +168,13 @@ def reduced(ctx: Context, onnx: str, x: Any, axes: Any) -> Any:
 # --- logic --------------------------------------------------------------------------------------
 
 
-@reduction("REDUCE_ANY", "ReduceMax", max_version=1, quantization=NotQuantizable())
+@reduction("REDUCE_ANY", "ReduceSum", max_version=1, quantization=NotQuantizable())
 def reduce_any(ctx: Context, x: Any, axes: Any) -> Any:
     """ReduceSum of ones; of no elements False (reduce.cc)."""
     return true_somewhere(ctx, x, axes)
 
 
-@reduction("REDUCE_ALL", "ReduceMin", max_version=1, quantization=NotQuantizable())
+@reduction("REDUCE_ALL", "ReduceSum", max_version=1, quantization=NotQuantizable())
 def reduce_all(ctx: Context, x: Any, axes: Any) -> Any:
     """Nowhere false; of no elements True."""
     return ctx.ops.Not(true_somewhere(ctx, ctx.ops.Not(x), axes))
@@ -243,7 +243,7 @@ def others_in_any_order(at: Instance) -> Attribute:
     return any_order(() if held is None else (axis for axis in range(op[0].rank) if axis not in held))
 
 
-@handler("CUMSUM", max_version=1, layout=others_in_any_order, axes=in_place, along=along("CumSum"), holds_axes={1})
+@handler("CUMSUM", max_version=1, layout=others_in_any_order, axes=in_place, holds_axes={1})
 def cumulative_sum(ctx: Context, x: Any, axis: Any) -> Any:
     """CumSum."""
     options, held = ctx.options, ctx.constant(1)
