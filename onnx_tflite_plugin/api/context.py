@@ -96,6 +96,9 @@ class Context(Protocol):
     def constant_value(self, array: Array) -> Value:
         """A constant as a value, to return as a result."""
 
+    def known(self, value: Value) -> Array | None:
+        """What a value is, where that is known at conversion time: it is a constant."""
+
     def scalar(self, number: float, slot: int = 0) -> Array:
         """A number in the dtype the slot is delivered in."""
 

@@ -124,6 +124,10 @@ class Context:
         """A constant as a value."""
         return self.scope.emitter.constant(np.asarray(array))
 
+    def known(self, value: ir.Value) -> Array | None:
+        """The value of a constant; ``None`` for what is computed, and for inputs."""
+        return None if value.const_value is None else np.asarray(value.const_value.numpy())
+
     @cached_property
     def _indexed(self) -> dict[int, int]:
         return dict(self.bound.declared.indexed_by_axis)

@@ -1,0 +1,158 @@
+"""Recurrent layers without gates: every activation, both directions, auxiliary inputs, states carried over fifty runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.builder import TensorRef
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import Net, Spec, constant, drawn, net, tensor
+
+STEP, SEQUENCE, BOTH = "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"
+BATCH, TIME, INPUTS, AUXILIARY, UNITS, BACK = 3, 5, 7, 11, 13, 17
+ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
+LONG = {"runs": 50}
+
+
+@dataclass(frozen=True)
+class Rnn:
+    """One operator. ``auxiliary`` is the width of that input, ``crossed`` whether it has weights of its own."""
+
+    op: str = SEQUENCE
+    weights: str = "float32"
+    activation: str = "TANH"
+    major: bool = False
+    batch: int = BATCH
+    time: int | None = TIME
+    back: int = UNITS
+    merged: bool = True
+    auxiliary: int = 0
+    crossed: bool = False
+    variable: bool = True
+    given: bool = False
+    point: int = 0
+    asymmetric: bool = False
+
+    def shaped(self, size: int) -> Spec:
+        if self.op == STEP:
+            return tensor(self.batch, size)
+        return tensor(self.time, self.batch, size) if self.major else tensor(self.batch, self.time, size)
+
+    def matrix(self, rows: int, columns: int, name: str) -> Spec:
+        """Small enough for what is not bounded to stay small over many runs."""
+        if self.weights == "float32":
+            held = constant(0.12 * drawn(rows, columns, seed=name))
+            return Spec((rows, columns)) if self.given else held
+        low, high = (0, 255) if self.weights == "uint8" else (-127, 127)
+        return constant(
+            drawn(rows, columns, dtype=self.weights, seed=name, low=low, high=high), None, 0.0017, self.point
+        )
+
+    def layer(self, model: Net, units: int, name: str) -> list[TensorRef]:
+        """Weights, recurrent weights, bias and state of one direction."""
+        specs = [
+            self.matrix(units, INPUTS, f"x {name}"),
+            self.matrix(units, units, f"h {name}"),
+            constant(drawn(units, seed=f"b {name}", low=-0.6, high=0.6)),
+        ]
+        held = (self.batch, units)
+        state = (
+            model.graph.tensor(f"hidden {name}", held, variable=True)
+            if self.variable
+            else model.graph.input(f"hidden {name}", held)
+        )
+        return [*map(model.place, specs), state]
+
+    def draw(self, model: Net) -> None:
+        x = model.input(self.shaped(INPUTS))
+        operands: list[TensorRef | None] = [x, *self.layer(model, UNITS, "ahead")]
+        results = [self.shaped(UNITS)]
+        options: dict[str, Any] = {
+            "fused_activation_function": self.activation,
+            "asymmetric_quantize_inputs": self.asymmetric,
+        }
+        if self.op != STEP:
+            options["time_major"] = self.major
+        if self.op == BOTH:
+            operands += self.layer(model, self.back, "back")
+            operands.append(model.input(self.shaped(self.auxiliary)) if self.auxiliary else None)
+            for units, name in ((UNITS, "ahead"), (self.back, "back")):
+                held = self.matrix(units, self.auxiliary, f"auxiliary {name}") if self.crossed else None
+                operands.append(None if held is None else model.place(held))
+            options["merge_outputs"] = self.merged
+            results = [self.shaped(UNITS + self.back)] if self.merged else [*results, self.shaped(self.back)]
+        made = [model.result(spec) for spec in results]
+        model.graph.operator(self.op, operands, made, options)
+        model.output(*made)
+
+    def case(self, name: str, **case: Any) -> Case:
+        return net(self.op, name, self.draw, **case)
+
+
+def rnn(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
+    return Rnn(**fields).case(name, **(case or {}))
+
+
+def cases() -> Iterator[Case]:
+    for op in (STEP, SEQUENCE, BOTH):
+        for activation in ACTIVATIONS:
+            opsets = {"opsets": EVERY_OPSET} if activation in ("TANH", "RELU6") else {}
+            yield rnn(f"float32 with {activation}", opsets, op=op, activation=activation)
+        yield rnn("float32 over fifty runs", LONG, op=op)
+        yield rnn("float32 without an activation over fifty runs", LONG, op=op, activation="NONE")
+        for weights in ("int8", "uint8"):
+            yield rnn(f"float32 on {weights}", LONG, op=op, weights=weights)
+            yield rnn(f"float32 on {weights} with RELU6", op=op, weights=weights, activation="RELU6")
+        yield rnn("float32 on int8, quantized with zero points", op=op, weights="int8", asymmetric=True)
+        yield rnn("float32 with weights that are graph inputs", {"span": (-0.3, 0.3)}, op=op, given=True)
+        yield rnn("float32 of one sequence", op=op, batch=1)
+        kept = {"refused": "no variable tensors"}
+        yield rnn("float32 whose state is handed in", kept, op=op, variable=False)
+        uneven = {"refused": "zero points other than 0"}
+        yield rnn("float32 with zero points", uneven, op=op, weights="int8", point=3)
+    for op in (SEQUENCE, BOTH):
+        for activation in ("TANH", "RELU_N1_TO_1"):
+            yield rnn(f"float32 with {activation}, time first", op=op, activation=activation, major=True)
+            yield rnn(f"float32 with {activation} of one step", op=op, activation=activation, time=1)
+            lengths: dict[str, Any] = {"given": {"x0": drawn(BATCH, TIME, INPUTS)}}
+            yield rnn(f"float32 with {activation} of unknown length", lengths, op=op, activation=activation, time=None)
+    yield from both()
+
+
+def both() -> Iterator[Case]:
+    for merged in (True, False):
+        beside = "" if merged else ", outputs apart"
+        for activation in ("TANH", "RELU6"):
+            of = f"float32 with {activation}"
+            yield rnn(f"{of}, of two sizes{beside}", op=BOTH, activation=activation, back=BACK, merged=merged)
+            yield rnn(
+                f"{of}, crossed{beside}",
+                op=BOTH,
+                activation=activation,
+                auxiliary=AUXILIARY,
+                crossed=True,
+                merged=merged,
+            )
+            other: dict[str, Any] = {"op": BOTH, "activation": activation, "auxiliary": INPUTS, "merged": merged}
+            yield rnn(f"{of}, back over another input{beside}", major=True, **other)
+            yield rnn(f"{of}, another input that is left alone{beside}", **other)
+        yield rnn(f"float32 time first{beside}", op=BOTH, major=True, merged=merged)
+        yield rnn(
+            f"float32 on int8, crossed{beside}",
+            op=BOTH,
+            weights="int8",
+            auxiliary=INPUTS,
+            crossed=True,
+            merged=merged,
+        )
+    crossed: dict[str, Any] = {"op": BOTH, "major": True, "crossed": True}
+    yield rnn("float32 crossed, time first", auxiliary=INPUTS, **crossed)
+    again = {"refused": "once for each of its steps"}
+    yield rnn("float32 on int8, time first", again, op=BOTH, weights="int8", major=True)
+    misread = {"refused": "not as wide as its input"}
+    yield rnn("float32 crossed, time first, of two widths", misread, auxiliary=AUXILIARY, **crossed)
+    yield rnn("float32 back over a wider input", misread, op=BOTH, auxiliary=AUXILIARY, major=True)
+    wide: dict[str, Any] = {"op": BOTH, "weights": "int8", "auxiliary": AUXILIARY, "crossed": True}
+    yield rnn("float32 on int8 crossed, of two widths", misread, **wide)

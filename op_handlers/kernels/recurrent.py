@@ -1,0 +1,41 @@
+"""What recurrent operators have in common: activations, states that begin at zero, operands that the kernels read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from onnx_tflite_plugin.api import Context, Decline, Operator, Quantization, Value
+
+# ApplyActivationToVector, kernels/internal/tensor_utils.h
+ACTIVATIONS: Mapping[str, Callable[[Any, Value], Value]] = {
+    "NONE": lambda ops, x: x,
+    "RELU": lambda ops, x: ops.Relu(x),
+    "RELU_N1_TO_1": lambda ops, x: ops.Clip(x, -1.0, 1.0),
+    "RELU6": lambda ops, x: ops.Clip(x, 0.0, 6.0),
+    "TANH": lambda ops, x: ops.Tanh(x),
+    "SIGN_BIT": lambda ops, x: ops.Cast(ops.Less(x, 0.0), to="float32"),
+}
+
+
+def not_symmetric(op: Operator, slots: Iterable[int]) -> Decline | None:
+    """The kernels read one scale and no zero point of their weights."""
+    held = [op[slot].quantization for slot in slots if op.tensor(slot) is not None]
+    scales = [quantization for quantization in held if isinstance(quantization, Quantization)]
+    if any(scale.per_axis for scale in scales):
+        return Decline("its weights have a scale per row, where LiteRT reads one for all; quantize with one scale")
+    if any(any(scale.zero_point) for scale in scales):
+        return Decline("its weights have zero points other than 0, which LiteRT does not read; quantize symmetrically")
+    return None
+
+
+def not_variable(op: Operator, slots: Iterable[int]) -> Decline | None:
+    if all(op[slot].is_variable for slot in slots):
+        return None
+    return Decline("its states are no variable tensors, which LiteRT insists on")
+
+
+def unless_zero(ctx: Context, value: Value) -> Value | None:
+    """A state as ONNX's recurrent operators take it; ``None`` where it is known to be what they begin with."""
+    known = ctx.known(value)
+    return None if known is not None and not known.any() else value

@@ -1,0 +1,229 @@
+"""Recurrent layers without gates: one step, a sequence, a sequence in both directions (kernels/internal/kernel_utils.cc).
+
+Sizes: T steps, B batches, I inputs, A auxiliary inputs, U units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Context, Decline, Dequantized, Implicit, Operator, Terminate, Value, handler, out
+from op_handlers.kernels.operands import signed_bytes
+from op_handlers.kernels.recurrent import ACTIVATIONS, not_symmetric, not_variable, unless_zero
+from op_handlers.sequence.directions import (
+    AUXILIARY,
+    apart,
+    as_wide,
+    both_axes,
+    both_ways,
+    side_by_side,
+    time_first_both,
+)
+
+
+class Layer(NamedTuple):
+    """The slots of one direction. ``auxiliary``: the weights of the auxiliary input."""
+
+    weights: int
+    recurrent: int
+    bias: int
+    hidden: int
+    auxiliary: int | None = None
+    reverse: bool = False
+
+    @property
+    def matrices(self) -> tuple[int, ...]:
+        return (self.weights, self.recurrent, *(() if self.auxiliary is None else (self.auxiliary,)))
+
+
+ONE_WAY = Layer(1, 2, 3, 4)
+FORWARD, BACKWARD = Layer(1, 2, 3, 4, 10), Layer(5, 6, 7, 8, 11, reverse=True)
+AUX = AUXILIARY["BIDIRECTIONAL_SEQUENCE_RNN"]
+# What ONNX's RNN takes, with alpha and beta.
+ITS_OWN: Mapping[str, tuple[str, float | None, float | None]] = {
+    "TANH": ("Tanh", None, None),
+    "RELU": ("Relu", None, None),
+    "NONE": ("Affine", 1.0, 0.0),
+}
+
+
+def weights_of(op: Operator, _target: object) -> Dequantized:
+    layers = (FORWARD, BACKWARD) if len(op.inputs) > AUX else (ONE_WAY,)
+    return Dequantized(weights=tuple(slot for layer in layers for slot in layer.matrices))
+
+
+def refusal(op: Operator, rank: int, *layers: Layer) -> Decline | None:
+    """What the kernels refuse, or read as something else than it is."""
+    matrices = [slot for layer in layers for slot in layer.matrices if op.tensor(slot) is not None]
+    dtypes = {op[slot].dtype for slot in matrices}
+    if op[0].dtype != "float32" or op[0].rank != rank or len(dtypes) != 1 or not dtypes <= {"float32", "int8", "uint8"}:
+        kinds = ", ".join(sorted(dtypes))
+        return Decline(f"it multiplies {op[0].dtype} of rank {op[0].rank} by {kinds}, for which there is no kernel")
+    activation = op.options.fused_activation_function
+    if activation not in ACTIVATIONS:
+        return Decline(f"activation {activation} is not known")
+    return not_variable(op, [layer.hidden for layer in layers]) or not_symmetric(op, matrices)
+
+
+def sequence_axes(op: Operator) -> str:
+    return "t b i -> t b o" if op.options.time_major else "b t i -> b t o"
+
+
+@handler("RNN", max_version=3, layout=Terminate(), quantization=weights_of, accepts=lambda op: refusal(op, 2, ONE_WAY))
+def rnn(ctx: Context, *inputs: Any) -> Any:
+    """One step: Gemm of the input, Gemm of the last output, and the activation."""
+    hidden = step(ctx, inputs, ONE_WAY, products(ctx, inputs, ONE_WAY, inputs[0]), inputs[ONE_WAY.hidden])
+    ctx.assign(ONE_WAY.hidden, hidden)
+    return hidden
+
+
+@handler(
+    "UNIDIRECTIONAL_SEQUENCE_RNN",
+    max_version=3,
+    layout=Implicit({0: "t b i", out(0): "t b o"}),
+    axes=sequence_axes,
+    quantization=weights_of,
+    accepts=lambda op: refusal(op, 3, ONE_WAY),
+)
+def unidirectional_sequence_rnn(ctx: Context, *inputs: Any) -> Any:
+    """RNN where it has the activation, else a Scan of steps."""
+    (y,) = layers_run(ctx, inputs, (ONE_WAY,), (inputs[0],))
+    return y
+
+
+@handler(
+    "BIDIRECTIONAL_SEQUENCE_RNN",
+    max_version=3,
+    layout=time_first_both,
+    axes=both_axes,
+    quantization=weights_of,
+    accepts=lambda op: refusal(op, 3, FORWARD, BACKWARD) or both_ways(op, 10, 11) or misread(op),
+)
+def bidirectional_sequence_rnn(ctx: Context, *inputs: Any) -> Any:
+    """One RNN of both directions where they see the same, else one each; their outputs side by side, or apart."""
+    x, auxiliary = inputs[0], inputs[AUX]
+    ahead = ctx.ops.Concat(x, auxiliary, axis=2) if crossed(ctx.op) else x
+    elsewhere = auxiliary is not None and not crossed(ctx.op) and ctx.options.time_major
+    back = auxiliary if elsewhere else ahead  # batch by batch the kernel goes back over the input whatever is given
+    found = layers_run(ctx, inputs, (FORWARD, BACKWARD), (ahead, back))
+    return side_by_side(ctx, found)
+
+
+def crossed(op: Operator) -> bool:
+    """Whether both directions see the auxiliary input beside the input."""
+    return op.tensor(FORWARD.auxiliary or 0) is not None
+
+
+def misread(op: Operator) -> Decline | None:
+    """Where the kernel takes other steps than the operator says."""
+    hybrid, major = op[FORWARD.weights].dtype != "float32", op.options.time_major
+    if hybrid and major:
+        text = "runs a sequence with time first once for each of its steps"
+        return Decline(f"on integer weights LiteRT's kernel {text}; put the batch first")
+    return as_wide(op) if major or (hybrid and crossed(op)) else None
+
+
+# --- layers -----------------------------------------------------------------------------------
+
+
+def layers_run(ctx: Context, inputs: Sequence[Any], layers: Sequence[Layer], xs: Sequence[Value]) -> Sequence[Value]:
+    """What the layers give, (T, B, U) each; their states are kept."""
+    units = {ctx.op[layer.bias].shape[0] for layer in layers}
+    if ctx.options.fused_activation_function not in ITS_OWN:
+        return [by_steps(ctx, inputs, layer, x) for layer, x in zip(layers, xs, strict=True)]
+    if len(units) == 1 and all(x is xs[0] for x in xs):
+        return at_once(ctx, inputs, layers, xs[0])
+    return [at_once(ctx, inputs, (layer,), x)[0] for layer, x in zip(layers, xs, strict=True)]
+
+
+def at_once(ctx: Context, inputs: Sequence[Any], layers: Sequence[Layer], x: Value) -> Sequence[Value]:
+    """RNN, in one direction or in both."""
+    ops, n = ctx.ops, len(layers)
+    units = ctx.op[layers[0].bias].shape[0]
+    biases = [ops.Concat(inputs[layer.bias], np.zeros(units, np.float32), axis=0) if ctx.constant(layer.bias) is None
+              else np.concatenate([ctx.constant(layer.bias), np.zeros(units, np.float32)]) for layer in layers]  # fmt: skip
+    name, alpha, beta = ITS_OWN[ctx.options.fused_activation_function]
+    y, hidden = ops.RNN(
+        x,
+        stacked(ctx, [wide_weights(ctx, inputs, layer) for layer in layers]),
+        stacked(ctx, [matrix(ctx, inputs, layer.recurrent) for layer in layers]),
+        stacked(ctx, biases),
+        None,
+        initial(ctx, [inputs[layer.hidden] for layer in layers]),
+        activations=[name] * n,
+        activation_alpha=None if alpha is None else [alpha] * n,
+        activation_beta=None if beta is None else [beta] * n,
+        direction="bidirectional" if n == 2 else "reverse" if layers[0].reverse else "forward",
+        hidden_size=units,
+        outputs=2,
+    )
+    for layer, last in zip(layers, apart(ctx, hidden, n, axis=0), strict=True):
+        ctx.assign(layer.hidden, last)
+    return apart(ctx, y, n, axis=1)
+
+
+def initial(ctx: Context, states: Sequence[Value]) -> Value | None:
+    """The states of all directions, one behind the other; ``None`` where all begin at zero."""
+    if all(unless_zero(ctx, state) is None for state in states):
+        return None
+    return stacked(ctx, states)
+
+
+def stacked(ctx: Context, parts: Sequence[Any]) -> Any:
+    """Along a new first axis, of directions."""
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.stack(parts)
+    held = [ctx.ops.Unsqueeze(part, [0]) for part in parts]
+    return ctx.ops.Concat(*held, axis=0) if len(held) > 1 else held[0]
+
+
+def by_steps(ctx: Context, inputs: Sequence[Any], layer: Layer, x: Value) -> Value:
+    """Scan over time of what is left when all products with the input are made at once."""
+    units = ctx.op[layer.bias].shape[0]
+
+    def body(hidden: Value, seen: Value) -> list[Value]:
+        hidden = step(ctx, inputs, layer, seen, hidden)
+        return [hidden, hidden]
+
+    inner = ctx.graph(body, [("hidden", "float32", (None, units)), ("products", "float32", (None, units))])
+    way = [1] if layer.reverse else None
+    seen = products(ctx, inputs, layer, x)
+    hidden, y = ctx.ops.Scan(
+        inputs[layer.hidden], seen, body=inner, num_scan_inputs=1, outputs=2,
+        scan_input_directions=way, scan_output_directions=way,
+    )  # fmt: skip
+    ctx.assign(layer.hidden, hidden)
+    return y
+
+
+def products(ctx: Context, inputs: Sequence[Any], layer: Layer, x: Value) -> Value:
+    """What the input adds, bias included: (..., B, I) to (..., B, U)."""
+    weights = wide_weights(ctx, inputs, layer)
+    if ctx.op[0].rank == 2:
+        return ctx.ops.Gemm(x, weights, inputs[layer.bias], transB=1)
+    turned = weights.T.copy() if isinstance(weights, np.ndarray) else ctx.ops.Transpose(weights, perm=[1, 0])
+    return ctx.ops.Add(ctx.ops.MatMul(x, turned), inputs[layer.bias])
+
+
+def step(ctx: Context, inputs: Sequence[Any], layer: Layer, seen: Value, hidden: Value) -> Value:
+    sums = ctx.ops.Gemm(hidden, matrix(ctx, inputs, layer.recurrent), seen, transB=1)
+    return ACTIVATIONS[ctx.options.fused_activation_function](ctx.ops, sums)
+
+
+def wide_weights(ctx: Context, inputs: Sequence[Any], layer: Layer) -> Any:
+    """Of the input, and beside them of the auxiliary input."""
+    own = matrix(ctx, inputs, layer.weights)
+    if layer.auxiliary is None or ctx.op.tensor(layer.auxiliary) is None:
+        return own
+    return ctx.ops.Concat(own, matrix(ctx, inputs, layer.auxiliary), axis=1)
+
+
+def matrix(ctx: Context, inputs: Sequence[Any], slot: int) -> Any:
+    """Weights in real numbers; an array where the file has them so."""
+    held = ctx.constant(slot)
+    if held is not None and held.dtype == np.float32:
+        return held
+    return signed_bytes(ctx, slot, inputs[slot])
