@@ -5,7 +5,7 @@ Sizes: B batches, I inputs, C cells, O outputs (C of them unless projected), G g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,31 +13,33 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Context, Operator, Quantization, Refused, Value
 from op_handlers.kernels.operands import signed_bytes
+from op_handlers.kernels.recurrent import ACTIVATIONS as ACTIVATIONS_OF_ALL
 
 
 class Gate(NamedTuple):
-    """The slots of what one gate multiplies the input, the last output and the cells by, and of what it adds."""
+    """The slots of what one gate multiplies the input, the last output and the cells by, and of what it adds.
+
+    ``auxiliary``: weights of a second input, which one direction of two may have.
+    """
 
     weights: int
     recurrent: int
     peephole: int | None
     bias: int
     norm: int
+    auxiliary: int
 
 
 INPUT, FORGET, UPDATE, OUTPUT = (
-    Gate(1, 5, 9, 12, 20),
-    Gate(2, 6, 10, 13, 21),
-    Gate(3, 7, None, 14, 22),
-    Gate(4, 8, 11, 15, 23),
+    Gate(1, 5, 9, 12, 20, 24),
+    Gate(2, 6, 10, 13, 21, 25),
+    Gate(3, 7, None, 14, 22, 26),
+    Gate(4, 8, 11, 15, 23, 27),
 )
 GATES = (INPUT, OUTPUT, FORGET, UPDATE)  # as ONNX orders them
 PROJECTION, PROJECTION_BIAS, HIDDEN, CELLS = 16, 17, 18, 19
-ACTIVATIONS: dict[str, Callable[[Any, Value], Value]] = {
-    "TANH": lambda ops, x: ops.Tanh(x),
-    "RELU": lambda ops, x: ops.Relu(x),
-    "RELU6": lambda ops, x: ops.Clip(x, 0.0, 6.0),
-}
+# The kernel takes NONE to leave a buffer as it was.
+ACTIVATIONS = {name: activated for name, activated in ACTIVATIONS_OF_ALL.items() if name != "NONE"}
 
 
 def gates_of(op: Operator) -> list[Gate]:
@@ -51,10 +53,13 @@ def normalizes(op: Operator) -> bool:
 
 
 class Cell:
-    """In real numbers: EvalFloat, and EvalHybrid but for the rounding of its activations."""
+    """In real numbers: EvalFloat, and EvalHybrid but for the rounding of its activations.
 
-    def __init__(self, ctx: Context, inputs: Sequence[Any]) -> None:
-        self.ctx, self.op, self.ops, self.inputs = ctx, ctx.op, ctx.ops, inputs
+    ``reverse``: a sequence is taken from its end.
+    """
+
+    def __init__(self, ctx: Context, inputs: Sequence[Any], reverse: bool = False) -> None:
+        self.ctx, self.op, self.ops, self.inputs, self.reverse = ctx, ctx.op, ctx.ops, inputs, reverse
         self.gates = gates_of(ctx.op)
         self.normalizes = normalizes(ctx.op)
         self.cells = ctx.op[OUTPUT.weights].shape[0]
@@ -86,6 +91,19 @@ class Cell:
         """Matrices one below the other: (rows of all, columns)."""
         return self.joined([self.real(slot) for slot in slots])
 
+    def matrix(self, gate: Gate) -> Any:
+        """What a gate multiplies the input by, and beside it the auxiliary input."""
+        own = self.real(gate.weights)
+        return (
+            own if self.op.tensor(gate.auxiliary) is None else self.ops.Concat(own, self.real(gate.auxiliary), axis=1)
+        )
+
+    def inward(self) -> Any:
+        """What all gates multiply the input by: (G * C, I)."""
+        if self.op.tensor(OUTPUT.auxiliary) is None:
+            return self.weights([gate.weights for gate in self.gates])
+        return self.joined([self.matrix(gate) for gate in self.gates])
+
     def biases(self) -> Any:
         return self.joined([self.real(gate.bias) for gate in self.gates])
 
@@ -108,16 +126,14 @@ class Cell:
 
     def products(self, x: Value) -> Value:
         """What all steps' inputs add to the gates: (..., B, I) to (..., B, G * C). Biases come after a normalization."""
-        bias = None if self.normalizes else self.biases()
-        return self.multiplied(x, [gate.weights for gate in self.gates], bias)
+        return self.multiplied(x, self.inward(), None if self.normalizes else self.biases(), len(self.gates))
 
-    def multiplied(self, x: Value, slots: Sequence[int], bias: Any = None, weights: Any = None) -> Value:
-        """By the matrices of these slots, for all steps at once; ``weights`` where they are at hand."""
-        weights, (_, columns) = self.weights(slots) if weights is None else weights, self.op[slots[0]].shape
+    def multiplied(self, x: Value, weights: Any, bias: Any, gates: int) -> Value:
+        """By the matrices of so many gates, for all steps at once."""
         if self.op[0].rank == 2:
             return self.ops.Gemm(x, weights, bias, transB=1)
-        rows = self.ops.Gemm(self.ops.Reshape(x, [-1, columns]), weights, bias, transB=1)
-        return self.ops.Reshape(rows, [-1, self.batches, len(slots) * self.cells])
+        rows = self.ops.Gemm(self.ops.Flatten(x, axis=2), weights, bias, transB=1)
+        return self.ops.Reshape(rows, [-1, self.batches, gates * self.cells])
 
     def part(self, joined: Any, gate: Gate) -> Value:
         """One gate's matrix of those of all, which are kept once."""

@@ -1,0 +1,149 @@
+"""LSTMs in both directions: parts, outputs beside each other and apart, auxiliary inputs, states over fifty runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from conformance.builder import TensorRef
+from conformance.case import EVERY_OPSET, Case
+from conformance.lstms import BATCH, CELLS, GATES, INPUTS, TIME, Lstm
+from conformance.models import Net, Spec, net, tensor
+
+CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
+AUXILIARY, OUTPUTS = 13, 17
+LONG = {"runs": 50}
+
+
+@dataclass(frozen=True)
+class Both:
+    """One operator. ``auxiliary`` is the width of that input, ``crossed`` whether it has weights of its own."""
+
+    major: bool = True
+    merged: bool = True
+    auxiliary: int = 0
+    crossed: bool = False
+    batch: int = BATCH
+    time: int | None = TIME
+    options: tuple[tuple[str, Any], ...] = ()
+    each: dict[str, Any] = field(default_factory=dict)
+    back: dict[str, Any] = field(default_factory=dict)
+
+    def layer(self, **changed: Any) -> Lstm:
+        return Lstm(batch=self.batch, time=self.time, major=self.major, **{**self.each, **changed})
+
+    def operands(self, model: Net, layer: Lstm, name: str) -> list[TensorRef | None]:
+        """Matrices, peepholes, biases and projection of one direction, drawn for it alone."""
+        return [None if spec is None else model.place(spec) for spec in Named(layer, name).operands()[1:]]
+
+    def draw(self, model: Net) -> None:
+        ahead, back = self.layer(), self.layer(**self.back)
+        x = model.input(ahead.x)
+        refs: list[TensorRef | None] = [x]
+        for layer, name in ((ahead, "ahead"), (back, "back")):
+            refs += self.operands(model, layer, name)
+        for layer, name in ((ahead, "ahead"), (back, "back")):
+            refs.append(layer.state(model, f"{name} hidden", layer.made, "float32", (1.0, 0)))
+            refs.append(layer.state(model, f"{name} cells", CELLS, "float32", (1.0, 0)))
+        refs.append(model.input(tensor(*ahead.shaped(self.auxiliary))) if self.auxiliary else None)
+        for layer, name in ((ahead, "ahead"), (back, "back")):
+            for gate in GATES:
+                there = self.crossed and not (layer.coupled and gate == "input")
+                held = layer.matrix(CELLS, self.auxiliary, f"{name} auxiliary {gate}") if there else None
+                refs.append(None if held is None else model.place(held))
+        widths = [ahead.made + back.made] if self.merged else [ahead.made, back.made]
+        made = [model.result(tensor(*ahead.shaped(width))) for width in widths]
+        options = {"fused_activation_function": "TANH", **dict(self.options)}
+        model.graph.operator(CODE, refs, made, {**options, "time_major": self.major, "merge_outputs": self.merged})
+        model.output(*made)
+
+
+class Named:
+    """The operands of a layer, drawn under a name so that two directions differ."""
+
+    def __init__(self, layer: Lstm, name: str) -> None:
+        self.layer, self.name = layer, name
+
+    def operands(self) -> list[Spec | None]:
+        layer, name = self.layer, self.name
+
+        class Own(Lstm):
+            def matrix(self, rows: int, columns: int, of: str, size: float = 0.0061) -> Spec:
+                return super().matrix(rows, columns, f"{name} {of}", size)
+
+            def vector(self, size: int, of: str, step: float, most: float = 0.6) -> Spec:
+                return super().vector(size, f"{name} {of}", step, most)
+
+            def seen(self, of: str) -> Spec:
+                return super().seen(f"{name} {of}")
+
+        return Own(**layer.__dict__).operands()
+
+
+def both(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
+    known = {key: value for key, value in fields.items() if key in Both.__dataclass_fields__}
+    options = tuple((key, value) for key, value in fields.items() if key not in known)
+    return net(CODE, name, Both(**known, options=options).draw, **(case or {}))
+
+
+PARTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "whose cells are bounded": {"cell_clip": 0.31},
+    "whose cells are bounded at 10": {"cell_clip": 10.0},
+    "with RELU": {"fused_activation_function": "RELU"},
+    "with RELU6": {"fused_activation_function": "RELU6"},
+    "without an input gate": {"each": {"coupled": True}},
+    "with an input gate one way": {"back": {"coupled": True}},
+    "with peepholes": {"each": {"peephole": True}},
+    "with peepholes one way": {"back": {"peephole": True}},
+    "with peepholes and no input gate": {"each": {"peephole": True, "coupled": True}},
+    "that projects": {"each": {"outputs": OUTPUTS}},
+    "whose projections are bounded": {"each": {"outputs": OUTPUTS}, "proj_clip": 0.23},
+    "whose states have one axis": {"each": {"flat": True}},
+}
+
+
+def cases() -> Iterator[Case]:
+    for name, part in PARTS.items():
+        opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name in ("plain", "that projects") else {}
+        yield both(f"float32 {name}", opsets, **part)
+        yield both(f"float32 {name}, outputs apart", merged=False, **part)
+    yield both("float32 over fifty runs", LONG)
+    yield both("float32 bounded over fifty runs", LONG, cell_clip=0.31)
+    yield both("float32 batch first", merged=False, major=False)
+    yield both("float32 bounded, batch first", merged=False, major=False, cell_clip=0.31)
+    yield both("float32 of one sequence, batch first", batch=1, major=False)
+    yield both("float32 of one step", time=1)
+    for weights in ("int8", "uint8"):
+        each = {"weights": weights}
+        yield both(f"float32 on {weights}", LONG, each=each)
+        yield both(f"float32 on {weights}, outputs apart", merged=False, each=each)
+        # What it projects grows, and with it the rounding of what is multiplied.
+        yield both(f"float32 on {weights} that projects", {"runs": 1}, time=2, each={**each, "outputs": OUTPUTS})
+        yield both(f"float32 on {weights}, crossed", each=each, auxiliary=AUXILIARY, crossed=True)
+    yield both("float32 on int8, quantized with zero points", each={"weights": "int8"}, asymmetric_quantize_inputs=True)
+    yield from auxiliary()
+    yield from refused()
+
+
+def auxiliary() -> Iterator[Case]:
+    for merged in (True, False):
+        beside = "" if merged else ", outputs apart"
+        for name in ("plain", "whose cells are bounded", "without an input gate", "that projects"):
+            wide: dict[str, Any] = {"auxiliary": AUXILIARY, "crossed": True, "merged": merged}
+            yield both(f"float32 {name}, crossed{beside}", **wide, **PARTS[name])
+            yield both(
+                f"float32 {name}, back over another input{beside}", auxiliary=INPUTS, merged=merged, **PARTS[name]
+            )
+    yield both("float32 crossed, batch first", auxiliary=AUXILIARY, crossed=True, merged=False, major=False)
+    yield both("float32 back over another input, batch first", auxiliary=INPUTS, merged=False, major=False)
+
+
+def refused() -> Iterator[Case]:
+    yield both("float32 merged, batch first", {"refused": "beyond their end"}, major=False)
+    yield both("float32 back over a wider input", {"refused": "not as wide as its input"}, auxiliary=AUXILIARY)
+    yield both("float32 without an activation", {"refused": "activation NONE"}, fused_activation_function="NONE")
+    yield both("float32 whose states are handed in", {"refused": "no variable tensors"}, each={"variable": False})
+    uneven = {"weights": "int8", "point": 3}
+    yield both("float32 with zero points", {"refused": "zero points other than 0"}, each=uneven)

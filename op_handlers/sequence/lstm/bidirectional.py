@@ -1,0 +1,117 @@
+"""LSTMs in both directions (kernels/bidirectional_sequence_lstm.cc): operands of each follow one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from onnx_tflite_plugin.api import Array, Context, Decline, Dequantized, Operator, Value, handler
+from op_handlers.kernels.recurrent import not_symmetric, not_variable
+from op_handlers.sequence.directions import (
+    AUXILIARY,
+    as_wide,
+    both_axes,
+    both_ways,
+    side_by_side,
+    time_first_both,
+)
+from op_handlers.sequence.lstm.cell import ACTIVATIONS, GATES, PROJECTION, Cell
+from op_handlers.sequence.lstm.sequences import at_once, in_one_node, peeps, way
+
+CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
+NORMS = (None,) * 4
+AHEAD = (0, *range(1, 18), 35, 36, *NORMS, *range(40, 44))
+BACK = (0, *range(18, 35), 37, 38, *NORMS, *range(44, 48))
+MATRICES = (*tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent, gate.auxiliary)), PROJECTION)
+
+
+def direction(op: Operator, slots: Sequence[int | None]) -> Operator:
+    """One direction's operands, numbered as those of an LSTM in one direction."""
+    return replace(op, inputs=tuple(None if slot is None else op.tensor(slot) for slot in slots))
+
+
+class View:
+    """A context whose operands are one direction's; all else is as it was."""
+
+    def __init__(self, ctx: Context, slots: Sequence[int | None]) -> None:
+        self._ctx, self._slots = ctx, slots
+        self.op = direction(ctx.op, slots)
+
+    def constant(self, slot: int) -> Array | None:
+        at = self._slots[slot]
+        return None if at is None else self._ctx.constant(at)
+
+    def assign(self, slot: int, value: Value) -> None:
+        self._ctx.assign(self._slots[slot] or 0, value)
+
+    def reshaped(self, value: Value, slot: int) -> Value:
+        return self._ctx.reshaped(value, self._slots[slot] or 0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+
+def products(op: Operator, _target: object) -> Dequantized:
+    return Dequantized(weights=tuple(slots[slot] or 0 for slots in (AHEAD, BACK) for slot in MATRICES))
+
+
+def refusal(op: Operator) -> Decline | None:
+    """What the kernel refuses, or reads as something else than it is."""
+    if len(op.inputs) != 48 or op[0].dtype != "float32" or op[0].rank != 3:
+        return Decline(
+            f"it has {len(op.inputs)} operands, the first {op[0].dtype} of rank {op[0].rank}; "
+            "LiteRT takes 48, the first float32 of rank 3"
+        )
+    slots = [slots[slot] or 0 for slots in (AHEAD, BACK) for slot in MATRICES]
+    weights = [op[slot] for slot in slots if op.tensor(slot) is not None]
+    dtypes = {weight.dtype for weight in weights}
+    if len(dtypes) != 1 or not dtypes <= {"float32", "int8", "uint8"}:
+        return Decline(f"it multiplies float32 by {', '.join(sorted(dtypes))}, for which there is no kernel")
+    if op.options.fused_activation_function not in ACTIVATIONS:
+        return Decline(f"activation {op.options.fused_activation_function} in its cells is not implemented")
+    return both_ways(op, 41, 45) or misplaced(op) or not_variable(op, (35, 36, 37, 38)) or not_symmetric(op, slots)
+
+
+def misplaced(op: Operator) -> Decline | None:
+    """Batch by batch the kernel finds a batch's state as far on as its outputs are, which are twice as wide if merged."""
+    if op.options.merge_outputs and not op.options.time_major and op[0].dims[0] not in (1, None):
+        text = "with merged outputs and the batch first LiteRT's kernel looks for states beyond their end"
+        return Decline(f"{text}; put time first, or give a batch of 1")
+    return None if crossed(op) else as_wide(op)
+
+
+def crossed(op: Operator) -> bool:
+    """Whether both directions see the auxiliary input beside the input."""
+    return op.tensor(41) is not None
+
+
+@handler(
+    CODE,
+    max_version=3,
+    layout=time_first_both,
+    axes=both_axes,
+    quantization=products,
+    accepts=refusal,
+)
+def bidirectional_sequence_lstm(ctx: Context, *inputs: Any) -> Any:
+    """One LSTM of both directions where it is plain and they see the same, else each on its own."""
+    x, auxiliary = inputs[0], inputs[AUXILIARY[CODE]]
+    ahead = ctx.ops.Concat(x, auxiliary, axis=2) if crossed(ctx.op) else x
+    back = ahead if auxiliary is None or crossed(ctx.op) else auxiliary
+    layers = [cell(ctx, inputs, slots, reverse) for slots, reverse in ((AHEAD, False), (BACK, True))]
+    starts = [layer.states() for layer in layers]
+    if ahead is back and all(way(layer) is at_once for layer in layers) and len({*map(peeps, layers)}) == 1:
+        found = in_one_node(layers, ahead, starts)
+    else:
+        found = [
+            way(layer)(layer, seen, *start) for layer, seen, start in zip(layers, (ahead, back), starts, strict=True)
+        ]
+    for layer, (_, *states) in zip(layers, found, strict=True):
+        layer.keep(*states)
+    return side_by_side(ctx, [y for y, *_ in found])
+
+
+def cell(ctx: Context, inputs: Sequence[Any], slots: Sequence[int | None], reverse: bool) -> Cell:
+    view: Any = View(ctx, slots)
+    return Cell(view, [None if slot is None else inputs[slot] for slot in slots], reverse)

@@ -1,0 +1,151 @@
+"""A sequence through an LSTM: ONNX's LSTM where that is what it is, else a Scan of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import tanh
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Value
+from op_handlers.kernels.recurrent import unless_zero
+from op_handlers.sequence.lstm.cell import FORGET, INPUT, OUTPUT, Cell, Gate
+from op_handlers.sequence.lstm.integers import IntegerCell
+
+Way = Callable[..., Sequence[Value]]
+ITS_OWN: Mapping[str, Sequence[str] | None] = {"TANH": None, "RELU": ("Sigmoid", "Relu", "Relu")}
+"""ONNX's activations of gates, update and cells; ``None`` is its default."""
+FAR = 5.0  # tanh is 1e-4 from 1 here: more than the sums of a gate are off, relative to its share
+SHUT = 1e-6  # more than a share is off by itself: of a gate that is shut as far as this nothing is known
+
+
+def way(cell: Cell) -> Way:
+    """ONNX's LSTM is a plain one of real numbers; its ``clip`` bounds what the gates see, not the cells."""
+    options, activation = cell.ctx.options, cell.ctx.options.fused_activation_function
+    if isinstance(cell, IntegerCell) or activation not in ITS_OWN or cell.projection is not None or cell.normalizes:
+        return step_by_step
+    if not options.cell_clip:
+        return at_once
+    return unless_bounded if options.cell_clip > FAR and activation == "TANH" and not peeps(cell) else step_by_step
+
+
+def peeps(cell: Cell) -> bool:
+    return cell.op.tensor(OUTPUT.peephole or 0) is not None
+
+
+def at_once(cell: Cell, x: Value, hidden: Value, cells: Value, shared: bool = False) -> Sequence[Value]:
+    """LSTM. ``shared``: its matrices are somebody else's too."""
+    (found,) = in_one_node((cell,), x, ((hidden, cells),), shared)
+    return found
+
+
+def in_one_node(
+    layers: Sequence[Cell], x: Value, starts: Sequence[tuple[Value, Value]], shared: bool = False
+) -> Sequence[Sequence[Value]]:
+    """LSTM of one direction or both: the outputs, the last output and the cells of each."""
+    ops, n = layers[0].ops, len(layers)
+    activations = ITS_OWN[layers[0].ctx.options.fused_activation_function]
+    y, hidden, cells = ops.LSTM(
+        x,
+        stacked(layers, lambda cell: of_all(cell, cell.matrix), shared),
+        stacked(layers, lambda cell: of_all(cell, lambda gate: cell.real(gate.recurrent)), shared),
+        stacked(layers, biases),
+        None,
+        begun(layers, [hidden for hidden, _ in starts]),
+        begun(layers, [cells for _, cells in starts]),
+        stacked(layers, peepholes) if peeps(layers[0]) else None,
+        activations=None if activations is None else [*activations] * n,
+        direction=None if n == 1 and not layers[0].reverse else "bidirectional" if n == 2 else "reverse",
+        hidden_size=layers[0].cells,
+        outputs=3,
+    )
+    if n == 1:
+        return [(ops.Squeeze(y, [1]), ops.Squeeze(hidden, [0]), ops.Squeeze(cells, [0]))]
+    parts = [ops.Split(value, [1] * n, axis=axis, outputs=n) for value, axis in ((y, 1), (hidden, 0), (cells, 0))]
+    return [(ops.Squeeze(a, [1]), ops.Squeeze(b, [0]), ops.Squeeze(c, [0])) for a, b, c in zip(*parts, strict=True)]
+
+
+def of_all(cell: Cell, part: Callable[[Gate], Any], gates: Sequence[Gate] | None = None) -> Any:
+    """One operand of each gate, one below the other.
+
+    What a forget gate leaves is a gate of the negated sums: 1 - sigmoid(x) is sigmoid(-x).
+    """
+    parts = [part(gate) for gate in (cell.gates if gates is None else gates)]
+    if INPUT not in cell.gates:
+        left = part(FORGET)
+        parts.insert(0, -left if isinstance(left, np.ndarray) else cell.ops.Neg(left))
+    return cell.joined(parts)
+
+
+def biases(cell: Cell) -> Any:
+    """Those of the input, and none of the last output."""
+    held, none = of_all(cell, lambda gate: cell.real(gate.bias)), np.zeros(4 * cell.cells, np.float32)
+    return np.concatenate([held, none]) if isinstance(held, np.ndarray) else cell.ops.Concat(held, none, axis=0)
+
+
+def peepholes(cell: Cell) -> Any:
+    return of_all(cell, lambda gate: cell.real(gate.peephole or 0), [gate for gate in cell.gates if gate.peephole])
+
+
+def stacked(layers: Sequence[Cell], part: Callable[[Cell], Any], shared: bool = False) -> Any:
+    """One operand of each direction along a new first axis; a view of it where somebody else has it too."""
+    parts, ops = [part(cell) for cell in layers], layers[0].ops
+    if all(isinstance(held, np.ndarray) for held in parts) and not shared:
+        return np.stack(parts)
+    views = [ops.Unsqueeze(held, [0]) for held in parts]
+    return ops.Concat(*views, axis=0) if len(views) > 1 else views[0]
+
+
+def begun(layers: Sequence[Cell], states: Sequence[Value]) -> Value | None:
+    """The states of all directions; ``None`` where they are the zeros that ONNX begins with."""
+    if all(unless_zero(cell.ctx, state) is None for cell, state in zip(layers, states, strict=True)):
+        return None
+    ops = layers[0].ops
+    views = [ops.Unsqueeze(state, [0]) for state in states]
+    return ops.Concat(*views, axis=0) if len(views) > 1 else views[0]
+
+
+def unless_bounded(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
+    """LSTM as if nothing bounded the cells, and Scan instead where any may have gone beyond 5: seldom, the bound is 10.
+
+    An output is its gate's share of the tanh of the cell, and those shares can be had at once when all outputs are known.
+    """
+    ops = cell.ops
+    found = at_once(cell, x, hidden, cells, shared=True)
+    first = ops.Unsqueeze(hidden, [0])
+    before = (
+        ops.Concat(ops.Slice(found[0], [1], [2**31 - 1], [0]), first, axis=0)
+        if cell.reverse
+        else ops.Concat(first, ops.Slice(found[0], [0], [-1], [0]), axis=0)
+    )
+    of_input, of_output = (cell.part(joined, OUTPUT) for joined in (cell.inward(), cell.recurrent))
+    seen = cell.multiplied(x, of_input, cell.real(OUTPUT.bias), 1)
+    sums = ops.Add(seen, cell.multiplied(before, of_output, None, 1))
+    most = ops.Mul(ops.Sigmoid(sums), tanh(FAR))
+    near = ops.Less(ops.ReduceMax(ops.Sub(ops.Abs(found[0]), most), keepdims=0), -SHUT)
+    exact = cell.ctx.graph(lambda: step_by_step(cell, x, hidden, cells))
+    return ops.If(near, then_branch=cell.ctx.graph(lambda: found), else_branch=exact, outputs=3)  # type: ignore[no-any-return]
+
+
+def step_by_step(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
+    """Scan over time of what is left when all products with the input are made at once."""
+
+    def body(hidden: Value, cells: Value, products: Value) -> list[Value]:
+        hidden, cells = cell.step(hidden, cells, products)
+        return [hidden, cells, hidden]
+
+    sizes = (cell.outputs, cell.cells, len(cell.gates) * cell.cells)
+    types = [(name, "float32", (None, size)) for name, size in zip(("hidden", "cells", "products"), sizes, strict=True)]
+    inner, back = cell.ctx.graph(body, types), [1] if cell.reverse else None
+    hidden, cells, y = cell.ops.Scan(
+        hidden,
+        cells,
+        cell.products(x),
+        body=inner,
+        num_scan_inputs=1,
+        scan_input_directions=back,
+        scan_output_directions=back,
+        outputs=3,
+    )
+    return y, hidden, cells
