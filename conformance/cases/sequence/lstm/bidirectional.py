@@ -120,7 +120,7 @@ def cases() -> Iterator[Case]:
         yield both(f"float32 on {weights}", LONG, each=each)
         yield both(f"float32 on {weights}, outputs apart", merged=False, each=each)
         # What it projects grows, and with it the rounding of what is multiplied.
-        yield both(f"float32 on {weights} that projects", {"runs": 1}, time=2, each={**each, "outputs": OUTPUTS})
+        yield both(f"float32 on {weights} that projects", {"runs": 1}, time=1, each={**each, "outputs": OUTPUTS})
         yield both(f"float32 on {weights}, crossed", each=each, auxiliary=AUXILIARY, crossed=True)
     yield both("float32 on int8, quantized with zero points", each={"weights": "int8"}, asymmetric_quantize_inputs=True)
     yield from auxiliary()

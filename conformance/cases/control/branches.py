@@ -1,0 +1,295 @@
+"""IF and STABLEHLO_CASE: every branch, what it hands on or leaves alone, other shapes, states, one inside the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import GraphBuilder, TensorRef
+from conformance.case import EVERY_OPSET, Case
+from conformance.cases.control.loops import added, called, doubled, grown, like, loop, taken
+from conformance.cases.state.variables import Memory, Variable, remembering
+from conformance.lstms import STEP, Lstm
+from conformance.models import Net, Spec, constant, drawn, net, tensor
+
+Branch = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
+ASKED = Spec((), "bool", name="asked")
+INDEX = Spec((), "int32", name="index")
+EITHER = [{"asked": np.array(answer)} for answer in (True, False, False, True)]
+EACH = [{"index": np.array(index, np.int32)} for index in (0, 1, 2, 3, -1, 1)]
+X = tensor(2, 3)
+
+
+def cases() -> Iterator[Case]:
+    for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64", "bool"):
+        yield either(
+            f"{dtype}, as it is or added up", [tensor(2, 3, dtype=dtype)], [handed_on, sums(dtype)], dtype=dtype
+        )
+    yield either("float32 with an answer of one axis", [X], [doubled, negated], asked=Spec((1,), "bool", name="asked"))
+    yield either("every opset", [X], [doubled, negated], opsets=EVERY_OPSET)
+    yield from both("IF", either, 2)
+    for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
+        yield one_of(f"{dtype}, of three", [tensor(2, 3, dtype=dtype)], [handed_on, sums(dtype), third], dtype=dtype)
+    yield one_of("every opset", [X], [doubled, negated, handed_on], opsets=EVERY_OPSET)
+    yield one_of("one branch only", [X], [doubled])
+    yield one_of("an index of one axis", [X], [doubled, negated], asked=Spec((1,), "int32", name="index"))
+    yield from both("STABLEHLO_CASE", one_of, 3)
+    other = {"refused": "quantized otherwise than outside"}
+    yield one_of(
+        "int8, of other parameters inside", [tensor(2, 3, dtype="int8")], [rescaled, handed_on], dtype="int8", **other
+    )
+
+
+def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
+    """What either operator does with ``n`` branches."""
+    rest: list[Branch] = [doubled] * (n - 1)
+    yield case("two results that change places", [X, X], [exchanged, *[handed_on] * (n - 1)])
+    yield case("an operand that a branch leaves alone", [X, tensor(2, 3)], [first, *[second] * (n - 1)], made=[X])
+    yield case("a branch of constants", [X], [fixed, *rest])
+    yield case("another shape in each branch", [tensor(1, 3)], [grown, *[handed_on] * (n - 1)], made=[tensor(None, 3)])
+    yield net(op, "an image between convolutions", image(op, n), **runs_of(op))
+    yield net(op, "a convolution in a branch", convolved(op, n, "float32"), **runs_of(op))
+    yield net(op, "an int8 convolution in a branch", convolved(op, n, "int8"), dtype="int8", **runs_of(op))
+    if op == "IF":
+        yield net(op, "one inside the other", nested(op, n), **runs_of(op))
+    # The kernel of STABLEHLO_CASE takes every subgraph of the file for a branch, that which it stands in too.
+    alone = {"kernel_refuses": "num_inputs != subgraph->inputs().size()"} if op == "STABLEHLO_CASE" else {}
+    yield net(op, "a variable that one branch changes", counting(op, n), **runs_of(op), **alone)
+    yield net(op, "a loop inside", looping(op, n), **runs_of(op), **alone)
+    yield net(op, "inside a loop", inside(op, n), **runs_of(op), **alone)
+    yield net(op, "a cell of its own in a branch", remembering_cell(op, n), **runs_of(op))
+
+
+# --- operators with their branches ------------------------------------------------------------
+
+
+def runs_of(op: str) -> dict[str, Any]:
+    steps = EITHER if op == "IF" else EACH
+    return {"given": steps, "runs": len(steps)}
+
+
+def branching(
+    model: Net,
+    op: str,
+    asked: TensorRef,
+    refs: Sequence[TensorRef],
+    specs: Sequence[Spec],
+    branches: Sequence[Branch],
+    made: Sequence[Spec] | None = None,
+) -> list[TensorRef]:
+    """One operator of the current subgraph, each of its branches a subgraph."""
+    graphs = [model.model.subgraph(f"branch {k}") for k in range(len(branches))]
+    for graph, branch in zip(graphs, branches, strict=True):
+        graph.output(*branch(graph, taken(graph, specs)))
+    outputs = [model.result(Spec(spec.shape, spec.dtype, spec.scale, spec.zero_point)) for spec in made or specs]
+    options: dict[str, Any] = {"branch_subgraph_indices": [graph.index for graph in graphs]}
+    if op == "IF":
+        options = {"then_subgraph_index": graphs[0].index, "else_subgraph_index": graphs[1].index}
+    model.graph.operator(op, [asked, *refs], outputs, options)
+    return outputs
+
+
+def asking(op: str) -> Spec:
+    return ASKED if op == "IF" else INDEX
+
+
+def case_of(
+    op: str,
+    name: str,
+    specs: Sequence[Spec],
+    branches: Sequence[Branch],
+    made: Sequence[Spec] | None = None,
+    asked: Spec | None = None,
+    **case: Any,
+) -> Case:
+    question = asked or asking(op)
+
+    def draw(model: Net) -> None:
+        answer = model.input(question)
+        model.output(*branching(model, op, answer, [model.input(spec) for spec in specs], specs, branches, made))
+
+    runs = runs_of(op)
+    runs["given"] = [{key: value.reshape(question.shape) for key, value in step.items()} for step in runs["given"]]
+    return net(op, name, draw, **{**runs, **case})
+
+
+def either(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case: Any) -> Case:
+    return case_of("IF", name, specs, branches, **case)
+
+
+def one_of(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case: Any) -> Case:
+    return case_of("STABLEHLO_CASE", name, specs, branches, **case)
+
+
+# --- branches ---------------------------------------------------------------------------------
+
+
+def handed_on(_graph: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
+    return values
+
+
+def sums(dtype: str) -> Branch:
+    return negation if dtype == "bool" else doubled
+
+
+def negation(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    return [called(graph, "LOGICAL_NOT", values, values[0])]
+
+
+def negated(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    return [called(graph, "NEG", values, values[0])]
+
+
+def third(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    return doubled(graph, doubled(graph, values))
+
+
+def rescaled(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    spec = tensor(2, 3, dtype="int8", scale=0.1)
+    made = graph.tensor("rescaled", (2, 3), "int8", quantization=spec.quantization)
+    graph.operator("ADD", [values[0], values[0]], [made])
+    return [made]
+
+
+def exchanged(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    return [called(graph, "NEG", [values[1]], values[1]), values[0]]
+
+
+def first(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    return doubled(graph, values[:1])
+
+
+def second(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    return negated(graph, values[1:])
+
+
+def fixed(graph: GraphBuilder, _values: Sequence[TensorRef]) -> list[TensorRef]:
+    return [graph.constant("fixed", drawn(2, 3))]
+
+
+# --- several operators ------------------------------------------------------------------------
+
+
+def image(op: str, n: int) -> Callable[[Net], None]:
+    spec = tensor(2, 5, 7, 3)
+
+    def row(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        return [called(graph, "ADD", [values[0], graph.constant("row", drawn(7, 1))], values[0])]
+
+    def draw(model: Net) -> None:
+        asked = model.input(asking(op))
+        (made,) = branching(model, op, asked, [model.plumbed(spec)], [spec], [row, *[handed_on] * (n - 1)])
+        model.output(model.drained(made))
+
+    return draw
+
+
+def convolved(op: str, n: int, dtype: str) -> Callable[[Net], None]:
+    """Its products are in the branch, which ONNX Runtime's fusions look into."""
+    spec = tensor(2, 5, 7, 3, dtype=dtype)
+
+    def convolution(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        weights = drawn(3, 2, 2, 3, dtype=dtype, seed="w")
+        scale = constant(weights, None, None if dtype == "float32" else 0.0041).quantization
+        bias = graph.constant("b", np.zeros(3, "float32" if dtype == "float32" else "int32"))
+        operands = [values[0], graph.constant("w", weights, quantization=scale), bias]
+        made = like(graph, values[0], "convolved")
+        graph.operator("CONV_2D", operands, [made], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
+        return [made]
+
+    def draw(model: Net) -> None:
+        asked, x = model.input(asking(op)), model.input(spec)
+        model.output(*branching(model, op, asked, [x], [spec], [convolution, *[handed_on] * (n - 1)]))
+
+    return draw
+
+
+def counting(op: str, n: int) -> Callable[[Net], None]:
+    """One branch adds to a variable; how often it ran is seen afterwards, and in the next run."""
+    spec = tensor(3)
+
+    def adding(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        added(graph, Variable(graph).handle, values[0])
+        return [values[0]]
+
+    @remembering
+    def draw(model: Memory) -> None:
+        state = model.variable(spec, np.zeros(3))
+        asked, before = model.input(asking(op)), model.read(state, spec)
+        (made,) = branching(model, op, asked, [model.input(spec)], [spec], [adding, *[negated] * (n - 1)])
+        model.output(before, made, model.read(state, spec))
+
+    return draw
+
+
+def nested(op: str, n: int) -> Callable[[Net], None]:
+    """Both are asked the same: the inner one tells apart what the outer one does not."""
+
+    def draw(model: Net) -> None:
+        specs = [asking(op), X]
+
+        def twice(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+            return doubled(graph, values[1:])
+
+        def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+            within = Net()
+            within.model, within.graph = model.model, graph
+            return branching(within, op, values[0], values, specs, [twice, *[second] * (n - 1)], [X])
+
+        asked = model.input(specs[0])
+        refs = [asked, model.input(X)]
+        model.output(*branching(model, op, asked, refs, specs, [*[inner] * (n - 1), twice], [X]))
+
+    return draw
+
+
+def looping(op: str, n: int) -> Callable[[Net], None]:
+    def draw(model: Net) -> None:
+        def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+            net_inside = Net()
+            net_inside.model, net_inside.graph = model.model, graph
+            plan = graph.constant("plan", np.array([True, True, True, False, False]))
+            return loop(net_inside, values, [X], doubled, plan=plan)
+
+        asked = model.input(asking(op))
+        model.output(*branching(model, op, asked, [model.input(X)], [X], [inner, *[negated] * (n - 1)]))
+
+    return draw
+
+
+def inside(op: str, n: int) -> Callable[[Net], None]:
+    """What is asked is carried through the loop."""
+
+    def draw(model: Net) -> None:
+        question = asking(op)
+
+        def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+            net_inside = Net()
+            net_inside.model, net_inside.graph = model.model, graph
+            (made,) = branching(net_inside, op, values[0], values[1:], [X], [doubled, *[negated] * (n - 1)])
+            return [values[0], made]
+
+        refs = [model.input(question), model.input(X)]
+        plan = model.place(constant(np.array([True, True, True, False, False])))
+        model.output(loop(model, refs, [question, X], body, plan=plan)[1])
+
+    return draw
+
+
+def remembering_cell(op: str, n: int) -> Callable[[Net], None]:
+    """A branch has variable tensors of its own."""
+
+    def draw(model: Net) -> None:
+        spec = tensor(3, 11)
+
+        def cell(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+            net_inside = Net()
+            net_inside.model, net_inside.graph = model.model, graph
+            return [Lstm(op=STEP, inputs=11).call(net_inside, values[0])]
+
+        asked = model.input(asking(op))
+        model.output(*branching(model, op, asked, [model.input(spec)], [spec], [cell, *[negated] * (n - 1)]))
+
+    return draw

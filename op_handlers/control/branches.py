@@ -1,0 +1,99 @@
+"""Branches: one of several subgraphs runs; they stay branches, and what they do to states is carried out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Context,
+    Decline,
+    Effects,
+    Operator,
+    Quantization,
+    Raw,
+    Refused,
+    Terminate,
+    Value,
+    handler,
+)
+
+
+@handler(
+    "IF",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(),
+    subgraphs=("then_subgraph_index", "else_subgraph_index"),
+    effects=Effects(),
+)
+def if_else(ctx: Context, condition: Any, *inputs: Any) -> Any:
+    """If. Both branches see the operands from outside."""
+    options = ctx.options
+    return chosen(ctx, [condition], (options.then_subgraph_index, options.else_subgraph_index), inputs)
+
+
+def branched(op: Operator) -> Decline | None:
+    if not op.options.get("branch_subgraph_indices"):
+        return Decline("it has no branches, which LiteRT refuses")
+    return None if op[0].dtype == "int32" else Decline(f"its index is {op[0].dtype}; LiteRT takes int32")
+
+
+@handler(
+    "STABLEHLO_CASE",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(),
+    subgraphs=("branch_subgraph_indices",),
+    effects=Effects(),
+    accepts=branched,
+)
+def stablehlo_case(ctx: Context, index: Any, *inputs: Any) -> Any:
+    """If for each branch but the last, which is taken for an index below 0 or beyond the end, too."""
+    branches = ctx.options.branch_subgraph_indices
+    for branch in branches:
+        renamed(ctx, branch)
+    return chosen(ctx, [ctx.ops.Equal(index, ctx.scalar(k)) for k in range(len(branches) - 1)], branches, inputs)
+
+
+def renamed(ctx: Context, branch: int) -> None:
+    """The kernel puts the operator's parameters in the place of its branches' (Prepare, kernels/stablehlo_case.cc)."""
+    outside = [*(ctx.op.inputs[1:]), *ctx.op.outputs]
+    inside = [*ctx.subgraph_inputs(branch), *ctx.subgraph_outputs(branch)]
+    for one, other in zip(outside, inside, strict=True):
+        seen = [t.quantization if t and isinstance(t.quantization, Quantization) else None for t in (one, other)]
+        if seen[0] != seen[1]:
+            raise Refused(f"{other.name!r} in its branch is quantized otherwise than outside, which LiteRT overrules")
+
+
+def chosen(ctx: Context, conditions: Sequence[Value], branches: Sequence[int], inputs: Sequence[Any]) -> Any:
+    """The results of the first branch whose condition holds, else of the last one."""
+    if any(tensor is not None and tensor.dtype == "resource" for tensor in ctx.op.outputs):
+        raise Refused("a branch gives a resource, so which one it is would be known at run time only")
+    states = ctx.states(*branches)
+    before = [state.get() for state in states]
+
+    def results(branch: int) -> list[Value]:
+        for state, value in zip(states, before, strict=True):
+            state.set(value)
+        return [*ctx.inline(branch, inputs), *(state.get() for state in states)]
+
+    def decided(first: int) -> list[Value]:
+        if first == len(conditions) or count == 0:
+            return results(branches[first])
+        return list(
+            ctx.ops.If(
+                ctx.ops.Reshape(conditions[first], np.zeros(0, np.int64)),
+                then_branch=ctx.graph(lambda: results(branches[first])),
+                else_branch=ctx.graph(lambda: decided(first + 1)),
+                outputs=count,
+            )
+        )
+
+    count = len(ctx.op.outputs) + len(states)
+    made = decided(0)
+    for state, value in zip(states, made[len(ctx.op.outputs) :], strict=True):
+        state.set(value)
+    return tuple(made[: len(ctx.op.outputs)])
