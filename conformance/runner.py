@@ -181,13 +181,18 @@ class Trial:
             if kernels == "reference" and found:
                 break
             try:
-                session = LiteRT(self.data, kernels, known=self.model)
-                found[kernels] = [session.step(arrays) for arrays in self.steps]
+                found[kernels] = self.litert(kernels)
             except LiteRTError as error:
                 failures.append(str(error))
         if not found:
             raise LiteRTError("; ".join(dict.fromkeys(failures)))
         return found
+
+    def litert(self, kernels: str) -> Steps:
+        """The outputs of each run; a session of its own where states are reset."""
+        fresh = self.case.options.get("state") == "reset"
+        sessions = [LiteRT(self.data, kernels, known=self.model) for _ in (self.steps if fresh else [None])]
+        return [sessions[k if fresh else 0].step(arrays) for k, arrays in enumerate(self.steps)]
 
     @cached_property
     def tolerance(self) -> Tolerance:

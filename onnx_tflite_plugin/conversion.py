@@ -122,7 +122,7 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     )
     emitter = Emitter(opset, Names())
     lowered = lower(
-        fused.model, layout, storage, target, emitter, names=names,
+        fused.model, layout, storage, target, emitter, names=names, reset=options.state == "reset",
         after=lambda bound, outputs: host.hooks.after_lowering(bound.op, outputs, packs),
     )  # fmt: skip
     check_model(lowered, target, opset)

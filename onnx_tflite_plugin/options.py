@@ -46,7 +46,6 @@ CHOICES: Mapping[str, Sequence[str]] = {
 # What the interface names and this version does not do yet: refused, never ignored.
 LATER: Mapping[str, object] = {
     "dynamic_batch": True,
-    "state": "reset",
     "keep_unknown": True,
 }
 

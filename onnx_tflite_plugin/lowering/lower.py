@@ -28,13 +28,14 @@ def lower(
     emitter: Emitter,
     *,
     names: Names,
+    reset: bool = False,
     after: AfterLowering = lambda bound, outputs: (),
 ) -> ir.Model:
-    """Emit the whole model. ``names``: what the graph's inputs and outputs are called.
+    """Emit the whole model. ``names``: what the graph's inputs and outputs are called. ``reset``: states are hidden.
 
     Raises HandlerError with every operator that failed.
     """
-    states = States(emitter, layout)
+    states = States(emitter, layout, reset)
     for name in (*names.inputs, *names.outputs):
         emitter.names.unique(name)
     job = Job(model, layout, storage, target, emitter, states, after)

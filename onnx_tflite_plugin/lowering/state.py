@@ -1,6 +1,7 @@
 """States: what a TFLite model remembers between runs, as extra graph inputs and outputs.
 
-A resource variable or a variable tensor becomes the input ``<name>`` and the output ``<name>:next``.
+A resource variable or a variable tensor becomes the input ``<name>`` and the output ``<name>:next``. Where every run is
+to begin anew it is neither: a constant, its initial value, stands where the input would.
 """
 
 from __future__ import annotations
@@ -23,11 +24,15 @@ from onnx_tflite_plugin.source.model import Array, Dims, Tensor
 
 @dataclass(eq=False)
 class State:
-    """One state while the graph is emitted: ``get()`` its current value, ``set(value)`` the next."""
+    """One state while the graph is emitted: ``get()`` its current value, ``set(value)`` the next.
+
+    ``reset``: every run begins with the first value, and there is no input.
+    """
 
     key: str
     name: str
     emitter: Emitter
+    reset: bool = False
     dtype: str = ""
     dims: Dims = ()
     initial: Array | None = None
@@ -45,9 +50,18 @@ class State:
         if self.current is None:
             if not self.dtype:
                 raise LookupError(f"state {self.name!r} is read before anything tells its dtype and shape")
-            self.input = self.emitter.own(typed(ir.Value(name=self.name), self.dtype, self.dims))
-            self.current = self.input
+            if self.reset:
+                self.current = self.emitter.constant(self.first, self.name)
+            else:
+                self.input = self.emitter.own(typed(ir.Value(name=self.name), self.dtype, self.dims))
+                self.current = self.input
         return self.current
+
+    @property
+    def first(self) -> Array:
+        """The value before the first run: 0 where the file has none."""
+        initial = np.zeros([d or 1 for d in self.dims]) if self.initial is None else self.initial
+        return np.asarray(initial, dtype_of(self.dtype).numpy())
 
     def set(self, value: ir.Value) -> None:
         """The next value; while CALL_ONCE runs, the initial one."""
@@ -101,17 +115,20 @@ def constant_of(value: ir.Value) -> Array:
 
 
 class States:
-    """All states of one conversion, by key, in the order the file first mentions them."""
+    """All states of one conversion, by key, in the order the file first mentions them.
 
-    def __init__(self, emitter: Emitter, layout: LayoutPlan) -> None:
-        self.emitter, self.layout = emitter, layout
+    ``reset``: every run begins with the initial values, and what it leaves is forgotten.
+    """
+
+    def __init__(self, emitter: Emitter, layout: LayoutPlan, reset: bool = False) -> None:
+        self.emitter, self.layout, self.reset = emitter, layout, reset
         self.by_key: dict[str, State] = {}
         self._initializing = False
 
     def state(self, key: str, name: str = "") -> State:
         """The state of a key, made on first mention; its name is the key's unless given."""
         if key not in self.by_key:
-            self.by_key[key] = State(key, self.emitter.names.unique(name or key), self.emitter)
+            self.by_key[key] = State(key, self.emitter.names.unique(name or key), self.emitter, self.reset)
         self.by_key[key].initializing = self._initializing
         return self.by_key[key]
 
@@ -171,10 +188,7 @@ class States:
                 following = self.emitter.emit("Identity", [following], {})[0]
             following.name = self.emitter.names.unique(f"{state.name}:next")
             typed(following, state.dtype, state.dims)
-            initial = (
-                state.initial if state.initial is not None else np.zeros([d or 1 for d in state.dims], state.dtype)
-            )
-            state.input.const_value = ir.tensor(np.asarray(initial, dtype_of(state.dtype).numpy()), name=state.name)
+            state.input.const_value = ir.tensor(state.first, name=state.name)
             inputs.append(state.input)
             outputs.append(following)
             initializers.append(state.input)

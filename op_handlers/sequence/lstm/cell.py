@@ -111,11 +111,17 @@ class Cell:
 
     def states(self) -> tuple[Value, Value]:
         """The last output (B, O) and the cells (B, C) as a step takes them; the file may keep them in one axis."""
-        hidden, cells = (
-            self.inputs[slot] if self.op[slot].rank == 2 else self.ops.Reshape(self.inputs[slot], [-1, size])
-            for slot, size in ((HIDDEN, self.outputs), (CELLS, self.cells))
-        )
-        return hidden, cells
+        return self.rows(HIDDEN, self.outputs), self.rows(CELLS, self.cells)
+
+    def rows(self, slot: int, size: int) -> Value:
+        """A state of so many numbers for each batch."""
+        state = self.inputs[slot]
+        if self.op[slot].rank == 2:
+            return state
+        known = self.ctx.known(state)
+        if known is not None:
+            return self.ctx.constant_value(known.reshape(-1, size))
+        return self.ops.Reshape(state, [-1, size])
 
     def keep(self, hidden: Value, cells: Value) -> None:
         """What the last step leaves is where the next run starts."""
