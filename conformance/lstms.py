@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .builder import TensorRef, quant
+from .builder import GraphBuilder, TensorRef, quant
 from .case import Case
 from .models import Net, Spec, constant, drawn, net, tensor
 from .schema import Table
@@ -19,9 +19,17 @@ GATES = ("input", "forget", "cell", "output")
 STATE = (0.0081, -3)
 
 
+def begin(graph: GraphBuilder, state: TensorRef, dtype: str) -> None:
+    """A variable tensor that begins with constants of another dtype, as float16 files have it."""
+    held = drawn(*state.shape, seed=state.name, low=-0.7, high=0.7).astype(dtype)
+    graph.operator("DEQUANTIZE", [graph.constant(f"{state.name}:begun", held)], [state])
+
+
 @dataclass(frozen=True)
 class Lstm:
-    """One operator. ``dtype`` is the activations', ``weights`` the matrices'; ``outputs`` is not 0 where it projects.
+    """One operator. ``begun`` is the dtype of constants that its states begin with.
+
+    ``dtype`` is the activations', ``weights`` the matrices'; ``outputs`` is not 0 where it projects.
 
     ``open`` is added to what the input and the forget gate see: cells then add up. Inputs above 0 shut the output
     gate, the faster the greater ``shuts`` is. What ``holds`` forgets and takes in little.
@@ -40,6 +48,7 @@ class Lstm:
     short: bool = False
     shapeless: bool = False
     variable: bool = True
+    begun: str = ""
     diagonal: bool = False
     per_row: bool = False
     given: bool = False
@@ -141,7 +150,10 @@ class Lstm:
         kept = quant(*scale) if self.dtype == "int8" else None
         if not self.variable:
             return model.graph.input(name, shape, dtype, quantization=kept)
-        return model.graph.tensor(name, shape, dtype, quantization=kept, variable=True)
+        state = model.graph.tensor(name, shape, dtype, quantization=kept, variable=True)
+        if self.begun:
+            begin(model.graph, state, self.begun)
+        return state
 
     def between(self, model: Net) -> Sequence[TensorRef]:
         """The intermediates, which hold scales only."""

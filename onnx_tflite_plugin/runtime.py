@@ -3,6 +3,9 @@
     session = Session("model.onnx")
     outputs = session.run({"audio": chunk})     # {name: array}, in the model's order
     session.reset()                             # forget what was heard
+    kept = session.save()                       # what it remembers, {state: array}
+    session.restore(kept)                       # and back to it, in this session or another of the same model
+    other = session.stream()                    # another stream through the loaded model, with states of its own
 
 Needs the extra ``runtime``. A model without states runs just as well.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +107,29 @@ class Session:
         """Begin again: the next run starts from the states' initial values."""
         self._carried: dict[str, Any] = dict(self._initial)
 
+    def save(self) -> dict[str, Array]:
+        """What is remembered, by the names of the states: copies, to store or to restore. Empty before the first run."""
+        return {name: self._to_array(held, self._ports[name]) for name, held in self._carried.items()}
+
+    def restore(self, states: Mapping[str, Any]) -> None:
+        """Go on from what ``save`` gave; a state that is left out begins anew.
+
+        Raises ValueError for a name, dtype or shape that is not the model's; the states then are as they were.
+        """
+        carried = {*self._follows.values()}
+        for name in states:
+            if name not in carried:
+                listed = ", ".join(map(repr, sorted(carried))) or "none"
+                raise ValueError(f"there is no state {name!r}; the model's states are {listed}")
+        known = {name: np.array(_fitted(array, self._ports[name], "state")) for name, array in states.items()}
+        self._carried = {**self._initial, **known}
+
+    def stream(self) -> Session:
+        """Another stream through the same loaded model: its states are its own, and begin anew."""
+        other = copy(self)
+        other.reset()
+        return other
+
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """One run: all inputs by name, all outputs by name in the model's order. The states move on.
 
@@ -143,6 +170,9 @@ class Session:
         value = np.asarray(state["initial"], port.dtype)
         return np.ascontiguousarray(np.broadcast_to(value, shape) if value.size == 1 else value.reshape(shape))
 
+    def _to_array(self, held: Any, port: Port) -> Array:
+        return np.array(_from_value(held, port) if isinstance(held, self._ort_value) else held)
+
     def _to_value(self, held: Any, port: Port) -> Any:
         """An OrtValue; what numpy cannot name is handed over as the bytes it consists of."""
         if isinstance(held, self._ort_value):
@@ -161,9 +191,9 @@ def _port(found: Any) -> Port:
     return Port(found.name, word, tuple(found.shape))
 
 
-def _fitted(given: Any, port: Port) -> Array:
+def _fitted(given: Any, port: Port, kind: str = "input") -> Array:
     """The array, if it is what the input takes."""
-    what = f"input {port.name!r} is {port}"
+    what = f"{kind} {port.name!r} is {port}"
     array = np.asarray(given)
     if port.type == "string":
         if array.dtype.kind not in "OSU":

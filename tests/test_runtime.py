@@ -65,6 +65,46 @@ def test_two_sessions_do_not_share_states() -> None:
     assert other.run({"x": [0, 0]})["y"].tolist() == [1, 2]
 
 
+def test_a_session_goes_on_from_what_was_saved_as_litert_does() -> None:
+    """Saved in the middle, restored twice: in the session itself, and in one that never ran."""
+    proto = otp.convert(counter()).proto.SerializeToString()
+    rng = np.random.default_rng(7)
+    inputs = [rng.standard_normal(2).astype(np.float32) for _ in range(6)]
+    original = LiteRT(counter(), "builtin")
+    wanted = [original.step([x])[0] for x in inputs]
+    session = Session(proto)
+    assert session.save() == {}
+    for x in inputs[:3]:
+        session.run({"x": x})
+    kept = session.save()
+    for other in (session, Session(proto), session.stream()):
+        other.restore(kept)
+        for x, y in zip(inputs[3:], wanted[3:], strict=True):
+            np.testing.assert_array_equal(other.run({"x": x})["y"], y)
+    np.testing.assert_array_equal(kept["v"], wanted[2])
+
+
+def test_streams_share_the_model_and_not_the_states() -> None:
+    session = Session(otp.convert(counter()).proto.SerializeToString())
+    streams = [session.stream() for _ in range(3)]
+    for run in range(5):
+        for k, stream in enumerate(streams):
+            assert stream.run({"x": [k, 1]})["y"].tolist() == [1 + k * (run + 1), 3 + run]
+    assert session.run({"x": [0, 0]})["y"].tolist() == [1, 2]
+
+
+def test_what_is_no_state_of_the_model_is_not_restored() -> None:
+    session = Session(otp.convert(counter()).proto.SerializeToString())
+    session.run({"x": [1, 1]})
+    with pytest.raises(ValueError, match="there is no state 'w'; the model's states are 'v'"):
+        session.restore({"w": np.zeros(2, np.float32)})
+    with pytest.raises(ValueError, match=r"state 'v' is float32 \[2\]; the array has shape \[3\]"):
+        session.restore({"v": np.zeros(3, np.float32)})
+    assert session.run({"x": [0, 0]})["y"].tolist() == [2, 3]
+    session.restore({})
+    assert session.run({"x": [0, 0]})["y"].tolist() == [1, 2]
+
+
 # --- models made by hand ----------------------------------------------------------------------
 
 
@@ -171,6 +211,10 @@ def test_bfloat16_states_are_carried() -> None:
     session = Session(model(nodes, ports[:2], ports[2:], [state]))
     given = np.array([1.5, 3], ml_dtypes.bfloat16)
     assert session.run({"x": given})["y"].tolist() == [0.5, -2]
+    kept = session.save()
+    assert kept["v"].dtype == ml_dtypes.bfloat16
+    assert session.run({"x": given * 2})["y"].tolist() == [1.5, 3]
+    session.restore(kept)
     assert session.run({"x": given})["y"].tolist() == [1.5, 3]
 
 

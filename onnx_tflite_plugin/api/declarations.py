@@ -227,6 +227,7 @@ class Handler(Checked):
     ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
     ``subgraphs``: the options that hold subgraph indices. ``accepts``: a reason to decline an instance, or None.
     ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file.
+    A variable tensor begins with it.
     ``aliases``: further names its entry points may have; an entry point of another name is not taken.
     """
 

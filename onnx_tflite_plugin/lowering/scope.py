@@ -130,6 +130,9 @@ class Scope:
         tensor = ctx.op.tensor(~k)
         if tensor is None:
             return None
+        if tensor.is_variable and tensor in self.used:  # those who use what is known have a constant in its place
+            text = f"it computes the variable tensor {tensor.name!r} in every run"
+            raise Refused(f"{text}, which is implemented of constants only, for its first value")
         if value is None:
             if tensor in self.used:
                 raise Mismatch(f"it returned nothing for output {k}, which is used")

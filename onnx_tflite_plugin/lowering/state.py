@@ -164,9 +164,14 @@ class States:
         return list(found.values())
 
     def variable(self, tensor: Tensor, name: str) -> State:
-        """The state behind a variable tensor; all bytes 0 before the first run, int8 its zero point (ResetVariableTensor)."""
+        """The state behind a variable tensor: before the first run what is known of it (``Handler.evaluate``).
+
+        Else all bytes are 0, int8 its zero point (ResetVariableTensor, core/subgraph.cc).
+        """
         state = self.state(f"variable {tensor.subgraph}:{tensor.index}", name)
         state.declare(tensor.dtype, tensor.dims)
+        if tensor.data is not None:
+            state.initial = tensor.array
         if state.initial is None:
             known = affine(tensor) if tensor.dtype == "int8" else None
             state.initial = np.full(tensor.shape, known.zero_point[0] if known else 0, dtype_of(tensor.dtype).numpy())

@@ -132,7 +132,8 @@ class Tensor:
 
     @property
     def constant(self) -> bool:
-        return self.data is not None
+        """Whether its value is known and stays; that of a variable is only what it begins with."""
+        return self.data is not None and not self.is_variable
 
     @property
     def rank(self) -> int:

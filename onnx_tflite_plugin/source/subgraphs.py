@@ -135,14 +135,17 @@ def _find_producers(calls: Sequence[_Call]) -> dict[int, int]:
 def _find_origins(
     calls: Sequence[_Call], tensors: tuple[Tensor, ...], inputs: Sequence[int], producers: Mapping[int, int]
 ) -> _Origins:
-    """Who gives each tensor its value. Raises InvalidModel where an operator computes one that is given."""
+    """Who gives each tensor its value. Raises InvalidModel where an operator computes one that is given.
+
+    A variable may be computed: float16 files have the value it begins with so.
+    """
     given = [tensor.constant or tensor.is_variable for tensor in tensors]
     for number in inputs:
         given[number] = True
     for number, place in producers.items():
-        if given[number]:
+        if tensors[number].constant or number in inputs:
             tensor, call = tensors[number], calls[place]
-            kind = "a constant" if tensor.constant else "a variable" if tensor.is_variable else "an input"
+            kind = "a constant" if tensor.constant else "an input"
             reason = f"tensor {tensor} is {kind} and cannot be computed"
             raise call.table.invalid(f"outputs[{call.outputs.index(number)}]", reason, ORDER)
     return _Origins(tensors, given, producers)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    Array,
     Context,
     Decline,
     Dequantized,
@@ -40,7 +41,20 @@ def affine(tensor: Tensor) -> tuple[float, int]:
     return tensor.quantization.scale[0], tensor.quantization.zero_point[0]
 
 
-@handler("DEQUANTIZE", max_version=9, layout=Transparent(), quantization=Dequantized())
+def first_value(at: Instance) -> Array | None:
+    """Of constants the kernel computes once: a variable tensor begins with it (Eval, kernels/dequantize.cc)."""
+    op = at.op
+    held, quantization = op.constant(0), op[0].quantization
+    if held is None or not op[out(0)].is_variable:
+        return None
+    if "float" in op[0].dtype:
+        return held.astype(np.float32)
+    if not isinstance(quantization, Quantization) or quantization.per_axis:
+        return None
+    return ((held.astype(np.float64) - quantization.zero_point[0]) * quantization.scale[0]).astype(np.float32)
+
+
+@handler("DEQUANTIZE", max_version=9, layout=Transparent(), quantization=Dequantized(), evaluate=first_value)
 def dequantize(ctx: Context, x: Any) -> Any:
     """The host's DQ; float16 is a Cast, which runtimes compute as they load the weights."""
     held = ctx.constant(0)

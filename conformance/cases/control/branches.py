@@ -57,6 +57,8 @@ def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
     # The kernel of STABLEHLO_CASE takes every subgraph of the file for a branch, that which it stands in too.
     alone = {"kernel_refuses": "num_inputs != subgraph->inputs().size()"} if op == "STABLEHLO_CASE" else {}
     yield net(op, "a variable that one branch changes", counting(op, n), **runs_of(op), **alone)
+    reset = {"options": {"state": "reset"}}
+    yield net(op, "a variable, every run anew", counting(op, n), **runs_of(op), **alone, **reset)
     yield net(op, "a loop inside", looping(op, n), **runs_of(op), **alone)
     yield net(op, "inside a loop", inside(op, n), **runs_of(op), **alone)
     yield net(op, "a cell of its own in a branch", remembering_cell(op, n), **runs_of(op))

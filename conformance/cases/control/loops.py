@@ -12,6 +12,7 @@ from conformance.cases.state.variables import Memory, Variable, remembering
 from conformance.models import Net, Spec, constant, drawn, net, tensor
 
 PLAN = tensor(5, dtype="bool", name="plan")  # whether to go on, one entry a step: what a loop counts with
+RESET = {"state": "reset"}
 STEPS = [{"plan": np.array([True] * k + [False] * (5 - k))} for k in (2, 0, 5, 1)]
 
 
@@ -32,6 +33,7 @@ def cases() -> Iterator[Case]:
     yield looped("a value that grows", [tensor(1, 3)], grown, made=[tensor(None, 3)])
     yield net("WHILE", "an image between convolutions", image, given=STEPS)
     yield net("WHILE", "a variable that the body changes", counted, given=STEPS)
+    yield net("WHILE", "a variable that the body changes, every run anew", counted, given=STEPS, options=RESET)
     yield net("WHILE", "a variable whose handle is carried", carried, given=STEPS)
     yield net("WHILE", "a variable that only the body knows", hidden, given=STEPS)
     yield net("WHILE", "one inside the other", nested, given=STEPS[:2])

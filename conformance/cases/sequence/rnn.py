@@ -8,12 +8,14 @@ from typing import Any
 
 from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
+from conformance.lstms import begin
 from conformance.models import Net, Spec, constant, drawn, net, tensor
 
 STEP, SEQUENCE, BOTH = "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"
 BATCH, TIME, INPUTS, AUXILIARY, UNITS, BACK = 3, 5, 7, 11, 13, 17
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 LONG = {"runs": 50}
+RESET = {"options": {"state": "reset"}}
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Rnn:
     auxiliary: int = 0
     crossed: bool = False
     variable: bool = True
+    begun: str = ""
     given: bool = False
     point: int = 0
     asymmetric: bool = False
@@ -63,6 +66,8 @@ class Rnn:
             if self.variable
             else model.graph.input(f"hidden {name}", held)
         )
+        if self.begun:
+            begin(model.graph, state, self.begun)
         return [*map(model.place, specs), state]
 
     def draw(self, model: Net) -> None:
@@ -108,6 +113,12 @@ def cases() -> Iterator[Case]:
         yield rnn("float32 on int8, quantized with zero points", op=op, weights="int8", asymmetric=True)
         yield rnn("float32 with weights that are graph inputs", {"span": (-0.3, 0.3)}, op=op, given=True)
         yield rnn("float32 of one sequence", op=op, batch=1)
+        yield rnn("float32 that begins with float16", op=op, begun="float16")
+        for weights in ("float32", "int8"):
+            again = f"float32 on {weights}, every run anew"
+            yield rnn(again, RESET, op=op, weights=weights)
+            yield rnn(f"{again} with RELU6", RESET, op=op, weights=weights, activation="RELU6")
+        yield rnn("float32 that begins with float16 in every run", RESET, op=op, begun="float16")
         kept = {"refused": "no variable tensors"}
         yield rnn("float32 whose state is handed in", kept, op=op, variable=False)
         uneven = {"refused": "zero points other than 0"}

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.case import EVERY_OPSET, Case
+from conformance.lstms import begin
 from conformance.models import Net, Spec, constant, drawn, net, tensor
 
 BATCH, INPUTS, UNITS, MEMORY = 3, 7, 5, 11
 LONG = {"runs": 50}
+RESET = {"options": {"state": "reset"}}
 OUTPUTS = {"int8": (0.0293, -17)}
 
 
@@ -26,6 +28,7 @@ class Svdf:
     biased: bool = True
     activation: str = "RELU"
     variable: bool = True
+    begun: str = ""
     given: bool = False
     asymmetric: bool = False
     point: int = 0
@@ -60,6 +63,8 @@ class Svdf:
             if self.variable
             else model.input(held)
         )
+        if self.begun:
+            begin(model.graph, state, self.begun)
         scale, zero_point = self.output
         y = model.result(
             tensor(self.batch, UNITS, dtype=self.dtype, scale=scale if whole else None, zero_point=zero_point)
@@ -98,9 +103,12 @@ def cases() -> Iterator[Case]:
         yield svdf(f"{of} without a bias", biased=False, **kind)
         yield svdf(f"{of} that remembers one run", memory=1, **kind)
         yield svdf(f"{of} of one stream", batch=1, **kind)
+        yield svdf(f"{of}, every run anew", RESET, **kind)
         if kind.get("weights", "float32") != "float32":
             yield svdf(f"{of} with zero points", {"refused": "zero points other than 0"}, point=3, **kind)
     yield svdf("float32 on int8, quantized with zero points", weights="int8", asymmetric=True)
+    yield svdf("float32 that begins with float16", begun="float16")
+    yield svdf("float32 that begins with float16 in every run", RESET, begun="float16")
     whole: dict[str, Any] = {"dtype": "int8", "weights": "int8"}
     yield svdf("int8 below and above its bounds", LONG, output=(0.0041, 3), **whole)
     yield svdf("int8 whose state is bounded", LONG, state=1.7e-5, **whole)

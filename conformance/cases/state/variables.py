@@ -15,6 +15,10 @@ def cases() -> Iterator[Case]:
     for dtype in ("float32", "int32", "int64", "int8", "uint8", "int16"):
         yield net("READ_VARIABLE", f"{dtype}, a running sum", running_sum(dtype), dtype=dtype)
         yield net("ASSIGN_VARIABLE", f"{dtype}, the last input is remembered", remembered(dtype), dtype=dtype, runs=4)
+    reset = {"options": {"state": "reset"}}
+    for dtype in ("float32", "int8"):
+        yield net("READ_VARIABLE", f"{dtype}, every run anew", running_sum(dtype), dtype=dtype, **reset)
+    yield net("ASSIGN_VARIABLE", "twice in a run, every run anew", twice, **reset)
     yield net("READ_VARIABLE", "an image between convolutions", image_between("float32"), transposes=2)
     yield net("READ_VARIABLE", "an int8 image between convolutions", image_between("int8"), dtype="int8", transposes=2)
     yield net("ASSIGN_VARIABLE", "an image between convolutions", image_between("float32"), transposes=2)

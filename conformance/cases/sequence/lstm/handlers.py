@@ -67,6 +67,13 @@ def real(op: str) -> Iterator[Case]:
     yield lstm("float32 whose states have one axis", op=op, flat=True, cell_clip=1.1)
     for activation in ("RELU", "RELU6"):
         yield lstm(f"float32 with {activation}", op=op, fused_activation_function=activation)
+    yield lstm("float32 that begins with float16", op=op, begun="float16")
+    yield lstm("float32 over fifty runs", {"runs": 50}, op=op)
+    for dtype in ("float32", "int8"):
+        for flat in (False, True):
+            name = f"{dtype}, every run anew" + (", whose states have one axis" if flat else "")
+            yield lstm(name, {"options": {"state": "reset"}}, op=op, dtype=dtype, weights=dtype, flat=flat)
+    yield lstm("float32 bounded, every run anew", {"options": {"state": "reset"}}, op=op, cell_clip=10.0)
     yield lstm("float32 with weights that are graph inputs", op=op, given=True)
     yield lstm("float32 with bounded cells and weights that are graph inputs", op=op, given=True, cell_clip=0.7)
 
