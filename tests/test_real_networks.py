@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from processors.wheels import tflite_files
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, verify
 
 # wheel → network → most Transpose nodes the plan may leave; where it is not proven least, it is a heuristic's
 WHEELS: dict[str, dict[str, int]] = {
@@ -22,7 +25,9 @@ WHEELS: dict[str, dict[str, int]] = {
         "iris_landmark": 1,
     },
     "basic-pitch==0.4.0": {"nmp": 2},
+    "pymicro-wakeword==2.5.0": {"alexa": 1, "hey_jarvis": 1, "hey_mycroft": 1, "okay_nabu": 1},
 }
+STREAMING = ("alexa", "hey_jarvis", "hey_mycroft", "okay_nabu")
 HEURISTIC = {"nmp"}
 
 
@@ -42,3 +47,39 @@ def test_a_released_network_converts_and_agrees_with_litert(name: str, most: int
     assert found.ok, found.text
     assert conversion.report.layout == ("heuristic" if name in HEURISTIC else "least")
     assert conversion.report.transposes <= most
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_a_streaming_network_agrees_over_two_hundred_runs_with_and_without_its_states(name: str, wheels: Path) -> None:
+    """What the last sigmoid is taken of is compared: its result is 0 for nearly all that is no wake word."""
+    path = wheels / f"{name}.tflite"
+    rng = np.random.default_rng(5)
+    chunks = [rng.integers(-128, 128, (1, 3, 40)).astype(np.int8) for _ in range(200)]
+    carried, begun = (seen_and_wanted(path, chunks, state) for state in ("io", "reset"))
+    assert len(np.unique(carried[1])) > 20
+    for seen, wanted in (carried, begun):
+        apart = np.abs(seen - wanted)  # a step here and there, of each of fifteen layers
+        assert apart.max() <= 5
+        assert apart.mean() < 1
+        assert apart[100:].mean() < apart[:100].mean() + 0.3, "they drift apart"
+    assert np.abs(carried[1] - begun[1]).max() > 5, "the states make no difference"
+
+
+def seen_and_wanted(path: Path, chunks: list[Array], state: str) -> tuple[Array, Array]:
+    """The numbers before the last sigmoid, a run each, of ONNX Runtime and of LiteRT."""
+    (sigmoid,) = (op for op in read(path.read_bytes()).main.operators if op.code == "LOGISTIC")
+    tensor, proto = sigmoid[0], otp.convert(path, state=state).proto
+    place = next(p for p in OnnxRuntime(proto).places if p.tensor == tensor.index and p.form == "stored")
+    session, original = OnnxRuntime(proto, keep=[place.value]), LiteRT(path, "builtin", preserve=True)
+    assert bool(session.states) == (state == "io")
+    seen, wanted = [], []
+    for chunk in chunks:
+        if state == "reset":
+            original = LiteRT(path, "builtin", preserve=True)
+        original.step([chunk])
+        session.step([chunk])
+        restored = place.restore(session.values()[place.value], np.dtype(tensor.dtype))
+        assert restored is not None
+        seen.append(restored.reshape(-1))
+        wanted.append(original.interpreter.get_tensor(tensor.index).reshape(-1))
+    return np.array(seen, int), np.array(wanted, int)

@@ -93,7 +93,6 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
         f"{OPS}[0].outputs[0]: tensor 1 'y' is a constant",
         lambda: unary(tensors=[X, Tensor("y", data=bytes(16))]),
     ),
-    (f"{OPS}[0].outputs[0]: tensor 1 'y' is a variable", lambda: unary(tensors=[X, Tensor("y", variable=True)])),
     (
         f"{OPS}[0].inputs[1]: tensor 2 'z' holds no data and nothing computes it",
         lambda: unary(tensors=TWO, operators=[Operator((0, 2))]),
