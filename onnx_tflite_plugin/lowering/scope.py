@@ -186,7 +186,7 @@ class Scope:
         scope = Scope(self.job, subgraph, prefix, self.depth + 1)
         for tensor, value in zip(graph.inputs, inputs, strict=True):
             if value is not None:
-                scope.values.put(tensor, value, source_order(tensor.dims), FILE)
+                scope.values.put(tensor, value, source_order(tensor.dims), FILE, outer=True)
         scope.run()
         return [scope.output(tensor) for tensor in graph.outputs]
 

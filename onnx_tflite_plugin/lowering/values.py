@@ -54,8 +54,11 @@ class Values:
 
     # --- what operators make ----------------------------------------------------------------
 
-    def put(self, tensor: Tensor, value: Held, order: Order, form: Compute) -> None:
-        """The producer's own form of a tensor; a variable's next value takes the place of what was made of the last."""
+    def put(self, tensor: Tensor, value: Held, order: Order, form: Compute, *, outer: bool = False) -> None:
+        """The producer's own form of a tensor; a variable's next value takes the place of what was made of the last.
+
+        ``outer``: the value is another subgraph's, whose name and shape it keeps.
+        """
         if isinstance(value, Resource):
             self._resources[tensor] = value
             return
@@ -64,7 +67,8 @@ class Values:
             self._made = {key: made for key, made in self._made.items() if key[0] is not tensor}
         self._native[tensor] = order, form
         self._made[tensor, order, form] = value
-        self._mark(tensor, value, order, form)
+        if not outer or value.shape is None:
+            self._mark(tensor, value, order, form)
 
     def has(self, tensor: Tensor) -> bool:
         return tensor.constant or tensor in self._native or tensor in self._resources

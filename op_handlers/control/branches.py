@@ -11,7 +11,7 @@ from onnx_tflite_plugin.api import (
     Context,
     Decline,
     Effects,
-    Operator,
+    Instance,
     Quantization,
     Raw,
     Refused,
@@ -35,7 +35,8 @@ def if_else(ctx: Context, condition: Any, *inputs: Any) -> Any:
     return chosen(ctx, [condition], (options.then_subgraph_index, options.else_subgraph_index), inputs)
 
 
-def branched(op: Operator) -> Decline | None:
+def branched(at: Instance) -> Decline | None:
+    op = at.op
     if not op.options.get("branch_subgraph_indices"):
         return Decline("it has no branches, which LiteRT refuses")
     return None if op[0].dtype == "int32" else Decline(f"its index is {op[0].dtype}; LiteRT takes int32")

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnx_tflite_plugin.api import Context, Decline, Implicit, Operator, Value, out, spelled
+from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Operator, Value, out, spelled
 
 AUXILIARY: Mapping[str, int] = {"BIDIRECTIONAL_SEQUENCE_RNN": 9, "BIDIRECTIONAL_SEQUENCE_LSTM": 39}
 """The slot of the auxiliary input."""
 
 
-def time_first_both(op: Operator) -> Implicit:
+def time_first_both(at: Instance) -> Implicit:
     """All sequences in ONNX's order."""
+    op = at.op
     orders = {0: "t b i", out(0): "t b o"}
     if op.tensor(AUXILIARY[op.code]) is not None:
         orders[AUXILIARY[op.code]] = "t b a"
@@ -24,10 +25,10 @@ def time_first_both(op: Operator) -> Implicit:
     return Implicit(orders)
 
 
-def both_axes(op: Operator) -> str:
+def both_axes(at: Instance) -> str:
+    op, slot = at.op, AUXILIARY[at.op.code]
     first = ["t", "b"] if op.options.time_major else ["b", "t"]
-    at = AUXILIARY[op.code]
-    auxiliary = [*[None] * (at - 1), [*first, "a"]] if op.tensor(at) is not None else []
+    auxiliary = [*[None] * (slot - 1), [*first, "a"]] if op.tensor(slot) is not None else []
     return spelled([[*first, "i"], *auxiliary], *([*first, letter] for letter in "op"[: len(op.outputs)]))
 
 

@@ -10,7 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, Dequantized, Implicit, Operator, Terminate, Value, handler, out
+from onnx_tflite_plugin.api import (
+    Context,
+    Decline,
+    Dequantized,
+    Implicit,
+    Instance,
+    Operator,
+    Terminate,
+    Value,
+    handler,
+    out,
+)
 from op_handlers.kernels.operands import signed_bytes
 from op_handlers.kernels.recurrent import ACTIVATIONS, not_symmetric, not_variable, unless_zero
 from op_handlers.sequence.directions import (
@@ -50,8 +61,8 @@ ITS_OWN: Mapping[str, tuple[str, float | None, float | None]] = {
 }
 
 
-def weights_of(op: Operator, _target: object) -> Dequantized:
-    layers = (FORWARD, BACKWARD) if len(op.inputs) > AUX else (ONE_WAY,)
+def weights_of(at: Instance) -> Dequantized:
+    layers = (FORWARD, BACKWARD) if len(at.op.inputs) > AUX else (ONE_WAY,)
     return Dequantized(weights=tuple(slot for layer in layers for slot in layer.matrices))
 
 
@@ -68,11 +79,13 @@ def refusal(op: Operator, rank: int, *layers: Layer) -> Decline | None:
     return not_variable(op, [layer.hidden for layer in layers]) or not_symmetric(op, matrices)
 
 
-def sequence_axes(op: Operator) -> str:
-    return "t b i -> t b o" if op.options.time_major else "b t i -> b t o"
+def sequence_axes(at: Instance) -> str:
+    return "t b i -> t b o" if at.op.options.time_major else "b t i -> b t o"
 
 
-@handler("RNN", max_version=3, layout=Terminate(), quantization=weights_of, accepts=lambda op: refusal(op, 2, ONE_WAY))
+@handler(
+    "RNN", max_version=3, layout=Terminate(), quantization=weights_of, accepts=lambda at: refusal(at.op, 2, ONE_WAY)
+)
 def rnn(ctx: Context, *inputs: Any) -> Any:
     """One step: Gemm of the input, Gemm of the last output, and the activation."""
     hidden = step(ctx, inputs, ONE_WAY, products(ctx, inputs, ONE_WAY, inputs[0]), inputs[ONE_WAY.hidden])
@@ -86,7 +99,7 @@ def rnn(ctx: Context, *inputs: Any) -> Any:
     layout=Implicit({0: "t b i", out(0): "t b o"}),
     axes=sequence_axes,
     quantization=weights_of,
-    accepts=lambda op: refusal(op, 3, ONE_WAY),
+    accepts=lambda at: refusal(at.op, 3, ONE_WAY),
 )
 def unidirectional_sequence_rnn(ctx: Context, *inputs: Any) -> Any:
     """RNN where it has the activation, else a Scan of steps."""
@@ -100,7 +113,7 @@ def unidirectional_sequence_rnn(ctx: Context, *inputs: Any) -> Any:
     layout=time_first_both,
     axes=both_axes,
     quantization=weights_of,
-    accepts=lambda op: refusal(op, 3, FORWARD, BACKWARD) or both_ways(op, 10, 11) or misread(op),
+    accepts=lambda at: refusal(at.op, 3, FORWARD, BACKWARD) or both_ways(at.op, 10, 11) or misread(at.op),
 )
 def bidirectional_sequence_rnn(ctx: Context, *inputs: Any) -> Any:
     """One RNN of both directions where they see the same, else one each; their outputs side by side, or apart."""

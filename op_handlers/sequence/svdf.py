@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api import (
     Context,
     Decline,
     Dequantized,
-    Operator,
+    Instance,
     Quantization,
     Terminate,
     Value,
@@ -33,19 +33,24 @@ KINDS = {
 }
 
 
-def weights(op: Operator, _target: object) -> Dequantized:
+def weights(at: Instance) -> Dequantized:
     """Integers are products of constants as the file has them; the state counts in steps of its own."""
+    op = at.op
     whole = op[X].dtype == "int8"
     bias = {BIAS: (STATE, TIMES)} if whole and op.tensor(BIAS) is not None else {}
     return Dequantized(bias=bias, weights=(FEATURES, TIMES), stored=(FEATURES, TIMES, STATE) if whole else ())
 
 
-def svdf_of(op: Operator) -> Decline | None:
+def svdf_of(at: Instance) -> Decline | None:
     """What the kernel refuses, or reads as something else than it is."""
+    op = at.op
     bias = op.tensor(BIAS)
     kind = (op[X].dtype, op[FEATURES].dtype, op[TIMES].dtype, bias.dtype if bias else "", op[STATE].dtype)
     if not any(kind in (known, (*known[:BIAS], "", known[STATE])) for known in KINDS):
         return Decline(f"its operands are {', '.join(filter(None, kind))}, for which there is no kernel")
+    filters, runs = op[TIMES].shape
+    if op[STATE].rank != 2 or op[STATE].shape[1] != filters * runs:
+        return Decline(f"its state has shape {list(op[STATE].shape)}; LiteRT insists on {filters} x {runs} numbers a stream")
     activation = op.options.fused_activation_function
     if op[X].dtype != "int8":
         refused = None if activation in ACTIVATIONS else Decline(f"activation {activation} is not known")

@@ -1,6 +1,7 @@
 """Bugs to plant, by family, each with the cases that must fail for it."""
 
 from . import (
+    control,
     conversions,
     convolution,
     elementwise,
@@ -29,4 +30,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *products.MUTATIONS,
     *conversions.MUTATIONS,
     *recurrent.MUTATIONS,
+    *control.MUTATIONS,
 )

@@ -6,9 +6,10 @@ from typing import Any
 
 from op_handlers.sequence.lstm import cell
 
-from .planting import Mutation, left_out, returning
+from .planting import Mutation, left_out, returning, with_attributes
 
 CELL, WHOLE = "op_handlers.sequence.lstm.cell:Cell", "op_handlers.sequence.lstm.integers:IntegerCell"
+BOTH = "op_handlers.sequence.lstm.bidirectional"
 SEQUENCE, STEP = "UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM"
 
 
@@ -82,5 +83,44 @@ MUTATIONS = (
         SEQUENCE,
         (f"{SEQUENCE}-int8_with_peepholes",),
         patches={f"{WHOLE}.peeped": lambda _original: lambda self, gate, slot, sums, cells: sums},
+    ),
+    Mutation(
+        "the oldest run is kept and the newest but one forgotten",
+        "SVDF",
+        ("SVDF-float32_over_fifty_runs", "SVDF-int8_on_int8_of_rank_1"),
+        emits={"Slice": lambda true, x, first, last, axes: true(x, [0], [last[0] - 1], axes)},
+    ),
+    Mutation(
+        "integers without the rounding of the state",
+        "SVDF",
+        ("SVDF-int8_whose_state_is_bounded",),
+        emits={"Clip": left_out},
+    ),
+    *(
+        Mutation(
+            "another activation",
+            op,
+            (f"{op}-float32_with_RELU6", f"{op}-float32_with_SIGN_BIT"),
+            options={"fused_activation_function": "RELU"},
+        )
+        for op in ("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
+    ),
+    Mutation(
+        "both directions forwards",
+        "BIDIRECTIONAL_SEQUENCE_RNN",
+        ("BIDIRECTIONAL_SEQUENCE_RNN-float32_with_TANH,_of_two_sizes",),
+        emits={"RNN": with_attributes(direction="forward")},
+    ),
+    Mutation(
+        "outputs side by side the other way round",
+        "BIDIRECTIONAL_SEQUENCE_LSTM",
+        ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_plain",),
+        patches={f"{BOTH}:side_by_side": lambda original: lambda ctx, found: original(ctx, found[::-1])},
+    ),
+    Mutation(
+        "the auxiliary input without its weights",
+        "BIDIRECTIONAL_SEQUENCE_LSTM",
+        ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_plain,_back_over_another_input",),
+        emits={"LSTM": lambda true, x, *rest, **more: true(x, *rest, **{**more, "direction": None})},
     ),
 )

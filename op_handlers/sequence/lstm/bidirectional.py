@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Dequantized, Operator, Value, handler
+from onnx_tflite_plugin.api import Array, Context, Decline, Dequantized, Instance, Operator, Value, handler
 from op_handlers.kernels.recurrent import not_symmetric, not_variable
 from op_handlers.sequence.directions import (
     AUXILIARY,
@@ -52,7 +52,7 @@ class View:
         return getattr(self._ctx, name)
 
 
-def products(op: Operator, _target: object) -> Dequantized:
+def products(_at: Instance) -> Dequantized:
     return Dequantized(weights=tuple(slots[slot] or 0 for slots in (AHEAD, BACK) for slot in MATRICES))
 
 
@@ -92,7 +92,7 @@ def crossed(op: Operator) -> bool:
     layout=time_first_both,
     axes=both_axes,
     quantization=products,
-    accepts=refusal,
+    accepts=lambda at: refusal(at.op),
 )
 def bidirectional_sequence_lstm(ctx: Context, *inputs: Any) -> Any:
     """One LSTM of both directions where it is plain and they see the same, else each on its own."""

@@ -1,0 +1,30 @@
+"""Branches: which one runs, what it leaves behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .planting import Mutation
+
+
+def turned(true: Any, condition: Any, **attributes: Any) -> Any:
+    """The branches change places."""
+    taken, other = attributes["then_branch"], attributes["else_branch"]
+    return true(condition, **{**attributes, "then_branch": other, "else_branch": taken})
+
+
+MUTATIONS = (
+    Mutation("the other branch", "IF", ("IF-float32,_as_it_is_or_added_up",), emits={"If": turned}),
+    Mutation(
+        "states that no branch changes",
+        "IF",
+        ("IF-a_variable_that_one_branch_changes",),
+        sees={"states": lambda _ctx, *_subgraphs: []},
+    ),
+    Mutation(
+        "every index is the first branch's",
+        "STABLEHLO_CASE",
+        ("STABLEHLO_CASE-float32,_of_three",),
+        emits={"Equal": lambda true, index, _k: true(index, index)},
+    ),
+)

@@ -1,0 +1,60 @@
+"""What --state reset leaves of recurrent operators, and that carried states matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.cases.sequence.lstm.bidirectional import Both
+from conformance.cases.sequence.rnn import BOTH, Rnn
+from conformance.cases.sequence.svdf import Svdf
+from conformance.lstms import Lstm
+from conformance.models import Net
+from onnx_tflite_plugin.runtime import Session
+from onnx_tflite_plugin.verify import LiteRT
+
+LAYERS = {
+    "LSTM": (Lstm(major=True).draw, "LSTM"),
+    "LSTM both ways": (Both().draw, "LSTM"),
+    "RNN": (Rnn(major=True).draw, "RNN"),
+    "RNN both ways": (Rnn(op=BOTH, major=True).draw, "RNN"),
+}
+
+
+def built(draw: Callable[[Net], None]) -> bytes:
+    model = Net()
+    draw(model)
+    return model.build()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_that_begins_at_zero_is_one_node_without_state_inputs(name: str) -> None:
+    draw, onnx = LAYERS[name]
+    conversion = otp.convert(built(draw), state="reset")
+    assert [value.name for value in conversion.model.graph.inputs] == ["x0"]
+    (node,) = (node for node in conversion.model.graph if node.op_type == onnx)
+    assert len([value for value in node.inputs if value is not None]) == 4  # the input, two matrices and the biases
+    assert not {"Scan", "Loop", "If"} & {node.op_type for node in conversion.model.graph}
+    assert conversion.report.states == ()
+
+
+@pytest.mark.parametrize("draw", [*(draw for draw, _ in LAYERS.values()), Svdf().draw, Svdf("int8", "int8").draw])
+def test_what_a_run_leaves_matters_fifty_runs_on(draw: Callable[[Net], None]) -> None:
+    """A session that is reset before the last run is far from LiteRT; one that is not agrees."""
+    data, rng = built(draw), np.random.default_rng(3)
+    session, original = Session(otp.convert(data).proto.SerializeToString()), LiteRT(data, "builtin")
+    tensor = original.entry.inputs[0]
+    for _ in range(50):
+        drawn = rng.standard_normal(tensor.shape) * (40 if tensor.dtype == "int8" else 1)
+        x = drawn.astype(tensor.dtype)
+        kept, (wanted,) = session.save(), original.step([x])
+        (found,) = session.run({"x0": x}).values()
+    session.restore({})
+    assert kept
+    (forgetful,) = session.run({"x0": x}).values()
+    apart = np.abs(wanted.astype(float) - found).max()
+    assert apart <= (1 if tensor.dtype == "int8" else 1e-5 * np.ptp(wanted))
+    assert np.abs(wanted.astype(float) - forgetful).max() > 10 * max(apart, 1e-3)
