@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    Array,
     Attribute,
     Context,
     Instance,
     Raw,
+    Refused,
+    Terminate,
     Transparent,
+    Value,
     handler,
     letters,
     out,
@@ -87,3 +91,34 @@ def shape(ctx: Context, x: Any) -> Any:
         return ctx.constant_value(np.asarray(ctx.shape(0), dtype))
     sizes = ctx.ops.Shape(x)
     return sizes if dtype == "int64" else ctx.ops.Cast(sizes, to=dtype)
+
+
+# --- shapes as tensors ------------------------------------------------------------------------
+
+
+def broadcast_shape(op: Operator) -> Array | None:
+    """The shape that two constant shapes broadcast to. Sizes that do not are left to the handler."""
+    shapes = [op.constant(slot) for slot in (0, 1)]
+    if any(held is None for held in shapes):
+        return None
+    rank = op[out(0)].shape[0]
+    first, second = (
+        np.concatenate([np.ones(rank - len(held), held.dtype), held]) for held in shapes if held is not None
+    )
+    return None if ((first != 1) & (second != 1) & (first != second)).any() else np.where(first == 1, second, first)
+
+
+@handler("BROADCAST_ARGS", max_version=1, layout=Terminate(), quantization=Raw(), evaluate=broadcast_shape)
+def broadcast_args(ctx: Context, first: Any, second: Any) -> Any:
+    """The other size where one is 1, also where it is 0; a shorter shape has ones in front (broadcast_args.h)."""
+    if ctx.op[0].constant and ctx.op[1].constant and broadcast_shape(ctx.op) is None:
+        raise Refused("its shapes do not broadcast, which LiteRT refuses too")
+    rank = max(ctx.op[0].shape[0], ctx.op[1].shape[0])
+    a, b = (in_front(ctx, slot, shape, rank) for slot, shape in ((0, first), (1, second)))
+    return ctx.ops.Where(ctx.ops.Equal(a, ctx.scalar(1)), b, a)
+
+
+def in_front(ctx: Context, slot: int, shape: Value, rank: int) -> Any:
+    """A shape with ones in front of it up to a rank."""
+    missing = rank - ctx.op[slot].shape[0]
+    return ctx.ops.Concat(np.ones(missing, ctx.op[slot].dtype), shape, axis=0) if missing else shape
