@@ -26,14 +26,17 @@ def scattered(ctx: Context, base: Value, rows: Any, updates: Value, reduction: s
 
 
 def flat_rows(ctx: Context, places: Any, sizes: Any, depth: int) -> Any:
-    """Places ``[..., depth]`` in axes of these sizes as row numbers ``[n]``; a place outside is an error.
+    """Places in the first ``depth`` axes as row numbers ``[n]``; a place outside is an error.
+
+    Shapes: places ``[..., depth or more]``, sizes ``[depth or more]``.
 
     Raises Refused where that is known at conversion time.
     """
     if isinstance(places, np.ndarray) and isinstance(sizes, np.ndarray):
-        return known_rows(places.reshape(-1, depth), sizes[:depth])
+        return known_rows(places.reshape(-1, places.shape[-1])[:, :depth], sizes[:depth])
     ops = ctx.ops
-    rows, inside = np.asarray(0), np.asarray(True)
+    rows = ops.Mul(ops.Gather(places, np.asarray(0), axis=-1), 0)
+    inside = np.asarray(True)
     for axis in range(depth):
         index, size = (ops.Gather(held, np.asarray(axis), axis=-1) for held in (places, sizes))
         rows = ops.Add(ops.Mul(rows, size), index)
@@ -45,4 +48,5 @@ def known_rows(places: Array, sizes: Array) -> Array:
     """The row numbers of constant places. Raises Refused where one is outside."""
     if ((places < 0) | (places >= sizes)).any():
         raise Refused(f"it writes outside a tensor of sizes {sizes.tolist()}, which LiteRT refuses too")
-    return np.ravel_multi_index(tuple(places.T), tuple(sizes)) if places.size else np.zeros(len(places), np.int64)
+    strides = np.cumprod([1, *sizes[:0:-1]])[::-1]
+    return np.asarray(places @ strides[: places.shape[1]], np.int64)
