@@ -73,14 +73,28 @@ def expand_dims(ctx: Context, x: Any, axis: Any) -> Any:
 @handler(
     "TRANSPOSE",
     max_version=9,
-    layout=Transparent(),
+    layout=lambda op: Terminate() if op.constant(1) is None else Transparent(),
     axes=permuted_by(1),
-    requires_constant={1},
     quantization=COPIED,
 )
-def transpose(ctx: Context, x: Any, _perm: Any) -> Any:
+def transpose(ctx: Context, x: Any, perm: Any) -> Any:
     """Only renames axes; where elements must move, the plan has put a Transpose at one of its edges."""
-    return x
+    return x if ctx.op.constant(1) is not None else transposed_at_run_time(ctx, x, perm)
+
+
+def transposed_at_run_time(ctx: Context, x: Value, perm: Value) -> Any:
+    """Gather: Transpose takes no perm at run time. A place in the result is a sum of one stride of x for each axis."""
+    ops, rank = ctx.ops, ctx.op[0].rank
+    axes, sizes, strides = ops.Cast(perm, to="int64"), ops.Shape(x), np.ones(1, np.int64)
+    for axis in reversed(range(1, rank)):
+        strides = ops.Concat(ops.Mul(ops.Gather(strides, [0]), ops.Gather(sizes, [axis])), strides, axis=0)
+    places = np.zeros(1, np.int64)
+    for axis in range(rank):
+        source = ops.Gather(axes, np.asarray(axis))
+        along = ops.Range(np.asarray(0), ops.Gather(sizes, source), np.asarray(1))
+        steps = ops.Mul(along, ops.Gather(strides, source))
+        places = ops.Add(places, ops.Reshape(steps, [-1, *[1] * (rank - 1 - axis)]))
+    return ops.Gather(ops.Reshape(x, [-1]), places)
 
 
 @handler("SHAPE", max_version=1, layout=Attribute(unordered="*"), indexed_by_axis={out(0): 0}, quantization=COPIED)
