@@ -1,6 +1,18 @@
 """Bugs to plant, by family, each with the cases that must fail for it."""
 
-from . import conversions, convolution, elementwise, images, integers, products, recurrent, reductions, shapes, slicing
+from . import (
+    conversions,
+    convolution,
+    elementwise,
+    images,
+    indexing,
+    integers,
+    products,
+    recurrent,
+    reductions,
+    shapes,
+    slicing,
+)
 from .planting import Mutation
 
 __all__ = ["MUTATIONS", "Mutation"]
@@ -12,6 +24,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     *shapes.MUTATIONS,
     *slicing.MUTATIONS,
     *images.MUTATIONS,
+    *indexing.MUTATIONS,
     *integers.MUTATIONS,
     *products.MUTATIONS,
     *conversions.MUTATIONS,
