@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from flatbuffers import flexbuffers
 
-from onnx_tflite_plugin.api import Context, Decline, Dequantized, Operator, Terminate, Value, handler
+from onnx_tflite_plugin.api import Context, Decline, Dequantized, Instance, Operator, Terminate, Value, handler
 from op_handlers.kernels.boxes import below, columns
 
 PER_CLASS = 100
@@ -20,8 +20,9 @@ def settings(op: Operator) -> dict[str, Any]:
     return {"detections_per_class": PER_CLASS, "use_regular_nms": False, **held}
 
 
-def refused(op: Operator) -> Decline | None:
+def refused(at: Instance) -> Decline | None:
     """What Prepare and Eval insist on."""
+    op = at.op
     held = settings(op)
     background = op[1].shape[2] - held["num_classes"]
     if not 0 < held["nms_iou_threshold"] <= 1:

@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, NotQuantizable, Operator, Raw, Terminate, Value, handler
+from onnx_tflite_plugin.api import Context, Decline, Instance, NotQuantizable, Raw, Terminate, Value, handler
 from op_handlers.kernels.operands import as_int64
 from op_handlers.kernels.scattering import flat_rows, scattered
 
 # --- by key -----------------------------------------------------------------------------------
 
 
-def ascending(op: Operator) -> Decline | None:
+def ascending(at: Instance) -> Decline | None:
     """The kernel searches by halves: what it finds among keys in another order is up to where it looks."""
-    keys = op.constant(1)
+    keys = at.op.constant(1)
     if keys is None or (np.diff(keys.astype(np.int64)) > 0).all():
         return None
     return Decline("its keys do not ascend, and the kernel searches them by halves; sort them, each once")
@@ -42,10 +42,10 @@ def empty_row(ctx: Context, table: Value) -> Any:
 # --- weighted sums ----------------------------------------------------------------------------
 
 
-def in_turn(op: Operator) -> Decline | None:
+def in_turn(at: Instance) -> Decline | None:
     """The kernel divides a sum each time that a run of its rows ends."""
-    indices, sizes = op.constant(1), op.constant(2)
-    if op.options.combiner == "SUM" or indices is None or sizes is None or indices.shape[1] < 2:
+    indices, sizes = at.op.constant(1), at.op.constant(2)
+    if at.op.options.combiner == "SUM" or indices is None or sizes is None or indices.shape[1] < 2:
         return None
     rows = np.ravel_multi_index(tuple(indices[:, :-1].T), tuple(sizes[:-1]), mode="wrap")
     if (np.diff(rows) >= 0).all():

@@ -6,8 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Attribute, Context, Implicit, Operator, Raw, Terminate, handler, out
-from onnx_tflite_plugin.api.axes import constant_axes, letters
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Implicit,
+    Instance,
+    Raw,
+    Terminate,
+    constant_axes,
+    handler,
+    letters,
+    out,
+)
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
 INT64 = np.iinfo(np.int64)
@@ -19,8 +29,8 @@ INT64 = np.iinfo(np.int64)
 @handler(
     "TOPK_V2",
     max_version=3,
-    layout=lambda op: any_order(op, range(op[0].rank - 1)),
-    axes=lambda op: in_place(op, outputs=2),
+    layout=lambda at: any_order(range(at.op[0].rank - 1)),
+    axes=lambda at: in_place(at, outputs=2),
     quantization=Raw(shift_safe=True, onnx="TopK"),
 )
 def topk_v2(ctx: Context, x: Any, k: Any) -> Any:
@@ -34,9 +44,10 @@ def topk_v2(ctx: Context, x: Any, k: Any) -> Any:
 # --- reversed ---------------------------------------------------------------------------------
 
 
-def not_reversed(op: Operator) -> Attribute:
+def not_reversed(at: Instance) -> Attribute:
+    op = at.op
     turned = constant_axes(op, 1, op[0].rank)
-    return Attribute() if turned is None else any_order(op, (a for a in range(op[0].rank) if a not in turned))
+    return Attribute() if turned is None else any_order(a for a in range(op[0].rank) if a not in turned)
 
 
 @handler(
@@ -55,8 +66,9 @@ def reverse_v2(ctx: Context, x: Any, axes: Any) -> Any:
     return ctx.ops.Slice(x, [-1] * count, [INT64.min] * count, as_int64(ctx, 1, axes), [-1] * count)
 
 
-def sequences_first(op: Operator) -> Implicit:
+def sequences_first(at: Instance) -> Implicit:
     """ONNX takes the two axes in front, in either order: as they are where they stand there."""
+    op = at.op
     names, front = letters(op[0].rank), [op.options.seq_dim, op.options.batch_dim]
     first = sorted(front)
     return Implicit(

@@ -24,7 +24,7 @@ def each_once(op: Operator) -> bool:
     "SCATTER_ND",
     max_version=1,
     layout=Terminate(),
-    min_opset=lambda op: 13 if each_once(op) else 16,
+    min_opset=lambda at: 13 if each_once(at.op) else 16,
     quantization=Raw(),
 )
 def scatter_nd(ctx: Context, indices: Any, updates: Any, shape: Any) -> Any:

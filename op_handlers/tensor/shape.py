@@ -73,7 +73,7 @@ def expand_dims(ctx: Context, x: Any, axis: Any) -> Any:
 @handler(
     "TRANSPOSE",
     max_version=9,
-    layout=lambda op: Terminate() if op.constant(1) is None else Transparent(),
+    layout=lambda at: Terminate() if at.op.constant(1) is None else Transparent(),
     axes=permuted_by(1),
     quantization=COPIED,
 )
@@ -110,8 +110,9 @@ def shape(ctx: Context, x: Any) -> Any:
 # --- shapes as tensors ------------------------------------------------------------------------
 
 
-def broadcast_shape(op: Operator) -> Array | None:
+def broadcast_shape(at: Instance) -> Array | None:
     """The shape that two constant shapes broadcast to. Sizes that do not are left to the handler."""
+    op = at.op
     shapes = [op.constant(slot) for slot in (0, 1)]
     if any(held is None for held in shapes):
         return None
@@ -125,7 +126,7 @@ def broadcast_shape(op: Operator) -> Array | None:
 @handler("BROADCAST_ARGS", max_version=1, layout=Terminate(), quantization=Raw(), evaluate=broadcast_shape)
 def broadcast_args(ctx: Context, first: Any, second: Any) -> Any:
     """The other size where one is 1, also where it is 0; a shorter shape has ones in front (broadcast_args.h)."""
-    if ctx.op[0].constant and ctx.op[1].constant and broadcast_shape(ctx.op) is None:
+    if ctx.op[0].constant and ctx.op[1].constant and broadcast_shape(ctx) is None:
         raise Refused("its shapes do not broadcast, which LiteRT refuses too")
     rank = max(ctx.op[0].shape[0], ctx.op[1].shape[0])
     a, b = (in_front(ctx, slot, shape, rank) for slot, shape in ((0, first), (1, second)))

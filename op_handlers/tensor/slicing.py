@@ -195,14 +195,15 @@ def run_time_bounds(ctx: Context, begin: Value, end: Value, taken: list[Cut]) ->
 # --- what is put in the place of a slice ------------------------------------------------------
 
 
-def updated(op: Operator) -> str:
+def updated(at: Instance) -> str:
     """The update has the operand's axes, of other sizes."""
-    names = letters(op[0].rank)
+    names = letters(at.op[0].rank)
     return spelled([names, names, None], names)
 
 
-def updated_whole(op: Operator) -> Attribute:
-    return any_order(op, (axis for axis, n in enumerate(op[0].dims) if n is not None and n == op[1].dims[axis]))
+def updated_whole(at: Instance) -> Attribute:
+    sizes = enumerate(zip(at.op[0].dims, at.op[1].dims, strict=True))
+    return any_order(axis for axis, (n, length) in sizes if n is not None and n == length)
 
 
 @handler(
