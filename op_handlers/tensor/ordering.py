@@ -34,10 +34,17 @@ INT64 = np.iinfo(np.int64)
     quantization=Raw(shift_safe=True, onnx="TopK"),
 )
 def topk_v2(ctx: Context, x: Any, k: Any) -> Any:
-    """TopK along the last axis; of equals, the first; none where k is negative (topk_v2.cc)."""
+    """TopK along the last axis; of equals, the first; NaN behind all others; none where k is negative (topk_v2.cc).
+
+    NaN takes part as -inf: in a row that has both, the two count as equals here.
+    """
     held = whole_numbers(ctx.op, 1)
     number = ctx.ops.Max(ctx.ops.Reshape(as_int64(ctx, 1, k), [1]), [0]) if held is None else [max(held[0], 0)]
-    values, places = ctx.ops.TopK(x, number, axis=ctx.axis(-1), outputs=2)
+    axis, real = ctx.axis(-1), ctx.op[0].dtype == "float32"
+    ranked = ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(-np.inf), x) if real else x
+    values, places = ctx.ops.TopK(ranked, number, axis=axis, outputs=2)
+    if real:
+        values = ctx.ops.GatherElements(x, places, axis=axis)
     return values, ctx.ops.Cast(places, to=ctx.op[out(1)].dtype)
 
 

@@ -41,13 +41,20 @@ def unsorted_segment_prod(ctx: Context, x: Any, ids: Any, count: Any) -> Any:
 @handler("UNSORTED_SEGMENT_MAX", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw())
 def unsorted_segment_max(ctx: Context, x: Any, ids: Any, count: Any) -> Any:
     """Maxima; the dtype's lowest finite number where a segment has no rows."""
-    return numbered(ctx, x, ids, count, limits(ctx).min, "max")
+    return numbered(ctx, without_nan(ctx, x, limits(ctx).min), ids, count, limits(ctx).min, "max")
 
 
 @handler("UNSORTED_SEGMENT_MIN", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw())
 def unsorted_segment_min(ctx: Context, x: Any, ids: Any, count: Any) -> Any:
     """Minima; the dtype's highest finite number where a segment has no rows."""
-    return numbered(ctx, x, ids, count, limits(ctx).max, "min")
+    return numbered(ctx, without_nan(ctx, x, limits(ctx).max), ids, count, limits(ctx).max, "min")
+
+
+def without_nan(ctx: Context, x: Value, initial: float) -> Any:
+    """No comparison with NaN is true, so that the kernel passes it over."""
+    if ctx.op[0].dtype != "float32":
+        return x
+    return ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(initial), x)
 
 
 def limits(ctx: Context) -> Any:

@@ -72,6 +72,9 @@ def largest() -> Iterator[Case]:
     yield top("of no rows", tensor(0, 7), 4)
     infinite = np.array([[3, -np.inf, np.inf, 0.0, -0.0, np.inf, -1]], np.float32)
     yield top("infinities, and zeros of both signs", tensor(1, 7), 7, given={"x0": infinite})
+    unknown = np.array([[np.nan, 3, np.nan, 7, -1, 2, 5], [1, 2, 3, 4, 5, 6, np.nan]], np.float32)
+    for number in (2, 5, 7):
+        yield top(f"NaN, {number} of 7", tensor(2, 7), number, given={"x0": unknown})
     k = constant(np.array([3], np.int32))
     yield alone(TOP, "k of rank 1", [x, k], tensor(3, 3), tensor(3, 3, dtype="int32"))
     sizes = [{"x0": drawn(n, 11)} for n in (3, 1)]
