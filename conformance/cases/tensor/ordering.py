@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.copies import Copy, copied
-from conformance.models import BOTH, Placed, Spec, alone, constant, drawn, int32s, opsets, tensor
+from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, int32s, net, opsets, tensor
 
 TOP, BACK, SEQUENCE, ONCE = "TOPK_V2", "REVERSE_V2", "REVERSE_SEQUENCE", "UNIQUE"
 IMAGE = (2, 5, 7, 3)
@@ -107,12 +107,19 @@ def backwards() -> Iterator[Case]:
             yield back(dtype, tensor(*IMAGE, dtype=dtype), [1, 2], place)
     for dtype in ("float16", "int32", "int64", "bool", "int8", "uint8", "int16"):
         yield back(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), [1])
+    yield net(BACK, "bfloat16", of_bfloat16, dtype="bfloat16")
     yield back("a vector", tensor(7), [0])
     yield back("an axis of one", tensor(3, 1, 5), [1])
     yield back("rank 8", tensor(1, 2, 1, 3, 2, 1, 2, 3), [3, 4])
     sizes = [{"x0": drawn(n, 5)} for n in (3, 1)]
     yield back("an unknown batch", tensor(None, 5), [0, 1], given=sizes)
     yield from copied(BACK, Copy([IMAGE], [constant([2])]))
+
+
+def of_bfloat16(model: Net) -> None:
+    x = model.call("CAST", [tensor(3, 5)], tensor(3, 5, dtype="bfloat16"))
+    y = model.call(BACK, [x, constant([1])], tensor(3, 5, dtype="bfloat16"))
+    model.output(model.call("CAST", [y], tensor(3, 5)))
 
 
 def backwards_refused() -> Iterator[Case]:
