@@ -26,7 +26,12 @@ class Target(Protocol):
 
 
 class State(Protocol):
-    """Something the model remembers between runs."""
+    """Something the model remembers between runs.
+
+    ``initial``: its value before the first run, where one is known. A state that is never got is no input of the graph.
+    """
+
+    initial: Array | None
 
     @property
     def name(self) -> str: ...

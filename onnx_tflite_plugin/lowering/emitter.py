@@ -17,6 +17,9 @@ from onnx_tflite_plugin.source.model import Array, Dims
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
 
+_VERSIONS = {"ai.onnx.ml": 3}
+"""The opset of each other domain that has more than one: one that every runtime of our opsets knows."""
+
 _DTYPES = {
     "float32": ir.DataType.FLOAT,
     "float64": ir.DataType.DOUBLE,
@@ -120,19 +123,19 @@ class Emitter:
         domain: str = "",
     ) -> list[ir.Value]:
         """One node. Raises LookupError or TypeError where the operator, an arity or an attribute is not ONNX."""
-        schema = schema_of(op_type, self.opset, domain)
+        version = self.domains.setdefault(domain, _VERSIONS.get(domain, 1))
+        schema = schema_of(op_type, version, domain)
         values = [self.operand(operand) for operand in inputs]
         while values and values[-1] is None:
             values.pop()
         if not schema.min_input <= len(values) <= schema.max_input:
             raise TypeError(
-                f"{op_type} takes {schema.min_input} to {schema.max_input} inputs at opset {self.opset}, not {len(values)}"
+                f"{op_type} takes {schema.min_input} to {schema.max_input} inputs at opset {version}, not {len(values)}"
             )
         given = {name: value for name, value in attributes.items() if value is not None}
         unknown = sorted(given.keys() - schema.attributes.keys())
         if unknown:
-            raise TypeError(f"{op_type} has no attribute {', '.join(unknown)} at opset {self.opset}")
-        self.domains.setdefault(domain, 1)
+            raise TypeError(f"{op_type} has no attribute {', '.join(unknown)} at opset {version}")
         node = ir.Node(
             domain,
             op_type,

@@ -6,9 +6,23 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from onnx_tflite_plugin.api import Along, Attribute, Context, Instance, Operator, Raw, Refused, Value, handler, out
-from op_handlers.kernels.operands import whole_numbers
-from op_handlers.tensor.padding import padded, zero
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Along,
+    Attribute,
+    Context,
+    Instance,
+    Operator,
+    Raw,
+    Refused,
+    Terminate,
+    Value,
+    handler,
+    out,
+)
+from op_handlers.kernels.operands import as_int64, whole_numbers
+from op_handlers.tensor.padding import emitted, padded, zero
 
 
 def quantized_along(onnx: str) -> Any:
@@ -62,6 +76,18 @@ def channels_first(ctx: Context) -> bool:
 # --- batches ----------------------------------------------------------------------------------
 
 
+def constant_blocks(op: Operator) -> bool:
+    return op.constant(1) is not None and op.constant(2) is not None
+
+
+def by_blocks(at: Instance) -> Attribute | Terminate:
+    return Attribute(unordered="c") if constant_blocks(at.op) else Terminate()
+
+
+def along_blocks(at: Instance) -> Along | None:
+    return Along("Transpose/blocks", "h w") if constant_blocks(at.op) else None
+
+
 def spatial_axes(at: Instance) -> str:
     """Batch, one or two spatial axes, channels (the kernels take no more)."""
     axes = " ".join(["n", *"hw"[: at.op[0].rank - 2], "c"])
@@ -71,14 +97,15 @@ def spatial_axes(at: Instance) -> str:
 @handler(
     "SPACE_TO_BATCH_ND",
     max_version=4,
-    layout=Attribute(unordered="c"),
+    layout=by_blocks,
     axes=spatial_axes,
-    along=Along("Transpose/blocks", "h w"),
-    requires_constant={1, 2},
+    along=along_blocks,
     quantization=Raw(shift_safe=True, onnx="Pad"),
 )
-def space_to_batch_nd(ctx: Context, x: Any, _block: Any, _paddings: Any) -> Any:
+def space_to_batch_nd(ctx: Context, x: Any, block: Any, rows: Any) -> Any:
     """Pad with zero, then one batch per place in a block, the place before the batch (space_to_batch_nd.h)."""
+    if not constant_blocks(ctx.op):
+        return batches_at_run_time(ctx, x, as_int64(ctx, 1, block), as_int64(ctx, 2, rows))
     block, rows = blocks(ctx.op)
     if any(map(any, rows)):
         x = padded(ctx, x, [(0, 0), *rows, (0, 0)], zero(ctx))
@@ -97,14 +124,15 @@ def space_to_batch_nd(ctx: Context, x: Any, _block: Any, _paddings: Any) -> Any:
 @handler(
     "BATCH_TO_SPACE_ND",
     max_version=4,
-    layout=Attribute(unordered="c"),
+    layout=by_blocks,
     axes=spatial_axes,
-    along=Along("Transpose/blocks", "h w"),
-    requires_constant={1, 2},
+    along=along_blocks,
     quantization=Raw(shift_safe=True, onnx="Slice"),
 )
-def batch_to_space_nd(ctx: Context, x: Any, _block: Any, _crops: Any) -> Any:
+def batch_to_space_nd(ctx: Context, x: Any, block: Any, crops: Any) -> Any:
     """SPACE_TO_BATCH_ND backwards: the batches take their places again, then Slice the crops off."""
+    if not constant_blocks(ctx.op):
+        return space_at_run_time(ctx, x, as_int64(ctx, 1, block), as_int64(ctx, 2, crops))
     block, rows = blocks(ctx.op)
     n, *size, c = ctx.op[0].dims
     wide, flat = words(len(block))
@@ -131,6 +159,45 @@ def blocks(op: Operator) -> tuple[list[int], list[tuple[int, int]]]:
     """The block's shape, and what is padded or cropped before and after each spatial axis."""
     block, rows = whole_numbers(op, 1) or [], whole_numbers(op, 2) or []
     return block, list(zip(rows[::2], rows[1::2], strict=True))
+
+
+def batches_at_run_time(ctx: Context, x: Value, block: Any, rows: Any) -> Any:
+    """The same in the file's order, the block, the paddings or both known only at run time."""
+    ops, spatial = ctx.ops, ctx.op[0].rank - 2
+    before, after = sides(ctx, rows)
+    full = emitted(ctx, x, ops.Concat([0], before, [0, 0], after, [0], axis=0), zero(ctx))
+    n, size, c = edges(ctx, full)
+    cells = ops.Div(size, block)
+    pairs = ops.Reshape(ops.Concat(ops.Unsqueeze(cells, [1]), ops.Unsqueeze(block, [1]), axis=1), [-1])
+    split = ops.Reshape(full, ops.Concat(n, pairs, c, axis=0))
+    perm = [*range(2, 2 * spatial + 1, 2), 0, *range(1, 2 * spatial + 1, 2), 2 * spatial + 1]
+    return ops.Reshape(ops.Transpose(split, perm=perm), ops.Concat([-1], cells, c, axis=0))
+
+
+def space_at_run_time(ctx: Context, x: Value, block: Any, crops: Any) -> Any:
+    ops, spatial = ctx.ops, ctx.op[0].rank - 2
+    _, size, c = edges(ctx, x)
+    split = ops.Reshape(x, ops.Concat(block, [-1], size, c, axis=0))
+    pairs = [axis for k in range(spatial) for axis in (spatial + 1 + k, k)]
+    full = ops.Mul(size, block)
+    whole = ops.Reshape(
+        ops.Transpose(split, perm=[spatial, *pairs, 2 * spatial + 1]), ops.Concat([-1], full, c, axis=0)
+    )
+    before, after = sides(ctx, crops)
+    return ops.Slice(whole, before, ops.Sub(full, after), list(range(1, 1 + spatial)))
+
+
+def sides(ctx: Context, rows: Any) -> tuple[Any, Any]:
+    """What is before and after each spatial axis."""
+    before, after = (ctx.ops.Gather(rows, np.asarray(side), axis=1) for side in (0, 1))
+    return before, after
+
+
+def edges(ctx: Context, x: Value) -> tuple[Any, Any, Any]:
+    """The numbers of batches, of places along each spatial axis, and of channels."""
+    shape, rank = ctx.ops.Shape(x), ctx.op[0].rank
+    n, size, c = (ctx.ops.Slice(shape, [a], [b]) for a, b in ((0, 1), (1, rank - 1), (rank - 1, rank)))
+    return n, size, c
 
 
 # --- both -------------------------------------------------------------------------------------

@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    Array,
     Attribute,
     Context,
     Instance,
     Raw,
+    Refused,
+    Terminate,
     Transparent,
+    Value,
     handler,
     letters,
     out,
@@ -69,14 +73,28 @@ def expand_dims(ctx: Context, x: Any, axis: Any) -> Any:
 @handler(
     "TRANSPOSE",
     max_version=9,
-    layout=Transparent(),
+    layout=lambda at: Terminate() if at.op.constant(1) is None else Transparent(),
     axes=permuted_by(1),
-    requires_constant={1},
     quantization=COPIED,
 )
-def transpose(ctx: Context, x: Any, _perm: Any) -> Any:
+def transpose(ctx: Context, x: Any, perm: Any) -> Any:
     """Only renames axes; where elements must move, the plan has put a Transpose at one of its edges."""
-    return x
+    return x if ctx.op.constant(1) is not None else transposed_at_run_time(ctx, x, perm)
+
+
+def transposed_at_run_time(ctx: Context, x: Value, perm: Value) -> Any:
+    """Gather: Transpose takes no perm at run time. A place in the result is a sum of one stride of x for each axis."""
+    ops, rank = ctx.ops, ctx.op[0].rank
+    axes, sizes, strides = ops.Cast(perm, to="int64"), ops.Shape(x), np.ones(1, np.int64)
+    for axis in reversed(range(1, rank)):
+        strides = ops.Concat(ops.Mul(ops.Gather(strides, [0]), ops.Gather(sizes, [axis])), strides, axis=0)
+    places = np.zeros(1, np.int64)
+    for axis in range(rank):
+        source = ops.Gather(axes, np.asarray(axis))
+        along = ops.Range(np.asarray(0), ops.Gather(sizes, source), np.asarray(1))
+        steps = ops.Mul(along, ops.Gather(strides, source))
+        places = ops.Add(places, ops.Reshape(steps, [-1, *[1] * (rank - 1 - axis)]))
+    return ops.Gather(ops.Reshape(x, [-1]), places)
 
 
 @handler("SHAPE", max_version=1, layout=Attribute(unordered="*"), indexed_by_axis={out(0): 0}, quantization=COPIED)
@@ -100,3 +118,35 @@ def shape(ctx: Context, x: Any) -> Any:
 def rank(ctx: Context, x: Any) -> Any:
     """A constant: the rank is always known."""
     return ctx.constant_value(np.asarray(ctx.op[0].rank, np.int32))
+
+
+# --- shapes as tensors ------------------------------------------------------------------------
+
+
+def broadcast_shape(at: Instance) -> Array | None:
+    """The shape that two constant shapes broadcast to. Sizes that do not are left to the handler."""
+    op = at.op
+    shapes = [op.constant(slot) for slot in (0, 1)]
+    if any(held is None for held in shapes):
+        return None
+    rank = op[out(0)].shape[0]
+    first, second = (
+        np.concatenate([np.ones(rank - len(held), held.dtype), held]) for held in shapes if held is not None
+    )
+    return None if ((first != 1) & (second != 1) & (first != second)).any() else np.where(first == 1, second, first)
+
+
+@handler("BROADCAST_ARGS", max_version=1, layout=Terminate(), quantization=Raw(), evaluate=broadcast_shape)
+def broadcast_args(ctx: Context, first: Any, second: Any) -> Any:
+    """The other size where one is 1, also where it is 0; a shorter shape has ones in front (broadcast_args.h)."""
+    if ctx.op[0].constant and ctx.op[1].constant and broadcast_shape(ctx) is None:
+        raise Refused("its shapes do not broadcast, which LiteRT refuses too")
+    rank = max(ctx.op[0].shape[0], ctx.op[1].shape[0])
+    a, b = (in_front(ctx, slot, shape, rank) for slot, shape in ((0, first), (1, second)))
+    return ctx.ops.Where(ctx.ops.Equal(a, ctx.scalar(1)), b, a)
+
+
+def in_front(ctx: Context, slot: int, shape: Value, rank: int) -> Any:
+    """A shape with ones in front of it up to a rank."""
+    missing = rank - ctx.op[slot].shape[0]
+    return ctx.ops.Concat(np.ones(missing, ctx.op[slot].dtype), shape, axis=0) if missing else shape

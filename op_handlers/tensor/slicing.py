@@ -7,7 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Attribute, Context, Instance, Operator, Raw, Refused, Value, handler, out, spelled
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Dims,
+    Instance,
+    Operator,
+    Raw,
+    Refused,
+    Value,
+    handler,
+    letters,
+    out,
+    spelled,
+)
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
 INT64 = np.iinfo(np.int64)
@@ -177,3 +190,76 @@ def run_time_bounds(ctx: Context, begin: Value, end: Value, taken: list[Cut]) ->
         ends = ctx.ops.Where(shrunk, following, ends)
     masked = np.asarray([cut.end_masked and not cut.shrinks for cut in taken])
     return starts, ctx.ops.Where(masked, np.where(forward, INT64.max, INT64.min), ends)
+
+
+# --- what is put in the place of a slice ------------------------------------------------------
+
+
+def updated(at: Instance) -> str:
+    """The update has the operand's axes, of other sizes."""
+    names = letters(at.op[0].rank)
+    return spelled([names, names, None], names)
+
+
+def updated_whole(at: Instance) -> Attribute:
+    sizes = enumerate(zip(at.op[0].dims, at.op[1].dims, strict=True))
+    return any_order(axis for axis, (n, length) in sizes if n is not None and n == length)
+
+
+@handler(
+    "DYNAMIC_UPDATE_SLICE",
+    max_version=6,
+    layout=updated_whole,
+    axes=updated,
+    indexed_by_axis={2: 0},
+    quantization=Raw(shift_safe=True, onnx="Concat"),
+)
+def dynamic_update_slice(ctx: Context, x: Any, update: Any, start: Any) -> Any:
+    """What lies in front, the update, and what lies behind, along one axis after the other.
+
+    A start is moved so that the update lies inside (ClampStartIndices, dynamic_update_slice.cc).
+    """
+    sizes, lengths = ctx.shape(0), ctx.shape(1)
+    axes = [axis for axis, (n, m) in enumerate(zip(sizes, lengths, strict=True)) if n is None or n != m]
+    starts = as_int64(ctx, 2, start)
+    if not axes or 0 in lengths:
+        return x if axes else update
+
+    whole = x
+
+    def inserted(x: Value, axes: list[int]) -> Value:
+        if not axes:
+            return update
+        axis, *others = axes
+        first, last = update_bounds(
+            ctx, starts, axis, extent(ctx, whole, axis, sizes), extent(ctx, update, axis, lengths)
+        )
+        parts = []
+        if not isinstance(first, int) or first > 0:
+            parts.append(ctx.ops.Slice(x, [0], at(first), [axis]))
+        parts.append(inserted(ctx.ops.Slice(x, at(first), at(last), [axis]) if others else x, others))
+        if not isinstance(last, int) or last != sizes[axis]:
+            parts.append(ctx.ops.Slice(x, at(last), [INT64.max], [axis]))
+        return ctx.ops.Concat(*parts, axis=axis)
+
+    return inserted(x, axes)
+
+
+def at(place: Any) -> Any:
+    return [place] if isinstance(place, int) else place
+
+
+def extent(ctx: Context, value: Value, axis: int, dims: Dims) -> Any:
+    """The size of an axis: a number, or a value of shape [1] known at run time."""
+    size = dims[axis]
+    return ctx.ops.Gather(ctx.ops.Shape(value), [axis]) if size is None else size
+
+
+def update_bounds(ctx: Context, starts: Any, axis: int, size: Any, length: Any) -> tuple[Any, Any]:
+    """Where the update begins and ends along an axis: numbers, or values of shape [1] known at run time."""
+    if isinstance(starts, np.ndarray) and isinstance(size, int) and isinstance(length, int):
+        first = min(max(int(starts[axis]), 0), size - length)
+        return first, first + length
+    ops = ctx.ops
+    begin = ops.Min(ops.Max(ops.Gather(starts, [axis]), [0]), ops.Sub(at(size), at(length)))
+    return begin, ops.Add(begin, at(length))

@@ -11,6 +11,7 @@ import numpy as np
 from conformance.case import EVERY_OPSET, Case
 from conformance.copies import Copy, copy_refused
 from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, opsets, tensor, unary
+from onnx_tflite_plugin.source.model import Array
 
 DEPTH, SPACE = "DEPTH_TO_SPACE", "SPACE_TO_DEPTH"
 BATCH, FLAT = "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND"
@@ -22,6 +23,7 @@ def cases() -> Iterator[Case]:
     yield from one_after_another()
     yield from to_batches()
     yield from to_space()
+    yield from running()
     yield from refused()
 
 
@@ -165,6 +167,39 @@ def to_space() -> Iterator[Case]:
     yield alone(FLAT, "an unknown batch", [tensor(None, 5, 3, 7), *held], tensor(None, 6, 7, 7), given=steps)
 
 
+def running() -> Iterator[Case]:
+    """Blocks, paddings and crops known only at run time, one of them or both."""
+    for op, shape, rows in ((BATCH, (2, 5, 7, 3), [[1, 2], [2, 0]]), (FLAT, (12, 5, 3, 7), [[1, 3], [2, 0]])):
+        held = {"block": np.array([2, 3], np.int32), "rows": np.asarray(rows, np.int32)}
+        line = {"block": np.array([3], np.int32), "rows": np.array([[3, 1]], np.int32)}
+        for keys in (("block",), ("rows",), ("block", "rows")):
+            name = f"{' and '.join(keys)} known as it runs"
+            for dtype in ("float32", "int8", "uint8", "int16"):
+                yield asked(op, f"{dtype}, {name}", tensor(*shape, dtype=dtype), held, keys)
+            yield asked(op, f"{name}, between convolutions", tensor(*shape), held, keys, BOTH[1])
+            yield asked(op, f"{name}, rank 3", tensor(shape[0] * 3, 5, 7), line, keys)
+        for dtype in ("int32", "int64", "bool"):
+            yield asked(op, f"{dtype}, both known as they run", tensor(*shape, dtype=dtype), held, ("block", "rows"))
+
+
+def asked(
+    op: str, name: str, x: Spec, held: dict[str, Array], keys: Sequence[str], place: Placed = alone
+) -> Case:  # fmt: skip
+    """``keys``: which operands are graph inputs."""
+    operands = [
+        tensor(*array.shape, dtype="int32", name=key) if key in keys else constant(array) for key, array in held.items()
+    ]
+    n, *sizes, c = (size or 0 for size in x.shape)
+    block, rows = held["block"], held["rows"]
+    if op == BATCH:
+        made = (n * int(block.prod()), *((sizes + rows.sum(axis=1)) // block), c)
+    else:
+        made = (n // int(block.prod()), *(sizes * block - rows.sum(axis=1)), c)
+    y = replace(x, name="").shaped(*(int(size) for size in made))
+    given = {key: held[key] for key in keys}
+    return place(op, name, [x, *operands], y, dtype=x.dtype, given=given, transposes=None)
+
+
 def refused() -> Iterator[Case]:
     """What a kernel insists on, and what is not known in time."""
     held = [constant([2, 2]), constant(NOWHERE)]
@@ -174,11 +209,6 @@ def refused() -> Iterator[Case]:
     )
     refuses = "kInputMaxDimensionNum"
     yield alone(BATCH, "rank 5", [tensor(1, 4, 6, 2, 3), *held], tensor(4, 2, 3, 2, 3), kernel_refuses=refuses)
-    given = {"rows": np.zeros((2, 2), np.int32)}
-    rows = tensor(2, 2, dtype="int32", name="rows")
-    for op, before, after in ((BATCH, (1, 4, 6, 3), (4, 2, 3, 3)), (FLAT, (4, 2, 3, 3), (1, 4, 6, 3))):
-        operands = [tensor(*before), held[0], rows]
-        yield alone(op, "rows known as it runs", operands, tensor(*after), given=given, refused="must be a constant")
     for op in (DEPTH, SPACE):
         deep, wide = shapes(op, 2, (2, 3, 5, 3))
         x = tensor(*deep, dtype="int16")

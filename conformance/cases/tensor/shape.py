@@ -279,14 +279,6 @@ def transposes() -> Iterator[Case]:
         model.output(model.call("TRANSPOSE", [model.plumbed(image), constant([0, 3, 1, 2])], image.shaped(2, 3, 5, 7)))
 
     yield net("TRANSPOSE", "an image to channels first, which it is already", to_channels_first, transposes=1)
-    asked = tensor(4, dtype="int32")
-    yield alone(
-        "TRANSPOSE",
-        "axes known as it runs",
-        [tensor(*IMAGE), asked],
-        tensor(None, None, None, None),
-        refused="must be a constant",
-    )
 
 
 # --- SHAPE ------------------------------------------------------------------------------------

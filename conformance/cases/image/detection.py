@@ -1,0 +1,92 @@
+"""NON_MAX_SUPPRESSION box for box: thresholds that are met exactly, flat boxes, corners in either order, soft scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import Spec, alone, constant, tensor
+from onnx_tflite_plugin.source.model import Array
+
+HARD, SOFT = "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5"
+
+
+def cases() -> Iterator[Case]:
+    for op in (HARD, SOFT):
+        yield from of_both(op)
+    yield from softened()
+
+
+def crowd(number: int, seed: int = 0) -> Array:
+    """Boxes around a few centers, so that many overlap."""
+    random = np.random.default_rng(seed)
+    centers = random.uniform(0, 3, (7, 2))[random.integers(0, 7, number)] + random.normal(0, 0.2, (number, 2))
+    sizes = random.uniform(0.5, 1.5, (number, 2))
+    return np.concatenate([centers - sizes / 2, centers + sizes / 2], axis=1).astype(np.float32)
+
+
+def distinct(number: int, seed: int = 0) -> Array:
+    """Scores in (0, 1), no two alike: which of equals comes first is up to the kernel's heap."""
+    return np.random.default_rng(seed).permutation(np.linspace(0.01, 0.99, number)).astype(np.float32)
+
+
+def selected(
+    op: str, name: str, boxes: Array, scores: Array, limit: int, iou: float, least: float, sigma: float = 0,
+    running: tuple[str, ...] = (), **case: Any,
+) -> Case:  # fmt: skip
+    held = {
+        "limit": np.asarray(limit, np.int32),
+        "iou": np.asarray(iou, np.float32),
+        "least": np.asarray(least, np.float32),
+        **({"sigma": np.asarray(sigma, np.float32)} if op == SOFT else {}),
+    }
+    operands = [tensor(*boxes.shape, name="boxes"), tensor(*scores.shape, name="scores")]
+    for key, array in held.items():
+        operands.append(tensor(dtype=array.dtype.name, name=key) if key in running else constant(array))
+    size = None if "limit" in running else limit
+    made = [Spec((size,), "int32"), *([Spec((size,), "float32")] if op == SOFT else []), Spec((), "int32")]
+    given = {"boxes": boxes, "scores": scores, **{key: held[key] for key in running}}
+    return alone(op, name, operands, *made, given=given, **case)
+
+
+def of_both(op: str) -> Iterator[Case]:
+    boxes, scores = crowd(101), distinct(101)
+    for limit in (1, 11, 101, 131):
+        yield selected(op, f"{limit} at most", boxes, scores, limit, 0.5, 0.3)
+    for iou in (0.0, 0.1, 0.7, 1.0):
+        yield selected(op, f"overlaps below {iou}", boxes, scores, 31, iou, 0.0, opsets=EVERY_OPSET)
+    yield selected(op, "thresholds below 0", boxes, scores, 31, -0.5, -1.0)
+    yield selected(op, "a score at the threshold", boxes, scores, 31, 0.5, float(np.sort(scores)[50]))
+    yield selected(op, "no score above the threshold", boxes, scores, 7, 0.5, 2.0)
+    turned = boxes[:, [2, 1, 0, 3]]
+    yield selected(op, "corners the other way round", turned, scores, 31, 0.5, 0.3)
+    halves = np.array([[0, 0, 1, 2], [0, 0, 1, 1], [0, 0, 1, 4], [3, 3, 4, 4]], np.float32)
+    order = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
+    yield selected(op, "an overlap at the threshold", halves, order, 4, 0.5, 0.0)
+    flat = boxes.copy()
+    flat[np.argsort(-scores)[[2, 5, 7]], 2] = flat[np.argsort(-scores)[[2, 5, 7]], 0]
+    yield selected(op, "flat boxes, which overlap not even themselves", flat, scores, 31, 0.5, 0.3)
+    yield selected(op, "a flat box within the limit", flat, scores, 2, 0.5, 0.3)
+    yield selected(op, "flat boxes and a threshold of 0", flat, scores, 31, 0.0, 0.3)
+    yield selected(op, "a threshold that no overlap reaches", boxes, scores, 11, 1.5, 0.3)
+    yield selected(op, "one box", boxes[:1], scores[:1], 3, 0.5, 0.0)
+    running = ("limit", "iou", "least", *(("sigma",) if op == SOFT else ()))
+    for key in running:
+        yield selected(op, f"{key} known as it runs", boxes, scores, 31, 0.5, 0.3, running=(key,), opsets=EVERY_OPSET)
+    yield selected(op, "all known as they run", boxes, scores, 31, 0.5, 0.3, running=running)
+    yield selected(op, "flat boxes, all known as they run", flat, scores, 31, 0.5, 0.3, running=running)
+
+
+def softened() -> Iterator[Case]:
+    boxes, scores = crowd(101, 1), distinct(101, 1)
+    for sigma in (0.1, 0.5, 2.0):
+        for iou in (0.4, 1.0):
+            name = f"sigma {sigma}, overlaps below {iou}"
+            yield selected(SOFT, name, boxes, scores, 31, iou, 0.1, sigma, opsets=EVERY_OPSET)
+    yield selected(SOFT, "every box, softened", boxes, scores, 101, 1.0, 0.0, 0.5)
+    yield selected(SOFT, "softened, a threshold that no overlap reaches", boxes, scores, 11, 1.5, 0.3, 0.5)
+    yield selected(SOFT, "softened, no score above the threshold", boxes, scores, 7, 0.5, 2.0, 0.5)
+    yield selected(SOFT, "sigma of 0.5 known as it runs", boxes, scores, 31, 0.7, 0.1, 0.5, running=("sigma",))

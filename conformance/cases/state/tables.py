@@ -1,0 +1,135 @@
+"""Tables that CALL_ONCE or the graph itself fills: text to integers and integers to text, repeats, defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import GraphBuilder, TensorRef
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import Net, Spec, net, tensor
+from onnx_tflite_plugin.source.model import Array
+
+TEXTS = np.array([b"a", b"bc", b"", "é".encode(), b"efg"], object)
+NUMBERS = np.array([7, -2, 2**40, 11, 0], np.int64)
+
+
+def cases() -> Iterator[Case]:
+    for kind in ("string", "int64"):
+        keys, values = (TEXTS, NUMBERS) if kind == "string" else (NUMBERS, TEXTS)
+        given = {"wanted": wanted(keys)}
+        for once in (True, False):
+            text = f"{kind} keys, {'filled once' if once else 'filled by the graph'}"
+            case: dict[str, Any] = {"dtype": kind, "given": given, "opsets": EVERY_OPSET if once else (None,)}
+            yield net("HASHTABLE_FIND", text, looking_up(keys, values, once), **case)
+        case = {"dtype": kind, "given": given}
+        draw = looking_up(keys, values, running=True)
+        lacking = {**given, "default": values[:1]}
+        yield net("HASHTABLE_FIND", f"{kind} keys, default known as it runs", draw, **{**case, "given": lacking})
+        repeated = np.concatenate([keys, keys[:2]])
+        draw = looking_up(repeated, np.concatenate([values, values[2:4]]))
+        yield net("HASHTABLE_IMPORT", f"{kind} keys, repeated", draw, **case)
+        yield net("HASHTABLE_IMPORT", f"{kind} keys, the second is ignored", twice(keys, values), **case)
+        yield net("HASHTABLE_SIZE", f"{kind} keys", sized(keys, values), dtype=kind)
+        yield net(
+            "HASHTABLE_SIZE", f"{kind} keys, repeated", sized(repeated, np.concatenate([values] * 2)[:7]), dtype=kind
+        )
+        yield net("HASHTABLE", f"{kind} keys, two tables", two(keys, values), **case)
+    case = {"dtype": "string", "given": {"wanted": wanted(TEXTS)}}
+    yield net("HASHTABLE_FIND", "a table of nothing", looking_up(TEXTS[:0], NUMBERS[:0]), **case)
+    odd = looking_up(np.array([b"\xff", b"a"], object), NUMBERS[:2])
+    yield net("HASHTABLE_FIND", "text that is not UTF-8", odd, **case, refused="is not UTF-8")
+    yield net("HASHTABLE_FIND", "nothing has filled it", unfilled, **case, refused="before anything fills it")
+
+
+def wanted(keys: Array) -> Array:
+    """Every key, some of them twice, and one that is not there."""
+    other = np.array([b"x"], object) if keys.dtype == object else np.array([5], np.int64)
+    return np.concatenate([keys, other, keys[::-1], other])[:12].reshape(2, 3, 2)
+
+
+class Table:
+    """A table in one subgraph."""
+
+    def __init__(self, graph: GraphBuilder, keys: Array, values: Array, number: int = 3) -> None:
+        self.graph, self.keys, self.values = graph, keys, values
+        before, after = ("STRING", "INT64") if keys.dtype == object else ("INT64", "STRING")
+        self.handle = graph.tensor(f"table {number}", (1,), "resource")
+        options = {"table_id": number, "key_dtype": before, "value_dtype": after}
+        graph.operator("HASHTABLE", [], [self.handle], options)
+
+    def fill(self) -> None:
+        held = [self.graph.constant(name, array) for name, array in (("keys", self.keys), ("values", self.values))]
+        self.graph.operator("HASHTABLE_IMPORT", [self.handle, *held], [])
+
+    def find(self, model: Net, x: TensorRef, default: TensorRef) -> TensorRef:
+        kind = "int64" if self.keys.dtype == object else "string"
+        return model.call("HASHTABLE_FIND", [self.handle, x, default], Spec((2, 3, 2), kind))
+
+
+def table(model: Net, keys: Array, values: Array, once: bool = True, number: int = 3) -> Table:
+    """A table of the main graph, filled by CALL_ONCE or in place."""
+    if once:
+        setup = model.model.subgraph(f"set up {number}")
+        Table(setup, keys, values, number).fill()
+        model.graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": setup.index})
+    made = Table(model.graph, keys, values, number)
+    if not once:
+        made.fill()
+    return made
+
+
+def default_of(model: Net, values: Array, running: bool = False) -> TensorRef:
+    kind = "string" if values.dtype == object else "int64"
+    if running:
+        return model.place(Spec((1,), kind, name="default"))
+    missing = np.array(b"missing", object) if kind == "string" else np.array(-1, np.int64)
+    return model.place(Spec((), kind, value=missing))
+
+
+def keys_of(model: Net, keys: Array) -> TensorRef:
+    return model.place(Spec((2, 3, 2), "string" if keys.dtype == object else "int64", name="wanted"))
+
+
+def looking_up(keys: Array, values: Array, once: bool = True, running: bool = False) -> Callable[[Net], None]:
+    def draw(model: Net) -> None:
+        made = table(model, keys, values, once)
+        model.output(made.find(model, keys_of(model, keys), default_of(model, values, running)))
+
+    return draw
+
+
+def twice(keys: Array, values: Array) -> Callable[[Net], None]:
+    def draw(model: Net) -> None:
+        made = table(model, keys, values)
+        made.values = values[::-1].copy()
+        made.fill()
+        model.output(made.find(model, keys_of(model, keys), default_of(model, values)))
+
+    return draw
+
+
+def two(keys: Array, values: Array) -> Callable[[Net], None]:
+    def draw(model: Net) -> None:
+        first, second = (table(model, keys, held, number=k) for k, held in ((3, values), (5, values[::-1].copy())))
+        x, default = keys_of(model, keys), default_of(model, values)
+        model.output(first.find(model, x, default), second.find(model, x, default))
+
+    return draw
+
+
+def sized(keys: Array, values: Array) -> Callable[[Net], None]:
+    """Its size plus a graph input, so that there is something to run."""
+
+    def draw(model: Net) -> None:
+        size = model.call("HASHTABLE_SIZE", [table(model, keys, values).handle], Spec((1,), "int64"))
+        model.output(model.call("ADD", [size, tensor(3, dtype="int64")], Spec((3,), "int64")))
+
+    return draw
+
+
+def unfilled(model: Net) -> None:
+    made = Table(model.graph, TEXTS, NUMBERS)
+    model.output(made.find(model, keys_of(model, TEXTS), default_of(model, NUMBERS)))

@@ -1,0 +1,62 @@
+"""MATRIX_DIAG and MATRIX_SET_DIAG: batches, matrices that are not square, zeros that ignore the zero point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from conformance.case import Case
+from conformance.models import Spec, alone, drawn, opsets, tensor, unary
+
+DIAG, SET = "MATRIX_DIAG", "MATRIX_SET_DIAG"
+
+
+def cases() -> Iterator[Case]:
+    yield from made()
+    yield from replaced()
+
+
+def made() -> Iterator[Case]:
+    for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
+        for shape in ((5,), (3, 5), (2, 3, 5), (3, 1)):
+            x = tensor(*shape, dtype=dtype)
+            every = opsets(dtype) if len(shape) == 2 else (None,)
+            yield unary(DIAG, f"{dtype} {list(shape)}", x, x.shaped(*shape, shape[-1]), opsets=every)
+    for dtype in ("int8", "uint8", "int16"):
+        x = tensor(3, 5, dtype=dtype, scale=0)
+        yield unary(DIAG, f"{dtype} without scale", x, x.shaped(3, 5, 5))
+    x = tensor(3, 5, dtype="int8")
+    y = x.scaled(2.0, 11).shaped(3, 5, 5)
+    yield unary(DIAG, "int8 to other parameters, which the kernel ignores", x, y)
+    yield unary(DIAG, "no rows", tensor(0, 3), tensor(0, 3, 3))
+    yield unary(DIAG, "a diagonal of none", tensor(3, 0), tensor(3, 0, 0))
+    sizes = [{"x0": drawn(n, 5)} for n in (3, 1)]
+    yield unary(DIAG, "an unknown batch", tensor(None, 5), tensor(None, 5, 5), given=sizes)
+    sizes = [{"x0": drawn(2, n)} for n in (3, 7)]
+    yield unary(DIAG, "an unknown diagonal", tensor(2, None), tensor(2, None, None), given=sizes)
+
+
+def with_diagonal(name: str, x: Spec, diagonal: Sequence[int | None], **case: Any) -> Case:
+    return alone(SET, name, [x, replace(x, name="").shaped(*diagonal)], replace(x, name=""), **case)
+
+
+def replaced() -> Iterator[Case]:
+    for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
+        for shape in ((5, 5), (3, 5), (5, 3), (2, 3, 5), (3, 2, 7, 5), (5, 1), (1, 5)):
+            *batch, rows, columns = shape
+            every = opsets(dtype) if shape == (3, 5) else (None,)
+            x = tensor(*shape, dtype=dtype)
+            yield with_diagonal(f"{dtype} {list(shape)}", x, (*batch, min(rows, columns)), opsets=every)
+    for dtype in ("int8", "int16"):
+        yield with_diagonal(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), (3,))
+    x = tensor(3, 5, dtype="int8")
+    operands = [x, x.scaled(3.0, 7).shaped(3)]
+    yield alone(SET, "int8 of other parameters, which the kernel ignores", operands, x.scaled(2.0, 11))
+    yield with_diagonal("no rows", tensor(2, 0, 3), (2, 0))
+    sizes = [{"x0": drawn(n, 3, 5), "x1": drawn(n, 3)} for n in (2, 1)]
+    yield with_diagonal("an unknown batch", tensor(None, 3, 5), (None, 3), given=sizes)
+    sizes = [{"x0": drawn(n, 5), "x1": drawn(n)} for n in (3, 2)]
+    text = "which side of its matrices is shorter is not known"
+    operands = [tensor(None, 5), tensor(None)]
+    yield alone(SET, "an unknown height", operands, tensor(None, 5), given=sizes, refused=text)

@@ -1,0 +1,50 @@
+"""BROADCAST_ARGS: the shape that two shapes broadcast to, with ones and zeros among the sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import Net, alone, constant, net, tensor
+
+OP = "BROADCAST_ARGS"
+PAIRS: tuple[tuple[Sequence[int], Sequence[int]], ...] = (
+    ([2, 1, 3], [1, 5, 3]),
+    ([5, 3], [2, 1, 3]),
+    ([2, 7, 1, 3], [7, 1, 1]),
+    ([2, 1, 3], [0, 3]),
+    ([0, 3], [1, 1, 1]),
+    ([1], [1]),
+    ([], [2, 3]),
+)
+
+
+def cases() -> Iterator[Case]:
+    for kind in ("int32", "int64"):
+        for first, second in PAIRS:
+            a, b = np.asarray(first, kind), np.asarray(second, kind)
+            y = tensor(max(len(a), len(b)), dtype=kind)
+            given = {"a": a, "b": b}
+            for held in ((), ("a",), ("b",), ("a", "b")):
+                operands = [
+                    constant(shape) if name in held else tensor(len(shape), dtype=kind, scale=0, name=name)
+                    for name, shape in given.items()
+                ]
+                which = f", {' and '.join(held)} constant" if held else ""
+                every = EVERY_OPSET if first == [5, 3] else (None,)
+                name = f"{kind} {list(first)} and {list(second)}{which}"
+                runs = {key: shape for key, shape in given.items() if key not in held}
+                yield alone(OP, name, operands, y, dtype=kind, given=runs, opsets=every)
+    yield net(OP, "the shape to broadcast to", draw, dtype="int32")
+    operands = [constant([2, 3]), constant([5, 3])]
+    yield alone(OP, "shapes that do not broadcast", operands, tensor(2, dtype="int32"), refused="do not broadcast")
+
+
+def draw(model: Net) -> None:
+    """As converters write it: the shape of one operand with that of another."""
+    x, y = model.place(tensor(2, 1, 3)), model.place(tensor(5, 1))
+    first = model.call("SHAPE", [x], tensor(3, dtype="int32"), out_type="INT32")
+    both = model.call(OP, [first, constant([5, 1])], tensor(3, dtype="int32"))
+    model.output(model.call("BROADCAST_TO", [y, both], tensor(2, 5, 3)))

@@ -1,0 +1,34 @@
+"""TRANSPOSE by a perm known only at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Placed, Spec, alone, drawn, int32s, tensor
+
+OP = "TRANSPOSE"
+SIZES = (2, 5, 7, 3, 2, 3)
+
+
+def cases() -> Iterator[Case]:
+    perms: tuple[Sequence[int], ...] = ((0,), (1, 0), (2, 0, 1), (3, 1, 2, 0), (4, 2, 0, 3, 1), (5, 3, 1, 0, 4, 2))
+    for perm in perms:
+        every = EVERY_OPSET if len(perm) == 4 else (None,)
+        yield asked(f"perm {list(perm)} known as it runs", tensor(*SIZES[: len(perm)]), perm, opsets=every)
+    for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
+        yield asked(f"{dtype}, perm known as it runs", tensor(2, 5, 7, dtype=dtype), (2, 0, 1))
+    yield asked("perm known as it runs", tensor(2, 5, 7, 3), (0, 2, 1, 3), BOTH[1], transposes=4)
+    sizes = [{"x0": drawn(n, 5, 7), **int32s(perm=[1, 2, 0])} for n in (2, 3)]
+    operands = [tensor(None, 5, 7), tensor(3, dtype="int32", name="perm")]
+    yield alone(OP, "an unknown batch, perm known as it runs", operands, tensor(None, None, None), given=sizes)
+    counted = [int32s(perm=perm) for perm in ([0, 1, 2], [2, 1, 0], [1, 0, 2])]
+    operands = [tensor(2, 5, 7), operands[1]]
+    yield alone(OP, "another perm at each run", operands, tensor(None, None, None), given=counted)
+
+
+def asked(name: str, x: Spec, perm: Sequence[int], place: Placed = alone, **case: Any) -> Case:
+    operands = [x, tensor(len(perm), dtype="int32", name="perm")]
+    y = x.shaped(*(x.shape[axis] for axis in perm))
+    return place(OP, name, operands, y, **{"dtype": x.dtype, "given": int32s(perm=perm), **case})

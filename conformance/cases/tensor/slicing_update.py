@@ -1,0 +1,110 @@
+"""DYNAMIC_UPDATE_SLICE: an update in the place of a slice, moved inside where it would reach out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, int32s, net, tensor
+from onnx_tflite_plugin.verify import Tolerance
+
+OP = "DYNAMIC_UPDATE_SLICE"
+IMAGE = (2, 5, 7, 3)
+READ_BACK, WHY = Tolerance(real=1e-6), "dequantized, for neither runtime hands int4 out"
+
+
+def cases() -> Iterator[Case]:
+    yield from known_starts()
+    yield from running_starts()
+    yield from dtypes()
+    yield from corners()
+    yield from refused()
+
+
+def put(
+    name: str,
+    x: Spec,
+    shape: Sequence[int],
+    start: Sequence[int],
+    place: Placed = alone,
+    kind: str = "int32",
+    held: bool = True,
+    **case: Any,
+) -> Case:
+    """An update of ``shape`` at ``start``: a constant, or ``held`` back until it runs."""
+    numbers = np.asarray(start, kind)
+    first = constant(numbers) if held else tensor(len(start), dtype=kind, scale=0, name="start")
+    given = {} if held else {"given": {"start": numbers}}
+    operands = [x, replace(x, name="").shaped(*shape), first]
+    return place(OP, name, operands, replace(x, name=""), **{"dtype": x.dtype, **given, **case})
+
+
+def known_starts() -> Iterator[Case]:
+    x = tensor(*IMAGE)
+    for place in BOTH:
+        yield put("one axis", x, (2, 5, 2, 3), (0, 0, 3, 0), place, opsets=EVERY_OPSET)
+        yield put("every axis", x, (1, 3, 2, 1), (1, 1, 4, 2), place)
+        yield put("channels", x, (2, 5, 7, 2), (0, 0, 0, 1), place)
+        yield put("in front", x, (2, 2, 7, 3), (0, 0, 0, 0), place)
+    yield put("behind the end", x, (2, 2, 3, 3), (0, 4, 6, 0))
+    yield put("in front of the beginning", x, (2, 2, 3, 3), (0, -4, -1, 0))
+    yield put("all of it, wherever it starts", x, IMAGE, (1, 2, 3, 1), BOTH[1])
+
+
+def running_starts() -> Iterator[Case]:
+    x = tensor(*IMAGE)
+    for kind in ("int32", "int64"):
+        for place in BOTH:
+            yield put(f"{kind} start known as it runs", x, (1, 3, 2, 1), (1, 1, 4, 2), place, kind, held=False)
+    yield put("a running start behind the end", x, (2, 2, 3, 3), (1, 4, 9, 0), held=False)
+    yield put("a running start in front", x, (2, 2, 3, 3), (-1, -4, -1, 0), BOTH[1], held=False)
+    cache = tensor(1, 13, 2, 5)
+    turns = [int32s(start=[0, at, 0, 0]) for at in (0, 5, 12)]
+    yield put("a row of a cache", cache, (1, 1, 2, 5), (0, 0, 0, 0), held=False, given=turns, opsets=EVERY_OPSET)
+    operands = [tensor(None, 7, 3), tensor(None, 2, 3), tensor(3, dtype="int32", name="start")]
+    sizes = [{"x0": drawn(n, 7, 3), "x1": drawn(n, 2, 3), **int32s(start=[0, 4, 0])} for n in (2, 5)]
+    yield alone(OP, "an unknown batch", operands, tensor(None, 7, 3), given=sizes)
+
+
+def dtypes() -> Iterator[Case]:
+    for dtype in ("int8", "uint8", "int16"):
+        for held in (True, False):
+            for place in BOTH:
+                name = f"{dtype}, start {'constant' if held else 'running'}"
+                yield put(name, tensor(*IMAGE, dtype=dtype), (1, 3, 2, 1), (1, 1, 4, 2), place, held=held)
+        x = tensor(*IMAGE, dtype=dtype)
+        operands = [x, x.shaped(2, 2, 3, 3), constant([0, 3, 1, 0])]
+        yield alone(OP, f"{dtype} of other parameters, which the kernel ignores",
+                    [operands[0], operands[1].scaled(2.0), operands[2]], x.scaled(0.5), dtype=dtype)  # fmt: skip
+    for dtype in ("float16", "int32", "int64", "bool", "uint32"):
+        yield put(dtype, tensor(3, 5, dtype=dtype), (2, 2), (1, 2))
+    for dtype in ("int8", "int16"):
+        yield put(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), (2, 2), (1, 2))
+    yield net(OP, "int4", of_nibbles, dtype="int4", opsets=(None, 26), tolerance=READ_BACK, why=WHY)
+
+
+def of_nibbles(model: Net) -> None:
+    """Rows of five: they start within a byte."""
+    x = constant(drawn(3, 5, dtype="int4", seed="x"), None, 0.2, 1)
+    update = constant(drawn(2, 3, dtype="int4", seed="update"), None, 0.2, 1)
+    y = model.call(OP, [x, update, constant([1, 1])], Spec((3, 5), "int4", 0.2, 1))
+    model.output(model.call("DEQUANTIZE", [y], tensor(3, 5)))
+
+
+def corners() -> Iterator[Case]:
+    yield put("a vector", tensor(7), (3,), (2,), held=False)
+    yield put("a scalar", tensor(), (), ())
+    yield put("an update of one element", tensor(3, 5), (1, 1), (2, 4))
+    yield put("an update of no elements", tensor(3, 5), (0, 2), (2, 4))
+    yield put("rank 6", tensor(2, 3, 2, 5, 3, 2), (1, 2, 1, 3, 2, 1), (1, 1, 1, 2, 1, 0), held=False)
+
+
+def refused() -> Iterator[Case]:
+    operands = [tensor(3, 5), tensor(4, 5), constant([0, 0])]
+    yield alone(
+        OP, "an update that is too long", operands, tensor(3, 5), kernel_refuses="SizeOfDimension(update, i) <="
+    )

@@ -1,0 +1,124 @@
+"""The last operator of single-shot detectors: boxes decoded by their anchors, suppressed, and the best ones kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from flatbuffers import flexbuffers
+
+from onnx_tflite_plugin.api import Context, Decline, Dequantized, Instance, Operator, Terminate, Value, handler
+from op_handlers.kernels.boxes import below, columns
+
+PER_CLASS = 100
+"""``detections_per_class`` where the file has none (kNumDetectionsPerClass)."""
+
+
+def settings(op: Operator) -> dict[str, Any]:
+    """The operator's options; those that it lacks as the kernel has them (Init, detection_postprocess.cc)."""
+    held = flexbuffers.Loads(op.custom_options)
+    return {"detections_per_class": PER_CLASS, "use_regular_nms": False, **held}
+
+
+def refused(at: Instance) -> Decline | None:
+    """What Prepare and Eval insist on."""
+    op = at.op
+    held = settings(op)
+    background = op[1].shape[2] - held["num_classes"]
+    if not 0 < held["nms_iou_threshold"] <= 1:
+        return Decline(f"its overlap threshold is {held['nms_iou_threshold']:g}, the kernel takes those in (0, 1]")
+    if background not in (0, 1):
+        return Decline(f"it has scores of {op[1].shape[2]} classes, its options say {held['num_classes']}")
+    if min(held["max_classes_per_detection"], held["max_detections"], held["detections_per_class"]) < 1:
+        return Decline("it keeps no detections, which the kernel refuses")
+    return None
+
+
+@handler(
+    "CUSTOM.TFLite_Detection_PostProcess",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Dequantized(),
+    accepts=refused,
+)
+def postprocess(ctx: Context, encodings: Any, scores: Any, anchors: Any) -> Any:
+    """NonMaxSuppression by class, or once by each box's best class; what is left of the results is zero."""
+    held, ops = settings(ctx.op), ctx.ops
+    boxes = decoded(ctx, ops.Squeeze(encodings, [0]), anchors, held)
+    background = ctx.op[1].shape[2] - held["num_classes"]
+    by_box = ops.Slice(ops.Squeeze(scores, [0]), [background], [ctx.op[1].shape[2]], [1])
+    kept = by_class if held["use_regular_nms"] else by_best_class
+    return kept(ctx, boxes, by_box, held)
+
+
+def decoded(ctx: Context, encodings: Value, anchors: Value, held: dict[str, Any]) -> Any:
+    """Corners ``[N, 4]`` in float32 of centers and sizes relative to anchors, computed in float64 as there."""
+    ops = ctx.ops
+    wide = [ops.Cast(value, to="float64") for value in (ops.Slice(encodings, [0], [4], [1]), anchors)]
+    (y, x, h, w), (ya, xa, ha, wa) = (columns(ctx, value, rank=2) for value in wide)
+    scale = {name: np.float64(np.float32(held[f"{name}_scale"])) for name in "yxhw"}
+
+    def side(center: Value, size: Value, anchor: Value, extent: Value, axis: str, length: str) -> tuple[Any, Any]:
+        middle = ops.Cast(ops.Add(ops.Mul(ops.Div(center, scale[axis]), extent), anchor), to="float32")
+        grown = ops.Mul(ops.Mul(np.float64(0.5), ops.Exp(ops.Div(size, scale[length]))), extent)
+        half = ops.Cast(grown, to="float32")
+        return ops.Sub(middle, half), ops.Add(middle, half)
+
+    top, bottom = side(y, h, ya, ha, "y", "h")
+    left, right = side(x, w, xa, wa, "x", "w")
+    return ops.Concat(top, left, bottom, right, axis=1)
+
+
+def suppressed(ctx: Context, boxes: Value, scores: Value, limit: int, held: dict[str, Any]) -> Any:
+    """Places (batch, class, box) of what stays, by scores ``[classes, N]``; a score at the threshold does."""
+    overlap = np.asarray([held["nms_iou_threshold"]], np.float32)
+    least = np.asarray([below(held["nms_score_threshold"])])
+    return ctx.ops.NonMaxSuppression(
+        ctx.ops.Unsqueeze(boxes, [0]), ctx.ops.Unsqueeze(scores, [0]), [limit], overlap, least
+    )
+
+
+def by_best_class(ctx: Context, boxes: Value, scores: Value, held: dict[str, Any]) -> Any:
+    """Boxes suppress each other by their best class; each comes with several classes."""
+    ops, rows, width = ctx.ops, held["max_detections"], held["max_classes_per_detection"]
+    classes = min(width, held["num_classes"])
+    best, labels = ops.TopK(scores, [classes], axis=1, outputs=2)
+    first = ops.Transpose(ops.Slice(best, [0], [1], [1]), perm=[1, 0])
+    selected = ops.Gather(suppressed(ctx, boxes, first, rows, held), np.asarray(2), axis=1)
+    number = ops.Shape(selected)
+    of_box = ops.Unsqueeze(ops.Gather(boxes, selected, axis=0), [1])
+    alike = ops.Expand(of_box, ops.Concat(number, [classes, 4], axis=0))
+    return (
+        ops.Reshape(filled(ctx, alike, (rows, width), behind=1), [1, rows * width, 4]),
+        *(
+            ops.Reshape(filled(ctx, ops.Gather(values, selected, axis=0), (rows, width)), [1, rows * width])
+            for values in (ops.Cast(labels, to="float32"), best)
+        ),
+        ops.Cast(number, to="float32"),
+    )
+
+
+def by_class(ctx: Context, boxes: Value, scores: Value, held: dict[str, Any]) -> Any:
+    """Boxes of one class suppress each other; of all classes the best ones are kept, of equals the lower class."""
+    ops, rows = ctx.ops, held["max_detections"]
+    total = rows * held["max_classes_per_detection"]
+    turned = ops.Transpose(scores, perm=[1, 0])
+    places = suppressed(ctx, boxes, turned, min(held["detections_per_class"], rows), held)
+    label, box = (ops.Gather(places, np.asarray(k), axis=1) for k in (1, 2))
+    found = ops.GatherND(turned, ops.Slice(places, [1], [3], [1]))
+    number = ops.Min(ops.Shape(found), [rows])
+    best, order = ops.TopK(found, number, axis=0, outputs=2)
+    of_box = ops.Gather(boxes, ops.Gather(box, order), axis=0)
+    labels = ops.Cast(ops.Gather(label, order), to="float32")
+    return (
+        ops.Unsqueeze(filled(ctx, of_box, (total,), behind=1), [0]),
+        *(ops.Unsqueeze(filled(ctx, values, (total,)), [0]) for values in (labels, best)),
+        ops.Cast(number, to="float32"),
+    )
+
+
+def filled(ctx: Context, values: Value, sizes: tuple[int, ...], behind: int = 0) -> Any:
+    """Zeros behind, along the first axes up to these sizes; ``behind`` is how many axes follow."""
+    ops, none = ctx.ops, [0] * behind
+    missing = ops.Sub(list(sizes), ops.Slice(ops.Shape(values), [0], [len(sizes)]))
+    return ops.Pad(values, ops.Concat([0] * (len(sizes) + behind), missing, *([none] if none else []), axis=0))

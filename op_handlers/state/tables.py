@@ -1,0 +1,117 @@
+"""Tables that are filled once and then looked up: integers by text and text by integers, known at conversion time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Effects,
+    Operator,
+    Raw,
+    Refused,
+    State,
+    Terminate,
+    Transparent,
+    Value,
+    handler,
+)
+
+LABELS = "ai.onnx.ml"
+
+
+def table_key(op: Operator) -> str:
+    """All subgraphs share a table by its number."""
+    return f"hashtable {op.options.table_id}"
+
+
+@handler("HASHTABLE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects())
+def hashtable(ctx: Context) -> Any:
+    """The table's token."""
+    return ctx.make_resource(table_key(ctx.op))
+
+
+@handler(
+    "HASHTABLE_IMPORT",
+    max_version=1,
+    layout=Terminate(),
+    requires_constant={1, 2},
+    quantization=Raw(),
+    effects=Effects(),
+)
+def hashtable_import(ctx: Context, _table: Any, _keys: Any, _values: Any) -> Any:
+    """Fills the table, unless it is; of equal keys the first stays (StaticHashtable::Import, static_hashtable.cc)."""
+    for slot, state in enumerate(columns(ctx), 1):
+        if state.initial is None:
+            state.initial = ctx.constant(slot)
+    return ()
+
+
+@handler("HASHTABLE_SIZE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects())
+def hashtable_size(ctx: Context, _table: Any) -> Any:
+    """How many keys there are."""
+    keys, _ = contents(ctx)
+    return ctx.constant_value(np.asarray([len(keys)], np.int64))
+
+
+@handler(
+    "HASHTABLE_FIND",
+    max_version=1,
+    layout=Transparent(),
+    axes="_, ..., _ -> ...",
+    quantization=Raw(),
+    effects=Effects(),
+)
+def hashtable_find(ctx: Context, _table: Any, x: Any, default: Any) -> Any:
+    """LabelEncoder: the values of keys, the default for those that are not there."""
+    keys, values = contents(ctx)
+    fallback, missing = ctx.op.constant(2), ctx.ops.Reshape(default, np.zeros(0, np.int64))
+    if not keys:
+        return ctx.ops.Expand(missing, ctx.ops.Shape(x))
+    if fallback is not None:
+        return encoded(ctx, x, keys, values, listed(fallback)[0])
+    places = encoded(ctx, x, keys, list(range(len(keys))), -1)
+    table = np.asarray(values, np.int64) if isinstance(values[0], int) else stored(values)
+    return ctx.ops.Where(ctx.ops.Less(places, 0), missing, ctx.ops.Gather(table, places))
+
+
+def stored(texts: list[str]) -> Array:
+    return np.asarray([text.encode() for text in texts], object)
+
+
+def encoded(ctx: Context, x: Value, keys: list[Any], values: list[Any], default: Any) -> Any:
+    """One LabelEncoder between dtypes of keys and of values."""
+    before, after = (
+        ("strings", "string") if isinstance(held[0], str) else ("int64s", "int64") for held in (keys, values)
+    )
+    return ctx.ops.domain(LABELS).LabelEncoder(
+        x, **{f"keys_{before[0]}": keys, f"values_{after[0]}": values, f"default_{after[1]}": default}
+    )
+
+
+def columns(ctx: Context) -> tuple[State, State]:
+    """Where the keys and the values of a table are kept."""
+    key = ctx.resource(0).key
+    return ctx.state(ctx.make_resource(f"{key}/keys")), ctx.state(ctx.make_resource(f"{key}/values"))
+
+
+def contents(ctx: Context) -> tuple[list[Any], list[Any]]:
+    """Keys, each once, and their values. Raises Refused where nothing has filled the table yet."""
+    keys, values = (state.initial for state in columns(ctx))
+    if keys is None or values is None:
+        raise Refused("its table is looked up before anything fills it, which LiteRT refuses too")
+    held: dict[Any, Any] = {}
+    for key, value in zip(listed(keys), listed(values), strict=True):
+        held.setdefault(key, value)
+    return list(held), list(held.values())
+
+
+def listed(array: Array) -> list[Any]:
+    """Python numbers, or text, which attributes of ONNX hold as UTF-8. Raises Refused for other text."""
+    try:
+        return [item.decode() if isinstance(item, bytes) else int(item) for item in array.reshape(-1).tolist()]
+    except UnicodeDecodeError:
+        raise Refused("its table holds text that is not UTF-8, which no attribute of ONNX can") from None

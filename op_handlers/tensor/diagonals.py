@@ -1,0 +1,44 @@
+"""Matrices by their main diagonal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Context, Raw, Refused, Terminate, Value, handler, out
+
+
+@handler("MATRIX_DIAG", max_version=1, layout=Terminate(), quantization=Raw())
+def matrix_diag(ctx: Context, x: Any) -> Any:
+    """Square matrices; elsewhere stored zeros, whatever the zero point (matrix_diag.cc)."""
+    return on_diagonal(ctx, ctx.ops.Unsqueeze(x, [-1]), ctx.scalar(0))
+
+
+@handler("MATRIX_SET_DIAG", max_version=1, layout=Terminate(), quantization=Raw())
+def matrix_set_diag(ctx: Context, x: Any, diagonal: Any) -> Any:
+    """Where on the diagonal, which is as long as the shorter side."""
+    rows, columns = ctx.op[0].dims[-2:]
+    return on_diagonal(ctx, ctx.ops.Unsqueeze(diagonal, [-1 if shorter(rows, columns) else -2]), x)
+
+
+def shorter(rows: int | None, columns: int | None) -> bool:
+    if rows is None or columns is None:
+        raise Refused("which side of its matrices is shorter is not known; give input shapes with --input-shape")
+    return rows <= columns
+
+
+def on_diagonal(ctx: Context, diagonal: Value, elsewhere: Any) -> Any:
+    """Where, in a dtype it has a kernel for."""
+    dtype = ctx.op[0].dtype
+    rows, columns = ctx.op[out(0)].dims[-2:]
+    if rows is not None and columns is not None:
+        places: Any = np.eye(rows, columns, dtype=bool)
+    else:
+        size = ctx.ops.Gather(ctx.ops.Shape(diagonal), np.asarray(-2))
+        numbers = ctx.ops.Range(0, size, 1)
+        places = ctx.ops.Equal(ctx.ops.Unsqueeze(numbers, [1]), numbers)
+    if dtype in ("float32", "int32", "int64", "uint8"):
+        return ctx.ops.Where(places, diagonal, elsewhere)
+    first, other = (ctx.ops.Cast(value, to="int32") for value in (diagonal, elsewhere))
+    return ctx.ops.Cast(ctx.ops.Where(places, first, other), to=dtype)

@@ -1,0 +1,82 @@
+"""Rows of a table by key, and weighted sums of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Context, Decline, Instance, NotQuantizable, Raw, Terminate, Value, handler
+from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.scattering import flat_rows, scattered
+
+# --- by key -----------------------------------------------------------------------------------
+
+
+def ascending(at: Instance) -> Decline | None:
+    """The kernel searches by halves: what it finds among keys in another order is up to where it looks."""
+    keys = at.op.constant(1)
+    if keys is None or (np.diff(keys.astype(np.int64)) > 0).all():
+        return None
+    return Decline("its keys do not ascend, and the kernel searches them by halves; sort them, each once")
+
+
+@handler("HASHTABLE_LOOKUP", max_version=1, layout=Terminate(), quantization=Raw(), accepts=ascending)
+def hashtable_lookup(ctx: Context, lookup: Any, keys: Any, table: Any) -> Any:
+    """Gather from a table with one more row, of stored zeros or an empty string, for keys that are not there."""
+    ops = ctx.ops
+    equal = ops.Cast(ops.Equal(ops.Unsqueeze(lookup, [1]), keys), to="int32")
+    first = ops.ArgMax(equal, axis=1, keepdims=0)
+    hit = ops.Equal(ops.Gather(keys, first), lookup)
+    rows = ops.Where(hit, first, ops.Shape(keys))
+    return ops.Gather(ops.Concat(table, empty_row(ctx, table), axis=0), rows, axis=0), ops.Cast(hit, to="uint8")
+
+
+def empty_row(ctx: Context, table: Value) -> Any:
+    if ctx.op[2].dtype == "string":
+        return np.array([b""], object)
+    shape = ctx.ops.Concat([1], ctx.ops.Slice(ctx.ops.Shape(table), [1], [ctx.op[2].rank]), axis=0)
+    return ctx.ops.Expand(ctx.scalar(0, 2), shape)
+
+
+# --- weighted sums ----------------------------------------------------------------------------
+
+
+def in_turn(at: Instance) -> Decline | None:
+    """The kernel divides a sum each time that a run of its rows ends."""
+    indices, sizes = at.op.constant(1), at.op.constant(2)
+    if at.op.options.combiner == "SUM" or indices is None or sizes is None or indices.shape[1] < 2:
+        return None
+    rows = np.ravel_multi_index(tuple(indices[:, :-1].T), tuple(sizes[:-1]), mode="wrap")
+    if (np.diff(rows) >= 0).all():
+        return None
+    return Decline("its indices are not in order, and the kernel divides a sum wherever a run of them ends; sort them")
+
+
+@handler(
+    "EMBEDDING_LOOKUP_SPARSE",
+    max_version=1,
+    layout=Terminate(),
+    min_opset=16,
+    quantization=NotQuantizable(),
+    accepts=in_turn,
+)
+def embedding_lookup_sparse(ctx: Context, ids: Any, indices: Any, shape: Any, weights: Any, table: Any) -> Any:
+    """Sums of weighted rows by all indices but the last, zero where there are none (embedding_lookup_sparse.cc).
+
+    Divided by the weights' sum, or by the root of their squares' sum. The indices are taken to be in order.
+    """
+    ops, depth = ctx.ops, ctx.op[1].shape[1] - 1
+    sizes = ops.Slice(as_int64(ctx, 2, shape), [0], [depth])
+    made = ops.Concat(sizes, ops.Slice(ops.Shape(table), [1], [ctx.op[4].rank]), axis=0)
+    rows = flat_rows(ctx, as_int64(ctx, 1, indices), as_int64(ctx, 2, shape), depth)
+    weight = ops.Unsqueeze(weights, [1])
+    picked = ops.Mul(ops.Flatten(ops.Gather(table, ids, axis=0), axis=1), weight)
+    total = scattered(ctx, ops.Flatten(ops.Expand(0.0, made), axis=depth), rows, picked, "add")
+    if ctx.options.combiner != "SUM":
+        column = ops.Reshape(ops.Expand(0.0, sizes), [-1, 1])
+        squares = ctx.options.combiner == "SQRTN"
+        divisor = scattered(ctx, column, rows, ops.Mul(weight, weight) if squares else weight, "add")
+        some = ops.Greater(scattered(ctx, column, rows, ops.Expand(1.0, ops.Shape(weight))), 0.0)
+        total = ops.Where(some, ops.Div(total, ops.Sqrt(divisor) if squares else divisor), total)
+    return ops.Reshape(total, made, allowzero=1)

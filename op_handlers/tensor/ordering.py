@@ -1,0 +1,109 @@
+"""Elements put in another order along an axis: sorted, reversed, without repeats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Implicit,
+    Instance,
+    Raw,
+    Terminate,
+    constant_axes,
+    handler,
+    letters,
+    out,
+)
+from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
+
+INT64 = np.iinfo(np.int64)
+
+
+# --- sorted -----------------------------------------------------------------------------------
+
+
+@handler(
+    "TOPK_V2",
+    max_version=3,
+    layout=lambda at: any_order(range(at.op[0].rank - 1)),
+    axes=lambda at: in_place(at, outputs=2),
+    quantization=Raw(shift_safe=True, onnx="TopK"),
+)
+def topk_v2(ctx: Context, x: Any, k: Any) -> Any:
+    """TopK along the last axis; of equals, the first; NaN behind all others; none where k is negative (topk_v2.cc).
+
+    NaN takes part as -inf: in a row that has both, the two count as equals here.
+    """
+    held = whole_numbers(ctx.op, 1)
+    number = ctx.ops.Max(ctx.ops.Reshape(as_int64(ctx, 1, k), [1]), [0]) if held is None else [max(held[0], 0)]
+    axis, real = ctx.axis(-1), ctx.op[0].dtype == "float32"
+    ranked = ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(-np.inf), x) if real else x
+    values, places = ctx.ops.TopK(ranked, number, axis=axis, outputs=2)
+    if real:
+        values = ctx.ops.GatherElements(x, places, axis=axis)
+    return values, ctx.ops.Cast(places, to=ctx.op[out(1)].dtype)
+
+
+# --- reversed ---------------------------------------------------------------------------------
+
+
+def not_reversed(at: Instance) -> Attribute:
+    op = at.op
+    turned = constant_axes(op, 1, op[0].rank)
+    return Attribute() if turned is None else any_order(a for a in range(op[0].rank) if a not in turned)
+
+
+@handler(
+    "REVERSE_V2",
+    max_version=4,
+    layout=not_reversed,
+    axes=in_place,
+    holds_axes={1},
+    quantization=Raw(shift_safe=True, onnx="Slice"),
+)
+def reverse_v2(ctx: Context, x: Any, axes: Any) -> Any:
+    """Slice from the last element backwards."""
+    count = ctx.op[1].shape[0]
+    if not count:
+        return x
+    return ctx.ops.Slice(x, [-1] * count, [INT64.min] * count, as_int64(ctx, 1, axes), [-1] * count)
+
+
+def sequences_first(at: Instance) -> Implicit:
+    """ONNX takes the two axes in front, in either order: as they are where they stand there."""
+    op = at.op
+    names, front = letters(op[0].rank), [op.options.seq_dim, op.options.batch_dim]
+    first = sorted(front)
+    return Implicit(
+        onnx={0: " ".join([*(names[a] for a in first), *(n for a, n in enumerate(names) if a not in front)])}
+    )
+
+
+@handler(
+    "REVERSE_SEQUENCE",
+    max_version=1,
+    layout=sequences_first,
+    axes=in_place,
+    quantization=Raw(shift_safe=True, onnx="ReverseSequence"),
+)
+def reverse_sequence(ctx: Context, x: Any, lengths: Any) -> Any:
+    """ReverseSequence; what lies behind a sequence's end stays (reference_ops.h)."""
+    time, batch = ctx.axis(ctx.options.seq_dim), ctx.axis(ctx.options.batch_dim)
+    return ctx.ops.ReverseSequence(x, as_int64(ctx, 1, lengths), time_axis=time, batch_axis=batch)
+
+
+# --- without repeats --------------------------------------------------------------------------
+
+
+@handler("UNIQUE", max_version=1, layout=Terminate(), quantization=Raw())
+def unique(ctx: Context, x: Any) -> Any:
+    """Unique in the order in which values first come, and where each element is among them."""
+    dtype = ctx.op[0].dtype
+    wide = x if dtype in ("float32", "int64", "int8") else ctx.ops.Cast(x, to="int64")
+    values, _, places, _ = ctx.ops.Unique(wide, sorted=0, outputs=4)
+    kept = values if wide is x else ctx.ops.Cast(values, to=dtype)
+    return kept, ctx.ops.Cast(places, to=ctx.op[out(1)].dtype)

@@ -1,0 +1,61 @@
+"""Values written at places of a tensor that is otherwise filled with one number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Context, Operator, Raw, Refused, Terminate, Value, handler, out
+from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.scattering import flat_rows, scattered
+
+
+def each_once(op: Operator) -> bool:
+    """Whether constant places are all different, so that it does not matter in which order they are written."""
+    places = op.constant(0)
+    if places is None or not places.shape[-1]:
+        return False
+    rows = places.reshape(-1, places.shape[-1])
+    return len(np.unique(rows, axis=0)) == len(rows)
+
+
+@handler(
+    "SCATTER_ND",
+    max_version=1,
+    layout=Terminate(),
+    min_opset=lambda at: 13 if each_once(at.op) else 16,
+    quantization=Raw(),
+)
+def scatter_nd(ctx: Context, indices: Any, updates: Any, shape: Any) -> Any:
+    """Sums of what is written at each place, zero elsewhere: stored integers wrap (ScatterNd, reference_ops.h)."""
+    places, sizes = as_int64(ctx, 0, indices), as_int64(ctx, 2, shape)
+    depth = ctx.op[0].shape[-1]
+    zeros = ctx.ops.Expand(ctx.scalar(0, 1), sizes)
+    if not depth:
+        raise Refused("its indices have no coordinates; use a REDUCE_SUM and a RESHAPE")
+    rows = flat_rows(ctx, places, sizes, depth)
+    if each_once(ctx.op):
+        return ctx.ops.ScatterND(zeros, places, updates)
+    base, values = ctx.ops.Flatten(zeros, axis=depth), ctx.ops.Flatten(updates, axis=ctx.op[0].rank - 1)
+    return shaped(ctx, scattered(ctx, base, rows, values, "add"), sizes)
+
+
+@handler("SPARSE_TO_DENSE", max_version=3, layout=Terminate(), quantization=Raw())
+def sparse_to_dense(ctx: Context, indices: Any, shape: Any, values: Any, default: Any) -> Any:
+    """The default everywhere, then each value at its place: of several at one place, the last (sparse_to_dense.cc)."""
+    places, sizes = as_int64(ctx, 0, indices), as_int64(ctx, 1, shape)
+    depth = ctx.op[0].shape[-1] if ctx.op[0].rank == 2 else 1
+    if ctx.op[0].rank < 2:
+        places = places.reshape(-1, 1) if isinstance(places, np.ndarray) else ctx.ops.Reshape(places, [-1, 1])
+    rows = flat_rows(ctx, places, sizes, depth)
+    filled = ctx.ops.Reshape(ctx.ops.Expand(default, sizes), [-1, 1])
+    one_each = ctx.ops.Reshape(ctx.ops.Expand(values, ctx.ops.Shape(rows)), [-1, 1])
+    return shaped(ctx, scattered(ctx, filled, rows, one_each), sizes)
+
+
+def shaped(ctx: Context, value: Value, sizes: Any) -> Any:
+    """The shape that an operand gives: in the file where it is a constant."""
+    if isinstance(sizes, np.ndarray) and ctx.op[out(0)].static:
+        return ctx.reshaped(value, out(0))
+    return ctx.ops.Reshape(value, sizes, allowzero=1 if ctx.opset >= 14 else None)

@@ -1,0 +1,88 @@
+"""Rows combined by the segment that they belong to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Context, Raw, Refused, Terminate, Value, handler, out
+from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.scattering import OUTSIDE, scattered
+
+
+@handler("SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw())
+def segment_sum(ctx: Context, x: Any, ids: Any) -> Any:
+    """A row for each segment; these are numbered in order from 0 (ValidateSegmentIds, segment_sum.cc)."""
+    rows = as_int64(ctx, 1, ids)
+    if isinstance(rows, np.ndarray):
+        if rows.size and (rows[0] or not np.isin(np.diff(rows), (0, 1)).all()):
+            raise Refused("its segments are not numbered in order from 0, which LiteRT refuses too")
+        return combined(ctx, x, rows, [len(np.unique(rows))], 0, "add")
+    count = ctx.ops.Add(ctx.ops.ReduceMax(ctx.ops.Concat([-1], rows, axis=0), keepdims=1), 1)
+    return combined(ctx, x, rows, count, 0, "add")
+
+
+# --- in any order -----------------------------------------------------------------------------
+
+
+@handler("UNSORTED_SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw())
+def unsorted_segment_sum(ctx: Context, x: Any, ids: Any, count: Any) -> Any:
+    """Sums; 0 where a segment has no rows."""
+    return numbered(ctx, x, ids, count, 0, "add")
+
+
+@handler("UNSORTED_SEGMENT_PROD", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw())
+def unsorted_segment_prod(ctx: Context, x: Any, ids: Any, count: Any) -> Any:
+    """Products; 1 where a segment has no rows."""
+    return numbered(ctx, x, ids, count, 1, "mul")
+
+
+@handler("UNSORTED_SEGMENT_MAX", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw())
+def unsorted_segment_max(ctx: Context, x: Any, ids: Any, count: Any) -> Any:
+    """Maxima; the dtype's lowest finite number where a segment has no rows."""
+    return numbered(ctx, without_nan(ctx, x, limits(ctx).min), ids, count, limits(ctx).min, "max")
+
+
+@handler("UNSORTED_SEGMENT_MIN", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw())
+def unsorted_segment_min(ctx: Context, x: Any, ids: Any, count: Any) -> Any:
+    """Minima; the dtype's highest finite number where a segment has no rows."""
+    return numbered(ctx, without_nan(ctx, x, limits(ctx).max), ids, count, limits(ctx).max, "min")
+
+
+def without_nan(ctx: Context, x: Value, initial: float) -> Any:
+    """No comparison with NaN is true, so that the kernel passes it over."""
+    if ctx.op[0].dtype != "float32":
+        return x
+    return ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(initial), x)
+
+
+def limits(ctx: Context) -> Any:
+    dtype = np.dtype(ctx.op[0].dtype)
+    return np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+
+
+def numbered(ctx: Context, x: Value, ids: Any, count: Any, initial: float, reduction: str) -> Any:
+    """Rows of negative segments count in none (UnsortedSegmentRef, reference_ops.h): they go to a row behind, cut off."""
+    ops = ctx.ops
+    rows, segments = (ops.Reshape(as_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
+    known = ctx.op.constant(1)
+    if known is not None and (known >= 0).all():
+        return combined(ctx, x, rows, segments, initial, reduction)
+    inside = ops.Where(ops.Less(rows, segments), rows, OUTSIDE)
+    rows = ops.Where(ops.Less(rows, 0), segments, inside)
+    return ops.Slice(combined(ctx, x, rows, ops.Add(segments, 1), initial, reduction), [0], segments)
+
+
+def combined(ctx: Context, x: Value, rows: Any, count: Any, initial: float, reduction: str) -> Any:
+    """``count`` rows that start as ``initial``, each combined with those of x that ``rows`` gives it.
+
+    A row of x is what lies behind the axes that it shares with the ids.
+    """
+    ops, shared = ctx.ops, ctx.op[1].rank
+    sizes = count
+    if ctx.op[0].rank > shared:
+        sizes = ops.Concat(count, ops.Slice(ops.Shape(x), [shared], [OUTSIDE]), axis=0)
+    base = ops.Flatten(ops.Expand(ctx.scalar(initial, out(0)), sizes), axis=1)
+    made = scattered(ctx, base, rows, ops.Flatten(x, axis=shared), reduction)
+    return ops.Reshape(made, sizes, allowzero=1)
