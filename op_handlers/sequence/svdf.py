@@ -50,7 +50,9 @@ def svdf_of(at: Instance) -> Decline | None:
         return Decline(f"its operands are {', '.join(filter(None, kind))}, for which there is no kernel")
     filters, runs = op[TIMES].shape
     if op[STATE].rank != 2 or op[STATE].shape[1] != filters * runs:
-        return Decline(f"its state has shape {list(op[STATE].shape)}; LiteRT insists on {filters} x {runs} numbers a stream")
+        return Decline(
+            f"its state has shape {list(op[STATE].shape)}; LiteRT insists on {filters} x {runs} numbers a stream"
+        )
     activation = op.options.fused_activation_function
     if op[X].dtype != "int8":
         refused = None if activation in ACTIVATIONS else Decline(f"activation {activation} is not known")
