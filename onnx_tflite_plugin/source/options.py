@@ -16,7 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from onnx_tflite_plugin.source import dtypes
-from onnx_tflite_plugin.source.flatbuffer import Field, Layout, Table
+from onnx_tflite_plugin.source.flatbuffer import DAMAGED, Field, Layout, Table
+from onnx_tflite_plugin.source.flexbuffer import attributes
 from onnx_tflite_plugin.source.model import Options
 from onnx_tflite_plugin.source.schema import NEWER_OPERATORS, NEWER_OPTIONS_2, NEWER_TABLES
 
@@ -162,6 +163,12 @@ def _decode(layout: Layout, table: Table) -> Options:
         except KeyError:
             reason = f"{number} is none of {', '.join(words.values())}"
             raise table.invalid(name, reason, "written for a newer LiteRT, or damaged") from None
+    for name in layout.fields:
+        if values.get(f"{name}_format") == "FLEXBUFFERS":
+            try:
+                values[name] = attributes(values[name], name)
+            except ValueError as error:
+                raise table.invalid(name, str(error), DAMAGED) from error
     return Options(layout.name, values)
 
 
