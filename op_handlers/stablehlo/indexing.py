@@ -13,10 +13,19 @@ from op_handlers.kernels.operands import as_int64
 # --- gather -----------------------------------------------------------------------------------
 
 
+def vectorless(op: Operator) -> Decline | None:
+    """The kernel takes the length of a vector from behind the indices' shape (ReadIndexVector, tensor_slice_util.h)."""
+    if op.options.index_vector_dim >= op[1].rank:
+        return Decline(
+            "its indices have no axis for vectors, which the kernel reads past the end of their shape; add one of size 1"
+        )
+    return None
+
+
 def placeable(op: Operator) -> Decline | None:
     if not op.options.start_index_map:
         return Decline("its indices name no axis (start_index_map is empty)")
-    return None
+    return vectorless(op)
 
 
 @handler(
@@ -33,7 +42,7 @@ def gather(ctx: Context, x: Any, indices: Any) -> Any:
     """
     o, rank = ctx.options, ctx.op[0].rank
     mapped, collapsed = list(o.start_index_map), set(o.collapsed_slice_dims)
-    batch = [f"b{k}" for k in range(ctx.op[1].rank - (o.index_vector_dim < ctx.op[1].rank))]
+    batch = [f"b{k}" for k in range(ctx.op[1].rank - 1)]
     rest = [axis for axis in range(rank) if axis not in mapped]
     within = [axis for axis in sorted(mapped) if axis not in collapsed]
     places = grid(ctx, vectors(ctx, indices), within)
@@ -84,9 +93,7 @@ def vectors(ctx: Context, indices: Value) -> Any:
 
 
 def moved(ctx: Context, indices: Any, axis: int, rank: int) -> Any:
-    """Index vectors along the last axis; where the indices have no axis for them, each number is one."""
-    if axis == rank:
-        return indices[..., None] if isinstance(indices, np.ndarray) else ctx.ops.Unsqueeze(indices, [-1])
+    """Index vectors along the last axis."""
     if isinstance(indices, np.ndarray):
         return np.moveaxis(indices, axis, -1)
     return transposed(ctx, indices, [*(k for k in range(rank) if k != axis), axis])
@@ -157,7 +164,7 @@ def reduction(ctx: Context) -> str:
 def sized(op: Operator) -> Decline | None:
     if not op[0].static or not op[2].static or not op[1].static:
         return Decline("it scatters into or from tensors of unknown size; give it with --input-shape")
-    return None
+    return vectorless(op)
 
 
 @handler("STABLEHLO_SCATTER", max_version=1, layout=Terminate(), quantization=Raw(), min_opset=18, accepts=sized)

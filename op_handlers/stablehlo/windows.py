@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Attribute, Context, Decline, Operator, Raw, Refused, Value, handler, out
+from onnx_tflite_plugin.api import Array, Attribute, Context, Decline, Operator, Raw, Refused, Value, handler, out
 from op_handlers.kernels.operands import any_order, in_place, whole_numbers
 from op_handlers.stablehlo.padding import scalar, size_of, spread
 
@@ -25,7 +25,7 @@ BODIES = {
     "LOGICAL_OR": "ANY",
     "STABLEHLO_OR": "ANY",
 }
-REDUCED = {"ADD": "ReduceSum", "MUL": "ReduceProd", "MAXIMUM": "ReduceMax", "MINIMUM": "ReduceMin"}
+REDUCED = {"ADD": "ReduceSum", "MAXIMUM": "ReduceMax", "MINIMUM": "ReduceMin"}
 COMBINED = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Min"}
 WIDER = {"int8": "int32", "uint8": "int32", "int16": "int32", "bool": "int32"}
 
@@ -44,6 +44,13 @@ class Windows:
         return [
             k for k, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)) if (size, stride) != (1, 1)
         ]
+
+    def places(self, k: int, size: int) -> Array:
+        """Where along an axis each window has its elements; a row for each window."""
+        reach = (self.sizes[k] - 1) * self.dilations[k] + 1
+        count = (size - reach) // self.strides[k] + 1 if size >= reach else 0
+        starts = np.arange(count, dtype=np.int64)[:, None] * self.strides[k]
+        return starts + np.arange(self.sizes[k], dtype=np.int64) * self.dilations[k]
 
 
 def body(ctx: Context) -> str:
@@ -124,23 +131,33 @@ def reduced(ctx: Context, x: Value, start: Value, sizes: list[int], windows: Win
     else:
         wide = WIDER.get(dtype, "")
         x, start = (ops.Cast(v, to=wide) if wide else v for v in (x, start))
-    over = []
-    for shift, k in enumerate(windows.axes):
-        reach = (windows.sizes[k] - 1) * windows.dilations[k] + 1
-        count = max((sizes[k] - reach) // windows.strides[k] + 1, 0) if sizes[k] >= reach else 0
-        places = np.arange(count)[:, None] * windows.strides[k] + np.arange(windows.sizes[k]) * windows.dilations[k]
-        x = ops.Gather(x, places.astype(np.int64), axis=k + shift)
-        over.append(k + shift + 1)
-    y = x
-    if over:
-        onnx, axes = REDUCED[what], np.asarray(over, np.int64)
-        y = (
-            getattr(ops, onnx)(x, axes, keepdims=0)
-            if what == "ADD" or ctx.opset >= 18
-            else getattr(ops, onnx)(x, axes=over, keepdims=0)
-        )
+    places = {k: windows.places(k, sizes[k]) for k in windows.axes}
+    y = multiplied(ctx, x, places) if what == "MUL" else together(ctx, x, places, what)
     y = getattr(ops, COMBINED[what])(y, start)
     return ops.Cast(y, to=dtype) if wide else y
+
+
+def together(ctx: Context, x: Value, places: dict[int, Array], what: str) -> Value:
+    """All windows, each on an axis behind the one it moves along, reduced at once."""
+    over = [k + shift + 1 for shift, k in enumerate(places)]
+    if not over:
+        return x
+    for shift, (k, held) in enumerate(places.items()):
+        x = ctx.ops.Gather(x, held, axis=k + shift)
+    reduce = getattr(ctx.ops, REDUCED[what])
+    if what == "ADD" or ctx.opset >= 18:
+        return reduce(x, np.asarray(over, np.int64), keepdims=0)
+    return reduce(x, axes=over, keepdims=0)
+
+
+def multiplied(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
+    """Products wrap as the kernel's do, which ONNX Runtime's ReduceProd of integers does not."""
+    for k, held in places.items():
+        factors = [ctx.ops.Gather(x, held[:, element], axis=k) for element in range(held.shape[1])]
+        x = factors[0]
+        for factor in factors[1:]:
+            x = ctx.ops.Mul(x, factor)
+    return x
 
 
 # --- the older operator -----------------------------------------------------------------------
