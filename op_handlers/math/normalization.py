@@ -30,6 +30,11 @@ def l2_normalization(ctx: Context, x: Any) -> Any:
 )
 def local_response_normalization(ctx: Context, x: Any) -> Any:
     """LRN over 2 * radius + 1 channels, whose alpha ONNX divides by that number (optimized_ops.h)."""
-    o = ctx.options
+    o, ops = ctx.options, ctx.ops
     size = 2 * o.radius + 1
+    if min(o.alpha, o.beta) <= 0:  # ONNX Runtime's LRN takes neither; padding with zeros counts towards the mean
+        square = ops.Unsqueeze(ops.Mul(x, x), [1])
+        mean = ops.AveragePool(square, kernel_shape=[size, 1, 1], pads=[o.radius, 0, 0] * 2, count_include_pad=1)
+        total = ops.Add(ops.Mul(ops.Squeeze(mean, [1]), o.alpha * size), o.bias)
+        return ops.Mul(x, ops.Pow(total, -o.beta))
     return ctx.ops.LRN(x, size=size, alpha=o.alpha * size, beta=o.beta, bias=o.bias)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -50,11 +51,11 @@ def cases() -> Iterator[Case]:
         held = {"x0": drawn(5, 7, dtype=dtype, low=np.iinfo(dtype).min, high=np.iinfo(dtype).max), "x1": counts}
         yield alone("STABLEHLO_SHIFT_LEFT", dtype, [x, x], x, given=held, opsets=opsets())
     image = tensor(*IMAGE, dtype="int8")
-    counts = {"x1": (np.arange(210).reshape(IMAGE) % 8).astype(np.int8)}
-    yield alone("STABLEHLO_SHIFT_LEFT", "int8 with a scale", [image, image], image, given=counts)
+    by = {"x1": (np.arange(210).reshape(IMAGE) % 8).astype(np.int8)}
+    yield alone("STABLEHLO_SHIFT_LEFT", "int8 with a scale", [image, image], image, given=by)
 
 
-def pair(op: str, name: str, dtype: str, **case: object) -> Case:
+def pair(op: str, name: str, dtype: str, **case: Any) -> Case:
     x = tensor(*IMAGE, dtype=dtype, scale=0)
     return alone(op, name, [x, x], x, **case)
 

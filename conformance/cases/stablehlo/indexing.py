@@ -54,7 +54,7 @@ def gather(
 
 
 def gathers() -> Iterator[Case]:
-    rows = {
+    rows: dict[str, Any] = {
         "offset_dims": [1, 2],
         "collapsed_slice_dims": [0],
         "start_index_map": [0],
@@ -99,7 +99,9 @@ def gathers() -> Iterator[Case]:
     yield alone(
         "STABLEHLO_GATHER", "an axis of unknown size", operands, tensor(5, 2, 3, 11), options=options, given=steps
     )
-    held = {"reference": lambda arrays: [np.zeros((5, 2, 3, 11), np.float32)]}  # LiteRT reads past the end of the shape
+    held: dict[str, Any] = {
+        "reference": lambda arrays: [np.zeros((5, 2, 3, 11), np.float32)]
+    }  # LiteRT reads past the end of the shape
     without = {**options, "index_vector_dim": 2}
     yield alone(
         "STABLEHLO_GATHER",
@@ -171,7 +173,11 @@ def scatter(
 
 
 def scatters() -> Iterator[Case]:
-    rows = {"update_window_dims": [1, 2], "inserted_window_dims": [0], "scatter_dims_to_operand_dims": [0]}
+    rows: dict[str, Any] = {
+        "update_window_dims": [1, 2],
+        "inserted_window_dims": [0],
+        "scatter_dims_to_operand_dims": [0],
+    }
     for dtype in DTYPES:
         for how in REGIONS:
             yield from scatter(f"{dtype} rows, many to one", (13, 1), (13, 7, 11), how, dtype, **rows)
@@ -202,7 +208,7 @@ def scatters() -> Iterator[Case]:
     yield scattering(
         "another region", x, inside, tensor(3, 7, 11), "SUB", options=options, kernel_refuses="Only update"
     )
-    held = {"reference": lambda arrays: arrays[:1]}  # LiteRT reads past the end of the shape
+    held: dict[str, Any] = {"reference": lambda arrays: arrays[:1]}  # LiteRT reads past the end of the shape
     without = {**options, "index_vector_dim": 2}
     yield scattering(
         "no axis for vectors", x, inside, tensor(3, 1, 7, 11), options=without, refused="no axis for", **held
