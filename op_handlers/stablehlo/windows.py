@@ -142,12 +142,18 @@ def together(ctx: Context, x: Value, places: dict[int, Array], what: str) -> Val
     over = [k + shift + 1 for shift, k in enumerate(places)]
     if not over:
         return x
-    for shift, (k, held) in enumerate(places.items()):
-        x = ctx.ops.Gather(x, held, axis=k + shift)
+    x = spanned(ctx, x, places)
     reduce = getattr(ctx.ops, REDUCED[what])
     if what == "ADD" or ctx.opset >= 18:
         return reduce(x, np.asarray(over, np.int64), keepdims=0)
     return reduce(x, axes=over, keepdims=0)
+
+
+def spanned(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
+    """The elements of every window."""
+    for shift, (k, held) in enumerate(places.items()):
+        x = ctx.ops.Gather(x, held, axis=k + shift)
+    return x
 
 
 def multiplied(ctx: Context, x: Value, places: dict[int, Array]) -> Value:

@@ -12,6 +12,7 @@ from . import (
     reductions,
     shapes,
     slicing,
+    stablehlo,
 )
 from .planting import Mutation
 
@@ -29,4 +30,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *products.MUTATIONS,
     *conversions.MUTATIONS,
     *recurrent.MUTATIONS,
+    *stablehlo.MUTATIONS,
 )
