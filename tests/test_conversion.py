@@ -60,7 +60,7 @@ def test_a_signature_names_the_edges() -> None:
 
 
 def of_two_signatures() -> bytes:
-    """"negate" is the main subgraph's, "add" another's, which is quantized and hands its state on under the same name."""
+    """ "negate" is the main subgraph's, "add" another's, which is quantized and hands its state on under the same name."""
     model = ModelBuilder()
     g = model.main
     x = g.input("a", (2, 3))

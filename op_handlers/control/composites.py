@@ -20,4 +20,9 @@ DECOMPOSITION = "decomposition_subgraph_index"
 )
 def composite(ctx: Context, *inputs: Any) -> Any:
     """Its decomposition, whatever the name, unless a handler claims ``COMPOSITE.<name>``."""
-    return ctx.inline(ctx.options[DECOMPOSITION], inputs)
+    inner = ctx.subgraph_inputs(ctx.options[DECOMPOSITION])
+    alike = [
+        outside is not None and outside.dims == own.dims for outside, own in zip(ctx.op.inputs, inner, strict=True)
+    ]
+    values = [x if x is None or same else ctx.ops.Identity(x) for x, same in zip(inputs, alike, strict=True)]
+    return ctx.inline(ctx.options[DECOMPOSITION], values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Context, Decline, Operator, Raw, Transparent, Value, handler
+from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Transparent, Value, handler
 
 WIDER = {"int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
 """Dtypes that ONNX has no sum or product of, or not at every opset; a narrower result keeps the lowest bits."""
@@ -60,8 +60,12 @@ def minimum(ctx: Context, x: Any, y: Any) -> Any:
     return chosen(ctx, "Min", x, y)
 
 
-def no_floats(op: Operator) -> Decline | None:
-    return Decline(f"it takes the bits of {op[0].dtype}, which the kernel refuses") if op[0].dtype in FLOATS else None
+def no_floats(at: Instance) -> Decline | None:
+    return (
+        Decline(f"it takes the bits of {at.op[0].dtype}, which the kernel refuses")
+        if at.op[0].dtype in FLOATS
+        else None
+    )
 
 
 @handler(
@@ -69,7 +73,7 @@ def no_floats(op: Operator) -> Decline | None:
     max_version=1,
     layout=Transparent(),
     quantization=Raw(),
-    min_opset=lambda op: 13 if op[0].dtype == "bool" else 18,
+    min_opset=lambda at: 13 if at.op[0].dtype == "bool" else 18,
     accepts=no_floats,
 )
 def both(ctx: Context, x: Any, y: Any) -> Any:

@@ -7,7 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Raw, Refused, Terminate, Value, handler, out
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Decline,
+    Instance,
+    Operator,
+    Raw,
+    Refused,
+    Terminate,
+    Value,
+    handler,
+    out,
+)
 from op_handlers.kernels.operands import as_int64
 
 # --- gather -----------------------------------------------------------------------------------
@@ -22,10 +34,10 @@ def vectorless(op: Operator) -> Decline | None:
     return None
 
 
-def placeable(op: Operator) -> Decline | None:
-    if not op.options.start_index_map:
+def placeable(at: Instance) -> Decline | None:
+    if not at.op.options.start_index_map:
         return Decline("its indices name no axis (start_index_map is empty)")
-    return vectorless(op)
+    return vectorless(at.op)
 
 
 @handler(
@@ -161,10 +173,10 @@ def reduction(ctx: Context) -> str:
     return REDUCTIONS[inner[0].code]
 
 
-def sized(op: Operator) -> Decline | None:
-    if not op[0].static or not op[2].static or not op[1].static:
+def sized(at: Instance) -> Decline | None:
+    if not at.op[0].static or not at.op[2].static or not at.op[1].static:
         return Decline("it scatters into or from tensors of unknown size; give it with --input-shape")
-    return vectorless(op)
+    return vectorless(at.op)
 
 
 @handler("STABLEHLO_SCATTER", max_version=1, layout=Terminate(), quantization=Raw(), min_opset=18, accepts=sized)

@@ -7,21 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Attribute, Context, Decline, Operator, Raw, Refused, Value, handler, out
+from onnx_tflite_plugin.api import (
+    Array,
+    Attribute,
+    Context,
+    Decline,
+    Instance,
+    Raw,
+    Refused,
+    Value,
+    handler,
+    out,
+)
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 from op_handlers.tensor.padding import emitted
 
 
-def untouched(op: Operator) -> Attribute:
+def untouched(at: Instance) -> Attribute:
     """Axes that are neither padded nor cropped may hold their elements in any order."""
-    o = op.options
+    o = at.op.options
     rows = zip(o.edge_padding_low, o.edge_padding_high, o.interior_padding, strict=True)
-    return any_order(op, (axis for axis, row in enumerate(rows) if not any(row)))
+    return any_order((axis for axis, row in enumerate(rows) if not any(row)))
 
 
-def not_empty(op: Operator) -> Decline | None:
+def not_empty(at: Instance) -> Decline | None:
     """Of an empty result the kernel makes every size 0, which is no shape the file tells of."""
-    return Decline("its result has no elements") if 0 in op[out(0)].shape else None
+    return Decline("its result has no elements") if 0 in at.op[out(0)].shape else None
 
 
 @handler(
@@ -84,8 +95,8 @@ def places(size: int, low: int, high: int, interior: int) -> Array:
 # --- DILATE -----------------------------------------------------------------------------------
 
 
-def undilated(op: Operator) -> Attribute:
-    return any_order(op, (axis for axis, step in enumerate(whole_numbers(op, 1) or []) if step == 1))
+def undilated(at: Instance) -> Attribute:
+    return any_order((axis for axis, step in enumerate(whole_numbers(at.op, 1) or []) if step == 1))
 
 
 @handler(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, Operator, Raw, Terminate, Value, handler, out
+from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Terminate, Value, handler, out
 
 LOW = 0xFFFFFFFF
 THREEFRY_PARITY = 0x1BD11BDA
@@ -72,12 +72,12 @@ def philox(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[V
     return counter
 
 
-def known_size(op: Operator) -> Decline | None:
-    if not op[out(1)].static:
+def known_size(at: Instance) -> Decline | None:
+    if not at.op[out(1)].static:
         return Decline("the shape of its numbers must be known; the kernel takes it from the file")
-    if op[0].dims not in ((2,), (3,)) or (op.options.algorithm == "THREEFRY" and op[0].dims != (2,)):
+    if at.op[0].dims not in ((2,), (3,)) or (at.op.options.algorithm == "THREEFRY" and at.op[0].dims != (2,)):
         return Decline(
-            f"its state of shape {list(op[0].shape)} is not what the kernel takes for {op.options.algorithm}"
+            f"its state of shape {list(at.op[0].shape)} is not what the kernel takes for {at.op.options.algorithm}"
         )
     return None
 

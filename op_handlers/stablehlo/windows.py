@@ -7,7 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Attribute, Context, Decline, Operator, Raw, Refused, Value, handler, out
+from onnx_tflite_plugin.api import (
+    Array,
+    Attribute,
+    Context,
+    Decline,
+    Instance,
+    Operator,
+    Raw,
+    Refused,
+    Value,
+    handler,
+    out,
+)
 from op_handlers.kernels.operands import any_order, in_place, whole_numbers
 from op_handlers.stablehlo.padding import scalar, size_of, spread
 
@@ -63,22 +75,22 @@ def body(ctx: Context) -> str:
     return BODIES[inner[0].code]
 
 
-def unwindowed(op: Operator) -> Attribute:
+def unwindowed(at: Instance) -> Attribute:
     """Axes that no window moves along may hold their elements in any order."""
-    o, rank = op.options, op[0].rank
+    o, rank = at.op.options, at.op[0].rank
     plain = [
         axis
         for axis in range(rank)
         if o.window_dimensions[axis] == o.window_strides[axis] == o.base_dilations[axis] == 1
         and not any(o.padding[2 * axis : 2 * axis + 2])
     ]
-    return any_order(op, plain)
+    return any_order(plain)
 
 
-def sized(op: Operator) -> Decline | None:
-    if not op[0].static or not 0 < op[0].rank <= 6:
+def sized(at: Instance) -> Decline | None:
+    if not at.op[0].static or not 0 < at.op[0].rank <= 6:
         return Decline("its window slides over a tensor of unknown size; give it with --input-shape")
-    return Decline("its result has no elements") if 0 in op[out(0)].shape else None
+    return Decline("its result has no elements") if 0 in at.op[out(0)].shape else None
 
 
 @handler(
@@ -169,17 +181,17 @@ def multiplied(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
 # --- the older operator -----------------------------------------------------------------------
 
 
-def constant_windows(op: Operator) -> Decline | None:
-    return Decline("its window must be a constant, as it is for the kernel") if None in _held(op) else sized(op)
+def constant_windows(at: Instance) -> Decline | None:
+    return Decline("its window must be a constant, as it is for the kernel") if None in _held(at.op) else sized(at)
 
 
 def _held(op: Operator) -> list[list[int] | None]:
     return [whole_numbers(op, slot) for slot in (2, 3, 4)]
 
 
-def older_unwindowed(op: Operator) -> Attribute:
-    sizes, strides, _ = _held(op)
-    return any_order(op, (k for k in range(op[0].rank) if (sizes or [0])[k] == (strides or [0])[k] == 1))
+def older_unwindowed(at: Instance) -> Attribute:
+    sizes, strides, _ = _held(at.op)
+    return any_order(k for k in range(at.op[0].rank) if (sizes or [0])[k] == (strides or [0])[k] == 1)
 
 
 @handler(
