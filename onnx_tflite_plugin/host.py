@@ -21,7 +21,7 @@ from onnx_tflite_plugin.declared import At, accepted, called
 from onnx_tflite_plugin.errors import Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
 from onnx_tflite_plugin.hooks import Hooks
-from onnx_tflite_plugin.inlining import inlined
+from onnx_tflite_plugin.inlining import Inlining
 from onnx_tflite_plugin.known import Known
 from onnx_tflite_plugin.offers import FUSIONS, HANDLERS, HOOKS, Offer, canonical, discover, misdeclared, misnamed
 from onnx_tflite_plugin.source.model import Model, Operator
@@ -174,14 +174,14 @@ class Host:
         hints: dict[tuple[str, str], str] = {}
         graphs: dict[int, BoundGraph] = {}
         calls: dict[tuple[int, Operator], list[int]] = {}
-        waiting = [model.root]
+        inlining, waiting = Inlining(model), [model.root]
         while waiting:
             index = waiting.pop()
             if index in graphs:
                 continue
             bound: list[Bound] = []
             known = Known()
-            for op, taken in self._taken(model, model.subgraphs[index].operators, known, (index,), target, opset):
+            for op, taken in self._taken(inlining, model.subgraphs[index].operators, known, (index,), target, opset):
                 if isinstance(taken, Bound):
                     bound.append(taken)
                     known.learn(taken, target, opset)
@@ -202,7 +202,7 @@ class Host:
 
     def _taken(
         self,
-        model: Model,
+        inlining: Inlining,
         operators: Sequence[Operator],
         known: Known,
         within: tuple[int, ...],
@@ -215,10 +215,10 @@ class Host:
         """
         for op in operators:
             taken = self.take(known.applied(op), target, opset)
-            inner = inlined(taken, model, within) if isinstance(taken, Bound) else None
+            inner = inlining.operators(taken, within) if isinstance(taken, Bound) else None
             if isinstance(taken, Bound) and inner is not None:
                 outer = (*within, taken.op.options[taken.handler.inlines])
-                yield from self._taken(model, inner, known, outer, target, opset)
+                yield from self._taken(inlining, inner, known, outer, target, opset)
             else:
                 yield op, taken
 

@@ -8,21 +8,38 @@ from dataclasses import replace
 from onnx_tflite_plugin.bound import Bound
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
+MOST = 100_000
+"""Operators that calls may give way to in one model; subgraphs that call each other may multiply without end."""
 
-def inlined(bound: Bound, model: Model, within: Collection[int]) -> Sequence[Operator] | None:
-    """The operators that stand for a call, on its operands and results; ``None`` where it stays a call.
 
-    It stays one where its handler does not declare ``inlines``, where its operands are not alike those of the subgraph,
-    where a result is not computed there, and where the subgraph remembers anything. ``within``: subgraphs being inlined.
-    """
-    option = bound.handler.inlines
-    index = bound.op.options.get(option) if option else None
-    if not isinstance(index, int) or not 0 <= index < len(model.subgraphs) or index in within:
-        return None
-    graph = model.subgraphs[index]
-    tensors = _paired(bound.op, graph)
-    if tensors is None or any(tensor.is_variable for tensor in graph.tensors):
-        return None
+class Inlining:
+    """The calls of one model that give way."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._left = MOST
+
+    def operators(self, bound: Bound, within: Collection[int]) -> Sequence[Operator] | None:
+        """The operators that stand for a call, on its operands and results; ``None`` where it stays a call.
+
+        It stays one where its handler does not declare ``inlines``, where its operands are not alike those of the
+        subgraph, where a result is not computed there, and where the subgraph remembers anything. ``within``: subgraphs
+        being inlined.
+        """
+        option = bound.handler.inlines
+        index = bound.op.options.get(option) if option else None
+        if not isinstance(index, int) or not 0 <= index < len(self._model.subgraphs) or index in within:
+            return None
+        graph = self._model.subgraphs[index]
+        tensors = _paired(bound.op, graph)
+        if tensors is None or any(tensor.is_variable for tensor in graph.tensors):
+            return None
+        self._left -= len(graph.operators)
+        return None if self._left < 0 else _placed(graph, tensors)
+
+
+def _placed(graph: Subgraph, tensors: dict[Tensor, Tensor]) -> list[Operator]:
+    """The subgraph's operators on other tensors: those given, and copies of those in between."""
 
     def here(tensor: Tensor | None) -> Tensor | None:
         if tensor is None or tensor.constant:
