@@ -63,7 +63,7 @@ class BoundModel:
 
     @property
     def main(self) -> BoundGraph:
-        return self.graphs[0]
+        return self.graphs[self.source.root]
 
     def operators(self) -> Iterator[Bound]:
         for graph in self.graphs:

@@ -72,7 +72,7 @@ def convert(source: str | Path | bytes, *, host: Host | None = None, **options: 
     conversion = convert_model(read(source), host, chosen)
     if not chosen.verify:
         return conversion
-    return _verified(conversion, source)
+    return _verified(conversion, source, chosen.signature)
 
 
 def _options(given: Mapping[str, Any]) -> ConvertOptions:
@@ -87,14 +87,17 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     """Convert a model that has been read; as :func:`convert`."""
     options = options or ConvertOptions()
     target = checked(options)
-    if not model.main.outputs:
-        raise InvalidModel("there is nothing to convert:", [Problem("subgraphs[0].outputs", "the model has no output")])
-    host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs, options=asdict(options))
     from onnx_tflite_plugin.lowering.emitter import Emitter
-    from onnx_tflite_plugin.lowering.interface import graph_edges, interface_names
+    from onnx_tflite_plugin.lowering.interface import entered, graph_edges, interface_names
     from onnx_tflite_plugin.lowering.lower import lower
     from onnx_tflite_plugin.lowering.names import Names
 
+    model = entered(model, options.signature)
+    if not model.main.outputs:
+        raise InvalidModel(
+            "there is nothing to convert:", [Problem(f"subgraphs[{model.root}].outputs", "the model has no output")]
+        )
+    host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs, options=asdict(options))
     names = interface_names(model, options.signature)
     highest = options.opset or target.opsets[2]
     bound = host.bind(model, target, highest)
@@ -222,12 +225,12 @@ def _report(
 # --- the end: checks and files ----------------------------------------------------------------
 
 
-def _verified(conversion: Conversion, source: str | Path | bytes) -> Conversion:
+def _verified(conversion: Conversion, source: str | Path | bytes, signature: str | None) -> Conversion:
     from onnx_tflite_plugin.errors import VerificationError
     from onnx_tflite_plugin.verify import verify
 
     data = source if isinstance(source, bytes) else Path(source)
-    verification = verify(data, conversion.proto.SerializeToString())
+    verification = verify(data, conversion.proto.SerializeToString(), signature=signature)
     if not verification.ok:
         raise VerificationError(f"the converted model does not agree with LiteRT:\n{verification.text}")
     return replace(conversion, verification=verification)

@@ -21,6 +21,7 @@ from onnx_tflite_plugin.declared import At, accepted, called
 from onnx_tflite_plugin.errors import Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
 from onnx_tflite_plugin.hooks import Hooks
+from onnx_tflite_plugin.inlining import Inlining
 from onnx_tflite_plugin.known import Known
 from onnx_tflite_plugin.offers import FUSIONS, HANDLERS, HOOKS, Offer, canonical, discover, misdeclared, misnamed
 from onnx_tflite_plugin.source.model import Model, Operator
@@ -173,15 +174,14 @@ class Host:
         hints: dict[tuple[str, str], str] = {}
         graphs: dict[int, BoundGraph] = {}
         calls: dict[tuple[int, Operator], list[int]] = {}
-        waiting = [0]
+        inlining, waiting = Inlining(model), [model.root]
         while waiting:
             index = waiting.pop()
             if index in graphs:
                 continue
             bound: list[Bound] = []
             known = Known()
-            for op in model.subgraphs[index].operators:
-                taken = self.take(known.applied(op), target, opset)
+            for op, taken in self._taken(inlining, model.subgraphs[index].operators, known, (index,), target, opset):
                 if isinstance(taken, Bound):
                     bound.append(taken)
                     known.learn(taken, target, opset)
@@ -199,6 +199,28 @@ class Host:
             raise UnsupportedOperator("operators that cannot be converted:", problems)
         check_calls(calls)
         return BoundModel(model, tuple(graphs.get(g.index, BoundGraph(g, ())) for g in model.subgraphs))
+
+    def _taken(
+        self,
+        inlining: Inlining,
+        operators: Sequence[Operator],
+        known: Known,
+        within: tuple[int, ...],
+        target: Target,
+        opset: int,
+    ) -> Iterator[tuple[Operator, Bound | Problem]]:
+        """Each operator with its handler or why there is none; calls that can be inlined give way to their operators.
+
+        ``within``: the subgraph and those being inlined into it.
+        """
+        for op in operators:
+            taken = self.take(known.applied(op), target, opset)
+            inner = inlining.operators(taken, within) if isinstance(taken, Bound) else None
+            if isinstance(taken, Bound) and inner is not None:
+                outer = (*within, taken.op.options[taken.handler.inlines])
+                yield from self._taken(inlining, inner, known, outer, target, opset)
+            else:
+                yield op, taken
 
     def take(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
         """The operator with its handler, or why nobody has it. ``opset``: as declared functions are told."""

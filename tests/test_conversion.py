@@ -59,6 +59,34 @@ def test_a_signature_names_the_edges() -> None:
         otp.convert(model.build(), signature="other")
 
 
+def of_two_signatures() -> bytes:
+    """ "negate" is the main subgraph's, "add" another's, which is quantized and hands its state on under the same name."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("a", (2, 3))
+    g.output(unary(g, "NEG", x, "b"))
+    model.signature("negate", {"x": 0}, {"y": 1})
+    other = model.subgraph("other")
+    parameters = quant(0.05, -3)
+    u, v = (other.input(name, (5, 7), "int8", quantization=parameters) for name in ("u", "v"))
+    w = other.tensor("w", (5, 7), "int8", quantization=quant(0.07, 4))
+    other.operator("ADD", [u, v], [w])
+    other.output(w)
+    model.signature("add", {"value": u, "state": v}, {"state": w}, subgraph=other.index)
+    return model.build()
+
+
+@pytest.mark.parametrize(("key", "ends"), [("negate", (["x"], ["y"])), ("add", (["value", "state"], ["state#2"]))])
+def test_any_signature_is_converted_from_its_subgraph_and_verified_as_such(
+    key: str, ends: tuple[list[str], list[str]]
+) -> None:
+    conversion = otp.convert(of_two_signatures(), signature=key, verify=True)
+    assert interface(conversion) == ends
+    assert verify(of_two_signatures(), conversion.proto.SerializeToString(), signature=key).ok
+    codes = {"negate": {"NEG": 1}, "add": {"ADD": 1}}
+    assert conversion.report.operators == codes[key]
+
+
 def test_an_output_that_is_an_input_a_constant_or_listed_twice_has_a_value_of_its_own() -> None:
     model = ModelBuilder()
     g = model.main

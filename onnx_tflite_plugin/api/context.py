@@ -152,6 +152,9 @@ class Context(Protocol):
     def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()) -> Any:
         """An inner graph for If and Loop; ``inputs`` are (name, dtype, shape), ``body`` gets them as values."""
 
+    def subgraph_operators(self, subgraph: int) -> tuple[Operator, ...]:
+        """A subgraph's operators as the file has them, for those that a handler knows by what they are."""
+
     def subgraph_inputs(self, subgraph: int) -> tuple[Tensor, ...]: ...
     def subgraph_outputs(self, subgraph: int) -> tuple[Tensor, ...]: ...
     def initialize(self, subgraph: int) -> None:

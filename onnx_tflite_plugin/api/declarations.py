@@ -225,7 +225,8 @@ class Handler(Checked):
 
     ``lower(ctx, *inputs)`` returns one value per TFLite output (a single value for one output).
     ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
-    ``subgraphs``: the options that hold subgraph indices. ``accepts``: a reason to decline an instance, or None.
+    ``subgraphs``: the options that hold subgraph indices. ``inlines``: the one whose operators may take the operator's
+    place, planned with those around it; the lowering serves where they cannot. ``accepts``: a reason to decline an instance, or None.
     ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file.
     A variable tensor begins with it.
     ``aliases``: further names its entry points may have; an entry point of another name is not taken.
@@ -244,6 +245,7 @@ class Handler(Checked):
     activation: ActivationOf = None
     min_opset: OpsetOf = 13
     subgraphs: tuple[str, ...] = ()
+    inlines: str = ""
     effects: Effects | None = None
     accepts: Accepts | None = None
     evaluate: Evaluate | None = None
@@ -276,6 +278,7 @@ class Declarations(TypedDict, total=False):
     activation: ActivationOf
     min_opset: OpsetOf
     subgraphs: tuple[str, ...]
+    inlines: str
     effects: Effects | None
     accepts: Accepts | None
     evaluate: Evaluate | None

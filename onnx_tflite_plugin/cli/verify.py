@@ -24,10 +24,18 @@ from onnx_tflite_plugin.cli.paths import readable
 @click.option(
     "--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Successive runs; states are carried on."
 )
+@click.option("--signature", metavar="KEY", help="The signature that was converted.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 @click.pass_context
 def verify(
-    ctx: click.Context, tflite: Path, onnx: Path, inputs: Path | None, seed: int, runs: int, as_json: bool
+    ctx: click.Context,
+    tflite: Path,
+    onnx: Path,
+    inputs: Path | None,
+    seed: int,
+    runs: int,
+    signature: str | None,
+    as_json: bool,
 ) -> None:
     """Compare a model with its conversion.
 
@@ -42,7 +50,7 @@ def verify(
     from onnx_tflite_plugin.verify import verify as run
 
     with working(f"running {tflite.name} and {onnx.name}", shown=True):
-        result = run(tflite, onnx, inputs=given, seed=seed, runs=runs)
+        result = run(tflite, onnx, inputs=given, seed=seed, runs=runs, signature=signature)
     if as_json:
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
     else:

@@ -341,6 +341,10 @@ class Context:
         """
         return self.scope.graph(body, inputs)
 
+    def subgraph_operators(self, subgraph: int) -> tuple[Operator, ...]:
+        """A subgraph's operators as the file has them. Raises LookupError where there is no such subgraph."""
+        return self.scope.model.source.subgraphs[subgraph].operators
+
     def subgraph_inputs(self, subgraph: int) -> tuple[Tensor, ...]:
         return self.scope.model.graphs[subgraph].inputs
 

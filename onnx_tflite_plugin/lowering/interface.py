@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.bound import BoundGraph
 from onnx_tflite_plugin.errors import UnsupportedOption
@@ -21,10 +21,19 @@ class Names:
     outputs: tuple[str, ...]
 
 
-def interface_names(model: Model, signature: str | None) -> Names:
-    """The file's names, or the signature's; an empty or repeated one gets ``#index``.
+def entered(model: Model, signature: str | None) -> Model:
+    """The model with the signature's subgraph as its main one; as it is without a signature.
 
-    Raises UnsupportedOption for a signature the file does not have, or of another subgraph.
+    Raises UnsupportedOption for a signature the file does not have.
+    """
+    known = _signature(model, signature)
+    return model if known is None else replace(model, root=known.subgraph)
+
+
+def interface_names(model: Model, signature: str | None) -> Names:
+    """The file's names, or those of the signature, whose subgraph is the main one; an empty or repeated one gets ``#index``.
+
+    Raises UnsupportedOption for a signature the file does not have.
     """
     known = _signature(model, signature)
     taken: set[str] = set()
@@ -54,8 +63,6 @@ def _signature(model: Model, key: str | None) -> Signature | None:
     if found is None:
         known = ", ".join(repr(s.key) for s in model.signatures) or "none"
         raise UnsupportedOption(f"the model has no signature {key!r}; it has {known}")
-    if found.subgraph != 0:
-        raise UnsupportedOption(f"signature {key!r} is subgraph {found.subgraph}'s; only the main one is converted")
     return found
 
 

@@ -39,7 +39,7 @@ def lower(
     for name in (*names.inputs, *names.outputs):
         emitter.names.unique(name)
     job = Job(model, layout, storage, target, emitter, states, after)
-    scope = Scope(job, 0)
+    scope = Scope(job, model.source.root)
     inputs = [
         _graph_input(scope, tensor, name, layout.edge(tensor))
         for tensor, name in zip(model.main.inputs, names.inputs, strict=True)

@@ -294,7 +294,7 @@ def _shifted(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
 
 def _kept(model: BoundModel) -> set[Tensor]:
     """States, subgraph interfaces, and what kernels read as bare bytes."""
-    kept = {t for graph in model.graphs[1:] for t in (*graph.inputs, *graph.outputs)}
+    kept = {t for graph in model.graphs if graph is not model.main for t in (*graph.inputs, *graph.outputs)}
     for bound in model.operators():
         declared = bound.declared.quantization
         if bound.declared.hands_on or (isinstance(declared, Raw) and not declared.shift_safe):

@@ -232,7 +232,9 @@ class Model:
     description: str = ""
     version: int = 3
     size: int = 0
+    root: int = 0
 
     @property
     def main(self) -> Subgraph:
-        return self.subgraphs[0]
+        """The subgraph that one invocation runs: the first, or that of the signature asked for."""
+        return self.subgraphs[self.root]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -17,6 +18,7 @@ from typing import Any
 
 from onnx_tflite_plugin.source import dtypes
 from onnx_tflite_plugin.source.flatbuffer import Field, Layout, Table
+from onnx_tflite_plugin.source.flexbuffer import attributes
 from onnx_tflite_plugin.source.model import Options
 from onnx_tflite_plugin.source.schema import NEWER_OPERATORS, NEWER_OPTIONS_2, NEWER_TABLES
 
@@ -162,6 +164,10 @@ def _decode(layout: Layout, table: Table) -> Options:
         except KeyError:
             reason = f"{number} is none of {', '.join(words.values())}"
             raise table.invalid(name, reason, "written for a newer LiteRT, or damaged") from None
+    for name in layout.fields:
+        if values.get(f"{name}_format") == "FLEXBUFFERS":
+            with suppress(ValueError):  # LiteRT runs the model without a look at them, so what is damaged stays bytes
+                values[name] = attributes(values[name], name)
     return Options(layout.name, values)
 
 

@@ -16,6 +16,7 @@ from onnx_tflite_plugin.api import (
     Match,
     NotQuantizable,
     Operand,
+    Tensor,
     Terminate,
     fusion,
     operands,
@@ -23,6 +24,7 @@ from onnx_tflite_plugin.api import (
 )
 
 x, gamma, beta, epsilon, axes, two = operands("x gamma beta epsilon axes two")
+zero, column = operands("zero column", constant=True)
 Term = Call | Operand
 
 PLAIN: dict[str, Any] = {"fused_activation_function": "NONE"}
@@ -67,7 +69,24 @@ def pytorch(scaled: bool, shifted: bool, square: str, quotient: bool) -> Call:
     return _added(scale, beta) if shifted else scale
 
 
+def litert_torch(scaled: bool, shifted: bool) -> Call:
+    """``x * r + (0 - r * mean)`` with ``r = 1 / sqrt(variance + epsilon)``: means without the axes of size 1, put back by RESHAPE."""
+    mean = Call("MEAN", x, axes, keep_dims=False)
+    variance = Call("MEAN", Call("SQUARED_DIFFERENCE", x, _column(mean), commutes=True), axes, keep_dims=False)
+    inverse = Call("RSQRT", _added(variance, epsilon))
+    offset = Call("SUB", zero, _multiplied(inverse, mean), **PLAIN)
+    root = _added(_multiplied(x, _column(inverse)), _column(offset))
+    scale = _multiplied(root, gamma) if scaled else root
+    return _added(scale, beta) if shifted else scale
+
+
+def _column(of: Term) -> Call:
+    return Call("RESHAPE", of, column)
+
+
 def _patterns() -> Iterator[Call]:
+    for scaled, shifted in product((True, False), repeat=2):
+        yield litert_torch(scaled, shifted)
     for scaled, shifted in product((True, False), repeat=2):
         yield keras(scaled, shifted)
         for square, quotient in product(("MUL", "SQUARE", "POW", "SQUARED_DIFFERENCE"), (False, True)):
@@ -76,8 +95,13 @@ def _patterns() -> Iterator[Call]:
 
 def last_axis_only(match: Match) -> Mapping[str, Any] | Decline:
     over, size, small = match.constant(axes), match[x].dims[-1], match.constant(epsilon)
-    if over is None or {int(a) % match[x].rank for a in over.reshape(-1)} != {match[x].rank - 1}:
+    if over is None or not _last(match[x], {int(a) % match[x].rank for a in over.reshape(-1)}):
         return Decline("it normalizes over other axes than the last")
+    wanted = (*match[x].dims[:-1], 1)
+    if any(op.code == "RESHAPE" and op[~0].dims != wanted for op in match.calls.values()) or wanted.count(None) > 1:
+        return Decline("its means are put to other axes than they came from")
+    if zero in match.tensors and np.any(match.constant(zero)):
+        return Decline("it subtracts the mean from another number than 0")
     if small is None or small.size != 1:
         return Decline("its epsilon is not a constant")
     if two in match.tensors and not np.all(match.constant(two) == 2):
@@ -87,6 +111,11 @@ def last_axis_only(match: Match) -> Mapping[str, Any] | Decline:
     if match[x].dtype != "float32":
         return Decline(f"it computes in {match[x].dtype}")
     return {"epsilon": float(small.reshape(-1)[0])}
+
+
+def _last(tensor: Tensor, over: set[int]) -> bool:
+    """The last axis, and others only of size 1."""
+    return tensor.rank - 1 in over and all(tensor.dims[axis] == 1 for axis in over - {tensor.rank - 1})
 
 
 def _elements(match: Match, operand: Operand) -> int | None:

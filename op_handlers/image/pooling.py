@@ -71,6 +71,12 @@ def max_pool_2d(ctx: Context, x: Any) -> Any:
     return ctx.ops.MaxPool(x, **windows(ctx))
 
 
+@handler("L2_POOL_2D", max_version=1, layout=CHANNELS_FIRST, axes=AXES, activation=FUSED)
+def l2_pool_2d(ctx: Context, x: Any) -> Any:
+    """The root of the mean square; padding counts for nothing, where LpPool takes the root of the sum (reference/pooling.h)."""
+    return ctx.ops.Sqrt(ctx.ops.AveragePool(ctx.ops.Mul(x, x), count_include_pad=0, **windows(ctx)))
+
+
 def windows(ctx: Context) -> dict[str, list[int]]:
     """The window along the axes that the plan leaves."""
     along = [("height", "width")[axis - 1] for axis in ctx.perm()[2:]]

@@ -1,10 +1,10 @@
-"""Normalization along the last axis."""
+"""Normalization along the last axis, of all of it or of neighbours."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, handler
+from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Implicit, handler, out
 
 
 @handler(
@@ -20,3 +20,21 @@ def l2_normalization(ctx: Context, x: Any) -> Any:
     last = [ctx.axis(-1)]
     length = ctx.ops.ReduceL2(x, last) if ctx.opset >= 18 else ctx.ops.ReduceL2(x, axes=last)
     return ctx.ops.Div(x, ctx.ops.Max(length, 1e-6))
+
+
+@handler(
+    "LOCAL_RESPONSE_NORMALIZATION",
+    max_version=1,
+    layout=Implicit(onnx={0: "n c h w", out(0): "n c h w"}),
+    axes="n h w c -> n h w c",
+)
+def local_response_normalization(ctx: Context, x: Any) -> Any:
+    """LRN over 2 * radius + 1 channels, whose alpha ONNX divides by that number (optimized_ops.h)."""
+    o, ops = ctx.options, ctx.ops
+    size = 2 * o.radius + 1
+    if min(o.alpha, o.beta) <= 0:  # ONNX Runtime's LRN takes neither; padding with zeros counts towards the mean
+        square = ops.Unsqueeze(ops.Mul(x, x), [1])
+        mean = ops.AveragePool(square, kernel_shape=[size, 1, 1], pads=[o.radius, 0, 0] * 2, count_include_pad=1)
+        total = ops.Add(ops.Mul(ops.Squeeze(mean, [1]), o.alpha * size), o.bias)
+        return ops.Mul(x, ops.Pow(total, -o.beta))
+    return ctx.ops.LRN(x, size=size, alpha=o.alpha * size, beta=o.beta, bias=o.bias)

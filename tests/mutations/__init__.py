@@ -14,6 +14,7 @@ from . import (
     reductions,
     shapes,
     slicing,
+    stablehlo,
 )
 from .planting import Mutation
 
@@ -33,4 +34,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *conversions.MUTATIONS,
     *recurrent.MUTATIONS,
     *control.MUTATIONS,
+    *stablehlo.MUTATIONS,
 )

@@ -25,6 +25,14 @@ def cases() -> Iterator[Case]:
     for square in ("SQUARE", "POW", "SQUARED_DIFFERENCE"):
         yield fused(f"of PyTorch, by {square}", partial(pytorch, square=square))
     yield fused("of PyTorch, by a quotient", partial(pytorch, quotient=True))
+    for scaled, shifted in ((True, True), (False, False), (True, False), (False, True)):
+        name = f"{'scaled' if scaled else 'plain'}{', shifted' if shifted else ''}"
+        yield columns(name, (2, 5, 7), (2,), scaled=scaled, shifted=shifted)
+    yield columns("over axes of size 1 too", (1, 5, 7), (0, 2))
+    yield columns("of rows", (5, 7), (-1,))
+    yield columns("of an unknown size", (None, 5, 7), (2,))
+    yield columns("over the middle axis", (2, 5, 1), (1, 2), whole=False)
+    yield columns("from another number than 0", (2, 5, 7), (2,), start=0.25, whole=False)
     yield apart("over other axes", partial(keras, axes=(1, 2)))
     yield apart("over all but the first axis", partial(keras, axes=(1, 2, 3)))
     yield apart("with an activation", partial(keras, activation="RELU"))
@@ -40,6 +48,46 @@ def fused(name: str, write: Callable[..., TensorRef]) -> Case:
         model.output(model.drained(write(model, model.plumbed(tensor(*IMAGE)))))
 
     return net(OP, f"LayerNormalization {name}", draw, transposes=4, opsets=(None, 13, 17, 26))
+
+
+def columns(
+    name: str,
+    shape: tuple[int | None, ...],
+    over: tuple[int, ...],
+    *,
+    scaled: bool = False,
+    shifted: bool = False,
+    start: float = 0.0,
+    whole: bool = True,
+) -> Case:
+    """As litert-torch leaves it: means of rank 1 or more, put back by RESHAPE; ``whole``: whether it is one node."""
+    kept = tuple(n for k, n in enumerate(shape) if k not in {axis % len(shape) for axis in over})
+    thin = (
+        (*shape[:-1], 1)
+        if whole
+        else tuple(n if k not in {a % len(shape) for a in over} else 1 for k, n in enumerate(shape))
+    )
+
+    def draw(model: Net) -> None:
+        x, flat, wide = model.input(tensor(*shape)), tensor(*kept), tensor(*shape)
+        axes, back = constant(list(over), "int32"), constant([-1 if n is None else n for n in thin], "int32")
+
+        def column(of: TensorRef) -> TensorRef:
+            return model.call("RESHAPE", [of, back], tensor(*thin))
+
+        mean = model.call("MEAN", [x, axes], flat)
+        difference = model.call("SQUARED_DIFFERENCE", [x, column(mean)], wide)
+        spread = model.call("ADD", [model.call("MEAN", [difference, axes], flat), constant(1e-3)], flat)
+        inverse = model.call("RSQRT", [spread], flat)
+        offset = model.call("SUB", [constant(start), model.call("MUL", [inverse, mean], flat)], flat)
+        y = model.call("ADD", [model.call("MUL", [x, column(inverse)], wide), column(offset)], wide)
+        if scaled:
+            y = model.call("MUL", [y, constant(drawn(7, seed="gamma"))], wide)
+        if shifted:
+            y = model.call("ADD", [y, constant(drawn(7, seed="beta"))], wide)
+        model.output(y)
+
+    return net(OP, f"{'' if whole else 'no '}LayerNormalization of litert-torch, {name}", draw)
 
 
 def apart(name: str, write: Callable[..., TensorRef]) -> Case:

@@ -8,13 +8,34 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.math.softmax import ranks
-from conformance.models import Spec, tensor, unary
+from conformance.models import BOTH, Spec, opsets, tensor, unary
 
 IMAGE = (2, 5, 7, 3)
 
 
 def cases() -> Iterator[Case]:
     yield from l2_normalization()
+    yield from neighbours()
+
+
+def neighbours() -> Iterator[Case]:
+    """LOCAL_RESPONSE_NORMALIZATION: alpha weighs the sum, not the mean, of the squares of radius channels either side."""
+    op = "LOCAL_RESPONSE_NORMALIZATION"
+    for place in BOTH:
+        for radius in (0, 1, 2, 5, 11):
+            options = {"radius": radius, "bias": 1.5, "alpha": 0.3, "beta": 0.75}
+            yield unary(
+                op, f"radius {radius}", tensor(2, 5, 7, 11), place=place, options=options, opsets=opsets(place=place)
+            )
+    for beta in (0.0, 0.5, 1.0, 2.0, -0.5):
+        options = {"radius": 2, "bias": 2.0, "alpha": 0.7, "beta": beta}
+        yield unary(op, f"beta {beta:g}", tensor(2, 3, 5, 7), options=options)
+    for alpha in (0.0, -0.1):
+        options = {"radius": 1, "bias": 3.0, "alpha": alpha, "beta": 2.0}
+        yield unary(op, f"alpha {alpha:g}", tensor(2, 3, 5, 7), options=options, span=(-2.0, 2.0))
+    options = {"radius": 2, "bias": 1.0, "alpha": 1.0, "beta": 0.5}
+    yield unary(op, "one channel", tensor(2, 3, 5, 1), options=options)
+    yield unary(op, "rank 3", tensor(3, 5, 7), options=options, kernel_refuses="NumDimensions")
 
 
 def l2_normalization() -> Iterator[Case]:

@@ -1,0 +1,124 @@
+"""STABLEHLO_COMPOSITE: its decomposition, planned with what surrounds it, or called where the two do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from conformance.builder import GraphBuilder, TensorRef
+from conformance.case import Case
+from conformance.models import Net, Spec, constant, drawn, net, tensor
+
+OP = "STABLEHLO_COMPOSITE"
+IMAGE = (2, 5, 7, 3)
+Body = Callable[[GraphBuilder, list[TensorRef]], list[TensorRef]]
+
+
+def cases() -> Iterator[Case]:
+    for dtype in ("float32", "int8", "uint8", "int16", "int32"):
+        x = tensor(*IMAGE, dtype=dtype)
+        yield composed(f"{dtype}, a sum", [x, x], [x], summed, dtype=dtype)
+    yield net(OP, "int8 between convolutions", between, dtype="int8", transposes=2)
+    yield net(OP, "a name used twice", twice)
+    yield net(OP, "one within another", within)
+    x, y = tensor(2, 3), tensor(3)
+    yield composed("two results", [x, y], [x, x], lambda body, v: [*summed(body, v), negated(body, v[0])])
+    yield composed("a constant operand", [x, constant(drawn(3))], [x], summed)
+    yield composed("a result that is an operand", [x, y], [x, x], lambda body, v: [v[0], *summed(body, v)])
+    yield composed("a result listed twice", [x, y], [x, x], lambda body, v: summed(body, v) * 2)
+    yield composed(
+        "a result that is a constant",
+        [x, y],
+        [x, x],
+        lambda body, v: [body.constant("fixed", drawn(2, 3)), *summed(body, v)],
+    )
+    yield composed("an unknown size", [tensor(None, 3), y], [tensor(None, 3)], summed)
+    yield composed("sizes that its decomposition does not know", [x, y], [x], summed, inner=[tensor(None, 3), y])
+    yield composed("an operand it has no use for", [x, y], [x], lambda body, v: [negated(body, v[0])])
+
+
+def negated(body: GraphBuilder, x: TensorRef) -> TensorRef:
+    made = body.tensor("negated", x.shape, x.dtype)
+    body.operator("NEG", [x], [made])
+    return made
+
+
+def summed(body: GraphBuilder, values: list[TensorRef]) -> list[TensorRef]:
+    """The sum of two operands, like the first."""
+    fields = body.tensors[values[0]].fields
+    made = body.tensor(
+        "sum",
+        values[0].shape,
+        values[0].dtype,
+        quantization=fields["quantization"],
+        signature=fields["shape_signature"],
+    )
+    body.operator("ADD", values, [made])
+    return [made]
+
+
+def decomposition(model: Net, specs: list[Spec], body: Body) -> int:
+    graph = model.model.subgraph("decomposition")
+    values = [
+        graph.input(f"v{k}", spec.shape, spec.dtype, quantization=spec.quantization) for k, spec in enumerate(specs)
+    ]
+    graph.output(*body(graph, values))
+    return graph.index
+
+
+def placed(model: Net, index: int, refs: list[TensorRef], outputs: list[Spec]) -> list[TensorRef]:
+    made = [model.result(spec) for spec in outputs]
+    options = {"decomposition_subgraph_index": index, "composite_attributes": {"epsilon": 1e-6, "axes": [1, 2]}}
+    model.graph.operator("COMPOSITE.test.thing", refs, made, options)
+    return made
+
+
+def composed(
+    name: str,
+    specs: list[Spec],
+    outputs: list[Spec],
+    body: Body,
+    *,
+    inner: list[Spec] | None = None,
+    dtype: str = "float32",
+) -> Case:
+    def draw(model: Net) -> None:
+        index = decomposition(model, inner or specs, body)
+        model.output(*placed(model, index, [model.place(spec) for spec in specs], outputs))
+
+    return net(OP, name, draw, dtype=dtype)
+
+
+def between(model: Net) -> None:
+    """What is inlined leaves no Transpose, and integers keep the form of the convolutions."""
+    x = tensor(*IMAGE, dtype="int8")
+    index = decomposition(model, [x, x], summed)
+    ref = model.plumbed(x)
+    model.output(model.drained(placed(model, index, [ref, ref], [x])[0]))
+
+
+def twice(model: Net) -> None:
+    x = tensor(2, 3)
+    index = decomposition(model, [x, x], summed)
+    ref = model.input(x)
+    (first,) = placed(model, index, [ref, ref], [x])
+    model.output(*placed(model, index, [first, ref], [x]))
+
+
+def within(model: Net) -> None:
+    x = tensor(2, 3)
+    innermost = decomposition(model, [x, x], summed)
+
+    def body(graph: GraphBuilder, values: list[TensorRef]) -> list[TensorRef]:
+        made = graph.tensor("within", (2, 3))
+        graph.operator(
+            "COMPOSITE.test.inner",
+            [values[0], graph.constant("one", np.ones((2, 3), np.float32))],
+            [made],
+            {"decomposition_subgraph_index": innermost, "composite_attributes": {"depth": 2}},
+        )
+        return summed(graph, [made, values[1]])
+
+    index = decomposition(model, [x, x], body)
+    model.output(*placed(model, index, [model.input(x), model.input(x)], [x]))

@@ -1,0 +1,69 @@
+"""STABLEHLO_ADD, AND, MAXIMUM, MINIMUM, MULTIPLY and SHIFT_LEFT: every dtype of the kernels, integers at their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import BOTH, alone, drawn, opsets, tensor
+
+IMAGE = (2, 5, 7, 3)
+BITS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+FLOATS = ("float32", "float16", "float64")
+ARITHMETIC = ("STABLEHLO_ADD", "STABLEHLO_MULTIPLY", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM")
+
+
+def cases() -> Iterator[Case]:
+    for op in ARITHMETIC:
+        for dtype in (*FLOATS, *BITS, "bool"):
+            yield pair(op, dtype, dtype, opsets=opsets() if dtype in ("float32", "int8", "bool") else (None,))
+            if dtype not in (*FLOATS, "bool"):
+                yield at_the_ends(op, dtype)
+        for dtype in ("int8", "uint8"):
+            x = tensor(*IMAGE, dtype=dtype)
+            for place in BOTH:
+                yield place(
+                    op,
+                    f"{dtype} with scales, which the kernel ignores",
+                    [x, x.scaled(0.5, 7)],
+                    x.scaled(2, -3 if dtype == "int8" else 9),
+                )
+        yield BOTH[1](op, "float32", [tensor(*IMAGE)] * 2, tensor(*IMAGE))
+        for shape in ((), (0, 3), (1,)):
+            yield alone(op, f"shape {list(shape)}", [tensor(*shape)] * 2, tensor(*shape))
+        x = tensor(2, 3)
+        yield alone(op, "unlike shapes", [x, tensor(3)], x, kernel_refuses="dims->size")
+    for op in ("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM"):
+        numbers = np.array([np.nan, 1, np.nan, -0.0, 0.0, np.inf, -np.inf], np.float32)
+        given = {"x0": numbers, "x1": np.array([1, np.nan, np.nan, 0.0, -0.0, np.nan, np.nan], np.float32)}
+        yield alone(op, "no number", [tensor(7)] * 2, tensor(7), given=given)
+    for dtype in (*BITS, "bool"):
+        yield pair("STABLEHLO_AND", dtype, dtype)
+    yield pair("STABLEHLO_AND", "bool of opset 13", "bool", opsets=(13,))
+    yield pair("STABLEHLO_AND", "int32 of opset 17", "int32", opsets=(17,), refused="needs opset 18")
+    yield pair("STABLEHLO_AND", "float32", "float32", kernel_refuses="not supported for bitwise")
+    for dtype, bits in (("int8", 8), ("int16", 16), ("int32", 32)):
+        x = tensor(5, 7, dtype=dtype, scale=0)
+        counts = (np.arange(35).reshape(5, 7) % bits).astype(dtype)
+        held = {"x0": drawn(5, 7, dtype=dtype, low=np.iinfo(dtype).min, high=np.iinfo(dtype).max), "x1": counts}
+        yield alone("STABLEHLO_SHIFT_LEFT", dtype, [x, x], x, given=held, opsets=opsets())
+    image = tensor(*IMAGE, dtype="int8")
+    by = {"x1": (np.arange(210).reshape(IMAGE) % 8).astype(np.int8)}
+    yield alone("STABLEHLO_SHIFT_LEFT", "int8 with a scale", [image, image], image, given=by)
+
+
+def pair(op: str, name: str, dtype: str, **case: Any) -> Case:
+    x = tensor(*IMAGE, dtype=dtype, scale=0)
+    return alone(op, name, [x, x], x, **case)
+
+
+def at_the_ends(op: str, dtype: str) -> Case:
+    """Every pair of the dtype's ends and their neighbours: sums and products wrap."""
+    ends = np.iinfo(dtype)
+    numbers = np.array([ends.min, ends.min + 1, 1, 3, ends.max - 1, ends.max], dtype)
+    x, y = np.meshgrid(numbers, numbers)
+    spec = tensor(6, 6, dtype=dtype, scale=0)
+    return alone(op, f"{dtype} at its ends", [spec, spec], spec, given={"x0": x, "x1": y})

@@ -1,0 +1,218 @@
+"""STABLEHLO_GATHER and STABLEHLO_SCATTER: indices of any shape, on any axes, beyond every end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import Net, Spec, alone, constant, drawn, net, tensor
+
+DTYPES = (
+    "float32",
+    "float16",
+    "float64",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "bool",
+)
+OPERAND = (5, 7, 11)
+
+
+def cases() -> Iterator[Case]:
+    yield from gathers()
+    yield from scatters()
+
+
+def anywhere(shape: Sequence[int], dtype: str = "int32", low: int = -3, high: int = 12) -> np.ndarray[Any, Any]:
+    """Indices of which some are before the first element and some behind the last."""
+    return drawn(*shape, dtype=dtype, seed="places", low=low, high=high)
+
+
+def gather(
+    name: str,
+    shape: Sequence[int],
+    indices: Sequence[int],
+    made: Sequence[int],
+    kind: str = "int32",
+    dtype: str = "float32",
+    **options: Any,
+) -> Iterator[Case]:
+    """With indices known as the model runs, and with the same as a constant."""
+    x, held = tensor(*shape, dtype=dtype, scale=0), anywhere(indices, kind)
+    for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(held))):
+        given = None if where else {"places": held}
+        yield alone("STABLEHLO_GATHER", f"{name}{where}", [x, spec], x.shaped(*made), options=options, given=given)
+
+
+def gathers() -> Iterator[Case]:
+    rows: dict[str, Any] = {
+        "offset_dims": [1, 2],
+        "collapsed_slice_dims": [0],
+        "start_index_map": [0],
+        "index_vector_dim": 1,
+        "slice_sizes": [1, 7, 11],
+    }
+    for dtype in DTYPES:
+        yield from gather(f"{dtype} rows", OPERAND, (3, 1), (3, 7, 11), dtype=dtype, **rows)
+    yield from gather("int64 places", OPERAND, (3, 1), (3, 7, 11), "int64", **rows)
+    x = tensor(*OPERAND, dtype="int8")
+    yield alone(
+        "STABLEHLO_GATHER", "int8 with a scale", [x, constant(anywhere((3, 1)))], x.shaped(3, 7, 11), options=rows
+    )
+    yield from gather(
+        "windows of one axis", OPERAND, (2, 1), (5, 2, 3, 11),
+        offset_dims=[0, 2, 3], start_index_map=[1], index_vector_dim=1, slice_sizes=[5, 3, 11],
+    )  # fmt: skip
+    yield from gather(
+        "windows of two axes, in another order", OPERAND, (2, 3), (3, 2, 5, 4),
+        offset_dims=[1, 2, 3], start_index_map=[2, 0], index_vector_dim=0, slice_sizes=[2, 5, 4],
+    )  # fmt: skip
+    yield from gather(
+        "elements", OPERAND, (2, 3, 13), (2, 13),
+        collapsed_slice_dims=[0, 1, 2], start_index_map=[1, 2, 0], index_vector_dim=1, slice_sizes=[1, 1, 1],
+    )  # fmt: skip
+    yield from gather(
+        "one axis collapsed, one kept with a size of 1", OPERAND, (13, 2), (1, 13, 11),
+        offset_dims=[0, 2], collapsed_slice_dims=[1], start_index_map=[0, 1], index_vector_dim=1, slice_sizes=[1, 1, 11],
+    )  # fmt: skip
+    yield from gather(
+        "an axis without an index that is cut and collapsed", OPERAND, (13, 1), (13, 7),
+        offset_dims=[1], collapsed_slice_dims=[0, 2], start_index_map=[0], index_vector_dim=1, slice_sizes=[1, 7, 1],
+    )  # fmt: skip
+    yield from gather(
+        "one slice", OPERAND, (3,), (2, 3, 5),
+        offset_dims=[0, 1, 2], start_index_map=[0, 1, 2], index_vector_dim=0, slice_sizes=[2, 3, 5],
+    )  # fmt: skip
+    yield from gather("no slice", OPERAND, (0, 1), (0, 7, 11), **rows)
+    steps = [{"x0": drawn(5, n, 11)} for n in (7, 13)]
+    options = {"offset_dims": [0, 2, 3], "start_index_map": [1], "index_vector_dim": 1, "slice_sizes": [5, 3, 11]}
+    operands = [tensor(5, None, 11), constant(anywhere((2, 1)))]
+    yield alone(
+        "STABLEHLO_GATHER", "an axis of unknown size", operands, tensor(5, 2, 3, 11), options=options, given=steps
+    )
+    held: dict[str, Any] = {
+        "reference": lambda arrays: [np.zeros((5, 2, 3, 11), np.float32)]
+    }  # LiteRT reads past the end of the shape
+    without = {**options, "index_vector_dim": 2}
+    yield alone(
+        "STABLEHLO_GATHER",
+        "no axis for vectors",
+        operands,
+        tensor(5, 2, 3, 11),
+        options=without,
+        refused="no axis for",
+        **held,
+    )
+    options = {**options, "start_index_map": []}
+    yield alone(
+        "STABLEHLO_GATHER", "no axis named", operands, tensor(5, 2, 3, 11), options=options, refused="name no axis"
+    )
+
+
+# --- scatter ----------------------------------------------------------------------------------
+
+REGIONS = {
+    "none": None,
+    "add": "STABLEHLO_ADD",
+    "multiply": "STABLEHLO_MULTIPLY",
+    "maximum": "STABLEHLO_MAXIMUM",
+    "minimum": "STABLEHLO_MINIMUM",
+}
+
+
+def scattering(name: str, x: Spec, indices: Spec, updates: Spec, how: str = "none", **case: Any) -> Case:
+    options = case.pop("options")
+
+    def draw(model: Net) -> None:
+        region = model.model.subgraph("region")
+        a, b = (region.input(side, (), x.dtype) for side in ("a", "b"))
+        code = REGIONS.get(how, how)
+        if code:
+            y = region.tensor("y", (), x.dtype)
+            region.operator(code, [a, b], [y])
+            region.output(y)
+        else:
+            region.output(b)
+        settled = {**options, "update_computation_subgraph_index": region.index}
+        model.output(
+            model.call(
+                "STABLEHLO_SCATTER", [x, indices, updates], Spec(x.shape, x.dtype, x.scale, x.zero_point), **settled
+            )
+        )
+
+    return net("STABLEHLO_SCATTER", f"{name}, {how}", draw, **{"dtype": x.dtype, **case})
+
+
+def scatter(
+    name: str,
+    indices: Sequence[int],
+    updates: Sequence[int],
+    how: str = "none",
+    dtype: str = "float32",
+    kind: str = "int32",
+    **options: Any,
+) -> Iterator[Case]:
+    x, new, held = (
+        tensor(*OPERAND, dtype=dtype, scale=0),
+        tensor(*updates, dtype=dtype, scale=0),
+        anywhere(indices, kind),
+    )
+    options = {"index_vector_dim": len(indices) - 1, **options}
+    for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(held))):
+        given = None if where else {"places": held}
+        yield scattering(f"{name}{where}", x, spec, new, how, options=options, given=given)
+
+
+def scatters() -> Iterator[Case]:
+    rows: dict[str, Any] = {
+        "update_window_dims": [1, 2],
+        "inserted_window_dims": [0],
+        "scatter_dims_to_operand_dims": [0],
+    }
+    for dtype in DTYPES:
+        for how in REGIONS:
+            yield from scatter(f"{dtype} rows, many to one", (13, 1), (13, 7, 11), how, dtype, **rows)
+    yield from scatter("int64 places", (13, 1), (13, 7, 11), kind="int64", **rows)
+    yield from scatter(
+        "elements", (2, 3, 13), (2, 13), "add",
+        inserted_window_dims=[0, 1, 2], scatter_dims_to_operand_dims=[2, 0, 1], index_vector_dim=1,
+    )  # fmt: skip
+    yield from scatter(
+        "windows partly beyond the ends", (13, 2), (3, 13, 5, 4), "add",
+        update_window_dims=[0, 2, 3], scatter_dims_to_operand_dims=[1, 2],
+    )  # fmt: skip
+    yield from scatter(
+        "one window",
+        (2,),
+        (3, 4),
+        update_window_dims=[0, 1],
+        inserted_window_dims=[0],
+        scatter_dims_to_operand_dims=[2, 0],
+    )
+    yield from scatter("no update", (0, 1), (0, 7, 11), **rows)
+    inside = constant(np.array([[3], [0], [3]], np.int32))
+    x = tensor(*OPERAND)
+    options = {**rows, "index_vector_dim": 1}
+    yield scattering("places within", x, inside, tensor(3, 7, 11), options=options)
+    image = tensor(*OPERAND, dtype="int8")
+    yield scattering("int8 with a scale", image, inside, tensor(3, 7, 11, dtype="int8"), "add", options=options)
+    yield scattering(
+        "another region", x, inside, tensor(3, 7, 11), "SUB", options=options, kernel_refuses="Only update"
+    )
+    held: dict[str, Any] = {"reference": lambda arrays: arrays[:1]}  # LiteRT reads past the end of the shape
+    without = {**options, "index_vector_dim": 2}
+    yield scattering(
+        "no axis for vectors", x, inside, tensor(3, 1, 7, 11), options=without, refused="no axis for", **held
+    )
+    operands = (tensor(None, 7, 11), inside, tensor(3, 7, 11))
+    yield scattering("an operand of unknown size", *operands, options=options, refused="unknown size")
+    yield scattering("opset 17", x, inside, tensor(3, 7, 11), options=options, opsets=(17,), refused="needs opset 18")

@@ -1,0 +1,109 @@
+"""STABLEHLO_PAD and DILATE: at the edges, between elements, cropped, all at once, on every axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import BOTH, Placed, Spec, alone, constant, int32s, opsets, tensor
+
+IMAGE = (2, 5, 7, 3)
+DTYPES = (
+    "float32",
+    "float16",
+    "float64",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "bool",
+)
+NOTHING = (0, 0, 0, 0)
+
+
+def cases() -> Iterator[Case]:
+    yield from pads()
+    yield from dilated()
+
+
+def number(x: Spec, value: float = 1, *shape: int) -> Spec:
+    """A constant of a tensor's dtype and parameters."""
+    return replace(constant(np.full(shape, value), x.dtype), scale=x.scale, zero_point=x.zero_point)
+
+
+def pad(
+    name: str,
+    x: Spec,
+    low: Sequence[int],
+    high: Sequence[int],
+    interior: Sequence[int],
+    value: Spec | None = None,
+    place: Placed = alone,
+    **case: Any,
+) -> Case:
+    rows = zip(x.shape, low, high, interior, strict=True)
+    made = [max((n or 0) - 1, 0) * between + (n or 0) + before + behind for n, before, behind, between in rows]
+    options = {"edge_padding_low": list(low), "edge_padding_high": list(high), "interior_padding": list(interior)}
+    operands = [x, value or number(x, 17 if x.dtype != "bool" else 1)]
+    return place("STABLEHLO_PAD", name, operands, x.shaped(*made), options=options, **case)
+
+
+def pads() -> Iterator[Case]:
+    everything = ((1, -1, 2, 0), (0, 2, -3, 1), (1, 0, 2, 3))
+    for dtype in DTYPES:
+        x = tensor(*IMAGE, dtype=dtype, scale=0)
+        yield pad(dtype, x, *everything, opsets=opsets() if dtype in ("float32", "int8") else (None,))
+        yield pad(f"{dtype} at the edges", x, (1, 0, 2, 0), (0, 3, 1, 2), NOTHING)
+    for dtype in ("float32", "int8", "uint8"):
+        x = tensor(*IMAGE, dtype=dtype)
+        yield pad(f"{dtype} image, height and width", x, (0, 1, 2, 0), (0, 2, 0, 0), NOTHING, place=BOTH[1])
+        yield pad(f"{dtype} image, between pixels", x, (0, 1, -1, 0), (0, -2, 1, 0), (0, 2, 1, 0), place=BOTH[1])
+        yield pad(f"{dtype} image, cropped", x, (0, -1, -2, 0), (0, -2, 0, -1), NOTHING, place=BOTH[1])
+    x = tensor(*IMAGE)
+    for place in BOTH:
+        yield pad("nothing", x, NOTHING, NOTHING, NOTHING, place=place)
+        yield pad("a number known as it runs", x, *everything, value=tensor(name="value"), place=place)
+    yield pad("a number in an array", x, *everything, value=number(x, 17, 1))
+    yield pad("cropped into the numbers between", tensor(5), (-2,), (-1,), (3,))
+    yield pad("cropped to numbers alone", tensor(5), (-1,), (-13,), (3,))
+    yield pad("one element", tensor(1, 3), (2, 0), (0, 1), (5, 1))
+    yield pad("no element", tensor(0, 3), (2, 0), (1, 1), (5, 1))
+    yield pad("an empty result", tensor(2, 3), (-2, 0), (0, 1), (0, 0), refused="no elements")
+    yield pad("rank 5", tensor(2, 3, 5, 2, 3), (0, 1, 0, -1, 2), (1, 0, -2, 0, 0), (0, 1, 1, 2, 0))
+
+
+def dilation(
+    name: str, x: Spec, steps: Sequence[int], place: Placed = alone, value: Spec | None = None, **case: Any
+) -> Case:
+    made = [((n or 1) - 1) * step + 1 for n, step in zip(x.shape, steps, strict=True)]
+    held = constant(np.asarray(steps, np.int32))
+    return place("DILATE", name, [x, held, value or number(x)], x.shaped(*made), **case)
+
+
+def dilated() -> Iterator[Case]:
+    for dtype in DTYPES:
+        x = tensor(*IMAGE, dtype=dtype, scale=0)
+        yield dilation(dtype, x, (2, 1, 3, 5), opsets=opsets() if dtype in ("float32", "int8") else (None,))
+    for dtype in ("float32", "int8", "uint8"):
+        yield dilation(f"{dtype} image", tensor(*IMAGE, dtype=dtype), (1, 2, 3, 1), BOTH[1])
+    x = tensor(*IMAGE)
+    yield dilation("by one", x, (1, 1, 1, 1), BOTH[1])
+    yield dilation("along the last axis", x, (1, 1, 1, 3), BOTH[1])
+    yield dilation("a number known as it runs", x, (1, 2, 3, 1), BOTH[1], tensor(name="value"))
+    yield dilation("one element", tensor(1), (7,))
+    yield dilation("rank 5", tensor(2, 3, 1, 2, 3), (1, 2, 3, 1, 2))
+    steps = tensor(4, dtype="int32", name="steps")
+    for place in BOTH:
+        given = int32s(steps=[1, 2, 3, 2])
+        made = tensor(2, 9, 19, 5)
+        yield place("DILATE", "dilations known as it runs", [x, steps, number(x)], made, given=given)
+    runs = [int32s(steps=step) for step in ([1, 2, 3, 2], [2, 1, 1, 5])]
+    yield alone("DILATE", "a result of unknown size", [x, steps, number(x)], tensor(None, None, None, None), given=runs)

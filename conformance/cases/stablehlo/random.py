@@ -1,0 +1,38 @@
+"""STABLEHLO_RNG_BIT_GENERATOR: both generators, every dtype, counters that carry, numbers that end within a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import alone, tensor
+
+STATES = ([7, 11], [2**64 - 1, 2**64 - 1], [0, 2**32 - 2], [2**63 + 5, 2**40 + 2**32 - 1])
+
+
+def cases() -> Iterator[Case]:
+    for algorithm in ("THREEFRY", "PHILOX", "DEFAULT"):
+        for dtype in ("int32", "uint32", "int64", "uint64"):
+            yield generated(
+                f"{algorithm} {dtype}", algorithm, dtype, (2, 3, 5), opsets=(None, 26) if dtype == "uint32" else (None,)
+            )
+        yield generated(f"{algorithm} of one", algorithm, "uint32", (1,))
+        yield generated(f"{algorithm} of none", algorithm, "int64", (0, 3))
+        yield generated(f"{algorithm} within a block", algorithm, "int64", (7,))
+    for algorithm in ("PHILOX", "DEFAULT"):
+        yield generated(f"{algorithm} of three", algorithm, "uint32", (11,), 3)
+    yield generated("THREEFRY of three", "THREEFRY", "uint32", (11,), 3, refused="not what the kernel takes")
+    yield generated("opset 17", "PHILOX", "uint32", (5,), refused="needs opset 18", opsets=(17,))
+
+
+def generated(name: str, algorithm: str, dtype: str, shape: tuple[int, ...], words: int = 2, **case: Any) -> Case:
+    given = [{"x0": np.array([*state, 2**35 + 3][:words], np.uint64)} for state in STATES]
+    state = tensor(words, dtype="uint64")
+    options = {"algorithm": algorithm}
+    case = {"dtype": dtype, "runs": len(given), "given": given, **case}
+    return alone(
+        "STABLEHLO_RNG_BIT_GENERATOR", name, [state], state, tensor(*shape, dtype=dtype), options=options, **case
+    )

@@ -1,0 +1,183 @@
+"""STABLEHLO_REDUCE_WINDOW and REDUCE_WINDOW: every reduction, initial values, strides, dilations of both kinds, padding and cropping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import (
+    BOTH,
+    Net,
+    Placed,
+    Spec,
+    alone,
+    between_convolutions,
+    constant,
+    drawn,
+    net,
+    plumbed,
+    tensor,
+)
+
+IMAGE = (2, 5, 7, 3)
+NUMBERS = ("float32", "int8", "uint8", "int16", "int32", "int64", "float64")
+REGIONS = {
+    "ADD": ("ADD", "STABLEHLO_ADD"),
+    "MUL": ("MUL", "STABLEHLO_MULTIPLY"),
+    "MAXIMUM": ("MAXIMUM", "STABLEHLO_MAXIMUM"),
+    "MINIMUM": ("MINIMUM", "STABLEHLO_MINIMUM"),
+    "ALL": ("LOGICAL_AND", "STABLEHLO_AND"),
+    "ANY": ("LOGICAL_OR",),
+}
+
+
+@dataclass(frozen=True)
+class Window:
+    """Per axis: size, stride, dilation, dilation of the operand, padding before and behind."""
+
+    sizes: Sequence[int]
+    strides: Sequence[int] = ()
+    dilations: Sequence[int] = ()
+    base: Sequence[int] = ()
+    padding: Sequence[tuple[int, int]] = ()
+
+    def rows(self) -> list[tuple[int, int, int, int, tuple[int, int]]]:
+        n = len(self.sizes)
+        ones = (1,) * n
+        return list(
+            zip(
+                self.sizes,
+                self.strides or ones,
+                self.dilations or ones,
+                self.base or ones,
+                self.padding or ((0, 0),) * n,
+                strict=True,
+            )
+        )
+
+    def made(self, shape: Sequence[int | None]) -> list[int]:
+        return [
+            (((n or 1) - 1) * base + 1 + sum(pad) - ((size - 1) * dilation + 1)) // stride + 1
+            for n, (size, stride, dilation, base, pad) in zip(shape, self.rows(), strict=True)
+        ]
+
+
+EVERYTHING = Window((1, 3, 2, 2), (1, 2, 1, 2), (1, 1, 3, 2), (2, 1, 2, 3), ((0, 1), (2, -1), (-1, 1), (1, 2)))
+OVER_IMAGE = Window((1, 3, 2, 1), (1, 2, 1, 1), padding=((0, 0), (1, 1), (0, 1), (0, 0)))
+
+
+def cases() -> Iterator[Case]:
+    for what in ("ADD", "MUL", "MAXIMUM", "MINIMUM"):
+        for dtype in NUMBERS:
+            yield windowed(f"{what} {dtype}", what, tensor(*IMAGE, dtype=dtype, scale=0), EVERYTHING)
+            yield older(
+                f"{what} {dtype}",
+                what,
+                tensor(*IMAGE, dtype=dtype, scale=0),
+                Window((1, 3, 2, 2), (1, 2, 1, 2), (1, 1, 3, 1)),
+            )
+    for what in ("ALL", "ANY", "MAXIMUM", "MINIMUM", "MUL"):
+        for initial in (False, True):
+            yield windowed(f"{what} bool from {initial}", what, tensor(*IMAGE, dtype="bool"), EVERYTHING, initial)
+            yield older(
+                f"{what} bool from {initial}", what, tensor(*IMAGE, dtype="bool"), Window((1, 3, 2, 1)), initial
+            )
+    for what in ("ALL", "ANY"):
+        yield older(
+            f"{what} int32",
+            what,
+            tensor(*IMAGE, dtype="int32"),
+            Window((1, 2, 1, 1)),
+            3,
+            given={"x0": drawn(*IMAGE, dtype="int32", low=0, high=1)},
+        )
+    for what, codes in REGIONS.items():
+        for code in codes:
+            x = tensor(*IMAGE, dtype="bool" if what in ("ALL", "ANY") else "float32")
+            yield windowed(f"region {code}", what, x, OVER_IMAGE, code=code)
+    for what in ("ADD", "MAXIMUM"):
+        yield windowed(f"{what} image", what, tensor(*IMAGE), OVER_IMAGE, place=BOTH[1])
+        yield older(f"{what} image", what, tensor(*IMAGE), Window((1, 3, 2, 1), (1, 2, 1, 1)), place=BOTH[1])
+    yield windowed("an initial value known as it runs", "ADD", tensor(*IMAGE), EVERYTHING, tensor(name="initial"))
+    yield windowed(
+        "an initial value in an array", "ADD", tensor(*IMAGE), EVERYTHING, constant(np.full(1, 3, np.float32))
+    )
+    yield windowed("int8 with a scale", "ADD", tensor(*IMAGE, dtype="int8"), OVER_IMAGE)
+    for dtype in ("float32", "int32", "int8"):
+        for before, padding in ((True, (6, 0)), (False, (0, 6))):
+            name = f"{dtype}, sums {'so far' if before else 'from here on'}"
+            running = Window((1, 1, 7, 1), padding=((0, 0), (0, 0), padding, (0, 0)))
+            yield windowed(name, "ADD", tensor(*IMAGE, dtype=dtype, scale=0), running, 0)
+            yield windowed(f"{name}, from 3", "ADD", tensor(*IMAGE, dtype=dtype, scale=0), running, 3)
+    for shape in ((7,), (2, 3, 5, 2, 3)):
+        yield windowed(f"rank {len(shape)}", "ADD", tensor(*shape), Window((2,) * len(shape)))
+    yield windowed("nothing to reduce", "ADD", tensor(*IMAGE), Window((1, 1, 1, 1)))
+    yield windowed(
+        "a window larger than the tensor", "ADD", tensor(2, 3), Window((1, 5)), refused="no elements", made=(2, 0)
+    )
+    yield windowed(
+        "a sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), OVER_IMAGE, False, refused="counts booleans"
+    )
+    yield windowed("an unknown size", "ADD", tensor(None, 3), Window((1, 2)), refused="unknown size")
+    yield windowed("another region", "ADD", tensor(*IMAGE), OVER_IMAGE, code="SUB", kernel_refuses="unsupported")
+
+
+def started(x: Spec, initial: Any) -> Spec:
+    """The initial value, which no reduction takes for nothing unless it is given so."""
+    if isinstance(initial, Spec):
+        return initial
+    value = 2 if initial is None else initial
+    return replace(constant(np.asarray(value, x.dtype)), scale=x.scale, zero_point=x.zero_point)
+
+
+def windowed(
+    name: str,
+    what: str,
+    x: Spec,
+    window: Window,
+    initial: Any = None,
+    *,
+    code: str = "",
+    place: Placed = alone,
+    made: Sequence[int] = (),
+    **case: Any,
+) -> Case:
+    sizes, strides, dilations, base, padding = zip(*window.rows(), strict=True)
+    options = {
+        "window_dimensions": list(sizes),
+        "window_strides": list(strides),
+        "window_dilations": list(dilations),
+        "base_dilations": list(base),
+        "padding": [n for pair in padding for n in pair],
+    }
+    y = Spec(tuple(made or window.made(x.shape)), x.dtype, x.scale, x.zero_point)
+
+    def draw(model: Net) -> None:
+        region = model.model.subgraph("region")
+        a, b = (region.input(side, (), x.dtype) for side in ("a", "b"))
+        reduced = region.tensor("reduced", (), x.dtype)
+        region.operator(code or REGIONS[what][0], [a, b], [reduced])
+        region.output(reduced)
+        turned = place is between_convolutions and plumbed(x)
+        ref = model.plumbed(x) if turned else model.input(x)
+        result = model.call(
+            "STABLEHLO_REDUCE_WINDOW", [ref, started(x, initial)], y, **options, body_subgraph_index=region.index
+        )
+        model.output(model.drained(result) if turned else result)
+
+    if place is between_convolutions:
+        case.setdefault("transposes", 2)
+    return net("STABLEHLO_REDUCE_WINDOW", name, draw, **{"dtype": x.dtype, **case})
+
+
+def older(
+    name: str, what: str, x: Spec, window: Window, initial: Any = None, *, place: Placed = alone, **case: Any
+) -> Case:
+    sizes, strides, dilations, *_ = zip(*window.rows(), strict=True)
+    held = [constant(np.asarray(row, np.int64)) for row in (sizes, strides, dilations)]
+    y = x.shaped(*window.made(x.shape))
+    return place("REDUCE_WINDOW", name, [x, started(x, initial), *held], y, options={"reduce_function": what}, **case)

@@ -1,0 +1,28 @@
+"""Composites: a name for what a subgraph computes. The subgraph is what LiteRT runs (stablehlo_composite.cc)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx_tflite_plugin.api import Context, Effects, Raw, Terminate, handler
+
+DECOMPOSITION = "decomposition_subgraph_index"
+
+
+@handler(
+    "STABLEHLO_COMPOSITE",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(),
+    subgraphs=(DECOMPOSITION,),
+    inlines=DECOMPOSITION,
+    effects=Effects(),
+)
+def composite(ctx: Context, *inputs: Any) -> Any:
+    """Its decomposition, whatever the name, unless a handler claims ``COMPOSITE.<name>``."""
+    inner = ctx.subgraph_inputs(ctx.options[DECOMPOSITION])
+    alike = [
+        outside is not None and outside.dims == own.dims for outside, own in zip(ctx.op.inputs, inner, strict=True)
+    ]
+    values = [x if x is None or same else ctx.ops.Identity(x) for x, same in zip(inputs, alike, strict=True)]
+    return ctx.inline(ctx.options[DECOMPOSITION], values)

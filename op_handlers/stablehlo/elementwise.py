@@ -1,0 +1,88 @@
+"""Two operands of one shape: numbers are never rescaled, integers wrap, booleans are numbers of one bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Transparent, Value, handler
+
+WIDER = {"int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
+"""Dtypes that ONNX has no sum or product of, or not at every opset; a narrower result keeps the lowest bits."""
+FLOATS = ("float16", "float32", "float64")
+
+
+def wrapped(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
+    """A sum or product modulo the dtype's range; of booleans, what any or both of them give (stablehlo_elementwise.h)."""
+    dtype, ops = ctx.op[0].dtype, ctx.ops
+    if dtype == "bool":
+        return {"Add": ops.Or, "Mul": ops.And}[onnx](x, y)
+    wide = WIDER.get(dtype)
+    if wide is None:
+        return getattr(ops, onnx)(x, y)
+    return ops.Cast(getattr(ops, onnx)(ops.Cast(x, to=wide), ops.Cast(y, to=wide)), to=dtype)
+
+
+@handler("STABLEHLO_ADD", max_version=1, layout=Transparent(), quantization=Raw())
+def add(ctx: Context, x: Any, y: Any) -> Any:
+    """Add."""
+    return wrapped(ctx, "Add", x, y)
+
+
+@handler("STABLEHLO_MULTIPLY", max_version=1, layout=Transparent(), quantization=Raw())
+def multiply(ctx: Context, x: Any, y: Any) -> Any:
+    """Mul."""
+    return wrapped(ctx, "Mul", x, y)
+
+
+def chosen(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
+    """``std::max`` or ``std::min``: of reals the first one unless the second is beyond it, so a NaN is kept in the first only."""
+    dtype, ops = ctx.op[0].dtype, ctx.ops
+    if dtype == "bool":
+        return {"Max": ops.Or, "Min": ops.And}[onnx](x, y)
+    if dtype in FLOATS:
+        beyond = ops.Less(x, y) if onnx == "Max" else ops.Less(y, x)
+        return ops.Where(beyond, y, x)
+    wide = {"int16": "int32", "uint16": "int32"}.get(dtype)
+    if wide is None:
+        return getattr(ops, onnx)(x, y)
+    return ops.Cast(getattr(ops, onnx)(ops.Cast(x, to=wide), ops.Cast(y, to=wide)), to=dtype)
+
+
+@handler("STABLEHLO_MAXIMUM", max_version=1, layout=Transparent(), quantization=Raw())
+def maximum(ctx: Context, x: Any, y: Any) -> Any:
+    """The second operand where it is greater; of integers, Max."""
+    return chosen(ctx, "Max", x, y)
+
+
+@handler("STABLEHLO_MINIMUM", max_version=1, layout=Transparent(), quantization=Raw())
+def minimum(ctx: Context, x: Any, y: Any) -> Any:
+    """The second operand where it is less; of integers, Min."""
+    return chosen(ctx, "Min", x, y)
+
+
+def no_floats(at: Instance) -> Decline | None:
+    return (
+        Decline(f"it takes the bits of {at.op[0].dtype}, which the kernel refuses")
+        if at.op[0].dtype in FLOATS
+        else None
+    )
+
+
+@handler(
+    "STABLEHLO_AND",
+    max_version=1,
+    layout=Transparent(),
+    quantization=Raw(),
+    min_opset=lambda at: 13 if at.op[0].dtype == "bool" else 18,
+    accepts=no_floats,
+)
+def both(ctx: Context, x: Any, y: Any) -> Any:
+    """And; of integers, BitwiseAnd."""
+    return ctx.ops.And(x, y) if ctx.op[0].dtype == "bool" else ctx.ops.BitwiseAnd(x, y)
+
+
+@handler("STABLEHLO_SHIFT_LEFT", max_version=1, layout=Transparent(), quantization=Raw())
+def shift_left(ctx: Context, x: Any, y: Any) -> Any:
+    """BitShift of unsigned 32 bits, of which the dtype's lowest remain; C promotes to 32 bits too (stablehlo_shift_left.cc)."""
+    bits = [ctx.ops.Cast(operand, to="uint32") for operand in (x, y)]
+    return ctx.ops.Cast(ctx.ops.BitShift(*bits, direction="LEFT"), to=ctx.op[0].dtype)

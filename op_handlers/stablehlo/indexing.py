@@ -1,0 +1,249 @@
+"""Slices picked, and slices changed, at places known as the model runs."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Decline,
+    Instance,
+    Operator,
+    Raw,
+    Refused,
+    Terminate,
+    Value,
+    handler,
+    out,
+)
+from op_handlers.kernels.operands import as_int64
+
+# --- gather -----------------------------------------------------------------------------------
+
+
+def vectorless(op: Operator) -> Decline | None:
+    """The kernel takes the length of a vector from behind the indices' shape (ReadIndexVector, tensor_slice_util.h)."""
+    if op.options.index_vector_dim >= op[1].rank:
+        return Decline(
+            "its indices have no axis for vectors, which the kernel reads past the end of their shape; add one of size 1"
+        )
+    return None
+
+
+def placeable(at: Instance) -> Decline | None:
+    if not at.op.options.start_index_map:
+        return Decline("its indices name no axis (start_index_map is empty)")
+    return vectorless(at.op)
+
+
+@handler(
+    "STABLEHLO_GATHER",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(shift_safe=True, onnx="Gather"),
+    accepts=placeable,
+)
+def gather(ctx: Context, x: Any, indices: Any) -> Any:
+    """A slice for each index: Gather along one axis, else GatherND; starts are moved so that it fits (stablehlo_gather.cc).
+
+    Letters stand for axes: ``b0`` of the indices, ``o0`` of the operand.
+    """
+    o, rank = ctx.options, ctx.op[0].rank
+    mapped, collapsed = list(o.start_index_map), set(o.collapsed_slice_dims)
+    batch = [f"b{k}" for k in range(ctx.op[1].rank - 1)]
+    rest = [axis for axis in range(rank) if axis not in mapped]
+    within = [axis for axis in sorted(mapped) if axis not in collapsed]
+    places = grid(ctx, vectors(ctx, indices), within)
+    y = sliced(ctx, x, rest)
+    if len(mapped) == 1:
+        (axis,) = mapped
+        y = ctx.ops.Gather(y, picked(ctx, places, 0), axis=axis)
+        names = [
+            *(f"o{k}" for k in range(axis)),
+            *batch,
+            *(f"o{k}" for k in within),
+            *(f"o{k}" for k in rest if k > axis),
+        ]
+    else:
+        y = ctx.ops.GatherND(transposed(ctx, y, [*mapped, *rest]), places)
+        names = [*batch, *(f"o{k}" for k in (*within, *rest))]
+    gone = [k for k, name in enumerate(names) if name[0] == "o" and int(name[1:]) in collapsed]
+    if gone:
+        y = ctx.ops.Squeeze(y, np.asarray(gone))
+        names = [name for k, name in enumerate(names) if k not in gone]
+    return transposed(ctx, y, [names.index(name) for name in result(ctx.op, batch)])
+
+
+def result(op: Operator, batch: list[str]) -> list[str]:
+    """The letters of the result's axes: those of the slice at ``offset_dims``, the indices' in between."""
+    o = op.options
+    offsets = iter(f"o{k}" for k in range(op[0].rank) if k not in o.collapsed_slice_dims)
+    batches = iter(batch)
+    return [next(offsets) if k in o.offset_dims else next(batches) for k in range(op[out(0)].rank)]
+
+
+def vectors(ctx: Context, indices: Value) -> Any:
+    """The starts, one vector along the last axis for each slice, moved so that the slice fits."""
+    o, (x, held) = ctx.options, (ctx.op[0], ctx.op[1])
+    starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, held.rank)
+    sizes = [o.slice_sizes[axis] for axis in o.start_index_map]
+    dims = [x.dims[axis] for axis in o.start_index_map]
+    if None not in dims:
+        most: Any = np.asarray(
+            [size - own for size, own in zip(dims, sizes, strict=True) if size is not None], np.int64
+        )
+        if isinstance(starts, np.ndarray):
+            return np.maximum(np.minimum(starts, most), 0)
+    else:
+        shape = ctx.ops.Gather(ctx.ops.Shape(ctx.raw(0)), np.asarray(o.start_index_map, np.int64))
+        most = ctx.ops.Sub(shape, np.asarray(sizes, np.int64))
+    return ctx.ops.Max(ctx.ops.Min(starts, most), np.int64(0))
+
+
+def moved(ctx: Context, indices: Any, axis: int, rank: int) -> Any:
+    """Index vectors along the last axis."""
+    if isinstance(indices, np.ndarray):
+        return np.moveaxis(indices, axis, -1)
+    return transposed(ctx, indices, [*(k for k in range(rank) if k != axis), axis])
+
+
+def grid(ctx: Context, starts: Any, within: list[int]) -> Any:
+    """The places of a slice's elements along the axes ``within``: an axis for each, in front of the vectors."""
+    if not within:
+        return starts
+    o = ctx.options
+    sizes = [o.slice_sizes[axis] for axis in within]
+    steps = np.zeros([*sizes, len(o.start_index_map)], np.int64)
+    for axis, step in zip(within, np.indices(sizes), strict=True):
+        steps[..., list(o.start_index_map).index(axis)] = step
+    if isinstance(starts, np.ndarray):
+        return np.expand_dims(starts, tuple(range(-1 - len(within), -1))) + steps
+    return ctx.ops.Add(ctx.ops.Unsqueeze(starts, list(range(-1 - len(within), -1))), steps)
+
+
+def picked(ctx: Context, vectors: Any, k: int) -> Any:
+    """One number of each vector."""
+    return vectors[..., k] if isinstance(vectors, np.ndarray) else ctx.ops.Gather(vectors, np.asarray(k), axis=-1)
+
+
+def sliced(ctx: Context, x: Value, axes: list[int]) -> Value:
+    """Axes without an index start at 0, and may end before their end."""
+    sizes = ctx.options.slice_sizes
+    cut = [axis for axis in axes if ctx.op[0].dims[axis] != sizes[axis]]
+    ends = np.asarray([sizes[axis] for axis in cut], np.int64)
+    return ctx.ops.Slice(x, np.zeros(len(cut), np.int64), ends, np.asarray(cut, np.int64)) if cut else x
+
+
+def transposed(ctx: Context, x: Value, perm: list[int]) -> Value:
+    return x if perm == sorted(perm) else ctx.ops.Transpose(x, perm=perm)
+
+
+# --- scatter ----------------------------------------------------------------------------------
+
+REDUCTIONS = {
+    "STABLEHLO_ADD": "add",
+    "STABLEHLO_MULTIPLY": "mul",
+    "STABLEHLO_MAXIMUM": "max",
+    "STABLEHLO_MINIMUM": "min",
+}
+WIDER = {
+    "int8": "int32",
+    "int16": "int32",
+    "uint8": "int32",
+    "uint16": "int32",
+    "uint32": "int64",
+    "float16": "float32",
+}
+OF_BOOLS = {"add": "max", "mul": "min"}
+
+
+def reduction(ctx: Context) -> str:
+    """What the subgraph of one operator does; it replaces where there is none (GetComputationType)."""
+    inner = ctx.subgraph_operators(ctx.options.update_computation_subgraph_index)
+    if not inner:
+        return "none"
+    if len(inner) > 1 or inner[0].code not in REDUCTIONS:
+        raise Refused(
+            f"its region holds {', '.join(op.code for op in inner)}; the kernel takes one of {', '.join(REDUCTIONS)}"
+        )
+    return REDUCTIONS[inner[0].code]
+
+
+def sized(at: Instance) -> Decline | None:
+    if not at.op[0].static or not at.op[2].static or not at.op[1].static:
+        return Decline("it scatters into or from tensors of unknown size; give it with --input-shape")
+    return vectorless(at.op)
+
+
+@handler("STABLEHLO_SCATTER", max_version=1, layout=Terminate(), quantization=Raw(), min_opset=18, accepts=sized)
+def scatter(ctx: Context, x: Any, indices: Any, updates: Any) -> Any:
+    """ScatterElements on the flattened operand, in the order of the updates; those beyond its ends go to one element more.
+
+    ONNX Runtime scatters elements one after the other, as the kernel does: of several to one place the last one stays.
+    """
+    ops, dtype, how = ctx.ops, ctx.op[0].dtype, reduction(ctx)
+    shape, count = ctx.op[0].shape, prod(ctx.op[0].shape)
+    if not count or not prod(ctx.op[2].shape):
+        return ops.Identity(x)
+    places, beyond = flat_places(ctx, indices)
+    data, new = ops.Reshape(x, [-1]), ops.Reshape(updates, [-1])
+    wide = {**WIDER, "bool": "int32"}.get(dtype) if how != "none" else None
+    if wide:
+        data, new = ops.Cast(data, to=wide), ops.Cast(new, to=wide)
+        how = OF_BOOLS.get(how, how) if dtype == "bool" else how
+    if beyond:
+        data = ops.Concat(data, ops.Slice(data, [0], [1], [0]), axis=0)
+    y = ops.ScatterElements(data, places, new, axis=0, reduction=how)
+    if beyond:
+        y = ops.Slice(y, [0], [count], [0])
+    return ops.Reshape(ops.Cast(y, to=dtype) if wide else y, np.asarray(shape, np.int64))
+
+
+def flat_places(ctx: Context, indices: Value) -> tuple[Any, bool]:
+    """Where each update goes in the flattened operand, one after its end where it goes beyond; and whether any may."""
+    o, ops, (x, held, new) = ctx.options, ctx.ops, (ctx.op[0], ctx.op[1], ctx.op[2])
+    windows, axes = list(o.update_window_dims), [k for k in range(x.rank) if k not in o.inserted_window_dims]
+    strides = [prod(x.shape[k + 1 :]) for k in range(x.rank)]
+    starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, held.rank)
+    total: Any = np.zeros(new.shape, np.int64)
+    inside: Any = np.ones(new.shape, bool)
+    for axis in range(x.rank):
+        at: Any = np.zeros([1] * new.rank, np.int64)
+        if axis in axes:
+            along = windows[axes.index(axis)]
+            at = np.arange(new.shape[along]).reshape([-1 if k == along else 1 for k in range(new.rank)])
+        if axis not in o.scatter_dims_to_operand_dims:
+            total, inside = total + at * strides[axis], inside & (at < x.shape[axis])
+    run_time: list[tuple[Any, int]] = []
+    for k, axis in enumerate(o.scatter_dims_to_operand_dims):
+        start = picked(ctx, starts, k)
+        at = np.arange(new.shape[windows[axes.index(axis)]]) if axis in axes else np.zeros(1, np.int64)
+        at = at.reshape([-1 if axis in axes and d == windows[axes.index(axis)] else 1 for d in range(new.rank)])
+        if isinstance(start, np.ndarray):
+            at = np.expand_dims(start, tuple(windows)) + at
+            total, inside = total + at * strides[axis], inside & (at >= 0) & (at < x.shape[axis])
+        else:
+            wide = ops.Unsqueeze(start, windows) if windows else start
+            run_time.append((ops.Add(wide, at), axis))
+    return joined(ctx, total, inside, run_time, strides)
+
+
+def joined(
+    ctx: Context, total: Array, inside: Array, run_time: list[tuple[Any, int]], strides: list[int]
+) -> tuple[Any, bool]:
+    """The sum of what is known and what is not, flattened."""
+    ops, x = ctx.ops, ctx.op[0]
+    count = prod(x.shape)
+    if not run_time:
+        return np.where(inside, total, count).reshape(-1), not inside.all()
+    places: Any = total
+    fits: Any = inside
+    for at, axis in run_time:
+        places = ops.Add(places, ops.Mul(at, np.int64(strides[axis])))
+        ok = ops.And(ops.GreaterOrEqual(at, np.int64(0)), ops.Less(at, np.int64(x.shape[axis])))
+        fits = ops.And(fits, ok)
+    return ops.Reshape(ops.Where(fits, places, np.int64(count)), [-1]), True

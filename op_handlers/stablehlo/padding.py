@@ -1,0 +1,122 @@
+"""Padding at the edges and between elements, cropping at the edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Attribute,
+    Context,
+    Decline,
+    Instance,
+    Raw,
+    Refused,
+    Value,
+    handler,
+    out,
+)
+from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
+from op_handlers.tensor.padding import emitted
+
+
+def untouched(at: Instance) -> Attribute:
+    """Axes that are neither padded nor cropped may hold their elements in any order."""
+    o = at.op.options
+    rows = zip(o.edge_padding_low, o.edge_padding_high, o.interior_padding, strict=True)
+    return any_order((axis for axis, row in enumerate(rows) if not any(row)))
+
+
+def not_empty(at: Instance) -> Decline | None:
+    """Of an empty result the kernel makes every size 0, which is no shape the file tells of."""
+    return Decline("its result has no elements") if 0 in at.op[out(0)].shape else None
+
+
+@handler(
+    "STABLEHLO_PAD",
+    max_version=1,
+    layout=untouched,
+    axes=in_place,
+    quantization=Raw(shift_safe=True, onnx="Pad"),
+    accepts=not_empty,
+)
+def stablehlo_pad(ctx: Context, x: Any, number: Any) -> Any:
+    """Pad, where nothing comes between elements; a negative edge crops (stablehlo_pad.cc)."""
+    o = ctx.options
+    rows = (ctx.by_axis(row) for row in (o.edge_padding_low, o.edge_padding_high, o.interior_padding))
+    return spread(ctx, x, scalar(ctx, 1, number), *rows)
+
+
+def scalar(ctx: Context, slot: int, value: Value) -> Value:
+    """A number that may stand in an array."""
+    return value if ctx.op[slot].rank == 0 else ctx.ops.Reshape(value, np.zeros(0, np.int64))
+
+
+def spread(
+    ctx: Context, x: Value, number: Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
+) -> Value:
+    """Numbers before, behind and between the elements of each axis, in planned order; where fewer than none, elements go.
+
+    Between elements one number is put behind each axis, and a Gather picks it wherever there is no element.
+    """
+    within = [axis for axis, count in enumerate(interior) if count]
+    edges = [0 if axis in within else max(count, 0) for side in (low, high) for axis, count in enumerate(side)]
+    for axis in within:
+        edges[len(low) + axis] = 1
+    y = x if not any(edges) else emitted(ctx, x, np.asarray(edges, np.int64), number)
+    for axis in within:
+        y = ctx.ops.Gather(y, places(size_of(ctx, axis), low[axis], high[axis], interior[axis]), axis=axis)
+    crops = [axis for axis in range(len(low)) if axis not in within and min(low[axis], high[axis]) < 0]
+    if not crops:
+        return y
+    ends = [min(high[axis], 0) or np.iinfo(np.int64).max for axis in crops]
+    return ctx.ops.Slice(y, np.asarray([-min(low[axis], 0) for axis in crops]), np.asarray(ends), np.asarray(crops))
+
+
+def size_of(ctx: Context, axis: int) -> int:
+    """An axis's size in planned order. Raises Refused where it is unknown."""
+    size = ctx.shape(0)[axis]
+    if size is None:
+        raise Refused("it puts numbers between the elements of an axis of unknown size; give it with --input-shape")
+    return size
+
+
+def places(size: int, low: int, high: int, interior: int) -> Array:
+    """Where each element comes from; ``size`` where a number is put."""
+    span = max((size - 1) * (interior + 1) + 1, 0)
+    at = np.arange(-low, span + high)
+    held = (at % (interior + 1) == 0) & (at >= 0) & (at < span)
+    return np.where(held, at // (interior + 1), size).astype(np.int64)
+
+
+# --- DILATE -----------------------------------------------------------------------------------
+
+
+def undilated(at: Instance) -> Attribute:
+    return any_order((axis for axis, step in enumerate(whole_numbers(at.op, 1) or []) if step == 1))
+
+
+@handler(
+    "DILATE",
+    max_version=1,
+    layout=undilated,
+    axes=in_place,
+    indexed_by_axis={1: 0},
+    quantization=Raw(shift_safe=True, onnx="Pad"),
+)
+def dilate(ctx: Context, x: Any, steps: Any, number: Any) -> Any:
+    """A number put between elements; none behind the last (dilate.cc)."""
+    held, rank = ctx.constant(1), ctx.op[0].rank
+    if held is not None:
+        return spread(ctx, x, scalar(ctx, 2, number), [0] * rank, [0] * rank, [int(step) - 1 for step in held])
+    ops, apart = ctx.ops, as_int64(ctx, 1, steps)
+    y = emitted(ctx, x, np.asarray([0] * rank + [1] * rank, np.int64), scalar(ctx, 2, number))
+    for axis in range(rank):
+        size, step = (ops.Gather(of, np.asarray(axis)) for of in (ops.Shape(x), apart))
+        at = ops.Range(0, ops.Add(ops.Mul(ops.Sub(size, 1), step), 1), 1)
+        on = ops.Equal(ops.Mod(at, step), 0)
+        y = ops.Gather(y, ops.Where(on, ops.Div(at, step), size), axis=axis)
+    return y

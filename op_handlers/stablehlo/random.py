@@ -1,0 +1,119 @@
+"""Random bits: the generators' own integers, block by block of a counter."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Terminate, Value, handler, out
+
+LOW = 0xFFFFFFFF
+THREEFRY_PARITY = 0x1BD11BDA
+ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+PHILOX_STEPS = (0x9E3779B9, 0xBB67AE85)
+
+
+class Bits:
+    """Unsigned 32 bit numbers in int64, whose lowest 64 bits a product keeps."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ops = ctx.ops
+
+    def low(self, x: Value) -> Value:
+        return self.ops.BitwiseAnd(x, np.int64(LOW))
+
+    def high(self, x: Value) -> Value:
+        """The upper 32 of 64 bits; shifts are of unsigned numbers only."""
+        shifted = self.ops.BitShift(self.ops.Cast(x, to="uint64"), np.uint64(32), direction="RIGHT")
+        return self.ops.Cast(shifted, to="int64")
+
+    def plus(self, x: Value, y: Value) -> Value:
+        return self.low(self.ops.Add(x, y))
+
+    def xor(self, *terms: Value) -> Value:
+        total = terms[0]
+        for term in terms[1:]:
+            total = self.ops.BitwiseXor(total, term)
+        return total
+
+    def rotated(self, x: Value, count: int) -> Value:
+        """Rotated left: the product with a power of two has what goes over the top in its upper half."""
+        shifted = self.ops.Mul(x, np.int64(1 << count))
+        return self.ops.BitwiseOr(self.low(shifted), self.high(shifted))
+
+
+def threefry(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[Value]:
+    """Threefry2x32 with 20 rounds (Salmon et al., SC 2011; rng_util.cc)."""
+    keys = (*key, bits.xor(*key, np.int64(THREEFRY_PARITY)))
+    a, b = (bits.plus(c, k) for c, k in zip(counter, key, strict=True))
+    for block in range(5):
+        for count in ROTATIONS[block % 2]:
+            a = bits.plus(a, b)
+            b = bits.xor(bits.rotated(b, count), a)
+        a = bits.plus(a, keys[(block + 1) % 3])
+        b = bits.plus(b, bits.ops.Add(keys[(block + 2) % 3], np.int64(block + 1)))
+    return [a, b]
+
+
+def philox(bits: Bits, key: tuple[Value, Value], counter: list[Value]) -> list[Value]:
+    """Philox4x32 with 10 rounds (Salmon et al., SC 2011; rng_util.cc)."""
+    for turn in range(10):
+        first, second = (bits.plus(k, np.int64(turn * step & LOW)) for k, step in zip(key, PHILOX_STEPS, strict=True))
+        p, q = (bits.ops.Mul(counter[2 * k], np.int64(by)) for k, by in enumerate(PHILOX_MULTIPLIERS))
+        counter = [
+            bits.xor(bits.high(q), counter[1], first),
+            bits.low(q),
+            bits.xor(bits.high(p), counter[3], second),
+            bits.low(p),
+        ]
+    return counter
+
+
+def known_size(at: Instance) -> Decline | None:
+    if not at.op[out(1)].static:
+        return Decline("the shape of its numbers must be known; the kernel takes it from the file")
+    if at.op[0].dims not in ((2,), (3,)) or (at.op.options.algorithm == "THREEFRY" and at.op[0].dims != (2,)):
+        return Decline(
+            f"its state of shape {list(at.op[0].shape)} is not what the kernel takes for {at.op.options.algorithm}"
+        )
+    return None
+
+
+@handler(
+    "STABLEHLO_RNG_BIT_GENERATOR",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(),
+    min_opset=18,
+    accepts=known_size,
+)
+def rng_bit_generator(ctx: Context, state: Any) -> Any:
+    """Threefry or Philox, in integers; the state's second number counts blocks (rng_bit_generator.cc)."""
+    ops, bits = ctx.ops, Bits(ctx)
+    made = ctx.op[out(1)]
+    wide = made.dtype in ("int64", "uint64")
+    count = prod(made.shape) * (2 if wide else 1)
+    generator, size = (threefry, 2) if ctx.options.algorithm == "THREEFRY" else (philox, 4)
+    blocks = -(-count // size)
+
+    words = ops.Cast(state, to="int64")
+    key64, counter64 = (ops.Gather(words, np.asarray([k])) for k in (0, 1))
+    each = ops.Add(counter64, np.arange(blocks, dtype=np.int64))
+    counter = [bits.low(each), bits.high(each)]
+    key = (bits.low(key64), bits.high(key64))
+    if size == 4:
+        more = ops.Gather(words, np.asarray([2])) if ctx.op[0].dims == (3,) else key64
+        zeros = np.zeros(blocks, np.int64)
+        counter += [ops.Add(part, zeros) for part in (bits.low(more), bits.high(more))]
+    numbers = ops.Concat(*(ops.Unsqueeze(part, [1]) for part in generator(bits, key, counter)), axis=1)
+    flat = ops.Slice(ops.Reshape(numbers, [-1]), [0], [count], [0])
+    if wide:
+        pairs = ops.Reshape(flat, [-1, 2])
+        low, high = (ops.Gather(pairs, np.asarray(k), axis=1) for k in (0, 1))
+        flat = ops.Add(low, ops.Mul(high, np.int64(1 << 32)))
+    drawn = ops.Reshape(ops.Cast(flat, to=made.dtype), np.asarray(made.shape, np.int64))
+    following = ops.Add(words, np.asarray([0, blocks, 0][: ctx.op[0].shape[0]], np.int64))
+    return ops.Cast(following, to="uint64"), drawn

@@ -1,0 +1,212 @@
+"""Windows that slide over a tensor of any rank, each reduced to a number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Attribute,
+    Context,
+    Decline,
+    Instance,
+    Operator,
+    Raw,
+    Refused,
+    Value,
+    handler,
+    out,
+)
+from op_handlers.kernels.operands import any_order, in_place, whole_numbers
+from op_handlers.stablehlo.padding import scalar, size_of, spread
+
+BODIES = {
+    "ADD": "ADD",
+    "STABLEHLO_ADD": "ADD",
+    "MUL": "MUL",
+    "STABLEHLO_MULTIPLY": "MUL",
+    "MAXIMUM": "MAXIMUM",
+    "STABLEHLO_MAXIMUM": "MAXIMUM",
+    "MINIMUM": "MINIMUM",
+    "STABLEHLO_MINIMUM": "MINIMUM",
+    "LOGICAL_AND": "ALL",
+    "STABLEHLO_AND": "ALL",
+    "LOGICAL_OR": "ANY",
+    "STABLEHLO_OR": "ANY",
+}
+REDUCED = {"ADD": "ReduceSum", "MAXIMUM": "ReduceMax", "MINIMUM": "ReduceMin"}
+COMBINED = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Min"}
+WIDER = {"int8": "int32", "uint8": "int32", "int16": "int32", "bool": "int32"}
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Sizes, strides and dilations of the window along each axis, in planned order."""
+
+    sizes: list[int]
+    strides: list[int]
+    dilations: list[int]
+
+    @property
+    def axes(self) -> list[int]:
+        """Axes along which a window is more than its element."""
+        return [
+            k for k, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)) if (size, stride) != (1, 1)
+        ]
+
+    def places(self, k: int, size: int) -> Array:
+        """Where along an axis each window has its elements; a row for each window."""
+        reach = (self.sizes[k] - 1) * self.dilations[k] + 1
+        count = (size - reach) // self.strides[k] + 1 if size >= reach else 0
+        starts = np.arange(count, dtype=np.int64)[:, None] * self.strides[k]
+        return starts + np.arange(self.sizes[k], dtype=np.int64) * self.dilations[k]
+
+
+def body(ctx: Context) -> str:
+    """What the subgraph of one operator does (GetBodyFunction)."""
+    inner = ctx.subgraph_operators(ctx.options.body_subgraph_index)
+    if len(inner) != 1 or inner[0].code not in BODIES:
+        raise Refused(
+            f"its region holds {', '.join(op.code for op in inner) or 'nothing'}; the kernel takes one of {', '.join(BODIES)}"
+        )
+    return BODIES[inner[0].code]
+
+
+def unwindowed(at: Instance) -> Attribute:
+    """Axes that no window moves along may hold their elements in any order."""
+    o, rank = at.op.options, at.op[0].rank
+    plain = [
+        axis
+        for axis in range(rank)
+        if o.window_dimensions[axis] == o.window_strides[axis] == o.base_dilations[axis] == 1
+        and not any(o.padding[2 * axis : 2 * axis + 2])
+    ]
+    return any_order(plain)
+
+
+def sized(at: Instance) -> Decline | None:
+    if not at.op[0].static or not 0 < at.op[0].rank <= 6:
+        return Decline("its window slides over a tensor of unknown size; give it with --input-shape")
+    return Decline("its result has no elements") if 0 in at.op[out(0)].shape else None
+
+
+@handler(
+    "STABLEHLO_REDUCE_WINDOW",
+    max_version=1,
+    layout=unwindowed,
+    axes=in_place,
+    quantization=Raw(),
+    accepts=sized,
+)
+def stablehlo_reduce_window(ctx: Context, x: Any, initial: Any) -> Any:
+    """Padded with the initial value, then every window reduced (stablehlo_reduce_window.cc)."""
+    o = ctx.options
+    low, high = (ctx.by_axis(o.padding[side::2]) for side in (0, 1))
+    windows = Windows(*(ctx.by_axis(held) for held in (o.window_dimensions, o.window_strides, o.window_dilations)))
+    start, what = scalar(ctx, 1, initial), body(ctx)
+    base = [step - 1 for step in ctx.by_axis(o.base_dilations)]
+    summed = running_sum(ctx, windows, low, high, base)
+    if what == "ADD" and summed is not None and is_zero(ctx):
+        return ctx.ops.CumSum(x, np.asarray(summed), reverse=int(high[summed] > 0) or None)
+    sizes = [(size_of(ctx, k) - 1) * (base[k] + 1) + 1 + low[k] + high[k] for k in range(len(low))]
+    return reduced(ctx, spread(ctx, x, start, low, high, base), start, sizes, windows, what)
+
+
+def is_zero(ctx: Context) -> bool:
+    held = ctx.op.constant(1)
+    return held is not None and not held.any()
+
+
+def running_sum(ctx: Context, windows: Windows, low: list[int], high: list[int], base: list[int]) -> int | None:
+    """The one axis along which the window holds all elements up to its own, or from it on, if that is what it does."""
+    if len(windows.axes) != 1 or any(base) or ctx.op[0].dtype not in ("float32", "float64", "int32", "int64"):
+        return None
+    (axis,) = windows.axes
+    size = size_of(ctx, axis)
+    others = [side[k] for side in (low, high) for k in range(len(low)) if k != axis]
+    whole = windows.sizes[axis] == size and windows.strides[axis] == windows.dilations[axis] == 1
+    return axis if whole and not any(others) and {low[axis], high[axis]} == {0, size - 1} and size > 1 else None
+
+
+def reduced(ctx: Context, x: Value, start: Value, sizes: list[int], windows: Windows, what: str) -> Value:
+    """Each window on axes of its own, which are reduced; the initial value is one more element of each."""
+    ops, dtype = ctx.ops, ctx.op[0].dtype
+    if dtype == "bool" and what == "ADD":
+        raise Refused("it counts booleans in bytes that are booleans again; cast them first")
+    if what in ("ALL", "ANY") or dtype == "bool":
+        x, start = (ops.Cast(ops.Cast(v, to="bool"), to="int32") for v in (x, start))
+        what = {"ALL": "MINIMUM", "ANY": "MAXIMUM", "MUL": "MINIMUM"}.get(what, what)
+        wide = "int32"
+    else:
+        wide = WIDER.get(dtype, "")
+        x, start = (ops.Cast(v, to=wide) if wide else v for v in (x, start))
+    places = {k: windows.places(k, sizes[k]) for k in windows.axes}
+    y = multiplied(ctx, x, places) if what == "MUL" else together(ctx, x, places, what)
+    y = getattr(ops, COMBINED[what])(y, start)
+    return ops.Cast(y, to=dtype) if wide else y
+
+
+def together(ctx: Context, x: Value, places: dict[int, Array], what: str) -> Value:
+    """All windows, each on an axis behind the one it moves along, reduced at once."""
+    over = [k + shift + 1 for shift, k in enumerate(places)]
+    if not over:
+        return x
+    x = spanned(ctx, x, places)
+    reduce = getattr(ctx.ops, REDUCED[what])
+    if what == "ADD" or ctx.opset >= 18:
+        return reduce(x, np.asarray(over, np.int64), keepdims=0)
+    return reduce(x, axes=over, keepdims=0)
+
+
+def spanned(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
+    """The elements of every window."""
+    for shift, (k, held) in enumerate(places.items()):
+        x = ctx.ops.Gather(x, held, axis=k + shift)
+    return x
+
+
+def multiplied(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
+    """Products wrap as the kernel's do, which ONNX Runtime's ReduceProd of integers does not."""
+    for k, held in places.items():
+        factors = [ctx.ops.Gather(x, held[:, element], axis=k) for element in range(held.shape[1])]
+        x = factors[0]
+        for factor in factors[1:]:
+            x = ctx.ops.Mul(x, factor)
+    return x
+
+
+# --- the older operator -----------------------------------------------------------------------
+
+
+def constant_windows(at: Instance) -> Decline | None:
+    return Decline("its window must be a constant, as it is for the kernel") if None in _held(at.op) else sized(at)
+
+
+def _held(op: Operator) -> list[list[int] | None]:
+    return [whole_numbers(op, slot) for slot in (2, 3, 4)]
+
+
+def older_unwindowed(at: Instance) -> Attribute:
+    sizes, strides, _ = _held(at.op)
+    return any_order(k for k in range(at.op[0].rank) if (sizes or [0])[k] == (strides or [0])[k] == 1)
+
+
+@handler(
+    "REDUCE_WINDOW",
+    max_version=1,
+    layout=older_unwindowed,
+    axes=in_place,
+    quantization=Raw(),
+    accepts=constant_windows,
+)
+def reduce_window(ctx: Context, x: Any, initial: Any, *_windows: Any) -> Any:
+    """As StableHLO's, without padding; the window is in operands (stablehlo_reduce_window.cc)."""
+    windows = Windows(*(ctx.by_axis(held or []) for held in _held(ctx.op)))
+    what = ctx.options.reduce_function
+    if what == "UNSUPPORTED":
+        raise Refused("its reduction is UNSUPPORTED, which the kernel refuses")
+    sizes = [size_of(ctx, k) for k in range(len(ctx.shape(0)))]
+    return reduced(ctx, x, scalar(ctx, 1, initial), sizes, windows, what)
