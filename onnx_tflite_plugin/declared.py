@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api.declarations import Along, Axes, Behaviour, Decline, Effects, Handler, Instance, Layout
+from onnx_tflite_plugin.api.declarations import Along, Axes, Behaviour, Decline, Effects, Handler, Instance, Layout, Widened
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.checked import described, did_you_mean, fits, spelled
 from onnx_tflite_plugin.errors import HandlerError, Problem
@@ -157,7 +157,7 @@ def accepted(handler: Handler, pack: str, at: Instance) -> Decline | None:
         return answer
 
 
-def evaluated(handler: Handler, pack: str, at: Instance) -> Array | None:
+def evaluated(handler: Handler, pack: str, at: Instance) -> Array | Widened | None:
     """Output 0 of an operator where its handler knows it at conversion time. Raises Failed where that contradicts the file."""
     if handler.evaluate is None:
         return None
@@ -165,6 +165,8 @@ def evaluated(handler: Handler, pack: str, at: Instance) -> Array | None:
         array = handler.evaluate(at)
         if array is None:
             return None
+        if isinstance(array, Widened) and at.op.constant(array.slot) is not None:
+            return array
         if not isinstance(array, np.ndarray):
             raise Mismatch(f"it returned {described(array)}, not an array or None")
         tensor = at.op[~0]

@@ -206,6 +206,15 @@ class Decline(Checked):
     reason: str
 
 
+@dataclass(frozen=True)
+class Widened(Checked):
+    """A result that has the numbers of the constant operand ``slot`` in a wider dtype: who uses it sees a constant, and
+    the file keeps the operand.
+    """
+
+    slot: int = 0
+
+
 # --- the handler ------------------------------------------------------------------------------
 
 LayoutOf = Layout | Callable[[Instance], Layout]
@@ -216,7 +225,7 @@ BehaviourOf = Behaviour | Callable[[Instance], Behaviour]
 ActivationOf = str | None | Callable[[Instance], str]
 OpsetOf = int | Callable[[Instance], int]
 Accepts = Callable[[Instance], Decline | None]
-Evaluate = Callable[[Instance], Array | None]
+Evaluate = Callable[[Instance], Array | Widened | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +235,8 @@ class Handler(Checked):
     ``lower(ctx, *inputs)`` returns one value per TFLite output (a single value for one output).
     ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
     ``subgraphs``: the options that hold subgraph indices. ``accepts``: a reason to decline an instance, or None.
-    ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file.
+    ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file
+    (``Widened`` where the file keeps an operand in its place).
     ``aliases``: further names its entry points may have; an entry point of another name is not taken.
     """
 

@@ -15,6 +15,7 @@ from onnx_tflite_plugin.api import (
     Refused,
     Tensor,
     Transparent,
+    Widened,
     handler,
     out,
 )
@@ -40,7 +41,12 @@ def affine(tensor: Tensor) -> tuple[float, int]:
     return tensor.quantization.scale[0], tensor.quantization.zero_point[0]
 
 
-@handler("DEQUANTIZE", max_version=9, layout=Transparent(), quantization=Dequantized())
+def as_stored(at: Instance) -> Widened | None:
+    """Weights stay as they are in the file; who decides by their numbers sees them."""
+    return Widened() if at.op[0].constant else None
+
+
+@handler("DEQUANTIZE", max_version=9, layout=Transparent(), quantization=Dequantized(), evaluate=as_stored)
 def dequantize(ctx: Context, x: Any) -> Any:
     """The host's DQ; float16 is a Cast, which runtimes compute as they load the weights."""
     held = ctx.constant(0)
