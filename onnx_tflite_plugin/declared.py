@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api.declarations import Along, Axes, Behaviour, Decline, Effects, Handler, Instance, Layout, Widened
+from onnx_tflite_plugin.api.declarations import (
+    Along,
+    Axes,
+    Behaviour,
+    Decline,
+    Effects,
+    Handler,
+    Instance,
+    Layout,
+    Widened,
+)
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.checked import described, did_you_mean, fits, spelled
 from onnx_tflite_plugin.errors import HandlerError, Problem

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor, Widen
 from onnx_tflite_plugin.targets import Target
 
 
-class _Evaluated(Data):
+class Evaluated(Data):
     """A value there already."""
 
     def __init__(self, array: Array) -> None:
@@ -47,7 +47,7 @@ class Known:
             if isinstance(array, Widened):
                 self._constants[tensor] = replace(tensor, data=widening(bound.op[array.slot], tensor.dtype))
                 return
-            self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=_Evaluated(array))
+            self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=Evaluated(array))
 
 
 def widening(source: Tensor, dtype: str) -> Widening:

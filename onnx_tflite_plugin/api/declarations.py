@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack
 
 from onnx_tflite_plugin.checked import Checked, check_keywords
 from onnx_tflite_plugin.price import Price
-from onnx_tflite_plugin.source.model import Array, Operator
+from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.api.context import Target
@@ -226,6 +226,7 @@ ActivationOf = str | None | Callable[[Instance], str]
 OpsetOf = int | Callable[[Instance], int]
 Accepts = Callable[[Instance], Decline | None]
 Evaluate = Callable[[Instance], Array | Widened | None]
+SizesOf = Callable[[Instance], Dims]
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,6 +238,8 @@ class Handler(Checked):
     ``subgraphs``: the options that hold subgraph indices. ``accepts``: a reason to decline an instance, or None.
     ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file
     (``Widened`` where the file keeps an operand in its place).
+    ``sizes``: output 0's, where the lowering takes them from the file instead of letting them follow from its operands';
+    raises Refused where there are none.
     ``aliases``: further names its entry points may have; an entry point of another name is not taken.
     """
 
@@ -256,6 +259,7 @@ class Handler(Checked):
     effects: Effects | None = None
     accepts: Accepts | None = None
     evaluate: Evaluate | None = None
+    sizes: SizesOf | None = None
     aliases: tuple[str, ...] = ()
 
     @property
@@ -288,6 +292,7 @@ class Declarations(TypedDict, total=False):
     effects: Effects | None
     accepts: Accepts | None
     evaluate: Evaluate | None
+    sizes: SizesOf | None
     aliases: tuple[str, ...]
 
 

@@ -9,9 +9,11 @@ from onnx_tflite_plugin.api import (
     Context,
     Decline,
     Dequantized,
+    Dims,
     Implicit,
     Instance,
     Operator,
+    Refused,
     Terminate,
     handler,
     out,
@@ -72,6 +74,20 @@ def in_blocks(op: Operator) -> Decline | None:
     return None
 
 
+def dense_sizes(at: Instance) -> Dims:
+    """A row of results for each row of the weight's length (fully_connected.cc)."""
+    op = at.op
+    dims, (rows, depth) = op[0].dims, op[1].shape
+    if op.options.keep_num_dims:
+        return (*dims[:-1], rows)
+    if None in dims:
+        return (None, rows)
+    count = prod(size or 0 for size in dims)
+    if not depth or count % depth:
+        raise Refused(f"{count} elements are no rows of {depth}")
+    return (count // depth, rows)
+
+
 NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4", "int2")}
 
 
@@ -83,6 +99,7 @@ NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4
     quantization=Dequantized(bias={2: (0, 1)}, blocks=(1,)),
     activation="fused_activation_function",
     accepts=default_weights,
+    sizes=dense_sizes,
 )
 def fully_connected(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Gemm on the input flattened to rows of the weight's length (fully_connected.cc); reshapes stay on the integers."""

@@ -122,6 +122,7 @@ def table(at: Instance) -> Decline | None:
         Dequantized(weights=(1,), blocks=(1,)) if made_real(at.op) else Raw(shift_safe=True, onnx="Gather")
     ),
     accepts=table,
+    sizes=lambda at: (*at.op[0].dims, *at.op[1].dims[1:]),
 )
 def embedding_lookup(ctx: Context, ids: Any, rows: Any) -> Any:
     """Gather; integers are picked as such, and made real with the scales of their rows (embedding_lookup.cc)."""

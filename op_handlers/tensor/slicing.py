@@ -7,7 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Attribute, Context, Instance, Operator, Raw, Refused, Value, handler, out, spelled
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Dims,
+    Instance,
+    Operator,
+    Raw,
+    Refused,
+    Value,
+    handler,
+    out,
+    spelled,
+)
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
 INT64 = np.iinfo(np.int64)
@@ -107,6 +119,26 @@ def left_alone(at: Instance) -> Attribute:
     return any_order(cut.axis for cut in cuts(at.op) if cut.axis is not None and untouched(at.op, cut))
 
 
+def sliced_sizes(at: Instance) -> Dims:
+    """How many elements each cut takes; unknown where the bounds or the axis are."""
+    op = at.op
+    strides, settled = op.constant(3), op[1].constant and op[2].constant
+    sizes: list[int | None] = []
+    for cut in cuts(op):
+        size = 1 if cut.axis is None else op[0].dims[cut.axis]
+        if cut.axis is None or untouched(op, cut):
+            sizes.append(size)
+        elif not cut.shrinks and (size is None or not settled or strides is None):
+            sizes.append(None)
+        elif not cut.shrinks and strides is not None:
+            first, last = static_bounds(op, cut)
+            stride = int(strides[cut.entry or 0])
+            sizes.append(len(range(first, -1 if last == INT64.min else last, stride)))
+        elif size is not None and settled:
+            static_bounds(op, cut)  # an index outside is refused
+    return tuple(sizes)
+
+
 @handler(
     "STRIDED_SLICE",
     max_version=8,
@@ -114,6 +146,7 @@ def left_alone(at: Instance) -> Attribute:
     axes=sliced_axes,
     requires_constant={3},
     quantization=Raw(shift_safe=True, onnx="Slice"),
+    sizes=sliced_sizes,
 )
 def strided_slice(ctx: Context, x: Any, begin: Any, end: Any, _strides: Any) -> Any:
     """Slice, then drop shrunk and insert new axes; masks, negative strides and bounds are settled here, not in ONNX."""
