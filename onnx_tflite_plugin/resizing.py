@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.declarations import resolve
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.bound import Bound
 from onnx_tflite_plugin.errors import ConversionError, Problem, UnsupportedOperator, UnsupportedOption
@@ -26,7 +28,8 @@ from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import Names
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.lowering.names import Names as UniqueNames
-from onnx_tflite_plugin.quantization.plan import plan_storage
+from onnx_tflite_plugin.quantization.plan import affine, plan_storage
+from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor
 from onnx_tflite_plugin.targets import Target
 
@@ -102,7 +105,7 @@ class Sizes:
         dims, numbers = dict(given), dict[Tensor, Array]()
         for op in self.model.main.operators:
             touched = any(tensor in dims or tensor in numbers for tensor in op.inputs if tensor is not None)
-            if not touched and not all(_small(tensor) for tensor in op.outputs):
+            if not (touched or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
                 continue
             try:
                 made = self._results(op, dims, numbers)
@@ -112,8 +115,9 @@ class Sizes:
                 problems = error.problems if isinstance(error, ConversionError) else ()
                 reason = problems[0].reason if problems else str(error)
                 raise UnsupportedOperator(self.message, [Problem(_label(op), reason)]) from error
+            moved = any(tensor in dims for tensor in op.inputs if tensor is not None)
             for tensor, (sizes, value) in made.items():
-                if (touched and any(t in dims for t in op.inputs if t is not None)) or sizes != tensor.dims:
+                if moved or sizes != tensor.dims:
                     dims[tensor] = sizes
                 if value is not None:
                     numbers[tensor] = value
@@ -123,6 +127,8 @@ class Sizes:
         self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
         """Sizes, and small integers that nothing at run time changes, of an operator's results."""
+        if any(tensor.dtype in HANDLES for tensor in op.inputs if tensor is not None):
+            raise Refused("what its resource holds has a size of its own")
         known = {
             tensor: _valued(_sized(tensor, dims.get(tensor, tensor.dims)), numbers.get(tensor))
             for tensor in op.inputs
@@ -131,11 +137,8 @@ class Sizes:
         opened = [None if t is None else _sized(t, (None,) * t.rank) for t in op.outputs]
         alone = replace(op, inputs=tuple(None if t is None else known[t] for t in op.inputs), outputs=tuple(opened))
         bound = self._bound(alone)
-        moved = any(t in dims for t in op.inputs if t is not None)
-        if moved and (
-            bound.handler.subgraphs or bound.handler.effects is not None or any(t.is_variable for t in known.values())
-        ):
-            raise Refused("it runs a subgraph or keeps a state, which has sizes of its own")
+        if any(tensor in dims for tensor in known):
+            _check_free(bound, dims.keys() & known.keys())
         if bound.handler.sizes is not None and opened[0] is not None:
             opened[0] = _sized(opened[0], bound.handler.sizes(alone))
             alone = replace(alone, outputs=tuple(opened))
@@ -143,9 +146,12 @@ class Sizes:
         fixed = _value(model) if all(t is not None and _small(t) for t in op.outputs) else None
         found: dict[Tensor, tuple[Dims, Array | None]] = {}
         for tensor, inferred in zip((t for t in op.outputs if t is not None), infer(skeleton(model)), strict=True):
-            if inferred is None:
+            if inferred is None and not tensor.has_rank:
                 raise Refused(f"the rank of {tensor.name!r} is known only at run time")
-            found[tensor] = inferred[: -1 if tensor.dtype.startswith("complex") else None], fixed
+            sizes = (None,) * tensor.rank if inferred is None else inferred
+            sizes = sizes[: -1 if inferred and tensor.dtype.startswith("complex") else None]
+            _check_scales(tensor, sizes)
+            found[tensor] = sizes, fixed
         return found
 
     def _bound(self, op: Operator) -> Bound:
@@ -167,6 +173,23 @@ class Sizes:
         return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
 
 
+def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
+    """Raises Refused where an operand cannot have another size."""
+    op, handler = bound.op, bound.handler
+    if handler.subgraphs or handler.effects is not None or any(t.is_variable for t in op.inputs if t is not None):
+        raise Refused("it runs a subgraph or keeps a state, which has sizes of its own")
+    by_axis = {*handler.holds_axes, *resolve(handler.indexed_by_axis, op)}
+    for slot, tensor in enumerate(op.inputs):
+        if slot in by_axis and any(tensor is not None and tensor.index == other.index for other in changed):
+            raise Refused(f"its operand {slot} has an entry for each axis of another")
+
+
+def _check_scales(tensor: Tensor, dims: Dims) -> None:
+    known = affine(tensor)
+    if known is not None and known.per_axis and dims[known.axis] != len(known.scale):
+        raise Refused(f"{tensor.name!r} has {len(known.scale)} scales along axis {known.axis}")
+
+
 def _label(op: Operator) -> str:
     named = next((f" {t.name!r}" for t in op.outputs if t is not None), "")
     return f"op {op.index} {op.code} v{op.version}{named}"
@@ -178,7 +201,7 @@ def _small(tensor: Tensor | None) -> bool:
         tensor is not None
         and tensor.dtype in ("int32", "int64")
         and tensor.static
-        and np.prod(tensor.shape) <= MOST_NUMBERS
+        and prod(tensor.shape) <= MOST_NUMBERS
     )
 
 
@@ -201,7 +224,7 @@ def _value(model: ir.Model) -> Array | None:
     from onnx.reference import ReferenceEvaluator
 
     (value,) = ReferenceEvaluator(ir.to_proto(model)).run(
-        None, {value.name: _nothing(value) for value in model.graph.inputs}
+        None, {str(value.name): _nothing(value) for value in model.graph.inputs}
     )
     return np.asarray(value)
 

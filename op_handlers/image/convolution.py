@@ -36,6 +36,8 @@ NARROW = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
 def conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""
     channels, depth = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
+    if (channels or depth) % depth:
+        raise Refused(f"its filters have {depth} channels, the image {channels}")
     return convolution(ctx, x, signed_bytes(ctx, 1, w), b, group=(channels or depth) // depth)
 
 
@@ -50,7 +52,10 @@ def conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
 )
 def depthwise_conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
-    return convolution(ctx, x, w, b, group=ctx.op[0].dims[-1])
+    channels, made = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
+    if channels and made % channels:
+        raise Refused(f"it makes {made} channels of {channels}")
+    return convolution(ctx, x, w, b, group=channels)
 
 
 @handler(

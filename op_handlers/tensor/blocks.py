@@ -137,6 +137,8 @@ def blocks(op: Operator) -> tuple[list[int], list[tuple[int, int]]]:
 
 
 def cut(size: int | None, block: int) -> int | None:
+    if size is not None and size % block:
+        raise Refused(f"{size} elements are not in blocks of {block}")
     return None if size is None else size // block
 
 

@@ -157,7 +157,7 @@ def strided_slice(ctx: Context, x: Any, begin: Any, end: Any, _strides: Any) -> 
         if ctx.op[1].constant and ctx.op[2].constant and all(ctx.op[0].dims[c.axis or 0] is not None for c in taken):
             starts, ends = zip(*(static_bounds(ctx.op, cut) for cut in taken), strict=True)
         else:
-            starts, ends = run_time_bounds(ctx, begin, end, taken)
+            starts, ends = run_time_bounds(ctx, x, begin, end, taken)
         axes = [ctx.axis(cut.axis or 0) for cut in taken]
         steps = [1 if cut.shrinks else int(strides[cut.entry or 0]) for cut in taken]
         x = ctx.ops.Slice(x, starts, ends, axes, steps)
@@ -192,7 +192,7 @@ def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
     return first, INT64.min if last < 0 else last
 
 
-def run_time_bounds(ctx: Context, begin: Value, end: Value, taken: list[Cut]) -> tuple[Value, Value]:
+def run_time_bounds(ctx: Context, x: Value, begin: Value, end: Value, taken: list[Cut]) -> tuple[Value, Value]:
     """Bounds known only at run time: masked ends are replaced, a shrunk axis ends one after its index."""
     if ctx.options.get("offset"):
         raise Refused("offset bounds known only at run time")
@@ -209,4 +209,10 @@ def run_time_bounds(ctx: Context, begin: Value, end: Value, taken: list[Cut]) ->
         following = ctx.ops.Where(ctx.ops.Equal(following, 0), INT64.max, following)
         ends = ctx.ops.Where(shrunk, following, ends)
     masked = np.asarray([cut.end_masked and not cut.shrinks for cut in taken])
-    return starts, ctx.ops.Where(masked, np.where(forward, INT64.max, INT64.min), ends)
+    ends = ctx.ops.Where(masked, np.where(forward, INT64.max, INT64.min), ends)
+    if forward.all():
+        return starts, ends
+    # Backwards from before the first element there is none; Slice would start at the first.
+    sizes = ctx.ops.Gather(ctx.ops.Shape(x), [ctx.axis(cut.axis or 0) for cut in taken], axis=0)
+    before = ctx.ops.And(ctx.ops.Less(ctx.ops.Add(starts, sizes), 0), ~forward)
+    return starts, ctx.ops.Where(before, INT64.max, ends)
