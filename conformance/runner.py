@@ -166,7 +166,8 @@ class Trial:
             for tensor, name in zip(self.entry.inputs, self.entry.input_names, strict=True)
             if not tensor.static
         }
-        for size in self.case.sizes if opened else ():
+        remembers = any(tensor.is_variable for tensor in self.entry.subgraph.tensors)  # LiteRT forgets where it resizes
+        for size in self.case.sizes if opened and not remembers else ():
             shapes = {
                 name: tuple(size + axis if n is None else n for axis, n in enumerate(dims))
                 for name, dims in opened.items()
@@ -284,11 +285,7 @@ class Trial:
         """The outputs of each run in a session of the converted model, wherever it computes."""
         places = {place.value: place for place in session.places}
         results = []
-        shapes: list[tuple[int, ...]] = []
         for arrays in self.steps:
-            before, shapes = shapes, [array.shape for array in arrays]
-            if shapes != before:
-                session.reset()  # as LiteRT does where it allocates its tensors anew
             feeds = {}
             for array, info, tensor in zip(arrays, session.inputs, self.entry.inputs, strict=True):
                 value = as_pairs(array) if array.dtype.kind == "c" else array

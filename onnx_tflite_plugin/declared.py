@@ -27,7 +27,7 @@ from onnx_tflite_plugin.checked import described, did_you_mean, fits, spelled
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import Failed, Mismatch, definition, guarded
 from onnx_tflite_plugin.quantization.activation import ACTIVATIONS
-from onnx_tflite_plugin.source.model import Array, Operator
+from onnx_tflite_plugin.source.model import Array, Dims, Operator
 from onnx_tflite_plugin.targets import PRICED, Target
 
 if TYPE_CHECKING:
@@ -184,6 +184,18 @@ def evaluated(handler: Handler, pack: str, at: Instance) -> Array | Widened | No
             wanted = f"{tensor.dtype} {list(tensor.shape)}"
             raise Mismatch(f"it returned {array.dtype.name} {list(array.shape)}, the tensor is {wanted}")
         return array
+
+
+def sized(bound: Bound, target: Target, opset: int) -> Dims | None:
+    """The sizes of output 0 that a handler declares; ``None`` where they follow from what it emits.
+
+    Raises Failed where it fails, Refused where there are none.
+    """
+    if bound.handler.sizes is None:
+        return None
+    read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
+    dims: Dims = read("sizes", bound.handler.sizes, tuple)
+    return dims
 
 
 def label(op: Operator) -> str:

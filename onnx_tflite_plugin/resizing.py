@@ -14,9 +14,9 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.declarations import resolve
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.bound import Bound
+from onnx_tflite_plugin.declared import resolve, resolved, sized
 from onnx_tflite_plugin.errors import ConversionError, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inference import infer, skeleton
@@ -139,8 +139,9 @@ class Sizes:
         bound = self._bound(alone)
         if any(tensor in dims for tensor in known):
             _check_free(bound, dims.keys() & known.keys())
-        if bound.handler.sizes is not None and opened[0] is not None:
-            opened[0] = _sized(opened[0], bound.handler.sizes(alone))
+        sizes = sized(bound, self.target, self.target.opsets[2])
+        if sizes is not None and opened[0] is not None:
+            opened[0] = _sized(opened[0], sizes)
             alone = replace(alone, outputs=tuple(opened))
         model = self._lowered(alone)
         fixed = _value(model) if all(t is not None and _small(t) for t in op.outputs) else None
@@ -155,30 +156,32 @@ class Sizes:
         return found
 
     def _bound(self, op: Operator) -> Bound:
-        bound = self.host.take(op)
+        bound = self.host.take(op, self.target, self.target.opsets[2])
         if isinstance(bound, Problem):
             raise UnsupportedOperator(self.message, [bound])
-        return bound
+        return resolved(bound, self.target, self.target.opsets[2])
 
     def _lowered(self, op: Operator) -> ir.Model:
         """One operator as an ONNX model of its own, all of it in the file's order."""
         inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.constant))
         outputs = tuple(t for t in op.outputs if t is not None)
         main = Subgraph(0, "", (), inputs, outputs, (op,))
-        model = self.host.bind(replace(self.model, subgraphs=(main, *self.model.subgraphs[1:])))
+        opset = self.target.opsets[2]
+        model = self.host.bind(replace(self.model, subgraphs=(main, *self.model.subgraphs[1:])), self.target, opset)
+        model = resolve(model, self.target, opset)
         edges = Edges({tensor: source_order(tensor.dims) for tensor in (*inputs, *outputs)})
         layout = plan_layout(model, bytes_of=tensor_bytes, prices=self.target.price, edges=edges, local=True)
         names = Names(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
-        emitter = Emitter(self.target.opsets[2], UniqueNames())
+        emitter = Emitter(opset, UniqueNames())
         return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
 
 
 def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
     """Raises Refused where an operand cannot have another size."""
-    op, handler = bound.op, bound.handler
-    if handler.subgraphs or handler.effects is not None or any(t.is_variable for t in op.inputs if t is not None):
+    op, declared = bound.op, bound.declared
+    if declared.hands_on or any(t.is_variable for t in op.inputs if t is not None):
         raise Refused("it runs a subgraph or keeps a state, which has sizes of its own")
-    by_axis = {*handler.holds_axes, *resolve(handler.indexed_by_axis, op)}
+    by_axis = {*declared.holds_axes, *declared.indexed_by_axis}
     for slot, tensor in enumerate(op.inputs):
         if slot in by_axis and any(tensor is not None and tensor.index == other.index for other in changed):
             raise Refused(f"its operand {slot} has an entry for each axis of another")

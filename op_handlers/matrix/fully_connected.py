@@ -53,6 +53,8 @@ def default_weights(at: Instance) -> Decline | None:
     op = at.op
     if op.options.weights_format != "DEFAULT":
         return Decline(f"weights_format {op.options.weights_format} is not known")
+    if 0 not in op[0].dims[:-1] and not op[1].shape[-1] and op[1].shape[0]:
+        return Decline("its rows have no elements, for which LiteRT's kernels leave out the bias")
     return in_blocks(op) if op[1].blocks is not None else narrow_weights(op, NARROW)
 
 

@@ -35,7 +35,11 @@ def batch_dims(op: Operator) -> int:
 
 
 def picked_axis(op: Operator) -> int:
-    return int(op.options.axis) % op[0].rank
+    return int(op.options.axis) % max(op[0].rank, 1)
+
+
+def has_axes(at: Instance) -> Decline | None:
+    return None if at.op[0].rank else Decline("its input has no axis to pick along, which the kernel refuses")
 
 
 def picked(at: Instance) -> str | None:
@@ -70,7 +74,13 @@ def along(at: Instance) -> Along | None:
 
 
 @handler(
-    "GATHER", max_version=8, layout=picking, axes=picked, along=along, quantization=Raw(shift_safe=True, onnx="Gather")
+    "GATHER",
+    max_version=8,
+    layout=picking,
+    axes=picked,
+    along=along,
+    quantization=Raw(shift_safe=True, onnx="Gather"),
+    accepts=has_axes,
 )
 def gather(ctx: Context, x: Any, indices: Any) -> Any:
     """Gather; with batch dimensions GatherND on indices of one number each."""

@@ -215,4 +215,4 @@ def run_time_bounds(ctx: Context, x: Value, begin: Value, end: Value, taken: lis
     # Backwards from before the first element there is none; Slice would start at the first.
     sizes = ctx.ops.Gather(ctx.ops.Shape(x), [ctx.axis(cut.axis or 0) for cut in taken], axis=0)
     before = ctx.ops.And(ctx.ops.Less(ctx.ops.Add(starts, sizes), 0), ~forward)
-    return starts, ctx.ops.Where(before, INT64.max, ends)
+    return starts, ctx.ops.Where(before, 0, ends)
