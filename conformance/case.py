@@ -22,6 +22,8 @@ class Case:
     ``op``: the handler on trial, as its entry point is named. ``dtype``: the column of the support table it counts in.
     ``given``: arrays by input name for every run, or one mapping a run; what they leave out is drawn, real numbers
     from ``span`` where there is one. ``runs``: invocations of one session, which is how states are carried.
+    ``sizes``: what unknown sizes are besides the stored ones, in a run each: those of axis 0, each further axis has one
+    more than the axis before. Empty where LiteRT takes no other.
     ``opsets``: ``None`` is the target's default. ``options``: further options of ``convert``.
 
     ``reference`` computes a run's outputs where LiteRT cannot. ``refused``: the conversion must fail with this text.
@@ -39,6 +41,7 @@ class Case:
     given: Given | None = None
     span: tuple[float, float] | None = None
     runs: int = 3
+    sizes: Sequence[int] = (2, 7)
     opsets: Sequence[int | None] = (None,)
     targets: Sequence[str] = ("onnxruntime", "generic")
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -153,7 +153,27 @@ class Trial:
 
     @cached_property
     def steps(self) -> list[list[Array]]:
-        return draw(self.entry, given=self._given(), steps=self.case.runs)
+        given = self._given()
+        return [
+            *draw(self.entry, given=given, steps=self.case.runs),
+            *(arrays for other in self._resized(given[0]) for arrays in draw(self.entry, **other)),
+        ]
+
+    def _resized(self, given: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
+        """What is drawn at each of the case's other sizes: axes differ, and are alike where they meet in a broadcast."""
+        opened = {
+            name: tensor.dims
+            for tensor, name in zip(self.entry.inputs, self.entry.input_names, strict=True)
+            if not tensor.static
+        }
+        remembers = any(tensor.is_variable for tensor in self.entry.subgraph.tensors)  # LiteRT forgets where it resizes
+        for size in self.case.sizes if opened and not remembers else ():
+            shapes = {
+                name: tuple(size + axis if n is None else n for axis, n in enumerate(dims))
+                for name, dims in opened.items()
+            }
+            repeated = {name: np.resize(given[name], shape) for name, shape in shapes.items() if name in given}
+            yield {"given": {**given, **repeated}, "shapes": shapes}
 
     def _given(self) -> Any:
         """The case's inputs, and real numbers drawn from its span."""

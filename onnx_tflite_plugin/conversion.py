@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ from onnx_tflite_plugin.declared import resolve
 from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.fusion import Fused, fuse
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.order import spelled
+from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.options import ConvertOptions, checked
 from onnx_tflite_plugin.passes import PASSES
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
+    from onnx_tflite_plugin.lowering.interface import Names
     from onnx_tflite_plugin.verify import Verification
 
 
@@ -87,10 +88,11 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     """Convert a model that has been read; as :func:`convert`."""
     options = options or ConvertOptions()
     target = checked(options)
+    from onnx_tflite_plugin.dimensions import name_dimensions
     from onnx_tflite_plugin.lowering.emitter import Emitter
     from onnx_tflite_plugin.lowering.interface import entered, graph_edges, interface_names
     from onnx_tflite_plugin.lowering.lower import lower
-    from onnx_tflite_plugin.lowering.names import Names
+    from onnx_tflite_plugin.lowering.names import Names as UniqueNames
 
     model = entered(model, options.signature)
     if not model.main.outputs:
@@ -100,6 +102,7 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs, options=asdict(options))
     names = interface_names(model, options.signature)
     highest = options.opset or target.opsets[2]
+    model, batch = _resized(model, names, host, options, target)
     bound = host.bind(model, target, highest)
     if options.quantization == "float":
         bound = unquantized(resolve(bound, target, highest), target, highest)
@@ -123,11 +126,12 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
         local=options.layout_plan == "local",
         flat=lambda bound: storage.dtype(bound) not in target.keeps_lines,
     )
-    emitter = Emitter(opset, Names())
+    emitter = Emitter(opset, UniqueNames())
     lowered = lower(
         fused.model, layout, storage, target, emitter, names=names, reset=options.state == "reset",
         after=lambda bound, outputs: host.hooks.after_lowering(bound.op, outputs, packs),
     )  # fmt: skip
+    name_dimensions(lowered, {names.inputs[k]: axes(layout.edge(fused.model.main.inputs[k])).index(0) for k in batch})
     check_model(lowered, target, opset)
     passes = {name: PASSES[name].run(lowered) for name in target.passes} if speed else {}
     lowered = host.hooks.finish(lowered, packs)
@@ -137,6 +141,17 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     if weight_bytes(lowered) <= LARGEST_PROTO:
         check_valid(lowered, conversion.proto)
     return conversion
+
+
+def _resized(
+    model: Model, names: Names, host: Host, options: ConvertOptions, target: Target
+) -> tuple[Model, Collection[int]]:
+    """The model in the sizes that are asked for, and its inputs that share a batch of any size."""
+    from onnx_tflite_plugin.resizing import batched, pinned
+
+    if options.input_shape:
+        model = pinned(model, options.input_shape, names, host, target)
+    return batched(model, host, target) if options.dynamic_batch else (model, ())
 
 
 def _settled(model: ir.Model, target: Target, form: str) -> Mapping[str, int]:

@@ -11,13 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api.declarations import Along, Axes, Behaviour, Decline, Effects, Handler, Instance, Layout
+from onnx_tflite_plugin.api.declarations import (
+    Along,
+    Axes,
+    Behaviour,
+    Decline,
+    Effects,
+    Handler,
+    Instance,
+    Layout,
+    Widened,
+)
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.checked import described, did_you_mean, fits, spelled
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import Failed, Mismatch, definition, guarded
 from onnx_tflite_plugin.quantization.activation import ACTIVATIONS
-from onnx_tflite_plugin.source.model import Array, Operator
+from onnx_tflite_plugin.source.model import Array, Dims, Operator
 from onnx_tflite_plugin.targets import PRICED, Target
 
 if TYPE_CHECKING:
@@ -157,7 +167,7 @@ def accepted(handler: Handler, pack: str, at: Instance) -> Decline | None:
         return answer
 
 
-def evaluated(handler: Handler, pack: str, at: Instance) -> Array | None:
+def evaluated(handler: Handler, pack: str, at: Instance) -> Array | Widened | None:
     """Output 0 of an operator where its handler knows it at conversion time. Raises Failed where that contradicts the file."""
     if handler.evaluate is None:
         return None
@@ -165,6 +175,8 @@ def evaluated(handler: Handler, pack: str, at: Instance) -> Array | None:
         array = handler.evaluate(at)
         if array is None:
             return None
+        if isinstance(array, Widened) and at.op.constant(array.slot) is not None:
+            return array
         if not isinstance(array, np.ndarray):
             raise Mismatch(f"it returned {described(array)}, not an array or None")
         tensor = at.op[~0]
@@ -172,6 +184,18 @@ def evaluated(handler: Handler, pack: str, at: Instance) -> Array | None:
             wanted = f"{tensor.dtype} {list(tensor.shape)}"
             raise Mismatch(f"it returned {array.dtype.name} {list(array.shape)}, the tensor is {wanted}")
         return array
+
+
+def sized(bound: Bound, target: Target, opset: int) -> Dims | None:
+    """The sizes of output 0 that a handler declares; ``None`` where they follow from what it emits.
+
+    Raises Failed where it fails, Refused where there are none.
+    """
+    if bound.handler.sizes is None:
+        return None
+    read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
+    dims: Dims = read("sizes", bound.handler.sizes, tuple)
+    return dims
 
 
 def label(op: Operator) -> str:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from onnx_tflite_plugin.api.declarations import Widened
 from onnx_tflite_plugin.bound import Bound
 from onnx_tflite_plugin.declared import At, evaluated
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.guard import Failed
-from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
+from onnx_tflite_plugin.quantization.plan import dequantized, quantized
+from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor, Widening
 from onnx_tflite_plugin.targets import Target
 
 
-class _Evaluated(Data):
+class Evaluated(Data):
     """A value there already."""
 
     def __init__(self, array: Array) -> None:
@@ -42,4 +44,17 @@ class Known:
             raise HandlerError("the model cannot be converted:", [failed.problem(bound.label)]) from failed
         if array is not None:
             tensor = bound.op[~0]
-            self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=_Evaluated(array))
+            if isinstance(array, Widened):
+                self._constants[tensor] = replace(tensor, data=widening(bound.op[array.slot], tensor.dtype))
+                return
+            self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=Evaluated(array))
+
+
+def widening(source: Tensor, dtype: str) -> Widening:
+    """A constant's real numbers in ``dtype``."""
+
+    def compute() -> Array:
+        real = dequantized(source) if quantized(source) else source.array
+        return real.astype(dtype)
+
+    return Widening(source, compute)

@@ -45,7 +45,6 @@ CHOICES: Mapping[str, Sequence[str]] = {
 
 # What the interface names and this version does not do yet: refused, never ignored.
 LATER: Mapping[str, object] = {
-    "dynamic_batch": True,
     "keep_unknown": True,
 }
 
@@ -59,8 +58,6 @@ def checked(options: ConvertOptions) -> Target:
         if getattr(options, name) == value:
             text = flag(name) if value is True else f"{flag(name)} {value}"
             raise UnsupportedOption(f"{text} is not available in this version; leave it out")
-    if options.input_shape:
-        raise UnsupportedOption("--input-shape is not available in this version; leave it out")
     target = target_named(options.target)
     low, _, high = target.opsets
     if options.opset is not None and not low <= options.opset <= high:

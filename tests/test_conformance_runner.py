@@ -15,7 +15,7 @@ from conformance.case import Case
 from conformance.coverage import gaps
 from conformance.models import alone, between_convolutions, net, tensor, unary
 from conformance.packs import suite
-from conformance.runner import run_case
+from conformance.runner import Trial, run_case
 from conformance.table import _row
 from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Terminate, Transparent, handler
 from onnx_tflite_plugin.errors import PackError
@@ -282,3 +282,23 @@ def test_the_command_prints_operators_and_exits_with_0(capsys: pytest.CaptureFix
 
 def test_cells_escape_what_would_end_them() -> None:
     assert _row(["a|b", "c"]) == r"| a\|b | c |"
+
+
+def test_a_conversion_that_holds_for_the_stored_size_alone_fails() -> None:
+    @handler("NEG", max_version=1, layout=Terminate())
+    def lower(ctx: Context, x: object) -> object:
+        return ctx.ops.Reshape(ctx.ops.Neg(x), [1, 3])
+
+    batch = tensor(None, 3)
+    found = run_case(unary("NEG", "here", batch), Host(packs="builtin", handlers={"NEG": lower}))
+    assert found.status == "failed"
+    assert run_case(unary("NEG", "here", batch, sizes=()), Host(packs="builtin", handlers={"NEG": lower})).ok
+
+
+def test_unknown_sizes_that_are_given_are_run_at_others_too() -> None:
+    case = unary("NEG", "here", tensor(None, 3, None), given={"x0": np.ones((1, 3, 5), np.float32)}, runs=1)
+    assert [arrays[0].shape for arrays in Trial(case, Host(packs="builtin")).steps] == [
+        (1, 3, 5),
+        (2, 3, 4),
+        (7, 3, 9),
+    ]

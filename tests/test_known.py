@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -116,3 +117,46 @@ def test_sparse_weights_cost_what_dense_ones_cost(dtype: str) -> None:
         return model.build()
 
     assert convert(network(sparse=True)).report.nodes == convert(network(sparse=False)).report.nodes
+
+
+# --- weights kept in a narrower dtype ---------------------------------------------------------
+
+
+def widened(model: Net, value: Array) -> Any:
+    """A float16 constant through DEQUANTIZE, as converters write weights of float16 models."""
+    return model.call("DEQUANTIZE", [constant(value.astype(np.float16))], tensor(*value.shape))
+
+
+def with_slopes(model: Net, slopes: Any) -> None:
+    x = model.plumbed(tensor(1, 5, 7, 3))
+    model.output(model.drained(model.call("PRELU", [x, slopes], tensor(1, 5, 7, 3))))
+
+
+def test_slopes_of_float16_are_decided_by_as_slopes_of_float32_are() -> None:
+    narrow, wide = Net(), Net()
+    slopes = drawn(1, 1, 3).astype(np.float16)
+    with_slopes(narrow, widened(narrow, slopes))
+    with_slopes(wide, constant(slopes.astype(np.float32)))
+    assert convert(narrow.build()).report.nodes == convert(wide.build()).report.nodes
+
+
+@pytest.mark.parametrize("weights", ["keep", "fold"])
+def test_float16_weights_stay_float16_unless_they_are_folded(weights: str) -> None:
+    model = Net()
+    w = widened(model, drawn(64, 1, 1, 32))
+    image = tensor(1, 5, 7, 64)
+    biases = constant(drawn(64, seed="bias"))
+    y = model.call("CONV_2D", [tensor(1, 5, 7, 32), w, biases], image, padding="SAME", stride_h=1, stride_w=1)
+    model.output(model.call("MUL", [y, constant(drawn(64, seed="scales"))], image))
+    conversion = convert(model.build(), weights=weights, verify=True)
+    held = {i.data_type for i in conversion.proto.graph.initializer if prod(i.dims) == 64 * 32}
+    assert held == ({10} if weights == "keep" else {1})  # TensorProto.FLOAT16, FLOAT
+    assert conversion.report.nodes.get("Mul", 0) == (1 if weights == "keep" else 0)
+
+
+def test_dequantized_int8_constants_are_seen() -> None:
+    model = Net()
+    w = model.call("DEQUANTIZE", [constant(drawn(1, 1, 3, dtype="int8"), None, 0.013, 5)], tensor(1, 1, 3))
+    with_slopes(model, w)
+    conversion = convert(model.build(), verify=True)
+    assert "PRelu" not in conversion.report.nodes

@@ -24,6 +24,7 @@ from onnx_tflite_plugin.api.declarations import (
     SameScale,
     Terminate,
     Transparent,
+    Widened,
     handler,
     out,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "Transparent",
     "Value",
     "Where",
+    "Widened",
     "builtin",
     "constant_axes",
     "conv_pads",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack
 
 from onnx_tflite_plugin.checked import Checked, check_keywords
 from onnx_tflite_plugin.price import Price
-from onnx_tflite_plugin.source.model import Array, Operator
+from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.api.context import Target
@@ -206,6 +206,15 @@ class Decline(Checked):
     reason: str
 
 
+@dataclass(frozen=True)
+class Widened(Checked):
+    """A result that has the numbers of the constant operand ``slot`` in a wider dtype: who uses it sees a constant, and
+    the file keeps the operand.
+    """
+
+    slot: int = 0
+
+
 # --- the handler ------------------------------------------------------------------------------
 
 LayoutOf = Layout | Callable[[Instance], Layout]
@@ -216,7 +225,8 @@ BehaviourOf = Behaviour | Callable[[Instance], Behaviour]
 ActivationOf = str | None | Callable[[Instance], str]
 OpsetOf = int | Callable[[Instance], int]
 Accepts = Callable[[Instance], Decline | None]
-Evaluate = Callable[[Instance], Array | None]
+Evaluate = Callable[[Instance], Array | Widened | None]
+SizesOf = Callable[[Instance], Dims]
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,8 +237,10 @@ class Handler(Checked):
     ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
     ``subgraphs``: the options that hold subgraph indices. ``inlines``: the one whose operators may take the operator's
     place, planned with those around it; the lowering serves where they cannot. ``accepts``: a reason to decline an instance, or None.
-    ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file.
-    A variable tensor begins with it.
+    ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file
+    (``Widened`` where the file keeps an operand in its place). A variable tensor begins with it.
+    ``sizes``: output 0's, where the lowering takes them from the file instead of letting them follow from its operands';
+    raises Refused where there are none.
     ``aliases``: further names its entry points may have; an entry point of another name is not taken.
     """
 
@@ -249,6 +261,7 @@ class Handler(Checked):
     effects: Effects | None = None
     accepts: Accepts | None = None
     evaluate: Evaluate | None = None
+    sizes: SizesOf | None = None
     aliases: tuple[str, ...] = ()
 
     @property
@@ -282,6 +295,7 @@ class Declarations(TypedDict, total=False):
     effects: Effects | None
     accepts: Accepts | None
     evaluate: Evaluate | None
+    sizes: SizesOf | None
     aliases: tuple[str, ...]
 
 

@@ -91,8 +91,8 @@ def _later(name: str) -> str:
     "layout", "TENSOR=NHWC:NCHW", str, "Axis order of one input or output: the file's letters, then the wanted order."
 )
 @_choice("layout_plan", "local keeps the source's order everywhere between operators.")
-@_repeated("input_shape", "NAME=1,224,224,3", _sizes, "Fix the shape of an input.")
-@_switch("dynamic_batch", "Leave the first axis of every input open.")
+@_repeated("input_shape", "NAME=1,224,224,3", _sizes, "Shape of an input, as if the model had been written for it.")
+@_switch("dynamic_batch", "Leave the first axis of the inputs open, where every operator takes any batch.")
 @_choice("state", "States as extra inputs and outputs, or reset in every run.")
 @click.option("--signature", metavar="KEY", help="Convert this signature, with its names.")
 @_switch("keep_unknown", "Write operators nobody handles as nodes of a domain of their own.")

@@ -47,8 +47,10 @@ def joined(atoms: Iterable[Atom]) -> Order:
             continue
         if last and last.axis == atom.axis and last.size == 1:
             result[-1] = atom
-        elif last and last.axis == atom.axis and last.size and atom.size and last.stride == atom.stride * atom.size:
-            result[-1] = Atom(atom.axis, atom.stride, last.size * atom.size)
+        elif (
+            last and last.axis == atom.axis and last.size != 0 and atom.size and last.stride == atom.stride * atom.size
+        ):
+            result[-1] = Atom(atom.axis, atom.stride, None if last.size is None else last.size * atom.size)
         else:
             result.append(atom)
     return tuple(Atom(a.axis, 1, a.size) if a.size == 1 else a for a in result)

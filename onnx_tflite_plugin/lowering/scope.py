@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refused
@@ -20,6 +21,7 @@ from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, typed
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, MARK, STORED, Held, Resource, Values
 from onnx_tflite_plugin.quantization.plan import Compute, StoragePlan, affine
+from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Dims, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
@@ -102,6 +104,8 @@ class Scope:
             operand = bound.op.tensor(slot)
             if operand is not None and not operand.constant:
                 raise Refused(f"its operand {slot} ({operand.name!r}) must be a constant")
+        if self._computes_nothing(bound):
+            return tuple(self._put_empty(tensor) for tensor in bound.op.outputs if tensor is not None)
         ctx = Context(self, bound)
         given = [(x, _described(x)) for x in ctx.inputs if isinstance(x, ir.Value)]
         result = bound.handler.lower(ctx, *ctx.inputs)
@@ -114,6 +118,18 @@ class Scope:
         if len(results) != len(bound.op.outputs):
             raise Mismatch(f"it returned {len(results)} values for {len(bound.op.outputs)} outputs")
         return tuple(self._finish(ctx, k, value) for k, value in enumerate(results))
+
+    def _computes_nothing(self, bound: Bound) -> bool:
+        """Whether no result has an element: runtimes refuse many operators on such shapes, and nothing is left to compute."""
+        empty = all(t is not None and t.static and 0 in t.shape and _plain(t) for t in bound.op.outputs)
+        return bool(bound.op.outputs) and empty and not bound.declared.hands_on
+
+    def _put_empty(self, tensor: Tensor) -> ir.Value:
+        """A constant without elements."""
+        nothing = np.zeros(tensor.shape, dtype_of(self.storage.storage(tensor).dtype).numpy())
+        value = self.emitter.constant(nothing)
+        self.values.put(tensor, value, source_order(tensor.dims), STORED)
+        return value
 
     def assign(self, tensor: Tensor, value: ir.Value, order: Order, form: Compute) -> None:
         """The next value of a variable tensor, for who reads it later and for the next run."""
@@ -220,6 +236,10 @@ class Scope:
 def _described(value: ir.Value) -> tuple[object, ...]:
     """What a handler must leave alone of its operands."""
     return value.name, value.dtype, None if value.shape is None else tuple(value.shape)
+
+
+def _plain(tensor: Tensor) -> bool:
+    return tensor.dtype != "string" and not tensor.dtype.startswith("complex") and tensor.dtype not in HANDLES
 
 
 def _marks(bound: Bound) -> dict[str, str]:

@@ -217,7 +217,11 @@ class Values:
         key = (tensor, order, form, weights)
         if key not in self._constants:
             storage = file_storage(tensor) if form is FILE else self.plan.storage(tensor)
-            if form is FLOAT and (weights is Weights.FOLDED or (tensor.blocks and cut(order))):
+            if tensor.narrower is not None and weights is not Weights.FOLDED:
+                value = self.get(tensor.narrower, order, FLOAT, weights=weights)
+                if not quantized(tensor.narrower):
+                    value = self._emit("Cast", value, to=tensor.dtype)
+            elif form is FLOAT and (weights is Weights.FOLDED or (tensor.blocks and cut(order))):
                 value = self.emitter.constant(arranged(dequantized(tensor), order), self.name(tensor))
             else:
                 value = self.emitter.constant(arranged(shifted(tensor.array, storage), order), self.name(tensor))

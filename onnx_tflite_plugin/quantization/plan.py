@@ -74,6 +74,9 @@ class StoragePlan:
         ONNX Runtime would round real weights to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks
         of int4 are kept where they fuse; int2 is so new that nothing does.
         """
+        if tensor.narrower is not None:
+            kept = self.weights(bound, tensor.narrower) if quantized(tensor.narrower) else Weights.DEQUANTIZED
+            return Weights.FOLDED if self.fold else kept
         if tensor.blocks is not None:
             fuses = self.target.block(tensor.blocks.block_size) and not self.target.refusal(tensor.dtype, ())
             return Weights.DEQUANTIZED if fuses and tensor.dtype == "int4" and not self.fold else Weights.FOLDED

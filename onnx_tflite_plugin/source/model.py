@@ -6,7 +6,7 @@ operands keep their slot as ``None``. Nothing here imports onnx or tflite.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -110,6 +110,18 @@ class Data:
         raise NotImplementedError
 
 
+class Widening(Data):
+    """The numbers of another constant in a wider dtype, computed when first asked for; ``source`` is what a file keeps."""
+
+    def __init__(self, source: Tensor, compute: Callable[[], Array]) -> None:
+        self.source = source
+        self._compute = compute
+
+    @cached_property
+    def array(self) -> Array:
+        return self._compute()
+
+
 @dataclass(frozen=True, eq=False)
 class Tensor:
     """One tensor of a subgraph.
@@ -134,6 +146,11 @@ class Tensor:
     def constant(self) -> bool:
         """Whether its value is known and stays; that of a variable is only what it begins with."""
         return self.data is not None and not self.is_variable
+
+    @property
+    def narrower(self) -> Tensor | None:
+        """The constant of a narrower dtype that has this one's numbers and is kept in its place."""
+        return self.data.source if isinstance(self.data, Widening) else None
 
     @property
     def rank(self) -> int:

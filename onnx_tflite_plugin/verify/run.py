@@ -89,12 +89,15 @@ def verify(
 
     ``inputs`` are arrays by name, a list of such mappings (one a run) or an .npy or .npz file; what they leave out is
     drawn from ``seed``. ``runs`` successive invocations share one session a runtime, so that states are carried as
-    they would be; loading costs far more than two more runs. ``tolerance`` is a share of the range for float
+    they would be; loading costs far more than two more runs. One more run has other sizes where the ONNX model leaves
+    some open, LiteRT takes them, and neither ``inputs`` nor ``shapes`` sets them. ``tolerance`` is a share of the range for float
     outputs, or a whole ``Tolerance``; the default follows from the model. ``shapes`` sets dynamic sizes by input name.
     On failure the first tensor that leaves its band is looked for.
     """
     case = _Case(tflite, onnx, signature, tolerance)
     steps, expected = case.expected(inputs, seed, runs, shapes)
+    if inputs is None and not shapes:
+        case.extend(steps, expected, seed)
     if apart.in_real_numbers(case.session.proto, case.places, case.entry):
         return case.apart(steps)
     actual = [case.onnx_step(case.session, arrays) for arrays in steps]
@@ -157,6 +160,20 @@ class _Case:
             refusals.append(failures)
         hint = "" if inputs is not None else "; where the drawn inputs are the reason, give some"
         raise LiteRTError("\n".join(dict.fromkeys(refusals[0])) + hint)
+
+    def extend(self, steps: list[list[Array]], expected: dict[str, list[list[Array]]], seed: int) -> None:
+        """Add a run in which each size that the ONNX model leaves open is another, if LiteRT takes such sizes."""
+        others = self._others()
+        if not others or self.session.states:
+            return
+        (more,) = drawing.draw(self.entry, shapes={**self._shapes(), **others}, seed=seed)
+        try:
+            found = {kernels: self.litert(kernels, [more]) for kernels in expected}
+        except LiteRTError:
+            return
+        steps.append(more)
+        for kernels, outputs in found.items():
+            expected[kernels] = [*expected[kernels], *outputs]
 
     def litert(self, kernels: str, steps: Sequence[Sequence[Array]]) -> list[list[Array]]:
         """The outputs of each run; a model converted without its states starts afresh each time."""
@@ -309,21 +326,41 @@ class _Case:
         reason = "this processor saturates its int8 products (with session.x64quantprecision=1 it passes)"
         return (f"{reason}: convert it with --weights-dtype auto or uint8",)
 
+    def _others(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of inputs with sizes that the ONNX model leaves open: by name of the size, one more than is stored."""
+        sizes: dict[str, int] = {}
+        shapes = {}
+        for tensor, name, dims in self._dims():
+            if len(dims) == tensor.rank and any(isinstance(size, str) for size in dims):
+                for size, stored in zip(dims, tensor.shape, strict=True):
+                    if isinstance(size, str):
+                        sizes.setdefault(size, stored + 1)
+                shapes[name] = tuple(sizes[size] if isinstance(size, str) else size for size in dims)
+        return shapes
+
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them."""
-        shapes = {}
+        return {
+            name: tuple(
+                stored if isinstance(size, str) else size for size, stored in zip(dims, tensor.shape, strict=True)
+            )
+            for tensor, name, dims in self._dims()
+            if len(dims) == tensor.rank
+        }
+
+    def _dims(self) -> Iterator[tuple[Tensor, str, list[int | str]]]:
+        """Each input with its name and its sizes in the ONNX model, in the file's order; an open one by its name."""
         for tensor, name, info in zip(self.entry.inputs, self.entry.input_names, self.inputs, strict=True):
-            sizes = [dim.dim_value if dim.HasField("dim_value") else None for dim in info.type.tensor_type.shape.dim]
+            sizes: list[int | str] = [
+                dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{name}:{axis}"
+                for axis, dim in enumerate(info.type.tensor_type.shape.dim)
+            ]
             if tensor.dtype.startswith("complex"):
                 sizes = sizes[:-1]
             place = self.places.get(info.name)
             if place is not None and place.order is not None and len(place.order) == len(sizes):
                 sizes = [sizes[k] for k in np.argsort(place.order)]
-            if len(sizes) == tensor.rank:
-                shapes[name] = tuple(
-                    stored if size is None else size for size, stored in zip(sizes, tensor.shape, strict=True)
-                )
-        return shapes
+            yield tensor, name, sizes
 
 
 def _preserving(data: bytes, model: Model, signature: str | None) -> list[LiteRT]:

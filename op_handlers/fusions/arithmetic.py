@@ -76,20 +76,27 @@ def passed(activations: Sequence[str], code: str, number: Array) -> Mapping[str,
 # --- how --------------------------------------------------------------------------------------
 
 
-def absorbed(ctx: Context, channel: int) -> tuple[Array, Array]:
-    """Weights and bias that the steps went into; ``channel`` is the weights' axis of output channels."""
+def absorbed(ctx: Context, w: Any, channel: int) -> tuple[Any, Array]:
+    """Weights and bias that the steps went into; ``channel`` is the weights' axis of output channels.
+
+    Weights that the file keeps in a narrower dtype are multiplied as the model is loaded.
+    """
     weights, last = ctx.constant(1), len(ctx.op.inputs)
     assert weights is not None
     along = [-1 if axis == channel else 1 for axis in ctx.perm(1)]
-    scaled, held = weights.astype(np.float64), ctx.op.constant(last - 3)
-    added = np.zeros(ctx.op[1].shape[channel]) if held is None else held.astype(np.float64)
+    held, factor = ctx.op.constant(last - 3), np.ones(ctx.op[1].shape[channel])
+    added = np.zeros_like(factor) if held is None else held.astype(np.float64)
     for slot, code in zip((last - 2, last - 1), ctx.options.steps, strict=False):
         number = np.broadcast_to(ctx.op[slot].array.reshape(-1), added.shape).astype(np.float64)
         if code == "MUL":
-            scaled, added = scaled * number.reshape(along), added * number
+            factor, added = factor * number, added * number
         else:
             added = added + (number if code == "ADD" else -number)
-    return scaled.astype(np.float32), added.astype(np.float32)
+    if ctx.op[1].narrower is not None and not ctx.folds:
+        scaled = w if (factor == 1).all() else ctx.ops.Mul(w, factor.reshape(along).astype(np.float32))
+    else:
+        scaled = (weights * factor.reshape(along)).astype(np.float32)
+    return scaled, added.astype(np.float32)
 
 
 def ended(ctx: Context, y: Any) -> Any:
@@ -106,9 +113,9 @@ def ended(ctx: Context, y: Any) -> Any:
     axes=conv_2d.axes,
     activation=FUSED,
 )
-def conv_2d_arithmetic(ctx: Context, x: Any, *_constants: Any) -> Any:
+def conv_2d_arithmetic(ctx: Context, x: Any, w: Any, *_constants: Any) -> Any:
     """Conv that scales and shifts its channels too."""
-    return ended(ctx, conv_2d(ctx, x, *absorbed(ctx, channel=0)))
+    return ended(ctx, conv_2d(ctx, x, *absorbed(ctx, w, channel=0)))
 
 
 @fusion(
@@ -120,9 +127,9 @@ def conv_2d_arithmetic(ctx: Context, x: Any, *_constants: Any) -> Any:
     axes=depthwise_conv_2d.axes,
     activation=FUSED,
 )
-def depthwise_conv_2d_arithmetic(ctx: Context, x: Any, *_constants: Any) -> Any:
+def depthwise_conv_2d_arithmetic(ctx: Context, x: Any, w: Any, *_constants: Any) -> Any:
     """Conv by channel that scales and shifts its channels too."""
-    return ended(ctx, depthwise_conv_2d(ctx, x, *absorbed(ctx, channel=3)))
+    return ended(ctx, depthwise_conv_2d(ctx, x, *absorbed(ctx, w, channel=3)))
 
 
 @fusion(
@@ -134,9 +141,9 @@ def depthwise_conv_2d_arithmetic(ctx: Context, x: Any, *_constants: Any) -> Any:
     axes=transpose_conv.axes,
     activation=FUSED,
 )
-def transpose_conv_arithmetic(ctx: Context, shape: Any, _w: Any, x: Any, *_constants: Any) -> Any:
+def transpose_conv_arithmetic(ctx: Context, shape: Any, w: Any, x: Any, *_constants: Any) -> Any:
     """ConvTranspose that scales and shifts its channels too."""
-    weights, biases = absorbed(ctx, channel=0)
+    weights, biases = absorbed(ctx, w, channel=0)
     return ended(ctx, transpose_conv(ctx, shape, weights, x, biases))
 
 
@@ -149,6 +156,6 @@ def transpose_conv_arithmetic(ctx: Context, shape: Any, _w: Any, x: Any, *_const
     axes=fully_connected.axes,
     activation=FUSED,
 )
-def fully_connected_arithmetic(ctx: Context, x: Any, *_constants: Any) -> Any:
+def fully_connected_arithmetic(ctx: Context, x: Any, w: Any, *_constants: Any) -> Any:
     """Gemm that scales and shifts its columns too."""
-    return ended(ctx, fully_connected(ctx, x, *absorbed(ctx, channel=0)))
+    return ended(ctx, fully_connected(ctx, x, *absorbed(ctx, w, channel=0)))

@@ -68,7 +68,8 @@ LARGE = 2**20
 
 def large(match: Match) -> Mapping[str, Any] | Decline:
     """Whether reading the weights, or the number of rows, is what takes the time."""
-    weights, rows = prod(match[w].shape), prod(size or 1 for size in match[x].dims) // match[w].shape[-1]
+    weights = prod(match[w].shape)
+    rows = prod(size or 1 for size in match[x].dims) // max(match[w].shape[-1], 1)
     if not symmetric(match) or weights * max(1, min(rows, 16)) < LARGE:
         return NOT_MEANT
     ((_, dense),) = match.calls.items()

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from onnx_tflite_plugin.api import Context, Dequantized, Implicit, Options, conv_pads, handler, out, transposed_pads
+from onnx_tflite_plugin.api import (
+    Context,
+    Dequantized,
+    Dims,
+    Implicit,
+    Instance,
+    Options,
+    Refused,
+    conv_pads,
+    handler,
+    out,
+    transposed_pads,
+)
 from op_handlers.kernels.operands import narrow_weights, signed_bytes
 
 BIASED = Dequantized(bias={2: (0, 1)})
@@ -24,6 +36,8 @@ NARROW = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
 def conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""
     channels, depth = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
+    if (channels or depth) % depth:
+        raise Refused(f"its filters have {depth} channels, the image {channels}")
     return convolution(ctx, x, signed_bytes(ctx, 1, w), b, group=(channels or depth) // depth)
 
 
@@ -38,7 +52,10 @@ def conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
 )
 def depthwise_conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
-    return convolution(ctx, x, w, b, group=ctx.op[0].dims[-1])
+    channels, made = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
+    if channels and made % channels:
+        raise Refused(f"it makes {made} channels of {channels}")
+    return convolution(ctx, x, w, b, group=channels)
 
 
 @handler(
@@ -76,6 +93,17 @@ def steps(options: Options, along: str) -> tuple[list[int], list[int]]:
     return [options[f"stride_{axis}"] for axis in along], [options.get(f"dilation_{axis}_factor", 1) for axis in along]
 
 
+def asked_image(at: Instance) -> Dims:
+    """The sizes that operand 0 holds; those of the file where it is known at run time only."""
+    op = at.op
+    held = op.constant(0)
+    if held is None:
+        raise Refused("the size of its result is known only at run time")
+    if op[2].dims[0] not in (None, held[0]):
+        raise Refused(f"it makes a batch of {held[0]}, and is given one of {op[2].dims[0]}")
+    return tuple(int(size) for size in held)
+
+
 @handler(
     "TRANSPOSE_CONV",
     max_version=5,
@@ -83,6 +111,7 @@ def steps(options: Options, along: str) -> tuple[list[int], list[int]]:
     axes="_, o j k i, n h w i, o -> n y x o",
     quantization=Dequantized(bias={3: (2, 1)}),
     activation="fused_activation_function",
+    sizes=asked_image,
 )
 def transpose_conv(ctx: Context, _shape: Any, w: Any, x: Any, b: Any = None) -> Any:
     """ConvTranspose."""
@@ -95,6 +124,7 @@ def transpose_conv(ctx: Context, _shape: Any, w: Any, x: Any, b: Any = None) -> 
     layout=Implicit(onnx={1: "c o i j k", 2: "n c d h w", out(0): "n o z y x"}),
     axes="_, i j k o c, n d h w c, o -> n z y x o",
     activation="fused_activation_function",
+    sizes=asked_image,
 )
 def conv_3d_transpose(ctx: Context, _shape: Any, w: Any, x: Any, b: Any = None) -> Any:
     """ConvTranspose over depth, height and width."""

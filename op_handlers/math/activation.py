@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Dequantized, SameScale, Transparent, handler
+from onnx_tflite_plugin.api import Array, Context, Dequantized, Refused, SameScale, Transparent, handler
 from op_handlers.kernels.sigmoids import input_scale, logistic_table, logistic_words, tanh_table, tanh_words
 from op_handlers.kernels.tables import entries, looked_up, words_by_table
 from op_handlers.kernels.widening import widened
@@ -61,6 +61,9 @@ def leaky_relu(ctx: Context, x: Any) -> Any:
 def prelu(ctx: Context, x: Any, slope: Any) -> Any:
     """PRelu; LeakyRelu where all slopes are one number."""
     slopes, channels = ctx.op.constant(1), ctx.op[0].dims[-1]
+    for size, wanted in zip(ctx.op[0].dims[::-1], ctx.op[1].dims[::-1], strict=False):
+        if None not in (size, wanted) and wanted not in (1, size):
+            raise Refused(f"its slopes {list(ctx.op[1].dims)} do not fit {list(ctx.op[0].dims)}")
     if slopes is None or ctx.quantized or not slopes.size:
         return ctx.ops.PRelu(x, slope)
     if (slopes == slopes.flat[0]).all():

@@ -12,10 +12,12 @@ from onnx_tflite_plugin.api import (
     Decline,
     Dequantized,
     Instance,
+    Operator,
     Quantization,
     Refused,
     Tensor,
     Transparent,
+    Widened,
     handler,
     out,
 )
@@ -41,11 +43,10 @@ def affine(tensor: Tensor) -> tuple[float, int]:
     return tensor.quantization.scale[0], tensor.quantization.zero_point[0]
 
 
-def first_value(at: Instance) -> Array | None:
+def first_value(op: Operator) -> Array | None:
     """Of constants the kernel computes once: a variable tensor begins with it (Eval, kernels/dequantize.cc)."""
-    op = at.op
     held, quantization = op.constant(0), op[0].quantization
-    if held is None or not op[out(0)].is_variable:
+    if held is None:
         return None
     if "float" in op[0].dtype:
         return held.astype(np.float32)
@@ -54,7 +55,14 @@ def first_value(at: Instance) -> Array | None:
     return ((held.astype(np.float64) - quantization.zero_point[0]) * quantization.scale[0]).astype(np.float32)
 
 
-@handler("DEQUANTIZE", max_version=9, layout=Transparent(), quantization=Dequantized(), evaluate=first_value)
+def as_stored(at: Instance) -> Array | Widened | None:
+    """Weights stay as they are in the file, and who decides by their numbers sees them; a variable tensor begins with them."""
+    if at.op[out(0)].is_variable:
+        return first_value(at.op)
+    return Widened() if at.op[0].constant else None
+
+
+@handler("DEQUANTIZE", max_version=9, layout=Transparent(), quantization=Dequantized(), evaluate=as_stored)
 def dequantize(ctx: Context, x: Any) -> Any:
     """The host's DQ; float16 is a Cast, which runtimes compute as they load the weights."""
     held = ctx.constant(0)

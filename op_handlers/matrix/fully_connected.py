@@ -9,9 +9,11 @@ from onnx_tflite_plugin.api import (
     Context,
     Decline,
     Dequantized,
+    Dims,
     Implicit,
     Instance,
     Operator,
+    Refused,
     Terminate,
     handler,
     out,
@@ -51,6 +53,8 @@ def default_weights(at: Instance) -> Decline | None:
     op = at.op
     if op.options.weights_format != "DEFAULT":
         return Decline(f"weights_format {op.options.weights_format} is not known")
+    if 0 not in op[0].dims[:-1] and not op[1].shape[-1] and op[1].shape[0]:
+        return Decline("its rows have no elements, for which LiteRT's kernels leave out the bias")
     return in_blocks(op) if op[1].blocks is not None else narrow_weights(op, NARROW)
 
 
@@ -72,6 +76,20 @@ def in_blocks(op: Operator) -> Decline | None:
     return None
 
 
+def dense_sizes(at: Instance) -> Dims:
+    """A row of results for each row of the weight's length (fully_connected.cc)."""
+    op = at.op
+    dims, (rows, depth) = op[0].dims, op[1].shape
+    if op.options.keep_num_dims:
+        return (*dims[:-1], rows)
+    if None in dims:
+        return (None, rows)
+    count = prod(size or 0 for size in dims)
+    if not depth or count % depth:
+        raise Refused(f"{count} elements are no rows of {depth}")
+    return (count // depth, rows)
+
+
 NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4", "int2")}
 
 
@@ -83,6 +101,7 @@ NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4
     quantization=Dequantized(bias={2: (0, 1)}, blocks=(1,)),
     activation="fused_activation_function",
     accepts=default_weights,
+    sizes=dense_sizes,
 )
 def fully_connected(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     """Gemm on the input flattened to rows of the weight's length (fully_connected.cc); reshapes stay on the integers."""

@@ -204,6 +204,8 @@ def edges(ctx: Context, x: Value) -> tuple[Any, Any, Any]:
 
 
 def cut(size: int | None, block: int) -> int | None:
+    if size is not None and size % block:
+        raise Refused(f"{size} elements are not in blocks of {block}")
     return None if size is None else size // block
 
 

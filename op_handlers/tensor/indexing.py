@@ -35,7 +35,11 @@ def batch_dims(op: Operator) -> int:
 
 
 def picked_axis(op: Operator) -> int:
-    return int(op.options.axis) % op[0].rank
+    return int(op.options.axis) % max(op[0].rank, 1)
+
+
+def has_axes(at: Instance) -> Decline | None:
+    return None if at.op[0].rank else Decline("its input has no axis to pick along, which the kernel refuses")
 
 
 def picked(at: Instance) -> str | None:
@@ -70,7 +74,13 @@ def along(at: Instance) -> Along | None:
 
 
 @handler(
-    "GATHER", max_version=8, layout=picking, axes=picked, along=along, quantization=Raw(shift_safe=True, onnx="Gather")
+    "GATHER",
+    max_version=8,
+    layout=picking,
+    axes=picked,
+    along=along,
+    quantization=Raw(shift_safe=True, onnx="Gather"),
+    accepts=has_axes,
 )
 def gather(ctx: Context, x: Any, indices: Any) -> Any:
     """Gather; with batch dimensions GatherND on indices of one number each."""
@@ -122,6 +132,7 @@ def table(at: Instance) -> Decline | None:
         Dequantized(weights=(1,), blocks=(1,)) if made_real(at.op) else Raw(shift_safe=True, onnx="Gather")
     ),
     accepts=table,
+    sizes=lambda at: (*at.op[0].dims, *at.op[1].dims[1:]),
 )
 def embedding_lookup(ctx: Context, ids: Any, rows: Any) -> Any:
     """Gather; integers are picked as such, and made real with the scales of their rows (embedding_lookup.cc)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx_tflite_plugin.api import (
     Array,
     Attribute,
     Context,
+    Dims,
     Instance,
     Raw,
     Refused,
@@ -28,7 +30,30 @@ from op_handlers.kernels.operands import whole_numbers, with_axis
 COPIED = Raw(shift_safe=True)
 
 
-@handler("RESHAPE", max_version=1, layout=Attribute(unordered="*"), axes=reshaped, quantization=COPIED)
+def asked_sizes(at: Instance) -> Dims:
+    """The shape that is asked for, its one unknown size from the number of elements (GetOutputShape, reshape.cc)."""
+    op = at.op
+    operand, count = op.tensor(1), elements(op[0].dims)
+    if operand is not None and operand.rank == 1 and not operand.constant:
+        return (None,) * op[out(0)].rank
+    given = operand is not None and operand.rank == 1
+    asked = [int(size) for size in (op[1].array if given else op.options.new_shape)]
+    asked = [] if asked == [0] and not given else asked
+    rest = prod(size for size in asked if size != -1)
+    whole = count is None or (count % rest == 0 if -1 in asked and rest else count == rest)
+    if not whole or asked.count(-1) > 1:
+        raise Refused(f"its shape {asked} does not fit the {count} elements of {list(op[0].dims)}")
+    return tuple((None if count is None else count // (rest or 1)) if size == -1 else size for size in asked)
+
+
+def elements(dims: Dims) -> int | None:
+    """Their number; ``None`` where a size is unknown."""
+    return None if None in dims else prod(size or 0 for size in dims)
+
+
+@handler(
+    "RESHAPE", max_version=1, layout=Attribute(unordered="*"), axes=reshaped, quantization=COPIED, sizes=asked_sizes
+)
 def reshape(ctx: Context, x: Any, shape: Any = None) -> Any:
     """Reshape to the planned shape; a shape known only at run time is taken as it comes, in source order."""
     if shape is None or ctx.op[1].constant or sum(d is None for d in ctx.op[out(0)].dims) <= 1:
@@ -46,7 +71,23 @@ def squeezed(at: Instance) -> str | None:
     return spelled([held], [name for name in held if name != "1"])
 
 
-@handler("SQUEEZE", max_version=2, layout=Attribute(unordered="*"), axes=squeezed, quantization=COPIED)
+def squeezed_sizes(at: Instance) -> Dims:
+    """Without the named axes, or all of size 1; an axis of another size cannot go."""
+    op = at.op
+    dims, gone = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
+    if any(dims[axis] not in (1, None) for axis in gone):
+        raise Refused(f"it drops axes {sorted(gone)} of {list(dims)}, which are not all of size 1")
+    return tuple(size for axis, size in enumerate(dims) if (axis not in gone if gone else size != 1))
+
+
+@handler(
+    "SQUEEZE",
+    max_version=2,
+    layout=Attribute(unordered="*"),
+    axes=squeezed,
+    quantization=COPIED,
+    sizes=squeezed_sizes,
+)
 def squeeze(ctx: Context, x: Any) -> Any:
     """The same elements in the planned shape."""
     return ctx.reshaped(x, out(0))

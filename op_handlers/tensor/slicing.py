@@ -120,6 +120,26 @@ def left_alone(at: Instance) -> Attribute:
     return any_order(cut.axis for cut in cuts(at.op) if cut.axis is not None and untouched(at.op, cut))
 
 
+def sliced_sizes(at: Instance) -> Dims:
+    """How many elements each cut takes; unknown where the bounds or the axis are."""
+    op = at.op
+    strides, settled = op.constant(3), op[1].constant and op[2].constant
+    sizes: list[int | None] = []
+    for cut in cuts(op):
+        size = 1 if cut.axis is None else op[0].dims[cut.axis]
+        if cut.axis is None or untouched(op, cut):
+            sizes.append(size)
+        elif not cut.shrinks and (size is None or not settled or strides is None):
+            sizes.append(None)
+        elif not cut.shrinks and strides is not None:
+            first, last = static_bounds(op, cut)
+            stride = int(strides[cut.entry or 0])
+            sizes.append(len(range(first, -1 if last == INT64.min else last, stride)))
+        elif size is not None and settled:
+            static_bounds(op, cut)  # an index outside is refused
+    return tuple(sizes)
+
+
 @handler(
     "STRIDED_SLICE",
     max_version=8,
@@ -127,6 +147,7 @@ def left_alone(at: Instance) -> Attribute:
     axes=sliced_axes,
     requires_constant={3},
     quantization=Raw(shift_safe=True, onnx="Slice"),
+    sizes=sliced_sizes,
 )
 def strided_slice(ctx: Context, x: Any, begin: Any, end: Any, _strides: Any) -> Any:
     """Slice, then drop shrunk and insert new axes; masks, negative strides and bounds are settled here, not in ONNX."""
@@ -137,7 +158,7 @@ def strided_slice(ctx: Context, x: Any, begin: Any, end: Any, _strides: Any) -> 
         if ctx.op[1].constant and ctx.op[2].constant and all(ctx.op[0].dims[c.axis or 0] is not None for c in taken):
             starts, ends = zip(*(static_bounds(ctx.op, cut) for cut in taken), strict=True)
         else:
-            starts, ends = run_time_bounds(ctx, begin, end, taken)
+            starts, ends = run_time_bounds(ctx, x, begin, end, taken)
         axes = [ctx.axis(cut.axis or 0) for cut in taken]
         steps = [1 if cut.shrinks else int(strides[cut.entry or 0]) for cut in taken]
         x = ctx.ops.Slice(x, starts, ends, axes, steps)
@@ -172,7 +193,7 @@ def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
     return first, INT64.min if last < 0 else last
 
 
-def run_time_bounds(ctx: Context, begin: Value, end: Value, taken: list[Cut]) -> tuple[Value, Value]:
+def run_time_bounds(ctx: Context, x: Value, begin: Value, end: Value, taken: list[Cut]) -> tuple[Value, Value]:
     """Bounds known only at run time: masked ends are replaced, a shrunk axis ends one after its index."""
     if ctx.options.get("offset"):
         raise Refused("offset bounds known only at run time")
@@ -189,7 +210,13 @@ def run_time_bounds(ctx: Context, begin: Value, end: Value, taken: list[Cut]) ->
         following = ctx.ops.Where(ctx.ops.Equal(following, 0), INT64.max, following)
         ends = ctx.ops.Where(shrunk, following, ends)
     masked = np.asarray([cut.end_masked and not cut.shrinks for cut in taken])
-    return starts, ctx.ops.Where(masked, np.where(forward, INT64.max, INT64.min), ends)
+    ends = ctx.ops.Where(masked, np.where(forward, INT64.max, INT64.min), ends)
+    if forward.all():
+        return starts, ends
+    # Backwards from before the first element there is none; Slice would start at the first.
+    sizes = ctx.ops.Gather(ctx.ops.Shape(x), [ctx.axis(cut.axis or 0) for cut in taken], axis=0)
+    before = ctx.ops.And(ctx.ops.Less(ctx.ops.Add(starts, sizes), 0), ~forward)
+    return starts, ctx.ops.Where(before, 0, ends)
 
 
 # --- what is put in the place of a slice ------------------------------------------------------

@@ -32,18 +32,21 @@ from op_handlers.kernels.operands import any_order, as_int64, in_place
 )
 def split(ctx: Context, _axis: Any, x: Any) -> Any:
     """Split in equal parts; the axis comes first."""
-    return parted(ctx, x, slot=0)
+    return parted(ctx, x, slot=0, of=1)
 
 
-def parted(ctx: Context, x: Value, slot: int) -> Any:
+def parted(ctx: Context, x: Value, slot: int, of: int) -> Any:
     """Split along the axis a constant slot holds, in the sizes of the outputs."""
     held = ctx.constant(slot)
     assert held is not None
     axis, n = int(held.reshape(-1)[0]), len(ctx.op.outputs)
-    sizes = [ctx.shape(out(k))[axis] for k in range(n)]
-    if None in sizes:
-        raise Refused("a split along an unknown size; give it with --input-shape")
-    return ctx.ops.Split(x, sizes, axis=axis, outputs=n)
+    sizes, whole = [ctx.shape(out(k))[axis] for k in range(n)], ctx.shape(of)[axis]
+    if None not in sizes:
+        return ctx.ops.Split(x, sizes, axis=axis, outputs=n)
+    if whole is not None and whole % n:
+        raise Refused(f"{whole} elements do not split in {n} equal parts")
+    each = [whole // n] * n if whole is not None else ctx.ops.Div(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), [n])
+    return ctx.ops.Split(x, each if whole is not None else ctx.ops.Expand(each, [n]), axis=axis, outputs=n)
 
 
 @handler(
@@ -61,8 +64,11 @@ def split_v(ctx: Context, x: Any, sizes: Any, _axis: Any) -> Any:
     assert held is not None
     axis, n = int(held.reshape(-1)[0]), len(ctx.op.outputs)
     if None not in [ctx.shape(out(k))[axis] for k in range(n)]:
-        return parted(ctx, x, slot=2)
-    wanted = as_int64(ctx, 1, sizes)
+        return parted(ctx, x, slot=2, of=0)
+    wanted, whole = as_int64(ctx, 1, sizes), ctx.shape(0)[axis]
+    if isinstance(wanted, np.ndarray) and (whole is not None or -1 not in wanted):
+        rest = (whole or 0) - int(wanted[wanted >= 0].sum())
+        return ctx.ops.Split(x, np.where(wanted < 0, rest, wanted), axis=axis, outputs=n)
     rest = ctx.ops.Sub(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), ctx.ops.Add(ctx.ops.ReduceSum(wanted), 1))
     return ctx.ops.Split(x, ctx.ops.Where(ctx.ops.Equal(wanted, -1), rest, wanted), axis=axis, outputs=n)
 
@@ -87,6 +93,8 @@ def unpacked(at: Instance) -> str:
 def unpack(ctx: Context, x: Any) -> Any:
     """A Gather for each part that is used; of one part, Squeeze."""
     axis, n = ctx.axis(ctx.options.axis), len(ctx.op.outputs)
+    if ctx.shape(0)[axis] not in (None, n):
+        raise Refused(f"it takes {ctx.shape(0)[axis]} parts for {n} results")
     if n == 1:
         return ctx.ops.Squeeze(x, [axis])
     return tuple(ctx.ops.Gather(x, np.asarray(k), axis=axis) if ctx.wanted(k) else None for k in range(n))

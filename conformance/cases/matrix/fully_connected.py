@@ -75,6 +75,7 @@ def rows() -> Iterator[Case]:
             )
     yield dense("image of rows across axes", IMAGE, depth=15, place=between_convolutions)
     yield dense("unknown batch", (None, 11), given=[{"x0": drawn(n, 11)} for n in (1, 3)])
+    yield dense("unknown batch of rank 3", (None, 5, 11), given=[{"x0": drawn(n, 5, 11)} for n in (1, 3)])
     yield dense("one row", (1, 11))
     yield dense("no rows", (2, 0, 11))
     yield dense("no rows, rank 2", (0, 11))

@@ -134,7 +134,9 @@ def to_batches() -> Iterator[Case]:
     held = [constant([2, 3]), constant(NOWHERE)]
     yield alone(BATCH, "an unknown batch", [tensor(None, 4, 6, 3), *held], tensor(None, 2, 2, 3), given=steps)
     tall = {"x0": drawn(2, 8, 6, 3)}
-    yield alone(BATCH, "an unknown height", [tensor(2, None, 6, 3), *held], tensor(12, None, 2, 3), given=tall)
+    yield alone(
+        BATCH, "an unknown height", [tensor(2, None, 6, 3), *held], tensor(12, None, 2, 3), given=tall, sizes=(3, 9)
+    )
     large = tensor(1, 32, 32, 16)
     yield to_batch("many pixels, channels last for speed", large, (2, 2), NOWHERE, BOTH[1], transposes=5)
 
@@ -164,7 +166,9 @@ def to_space() -> Iterator[Case]:
     yield to_image("back to one batch", tensor(4, 5, 3, 7), (2, 2), [[0, 0], [1, 0]], BOTH[1], transposes=3)
     steps = [{"x0": drawn(n, 5, 3, 7)} for n in (6, 12)]
     held = [constant([2, 3]), constant([[1, 3], [2, 0]])]
-    yield alone(FLAT, "an unknown batch", [tensor(None, 5, 3, 7), *held], tensor(None, 6, 7, 7), given=steps)
+    yield alone(
+        FLAT, "an unknown batch", [tensor(None, 5, 3, 7), *held], tensor(None, 6, 7, 7), given=steps, sizes=(18, 24)
+    )
 
 
 def running() -> Iterator[Case]:

@@ -220,5 +220,11 @@ def runtime_mirrors() -> Iterator[Case]:
         steps = [{"x0": drawn(2, n, 3)} for n in (5, 8)]
         operands = [tensor(2, None, 3), constant([[0, 0], [2, 3], [0, 1]])]
         yield alone(
-            "MIRROR_PAD", f"{mode} of an unknown size", operands, tensor(2, None, 4), options=options, given=steps
+            "MIRROR_PAD",
+            f"{mode} of an unknown size",
+            operands,
+            tensor(2, None, 4),
+            options=options,
+            given=steps,
+            sizes=(3, 6),
         )

@@ -1,0 +1,97 @@
+"""Names of unknown sizes: equal ones of graph inputs and outputs have one name.
+
+Runtimes plan memory by these names, so two sizes share one only where no others would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.inference import infer, skeleton
+from onnx_tflite_plugin.source.model import Dims
+
+SMALL, LARGE = 101, 100_003  # beyond any size that a file holds as a number, on both sides of most
+BATCH = "batch"
+
+Place = tuple[str, int]  # a graph input and its axis
+
+
+def name_dimensions(model: ir.Model, batch: Mapping[str, int]) -> None:
+    """Name the unknown sizes of a model's inputs and outputs. ``batch``: inputs that share one, with its axis."""
+    opened = [(str(value.name), axis) for value, axis in _unknown(model.graph.inputs)]
+    if not opened:
+        return
+    proto = skeleton(model)
+    names = {place: BATCH if batch.get(place[0]) == place[1] else f"{place[0]}:{place[1]}" for place in opened}
+    names = _tied(proto, names)
+    for value, axis in _unknown(model.graph.inputs):
+        _name(value, axis, names[str(value.name), axis])
+    drawn = [_outputs(proto, names, start) for start in (SMALL, LARGE)]
+    if any(outputs is None for outputs in drawn):
+        return
+    for value, axis in _unknown(model.graph.outputs):
+        k = list(model.graph.outputs).index(value)
+        for name in names.values():
+            if all(
+                _is(outputs, k, axis, _sizes(names, start)[name])
+                for outputs, start in zip(drawn, (SMALL, LARGE), strict=True)
+            ):
+                _name(value, axis, name)
+
+
+def _unknown(values: Iterable[ir.Value]) -> Iterator[tuple[ir.Value, int]]:
+    for value in values:
+        for axis, size in enumerate(value.shape or ()):
+            if not isinstance(size, int) and size.value is None:
+                yield value, axis
+
+
+def _name(value: ir.Value, axis: int, name: str) -> None:
+    assert value.shape is not None
+    value.shape = ir.Shape([name if k == axis else size for k, size in enumerate(value.shape)])
+
+
+def _sizes(names: Mapping[Place, str], start: int) -> dict[str, int]:
+    """A size for each name, all different."""
+    return {name: start + 2 * k for k, name in enumerate(dict.fromkeys(names.values()))}
+
+
+def _outputs(proto: onnx.ModelProto, names: Mapping[Place, str], start: int) -> list[Dims | None] | None:
+    """The sizes of the outputs where each name has a size of its own; ``None`` where the operators do not take those."""
+    sizes = _sizes(names, start)
+    return _inferred(proto, {place: sizes[name] for place, name in names.items()})
+
+
+def _inferred(proto: onnx.ModelProto, sizes: Mapping[Place, int]) -> list[Dims | None] | None:
+    try:
+        return infer(proto, sizes)
+    except Refused:
+        return None
+
+
+def _is(outputs: list[Dims | None] | None, k: int, axis: int, size: int) -> bool:
+    dims = None if outputs is None else outputs[k]
+    return dims is not None and axis < len(dims) and dims[axis] == size
+
+
+def _tied(proto: onnx.ModelProto, names: Mapping[Place, str]) -> dict[Place, str]:
+    """One name for sizes that the operators want equal: where they differ, even by a 1 that broadcasts, inference fails."""
+    found = dict(names)
+    if _outputs(proto, found, SMALL) is not None:
+        return found
+    by_axis: dict[int, list[Place]] = {}
+    for place in names:
+        by_axis.setdefault(place[1], []).append(place)
+    for places in by_axis.values():
+        first, *others = places
+        equal = dict.fromkeys(names, SMALL)
+        if _inferred(proto, equal) is None:
+            continue
+        for other in others:
+            if all(_inferred(proto, {**equal, other: size}) is None for size in (1, LARGE)):
+                found[other] = found[first]
+    return found

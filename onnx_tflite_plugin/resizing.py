@@ -1,0 +1,258 @@
+"""Other sizes of graph inputs, and what follows from them for every tensor behind.
+
+Each operator in turn is lowered by itself, its operands in their new sizes and its results in unknown ones; ONNX's shape
+inference says what comes out. Where a lowering takes sizes from the file, its handler declares ``sizes``. Whole numbers
+that follow from sizes alone are computed, for shapes are made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.bound import Bound
+from onnx_tflite_plugin.declared import resolve, resolved, sized
+from onnx_tflite_plugin.errors import ConversionError, Problem, UnsupportedOperator, UnsupportedOption
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.inference import infer, skeleton
+from onnx_tflite_plugin.known import Evaluated
+from onnx_tflite_plugin.layout.order import source_order
+from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
+from onnx_tflite_plugin.layout.spread import Edges
+from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.lowering.interface import Names
+from onnx_tflite_plugin.lowering.lower import lower
+from onnx_tflite_plugin.lowering.names import Names as UniqueNames
+from onnx_tflite_plugin.quantization.plan import affine, plan_storage
+from onnx_tflite_plugin.source.dtypes import HANDLES
+from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor
+from onnx_tflite_plugin.targets import Target
+
+SAMPLES = (2, 3)
+MOST_NUMBERS = 64  # elements of a tensor of sizes; computing more would be running the model
+
+
+def pinned(model: Model, shapes: Mapping[str, Sequence[int]], names: Names, host: Host, target: Target) -> Model:
+    """The model with these shapes of graph inputs, by name.
+
+    Raises UnsupportedOption for a name or a rank the model does not have, UnsupportedOperator where sizes do not follow.
+    """
+    by_name = dict(zip(names.inputs, model.main.inputs, strict=True))
+    asked: dict[Tensor, Dims] = {}
+    for name, shape in shapes.items():
+        flag = f"--input-shape {name}={','.join(map(str, shape))}"
+        if name not in by_name:
+            raise UnsupportedOption(f"{flag}: no graph input has that name; there are {', '.join(by_name)}")
+        if len(shape) != by_name[name].rank:
+            raise UnsupportedOption(f"{flag}: the input has {by_name[name].rank} axes, {list(by_name[name].shape)}")
+        asked[by_name[name]] = tuple(shape)
+    changed = {tensor: dims for tensor, dims in asked.items() if dims != tensor.dims}
+    message = "sizes that do not follow from --input-shape:"
+    return with_dims(model, Sizes(model, host, target, message).behind(changed)) if changed else model
+
+
+def batched(model: Model, host: Host, target: Target) -> tuple[Model, frozenset[int]]:
+    """The model with axis 0 of its inputs open where they have the first one's size there; and which inputs those are.
+
+    An operator whose result has another size for two and for three of a batch has an unknown size there. Raises
+    UnsupportedOperator naming the operator that takes no other batch, or whose sizes do not follow.
+    """
+    stored = next((tensor.dims[0] for tensor in model.main.inputs if tensor.rank), None)
+    freed = [tensor for tensor in model.main.inputs if tensor.rank and tensor.dims[0] == stored]
+    if not freed:
+        raise UnsupportedOption("--dynamic-batch: no graph input has an axis that could be left open")
+    places = frozenset(k for k, tensor in enumerate(model.main.inputs) if tensor in freed)
+    if stored is None:
+        return model, places
+    sizes = Sizes(model, host, target, "operators that take no other batch, or whose sizes do not follow from it:")
+
+    def at(batch: int) -> dict[Tensor, Dims]:
+        return sizes.behind({tensor: (batch, *tensor.dims[1:]) for tensor in freed})
+
+    for tensor, dims in at(stored).items():
+        if tensor.has_rank and not _agree(dims, tensor.dims):
+            where = f"tensor {tensor}"
+            reason = f"the file gives it the shape {list(tensor.dims)}, from its operator follows {list(dims)}"
+            raise UnsupportedOperator(sizes.message, [Problem(where, reason, "leave out --dynamic-batch")])
+    first, second = (at(batch) for batch in SAMPLES)
+    opened = {
+        tensor: tuple(one if one == other else None for one, other in zip(dims, second[tensor], strict=True))
+        for tensor, dims in first.items()
+    }
+    return with_dims(model, opened), places
+
+
+def _agree(one: Dims, other: Dims) -> bool:
+    return len(one) == len(other) and all(a == b or a is None or b is None for a, b in zip(one, other, strict=True))
+
+
+class Sizes:
+    """Derives the sizes of a model's tensors. ``message``: what a refusal begins with."""
+
+    def __init__(self, model: Model, host: Host, target: Target, message: str) -> None:
+        self.model, self.host, self.target, self.message = model, host, target, message
+
+    def behind(self, given: Mapping[Tensor, Dims]) -> dict[Tensor, Dims]:
+        """The sizes of these graph inputs and of every tensor that depends on them.
+
+        Raises UnsupportedOperator naming the first operator whose results' sizes do not follow.
+        """
+        dims, numbers = dict(given), dict[Tensor, Array]()
+        for op in self.model.main.operators:
+            touched = any(tensor in dims or tensor in numbers for tensor in op.inputs if tensor is not None)
+            if not (touched or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
+                continue
+            try:
+                made = self._results(op, dims, numbers)
+            except (ConversionError, Refused) as error:
+                if not touched:
+                    continue
+                problems = error.problems if isinstance(error, ConversionError) else ()
+                reason = problems[0].reason if problems else str(error)
+                raise UnsupportedOperator(self.message, [Problem(_label(op), reason)]) from error
+            moved = any(tensor in dims for tensor in op.inputs if tensor is not None)
+            for tensor, (sizes, value) in made.items():
+                if moved or sizes != tensor.dims:
+                    dims[tensor] = sizes
+                if value is not None:
+                    numbers[tensor] = value
+        return dims
+
+    def _results(
+        self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]
+    ) -> dict[Tensor, tuple[Dims, Array | None]]:
+        """Sizes, and small integers that nothing at run time changes, of an operator's results."""
+        if any(tensor.dtype in HANDLES for tensor in op.inputs if tensor is not None):
+            raise Refused("what its resource holds has a size of its own")
+        known = {
+            tensor: _valued(_sized(tensor, dims.get(tensor, tensor.dims)), numbers.get(tensor))
+            for tensor in op.inputs
+            if tensor is not None
+        }
+        opened = [None if t is None else _sized(t, (None,) * t.rank) for t in op.outputs]
+        alone = replace(op, inputs=tuple(None if t is None else known[t] for t in op.inputs), outputs=tuple(opened))
+        bound = self._bound(alone)
+        if any(tensor in dims for tensor in known):
+            _check_free(bound, dims.keys() & known.keys())
+        sizes = sized(bound, self.target, self.target.opsets[2])
+        if sizes is not None and opened[0] is not None:
+            opened[0] = _sized(opened[0], sizes)
+            alone = replace(alone, outputs=tuple(opened))
+        model = self._lowered(alone)
+        fixed = _value(model) if all(t is not None and _small(t) for t in op.outputs) else None
+        found: dict[Tensor, tuple[Dims, Array | None]] = {}
+        for tensor, inferred in zip((t for t in op.outputs if t is not None), infer(skeleton(model)), strict=True):
+            if inferred is None and not tensor.has_rank:
+                raise Refused(f"the rank of {tensor.name!r} is known only at run time")
+            sizes = (None,) * tensor.rank if inferred is None else inferred
+            sizes = sizes[: -1 if inferred and tensor.dtype.startswith("complex") else None]
+            _check_scales(tensor, sizes)
+            found[tensor] = sizes, fixed
+        return found
+
+    def _bound(self, op: Operator) -> Bound:
+        bound = self.host.take(op, self.target, self.target.opsets[2])
+        if isinstance(bound, Problem):
+            raise UnsupportedOperator(self.message, [bound])
+        return resolved(bound, self.target, self.target.opsets[2])
+
+    def _lowered(self, op: Operator) -> ir.Model:
+        """One operator as an ONNX model of its own, all of it in the file's order."""
+        inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.constant))
+        outputs = tuple(t for t in op.outputs if t is not None)
+        main = Subgraph(0, "", (), inputs, outputs, (op,))
+        opset = self.target.opsets[2]
+        model = self.host.bind(replace(self.model, subgraphs=(main, *self.model.subgraphs[1:])), self.target, opset)
+        model = resolve(model, self.target, opset)
+        edges = Edges({tensor: source_order(tensor.dims) for tensor in (*inputs, *outputs)})
+        layout = plan_layout(model, bytes_of=tensor_bytes, prices=self.target.price, edges=edges, local=True)
+        names = Names(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
+        emitter = Emitter(opset, UniqueNames())
+        return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
+
+
+def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
+    """Raises Refused where an operand cannot have another size."""
+    op, declared = bound.op, bound.declared
+    if declared.hands_on or any(t.is_variable for t in op.inputs if t is not None):
+        raise Refused("it runs a subgraph or keeps a state, which has sizes of its own")
+    by_axis = {*declared.holds_axes, *declared.indexed_by_axis}
+    for slot, tensor in enumerate(op.inputs):
+        if slot in by_axis and any(tensor is not None and tensor.index == other.index for other in changed):
+            raise Refused(f"its operand {slot} has an entry for each axis of another")
+
+
+def _check_scales(tensor: Tensor, dims: Dims) -> None:
+    known = affine(tensor)
+    if known is not None and known.per_axis and dims[known.axis] != len(known.scale):
+        raise Refused(f"{tensor.name!r} has {len(known.scale)} scales along axis {known.axis}")
+
+
+def _label(op: Operator) -> str:
+    named = next((f" {t.name!r}" for t in op.outputs if t is not None), "")
+    return f"op {op.index} {op.code} v{op.version}{named}"
+
+
+def _small(tensor: Tensor | None) -> bool:
+    """Whether a result may hold sizes."""
+    return (
+        tensor is not None
+        and tensor.dtype in ("int32", "int64")
+        and tensor.static
+        and prod(tensor.shape) <= MOST_NUMBERS
+    )
+
+
+def _sized(tensor: Tensor, dims: Dims) -> Tensor:
+    """The tensor in other sizes; an unknown one is stored as 1."""
+    return (
+        tensor if dims == tensor.dims else replace(tensor, shape=tuple(1 if n is None else n for n in dims), dims=dims)
+    )
+
+
+def _valued(tensor: Tensor, value: Array | None) -> Tensor:
+    return tensor if value is None else replace(tensor, data=Evaluated(value))
+
+
+def _value(model: ir.Model) -> Array | None:
+    """The result where no graph input takes part in it."""
+    used = {value for node in model.graph for value in node.inputs}
+    if used & set(model.graph.inputs):
+        return None
+    from onnx.reference import ReferenceEvaluator
+
+    (value,) = ReferenceEvaluator(ir.to_proto(model)).run(
+        None, {str(value.name): _nothing(value) for value in model.graph.inputs}
+    )
+    return np.asarray(value)
+
+
+def _nothing(value: ir.Value) -> Array:
+    """An array for a graph input that no node takes."""
+    return np.zeros((), value.type.dtype.numpy() if value.type is not None else np.float32)
+
+
+def with_dims(model: Model, dims: Mapping[Tensor, Dims]) -> Model:
+    """The model with other sizes of some of its main subgraph's tensors."""
+    main = model.main
+    made = {tensor: _sized(tensor, dims[tensor]) if tensor in dims else tensor for tensor in main.tensors}
+
+    def all_of(tensors: Collection[Tensor | None]) -> tuple[Tensor | None, ...]:
+        return tuple(None if tensor is None else made[tensor] for tensor in tensors)
+
+    def some(tensors: Collection[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(made[tensor] for tensor in tensors)
+
+    operators = tuple(
+        replace(op, inputs=all_of(op.inputs), outputs=all_of(op.outputs), intermediates=all_of(op.intermediates))
+        for op in main.operators
+    )
+    changed = replace(
+        main, tensors=some(main.tensors), inputs=some(main.inputs), outputs=some(main.outputs), operators=operators
+    )
+    return replace(model, subgraphs=(changed, *model.subgraphs[1:]))

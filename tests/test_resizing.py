@@ -1,0 +1,151 @@
+"""Sizes other than the stored ones: asked for, or left open. LiteRT, resized, says what is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from conformance.models import Net, Spec, constant, drawn, tensor
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.errors import UnsupportedOperator, UnsupportedOption
+from onnx_tflite_plugin.verify import verify
+
+DIGITS = Path(__file__).parent.parent / "examples" / "digits_int8.tflite"
+
+
+def dims(conversion: Conversion) -> dict[str, list[int | str | None]]:
+    graph = conversion.model.graph
+    return {
+        str(value.name): [size if isinstance(size, int) else size.value for size in value.shape or ()]
+        for value in (*graph.inputs, *graph.outputs)
+    }
+
+
+def agrees(data: bytes, conversion: Conversion, **shapes: tuple[int, ...]) -> bool:
+    return verify(data, conversion.proto.SerializeToString(), shapes=shapes, runs=1).ok
+
+
+def classifier(after: list[int]) -> bytes:
+    """A convolution, a pool, and a dense layer on what a RESHAPE to ``after`` makes of the image."""
+    model = Net()
+    image = tensor(1, 4, 6, 3)
+    x = model.input(image)
+    w, b = constant(drawn(5, 3, 3, 3)), constant(drawn(5))
+    made = model.call("CONV_2D", [x, w, b], image.shaped(1, 2, 3, 5), padding="SAME", stride_h=2, stride_w=2)
+    flat = model.call("RESHAPE", [made, constant(after)], tensor(1, 30))
+    model.output(model.call("FULLY_CONNECTED", [flat, constant(drawn(7, 30)), constant(drawn(7))], tensor(1, 7)))
+    return model.build()
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("data", [classifier([-1, 30]), DIGITS.read_bytes()], ids=["float32", "int8"])
+def test_a_free_batch_agrees_at_every_size(data: bytes, batch: int) -> None:
+    conversion = convert(data, dynamic_batch=True)
+    name, *_ = dims(conversion)
+    assert agrees(data, conversion, **{name: (batch, *[int(n or 0) for n in dims(conversion)[name][1:]])})  # type: ignore[arg-type]
+
+
+def test_a_free_batch_has_one_name_in_inputs_and_outputs() -> None:
+    assert dims(convert(classifier([-1, 30]), dynamic_batch=True)) == {"x0": ["batch", 4, 6, 3], "y0": ["batch", 7]}
+
+
+def test_the_operator_that_takes_no_other_batch_is_named() -> None:
+    with pytest.raises(UnsupportedOperator, match=r"op 1 RESHAPE v1 .*\[1, 30\] does not fit the 60 elements"):
+        convert(classifier([1, 30]), dynamic_batch=True)
+
+
+def test_loops_have_sizes_of_their_own() -> None:
+    from conformance.cases import builtin
+
+    case = next(case for case in builtin() if case.id == "WHILE-a_value_that_nothing_in_the_body_uses")
+    with pytest.raises(UnsupportedOperator, match=r"WHILE .* runs a subgraph or keeps a state"):
+        convert(case.build(), dynamic_batch=True)
+
+
+@pytest.mark.parametrize("plan", ["least", "local"])
+def test_pinned_sizes_agree(plan: str) -> None:
+    model = Net()
+    x = model.plumbed(tensor(1, 4, 6, 3))
+    pool: dict[str, Any] = {"padding": "SAME", "stride_h": 2, "stride_w": 2, "filter_height": 3, "filter_width": 3}
+    pooled = model.call("MAX_POOL_2D", [x], tensor(1, 2, 3, 3), **pool)
+    model.output(model.drained(model.call("MEAN", [pooled, constant([1, 2])], tensor(1, 1, 1, 3), keep_dims=True)))
+    data = model.build()
+    conversion = convert(data, input_shape={"x0": (2, 7, 11, 5)}, layout_plan=plan)
+    assert dims(conversion) == {"x0": [2, 7, 11, 5], "y0": [2, 1, 1, 5]}
+    assert agrees(data, conversion)
+
+
+def test_unknown_sizes_can_be_pinned_where_an_operator_needs_them() -> None:
+    model = Net()
+    x, w = model.input(tensor(None, None, None, 3)), constant(drawn(4, 3, 3, 3))
+    made = tensor(None, None, None, 4)
+    model.output(model.call("CONV_2D", [x, w, constant(drawn(4))], made, padding="SAME", stride_h=2, stride_w=2))
+    data = model.build()
+    with pytest.raises(Exception, match="--input-shape"):
+        convert(data)
+    conversion = convert(data, input_shape={"x0": (2, 5, 8, 3)})
+    assert dims(conversion)["y0"] == [2, 3, 4, 4]
+    assert agrees(data, conversion)
+
+
+def test_shapes_made_of_a_pinned_shape_follow() -> None:
+    model = Net()
+    x = model.input(tensor(2, 6, name="image"))
+    size = model.call("SHAPE", [x], tensor(2, dtype="int32"), out_type="INT32")
+    begin, end, strides = constant([0]), constant([1]), constant([1])
+    rows = model.call("STRIDED_SLICE", [size, begin, end, strides], tensor(dtype="int32"), shrink_axis_mask=1)
+    shape = model.call("PACK", [rows, constant(3), constant(2)], tensor(3, dtype="int32"), values_count=3, axis=0)
+    model.output(model.call("RESHAPE", [x, shape], tensor(2, 3, 2)))
+    data = model.build()
+    pinned, free = convert(data, input_shape={"image": (5, 6)}), convert(data, dynamic_batch=True)
+    assert dims(pinned)["y0"] == [5, 3, 2]
+    assert agrees(data, pinned)
+    assert all(agrees(data, free, image=(batch, 6)) for batch in (1, 3))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "text"),
+    [({"y": (1, 4, 6, 3)}, "no graph input has that name; there are x0"), ({"x0": (1, 4)}, "the input has 4 axes")],
+)
+def test_shapes_that_fit_no_input_are_refused(shapes: dict[str, tuple[int, ...]], text: str) -> None:
+    with pytest.raises(UnsupportedOption, match=text):
+        convert(classifier([-1, 30]), input_shape=shapes)
+
+
+# --- names of unknown sizes -------------------------------------------------------------------
+
+
+def joined(code: str, x: Spec, y: Spec, z: Spec, **options: Any) -> bytes:
+    model = Net()
+    model.output(model.call(code, [x, y], z, **options))
+    return model.build()
+
+
+def test_sizes_that_must_be_equal_have_one_name() -> None:
+    x, y = tensor(None, 3), tensor(None, 5)
+    found = dims(convert(joined("CONCATENATION", x, y, tensor(None, 8), axis=1)))
+    assert found == {"x0": ["x0:0", 3], "x1": ["x0:0", 5], "y0": ["x0:0", 8]}
+
+
+def test_sizes_that_may_broadcast_have_names_of_their_own() -> None:
+    data = joined("ADD", tensor(None, 3), tensor(None, 3), tensor(None, 3))
+    conversion = convert(data)
+    assert dims(conversion) == {"x0": ["x0:0", 3], "x1": ["x1:0", 3], "y0": [None, 3]}
+    assert agrees(data, conversion, x0=(1, 3), x1=(4, 3))
+
+
+def test_verify_tries_sizes_that_are_left_open() -> None:
+    """A sum over the rows so far is the row itself in a batch of one, the only size that is stored."""
+    data = joined("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
+    proto = convert(data).proto
+    (added,) = proto.graph.node
+    summed = helper.make_node("CumSum", ["added", "axis"], list(added.output))
+    added.output[0] = "added"
+    proto.graph.node.append(summed)
+    proto.graph.initializer.append(helper.make_tensor("axis", TensorProto.INT64, [], [0]))
+    assert not verify(data, proto.SerializeToString()).ok
+    assert verify(data, proto.SerializeToString(), shapes={"x0": (1, 3)}).ok
