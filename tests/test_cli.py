@@ -279,7 +279,7 @@ def test_a_model_that_does_not_agree_is_not_written(run: Run, added: Path, monke
     x, y = g.input("x", (1, 2, 3, 5)), g.tensor("y", (1, 2, 3, 5))
     g.operator("MUL", [x, x], [y])
     g.output(y)
-    monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", lambda data, model: honest(wrong.build(), model))
+    monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", lambda data, model, **_: honest(wrong.build(), model))
     code, out, err = run("convert", added, "--verify")
     assert (code, out) == (3, "")
     assert "does not agree with LiteRT" in err
