@@ -47,16 +47,6 @@ ENUMS = {
     "value_dtype": "TensorType",
     "weights_format": "FullyConnectedOptionsWeightsFormat",
 }
-# Tables that are not named after their operator.
-SHARED = {
-    "Conv3DOptions": ("CONV_3D_TRANSPOSE",),
-    "L2NormOptions": ("L2_NORMALIZATION",),
-    "MaximumMinimumOptions": ("MAXIMUM", "MINIMUM"),
-    "Pool2DOptions": ("AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"),
-    "RandomOptions": ("MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"),
-    "ReducerOptions": ("MEAN", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM"),
-    "SequenceRNNOptions": ("UNIDIRECTIONAL_SEQUENCE_RNN",),
-}
 _KINDS = {
     "bool": "bool",
     "int8": "byte",
@@ -179,14 +169,29 @@ def default_options(table: str) -> Options:
 
 
 @cache
-def table_of(operator: str) -> str:
-    """The options table of a builtin operator (CONV_2D → Conv2DOptions), "" for one that has none."""
-    shared = next((table for table, operators in SHARED.items() if operator in operators), None)
-    if shared is not None:
-        return shared
-    wanted = operator.replace("_", "").lower() + "options"
+def _named_after() -> Mapping[str, str]:
+    """Operator, as its table spells it, to the table of that name."""
+    spelled = {operator.replace("_", "").lower() for operator in operator_names().values()}
     names = (name for union in _unions().values() for name in union.values())
-    return next((name for name in names if name.lower() == wanted), "")
+    return {key: name for name in names if (key := name.lower().removesuffix("options")) in spelled}
+
+
+@cache
+def table_of(operator: str) -> str:
+    """The options table named like a builtin operator (CONV_2D → Conv2DOptions), "" if none is."""
+    return _named_after().get(operator.replace("_", "").lower(), "")
+
+
+@cache
+def _belongs(table: str, operator: str) -> bool:
+    """Whether a table may be an operator's: its own; where it has none, one named after no operator (ReducerOptions), or
+    after one whose name it begins with (the transposed convolution's is the convolution's).
+    """
+    own = table_of(operator)
+    if own or operator == "CUSTOM" or operator.startswith("UNKNOWN_"):
+        return own in ("", table)
+    named = next((key for key, name in _named_after().items() if name == table), "")
+    return operator.replace("_", "").lower().startswith(named)
 
 
 def read_options(operator: Table, builtin: str) -> Options:
@@ -196,13 +201,11 @@ def read_options(operator: Table, builtin: str) -> Options:
     the operator's own table and finds no other (``ParseOpData``, flatbuffer_conversions.cc). Old converters leave an
     empty table out, and LiteRT then has all fields 0; here they have the schema's defaults.
     """
-    own = table_of(builtin)
-    any_table = builtin == "CUSTOM" or builtin.startswith("UNKNOWN_")
     for union, tables in _unions().items():
         number = operator.number(union + "_type")
         name = tables.get(number, f"{union}[{number}]")
-        if number and (any_table or name == own):
+        if number and _belongs(name, builtin):
             layout = _layout(name)
             table = operator.table(union, layout) if layout is not None else None
             return default_options(name) if layout is None or table is None else _decode(layout, table)
-    return default_options(own)
+    return default_options(table_of(builtin))
