@@ -59,7 +59,7 @@ def pinned(model: Model, shapes: Mapping[str, Sequence[int]], names: Names, host
 def batched(model: Model, host: Host, target: Target) -> tuple[Model, frozenset[int]]:
     """The model with axis 0 of its inputs open where they have the first one's size there; and which inputs those are.
 
-    An operator whose result has another size for two and for three of a batch has an unknown size there. Raises
+    A size that is another for the stored batch, for two or for three is unknown. Raises
     UnsupportedOperator naming the operator that takes no other batch, or whose sizes do not follow.
     """
     stored = next((tensor.dims[0] for tensor in model.main.inputs if tensor.rank), None)
@@ -74,15 +74,19 @@ def batched(model: Model, host: Host, target: Target) -> tuple[Model, frozenset[
     def at(batch: int) -> dict[Tensor, Dims]:
         return sizes.behind({tensor: (batch, *tensor.dims[1:]) for tensor in freed})
 
-    for tensor, dims in at(stored).items():
+    samples = [at(batch) for batch in (stored, *SAMPLES)]
+    for tensor, dims in samples[0].items():
         if tensor.has_rank and not _agree(dims, tensor.dims):
-            where = f"tensor {tensor}"
             reason = f"the file gives it the shape {list(tensor.dims)}, from its operator follows {list(dims)}"
-            raise UnsupportedOperator(sizes.message, [Problem(where, reason, "leave out --dynamic-batch")])
-    first, second = (at(batch) for batch in SAMPLES)
+            raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, "leave out --dynamic-batch")])
+        if len({len(sample[tensor]) for sample in samples}) > 1:
+            reason = f"its rank depends on the batch: {', '.join(str(list(sample[tensor])) for sample in samples)}"
+            raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, "leave out --dynamic-batch")])
     opened = {
-        tensor: tuple(one if one == other else None for one, other in zip(dims, second[tensor], strict=True))
-        for tensor, dims in first.items()
+        tensor: tuple(
+            found[0] if len(set(found)) == 1 else None for found in zip(*(s[tensor] for s in samples), strict=True)
+        )
+        for tensor in samples[0]
     }
     return with_dims(model, opened), places
 

@@ -58,6 +58,13 @@ def test_the_operator_that_takes_no_other_batch_is_named() -> None:
         convert(classifier([1, 30]), dynamic_batch=True)
 
 
+def test_a_rank_that_depends_on_the_batch_is_refused() -> None:
+    model = Net()
+    model.output(model.call("SQUEEZE", [tensor(1, 5, 3)], tensor(5, 3)))
+    with pytest.raises(UnsupportedOperator, match="its rank depends on the batch"):
+        convert(model.build(), dynamic_batch=True)
+
+
 def test_loops_have_sizes_of_their_own() -> None:
     from conformance.cases import builtin
 

@@ -76,8 +76,7 @@ def mean(ctx: Context, x: Any, axes: Any) -> Any:
         return reduced(ctx, "ReduceMean", x, axes)
     dtype = ctx.op[0].dtype
     if dtype in ("int32", "int64"):
-        count = np.asarray(prod(ctx.shape(0)[a] or 1 for a in over))
-        found = ctx.ops.Div(reduced(ctx, "ReduceSum", in_64_bits(ctx, x), axes), count)
+        found = ctx.ops.Div(reduced(ctx, "ReduceSum", in_64_bits(ctx, x), axes), counted(ctx, x, axes))
         return found if dtype == "int64" else ctx.ops.Cast(found, to=dtype)
     if of_nothing(ctx):
         if ctx.quantized:
@@ -87,6 +86,16 @@ def mean(ctx: Context, x: Any, axes: Any) -> Any:
         pooled = ctx.quantize(ctx.ops.GlobalAveragePool(x), like=out(0))
         return pooled if ctx.options.keep_dims else ctx.ops.Squeeze(pooled, over)
     return reduced(ctx, "ReduceMean", x, axes)
+
+
+def counted(ctx: Context, x: Any, axes: Any) -> Any:
+    """How many elements each result is made of, at least 1; as it runs where sizes or axes are known only then."""
+    over = held_axes(ctx)
+    sizes = [None] if over is None else [ctx.shape(0)[axis] for axis in over]
+    if None not in sizes:
+        return np.asarray(max(prod(size or 0 for size in sizes), 1))
+    places = ctx.ops.Cast(ctx.ops.Reshape(axes, [-1]), to="int64") if over is None else np.asarray(over)
+    return ctx.ops.Max(ctx.ops.ReduceProd(ctx.ops.Gather(ctx.ops.Shape(x), places), keepdims=0), np.asarray(1))
 
 
 @reduction("SUM", "ReduceSum", max_version=2, quantization=Dequantized(), accepts=summed)

@@ -190,6 +190,10 @@ def integers() -> Iterator[Case]:
     edge = {"x0": np.array([[limits.max, 1, 5], [limits.min, -1, 0]], np.int32)}
     yield reduce("SUM", "int32 that wraps around", [1], dtype="int32", shape=(2, 3), given=edge)
     yield mean("int32 whose sum needs 64 bits", [1], True, "int32", shape=(2, 3), given=edge)
+    for dtype in ("int32", "int64"):
+        sizes = [{"x0": drawn(n, 7, 3, dtype=dtype)} for n in (2, 5)]
+        operands = [tensor(None, 7, 3, dtype=dtype), constant([0, 1])]
+        yield alone("MEAN", f"{dtype} of an unknown number", operands, tensor(3, dtype=dtype), given=sizes)
     large = {"x0": np.array([[2**62, 2**62, 5], [2**53, 1, 1]])}
     inexact = "ONNX leaves overflow to the runtime; ONNX Runtime sums integers as float64"
     yield reduce("SUM", "int64 beyond float64", [1], dtype="int64", shape=(2, 3), given=large, known=inexact)
