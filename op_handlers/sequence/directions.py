@@ -5,28 +5,30 @@ The second direction sees the input, or in its place the auxiliary input where t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Operator, Value, out, spelled
 
-AUXILIARY: Mapping[str, int] = {"BIDIRECTIONAL_SEQUENCE_RNN": 9, "BIDIRECTIONAL_SEQUENCE_LSTM": 39}
-"""The slot of the auxiliary input."""
+
+def auxiliary_slot(op: Operator) -> int:
+    """The auxiliary input's, of the 48 operands of LSTMs or the 12 of layers without gates."""
+    return 39 if len(op.inputs) > 12 else 9
 
 
 def time_first_both(at: Instance) -> Implicit:
     """All sequences in ONNX's order."""
-    op = at.op
+    op, slot = at.op, auxiliary_slot(at.op)
     orders = {0: "t b i", out(0): "t b o"}
-    if op.tensor(AUXILIARY[op.code]) is not None:
-        orders[AUXILIARY[op.code]] = "t b a"
+    if op.tensor(slot) is not None:
+        orders[slot] = "t b a"
     if len(op.outputs) > 1:
         orders[out(1)] = "t b p"
     return Implicit(orders)
 
 
 def both_axes(at: Instance) -> str:
-    op, slot = at.op, AUXILIARY[at.op.code]
+    op, slot = at.op, auxiliary_slot(at.op)
     first = ["t", "b"] if op.options.time_major else ["b", "t"]
     auxiliary = [*[None] * (slot - 1), [*first, "a"]] if op.tensor(slot) is not None else []
     return spelled([[*first, "i"], *auxiliary], *([*first, letter] for letter in "op"[: len(op.outputs)]))
@@ -34,7 +36,7 @@ def both_axes(at: Instance) -> str:
 
 def both_ways(op: Operator, forward: int, backward: int) -> Decline | None:
     """What the kernels refuse of outputs and the auxiliary input, whose weights begin at these slots, or misread."""
-    auxiliary = op.tensor(AUXILIARY[op.code])
+    auxiliary = op.tensor(auxiliary_slot(op))
     weighted = [op.tensor(slot) is not None for slot in (forward, backward)]
     wanted = 1 if op.options.merge_outputs else 2
     if len(op.outputs) != wanted or any(tensor is None or tensor.rank != 3 for tensor in op.outputs):
@@ -52,7 +54,7 @@ def both_ways(op: Operator, forward: int, backward: int) -> Decline | None:
 
 def as_wide(op: Operator) -> Decline | None:
     """Whether the auxiliary input, where there is one, has the size of the input."""
-    auxiliary = op.tensor(AUXILIARY[op.code])
+    auxiliary = op.tensor(auxiliary_slot(op))
     if auxiliary is None or auxiliary.shape[-1] == op[0].shape[-1]:
         return None
     return Decline("its auxiliary input is not as wide as its input, which LiteRT's kernel takes it for")

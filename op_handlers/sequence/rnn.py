@@ -25,9 +25,9 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import signed_bytes
 from op_handlers.kernels.recurrent import ACTIVATIONS, not_symmetric, not_variable, unless_zero
 from op_handlers.sequence.directions import (
-    AUXILIARY,
     apart,
     as_wide,
+    auxiliary_slot,
     both_axes,
     both_ways,
     side_by_side,
@@ -52,7 +52,6 @@ class Layer(NamedTuple):
 
 ONE_WAY = Layer(1, 2, 3, 4)
 FORWARD, BACKWARD = Layer(1, 2, 3, 4, 10), Layer(5, 6, 7, 8, 11, reverse=True)
-AUX = AUXILIARY["BIDIRECTIONAL_SEQUENCE_RNN"]
 # What ONNX's RNN takes, with alpha and beta.
 ITS_OWN: Mapping[str, tuple[str, float | None, float | None]] = {
     "TANH": ("Tanh", None, None),
@@ -62,7 +61,7 @@ ITS_OWN: Mapping[str, tuple[str, float | None, float | None]] = {
 
 
 def weights_of(at: Instance) -> Dequantized:
-    layers = (FORWARD, BACKWARD) if len(at.op.inputs) > AUX else (ONE_WAY,)
+    layers = (FORWARD, BACKWARD) if len(at.op.inputs) > BACKWARD.weights else (ONE_WAY,)
     return Dequantized(weights=tuple(slot for layer in layers for slot in layer.matrices))
 
 
@@ -117,7 +116,7 @@ def unidirectional_sequence_rnn(ctx: Context, *inputs: Any) -> Any:
 )
 def bidirectional_sequence_rnn(ctx: Context, *inputs: Any) -> Any:
     """One RNN of both directions where they see the same, else one each; their outputs side by side, or apart."""
-    x, auxiliary = inputs[0], inputs[AUX]
+    x, auxiliary = inputs[0], inputs[auxiliary_slot(ctx.op)]
     ahead = ctx.ops.Concat(x, auxiliary, axis=2) if crossed(ctx.op) else x
     elsewhere = auxiliary is not None and not crossed(ctx.op) and ctx.options.time_major
     back = auxiliary if elsewhere else ahead  # batch by batch the kernel goes back over the input whatever is given

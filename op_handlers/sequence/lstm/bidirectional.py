@@ -9,8 +9,8 @@ from typing import Any
 from onnx_tflite_plugin.api import Array, Context, Decline, Dequantized, Instance, Operator, Value, handler
 from op_handlers.kernels.recurrent import not_symmetric, not_variable
 from op_handlers.sequence.directions import (
-    AUXILIARY,
     as_wide,
+    auxiliary_slot,
     both_axes,
     both_ways,
     side_by_side,
@@ -96,7 +96,7 @@ def crossed(op: Operator) -> bool:
 )
 def bidirectional_sequence_lstm(ctx: Context, *inputs: Any) -> Any:
     """One LSTM of both directions where it is plain and they see the same, else each on its own."""
-    x, auxiliary = inputs[0], inputs[AUXILIARY[CODE]]
+    x, auxiliary = inputs[0], inputs[auxiliary_slot(ctx.op)]
     ahead = ctx.ops.Concat(x, auxiliary, axis=2) if crossed(ctx.op) else x
     back = ahead if auxiliary is None or crossed(ctx.op) else auxiliary
     layers = [cell(ctx, inputs, slots, reverse) for slots, reverse in ((AHEAD, False), (BACK, True))]
