@@ -73,6 +73,8 @@ def gaps(host: Host, handlers: Iterable[tuple[str, str]], cases: Sequence[Case])
         mine = [case for case in cases if case.op == op and case.counts]
         if not mine:
             yield f"{op} of {pack} has no case"
+        elif all(case.dtype.startswith("complex") for case in mine):
+            continue  # nothing brings complex numbers into another order
         elif not any(_leaves_source_order(case, host) for case in mine) and not all(
             _terminates(case, host) for case in mine
         ):

@@ -215,7 +215,7 @@ def run_time_bounds(ctx: Context, x: Value, begin: Value, end: Value, taken: lis
         return starts, ends
     # Backwards from before the first element there is none; Slice would start at the first.
     sizes = ctx.ops.Gather(ctx.ops.Shape(x), [ctx.axis(cut.axis or 0) for cut in taken], axis=0)
-    before = ctx.ops.And(ctx.ops.Less(ctx.ops.Add(starts, sizes), 0), ~forward)
+    before = ctx.ops.And(ctx.ops.Less(starts, ctx.ops.Neg(sizes)), ~forward)
     return starts, ctx.ops.Where(before, 0, ends)
 
 

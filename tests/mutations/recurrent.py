@@ -100,7 +100,7 @@ MUTATIONS = (
         Mutation(
             "another activation",
             op,
-            (f"{op}-float32_with_RELU6", f"{op}-float32_with_SIGN_BIT"),
+            (f"{op}-float32_with_SIGN_BIT",),
             options={"fused_activation_function": "RELU"},
         )
         for op in ("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")

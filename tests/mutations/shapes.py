@@ -21,10 +21,6 @@ def symmetric_as_reflect(original: Any) -> Any:
     return mirrored
 
 
-def _to_the_files_shape(ctx: Any, value: Any, slot: int) -> Any:
-    return ctx.ops.Reshape(value, [-1 if size is None else size for size in ctx.op[slot].dims])
-
-
 def _one_before(ctx: Any, axis: int, slot: int = 0) -> int:
     """A negative axis counts in the axes of input 0."""
     return int(ctx.axis(axis % ctx.op[0].rank if axis < 0 and ctx.op[0].rank else axis, slot))
@@ -43,7 +39,6 @@ def _numberless(true: Any, x: Any, pads: Any, _number: Any = None, **attributes:
 
 
 MUTATIONS = (
-    Mutation("the shape of the file", "RESHAPE", ("RESHAPE-no_elements",), sees={"reshaped": _to_the_files_shape}),
     Mutation("the shape of the planned order", "SHAPE", ("SHAPE-static,_int32",), fields={"indexed_by_axis": {}}),
     Mutation("the axis is the file's", "EXPAND_DIMS", ("EXPAND_DIMS-bool",), sees={"axis": the_files_axis}),
     Mutation(

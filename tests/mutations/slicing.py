@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from onnx_tflite_plugin.api import Dequantized, Raw
 from onnx_tflite_plugin.source.model import Options
 
@@ -33,20 +31,6 @@ def backwards_to_minus_one(original: Any) -> Any:
     def bounds(op: Any, cut: Any) -> tuple[int, int]:
         first, last = original(op, cut)
         return first, max(last, -1)
-
-    return bounds
-
-
-def as_written(original: Any) -> Any:
-    """Bounds as the file has them, for ONNX to clamp."""
-
-    def bounds(op: Any, cut: Any) -> tuple[int, int]:
-        if cut.shrinks or op.options.get("offset"):
-            return original(op, cut)  # type: ignore[no-any-return]
-        begin, end, strides = (int(op.constant(k)[cut.entry]) for k in (1, 2, 3))
-        ends = np.iinfo(np.int64)
-        low, high = (0, ends.max) if strides > 0 else (ends.max, ends.min)
-        return low if cut.begin_masked else begin, high if cut.end_masked else end
 
     return bounds
 
@@ -116,14 +100,8 @@ MUTATIONS = (
     Mutation(
         "backwards to the end is to -1",
         "STRIDED_SLICE",
-        ("STRIDED_SLICE-a_size_of_0",),
+        ("STRIDED_SLICE-int8_backwards",),
         patches={f"{SLICES}:static_bounds": backwards_to_minus_one},
-    ),
-    Mutation(
-        "ONNX clamps the bounds",
-        "STRIDED_SLICE",
-        ("STRIDED_SLICE-empty,_backwards_from_before_the_first",),
-        patches={f"{SLICES}:static_bounds": as_written},
     ),
     Mutation(
         "no ellipsis",

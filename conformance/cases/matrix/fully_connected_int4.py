@@ -102,8 +102,8 @@ def refused() -> Iterator[Case]:
     unpacked = "which LiteRT's kernel does not unpack"
     for weights in ("int4", "int2"):
         yield dense(f"uint8 by {weights}", dtype="uint8", weights=weights, refused=f"{weights} under uint8, {unpacked}")
-    offset = replace(weight((7, 12), "int4", 0), zero_point=8)
-    name, reason = "int4 with zero points of 8", "its int4 weights have zero points other than 0"
+    offset = replace(weight((7, 12), "int4", 0), zero_point=7)
+    name, reason = "int4 with zero points of 7", "its int4 weights have zero points other than 0"
     yield alone(DENSE, name, [tensor(3, 12), offset, None], tensor(3, 7), refused=reason)
     forgets = "a scale per 16 elements, for which LiteRT leaves out the activation"
     yield in_blocks("blocks of 16 with RELU", (3, 80), 7, 16, activation="RELU", refused=forgets)
