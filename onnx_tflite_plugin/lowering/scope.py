@@ -107,7 +107,8 @@ class Scope:
         if self._computes_nothing(bound):
             return tuple(self._put_empty(tensor) for tensor in bound.op.outputs if tensor is not None)
         ctx = Context(self, bound)
-        given = [(x, _described(x)) for x in ctx.inputs if isinstance(x, ir.Value)]
+        calls = bound.declared.subgraphs  # a subgraph's operators see the operands as tensors of their own
+        given = [(x, _described(x)) for x in ctx.inputs if isinstance(x, ir.Value) and not calls]
         result = bound.handler.lower(ctx, *ctx.inputs)
         for x, before in given:
             if _described(x) != before:
