@@ -21,6 +21,7 @@ from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.options import ConvertOptions, checked
 from onnx_tflite_plugin.passes import PASSES
+from onnx_tflite_plugin.passes.forms import METADATA
 from onnx_tflite_plugin.passes.rules import check_model
 from onnx_tflite_plugin.quantization.plan import StoragePlan, affine, plan_storage
 from onnx_tflite_plugin.quantization.unquantized import unquantized
@@ -147,6 +148,8 @@ def _resized(
     model: Model, names: Names, host: Host, options: ConvertOptions, target: Target
 ) -> tuple[Model, Collection[int]]:
     """The model in the sizes that are asked for, and its inputs that share a batch of any size."""
+    if not options.input_shape and not options.dynamic_batch:
+        return model, ()
     from onnx_tflite_plugin.resizing import batched, pinned
 
     if options.input_shape:
@@ -160,11 +163,11 @@ def _settled(model: ir.Model, target: Target, form: str) -> Mapping[str, int]:
         return {}
     from onnx_tflite_plugin.passes import weights
 
-    forms = dict(weights.settle(model, form))  # of a Counter, dataclasses.asdict makes one of pairs
+    forms = weights.settle(model, form)
     if form in ("auto", "uint8"):
         weights.check(model)
     if forms:
-        model.metadata_props["onnx_tflite_plugin.weights"] = json.dumps(forms)
+        model.metadata_props[METADATA] = json.dumps(forms)
     return forms
 
 

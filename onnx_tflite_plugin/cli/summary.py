@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.cli.output import Row, at_most, counted, plural, short, size
+from onnx_tflite_plugin.passes import forms
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
@@ -90,10 +91,10 @@ def _operator(label: str) -> str:
 
 
 _FORMS = {
-    "int8": "int8, exact on every processor",
-    "chosen": "int8 or uint8, chosen by an If for the processor as the model loads",
-    "uint8": "uint8",
-    "int8, processor-dependent": "int8, exact only on processors that add uint8 x int8 products exactly",
+    forms.INT8: "int8, exact on every processor",
+    forms.CHOSEN: "int8 or uint8, chosen by an If for the processor as the model loads",
+    forms.UINT8: "uint8",
+    forms.DEPENDENT: "int8, exact only on processors that add uint8 x int8 products exactly",
 }
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.lowering.emitter import dtype_of
-from onnx_tflite_plugin.quantization.activation import BOUNDS, INTEGER_RANGE, Clamp, stored_clamp
+from onnx_tflite_plugin.quantization.activation import BOUNDS, Clamp, stored_clamp
 from onnx_tflite_plugin.quantization.plan import Compute, Storage, affine, file_storage
+from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Tensor
 
 if TYPE_CHECKING:

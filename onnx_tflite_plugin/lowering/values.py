@@ -14,7 +14,6 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.layout.order import Atom, Order, axes, essence, joined, move, physical, source_order, spelled
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand, typed
-from onnx_tflite_plugin.quantization.activation import INTEGER_RANGE
 from onnx_tflite_plugin.quantization.plan import (
     Compute,
     Storage,
@@ -24,6 +23,7 @@ from onnx_tflite_plugin.quantization.plan import (
     file_storage,
     quantized,
 )
+from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Quantization, Tensor
 
 STORED, FILE, FLOAT = Compute.STORED, Compute.FILE, Compute.FLOAT

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.passes.forms import PROBE
 from onnx_tflite_plugin.passes.graph import constant, integer, only_user, producer
 from onnx_tflite_plugin.source.model import Array
 
@@ -65,10 +66,6 @@ INTEGER: dict[str, dict[int, tuple[Rows, int]]] = {
     "QLinearConv": {3: (_kernel, 5)},
     "QLinearMatMul": {0: (_rows, 2), 3: (_columns, 5)},
 }
-
-
-PROBE = "int8_products_are_exact"
-"""The value that says, as a model loads, whether the processor adds products in 32 bits."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
 from onnx_tflite_plugin.lowering.emitter import tensor_value, typed
+from onnx_tflite_plugin.passes.forms import CHOSEN, DEPENDENT, EXACT, INT8, PROBE, UINT8, factors
 from onnx_tflite_plugin.passes.graph import Editor, constant
-from onnx_tflite_plugin.passes.products import PROBE, Product, products
+from onnx_tflite_plugin.passes.products import Product, products
 
 SHIFT = 128  # from int8 to uint8
 COPIES = 2**20  # bytes by which a weight that several products share may grow, each having its own
@@ -33,23 +34,28 @@ def settle(model: ir.Model, form: str) -> Mapping[str, int]:
     forms: Counter[str] = Counter()
     found = list(products(model))
     sharing = Counter(product.stored for product in found)
+    write = {INT8: work.keep, DEPENDENT: work.keep, UINT8: work.widen, CHOSEN: work.choose}
     for product in found:
         if product.weights is None:
             work.computed(product)
-        elif form in ("auto", "uint8") and (sharing[product.stored] - 1) * product.weights.nbytes > COPIES:
-            work.widen(product)
-            forms["uint8"] += 1
-        elif product.exact or form in ("int8", "keep"):
-            work.keep(product)
-            forms["int8" if product.exact else "int8, processor-dependent"] += 1
-        elif form == "uint8" or product.holds_least:
-            work.widen(product)
-            forms["uint8"] += 1
-        else:
-            work.choose(product)
-            forms["chosen"] += 1
+            continue
+        copied = (sharing[product.stored] - 1) * product.weights.nbytes
+        settled = _form(product, form, copied)
+        write[settled](product)
+        forms[settled] += 1
     work.editor.tidy()
-    return forms
+    return dict(forms)
+
+
+def _form(product: Product, form: str, copied: int) -> str:
+    """What a product's weights become; ``copied``: bytes by which the file grows if each product has its own."""
+    if form in ("int8", "keep"):
+        return INT8 if product.exact else DEPENDENT
+    if copied > COPIES:
+        return UINT8
+    if product.exact:
+        return INT8
+    return UINT8 if form == "uint8" or product.holds_least else CHOSEN
 
 
 def check(model: ir.Model) -> None:
@@ -186,14 +192,13 @@ class _Weights:
         return copy
 
     def _probed(self) -> ir.Value:
-        """Whether products of the largest uint8 and int8 add up, in as many rows and columns as kernels take at a time."""
+        """Whether the products of the largest uint8 and int8 add up."""
         if self._probe is None:
             editor, first = self.editor, self.editor.graph[0]
             with editor.replacing(first, label=PROBE, marks={}):
-                largest = np.full((8, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
-                sums = editor.emit("MatMulInteger", *largest)
+                sums = editor.emit("MatMulInteger", *factors())
                 least = editor.emit("ReduceMin", sums, keepdims=0)  # of all axes, whatever the opset
-                self._probe = typed(editor.emit("Equal", least, np.asarray(64 * 255 * 127, np.int32)), "bool", ())
+                self._probe = typed(editor.emit("Equal", least, np.asarray(EXACT, np.int32)), "bool", ())
             self._probe.name = PROBE
         return self._probe
 

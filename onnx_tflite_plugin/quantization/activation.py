@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Quantization
 
 # Names of the schema's ActivationFunctionType → real bounds. The kernels of ADD, CONV_2D, ... clamp to these
@@ -18,17 +19,6 @@ BOUNDS: dict[str, tuple[float | None, float | None]] = {
 }
 
 ACTIVATIONS = frozenset({*BOUNDS, "TANH", "SIGN_BIT"})
-
-INTEGER_RANGE: dict[str, tuple[int, int]] = {
-    "int2": (-2, 1),
-    "int4": (-8, 7),
-    "uint4": (0, 15),
-    "int8": (-128, 127),
-    "uint8": (0, 255),
-    "int16": (-32768, 32767),
-    "uint16": (0, 65535),
-    "int32": (-(2**31), 2**31 - 1),
-}
 
 
 @dataclass(frozen=True)

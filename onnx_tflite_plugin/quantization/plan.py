@@ -19,10 +19,9 @@ from onnx_tflite_plugin.api.declarations import (
 )
 from onnx_tflite_plugin.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
+from onnx_tflite_plugin.source.dtypes import QUANTIZED
 from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Quantization, Tensor
 from onnx_tflite_plugin.targets.base import Target
-
-QUANTIZED = frozenset({"int8", "uint8", "int16", "int4", "uint4", "int2"})
 
 
 class Compute(Enum):

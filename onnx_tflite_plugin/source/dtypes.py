@@ -37,6 +37,18 @@ NAMES = (
 )
 # Several elements share a byte, the first in the lowest bits (``Unpack4Bit``, ``Unpack2Bit`` in LiteRT).
 PACKED = {"int4": 4, "uint4": 4, "int2": 2}
+# The dtypes that kernels take as quantized, and the least and largest number of those and of biases.
+QUANTIZED = frozenset({"int8", "uint8", "int16", "int4", "uint4", "int2"})
+INTEGER_RANGE = {
+    "int2": (-2, 1),
+    "int4": (-8, 7),
+    "uint4": (0, 15),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-32768, 32767),
+    "uint16": (0, 65535),
+    "int32": (-(2**31), 2**31 - 1),
+}
 # Run-time handles: a file cannot hold their value.
 HANDLES = frozenset({"resource", "variant"})
 _ML_DTYPES = frozenset({*PACKED, "bfloat16", "float8_e4m3fn", "float8_e5m2"})

@@ -9,19 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite, prod
 
+from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE, QUANTIZED
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, MultiAxisQuantization, Quantization, Tensor
 from onnx_tflite_plugin.source.schema import BLOCKWISE, DETAILS_BLOCKWISE, DETAILS_MULTI_AXIS, MULTI_AXIS
-
-ENDS = {
-    "int2": (-2, 1),
-    "int4": (-8, 7),
-    "uint4": (0, 15),
-    "int8": (-128, 127),
-    "uint8": (0, 255),
-    "int16": (-32768, 32767),
-}
-"""The least and the largest number of types that kernels take as quantized."""
 
 
 def read_quantization(
@@ -53,7 +44,7 @@ def read_quantization(
     if shape and len(scale) not in (1, shape[axis]):
         reason = f"{len(scale)} scales for axis {axis} of size {shape[axis]}"
         raise table.invalid("scale", reason, REFUSED)
-    if dtype in ENDS:
+    if dtype in QUANTIZED:
         _check_numbers(table, dtype, scale, zero_point)
     return Quantization(scale, zero_point, axis)
 
@@ -62,7 +53,7 @@ def _check_numbers(table: Table, dtype: str, scale: Sequence[float], zero_point:
     for value in scale:
         if value < 0 or not isfinite(value):
             raise table.invalid("scale", f"{value} is no scale of {dtype}", DAMAGED)
-    least, largest = ENDS[dtype]
+    least, largest = INTEGER_RANGE[dtype]
     for point in zero_point:
         if not least <= point <= largest:
             raise table.invalid("zero_point", f"{point} is none of {dtype}'s {least} to {largest}", DAMAGED)

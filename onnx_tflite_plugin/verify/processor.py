@@ -8,15 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from ..passes.forms import DEPENDENT, EXACT, METADATA, factors
 from .packages import optional
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-DEPENDENT = "int8, processor-dependent"
-"""The key in a model's metadata under which int8 weights are counted that not every processor multiplies exactly."""
 
 
 @cache
@@ -30,7 +26,7 @@ def processor() -> str:
 def multiplies_exactly() -> bool:
     """Whether ONNX Runtime's products of the largest uint8 and int8 add up here; x86 saturates before VNNI."""
     onnx, runtime = optional("onnx"), optional("onnxruntime")
-    x, w = np.full((8, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
+    x, w = factors()
     helper = onnx.helper
     graph = helper.make_graph(
         [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
@@ -42,12 +38,12 @@ def multiplies_exactly() -> bool:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (sums,) = session.run(None, {"x": x})
-    return bool((sums == 64 * 255 * 127).all())
+    return bool((sums == EXACT).all())
 
 
 def depends(proto: ModelProto) -> bool:
     """Whether a converted model says that its results depend on the processor."""
-    text = next((item.value for item in proto.metadata_props if item.key == "onnx_tflite_plugin.weights"), "{}")
+    text = next((item.value for item in proto.metadata_props if item.key == METADATA), "{}")
     try:
         return DEPENDENT in json.loads(text)
     except ValueError:
