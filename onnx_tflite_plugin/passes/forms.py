@@ -5,9 +5,10 @@ What :mod:`weights` writes into a model, the summary and ``verify`` read: all th
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.source.model import Array
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.source.model import Array
 
 INT8 = "int8"  # exact on every processor
 CHOSEN = "chosen"  # int8 or uint8, as the model loads
@@ -22,6 +23,8 @@ PROBE = "int8_products_are_exact"
 
 def factors() -> tuple[Array, Array]:
     """The largest uint8 and int8 numbers, in as many rows and columns as kernels take at a time."""
+    import numpy as np  # which the summary's text does without
+
     return np.full((8, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
 
 
