@@ -12,9 +12,15 @@ CHOSEN_AS = {"bool": "uint8", "int16": "int32", "uint16": "int32", "bfloat16": "
 
 def widened(ctx: Context, onnx: str, *operands: Any) -> Any:
     """An ONNX operator, in a wider dtype where the file's is one that runtimes have no kernel for."""
-    dtype, emit = ctx.dtype(0), getattr(ctx.ops, onnx)
-    wide = WIDER.get(dtype)
-    if wide is None or (ctx.quantized and not ctx.integers):
+    dtype = ctx.dtype(0)
+    real = ctx.quantized and not ctx.integers
+    return computed_in(ctx, None if real else WIDER.get(dtype), dtype, onnx, *operands)
+
+
+def computed_in(ctx: Context, wide: str | None, dtype: str, onnx: str, *operands: Any) -> Any:
+    """An ONNX operator on operands of ``dtype`` in another one, or as they are where ``wide`` is ``None``."""
+    emit = getattr(ctx.ops, onnx)
+    if wide is None:
         return emit(*operands)
     return ctx.ops.Cast(emit(*(ctx.ops.Cast(operand, to=wide) for operand in operands)), to=dtype)
 

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.tables import looked_up, words_by_table
-from op_handlers.kernels.widening import widened
+from op_handlers.kernels.widening import computed_in, widened
 
 
 @handler("ABS", max_version=5, layout=Transparent(), quantization=Dequantized())
@@ -113,8 +113,8 @@ def cosine(ctx: Context, x: Any) -> Any:
 
 def in_float32(ctx: Context, onnx: str, x: Any) -> Any:
     """An ONNX operator on float32, whatever real dtype the file has."""
-    dtype, emit = ctx.dtype(0), getattr(ctx.ops, onnx)
-    return emit(x) if dtype == "float32" else ctx.ops.Cast(emit(ctx.ops.Cast(x, to="float32")), to=dtype)
+    dtype = ctx.dtype(0)
+    return computed_in(ctx, None if dtype == "float32" else "float32", dtype, onnx, x)
 
 
 # --- complex numbers, which are pairs along a last axis -----------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Transparent, Value, handler
+from op_handlers.kernels.widening import computed_in
 
 WIDER = {"int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
 """Dtypes that ONNX has no sum or product of, or not at every opset; a narrower result keeps the lowest bits."""
@@ -16,10 +17,7 @@ def wrapped(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
     dtype, ops = ctx.op[0].dtype, ctx.ops
     if dtype == "bool":
         return {"Add": ops.Or, "Mul": ops.And}[onnx](x, y)
-    wide = WIDER.get(dtype)
-    if wide is None:
-        return getattr(ops, onnx)(x, y)
-    return ops.Cast(getattr(ops, onnx)(ops.Cast(x, to=wide), ops.Cast(y, to=wide)), to=dtype)
+    return computed_in(ctx, WIDER.get(dtype), dtype, onnx, x, y)
 
 
 @handler("STABLEHLO_ADD", max_version=1, layout=Transparent(), quantization=Raw())
@@ -42,10 +40,7 @@ def chosen(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
     if dtype in FLOATS:
         beyond = ops.Less(x, y) if onnx == "Max" else ops.Less(y, x)
         return ops.Where(beyond, y, x)
-    wide = {"int16": "int32", "uint16": "int32"}.get(dtype)
-    if wide is None:
-        return getattr(ops, onnx)(x, y)
-    return ops.Cast(getattr(ops, onnx)(ops.Cast(x, to=wide), ops.Cast(y, to=wide)), to=dtype)
+    return computed_in(ctx, {"int16": "int32", "uint16": "int32"}.get(dtype), dtype, onnx, x, y)
 
 
 @handler("STABLEHLO_MAXIMUM", max_version=1, layout=Transparent(), quantization=Raw())

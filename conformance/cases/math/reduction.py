@@ -249,22 +249,24 @@ def nothing() -> Iterator[Case]:
 def arg_max() -> Iterator[Case]:
     for axis in (0, 1, 2, 3, -1, -2):
         for place in BOTH:
-            yield arg(f"axis {axis}", axis, place=place)
+            yield arg("ARG_MAX", f"axis {axis}", axis, place=place)
     for dtype in ("int8", "uint8", "int32"):
         for axis in (1, 3):
-            yield arg(f"{dtype} axis {axis}", axis, dtype)
+            yield arg("ARG_MAX", f"{dtype} axis {axis}", axis, dtype)
         if dtype != "int32":
-            yield arg(f"{dtype} axis -1", -1, dtype, between_convolutions)
-    yield arg("bool", 3, "bool")
-    yield arg("to int64", 3, output="int64", opsets=EVERY_OPSET)
-    yield arg("int8 to int64", 3, "int8", output="int64", opsets=EVERY_OPSET)
+            yield arg("ARG_MAX", f"{dtype} axis -1", -1, dtype, between_convolutions)
+    yield arg("ARG_MAX", "bool", 3, "bool")
+    yield arg("ARG_MAX", "to int64", 3, output="int64", opsets=EVERY_OPSET)
+    yield arg("ARG_MAX", "int8 to int64", 3, "int8", output="int64", opsets=EVERY_OPSET)
     ties = np.array([[2, 7, 7, 1], [0, 0, 0, 0], [-1, -1, -5, -1]], np.float32)
-    yield arg("the first of equals", 1, shape=(3, 4), given={"x0": ties})
+    yield arg("ARG_MAX", "the first of equals", 1, shape=(3, 4), given={"x0": ties})
     nan_known = (
         "ONNX leaves NaN to the runtime, whose first one wins; to pass over it costs two more passes over the input"
     )
     nan = np.array([[np.nan, 1, 2], [1, np.nan, 0]], np.float32)
-    yield arg("not a number, which the kernel passes over", 1, shape=(2, 3), given={"x0": nan}, known=nan_known)
+    yield arg(
+        "ARG_MAX", "not a number, which the kernel passes over", 1, shape=(2, 3), given={"x0": nan}, known=nan_known
+    )
     yield alone(
         "ARG_MAX",
         "an int64 axis",
@@ -282,6 +284,7 @@ def arg_max() -> Iterator[Case]:
 
 
 def arg(
+    op: str,
     name: str,
     axis: int,
     dtype: str = "float32",
@@ -293,4 +296,4 @@ def arg(
 ) -> Case:
     x = tensor(*shape, dtype=dtype)
     y = tensor(*reduced(shape, [axis], False), dtype=output, scale=0)
-    return place("ARG_MAX", name, [x, constant(axis)], y, options={"output_type": output.upper()}, **case)
+    return place(op, name, [x, constant(axis)], y, options={"output_type": output.upper()}, **case)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.cases.math.reduction import reduced
+from conformance.cases.math.reduction import arg, reduced
 from conformance.models import BOTH, Placed, alone, between_convolutions, constant, drawn, int32s, tensor
 from onnx_tflite_plugin.source.model import Array
 
@@ -91,22 +91,6 @@ def axis_as_it_runs(op: str) -> Iterator[Case]:
     y, given = tensor(None, None, None, dtype="int64"), {"axis": np.array([2])}
     options = {"output_type": "INT64"}
     yield alone(op, "int8, an int64 axis known as it runs", operands, y, options=options, given=given)
-
-
-def arg(
-    op: str,
-    name: str,
-    axis: int,
-    dtype: str = "float32",
-    place: Placed = alone,
-    *,
-    output: str = "int32",
-    shape: Sequence[int] = IMAGE,
-    **case: Any,
-) -> Case:
-    x = tensor(*shape, dtype=dtype)
-    y = tensor(*reduced(shape, [axis], False), dtype=output, scale=0)
-    return place(op, name, [x, constant(axis)], y, options={"output_type": output.upper()}, **case)
 
 
 # --- running sums -----------------------------------------------------------------------------
