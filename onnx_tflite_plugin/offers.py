@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, distributions
@@ -134,34 +133,18 @@ def misdeclared(needs: frozenset[str], fusion: Fusion) -> str:
 
 # --- versions ---------------------------------------------------------------------------------
 
-_REQUIREMENT = re.compile(r"\s*(?P<name>[\w.-]+)\s*(\[[^\]]*\])?\s*\(?(?P<versions>[^;)]*)\)?\s*(;(?P<marker>.*))?")
-_CLAUSE = re.compile(r"\s*(?P<how>~=|===?|!=|<=|>=|<|>)\s*v?(?P<version>\d+(\.\d+)*)(?P<any>\.\*)?")
-
 
 def unmet(requirements: Iterable[str], version: str = VERSION) -> str:
     """What a distribution requires of onnx-tflite-plugin that ``version`` is not; empty where it suits."""
+    from packaging.requirements import InvalidRequirement, Requirement  # for op packs alone
+
     for text in requirements:
-        match = _REQUIREMENT.match(text)
-        if match is None or canonical(match["name"]) != BUILTIN or "extra" in (match["marker"] or ""):
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
             continue
-        clauses = [found for clause in match["versions"].split(",") if (found := _CLAUSE.match(clause))]
-        if not all(_met(clause, _release(version)) for clause in clauses):
-            return match["versions"].strip()
+        if canonical(wanted.name) != BUILTIN or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
+            continue
+        if not wanted.specifier.contains(version, prereleases=True):
+            return str(wanted.specifier)
     return ""
-
-
-def _met(clause: re.Match[str], version: tuple[int, ...]) -> bool:
-    """One comparison of PEP 440, of release numbers alone."""
-    wanted, how = _release(clause["version"]), clause["how"]
-    length = max(len(wanted), len(version))
-    ours, theirs = (number + (0,) * (length - len(number)) for number in (version, wanted))
-    if how == "~=":
-        return ours >= theirs and ours[: len(wanted) - 1] == wanted[:-1]
-    if clause["any"]:
-        return (ours[: len(wanted)] == wanted) == (how == "==")
-    compared = {"<": ours < theirs, "<=": ours <= theirs, ">": ours > theirs, ">=": ours >= theirs}
-    return compared.get(how, (ours == theirs) == (how != "!="))
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in version.split("."))
