@@ -153,7 +153,8 @@ class _Weights:
 
     def _dequantized(self, product: Product, *operands: ir.Value) -> ir.Value:
         value = self.editor.emit("DequantizeLinear", *operands, like=product.dequantize)
-        value.shape = product.stored.shape
+        # From opset 23 on no schema ties the result's dtype to the scale's.
+        value.type, value.shape = operands[1].type, product.stored.shape
         return value
 
     def _product(self, product: Product, integers: ir.Value, zero_point: ir.Value | None) -> ir.Value:
