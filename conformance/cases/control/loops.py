@@ -31,6 +31,7 @@ def cases() -> Iterator[Case]:
         "a value that the body replaces by a constant", [x], lambda body, values: [body.constant("fixed", drawn(2, 3))]
     )
     yield looped("a value that grows", [tensor(1, 3)], grown, made=[tensor(None, 3)])
+    yield net("WHILE", "a number made before and handed on", made_before, given=STEPS)
     yield net("WHILE", "an image between convolutions", image, given=STEPS)
     yield net("WHILE", "a variable that the body changes", counted, given=STEPS)
     yield net("WHILE", "a variable that the body changes, every run anew", counted, given=STEPS, options=RESET)
@@ -131,6 +132,18 @@ def grown(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     longer = body.tensor("longer", (None, 3))
     body.operator("CONCATENATION", [values[0], values[0]], [longer], {"axis": 0})
     return [longer]
+
+
+def made_before(model: Net) -> None:
+    """One number, of which the file does not tell the rank where it is made, but where the loop takes it."""
+    x, number = tensor(2, 3), tensor()
+    made = model.graph.tensor("made", None)
+    model.graph.operator("RESHAPE", [model.input(tensor(1)), model.place(constant(np.zeros(0, np.int32)))], [made])
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        return [called(graph, "ADD", values, values[0]), values[1]]
+
+    model.output(*loop(model, [model.input(x), made], [x, number], body))
 
 
 def image(model: Net) -> None:
