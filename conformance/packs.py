@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, distributions
 
-from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.offers import canonical
+from onnx_tflite_plugin.host.offers import canonical
 
 from .case import Case
 from .cases import builtin

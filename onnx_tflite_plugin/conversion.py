@@ -12,10 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.bound import BoundModel
-from onnx_tflite_plugin.declared import resolve
+from onnx_tflite_plugin.binding.bound import BoundModel
+from onnx_tflite_plugin.binding.declared import resolve
+from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
-from onnx_tflite_plugin.fusion import Fused, fuse
+from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
@@ -29,7 +30,6 @@ from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
-from onnx_tflite_plugin.validity import LARGEST_PROTO, check_valid, weight_bytes
 
 if TYPE_CHECKING:
     import onnx
@@ -89,11 +89,11 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     """Convert a model that has been read; as :func:`convert`."""
     options = options or ConvertOptions()
     target = checked(options)
-    from onnx_tflite_plugin.dimensions import name_dimensions
+    from onnx_tflite_plugin.graph.names import Names as UniqueNames
     from onnx_tflite_plugin.lowering.emitter import Emitter
     from onnx_tflite_plugin.lowering.interface import entered, graph_edges, interface_names
     from onnx_tflite_plugin.lowering.lower import lower
-    from onnx_tflite_plugin.lowering.names import Names as UniqueNames
+    from onnx_tflite_plugin.shapes.dimensions import name_dimensions
 
     model = entered(model, options.signature)
     if not model.main.outputs:
@@ -150,7 +150,7 @@ def _resized(
     """The model in the sizes that are asked for, and its inputs that share a batch of any size."""
     if not options.input_shape and not options.dynamic_batch:
         return model, ()
-    from onnx_tflite_plugin.resizing import batched, pinned
+    from onnx_tflite_plugin.shapes.resizing import batched, pinned
 
     if options.input_shape:
         model = pinned(model, options.input_shape, names, host, target)

@@ -32,9 +32,9 @@ from onnx_tflite_plugin.api import (
     handler,
     operands,
 )
+from onnx_tflite_plugin.binding.fusion import fuse
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import HandlerError
-from onnx_tflite_plugin.fusion import fuse
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS

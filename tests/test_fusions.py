@@ -8,8 +8,8 @@ import pytest
 
 from conformance.cases.image.convolution import conv
 from onnx_tflite_plugin.api import Call, Context, Fusion, Terminate, fusion, operands
-from onnx_tflite_plugin.bound import BoundModel
-from onnx_tflite_plugin.fusion import fuse
+from onnx_tflite_plugin.binding.bound import BoundModel
+from onnx_tflite_plugin.binding.fusion import fuse
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS

@@ -208,7 +208,7 @@ def test_hooks_without_handlers_are_listed(
 
 
 def test_a_pack_with_the_same_name_of_another_version_is_left_out_only_where_it_does_not_suit() -> None:
-    from onnx_tflite_plugin.offers import unmet
+    from onnx_tflite_plugin.host.offers import unmet
 
     suits = [
         "onnx-tflite-plugin",

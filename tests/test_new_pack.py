@@ -13,7 +13,7 @@ import pytest
 
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.cli import cli
-from onnx_tflite_plugin.offers import unmet
+from onnx_tflite_plugin.host.offers import unmet
 
 
 def written(folder: Path, op: str) -> None:
@@ -79,7 +79,7 @@ def test_a_pack_passes_conformance(tmp_path: Path, name: str, op: str) -> None:
 
 def test_an_operator_of_the_schema_that_nobody_handles_gets_a_placeholder(tmp_path: Path) -> None:
     """None may be left one day; until then one is as good as the other."""
-    from onnx_tflite_plugin.offers import discover
+    from onnx_tflite_plugin.host.offers import discover
     from onnx_tflite_plugin.source.options import operator_names
 
     handled = {offer.code for offer in discover()}

@@ -17,7 +17,8 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
-from onnx_tflite_plugin import api, hookspecs
+from onnx_tflite_plugin import api
+from onnx_tflite_plugin.api import hooks as hookspecs
 
 ROOT = Path(__file__).parent.parent
 FILE = Path(__file__).with_name("public_api.txt")

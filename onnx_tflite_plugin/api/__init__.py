@@ -28,11 +28,11 @@ from onnx_tflite_plugin.api.declarations import (
     handler,
     out,
 )
+from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.padding import conv_pads, transposed_pads
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Where, fusion, operands
+from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.hookspecs import hookimpl
-from onnx_tflite_plugin.price import Price
 from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Operator, Options, Quantization, Tensor
 
 VERSION = "0.2.0"

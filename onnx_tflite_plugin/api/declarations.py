@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack
 
-from onnx_tflite_plugin.checked import Checked, check_keywords
-from onnx_tflite_plugin.price import Price
+from onnx_tflite_plugin.api.checked import Checked, check_keywords
+from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
 if TYPE_CHECKING:

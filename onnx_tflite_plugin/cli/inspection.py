@@ -9,12 +9,12 @@ from typing import Any
 
 from onnx_tflite_plugin.api.declarations import Handler
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.bound import Bound
-from onnx_tflite_plugin.declared import called, resolved
+from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.binding.declared import called, resolved
+from onnx_tflite_plugin.binding.evaluation import Known
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.known import Known
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
 from onnx_tflite_plugin.targets import Target
 

@@ -102,7 +102,7 @@ def _builtin(code: str) -> bool:
         return False
     from importlib.metadata import distribution
 
-    from onnx_tflite_plugin.offers import HANDLERS
+    from onnx_tflite_plugin.host.offers import HANDLERS
 
     entries = distribution(BUILTIN).entry_points
     if any(entry.group == HANDLERS and entry.name == code for entry in entries):

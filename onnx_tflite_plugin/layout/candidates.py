@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent
-from onnx_tflite_plugin.bound import Bound
+from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.layout.frame import AxesError, Frame, FrameOrder, Group, Part, make_frame, merged, parse_axes
 from onnx_tflite_plugin.layout.order import PUT_IN, Atom, Order, count, permuted, source_order
 from onnx_tflite_plugin.source.model import Operator

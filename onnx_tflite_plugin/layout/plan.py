@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.api.declarations import Along
-from onnx_tflite_plugin.bound import Bound, BoundModel
+from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
 from onnx_tflite_plugin.layout import solver

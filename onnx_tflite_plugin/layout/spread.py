@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx_tflite_plugin.bound import Bound, BoundModel
+from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.layout.candidates import Freedom, slots_of
 from onnx_tflite_plugin.layout.frame import FrameOrder
 from onnx_tflite_plugin.layout.order import Order, perm_of, source_order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onnx_tflite_plugin.bound import Bound, BoundModel
+from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.layout.candidates import Freedom
 from onnx_tflite_plugin.source.model import Tensor
 

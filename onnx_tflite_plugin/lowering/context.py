@@ -20,7 +20,7 @@ from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quan
 from onnx_tflite_plugin.targets.base import Target
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.bound import Bound
+    from onnx_tflite_plugin.binding.bound import Bound
     from onnx_tflite_plugin.layout.order import Order
     from onnx_tflite_plugin.lowering.scope import Scope
     from onnx_tflite_plugin.lowering.state import State

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnx_tflite_plugin.lowering.names import Names
+from onnx_tflite_plugin.graph.names import Names
 from onnx_tflite_plugin.source.model import Array, Dims
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None

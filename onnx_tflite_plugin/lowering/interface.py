@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from onnx_tflite_plugin.bound import BoundGraph
+from onnx_tflite_plugin.binding.bound import BoundGraph
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.layout.order import Order, permuted, source_order
 from onnx_tflite_plugin.layout.spread import Edges

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.bound import BoundModel
+from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.layout.order import Order, source_order, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.bound import Bound, BoundModel
-from onnx_tflite_plugin.checked import described
+from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.layout.order import Order, source_order

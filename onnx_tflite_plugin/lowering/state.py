@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.bound import Bound, BoundModel
+from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.layout.order import physical
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, typed

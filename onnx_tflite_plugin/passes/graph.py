@@ -11,8 +11,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from onnx_tflite_plugin.graph.names import Names
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
-from onnx_tflite_plugin.lowering.names import Names
 from onnx_tflite_plugin.lowering.values import MARK
 from onnx_tflite_plugin.source.model import Array
 

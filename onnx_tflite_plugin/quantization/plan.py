@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api.declarations import (
     Raw,
     SameScale,
 )
-from onnx_tflite_plugin.bound import Bound, BoundModel
+from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
 from onnx_tflite_plugin.source.dtypes import QUANTIZED
 from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Quantization, Tensor

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from onnx_tflite_plugin.api.declarations import Dequantized, Raw
-from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel
-from onnx_tflite_plugin.declared import At, accepted
+from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
+from onnx_tflite_plugin.binding.declared import At, accepted
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.quantization.plan import affine, data_slots, dequantized

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.price import Price
+from onnx_tflite_plugin.api.price import Price
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.api.declarations import Along

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from onnx_tflite_plugin.bound import Bound
+from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
 MOST = 100_000

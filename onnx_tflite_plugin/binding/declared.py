@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from onnx_tflite_plugin.api.checked import described, did_you_mean, fits, spelled
 from onnx_tflite_plugin.api.declarations import (
     Along,
     Axes,
@@ -23,7 +24,6 @@ from onnx_tflite_plugin.api.declarations import (
     Widened,
 )
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.checked import described, did_you_mean, fits, spelled
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import Failed, Mismatch, definition, guarded
 from onnx_tflite_plugin.quantization.activation import ACTIVATIONS
@@ -31,7 +31,7 @@ from onnx_tflite_plugin.source.model import Array, Dims, Operator
 from onnx_tflite_plugin.targets import PRICED, Target
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.bound import Bound, BoundModel
+    from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 
 
 @dataclass(frozen=True, eq=False)

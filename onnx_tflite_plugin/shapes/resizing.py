@@ -15,20 +15,20 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.bound import Bound
-from onnx_tflite_plugin.declared import resolve, resolved, sized
+from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
+from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.errors import ConversionError, Problem, UnsupportedOperator, UnsupportedOption
+from onnx_tflite_plugin.graph.names import Names as UniqueNames
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.inference import infer, skeleton
-from onnx_tflite_plugin.known import Evaluated
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
 from onnx_tflite_plugin.layout.spread import Edges
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import Names
 from onnx_tflite_plugin.lowering.lower import lower
-from onnx_tflite_plugin.lowering.names import Names as UniqueNames
 from onnx_tflite_plugin.quantization.plan import affine, plan_storage
+from onnx_tflite_plugin.shapes.inference import infer, skeleton
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor
 from onnx_tflite_plugin.targets import Target

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onnx_tflite_plugin.api.declarations import Widened
-from onnx_tflite_plugin.bound import Bound
-from onnx_tflite_plugin.declared import At, evaluated
+from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.binding.declared import At, evaluated
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.quantization.plan import dequantized, quantized

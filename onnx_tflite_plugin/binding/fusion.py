@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
 
+from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel
-from onnx_tflite_plugin.checked import described
-from onnx_tflite_plugin.declared import resolved
+from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
+from onnx_tflite_plugin.binding.declared import resolved
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor
 from onnx_tflite_plugin.targets.base import Target

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from onnx_tflite_plugin import hookspecs
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.api.declarations import Decline, Handler
+from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.patterns import Fusion
-from onnx_tflite_plugin.bound import Bound, BoundGraph, BoundModel, check_calls
-from onnx_tflite_plugin.declared import At, accepted, called
+from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, check_calls
+from onnx_tflite_plugin.binding.declared import At, accepted, called
+from onnx_tflite_plugin.binding.evaluation import Known
+from onnx_tflite_plugin.binding.inlining import Inlining
 from onnx_tflite_plugin.errors import Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
-from onnx_tflite_plugin.hooks import Hooks
-from onnx_tflite_plugin.inlining import Inlining
-from onnx_tflite_plugin.known import Known
-from onnx_tflite_plugin.offers import FUSIONS, HANDLERS, HOOKS, Offer, canonical, discover, misdeclared, misnamed
+from onnx_tflite_plugin.host.hooks import Hooks
+from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, HOOKS, Offer, canonical, discover, misdeclared, misnamed
 from onnx_tflite_plugin.source.model import Model, Operator
 from onnx_tflite_plugin.targets import Target
 
@@ -39,7 +39,7 @@ class Registration:
     handler: Handler
     pack: str
 
-    @hookspecs.hookimpl
+    @hookimpl
     def claim(self, op: Operator, target: Target, opset: int) -> Handler | Decline | None:
         if op.code != self.code:
             return None

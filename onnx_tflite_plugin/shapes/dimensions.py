@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.inference import infer, skeleton
+from onnx_tflite_plugin.shapes.inference import infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
 SMALL, LARGE = 101, 100_003  # beyond any size that a file holds as a number, on both sides of most

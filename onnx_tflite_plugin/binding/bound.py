@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.api.declarations import Handler
-from onnx_tflite_plugin.declared import Declared, label
+from onnx_tflite_plugin.binding.declared import Declared, label
 from onnx_tflite_plugin.errors import InvalidModel, Problem
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from onnx_tflite_plugin import hookspecs
+from onnx_tflite_plugin.api import hooks as hookspecs
+from onnx_tflite_plugin.api.checked import described, did_you_mean
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.checked import described, did_you_mean
-from onnx_tflite_plugin.declared import At, label
+from onnx_tflite_plugin.binding.declared import At, label
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded, raised
 from onnx_tflite_plugin.source.model import Operator
@@ -146,7 +146,7 @@ class Hooks:
             return model
         import onnx_ir as ir
 
-        from onnx_tflite_plugin.validity import LARGEST_PROTO, check_valid, weight_bytes
+        from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
 
         checked = weight_bytes(model) <= LARGEST_PROTO
         if checked:
@@ -289,7 +289,7 @@ def _invalid(model: ir.Model) -> str:
     """Why a model that a hook leaves is not valid ONNX, empty where it is."""
     import onnx_ir as ir
 
-    from onnx_tflite_plugin.validity import invalid
+    from onnx_tflite_plugin.graph.validity import invalid
 
     try:
         wrong = invalid(ir.to_proto(model))

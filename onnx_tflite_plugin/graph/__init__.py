@@ -1,0 +1,1 @@
+"""What holds for a converted model whoever writes or reads it: unique names, its metadata, validity."""

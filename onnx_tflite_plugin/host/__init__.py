@@ -1,0 +1,7 @@
+"""The thin host: what is installed, who takes which operator, and the hooks of packs."""
+
+from onnx_tflite_plugin.guard import BUILTIN
+from onnx_tflite_plugin.host.host import Host
+from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, Offer
+
+__all__ = ["BUILTIN", "FUSIONS", "HANDLERS", "Host", "Offer"]
