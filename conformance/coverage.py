@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx_tflite_plugin.api import Handler, Operator, Terminate
-from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import Declared, resolve, resolved
+from onnx_tflite_plugin.binding.bound import Bound, Declared
+from onnx_tflite_plugin.binding.declared import resolve, resolved
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes

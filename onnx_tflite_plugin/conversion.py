@@ -24,10 +24,11 @@ from onnx_tflite_plugin.options import ConvertOptions, checked
 from onnx_tflite_plugin.passes import PASSES
 from onnx_tflite_plugin.passes.forms import METADATA
 from onnx_tflite_plugin.passes.rules import check_model
-from onnx_tflite_plugin.quantization.plan import StoragePlan, affine, plan_storage
+from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
 from onnx_tflite_plugin.quantization.unquantized import unquantized
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
 

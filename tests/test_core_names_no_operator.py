@@ -16,8 +16,8 @@ from conformance.case import Case
 from conformance.cases import builtin
 from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.host import HANDLERS, Host
-from onnx_tflite_plugin.quantization.activation import BOUNDS
 from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.activations import BOUNDS
 from onnx_tflite_plugin.source.model import Model, Operator
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -5,10 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onnx_tflite_plugin.api.declarations import Handler
-from onnx_tflite_plugin.binding.declared import Declared, label
+from onnx_tflite_plugin.api.declarations import Along, Axes, Behaviour, Effects, Handler, Layout
 from onnx_tflite_plugin.errors import InvalidModel, Problem
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """One operator's declarations. ``axes`` is None where its slots share no axes that can be followed.
+
+    ``aligned``: nothing is declared of axes, so the host aligns all operands that hold data from the right.
+    ``subgraphs``: indices of those it calls. ``state``: the key of the state that output 0, a resource, stands for.
+    """
+
+    layout: Layout
+    axes: Axes
+    aligned: bool
+    along: Along | None
+    indexed_by_axis: Mapping[int, int]
+    holds_axes: frozenset[int]
+    requires_constant: frozenset[int]
+    quantization: Behaviour
+    activation: str
+    min_opset: int
+    subgraphs: tuple[int, ...]
+    effects: Effects | None
+    state: str | None
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether it calls subgraphs or touches states, whose tensors others see as they are."""
+        return bool(self.subgraphs) or self.effects is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +95,13 @@ class BoundModel:
     def operators(self) -> Iterator[Bound]:
         for graph in self.graphs:
             yield from graph.operators
+
+
+def label(op: Operator) -> str:
+    """``op 12 CONV_2D v3 'tensor name'``, for messages."""
+    named = next((f" {t.name!r}" for t in op.outputs if t is not None), "")
+    where = f"subgraph {op.subgraph} " if op.subgraph else ""
+    return f"{where}op {op.index} {op.code} v{op.version}{named}"
 
 
 def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,14 +24,12 @@ from onnx_tflite_plugin.api.declarations import (
     Widened,
 )
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import Failed, Mismatch, definition, guarded
-from onnx_tflite_plugin.quantization.activation import ACTIVATIONS
+from onnx_tflite_plugin.source.activations import ACTIVATIONS
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 from onnx_tflite_plugin.targets import PRICED, Target
-
-if TYPE_CHECKING:
-    from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,34 +39,6 @@ class At:
     op: Operator
     target: Target
     opset: int
-
-
-@dataclass(frozen=True, eq=False)
-class Declared:
-    """One operator's declarations. ``axes`` is None where its slots share no axes that can be followed.
-
-    ``aligned``: nothing is declared of axes, so the host aligns all operands that hold data from the right.
-    ``subgraphs``: indices of those it calls. ``state``: the key of the state that output 0, a resource, stands for.
-    """
-
-    layout: Layout
-    axes: Axes
-    aligned: bool
-    along: Along | None
-    indexed_by_axis: Mapping[int, int]
-    holds_axes: frozenset[int]
-    requires_constant: frozenset[int]
-    quantization: Behaviour
-    activation: str
-    min_opset: int
-    subgraphs: tuple[int, ...]
-    effects: Effects | None
-    state: str | None
-
-    @property
-    def hands_on(self) -> bool:
-        """Whether it calls subgraphs or touches states, whose tensors others see as they are."""
-        return bool(self.subgraphs) or self.effects is not None
 
 
 def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
@@ -196,13 +166,6 @@ def sized(bound: Bound, target: Target, opset: int) -> Dims | None:
     read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
     dims: Dims = read("sizes", bound.handler.sizes, tuple)
     return dims
-
-
-def label(op: Operator) -> str:
-    """``op 12 CONV_2D v3 'tensor name'``, for messages."""
-    named = next((f" {t.name!r}" for t in op.outputs if t is not None), "")
-    where = f"subgraph {op.subgraph} " if op.subgraph else ""
-    return f"{where}op {op.index} {op.code} v{op.version}{named}"
 
 
 def called(options: Iterable[str], op: Operator) -> tuple[int, ...]:

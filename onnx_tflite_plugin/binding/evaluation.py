@@ -12,7 +12,7 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, evaluated
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.guard import Failed
-from onnx_tflite_plugin.quantization.plan import dequantized, quantized
+from onnx_tflite_plugin.source.affine import dequantized, quantized
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor, Widening
 from onnx_tflite_plugin.targets import Target
 

@@ -8,8 +8,10 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.lowering.emitter import dtype_of
-from onnx_tflite_plugin.quantization.activation import BOUNDS, Clamp, stored_clamp
-from onnx_tflite_plugin.quantization.plan import Compute, Storage, affine, file_storage
+from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
+from onnx_tflite_plugin.quantization.plan import Arithmetic, Storage, file_storage
+from onnx_tflite_plugin.source.activations import BOUNDS
+from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Tensor
 
@@ -22,7 +24,7 @@ def activated(ctx: Context, value: ir.Value, tensor: Tensor) -> ir.Value:
     activation = ctx.bound.declared.activation
     if affine(tensor) is None:
         return bounded(ctx, value, *BOUNDS.get(activation, (None, None)))
-    storage = file_storage(tensor) if ctx.compute is Compute.FILE else ctx.scope.storage.storage(tensor)
+    storage = file_storage(tensor) if ctx.arithmetic is Arithmetic.FILE else ctx.scope.storage.storage(tensor)
     assert storage.quantization is not None
     clamp = stored_clamp(activation, storage.dtype, storage.quantization)
     integers = value.type is not None and value.type.dtype == dtype_of(storage.dtype)

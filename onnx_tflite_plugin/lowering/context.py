@@ -15,7 +15,8 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.layout.order import axes, physical, source_order
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Held, Resource, integers
-from onnx_tflite_plugin.quantization.plan import Compute, Storage, Weights, affine, data_slots
+from onnx_tflite_plugin.quantization.plan import Arithmetic, Form, Storage, Weights, data_slots
+from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
@@ -66,7 +67,7 @@ class Context:
         self.bound = bound
         self.scope = scope
         self.ops = Ops(scope.emitter)
-        self.compute: Compute = scope.storage.compute[bound]
+        self.arithmetic: Arithmetic = scope.storage.arithmetic[bound]
 
     @property
     def opset(self) -> int:
@@ -154,10 +155,10 @@ class Context:
             return self._bias(slot, tensor)
         if slot in self._stored:
             return self.scope.values.get(tensor, self.order(slot), FILE)
-        form = self.compute if slot in data_slots(self.bound) else STORED
+        form = self.arithmetic.form if slot in data_slots(self.bound) else STORED
         return self.aligned(self.fetch(slot, form), slot)
 
-    def fetch(self, slot: int, form: Compute) -> ir.Value:
+    def fetch(self, slot: int, form: Form) -> ir.Value:
         """The operand in its planned order and a form."""
         tensor = self.op[slot]
         if form is STORED and affine(tensor) is not None:
@@ -171,7 +172,11 @@ class Context:
         """Stored integers, in the storage that the operator's quantized output has (all its operands are kept alike)."""
         values, storage = self.scope.values, self.scope.storage
         made = next((t for t in self.op.outputs if affine(t) is not None), None)
-        if made is None or storage.storage(made).shift == storage.storage(tensor).shift or self.compute is not STORED:
+        if (
+            made is None
+            or storage.storage(made).shift == storage.storage(tensor).shift
+            or self.arithmetic.form is not STORED
+        ):
             return values.get(tensor, self.order(slot), STORED)
         own, other = storage.storage(tensor), storage.storage(made)
         assert own.quantization is not None
@@ -216,7 +221,9 @@ class Context:
     @cached_property
     def _biases(self) -> dict[int, tuple[int, int]]:
         behaviour = self.bound.declared.quantization
-        return dict(behaviour.bias) if isinstance(behaviour, Dequantized) and self.compute is FLOAT else {}
+        return (
+            dict(behaviour.bias) if isinstance(behaviour, Dequantized) and self.arithmetic is Arithmetic.FLOAT else {}
+        )
 
     @cached_property
     def _stored(self) -> tuple[int, ...]:
@@ -253,26 +260,26 @@ class Context:
     @property
     def integers(self) -> bool:
         """Whether quantized operands are delivered, and expected back, as stored integers."""
-        return self.quantized and self.compute is not FLOAT
+        return self.quantized and self.arithmetic is not Arithmetic.FLOAT
 
     def quantization(self, slot: int) -> Quantization | None:
         """The slot's parameters as its integers are delivered; ``None`` where it is not quantized."""
         tensor = self.op.tensor(slot)
         if affine(tensor) is None or tensor is None:
             return None
-        return affine(tensor) if self.compute is Compute.FILE else self.scope.storage.storage(tensor).quantization
+        return affine(tensor) if self.arithmetic is Arithmetic.FILE else self.scope.storage.storage(tensor).quantization
 
     def dtype(self, slot: int) -> str:
         """The dtype of the slot's integers as delivered and returned."""
         tensor = self.op[slot]
-        return tensor.dtype if self.compute is Compute.FILE else self.scope.storage.storage(tensor).dtype
+        return tensor.dtype if self.arithmetic is Arithmetic.FILE else self.scope.storage.storage(tensor).dtype
 
     def raw(self, slot: int) -> ir.Value:
         """The operand's stored integers where it is quantized, the operand itself where it is not.
 
         Real numbers for a target that runs nothing on integers; ``dequantize`` and ``quantize`` then leave them alone.
         """
-        form = STORED if self.target.moves_integers else self.compute
+        form = STORED if self.target.moves_integers else self.arithmetic.form
         return self.scope.values.get(self.op[slot], self.order(slot), form)
 
     def quantize(self, value: ir.Value, like: int) -> ir.Value:
@@ -292,7 +299,7 @@ class Context:
     def scalar(self, number: float, slot: int = 0) -> Array:
         """A number in the dtype the slot is delivered in."""
         tensor = self.op[slot]
-        if affine(tensor) is not None and self.compute is FLOAT:
+        if affine(tensor) is not None and self.arithmetic is Arithmetic.FLOAT:
             return np.asarray(number, np.float32)
         dtype = self.dtype(slot)
         if dtype == "bfloat16":
@@ -363,7 +370,9 @@ class Context:
 
     def assign(self, slot: int, value: ir.Value) -> None:
         """The next value of a variable tensor operand, in the order and form in which the slot is delivered."""
-        self.scope.assign(self.op[slot], value, self.order(slot), FILE if slot in self._stored else self.compute)
+        self.scope.assign(
+            self.op[slot], value, self.order(slot), FILE if slot in self._stored else self.arithmetic.form
+        )
 
     def state(self, resource: Token) -> State:
         """The state behind a resource: ``get()`` its current value, ``set(value)`` the next."""

@@ -20,7 +20,8 @@ from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, typed
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, MARK, STORED, Held, Resource, Values
-from onnx_tflite_plugin.quantization.plan import Compute, StoragePlan, affine
+from onnx_tflite_plugin.quantization.plan import Arithmetic, Form, StoragePlan
+from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Dims, Tensor
 from onnx_tflite_plugin.targets.base import Target
@@ -132,7 +133,7 @@ class Scope:
         self.values.put(tensor, value, source_order(tensor.dims), STORED)
         return value
 
-    def assign(self, tensor: Tensor, value: ir.Value, order: Order, form: Compute) -> None:
+    def assign(self, tensor: Tensor, value: ir.Value, order: Order, form: Form) -> None:
         """The next value of a variable tensor, for who reads it later and for the next run."""
         if not tensor.is_variable:
             raise Refused(f"it writes to its operand {tensor.name!r}, which is no variable tensor")
@@ -161,7 +162,7 @@ class Scope:
             raise Mismatch(f"it returned {described(value)} for output {k}, not a value; constants: ctx.constant_value")
         if not self.emitter.owns(value):
             raise Mismatch(f"it returned {value.name!r} for output {k}, which is no value of this model")
-        form = STORED if ctx.compute is FLOAT or affine(tensor) is None else ctx.compute
+        form = STORED if ctx.arithmetic is Arithmetic.FLOAT or affine(tensor) is None else ctx.arithmetic.form
         value = activated(ctx, value, tensor)
         value = self._unindexed(ctx, ~k, value)
         self._check(value, tensor, form, k)
@@ -180,7 +181,7 @@ class Scope:
             return self.emitter.constant(value.const_value.numpy()[back])
         return ctx.ops.Gather(value, back, axis=0)  # type: ignore[no-any-return]
 
-    def _check(self, value: ir.Value, tensor: Tensor, form: Compute, k: int) -> None:
+    def _check(self, value: ir.Value, tensor: Tensor, form: Form, k: int) -> None:
         storage = self.storage.storage(tensor)
         wanted = dtype_of(storage.dtype if form is STORED else tensor.dtype)
         found = value.type.dtype if value.type is not None else wanted

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.layout.order import physical
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, typed
-from onnx_tflite_plugin.quantization.plan import affine
+from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Tensor
 
 

@@ -14,19 +14,12 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.layout.order import Atom, Order, axes, essence, joined, move, physical, source_order, spelled
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand, typed
-from onnx_tflite_plugin.quantization.plan import (
-    Compute,
-    Storage,
-    StoragePlan,
-    Weights,
-    dequantized,
-    file_storage,
-    quantized,
-)
+from onnx_tflite_plugin.quantization.plan import Form, Storage, StoragePlan, Weights, file_storage
+from onnx_tflite_plugin.source.affine import dequantized, quantized
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Quantization, Tensor
 
-STORED, FILE, FLOAT = Compute.STORED, Compute.FILE, Compute.FLOAT
+STORED, FILE, FLOAT = Form.STORED, Form.FILE, Form.FLOAT
 MARK = "onnx_tflite_plugin."
 
 
@@ -47,14 +40,14 @@ class Values:
         self.emitter = emitter
         self.plan = storage
         self.prefix = prefix
-        self._made: dict[tuple[Tensor, Order, Compute], ir.Value] = {}
-        self._constants: dict[tuple[Tensor, Order, Compute, Weights], ir.Value] = {}
-        self._native: dict[Tensor, tuple[Order, Compute]] = {}
+        self._made: dict[tuple[Tensor, Order, Form], ir.Value] = {}
+        self._constants: dict[tuple[Tensor, Order, Form, Weights], ir.Value] = {}
+        self._native: dict[Tensor, tuple[Order, Form]] = {}
         self._resources: dict[Tensor, Resource] = {}
 
     # --- what operators make ----------------------------------------------------------------
 
-    def put(self, tensor: Tensor, value: Held, order: Order, form: Compute, *, outer: bool = False) -> None:
+    def put(self, tensor: Tensor, value: Held, order: Order, form: Form, *, outer: bool = False) -> None:
         """The producer's own form of a tensor; a variable's next value takes the place of what was made of the last.
 
         ``outer``: the value is another subgraph's, whose name and shape it keeps.
@@ -85,7 +78,7 @@ class Values:
         self,
         tensor: Tensor,
         order: Order | None = None,
-        form: Compute = STORED,
+        form: Form = STORED,
         *,
         weights: Weights = Weights.DEQUANTIZED,
     ) -> ir.Value:
@@ -102,13 +95,13 @@ class Values:
             self._made[key] = self._derive(tensor, order, form)
         return self._made[key]
 
-    def _form(self, tensor: Tensor, form: Compute) -> Compute:
+    def _form(self, tensor: Tensor, form: Form) -> Form:
         """Forms that are the same for this tensor are one."""
         if not quantized(tensor) or (form is FILE and self.plan.storage(tensor).dtype == tensor.dtype):
             return STORED
         return form
 
-    def _derive(self, tensor: Tensor, order: Order, form: Compute) -> ir.Value:
+    def _derive(self, tensor: Tensor, order: Order, form: Form) -> ir.Value:
         if tensor not in self._native:
             raise LookupError(f"tensor {tensor} is used before an operator makes it")
         native, made = self._native[tensor]
@@ -158,7 +151,7 @@ class Values:
         zero = {"allowzero": 1} if 0 in dims and self.emitter.opset >= 14 else {}
         return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in dims]], zero)[0]
 
-    def converted(self, value: ir.Value, tensor: Tensor, start: Compute, end: Compute) -> ir.Value:
+    def converted(self, value: ir.Value, tensor: Tensor, start: Form, end: Form) -> ir.Value:
         """Stored integers to the file's, or back: the same real numbers, so the same scale on both sides."""
         forms = {STORED: self.plan.storage(tensor), FILE: file_storage(tensor)}
         order = source_order(tensor.dims)
@@ -213,7 +206,7 @@ class Values:
 
     # --- constants --------------------------------------------------------------------------
 
-    def _constant(self, tensor: Tensor, order: Order, form: Compute, weights: Weights) -> ir.Value:
+    def _constant(self, tensor: Tensor, order: Order, form: Form, weights: Weights) -> ir.Value:
         key = (tensor, order, form, weights)
         if key not in self._constants:
             storage = file_storage(tensor) if form is FILE else self.plan.storage(tensor)
@@ -232,7 +225,7 @@ class Values:
 
     # --- marks ------------------------------------------------------------------------------
 
-    def _mark(self, tensor: Tensor, value: ir.Value, order: Order, form: Compute) -> None:
+    def _mark(self, tensor: Tensor, value: ir.Value, order: Order, form: Form) -> None:
         """Name a value after its tensor and say which form of it this is."""
         storage = self.plan.storage(tensor) if form is STORED else file_storage(tensor)
         typed(value, "float32" if form is FLOAT else storage.dtype, physical_dims(tensor, order))

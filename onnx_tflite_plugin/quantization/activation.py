@@ -1,24 +1,13 @@
-"""Fused activations: their float bounds, and their bounds in the stored integers."""
+"""Fused activations of quantized tensors: their bounds in the stored integers."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from onnx_tflite_plugin.source.activations import BOUNDS
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Quantization
-
-# Names of the schema's ActivationFunctionType → real bounds. The kernels of ADD, CONV_2D, ... clamp to these
-# (CalculateActivationRange, kernels/kernel_util.h) and ignore TANH and SIGN_BIT.
-BOUNDS: dict[str, tuple[float | None, float | None]] = {
-    "NONE": (None, None),
-    "RELU": (0.0, None),
-    "RELU_N1_TO_1": (-1.0, 1.0),
-    "RELU6": (0.0, 6.0),
-    "RELU_0_TO_1": (0.0, 1.0),
-}
-
-ACTIVATIONS = frozenset({*BOUNDS, "TANH", "SIGN_BIT"})
 
 
 @dataclass(frozen=True)

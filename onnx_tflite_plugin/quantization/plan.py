@@ -1,12 +1,10 @@
-"""The storage plan: one dtype per tensor, one way of computing per operator, chosen before anything is emitted."""
+"""The storage plan: one dtype per tensor, one arithmetic per operator, chosen before anything is emitted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-
-import numpy as np
 
 from onnx_tflite_plugin.api.declarations import (
     Behaviour,
@@ -19,17 +17,31 @@ from onnx_tflite_plugin.api.declarations import (
 )
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
-from onnx_tflite_plugin.source.dtypes import QUANTIZED
-from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Quantization, Tensor
+from onnx_tflite_plugin.source.affine import affine, quantized
+from onnx_tflite_plugin.source.model import BlockwiseQuantization, Quantization, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
 
-class Compute(Enum):
-    """What an operator's handler is given for a quantized operand, and what it returns."""
+class Form(Enum):
+    """How a value holds a tensor. A tensor that is not quantized has the one form ``STORED``."""
 
-    FLOAT = "float"  # dequantized real numbers; the host quantizes the result
-    STORED = "stored"  # the integers as they are kept; the result is in storage form
+    STORED = "stored"  # the integers as the storage plan keeps them
     FILE = "file"  # the integers as the file has them
+    FLOAT = "float"  # dequantized
+
+
+class Arithmetic(Enum):
+    """What an operator's handler computes on, and so the form in which it takes and returns quantized tensors."""
+
+    UNQUANTIZED = "unquantized"  # no data operand is quantized: each in the dtype it has
+    FLOAT = "float"  # dequantized operands; the host quantizes the result
+    STORED = "stored"  # integers as the storage plan keeps them
+    FILE = "file"  # integers as the file has them
+
+    @property
+    def form(self) -> Form:
+        """The form of its quantized operands and results."""
+        return Form.STORED if self is Arithmetic.UNQUANTIZED else Form[self.name]
 
 
 @dataclass(frozen=True)
@@ -52,11 +64,11 @@ class Weights(Enum):
 
 @dataclass(frozen=True)
 class StoragePlan:
-    """Storage per shifted tensor, computation per operator. ``fold``: constants become real now."""
+    """Storage per shifted tensor, arithmetic per operator. ``fold``: constants become real now."""
 
     target: Target
     shifted: Mapping[Tensor, Storage]
-    compute: Mapping[Bound, Compute]
+    arithmetic: Mapping[Bound, Arithmetic]
     fold: bool = False
 
     def storage(self, tensor: Tensor) -> Storage:
@@ -98,33 +110,6 @@ class StoragePlan:
         return [t for t in held if not t.constant or self.weights(bound, t) is not Weights.FOLDED]
 
 
-def affine(tensor: Tensor | None) -> Quantization | None:
-    """The affine parameters of a quantized tensor, ``None`` for any other."""
-    if tensor is None or tensor.dtype not in QUANTIZED:
-        return None
-    return tensor.quantization if isinstance(tensor.quantization, Quantization) else None
-
-
-def quantized(tensor: Tensor) -> bool:
-    """Whether its integers stand for real numbers, which have one scale, one along an axis or one a block."""
-    return affine(tensor) is not None or tensor.blocks is not None
-
-
-def dequantized(tensor: Tensor) -> Array:
-    """A quantized constant's real numbers as float32."""
-    if tensor.blocks is not None:
-        by_block = tensor.array.astype(np.float32).reshape(-1, tensor.blocks.block_size)
-        return (by_block * tensor.blocks.flat()[:, None]).reshape(tensor.shape)
-    quantization = affine(tensor)
-    assert quantization is not None
-    along = [1] * tensor.rank
-    if quantization.per_axis:
-        along[quantization.axis] = len(quantization.scale)
-    scale = np.asarray(quantization.scale, np.float32).reshape(along if quantization.per_axis else ())
-    zero_point = np.asarray(quantization.zero_point, np.int32).reshape(along if quantization.per_axis else ())
-    return np.asarray((tensor.array.astype(np.int32) - zero_point).astype(np.float32) * scale)
-
-
 def file_storage(tensor: Tensor) -> Storage:
     known = tensor.quantization if isinstance(tensor.quantization, Quantization) else None
     return Storage(tensor.dtype, 0, known, tensor.blocks)
@@ -138,22 +123,22 @@ def shifted_storage(tensor: Tensor, dtype: str, shift: int) -> Storage:
 
 
 def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> StoragePlan:
-    """Decide storage and computation; ``fold`` makes constants real numbers now wherever that changes nothing.
+    """Decide storage and arithmetic; ``fold`` makes constants real numbers now wherever that changes nothing.
 
     Raises HandlerError for operators that cannot take quantized operands, TargetRefusal for integers the target does
     not know.
     """
-    compute: dict[Bound, Compute] = {}
+    arithmetic: dict[Bound, Arithmetic] = {}
     problems: list[Problem] = []
     for bound in model.operators():
-        decided = _compute(bound, bound.declared.quantization, target)
+        decided = _arithmetic(bound, bound.declared.quantization, target)
         if isinstance(decided, Problem):
             problems.append(decided)
             continue
-        compute[bound] = decided
+        arithmetic[bound] = decided
     if problems:
         raise HandlerError("quantized operands that cannot be converted:", problems)
-    plan = StoragePlan(target, _shifted(model, target), compute, fold)
+    plan = StoragePlan(target, _shifted(model, target), arithmetic, fold)
     _check_rules(model, plan)
     return plan
 
@@ -162,7 +147,7 @@ def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
     """Every tensor that Q makes or DQ takes must be one the target has them for; the first that breaks a rule is named."""
     broken: dict[str, dict[Tensor, Bound]] = {}
     for bound in model.operators():
-        if plan.compute[bound] is not Compute.FLOAT:
+        if plan.arithmetic[bound] is not Arithmetic.FLOAT:
             continue
         for tensor in (*plan.dequantized(bound), *_quantized(bound, [~k for k in range(len(bound.op.outputs))])):
             storage = plan.storage(tensor)
@@ -196,19 +181,19 @@ def _quantized(bound: Bound, slots: Iterable[int] | None = None) -> list[Tensor]
     return [t for slot in chosen if (t := bound.op.tensor(slot)) is not None and quantized(t)]
 
 
-def _compute(bound: Bound, declared: Behaviour, target: Target) -> Compute | Problem:
+def _arithmetic(bound: Bound, declared: Behaviour, target: Target) -> Arithmetic | Problem:
     tensors = _quantized(bound)
     if not tensors:
-        return Compute.STORED
+        return Arithmetic.UNQUANTIZED
     taken = [bound.op.tensor(slot) for slot in declared.blocks] if isinstance(declared, Dequantized) else []
     for tensor in tensors:
         if tensor.blocks is not None and (tensor not in taken or not tensor.constant):
             return Problem(bound.label, f"{tensor.name!r} has a scale per block, which the kernel does not read")
     match declared:
         case Dequantized():
-            return Compute.FLOAT
+            return Arithmetic.FLOAT
         case FixedOutputRange(parameters):
-            return _fixed_range(bound, parameters) or Compute.FLOAT
+            return _fixed_range(bound, parameters) or Arithmetic.FLOAT
         case SameScale():
             return _same_scale(bound, declared, target)
         case Raw():
@@ -235,32 +220,32 @@ def _fixed_range(bound: Bound, parameters: Mapping[str, tuple[float, int]]) -> P
     return None
 
 
-def _same_scale(bound: Bound, declared: SameScale, target: Target) -> Compute | Problem:
+def _same_scale(bound: Bound, declared: SameScale, target: Target) -> Arithmetic | Problem:
     tensors = _quantized(bound, declared.among)
     if not tensors:
-        return Compute.STORED
+        return Arithmetic.STORED
     equal = _equal(tensors)
     if not equal and declared.unequal == "refuse":
         return Problem(bound.label, "its quantized operands differ in scale or zero point, which the kernel refuses")
-    return Compute.STORED if equal and _has_kernel(tensors[0], declared.onnx, target) else Compute.FLOAT
+    return Arithmetic.STORED if equal and _has_kernel(tensors[0], declared.onnx, target) else Arithmetic.FLOAT
 
 
-def _integer(bound: Bound, tensors: list[Tensor], target: Target) -> Compute | Problem:
+def _integer(bound: Bound, tensors: list[Tensor], target: Target) -> Arithmetic | Problem:
     if all(_has_kernel(tensor, "", target) for tensor in tensors):
-        return Compute.STORED
+        return Arithmetic.STORED
     return Problem(
         bound.label, f"it computes with integers of {tensors[0].dtype}, on which target {target.name} runs nothing"
     )
 
 
-def _raw(bound: Bound, declared: Raw, target: Target) -> Compute | Problem:
+def _raw(bound: Bound, declared: Raw, target: Target) -> Arithmetic | Problem:
     tensors = _quantized(bound)
     if _has_kernel(tensors[0], declared.onnx, target):
-        return Compute.STORED if declared.shift_safe else Compute.FILE
+        return Arithmetic.STORED if declared.shift_safe else Arithmetic.FILE
     if not _equal(tensors) or not declared.shift_safe:
         text = f"the kernel works on bare {tensors[0].dtype}, for which target {target.name} has no {declared.onnx}".rstrip()
         return Problem(bound.label, text)
-    return Compute.FLOAT
+    return Arithmetic.FLOAT
 
 
 def _equal(tensors: list[Tensor]) -> bool:

@@ -27,8 +27,9 @@ from onnx_tflite_plugin.layout.spread import Edges
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import Names
 from onnx_tflite_plugin.lowering.lower import lower
-from onnx_tflite_plugin.quantization.plan import affine, plan_storage
+from onnx_tflite_plugin.quantization.plan import plan_storage
 from onnx_tflite_plugin.shapes.inference import infer, skeleton
+from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor
 from onnx_tflite_plugin.targets import Target

@@ -1,0 +1,35 @@
+"""What a quantized tensor's integers stand for: ``scale * (integer - zero point)``, per tensor, per axis or per block."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnx_tflite_plugin.source.dtypes import QUANTIZED
+from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
+
+
+def affine(tensor: Tensor | None) -> Quantization | None:
+    """The affine parameters of a quantized tensor, ``None`` for any other."""
+    if tensor is None or tensor.dtype not in QUANTIZED:
+        return None
+    return tensor.quantization if isinstance(tensor.quantization, Quantization) else None
+
+
+def quantized(tensor: Tensor) -> bool:
+    """Whether its integers have a scale: one per tensor, one per channel or one per block."""
+    return affine(tensor) is not None or tensor.blocks is not None
+
+
+def dequantized(tensor: Tensor) -> Array:
+    """A quantized constant as float32."""
+    if tensor.blocks is not None:
+        by_block = tensor.array.astype(np.float32).reshape(-1, tensor.blocks.block_size)
+        return (by_block * tensor.blocks.flat()[:, None]).reshape(tensor.shape)
+    quantization = affine(tensor)
+    assert quantization is not None
+    along = [1] * tensor.rank
+    if quantization.per_axis:
+        along[quantization.axis] = len(quantization.scale)
+    scale = np.asarray(quantization.scale, np.float32).reshape(along if quantization.per_axis else ())
+    zero_point = np.asarray(quantization.zero_point, np.int32).reshape(along if quantization.per_axis else ())
+    return np.asarray((tensor.array.astype(np.int32) - zero_point).astype(np.float32) * scale)
