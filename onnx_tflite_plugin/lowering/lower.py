@@ -15,6 +15,7 @@ from onnx_tflite_plugin.lowering.interface import Names
 from onnx_tflite_plugin.lowering.scope import AfterLowering, Job, Scope
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE, MARK
+from onnx_tflite_plugin.lowering.walk import walk
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.targets.base import Target
@@ -38,13 +39,13 @@ def lower(
     states = States(emitter, layout, reset)
     for name in (*names.inputs, *names.outputs):
         emitter.names.unique(name)
-    job = Job(model, layout, storage, target, emitter, states, after)
+    job = Job(model, layout, storage, target, emitter, states, after, walk)
     scope = Scope(job, model.source.root)
     inputs = [
         _graph_input(scope, tensor, name, layout.edge(tensor))
         for tensor, name in zip(model.main.inputs, names.inputs, strict=True)
     ]
-    scope.run()
+    walk(scope)
     if job.problems:
         raise HandlerError("the model cannot be converted:", job.problems) from next(iter(job.causes), None)
     outputs: list[ir.Value] = []

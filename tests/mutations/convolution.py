@@ -13,7 +13,7 @@ from .planting import Change, Mutation, handing_on, with_attributes
 CONV = "op_handlers.image.convolution"
 POOL = "op_handlers.image.pooling"
 VALUES = "onnx_tflite_plugin.lowering.values"
-ACTIVATION = "onnx_tflite_plugin.lowering.activation"
+RESULTS = "onnx_tflite_plugin.lowering.results"
 CONTEXT = "onnx_tflite_plugin.lowering.context:Context"
 
 
@@ -186,7 +186,7 @@ MUTATIONS = (
         "RELU6 left out wherever the zero point is",
         "CONV_2D",
         ("CONV_2D-int16_with_RELU6",),
-        patches={f"{ACTIVATION}:stored_clamp": fast_clamp("RELU6")},
+        patches={f"{RESULTS}:stored_clamp": fast_clamp("RELU6")},
     ),
     Mutation(
         "uint8 weights of real activations keep their zero point",

@@ -1,0 +1,105 @@
+"""What becomes of a handler's results: fused activation and the closing Q, placed so that the target's units fuse; checks."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.api.checked import described
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.guard import Mismatch
+from onnx_tflite_plugin.lowering.context import Context
+from onnx_tflite_plugin.lowering.emitter import dtype_of
+from onnx_tflite_plugin.lowering.values import FILE, STORED, Held, Resource
+from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
+from onnx_tflite_plugin.quantization.plan import Arithmetic, Form, Storage, file_storage
+from onnx_tflite_plugin.source.activations import BOUNDS
+from onnx_tflite_plugin.source.affine import affine
+from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
+from onnx_tflite_plugin.source.model import Tensor
+
+
+def finished(ctx: Context, k: int, value: Held | None) -> ir.Value | None:
+    """Activation, quantization, source order for what is indexed by axis, checks; then the tensor has its value."""
+    tensor = ctx.op.tensor(~k)
+    if tensor is None:
+        return None
+    if tensor.is_variable and tensor in ctx.scope.used:  # those who use what is known have a constant in its place
+        text = f"it computes the variable tensor {tensor.name!r} in every run"
+        raise Refused(f"{text}, which is implemented of constants only, for its first value")
+    if value is None:
+        if tensor in ctx.scope.used:
+            raise Mismatch(f"it returned nothing for output {k}, which is used")
+        return None
+    if isinstance(value, Resource):
+        ctx.scope.values.put(tensor, value, (), FILE)
+        return None
+    if not isinstance(value, ir.Value):
+        raise Mismatch(f"it returned {described(value)} for output {k}, not a value; constants: ctx.constant_value")
+    if not ctx.scope.emitter.owns(value):
+        raise Mismatch(f"it returned {value.name!r} for output {k}, which is no value of this model")
+    form = STORED if ctx.arithmetic is Arithmetic.FLOAT or affine(tensor) is None else ctx.arithmetic.form
+    value = activated(ctx, value, tensor)
+    value = _unindexed(ctx, ~k, value)
+    _check(ctx, value, tensor, form, k)
+    ctx.scope.values.put(tensor, value, ctx.order(~k), form)
+    return value
+
+
+def _unindexed(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
+    of = ctx.bound.declared.indexed_by_axis.get(slot)
+    if of is None:
+        return value
+    perm = ctx.perm(of)
+    back = [perm.index(axis) for axis in range(len(perm))]
+    if back == sorted(back):
+        return value
+    if value.const_value is not None:
+        return ctx.scope.emitter.constant(value.const_value.numpy()[back])
+    return ctx.ops.Gather(value, back, axis=0)  # type: ignore[no-any-return]
+
+
+def _check(ctx: Context, value: ir.Value, tensor: Tensor, form: Form, k: int) -> None:
+    storage = ctx.scope.storage.storage(tensor)
+    wanted = dtype_of(storage.dtype if form is STORED else tensor.dtype)
+    returned = value.type.dtype if value.type is not None else wanted
+    if returned != wanted:
+        raise Mismatch(f"output {k} is {returned.name.lower()}, the tensor is {wanted.name.lower()}")
+
+
+def activated(ctx: Context, value: ir.Value, tensor: Tensor) -> ir.Value:
+    """A handler's result with its fused activation applied, in storage form where the tensor is quantized."""
+    activation = ctx.bound.declared.activation
+    if affine(tensor) is None:
+        return bounded(ctx, value, *BOUNDS.get(activation, (None, None)))
+    storage = file_storage(tensor) if ctx.arithmetic is Arithmetic.FILE else ctx.scope.storage.storage(tensor)
+    assert storage.quantization is not None
+    clamp = stored_clamp(activation, storage.dtype, storage.quantization)
+    integers = value.type is not None and value.type.dtype == dtype_of(storage.dtype)
+    if integers:
+        return clamped(ctx, value, clamp, storage)
+    clips_after = ctx.target.clips_integers and ctx.target.has_kernel("Clip", storage.dtype)
+    if not clips_after and not clamp.idle:
+        value = bounded(ctx, value, *BOUNDS[activation])
+    value = ctx.scope.values.quantize(value, storage, ctx.order(~ctx.op.outputs.index(tensor)))
+    return clamped(ctx, value, clamp, storage) if clips_after else value
+
+
+def bounded(ctx: Context, value: ir.Value, low: float | None, high: float | None) -> ir.Value:
+    """Clip real (or unquantized integer) numbers."""
+    if low is None and high is None:
+        return value
+    dtype = value.type.dtype.numpy() if value.type is not None else np.dtype(np.float32)
+    if low == 0.0 and high is None and dtype.kind not in "iu":
+        return ctx.ops.Relu(value)  # type: ignore[no-any-return]
+    bounds = [None if bound is None else np.asarray(bound, dtype) for bound in (low, high)]
+    return ctx.ops.Clip(value, *bounds)  # type: ignore[no-any-return]
+
+
+def clamped(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage) -> ir.Value:
+    """Clip stored integers."""
+    if clamp.idle:
+        return value
+    least, most = INTEGER_RANGE[storage.dtype]
+    low, high = least if clamp.low is None else clamp.low, most if clamp.high is None else clamp.high
+    return ctx.ops.Clip(value, np.asarray(low, storage.dtype), np.asarray(high, storage.dtype))  # type: ignore[no-any-return]
