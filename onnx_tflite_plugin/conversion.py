@@ -20,7 +20,7 @@ from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
-from onnx_tflite_plugin.options import ConvertOptions, checked
+from onnx_tflite_plugin.options import ConvertOptions, target_of
 from onnx_tflite_plugin.passes import PASSES
 from onnx_tflite_plugin.passes.forms import METADATA
 from onnx_tflite_plugin.passes.rules import check_model
@@ -71,7 +71,7 @@ def convert(source: str | Path | bytes, *, host: Host | None = None, **options: 
     Options are those of the command, in snake_case. Raises ConversionError with everything that stands in the way.
     """
     chosen = _options(options)
-    checked(chosen)
+    target_of(chosen)
     conversion = convert_model(read(source), host, chosen)
     if not chosen.verify:
         return conversion
@@ -89,7 +89,7 @@ def _options(given: Mapping[str, Any]) -> ConvertOptions:
 def convert_model(model: Model, host: Host | None = None, options: ConvertOptions | None = None) -> Conversion:
     """Convert a model that has been read; as :func:`convert`."""
     options = options or ConvertOptions()
-    target = checked(options)
+    target = target_of(options)
     from onnx_tflite_plugin.graph.names import Names as UniqueNames
     from onnx_tflite_plugin.lowering.emitter import Emitter
     from onnx_tflite_plugin.lowering.interface import entered, graph_edges, interface_names
@@ -108,9 +108,7 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     bound = host.bind(model, target, highest)
     if options.quantization == "float":
         bound = unquantized(resolve(bound, target, highest), target, highest)
-    speed, fold = options.optimize == "speed", options.weights == "fold" or options.quantization == "float"
-    if fold:
-        target = replace(target, multiplies_dynamically=False)
+    speed = options.optimize == "speed"
     fusions = host.fusions({call.handler.code for call in bound.operators()})
     fused = fuse(bound, fusions, target, opset=options.opset, inexact=speed)
     for failed in fused.failed.values():
@@ -118,13 +116,13 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     fused.model = resolve(fused.model, target, highest)
     packs = frozenset(bound.pack for bound in fused.model.operators())
     host.hooks.check(packs)
-    storage = plan_storage(fused.model, target, fold=fold)
+    storage = plan_storage(fused.model, target, fold=options.fold)
     opset = _opset(fused.model, storage, options, target)
     layout = plan_layout(
         fused.model,
         bytes_of=tensor_bytes,
         prices=target.price,
-        edges=graph_edges(fused.model.main, names, options),
+        edges=graph_edges(fused.model.main, names, options.layout, free=options.io_layout == "onnx"),
         local=options.layout_plan == "local",
         flat=lambda bound: storage.dtype(bound) not in target.keeps_lines,
     )

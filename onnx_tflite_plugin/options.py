@@ -32,6 +32,11 @@ class ConvertOptions:
     block: Sequence[str] = ()
     packs: str | None = None
 
+    @property
+    def fold(self) -> bool:
+        """Whether quantized constants become float in the file."""
+        return self.weights == "fold" or self.quantization == "float"
+
 
 CHOICES: Mapping[str, Sequence[str]] = {
     "quantization": ("qdq", "float"),
@@ -49,8 +54,11 @@ LATER: Mapping[str, object] = {
 }
 
 
-def checked(options: ConvertOptions) -> Target:
-    """The target these options ask for. Raises UnsupportedOption for what does not exist or does not go together."""
+def target_of(options: ConvertOptions) -> Target:
+    """The target these options ask for, with the traits that they change.
+
+    Raises UnsupportedOption for what does not exist or does not go together.
+    """
     for name, choices in CHOICES.items():
         if getattr(options, name) not in choices:
             raise UnsupportedOption(f"{flag(name)} is one of {', '.join(choices)}, not {getattr(options, name)!r}")
@@ -68,7 +76,9 @@ def checked(options: ConvertOptions) -> Target:
         )
     if options.weights_dtype in ("uint8", "int8") and not target.saturates:
         raise UnsupportedOption(f"target {target.name} has one dtype for weights: --weights-dtype auto or keep")
-    return replace(target, weights={}) if options.weights_dtype == "keep" else target
+    if options.weights_dtype == "keep":
+        target = replace(target, weights={})
+    return replace(target, multiplies_dynamically=False) if options.fold else target
 
 
 def flag(name: str) -> str:

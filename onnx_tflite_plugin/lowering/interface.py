@@ -9,7 +9,6 @@ from onnx_tflite_plugin.binding.bound import BoundGraph
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.layout.order import Order, permuted, source_order
 from onnx_tflite_plugin.layout.spread import Edges
-from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Model, Signature, Tensor
 
 
@@ -66,18 +65,21 @@ def _signature(model: Model, key: str | None) -> Signature | None:
     return found
 
 
-def graph_edges(main: BoundGraph, names: Names, options: ConvertOptions) -> Edges:
-    """Orders of graph inputs and outputs that are asked for; the rest is the file's, or free under ``--io-layout onnx``."""
+def graph_edges(main: BoundGraph, names: Names, layouts: Mapping[str, str], *, free: bool) -> Edges:
+    """Orders of graph inputs and outputs: by name those that ``layouts`` ask for, the rest the file's unless ``free``.
+
+    Raises UnsupportedOption for a name the model does not have, or letters that are no order of its axes.
+    """
     edges = {tensor: source_order(tensor.dims) for tensor in (*main.inputs, *main.outputs)}
     asked: dict[Tensor, Order] = {}
     by_name = dict(zip((*names.inputs, *names.outputs), (*main.inputs, *main.outputs), strict=True))
-    for name, layouts in options.layout.items():
+    for name, letters in layouts.items():
         if name not in by_name:
             raise UnsupportedOption(
                 f"--layout {name}: no graph input or output has that name; there are {', '.join(by_name)}"
             )
-        asked[by_name[name]] = _asked(name, layouts, by_name[name])
-    if options.io_layout == "onnx":
+        asked[by_name[name]] = _asked(name, letters, by_name[name])
+    if free:
         return Edges(asked, frozenset(t for t in edges if t not in asked and t.rank > 1))
     return Edges({**edges, **asked})
 

@@ -1,0 +1,163 @@
+"""The package flows one way: no module imports in a circle, none imports a room after its own.
+
+The graph is read from the syntax trees, so imports inside functions and those for type checkers count: a circle that
+runs late is a circle. Rooms may be imported only by rooms further down in :data:`ROOMS`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+import conformance
+import onnx_tflite_plugin
+import op_handlers
+
+PACKAGE = "onnx_tflite_plugin"
+
+ROOMS = (
+    "errors",
+    "source",
+    "api",
+    "guard",
+    "targets",
+    "graph",
+    "binding",
+    "host",
+    "quantization",
+    "layout",
+    "lowering",
+    "passes",
+    "shapes",
+    "verify",
+    "options",
+    "report",
+    "conversion",
+    "runtime",
+    "cli",
+    "__main__",
+)
+"""Modules and subpackages at the top of the package, each after all that it imports."""
+
+Graph = Mapping[str, frozenset[str]]
+
+
+def graph(roots: Mapping[str, Path]) -> Graph:
+    """Each module with the modules of these packages that it imports anywhere in its text."""
+    files = {}
+    for name, folder in roots.items():
+        for file in folder.rglob("*.py"):
+            parts = (name, *file.relative_to(folder).with_suffix("").parts)
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    texts = {module: (file.read_text(encoding="utf-8"), file.name == "__init__.py") for module, file in files.items()}
+    return imports(texts)
+
+
+def imports(texts: Mapping[str, tuple[str, bool]]) -> Graph:
+    """The same from texts; the flag says of a module that it is a package's ``__init__``."""
+    edges = {}
+    for module, (text, package) in texts.items():
+        inside = module if package else module.rpartition(".")[0]
+        edges[module] = frozenset(_named(ast.parse(text), inside, texts.keys())) - {module}
+    return edges
+
+
+def _named(tree: ast.AST, inside: str, modules: Collection[str]) -> Iterator[str]:
+    """Modules that are imported; ``from package import module`` names the module, and not the package."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parent = inside.rsplit(".", node.level - 1)[0] if node.level > 1 else inside
+                base = f"{parent}.{base}" if base else parent
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                if full in modules or base in modules:
+                    yield full if full in modules else base
+
+
+def circles(edges: Graph) -> list[list[str]]:
+    """The sets of modules that import one another, each sorted: strongly connected components of more than one."""
+    reached = {module: _reached(module, edges) for module in edges}
+    rings = {tuple(sorted({a, *(b for b in reached[a] if a in reached[b])})) for a in edges}
+    return [list(ring) for ring in sorted(rings) if len(ring) > 1]
+
+
+def _reached(start: str, edges: Graph) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = edges.get(waiting.pop(), frozenset()) - seen
+        seen |= new
+        waiting.extend(new)
+    return seen
+
+
+def upward(edges: Graph, rooms: Sequence[str]) -> list[str]:
+    """``module -> module`` for each import of a room that comes later than the importer's own."""
+    rank = {room: k for k, room in enumerate(rooms)}
+    return sorted(
+        f"{module} -> {other}"
+        for module, others in edges.items()
+        for other in others
+        if rank[_room(module)] < rank[_room(other)]
+    )
+
+
+def _room(module: str) -> str:
+    """The package itself, which re-exports ``convert``, stands with what it re-exports."""
+    return [*module.split("."), "conversion"][1]
+
+
+@pytest.fixture(scope="module")
+def package() -> Graph:
+    return graph({PACKAGE: Path(onnx_tflite_plugin.__file__).parent})
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    roots = {
+        module.__name__: Path(str(module.__file__)).parent for module in (onnx_tflite_plugin, op_handlers, conformance)
+    }
+    edges = graph(roots)
+    assert len(edges) > 250
+    assert circles(edges) == []
+
+
+def test_no_room_imports_one_further_down(package: Graph) -> None:
+    assert upward(package, ROOMS) == []
+
+
+def test_every_room_has_its_place_in_the_order(package: Graph) -> None:
+    assert sorted({_room(module) for module in package}) == sorted(ROOMS)
+    assert len(set(ROOMS)) == len(ROOMS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from p.b import x",
+        "from p import b",
+        "import p.b",
+        "from .b import x",
+        "from . import b",
+        "def f():\n    from p.b import x",
+        "if TYPE_CHECKING:\n    from p.b import x",
+    ],
+)
+def test_however_it_is_written_an_import_closes_a_circle(text: str) -> None:
+    edges = imports(
+        {"p": ("", True), "p.a": (text, False), "p.b": ("import p.c", False), "p.c": ("from . import a", False)}
+    )
+    assert circles(edges) == [["p.a", "p.b", "p.c"]]
+    assert upward(edges, ["a", "b", "c"]) == ["p.a -> p.b", "p.b -> p.c"]
+    assert upward(edges, ["c", "b", "a"]) == ["p.c -> p.a"]
+
+
+def test_a_relative_import_from_the_parents_package_is_followed() -> None:
+    edges = imports({"p.r": ("", True), "p.r.a": ("from ..s.b import x", False), "p.s.b": ("from ..r import a", False)})
+    assert circles(edges) == [["p.r.a", "p.s.b"]]
