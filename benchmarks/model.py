@@ -18,7 +18,7 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array, Model, Operator
 from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, Tolerance, compare, draw, structure
 from onnx_tflite_plugin.verify.compare import inherited_step
-from onnx_tflite_plugin.verify.run import paired
+from onnx_tflite_plugin.verify.trial import paired
 
 from .graph import counted
 from .measure import interleaved
@@ -109,7 +109,7 @@ def _dynamic_range(operator: Operator) -> bool:
 class Original:
     """The TFLite model in LiteRT: default kernels with XNNPACK, one thread. Raises LiteRTError where it does not run.
 
-    ``steps`` are drawn inputs, ``expected`` what each of LiteRT's kernel sets makes of them.
+    ``runs`` are drawn inputs, ``expected`` what each of LiteRT's kernel sets makes of them.
     """
 
     def __init__(self, source: Path) -> None:
@@ -118,17 +118,17 @@ class Original:
         self.entry = structure.entry(self.model)
         self.kind = kind(self.model)
         self.tolerance = Tolerance.of(self.model)
-        self.steps, self.expected = self._ran()
+        self.runs, self.expected = self._ran()
         session = LiteRT(self.data, known=self.model)
-        session.step(self.steps[0])
+        session.run(self.runs[0])
         self._interpreter = session.interpreter
 
     def _ran(self) -> tuple[list[list[Array]], dict[str, list[list[Array]]]]:
         """More cautious inputs where the first are refused. A model that remembers is run once: some converters forget."""
-        steps = 1 if _remembers(self.model) else _DRAWS
+        runs = 1 if _remembers(self.model) else _DRAWS
         refusal: LiteRTError | None = None
         for caution in range(3):
-            drawn = draw(self.entry, steps=steps, caution=caution)
+            drawn = draw(self.entry, runs=runs, caution=caution)
             try:
                 expected = {"xnnpack": self._outputs("xnnpack", drawn)}
             except LiteRTError as error:
@@ -140,14 +140,14 @@ class Original:
         assert refusal is not None
         raise refusal
 
-    def _outputs(self, kernels: str, steps: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def _outputs(self, kernels: str, runs: Sequence[Sequence[Array]]) -> list[list[Array]]:
         session = LiteRT(self.data, kernels, known=self.model)
-        return [session.step(arrays) for arrays in steps]
+        return [session.run(arrays) for arrays in runs]
 
     def run(self) -> object:
         """One call as a program makes it, arrays in and arrays out, as ONNX Runtime's is."""
         interpreter = self._interpreter
-        for tensor, array in zip(self.entry.inputs, self.steps[0], strict=True):
+        for tensor, array in zip(self.entry.inputs, self.runs[0], strict=True):
             interpreter.set_tensor(tensor.index, array)
         interpreter.invoke()
         return [interpreter.get_tensor(tensor.index) for tensor in self.entry.outputs]
@@ -171,7 +171,7 @@ class Converted:
         self._taken = [Port.of(*pair) for pair in zip(entry.outputs, outputs, strict=True)]
         with _failing("does not run"):
             comparisons = list(self._compared(original, runtime))
-        self._session, self._feeds = runtime.session, runtime.feeds(self._fed(original.steps[0]))
+        self._session, self._feeds = runtime.session, runtime.feeds(self._fed(original.runs[0]))
         worst = max(comparisons, key=lambda one: (not one.ok, one.distance), default=None)
         self.outcome = Outcome(
             converter.name,
@@ -187,8 +187,8 @@ class Converted:
     def _compared(self, original: Original, runtime: OnnxRuntime) -> Iterator[Comparison]:
         """One comparison an output, over all drawn inputs."""
         actual = []
-        for arrays in original.steps:
-            runtime.step(self._fed(arrays))
+        for arrays in original.runs:
+            runtime.run(self._fed(arrays))
             found = runtime.values()
             actual.append([port.taken(found[name]) for name, port in zip(self._results, self._taken, strict=True)])
         producers = structure.producers(original.entry.subgraph)
@@ -196,7 +196,7 @@ class Converted:
             yield compare(
                 tensor.name,
                 [arrays[k] for arrays in actual],
-                {kernels: [arrays[k] for arrays in steps] for kernels, steps in original.expected.items()},
+                {kernels: [arrays[k] for arrays in runs] for kernels, runs in original.expected.items()},
                 original.tolerance,
                 step=inherited_step(tensor, producers, original.tolerance),
             )

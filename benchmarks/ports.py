@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx_tflite_plugin.source.model import Array, Tensor
 from onnx_tflite_plugin.verify.compare import as_pairs
-from onnx_tflite_plugin.verify.real import as_real, as_stored
+from onnx_tflite_plugin.verify.dequantized import as_float, as_stored
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto
@@ -41,7 +41,7 @@ class Port:
         if array.dtype.kind == "c":
             array = as_pairs(array)
         if self.real:
-            array = as_real(self.tensor, array)
+            array = as_float(self.tensor, array)
         return array if self.order is None else np.ascontiguousarray(array.transpose(self.order))
 
     def taken(self, array: Array) -> Array:

@@ -1,6 +1,6 @@
 """How near a result must be, where it is not the default: operator, dtype, bound, and the kernel's reason.
 
-The defaults: a real output may differ by 1e-5 of its range, an 8 or 16 bit integer by one step, anything else not at
+The defaults: a float output may differ by 1e-5 of its range, an 8 or 16 bit integer by one step, anything else not at
 all; a model with float activations on integer weights by 2e-2 of the range. Operators that only move or select must
 be equal, and so must some others in some dtypes.
 """
@@ -24,9 +24,9 @@ class Bound(NamedTuple):
         usual, found = Tolerance(), self.tolerance
         if found.steps != usual.steps:
             return f"{found.steps:g} steps"
-        if found.whole != usual.whole:
-            return f"{found.whole:g}"
-        return f"{found.real:g} of the range"
+        if found.integers != usual.integers:
+            return f"{found.integers:g}"
+        return f"{found.of_range:g} of the range"
 
 
 BOUNDS: tuple[Bound, ...] = (
@@ -40,7 +40,7 @@ BOUNDS: tuple[Bound, ...] = (
     Bound(
         "QUANTIZE",
         "int32",
-        Tolerance(whole=1),
+        Tolerance(integers=1),
         "Requantize multiplies by a 31 bit mantissa and rounds twice (MultiplyByQuantizedMultiplier, internal/common.h)",
     ),
     Bound(
@@ -169,4 +169,4 @@ def tolerance(op: str, dtype: str, *, rounded: bool = True) -> Tolerance | None:
     if row is not None:
         return row.tolerance
     equal = op in EQUAL or (rounded and dtype in EXACT.get(op, ()))
-    return Tolerance(real=0, steps=0, whole=0) if equal else None
+    return Tolerance(of_range=0, steps=0, integers=0) if equal else None

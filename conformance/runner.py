@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,34 +15,17 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import Terminated, debug, raised
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array, Model
-from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, Tolerance, compare, draw
-from onnx_tflite_plugin.verify.compare import as_pairs, inherited_step
-from onnx_tflite_plugin.verify.ort import Place
-from onnx_tflite_plugin.verify.real import as_real, as_stored, is_real
-from onnx_tflite_plugin.verify.structure import Entry, entry, producers, read
+from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw
+from onnx_tflite_plugin.verify.structure import Entry, entry, read
+from onnx_tflite_plugin.verify.trial import Run, Session
 
 from .bounds import tolerance
 from .case import Case
 
 Status = Literal["passed", "failed", "skipped", "known"]
-Steps = Sequence[Sequence[Array]]
+Runs = Sequence[Run]
 
 EXACT = 1e-5  # of the range: the models around an operator add no rounding of their own
-
-
-class Session(Protocol):
-    """What ``Trial.stepped`` asks of a session: ``OnnxRuntime``, or what stands in for one."""
-
-    @property
-    def inputs(self) -> Sequence[Any]: ...
-
-    @property
-    def outputs(self) -> Sequence[Any]: ...
-
-    @property
-    def places(self) -> Sequence[Place]: ...
-
-    def step(self, inputs: Mapping[str, Array], /) -> Sequence[Array]: ...
 
 
 class Variant(NamedTuple):
@@ -82,7 +65,7 @@ def run_case(case: Case, host: Host | None = None) -> CaseResult:
     host = host or Host()
     variants = list(_variants(case))
     try:
-        trial = Trial(case, host)
+        trial = CaseTrial(case, host)
         if case.kernel_refuses:
             status, reasons = trial.kernels_refuse()
         elif case.refused:
@@ -99,11 +82,11 @@ def run_case(case: Case, host: Host | None = None) -> CaseResult:
     return CaseResult(case, status, tuple(reasons), len(variants), time.perf_counter() - start)
 
 
-def complaints(case: Case, host: Host, **options: Any) -> list[str]:
+def mismatches(case: Case, host: Host, **options: Any) -> list[str]:
     """What is wrong with one conversion of a case under other options than its own; ConversionError where it is refused."""
-    trial = Trial(replace(case, options={**case.options, **options}), host)
+    trial = CaseTrial(replace(case, options={**case.options, **options}), host)
     target = options.get("target", "onnxruntime")
-    return list(trial.complaints(trial.run(trial.converted(Variant(target, None, "least"))), trial.expected))
+    return list(trial.mismatches(trial.run(trial.converted(Variant(target, None, "least"))), trial.expected))
 
 
 def _known(case: Case, status: Status, reasons: Sequence[str]) -> tuple[Status, list[str]]:
@@ -120,7 +103,7 @@ def _variants(case: Case) -> Iterator[Variant]:
         yield Variant(target, case.opsets[0], "turned")
 
 
-class _Complaints:
+class _Mismatches:
     """What is wrong, each with the variants that say so."""
 
     def __init__(self) -> None:
@@ -139,7 +122,7 @@ class _Complaints:
         return [f"{', '.join(variants)}: {text}" for text, variants in self._by_text.items()]
 
 
-class Trial:
+class CaseTrial:
     """One case with what its variants share: the file, the inputs, what LiteRT computes."""
 
     def __init__(self, case: Case, host: Host) -> None:
@@ -152,10 +135,11 @@ class Trial:
     # --- what is expected ---------------------------------------------------------------------
 
     @cached_property
-    def steps(self) -> list[list[Array]]:
+    def runs(self) -> list[list[Array]]:
+        """The inputs of each run, those at other sizes last."""
         given = self._given()
         return [
-            *draw(self.entry, given=given, steps=self.case.runs),
+            *draw(self.entry, given=given, runs=self.case.runs),
             *(arrays for other in self._resized(given[0]) for arrays in draw(self.entry, **other)),
         ]
 
@@ -176,13 +160,13 @@ class Trial:
             yield {"given": {**given, **repeated}, "shapes": shapes}
 
     def _given(self) -> Any:
-        """The case's inputs, and real numbers drawn from its span."""
+        """The case's inputs by run, and floats drawn from its span."""
         given, span = self.case.given, self.case.span
-        steps = [given or {}] * self.case.runs if given is None or isinstance(given, Mapping) else given
-        return [{**(self._spanned(step, *span) if span else {}), **known} for step, known in enumerate(steps)]
+        runs = [given or {}] * self.case.runs if given is None or isinstance(given, Mapping) else given
+        return [{**(self._spanned(run, *span) if span else {}), **arrays} for run, arrays in enumerate(runs)]
 
-    def _spanned(self, step: int, low: float, high: float) -> dict[str, Array]:
-        generator = np.random.default_rng(step)
+    def _spanned(self, run: int, low: float, high: float) -> dict[str, Array]:
+        generator = np.random.default_rng(run)
         return {
             name: generator.uniform(low, high, tensor.shape).astype(tensor.dtype)
             for tensor, name in zip(self.entry.inputs, self.entry.input_names, strict=True)
@@ -190,29 +174,16 @@ class Trial:
         }
 
     @cached_property
-    def expected(self) -> dict[str, Steps]:
-        """Outputs of each run by kernel set; the reference kernels' only where nothing else runs."""
+    def trial(self) -> Trial:
+        return Trial(self.data, self.model, self.entry, self.tolerance)
+
+    @cached_property
+    def expected(self) -> Mapping[str, Runs]:
+        """Outputs of each run by kernel set, or by the case's own reference; afresh in each where states are reset."""
         if self.case.reference is not None:
             reference = self.case.reference
-            return {"reference function": [[np.asarray(a) for a in reference(arrays)] for arrays in self.steps]}
-        found: dict[str, Steps] = {}
-        failures = []
-        for kernels in ("xnnpack", "builtin", "reference"):
-            if kernels == "reference" and found:
-                break
-            try:
-                found[kernels] = self.litert(kernels)
-            except LiteRTError as error:
-                failures.append(str(error))
-        if not found:
-            raise LiteRTError("; ".join(dict.fromkeys(failures)))
-        return found
-
-    def litert(self, kernels: str) -> Steps:
-        """The outputs of each run; a session of its own where states are reset."""
-        fresh = self.case.options.get("state") == "reset"
-        sessions = [LiteRT(self.data, kernels, known=self.model) for _ in (self.steps if fresh else [None])]
-        return [sessions[k if fresh else 0].step(arrays) for k, arrays in enumerate(self.steps)]
+            return {"reference function": [[np.asarray(a) for a in reference(arrays)] for arrays in self.runs]}
+        return self.trial.expected(self.runs, fresh=self.case.options.get("state") == "reset")
 
     @cached_property
     def tolerance(self) -> Tolerance:
@@ -221,7 +192,7 @@ class Trial:
         if asked is not None:
             return asked
         usual = Tolerance.of(self.model)
-        return usual if usual.real > Tolerance().real else Tolerance(real=EXACT)
+        return usual if usual.of_range > Tolerance().of_range else Tolerance(of_range=EXACT)
 
     # --- the three kinds of case --------------------------------------------------------------
 
@@ -235,7 +206,7 @@ class Trial:
         return "failed", [f"LiteRT runs it; it was to refuse with {self.case.kernel_refuses!r}"]
 
     def refusals(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
-        said = _Complaints()
+        said = _Mismatches()
         for variant in variants:
             if variant.plan == "turned":
                 continue
@@ -249,8 +220,8 @@ class Trial:
 
     def failures(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
         expected = self.expected
-        said = _Complaints()
-        outputs: dict[Variant, Steps] = {}
+        said = _Mismatches()
+        outputs: dict[Variant, Runs] = {}
         for variant in variants:
             try:
                 turned = self.turned() if variant.plan == "turned" else {}
@@ -261,12 +232,12 @@ class Trial:
             except ConversionError as error:
                 said.add(variant, _line(error))
                 continue
-            said.add(variant, *self.complaints(outputs[variant], expected))
+            said.add(variant, *self.mismatches(outputs[variant], expected))
             if variant.plan == "least":
                 said.add(variant, *self._layout(conversion))
             other = outputs.get(variant._replace(plan="least"))
             if variant.plan == "local" and other is not None:
-                said.add(variant, *self.complaints(outputs[variant], {"the least plan": other}))
+                said.add(variant, *self.mismatches(outputs[variant], {"the least plan": other}))
         return said.status, said.lines
 
     # --- one variant --------------------------------------------------------------------------
@@ -282,41 +253,19 @@ class Trial:
     def turned(self) -> dict[str, str]:
         return channels_first(self.entry)
 
-    def run(self, conversion: Conversion) -> Steps:
+    def run(self, conversion: Conversion) -> Runs:
         """The outputs of each run, in the TFLite model's orders."""
-        return self.stepped(OnnxRuntime(conversion.proto))
+        return self.run_in(OnnxRuntime(conversion.proto))
 
-    def stepped(self, session: Session) -> Steps:
-        """The outputs of each run in a session of the converted model, wherever it computes."""
-        places = {place.value: place for place in session.places}
-        results = []
-        for arrays in self.steps:
-            feeds = {}
-            for array, info, tensor in zip(arrays, session.inputs, self.entry.inputs, strict=True):
-                value = as_pairs(array) if array.dtype.kind == "c" else array
-                if is_real(info):
-                    value = as_real(tensor, value)
-                feeds[info.name] = places[info.name].apply(value) if info.name in places else value
-            found = []
-            for array, info, tensor in zip(session.step(feeds), session.outputs, self.entry.outputs, strict=True):
-                restored = places[info.name].restore(array, array.dtype) if info.name in places else array
-                found.append(as_stored(tensor, array if restored is None else restored))
-            results.append(found)
-        return results
+    def run_in(self, session: Session) -> Runs:
+        """The same in a session of the converted model, wherever it computes."""
+        return self.trial.actual(session, self.runs)
 
-    def complaints(self, actual: Steps, expected: Mapping[str, Steps]) -> Iterator[str]:
+    def mismatches(self, actual: Runs, expected: Mapping[str, Runs]) -> Iterator[str]:
         return (f"{one.name}: {one.text}" for one in self.compared(actual, expected) if not one.ok)
 
-    def compared(self, actual: Steps, expected: Mapping[str, Steps]) -> Iterator[Comparison]:
-        made = producers(self.entry.subgraph)
-        for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True)):
-            yield compare(
-                name,
-                [arrays[k] for arrays in actual],
-                {kernels: [arrays[k] for arrays in steps] for kernels, steps in expected.items()},
-                self.tolerance,
-                step=inherited_step(tensor, made, self.tolerance),
-            )
+    def compared(self, actual: Runs, expected: Mapping[str, Runs]) -> tuple[Comparison, ...]:
+        return self.trial.compared(actual, expected)
 
     def _layout(self, conversion: Conversion) -> Iterator[str]:
         most, report = self.case.transposes, conversion.report

@@ -113,7 +113,7 @@ def measure(model: bytes, images: Array, labels: Array) -> tuple[float, float]:
     """The accuracy in LiteRT, and of the converted model in ONNX Runtime."""
     original = LiteRT(model)
     (taken,) = original.entry.inputs
-    scores = np.concatenate([original.step([image[None]])[0] for image in encode(images, taken.dtype)])
+    scores = np.concatenate([original.run([image[None]])[0] for image in encode(images, taken.dtype)])
     converted = classify(otp.convert(model).proto.SerializeToString(), images)
     litert, ort = (float((found.argmax(axis=1) == labels).mean()) for found in (scores, converted))
     return litert, ort

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Collection, Mapping
@@ -16,13 +15,13 @@ from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
+from onnx_tflite_plugin.graph.metadata import read_states, write_weights
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.options import ConvertOptions, target_of
 from onnx_tflite_plugin.passes import PASSES
-from onnx_tflite_plugin.passes.forms import METADATA
 from onnx_tflite_plugin.passes.rules import check_model
 from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
 from onnx_tflite_plugin.quantization.unquantized import unquantized
@@ -166,7 +165,7 @@ def _settled(model: ir.Model, target: Target, form: str) -> Mapping[str, int]:
     if form in ("auto", "uint8"):
         weights.check(model)
     if forms:
-        model.metadata_props[METADATA] = json.dumps(forms)
+        write_weights(model.metadata_props, forms)
     return forms
 
 
@@ -231,9 +230,7 @@ def _report(
         declined=tuple(fused.declined),
         packs=packs,
         overrides=dict(host.overrides),
-        states=tuple(
-            state["input"] for state in json.loads(model.metadata_props.get("onnx_tflite_plugin.state", "[]"))
-        ),
+        states=tuple(state.input for state in read_states(model.metadata_props)),
         storage=kept,
         warnings=tuple(host.warnings),
     )

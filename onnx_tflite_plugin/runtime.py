@@ -13,7 +13,6 @@ Needs the extra ``runtime``. A model without states runs just as well.
 from __future__ import annotations
 
 import ctypes
-import json
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -24,9 +23,8 @@ import ml_dtypes
 import numpy as np
 
 from onnx_tflite_plugin.errors import MissingExtra
+from onnx_tflite_plugin.graph.metadata import CarriedState, read_states
 from onnx_tflite_plugin.source.model import Array
-
-STATE = "onnx_tflite_plugin.state"
 
 _RENAMED = {"float": "float32", "double": "float64", "string": "object"}  # ONNX Runtime's words that are not numpy's
 # What ONNX Runtime does not take from numpy: its word, the dtype, the standard's number.
@@ -87,20 +85,20 @@ class Session:
             options.log_severity_level = 3  # it warns of every state's default value
         try:
             self._session = onnxruntime.InferenceSession(model, options, providers=list(providers))
-            declared = json.loads(self._session.get_modelmeta().custom_metadata_map.get(STATE, "[]"))
+            states = read_states(self._session.get_modelmeta().custom_metadata_map)
         except Exception as error:
             raise ValueError(f"the model cannot be loaded: {error}") from error
         self._ort_value = onnxruntime.OrtValue
-        self._follows: dict[str, str] = {state["output"]: state["input"] for state in declared}
+        self._follows: dict[str, str] = {state.output: state.input for state in states}
         fed = [_port(found) for found in self._session.get_inputs()]
-        states = [_port(found) for found in self._session.get_overridable_initializers()]
-        self._ports = {port.name: port for port in (*fed, *states)}
+        defaults = [_port(port) for port in self._session.get_overridable_initializers()]
+        self._ports = {port.name: port for port in (*fed, *defaults)}
         carried = set(self._follows.values())
         self.inputs = tuple(port for port in fed if port.name not in carried)
         self.outputs = tuple(port for port in map(_port, self._session.get_outputs()) if port.name not in self._follows)
         used = (*self.inputs, *self.outputs, *(self._ports[name] for name in carried))
         self._bytewise = any(port.type in _UNKNOWN_TO_NUMPY for port in used)
-        self._initial = {state["input"]: self._first(state) for state in declared if "initial" in state}
+        self._initial = {state.input: self._first(state) for state in states if state.initial is not None}
         self.reset()
 
     def reset(self) -> None:
@@ -163,11 +161,11 @@ class Session:
             raise ValueError(f"no array for {', '.join(map(repr, missing))}; the model's inputs are {listed}")
         return {name: _fitted(inputs[name], port) for name, port in known.items()}
 
-    def _first(self, state: Mapping[str, Any]) -> Array:
+    def _first(self, state: CarriedState) -> Array:
         """The value before the first run: a number for all elements, or a list in stored order."""
-        port = self._ports[state["input"]]
-        shape = [size if size > 0 else 1 for size in state["shape"]]
-        value = np.asarray(state["initial"], port.dtype)
+        port = self._ports[state.input]
+        shape = [size if size > 0 else 1 for size in state.shape]
+        value = np.asarray(state.initial, port.dtype)
         return np.ascontiguousarray(np.broadcast_to(value, shape) if value.size == 1 else value.reshape(shape))
 
     def _to_array(self, held: Any, port: Port) -> Array:

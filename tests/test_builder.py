@@ -18,7 +18,7 @@ ONES = np.ones(3, np.float32)
 
 
 def outputs(model: ModelBuilder, *inputs: Array, kernels: str = "builtin") -> list[Array]:
-    return LiteRT(model.build(), kernels).step(inputs)
+    return LiteRT(model.build(), kernels).run(inputs)
 
 
 def unary(graph: GraphBuilder, code: str, shape: tuple[int | None, ...] = (3,)) -> None:
@@ -217,7 +217,7 @@ def test_variables_are_mutated_from_step_to_step() -> None:
     operator = tflite.Model.GetRootAs(model.build()).Subgraphs(0).Operators(0)
     assert operator.MutatingVariableInputsAsNumpy().tolist() == [False, False, False, False, True]
     session = LiteRT(model.build(), "builtin")
-    assert [session.step([np.ones((1, 3), np.float32)])[0][0, 0] for _ in range(3)] == [3, 6, 6]
+    assert [session.run([np.ones((1, 3), np.float32)])[0][0, 0] for _ in range(3)] == [3, 6, 6]
 
 
 def test_unknown_sizes_are_stored_as_1_and_signed() -> None:
@@ -240,7 +240,7 @@ def test_signatures_and_metadata() -> None:
     model.metadata("min_runtime_version", b"1.14.0")
     read = tflite.Model.GetRootAs(model.build())
     assert read.Buffers(read.Metadata(0).Buffer()).DataAsNumpy().tobytes() == b"1.14.0"
-    found = LiteRT(model.build(), signature="go").step({"left": 3 * ONES})
+    found = LiteRT(model.build(), signature="go").run({"left": 3 * ONES})
     assert found[0].tolist() == [9, 9, 9]
 
 

@@ -15,7 +15,7 @@ from conformance.case import Case
 from conformance.coverage import gaps
 from conformance.models import alone, between_convolutions, net, tensor, unary
 from conformance.packs import suite
-from conformance.runner import Trial, run_case
+from conformance.runner import CaseTrial, run_case
 from conformance.table import _row
 from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Terminate, Transparent, handler
 from onnx_tflite_plugin.errors import PackError
@@ -132,7 +132,7 @@ def test_the_convolutions_around_an_operator_add_nothing() -> None:
     for dtype in ("float32", "int8", "uint8", "int16"):
         image = tensor(2, 5, 7, 3, dtype=dtype)
         case = net("CONV_2D", dtype, lambda model, image=image: model.output(model.drained(model.plumbed(image))))  # type: ignore[misc]
-        exact = replace(case, tolerance=Tolerance(real=0, steps=0), why="nothing is computed")
+        exact = replace(case, tolerance=Tolerance(of_range=0, steps=0), why="nothing is computed")
         assert run_case(exact, Host(packs="builtin")).status == "passed", dtype
 
 
@@ -298,7 +298,7 @@ def test_a_conversion_that_holds_for_the_stored_size_alone_fails() -> None:
 
 def test_unknown_sizes_that_are_given_are_run_at_others_too() -> None:
     case = unary("NEG", "here", tensor(None, 3, None), given={"x0": np.ones((1, 3, 5), np.float32)}, runs=1)
-    assert [arrays[0].shape for arrays in Trial(case, Host(packs="builtin")).steps] == [
+    assert [arrays[0].shape for arrays in CaseTrial(case, Host(packs="builtin")).runs] == [
         (1, 3, 5),
         (2, 3, 4),
         (7, 3, 9),

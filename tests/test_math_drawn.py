@@ -15,7 +15,7 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.models import Spec, alone, constant
-from conformance.runner import complaints
+from conformance.runner import mismatches
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array
@@ -213,7 +213,7 @@ def trials(seed: int) -> Iterator[tuple[Case, list[str]]]:
     while True:
         case = replace(pick(draw, *FAMILIES)(draw), runs=1)
         try:
-            yield case, complaints(case, HOST)
+            yield case, mismatches(case, HOST)
         except LiteRTError:
             continue
         except ConversionError as error:

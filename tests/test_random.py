@@ -30,7 +30,7 @@ def model(op: str, seed: int = 0, seed2: int = 0) -> bytes:
 
 def converted(data: bytes, runs: int = 1) -> list[Array]:
     session = OnnxRuntime(convert(data).proto)
-    return [np.asarray(session.step({})[0]) for _ in range(runs)]
+    return [np.asarray(session.run({})[0]) for _ in range(runs)]
 
 
 def shares(classes: Array) -> Array:
@@ -82,4 +82,4 @@ def test_each_run_of_a_session_draws_anew(op: str) -> None:
 
 
 def kernels(data: bytes) -> Array:
-    return LiteRT(data, "builtin").step([])[0]
+    return LiteRT(data, "builtin").run([])[0]

@@ -69,16 +69,17 @@ def seen_and_wanted(path: Path, chunks: list[Array], state: str) -> tuple[Array,
     """The numbers before the last sigmoid, a run each, of ONNX Runtime and of LiteRT."""
     (sigmoid,) = (op for op in read(path.read_bytes()).main.operators if op.code == "LOGISTIC")
     tensor, proto = sigmoid[0], otp.convert(path, state=state).proto
-    place = next(p for p in OnnxRuntime(proto).places if p.tensor == tensor.index and p.form == "stored")
-    session, original = OnnxRuntime(proto, keep=[place.value]), LiteRT(path, "builtin", preserve=True)
+    values = OnnxRuntime(proto).tensor_values
+    value = next(one for one in values if one.tensor == tensor.index and one.form == "stored")
+    session, original = OnnxRuntime(proto, keep=[value.name]), LiteRT(path, "builtin", preserve=True)
     assert bool(session.states) == (state == "io")
     seen, wanted = [], []
     for chunk in chunks:
         if state == "reset":
             original = LiteRT(path, "builtin", preserve=True)
-        original.step([chunk])
-        session.step([chunk])
-        restored = place.restore(session.values()[place.value], np.dtype(tensor.dtype))
+        original.run([chunk])
+        session.run([chunk])
+        restored = value.restore(session.values()[value.name], np.dtype(tensor.dtype))
         assert restored is not None
         seen.append(restored.reshape(-1))
         wanted.append(original.interpreter.get_tensor(tensor.index).reshape(-1))

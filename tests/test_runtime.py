@@ -17,7 +17,8 @@ from onnx import TensorProto, helper
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.errors import MissingExtra
-from onnx_tflite_plugin.runtime import STATE, Session
+from onnx_tflite_plugin.graph.metadata import PREFIX
+from onnx_tflite_plugin.runtime import Session
 from onnx_tflite_plugin.verify import LiteRT
 
 
@@ -48,7 +49,7 @@ def test_states_move_on_as_in_litert_and_reset_sets_them_back(tmp_path: Path) ->
     first = []
     for _ in range(4):
         x = rng.standard_normal(2).astype(np.float32)
-        (wanted,) = original.step([x])
+        (wanted,) = original.run([x])
         found = session.run({"x": x})
         assert list(found) == ["y"]
         np.testing.assert_array_equal(found["y"], wanted)
@@ -71,7 +72,7 @@ def test_a_session_goes_on_from_what_was_saved_as_litert_does() -> None:
     rng = np.random.default_rng(7)
     inputs = [rng.standard_normal(2).astype(np.float32) for _ in range(6)]
     original = LiteRT(counter(), "builtin")
-    wanted = [original.step([x])[0] for x in inputs]
+    wanted = [original.run([x])[0] for x in inputs]
     session = Session(proto)
     assert session.save() == {}
     for x in inputs[:3]:
@@ -119,7 +120,7 @@ def model(
     graph = helper.make_graph(nodes, "g", *sides, list(constants))
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     if states:
-        helper.set_model_props(made, {STATE: json.dumps(list(states))})
+        helper.set_model_props(made, {PREFIX + "state": json.dumps(list(states))})
     return made.SerializeToString()
 
 

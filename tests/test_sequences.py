@@ -13,8 +13,8 @@ from conformance.cases.fusions.convolution import CAUSAL, ROW, Conv, depthwise
 from conformance.cases.networks.sequences import CHAINS, ONE, POOLS, Line
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.verify.ort import Place
 
 RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")
 
@@ -111,11 +111,11 @@ def test_images_that_sequences_are_made_for_the_target_are_made_once() -> None:
 
 def test_a_value_without_an_axis_is_restored_with_it() -> None:
     tensor_ = np.arange(2 * 5 * 3).reshape(2, 1, 5, 3)
-    left_out = Place("v", 0, 0, order=(0, 3, 2))
+    left_out = TensorValue("v", 0, 0, order=(0, 3, 2))
     restored = left_out.restore(tensor_[:, 0].transpose(0, 2, 1), tensor_.dtype)
     assert restored is not None
     np.testing.assert_array_equal(restored, tensor_)
-    put_in = Place("v", 0, 0, order=(0, 2, -1, 1))
+    put_in = TensorValue("v", 0, 0, order=(0, 2, -1, 1))
     restored = put_in.restore(tensor_.transpose(0, 3, 1, 2), tensor_.dtype)
     assert restored is not None
     np.testing.assert_array_equal(restored, tensor_[:, 0])

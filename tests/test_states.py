@@ -50,7 +50,7 @@ def test_what_a_run_leaves_matters_fifty_runs_on(draw: Callable[[Net], None]) ->
     for _ in range(50):
         drawn = rng.standard_normal(tensor.shape) * (40 if tensor.dtype == "int8" else 1)
         x = drawn.astype(tensor.dtype)
-        kept, (wanted,) = session.save(), original.step([x])
+        kept, (wanted,) = session.save(), original.run([x])
         (found,) = session.run({"x0": x}).values()
     session.restore({})
     assert kept

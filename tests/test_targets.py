@@ -13,7 +13,7 @@ from quantized_cases import OPERATORS, quantized
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
-from conformance.runner import complaints
+from conformance.runner import mismatches
 from onnx_tflite_plugin.errors import (
     ConversionError,
     HandlerError,
@@ -39,7 +39,7 @@ def test_quantized_cases_are_right_or_refused_by_a_rule(op: str, target: str, ho
     wrong = {}
     for case in quantized().get(op, ()):
         try:
-            found = complaints(case, host, target=target)
+            found = mismatches(case, host, target=target)
         except (TargetRefusal, UnsupportedOperator) as refusal:
             found = [] if f"target {target}" in str(refusal) or "opset" in str(refusal) else [str(refusal)]
         except HandlerError as refusal:

@@ -11,7 +11,7 @@ from quantized_cases import quantized
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
-from conformance.runner import complaints
+from conformance.runner import mismatches
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import verify
@@ -44,7 +44,7 @@ def test_each_operator_computes_what_the_kernel_rounds(op: str, host: Host) -> N
         and not (op in BY_TABLE and case.dtype == "int16")
     ]
     assert cases
-    assert {case.id: found for case in cases if (found := complaints(case, host, quantization="float"))} == {}
+    assert {case.id: found for case in cases if (found := mismatches(case, host, quantization="float"))} == {}
 
 
 def test_nothing_quantized_is_left() -> None:

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.errors import InvalidModel, MissingExtra, VerificationError
+from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import (
     LiteRT,
@@ -30,7 +31,6 @@ from onnx_tflite_plugin.verify import (
     structure,
     verify,
 )
-from onnx_tflite_plugin.verify.ort import Place
 
 FLOAT, INT8, UINT8, INT32 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32
 
@@ -110,7 +110,7 @@ class TestVerify:
         tflite.write_bytes(built(chained))
         onnx.save_model(channels_first(), model, save_as_external_data=True, size_threshold=0, location="m.data")
         assert verify(tflite, model).ok
-        assert verify(built(chained), channels_first().SerializeToString(), runs=1).steps == 1
+        assert verify(built(chained), channels_first().SerializeToString(), runs=1).runs == 1
 
     @pytest.mark.parametrize(
         ("model", "tensor", "code"),
@@ -142,7 +142,7 @@ class TestVerify:
     def test_a_tolerance_can_be_given(self) -> None:
         assert verify(built(chained), channels_first(scale=1.001), tolerance=1e-2).ok
         assert verify(built(chained), channels_first(scale=1.0005)).ok
-        assert not verify(built(chained), channels_first(scale=1.0005), tolerance=Tolerance(real=1e-6)).ok
+        assert not verify(built(chained), channels_first(scale=1.0005), tolerance=Tolerance(of_range=1e-6)).ok
 
     def test_renamed_inputs_are_matched_by_position(self) -> None:
         def build(g: Any) -> None:
@@ -185,9 +185,9 @@ class TestVerify:
         given: Any
         for given in ({"x": positive}, tmp_path / "in.npz", tmp_path / "in.npy"):
             found = verify(built(build), model, inputs=given)
-            assert (found.ok, found.steps) == (True, 1)
-        assert verify(built(build), model, inputs=[{"x": positive}] * 2).steps == 1
-        assert verify(built(build), model, inputs=[{"x": positive}, {"x": 2 * positive}]).steps == 2
+            assert (found.ok, found.runs) == (True, 1)
+        assert verify(built(build), model, inputs=[{"x": positive}] * 2).runs == 1
+        assert verify(built(build), model, inputs=[{"x": positive}, {"x": 2 * positive}]).runs == 2
 
     def test_the_onnx_models_fixed_shape_decides(self) -> None:
         def build(g: Any) -> None:
@@ -347,7 +347,7 @@ class TestInputs:
 
     def test_seeds_decide(self) -> None:
         entry = self.entry(chained)
-        first, again, other = (draw(entry, seed=seed, steps=2) for seed in (1, 1, 2))
+        first, again, other = (draw(entry, seed=seed, runs=2) for seed in (1, 1, 2))
         np.testing.assert_array_equal(first, again)
         assert not np.array_equal(first, other)
         assert not np.array_equal(first[0], first[1])
@@ -424,19 +424,19 @@ class TestInputs:
 
 def test_places_turn_and_shift_back() -> None:
     stored = np.arange(-3, 3, dtype=np.int8).reshape(1, 2, 3)
-    place = Place("v", 0, 0, order=(0, 2, 1), shift=128)
+    place = TensorValue("v", 0, 0, order=(0, 2, 1), shift=128)
     kept = place.apply(stored)
     assert (kept.dtype.name, kept.shape) == ("uint8", (1, 3, 2))
     restored = place.restore(kept, np.dtype(np.int8))
     assert restored is not None
     np.testing.assert_array_equal(restored, stored)
-    assert Place("v", 0, 0, order=(0, 2, 1)).restore(np.zeros((2, 2)), np.dtype(np.float32)) is None
+    assert TensorValue("v", 0, 0, order=(0, 2, 1)).restore(np.zeros((2, 2)), np.dtype(np.float32)) is None
 
 
 def test_litert_keeps_intermediate_tensors_only_without_xnnpack() -> None:
     session = LiteRT(built(chained), "reference", preserve=True)
     x = np.ones((1, 2, 3, 5), np.float32)
-    (y,) = session.step({"x": x})
+    (y,) = session.run({"x": x})
     kept = session.tensors()
     np.testing.assert_array_equal(kept[1], x + np.arange(5, dtype=np.float32))
     np.testing.assert_array_equal(-kept[1], kept[2])
@@ -447,7 +447,7 @@ def test_litert_keeps_intermediate_tensors_only_without_xnnpack() -> None:
 
 def test_onnx_runtime_returns_the_values_asked_for() -> None:
     session = OnnxRuntime(channels_first(), keep=["sum", "y"])
-    (y,) = session.step([np.ones((1, 2, 3, 5), np.float32)])
+    (y,) = session.run([np.ones((1, 2, 3, 5), np.float32)])
     assert session.values()["sum"].shape == (1, 5, 2, 3)
     np.testing.assert_array_equal(session.values()["y"], y)
 

@@ -123,7 +123,7 @@ class TestTolerance:
     def test_half_floats_may_differ_by_their_rounding(self) -> None:
         expected = array(1, -1, dtype="float16")
         near = expected + array(2**-10, 0, dtype="float16")
-        assert judged(near, expected, tolerance=Tolerance(real=1e-5)).ok
+        assert judged(near, expected, tolerance=Tolerance(of_range=1e-5)).ok
 
     def test_a_quantization_step_in_real_units_is_allowed(self) -> None:
         sets = {"a": [array(0, 1)]}
@@ -204,12 +204,12 @@ def tolerance_of(build: Callable[[Any], None]) -> Tolerance:
 
 class TestToleranceOfAModel:
     def test_a_single_operator_is_held_to_a_hundredth(self) -> None:
-        assert tolerance_of(lambda g: layer(g, np.ones((2, 3), np.float32))).real == 1e-5
-        assert tolerance_of(chained).real == 1e-3
+        assert tolerance_of(lambda g: layer(g, np.ones((2, 3), np.float32))).of_range == 1e-5
+        assert tolerance_of(chained).of_range == 1e-3
 
     def test_float_activations_with_byte_weights_are_dynamic_range(self) -> None:
         weights = np.ones((2, 3), np.int8)
-        assert tolerance_of(lambda g: layer(g, weights, quantization=quant(0.5))).real == 2e-2
+        assert tolerance_of(lambda g: layer(g, weights, quantization=quant(0.5))).of_range == 2e-2
 
     def test_dequantizing_weights_first_is_exact(self) -> None:
         def build(g: Any) -> None:
@@ -219,7 +219,7 @@ class TestToleranceOfAModel:
             g.operator("ADD", [x, full], [y])
             g.output(y)
 
-        assert tolerance_of(build).real == 1e-3
+        assert tolerance_of(build).of_range == 1e-3
 
 
 def tail_of(build: Callable[[Any], None]) -> float:
@@ -241,7 +241,7 @@ def test_a_dequantized_output_inherits_the_step_of_its_integers() -> None:
 
 def test_sixteen_bit_integers_of_a_network_have_more_steps_than_eight_bit_ones() -> None:
     """An LSTM has both: what its cells may be off by says nothing of its bytes."""
-    lenient = Tolerance(words=16)
+    lenient = Tolerance(int16_steps=16)
     for dtype, steps, ok in (("int16", 16, True), ("int16", 17, False), ("int8", 1, True), ("int8", 2, False)):
         expected = np.zeros(7, dtype)
         assert judged(expected + np.asarray(steps, dtype), expected, tolerance=lenient).ok is ok

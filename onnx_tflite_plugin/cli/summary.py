@@ -155,7 +155,7 @@ def verification_json(verification: Verification) -> dict[str, Any]:
     return {
         "ok": verification.ok,
         "kernels": verification.kernels,
-        "runs": verification.steps,
+        "runs": verification.runs,
         "processor": verification.processor,
         "outputs": [_comparison(comparison) for comparison in verification.comparisons],
         "diverging": None

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import HandlerError, Problem
+from onnx_tflite_plugin.graph.metadata import lowered_by
 from onnx_tflite_plugin.guard import Failed
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ def check_valid(model: ir.Model, proto: onnx.ModelProto) -> None:
         return
     message = "what was emitted is not valid ONNX:"
     found = next((node for node in model.graph if node.name and f"node name: {node.name})" in text), None)
-    marks = {} if found is None else found.metadata_props
-    handler, pack = (marks.get(f"onnx_tflite_plugin.{key}", "") for key in ("handler", "pack"))
+    handler, pack = ("", "") if found is None else lowered_by(found.metadata_props)
     if found is None or not handler:
         raise HandlerError(message, [Problem("the model", text, Failed("onnx-tflite-plugin", text).hint)])
     shape = _SHAPE.search(text)

@@ -8,13 +8,14 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.graph.metadata import write_states, write_tensor
 from onnx_tflite_plugin.layout.order import Order, source_order, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import Names
 from onnx_tflite_plugin.lowering.scope import AfterLowering, Job, Scope
 from onnx_tflite_plugin.lowering.state import States
-from onnx_tflite_plugin.lowering.values import FILE, MARK
+from onnx_tflite_plugin.lowering.values import FILE
 from onnx_tflite_plugin.lowering.walk import walk
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Tensor
@@ -51,7 +52,7 @@ def lower(
     outputs: list[ir.Value] = []
     for tensor, name in zip(model.main.outputs, names.outputs, strict=True):
         outputs.append(_graph_output(scope, tensor, name, layout.edge(tensor), outputs))
-    state_inputs, state_outputs, defaults, described = states.interface(outputs)
+    state_inputs, state_outputs, defaults, carried = states.interface(outputs)
     graph = ir.Graph(
         [*inputs, *state_inputs],
         [*outputs, *state_outputs],
@@ -62,8 +63,7 @@ def lower(
     for value in [*defaults, *_constants(graph)]:
         graph.register_initializer(value)
     result = ir.Model(graph, ir_version=ir_version(emitter.opset), producer_name="onnx-tflite-plugin")
-    if state_inputs:
-        result.metadata_props[MARK + "state"] = described
+    write_states(result.metadata_props, carried)
     _find_shapes(result)
     return result
 
@@ -90,7 +90,8 @@ def _find_shapes(model: ir.Model) -> None:
 
 
 def _graph_input(scope: Scope, tensor: Tensor, name: str, order: Order) -> ir.Value:
-    value = scope.emitter.own(ir.Value(name=name, metadata_props=_edge_marks(tensor, order)))
+    value = scope.emitter.own(ir.Value(name=name))
+    _describe(value, tensor, order)
     scope.values.put(tensor, value, order, FILE)
     return value
 
@@ -102,16 +103,14 @@ def _graph_output(scope: Scope, tensor: Tensor, name: str, order: Order, before:
         kept = value
         value = scope.emitter.emit("Identity", [kept], {})[0]
         value.type, value.shape = kept.type, kept.shape
-    for mark in ("tensor", "form", "order", "shift"):  # it may stand for a tensor before it too, in another order
-        value.metadata_props.pop(MARK + mark, None)
-    value.metadata_props.update(_edge_marks(tensor, order))
+    _describe(value, tensor, order)  # it may stand for a tensor before it too, in another order
     value.name = name
     return value
 
 
-def _edge_marks(tensor: Tensor, order: Order) -> dict[str, str]:
-    marks = {MARK + "tensor": f"{tensor.subgraph}:{tensor.index}", MARK + "form": "stored"}
-    return marks if order == source_order(tensor.dims) else {**marks, MARK + "order": spelled(order)}
+def _describe(value: ir.Value, tensor: Tensor, order: Order) -> None:
+    permuted = "" if order == source_order(tensor.dims) else spelled(order)
+    write_tensor(value.metadata_props, tensor.subgraph, tensor.index, order=permuted)
 
 
 def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:

@@ -6,7 +6,6 @@ to begin anew it is neither: a constant, its initial value, stands where the inp
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
+from onnx_tflite_plugin.graph.metadata import CarriedState
 from onnx_tflite_plugin.layout.order import physical
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, typed
@@ -177,9 +177,11 @@ class States:
             state.initial = np.full(tensor.shape, known.zero_point[0] if known else 0, dtype_of(tensor.dtype).numpy())
         return state
 
-    def interface(self, graph_outputs: list[ir.Value]) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], str]:
-        """State inputs, state outputs, default initializers, and the JSON that tells a runner which belong together."""
-        inputs, outputs, initializers, described = [], [], [], []
+    def interface(
+        self, graph_outputs: list[ir.Value]
+    ) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], list[CarriedState]]:
+        """State inputs, state outputs, default initializers, and which of them belong together."""
+        inputs, outputs, initializers, carried = [], [], [], []
         for state in self.by_key.values():
             if state.input is None:
                 continue
@@ -197,11 +199,9 @@ class States:
             inputs.append(state.input)
             outputs.append(following)
             initializers.append(state.input)
-            shape = [d if d is not None else -1 for d in state.dims]
-            described.append(
-                {"input": state.input.name, "output": following.name, "dtype": state.dtype, "shape": shape}
-            )
-        return inputs, outputs, initializers, json.dumps(described)
+            shape = tuple(d if d is not None else -1 for d in state.dims)
+            carried.append(CarriedState(str(state.input.name), following.name, state.dtype, shape))
+        return inputs, outputs, initializers, carried
 
 
 def _users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) -> Iterator[tuple[str | None, Bound]]:

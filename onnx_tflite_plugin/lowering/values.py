@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.graph.metadata import holds_tensor, write_tensor
 from onnx_tflite_plugin.layout.order import Atom, Order, axes, essence, joined, move, physical, source_order, spelled
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand, typed
 from onnx_tflite_plugin.quantization.plan import Form, Storage, StoragePlan, Weights, file_storage
@@ -20,7 +21,6 @@ from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Quantization, Tensor
 
 STORED, FILE, FLOAT = Form.STORED, Form.FILE, Form.FLOAT
-MARK = "onnx_tflite_plugin."
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Values:
         self._native[tensor] = order, form
         self._made[tensor, order, form] = value
         if not outer or value.shape is None:
-            self._mark(tensor, value, order, form)
+            self._describe(tensor, value, order, form)
 
     def has(self, tensor: Tensor) -> bool:
         return tensor.constant or tensor in self._native or tensor in self._resources
@@ -119,7 +119,7 @@ class Values:
             )
         else:
             value = self.converted(self.get(tensor, order, made), tensor, made, form)
-        self._mark(tensor, value, order, form)
+        self._describe(tensor, value, order, form)
         return value
 
     # --- steps ------------------------------------------------------------------------------
@@ -223,24 +223,27 @@ class Values:
             self._constants[key] = value
         return self._constants[key]
 
-    # --- marks ------------------------------------------------------------------------------
+    # --- names and metadata ------------------------------------------------------------------------------
 
-    def _mark(self, tensor: Tensor, value: ir.Value, order: Order, form: Form) -> None:
+    def _describe(self, tensor: Tensor, value: ir.Value, order: Order, form: Form) -> None:
         """Name a value after its tensor and say which form of it this is."""
         storage = self.plan.storage(tensor) if form is STORED else file_storage(tensor)
         typed(value, "float32" if form is FLOAT else storage.dtype, physical_dims(tensor, order))
-        if MARK + "tensor" in value.metadata_props or (value.producer() is None and value.const_value is None):
+        if holds_tensor(value.metadata_props) or (value.producer() is None and value.const_value is None):
             return  # one value may stand for several tensors; the first names it, and inputs have names
         native = self._native.get(tensor)
         plain = native is None or native == (order, form)
         suffix = "" if plain else f":{'float' if form is FLOAT else 'file' if form is FILE else spelled(order)}"
         value.name = self.emitter.names.unique(self.name(tensor) + suffix)
-        marks = {"tensor": f"{tensor.subgraph}:{tensor.index}", "form": "float" if form is FLOAT else "stored"}
-        if axes(order) != tuple(range(tensor.rank)) or len(order) != tensor.rank:
-            marks["order"] = spelled(order)
-        if form is STORED and storage.shift:
-            marks["shift"] = str(storage.shift)
-        value.metadata_props.update({MARK + key: text for key, text in marks.items()})
+        moved = axes(order) != tuple(range(tensor.rank)) or len(order) != tensor.rank
+        write_tensor(
+            value.metadata_props,
+            tensor.subgraph,
+            tensor.index,
+            form="float" if form is FLOAT else "stored",
+            order=spelled(order) if moved else "",
+            shift=storage.shift if form is STORED else 0,
+        )
 
 
 def _ones_more(long: Dims, short: Dims) -> list[int] | None:

@@ -8,13 +8,14 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.errors import Problem
+from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import dtype_of
 from onnx_tflite_plugin.lowering.results import finished
 from onnx_tflite_plugin.lowering.scope import NotLowered, Scope
-from onnx_tflite_plugin.lowering.values import FILE, MARK, STORED
+from onnx_tflite_plugin.lowering.values import FILE, STORED
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Tensor
 
@@ -29,7 +30,7 @@ def walk(scope: Scope) -> None:
         if not all(scope.values.has(t) for t in bound.op.inputs if t is not None):
             continue
         try:
-            with scope.emitter.within(scope.label(bound), _marks(bound)):
+            with scope.emitter.within(scope.label(bound), _provenance(bound)):
                 outputs = _guarded(scope, bound)
         except Failed as failed:
             scope.job.problems.append(failed.problem(bound.label))
@@ -97,6 +98,5 @@ def _plain(tensor: Tensor) -> bool:
     return tensor.dtype != "string" and not tensor.dtype.startswith("complex") and tensor.dtype not in HANDLES
 
 
-def _marks(bound: Bound) -> dict[str, str]:
-    operators = ",".join(f"{op.subgraph}:{op.index}" for op in bound.members)
-    return {MARK + "operators": operators, MARK + "handler": bound.handler.name, MARK + "pack": bound.pack}
+def _provenance(bound: Bound) -> dict[str, str]:
+    return node_props(((op.subgraph, op.index) for op in bound.members), bound.handler.name, bound.pack)

@@ -14,8 +14,6 @@ INT8 = "int8"  # exact on every processor
 CHOSEN = "chosen"  # int8 or uint8, as the model loads
 UINT8 = "uint8"
 DEPENDENT = "int8, processor-dependent"
-METADATA = "onnx_tflite_plugin.weights"
-"""The key of a model's metadata under which the number of products with each is kept, as JSON."""
 
 PROBE = "int8_products_are_exact"
 """The value that says, as a model loads, whether the processor adds products in 32 bits."""

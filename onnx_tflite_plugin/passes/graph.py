@@ -11,9 +11,9 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
+from onnx_tflite_plugin.graph.metadata import own, remove_own
 from onnx_tflite_plugin.graph.names import Names
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
-from onnx_tflite_plugin.lowering.values import MARK
 from onnx_tflite_plugin.source.model import Array
 
 CHANNELS_FIRST, CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
@@ -164,7 +164,7 @@ class Editor:
     ) -> Iterator[None]:
         """Nodes emitted inside stand before ``node`` (or after it), are named as it is, and carry its marks."""
         if marks is None:
-            marks = {key: text for key, text in node.metadata_props.items() if key.startswith(MARK)}
+            marks = own(node.metadata_props)
         if label is None:
             label = (node.name or "").rpartition("/")[0]
         graph = node.graph
@@ -239,8 +239,7 @@ def rewrite_units(model: ir.Model, op_type: str, change: Callable[[Editor, Quant
 
 def forget(value: ir.Value) -> None:
     """Its content is no longer what its marks say."""
-    for key in [key for key in value.metadata_props if key.startswith(MARK)]:
-        del value.metadata_props[key]
+    remove_own(value.metadata_props)
 
 
 def _names(model: ir.Model) -> Names:

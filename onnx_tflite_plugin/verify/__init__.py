@@ -5,10 +5,12 @@ that need one alone. Neither runtime is imported before something runs.
 """
 
 from .compare import Comparison, Distance, Tolerance, compare, measure
+from .diverging import Divergence
 from .inputs import draw, load
 from .litert import KERNEL_SETS, LiteRT, LiteRTError
-from .ort import OnnxRuntime, OrtError, State
-from .run import Divergence, Verification, verify
+from .ort import OnnxRuntime, OrtError
+from .run import Verification, verify
+from .trial import Trial
 
 __all__ = [
     "KERNEL_SETS",
@@ -19,8 +21,8 @@ __all__ = [
     "LiteRTError",
     "OnnxRuntime",
     "OrtError",
-    "State",
     "Tolerance",
+    "Trial",
     "Verification",
     "compare",
     "draw",

@@ -26,36 +26,39 @@ _WEIGHTS = {"int8", "uint8", "int4", "uint4", "int2"}
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What is near enough: ``real`` is a share of the output's range, ``steps`` are quantization steps of 8 and 16 bit
-    integers, ``whole`` is for wider integers, booleans and text; ``words`` are steps of 16 bits where those are more.
+    """What is near enough, by the dtype of an output.
+
+    ``of_range``: a share of the range of a float output. ``steps``: quantization steps of int8, uint8, int16 and
+    uint16; ``int16_steps``: of 16-bit ones, where those are more. ``integers``: the difference of wider integers,
+    booleans and text.
     """
 
-    real: float = 1e-3
+    of_range: float = 1e-3
     steps: float = 1
-    whole: float = 0
-    words: float = 0
+    integers: float = 0
+    int16_steps: float = 0
 
     def of_dtype(self, dtype: str) -> float:
         """The steps that quantized integers may differ by."""
-        return max(self.steps, self.words) if dtype in ("int16", "uint16") else self.steps
+        return max(self.steps, self.int16_steps) if dtype in ("int16", "uint16") else self.steps
 
     @classmethod
     def of(cls, model: Model) -> Tolerance:
         """What a model may differ by: dynamic-range arithmetic is coarse, a single operator is exact."""
         operators = [operator for graph in model.subgraphs for operator in graph.operators]
         if any(_dynamic_range(operator) for operator in operators):
-            return cls(real=2e-2, words=WORD_STEPS)
-        return cls(real=1e-5) if len(operators) == 1 else cls(words=WORD_STEPS)
+            return cls(of_range=2e-2, int16_steps=INT16_STEPS)
+        return cls(of_range=1e-5) if len(operators) == 1 else cls(int16_steps=INT16_STEPS)
 
 
-WORD_STEPS = 16
-"""What a network of 16 bit activations may differ by: the kernels round a convolution's multiplier to 16 bits, which is a
+INT16_STEPS = 16
+"""What a network of int16 activations may differ by: the kernels round a convolution's multiplier to 16 bits, which is a
 step off in one result of 20 (MultiplyByQuantizedMultiplier, internal/common.cc); after the layers of a ResNet50 it is 15.
 """
 
 
 def _dynamic_range(operator: Operator) -> bool:
-    """Float activations meet weights of 8 bits or fewer: the kernel quantizes the activations as it runs.
+    """Dynamic quantization: float activations meet int8 or smaller weights, so the kernel quantizes the activations.
 
     Weights of 4 and 2 bits may have a scale per block, which ``structure`` does not read.
     """
@@ -63,8 +66,8 @@ def _dynamic_range(operator: Operator) -> bool:
         slot is not None and slot.dtype in _WEIGHTS and (slot.quantization is not None or slot.dtype in _NIBBLES)
         for slot in operator.inputs
     )
-    real = any(slot.dtype.startswith("float") for slot in operands(operator))
-    return weights and real and any(slot is not None and slot.dtype.startswith("float") for slot in operator.outputs)
+    floats = any(slot.dtype.startswith("float") for slot in operands(operator))
+    return weights and floats and any(slot is not None and slot.dtype.startswith("float") for slot in operator.outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +209,8 @@ def compare(
     *,
     step: float = 0.0,
 ) -> Comparison:
-    """Compare one output over all steps with what each kernel set gave; ``step`` is a quantization step in real units
-    that a float output inherits from the integers it was computed from.
+    """Compare one output over all runs with what each kernel set gave; ``step`` is a quantization step that a
+    float output inherits from the integers it was computed from.
     """
     distances = {kernels: _measured(actual, arrays) for kernels, arrays in expected.items()}
     nearest, found = min(distances.items(), key=lambda item: (bool(item[1].problem), item[1].worst, item[1].mean))
@@ -217,11 +220,11 @@ def compare(
     unit, span = _unit(expected[nearest]), 1.0
     if unit == "range":
         span = _span(expected.values())
-        allowed = max(tolerance.real, _rounding(expected[nearest]), step / span) if span else step
+        allowed = max(tolerance.of_range, _rounding(expected[nearest]), step / span) if span else step
         unit, span = ("range", span) if span else ("value", 1.0)  # all zeros have no range to take a share of
     else:
         dtype = _comparable(expected[nearest][0]).dtype.name
-        allowed = tolerance.of_dtype(dtype) if unit == "step" else tolerance.whole
+        allowed = tolerance.of_dtype(dtype) if unit == "step" else tolerance.integers
     comparison = Comparison(
         name=name,
         unit=unit,
@@ -238,7 +241,7 @@ def compare(
 
 
 def inherited_step(tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance) -> float:
-    """What the integers a float tensor was computed from may be off by, in real units; 0 where there are none.
+    """What the integers a float tensor was computed from may be off by, dequantized; 0 where there are none.
 
     A network that dequantizes its result cannot be nearer than they are. The way back goes through operators
     with a single computed operand.

@@ -40,12 +40,12 @@ def draw(
     given: Given = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     seed: int = 0,
-    steps: int = 1,
+    runs: int = 1,
     caution: int = 0,
 ) -> list[list[Array]]:
-    """The inputs of each step in the entry's order: what is given by name, the rest drawn.
+    """The inputs of each run in the entry's order: what is given by name, the rest drawn.
 
-    ``given`` is one mapping for all steps, one a step (which then sets their number), or an .npy or .npz file; a file
+    ``given`` is one mapping for all runs, one a run (which then sets their number), or an .npy or .npz file; a file
     or mapping whose names are not the model's is taken by position where the count fits. ``shapes`` sets dynamic
     sizes. ``caution`` makes what is drawn harder to refuse: at 1 nothing is negative and wide integers are 1, at 2 they
     are 0.
@@ -55,23 +55,21 @@ def draw(
         [
             _fitted(tensor, name, known[name])
             if name in known
-            else _random(
-                entry.subgraph, tensor, tuple((shapes or {}).get(name, tensor.shape)), (seed, step, k), caution
-            )
+            else _random(entry.subgraph, tensor, tuple((shapes or {}).get(name, tensor.shape)), (seed, run, k), caution)
             for k, (tensor, name) in enumerate(zip(entry.inputs, entry.input_names, strict=True))
         ]
-        for step, known in enumerate(named * steps if len(named) == 1 else named)
+        for run, known in enumerate(named * runs if len(named) == 1 else named)
     ]
 
 
 def _given(entry: Entry, given: Given) -> list[dict[str, Array]]:
-    """The given arrays of each step under the entry's names; empty where nothing is given."""
+    """The given arrays of each run under the entry's names; empty where nothing is given."""
     if given is None:
         return []
     if isinstance(given, str | Path):
         given = load(given)
-    steps = [given] if isinstance(given, Mapping) else list(given)
-    return [_renamed(entry, {name: np.asarray(value) for name, value in step.items()}) for step in steps]
+    runs = [given] if isinstance(given, Mapping) else list(given)
+    return [_renamed(entry, {name: np.asarray(value) for name, value in run.items()}) for run in runs]
 
 
 def _renamed(entry: Entry, arrays: dict[str, Array]) -> dict[str, Array]:

@@ -63,7 +63,7 @@ class LiteRT:
             self._runner = self.interpreter.get_signature_runner(signature) if signature is not None else None
         self._shapes: tuple[tuple[int, ...], ...] | None = None
 
-    def step(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
+    def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """Invoke once, with inputs by name or in the model's order; returns the outputs in its order."""
         arrays = self._ordered(inputs)
         with self._running("run the model"):
@@ -78,7 +78,7 @@ class LiteRT:
             return [np.asarray(self.interpreter.get_tensor(tensor.index)) for tensor in self.entry.outputs]
 
     def tensors(self) -> dict[int, Array]:
-        """Every readable tensor of the entry's subgraph by index, as the last step left it."""
+        """Every readable tensor of the entry's subgraph by index, as the last run left it."""
         graph = self.entry.subgraph
         kept = {}
         with quiet():
@@ -131,15 +131,3 @@ class _Running:
         self._quiet.__exit__(None, None, None)
         if isinstance(error, ValueError | RuntimeError | TypeError | OSError):
             raise LiteRTError(f"{self._failure}: {' '.join(str(error).split())}") from error
-
-
-def run(
-    model: bytes | Path,
-    steps: Sequence[Mapping[str, Array] | Sequence[Array]],
-    kernels: str = "xnnpack",
-    *,
-    signature: str | None = None,
-) -> list[list[Array]]:
-    """The outputs of successive invocations of one interpreter, state kept between them."""
-    session = LiteRT(model, kernels, signature=signature)
-    return [session.step(inputs) for inputs in steps]

@@ -1,84 +1,26 @@
-"""The ONNX model in ONNX Runtime: a default session, states carried from step to step."""
+"""The ONNX model in ONNX Runtime: a default session, states carried from run to run."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import VerificationError
+from ..graph.metadata import CarriedState, TensorValue, props, read_states, read_tensor
 from ..source.model import Array
 from .packages import optional, quiet
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, ValueInfoProto
+    from onnx import ModelProto
 
-_PREFIX = "onnx_tflite_plugin."
 _SERIALIZED_LIMIT = 2**31 - 1
 
 
 class OrtError(VerificationError):
     """ONNX Runtime cannot run the converted model."""
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """An output fed back into an input at the next step; ``initial`` is set where the input has no default."""
-
-    input: str
-    output: str
-    dtype: str
-    shape: tuple[int, ...]
-    initial: Any = None
-
-    def first(self) -> Array:
-        """What the first step is fed where the model holds no default."""
-        value = np.zeros(self.shape, self.dtype)
-        if self.initial is not None:
-            value[...] = np.asarray(self.initial, self.dtype).reshape(self.shape if np.size(self.initial) > 1 else ())
-        return value
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a TFLite tensor's value stands in the ONNX model, and in what form.
-
-    ``order``: the value is ``numpy.transpose(tensor, order)``, without axes of size 1 that it leaves out and with one
-    where it says -1. ``shift``: what was added to the stored integers.
-    """
-
-    value: str
-    subgraph: int
-    tensor: int
-    order: tuple[int, ...] | None = None
-    shift: int = 0
-    form: str = "stored"
-
-    def apply(self, array: Array) -> Array:
-        """The tensor's array as the ONNX value holds it."""
-        if self.order is not None:
-            array = np.ascontiguousarray(np.transpose(array, self.order))
-        if self.shift:
-            wide = array.astype(np.int32) + self.shift
-            array = wide.astype({"int8": np.uint8, "uint8": np.int8}.get(array.dtype.name, array.dtype))
-        return array
-
-    def restore(self, array: Array, dtype: np.dtype[Any]) -> Array | None:
-        """The tensor's array from the ONNX value; None where its rank does not fit the order."""
-        if self.shift:
-            array = (array.astype(np.int32) - self.shift).astype(dtype)
-        if self.order is not None:
-            if len(self.order) != array.ndim:
-                return None
-            held = sorted(axis for axis in self.order if axis >= 0)
-            array = np.transpose(array, np.argsort(self.order, kind="stable"))
-            array = array.reshape(array.shape[array.ndim - len(held) :])
-            array = np.expand_dims(array, tuple({*range(max(held, default=0))} - {*held}))
-        return array
 
 
 class OnnxRuntime:
@@ -104,7 +46,7 @@ class OnnxRuntime:
         stored = {tensor.name for tensor in proto.graph.initializer}
         self.inputs = tuple(info for info in proto.graph.input if info.name not in fed | stored)
         self.outputs = tuple(info for info in proto.graph.output if info.name not in carried)
-        self.places = places(proto)
+        self.tensor_values = tensor_values(proto)
         self._defaults = stored
         self._carried: dict[str, Array] = {}
         self._kept: dict[str, Array] = {}
@@ -148,7 +90,7 @@ class OnnxRuntime:
             inputs = dict(zip(names, inputs, strict=True))
         return {**self._carried, **{name: _feedable(array) for name, array in inputs.items()}}
 
-    def step(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
+    def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """Run once, with inputs by name or in the model's order; returns the outputs without the states."""
         wanted = [info.name for info in self.outputs] + [state.output for state in self.states]
         feeds = self.feeds(inputs)
@@ -163,37 +105,24 @@ class OnnxRuntime:
         return [values[info.name] for info in self.outputs]
 
     def values(self) -> Mapping[str, Array]:
-        """Outputs, states and the values asked for, by name, as the last step left them."""
+        """Outputs, states and the values asked for, by name, as the last run left them."""
         return self._kept
 
 
-def states(proto: ModelProto) -> tuple[State, ...]:
-    """The states the model declares."""
-    text = next((item.value for item in proto.metadata_props if item.key == _PREFIX + "state"), "[]")
+def states(proto: ModelProto) -> tuple[CarriedState, ...]:
+    """The states the model declares. Raises OrtError where they cannot be read."""
     try:
-        return tuple(
-            State(item["input"], item["output"], item["dtype"], tuple(item["shape"]), item.get("initial"))
-            for item in json.loads(text)
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise OrtError(f"the model's {_PREFIX}state cannot be read: {error!r}") from error
+        return read_states(props(proto.metadata_props))
+    except ValueError as error:
+        raise OrtError(str(error)) from error
 
 
-def places(proto: ModelProto) -> tuple[Place, ...]:
+def tensor_values(proto: ModelProto) -> tuple[TensorValue, ...]:
     """The values of the main graph that say which TFLite tensor they hold."""
     graph = proto.graph
-    found = (_place(info) for infos in (graph.input, graph.value_info, graph.output) for info in infos)
-    return tuple({place.value: place for place in found if place is not None}.values())
-
-
-def _place(info: ValueInfoProto) -> Place | None:
-    notes = {item.key.removeprefix(_PREFIX): item.value for item in info.metadata_props if item.key.startswith(_PREFIX)}
-    try:
-        subgraph, tensor = (int(part) for part in notes["tensor"].split(":"))
-        order = tuple(int(axis) for axis in notes["order"].split(",")) if notes.get("order") else None
-        return Place(info.name, subgraph, tensor, order, int(notes.get("shift") or 0), notes.get("form", "stored"))
-    except (KeyError, ValueError):
-        return None
+    infos = (*graph.input, *graph.value_info, *graph.output)
+    values = (read_tensor(info.name, props(info.metadata_props)) for info in infos)
+    return tuple({value.name: value for value in values if value is not None}.values())
 
 
 def _proto(model: ModelProto | bytes | Path) -> tuple[ModelProto, Path | None]:

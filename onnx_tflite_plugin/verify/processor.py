@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..passes.forms import DEPENDENT, EXACT, METADATA, factors
+from ..graph.metadata import props, read_weights
+from ..passes.forms import DEPENDENT, EXACT, factors
 from .packages import optional
 
 if TYPE_CHECKING:
@@ -43,11 +43,7 @@ def multiplies_exactly() -> bool:
 
 def depends(proto: ModelProto) -> bool:
     """Whether a converted model says that its results depend on the processor."""
-    text = next((item.value for item in proto.metadata_props if item.key == METADATA), "{}")
-    try:
-        return DEPENDENT in json.loads(text)
-    except ValueError:
-        return False
+    return DEPENDENT in read_weights(props(proto.metadata_props))
 
 
 def _name() -> str:

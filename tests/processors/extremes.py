@@ -137,7 +137,7 @@ def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", l
     case = tried(alone("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))
     if dtype != "float32" or least > -128:
         return case
-    return replace(case, reference=lambda arrays: LiteRT(case.build(), "xnnpack").step(arrays))
+    return replace(case, reference=lambda arrays: LiteRT(case.build(), "xnnpack").run(arrays))
 
 
 def matmul(name: str, shape: Sequence[int], out: int, *, stored: bool, least: int = -127) -> Case:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.runner import Steps, Trial, Variant
+from conformance.runner import CaseTrial, Runs, Variant
 from onnx_tflite_plugin.errors import ConversionError, VerificationError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array
@@ -33,23 +33,23 @@ class _Recorded:
 
     def __init__(self, session: OnnxRuntime) -> None:
         self.session = session
-        self.inputs, self.outputs, self.places = session.inputs, session.outputs, session.places
+        self.inputs, self.outputs, self.tensor_values = session.inputs, session.outputs, session.tensor_values
         self.feeds: list[dict[str, Array]] = []
 
-    def step(self, inputs: Mapping[str, Array], /) -> Sequence[Array]:
+    def run(self, inputs: Mapping[str, Array], /) -> Sequence[Array]:
         # what is carried from run to run is the worker's business, but for what it begins with
         self.feeds.append(dict(inputs) if self.feeds else self.session.feeds(inputs))
-        return self.session.step(inputs)
+        return self.session.run(inputs)
 
 
 class _Replayed:
     """A session that gives what another one gave, run by run."""
 
     def __init__(self, recorded: _Recorded, given: Iterable[Sequence[Array]]) -> None:
-        self.inputs, self.outputs, self.places = recorded.inputs, recorded.outputs, recorded.places
+        self.inputs, self.outputs, self.tensor_values = recorded.inputs, recorded.outputs, recorded.tensor_values
         self._given = iter(given)
 
-    def step(self, inputs: Mapping[str, Array], /) -> Sequence[Array]:
+    def run(self, inputs: Mapping[str, Array], /) -> Sequence[Array]:
         return next(self._given)
 
 
@@ -61,9 +61,9 @@ class Converted:
         self.planted = planted
         self.name = f"{entry.name}{' (int8)' if planted else ''}"
         options = {**entry.case.options, **(STATIC if planted else {})}
-        self._trial = Trial(replace(entry.case, options=options), host)
+        self._trial = CaseTrial(replace(entry.case, options=options), host)
         self.session = _Recorded(OnnxRuntime(self._trial.converted(DEFAULT).proto))
-        self.here = self._trial.stepped(self.session)
+        self.here = self._trial.run_in(self.session)
         self.expected = self._trial.expected  # now: it silences the whole process, so that no thread may ask for it
 
     @property
@@ -94,9 +94,9 @@ class Converted:
                 [stored[f"{k}.{place}"] for place in range(len(self.session.outputs))]
                 for k in range(len(self.session.feeds))
             ]
-        return self.judged(self._trial.stepped(_Replayed(self.session, given)))
+        return self.judged(self._trial.run_in(_Replayed(self.session, given)))
 
-    def judged(self, actual: Steps) -> tuple[Comparison, ...]:
+    def judged(self, actual: Runs) -> tuple[Comparison, ...]:
         return tuple(self._trial.compared(actual, self.expected))
 
 

@@ -202,4 +202,4 @@ def spelled(name: str, setting: Conv, opsets: Sequence[int | None] = (None,)) ->
     if setting.bias != "none":
         return made
     twin = spelled(name, replace(setting, bias="zero"))  # LiteRT insists on a bias, or crashes without one
-    return replace(made, reference=lambda arrays: LiteRT(twin.build(), "builtin").step(arrays))
+    return replace(made, reference=lambda arrays: LiteRT(twin.build(), "builtin").run(arrays))

@@ -11,7 +11,7 @@ from conformance.models import BOTH, Net, Spec, alone, between_convolutions, con
 from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
-SHIFT = {"tolerance": Tolerance(real=0, steps=0), "why": "equal scales: only the zero point moves, which is exact"}
+SHIFT = {"tolerance": Tolerance(of_range=0, steps=0), "why": "equal scales: only the zero point moves, which is exact"}
 
 
 def cases() -> Iterator[Case]:

@@ -159,7 +159,7 @@ def hybrid() -> Iterator[Case]:
     columns = tensor(7, 3, dtype="int8", zero_point=0)
     ideal: dict[str, Any] = {
         "reference": lambda arrays: [arrays[0] @ (arrays[1] * np.float32(0.047))],
-        "tolerance": Tolerance(real=1e-5),
+        "tolerance": Tolerance(of_range=1e-5),
         "why": "nothing is rounded",
     }
     yield times("float32 by int8 that is a graph input", tensor(5, 7), columns, **ideal)

@@ -17,7 +17,7 @@ IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
 REAL = ("float32", "int8", "uint8", "int16")
 READ_BACK: dict[str, Any] = {
-    "tolerance": Tolerance(real=1e-6),
+    "tolerance": Tolerance(of_range=1e-6),
     "why": "dequantized, for neither runtime hands int4 out",
 }
 

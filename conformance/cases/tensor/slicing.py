@@ -30,7 +30,7 @@ IMAGE = (2, 5, 7, 3)
 REAL = ("float32", "int8", "uint8", "int16")
 TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
 READ_BACK: dict[str, Any] = {
-    "tolerance": Tolerance(real=1e-6),
+    "tolerance": Tolerance(of_range=1e-6),
     "why": "dequantized, for neither runtime hands int4 out",
 }
 

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.verify import Tolerance
 
 OP = "DYNAMIC_UPDATE_SLICE"
 IMAGE = (2, 5, 7, 3)
-READ_BACK, WHY = Tolerance(real=1e-6), "dequantized, for neither runtime hands int4 out"
+READ_BACK, WHY = Tolerance(of_range=1e-6), "dequantized, for neither runtime hands int4 out"
 
 
 def cases() -> Iterator[Case]:

@@ -1,0 +1,50 @@
+"""Between a quantized tensor and the float32 that a model converted with ``--quantization float`` has in its place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..source.model import Array, Quantization, Tensor
+
+if TYPE_CHECKING:
+    from onnx import ValueInfoProto
+
+_FLOAT = 1  # onnx.TensorProto.FLOAT
+
+
+def is_float(info: ValueInfoProto) -> bool:
+    """Whether an ONNX value is float32, whatever the file's tensor is."""
+    return bool(info.type.tensor_type.elem_type == _FLOAT)
+
+
+def as_float(tensor: Tensor, array: Array) -> Array:
+    """A quantized tensor's integers dequantized to float32; any other tensor's array as it is."""
+    quantization = tensor.quantization
+    if not isinstance(quantization, Quantization) or array.dtype.kind not in "iu":
+        return array
+    scale, zero_point = _parameters(quantization, tensor)
+    return np.asarray((array.astype(np.int32) - zero_point) * scale, np.float32)
+
+
+def as_stored(tensor: Tensor, array: Array) -> Array:
+    """A float array quantized as a quantized tensor is, saturated to its range; any other array as it is."""
+    quantization = tensor.quantization
+    if (
+        not isinstance(quantization, Quantization)
+        or array.dtype.kind != "f"
+        or not tensor.dtype.lstrip("u").startswith("int")
+    ):
+        return array
+    scale, zero_point = _parameters(quantization, tensor)
+    limits = np.iinfo(tensor.dtype)
+    integers = np.nan_to_num(np.rint(array / scale)) + zero_point
+    return np.asarray(np.clip(integers, limits.min, limits.max).astype(tensor.dtype))
+
+
+def _parameters(quantization: Quantization, tensor: Tensor) -> tuple[Array, Array]:
+    """Scale and zero point, of a shape that broadcasts against the tensor."""
+    along = [-1 if axis == quantization.axis else 1 for axis in range(tensor.rank)] if quantization.per_axis else []
+    scale = np.asarray(quantization.scale, np.float32).reshape(along)
+    return scale, np.asarray(quantization.zero_point, np.int32).reshape(along)

@@ -1,0 +1,137 @@
+"""Where a converted model parts from LiteRT: the first tensor, in execution order, outside its band."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..graph.metadata import TensorValue
+from ..source.model import Array, Model, Operator, Tensor
+from .compare import Comparison, compare, inherited_step
+from .dequantized import as_stored
+from .litert import LiteRT, LiteRTError
+from .ort import OnnxRuntime, OrtError
+from .structure import producers
+from .trial import Pairs, Run, Trial, restored_dtype
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+_SLOW = 1.0  # seconds a run: beyond it the reference kernels, some 50 times slower, are not asked
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first tensor, in execution order, that leaves its band: where to look."""
+
+    tensor: Tensor
+    operator: Operator
+    value: str
+    comparison: Comparison
+
+    @property
+    def text(self) -> str:
+        where = f"operator {self.operator.index} {self.operator.code}"
+        return f"tensor {self.tensor} of {where} (ONNX value {self.value!r}): {self.comparison.text}"
+
+
+class Search:
+    """Looks for the divergence of one ONNX model. ``fresh``: it carries no states, so LiteRT forgets its own every run."""
+
+    def __init__(self, trial: Trial, onnx: ModelProto | bytes | Path, session: OnnxRuntime, *, fresh: bool) -> None:
+        self.trial, self.onnx, self.fresh = trial, onnx, fresh
+        self.producers = producers(trial.entry.subgraph)
+        self.values: dict[int, list[TensorValue]] = {}
+        for value in session.tensor_values:
+            if self._comparable(value):
+                self.values.setdefault(value.tensor, []).append(value)
+
+    def divergence(self, runs: Sequence[Run]) -> tuple[Divergence | None, tuple[str, ...]]:
+        """The first tensor outside its band, in the first run that has one; and what is to say where there is none."""
+        if not self.values:
+            return None, ("the ONNX model does not say which tensors its values hold: no tensor to point at",)
+        try:
+            divergence = self._first(runs)
+        except (LiteRTError, OrtError) as error:
+            return None, (f"the first tensor outside its band cannot be found: {error}",)
+        if divergence is not None:
+            return divergence, ()
+        return None, ("with every tensor kept none leaves its band: a fusion of ONNX Runtime makes the difference",)
+
+    def _comparable(self, value: TensorValue) -> bool:
+        """Whether a value holds what LiteRT's tensor holds: the stored integers, or floats on both sides."""
+        graph = self.trial.entry.subgraph
+        if value.subgraph != graph.index or not 0 <= value.tensor < len(graph.tensors):
+            return False
+        return value.form == "stored" or graph.tensors[value.tensor].quantization is None
+
+    def _first(self, runs: Sequence[Run]) -> Divergence | None:
+        kept = [value.name for values in self.values.values() for value in values]
+        session = OnnxRuntime(self.onnx, keep=kept)
+        pairs = Pairs(self.trial.entry, session)
+        originals = preserving(self.trial)
+        for arrays in runs:
+            if self.fresh:
+                originals = preserving(self.trial)
+            pairs.run(session, arrays)
+            expected = {}
+            for original in list(originals):
+                start = time.perf_counter()
+                original.run(arrays)
+                expected[original.kernels] = original.tensors()
+                if time.perf_counter() - start > _SLOW:
+                    originals = originals[:1]
+                    break
+            for comparison, value in self._compared(session.values(), expected):
+                if not comparison.ok:
+                    tensor = self.trial.entry.subgraph.tensors[value.tensor]
+                    return Divergence(tensor, self.producers[tensor.index], value.name, comparison)
+        return None
+
+    def _compared(
+        self, arrays: Mapping[str, Array], expected: Mapping[str, Mapping[int, Array]]
+    ) -> Iterator[tuple[Comparison, TensorValue]]:
+        """The comparisons of what both runtimes kept, in execution order. ``arrays`` are by value, ``expected`` by tensor."""
+        tolerance = self.trial.tolerance
+        for operator in self.trial.entry.subgraph.operators:
+            for tensor in operator.outputs:
+                if tensor is None:
+                    continue
+                originals = {name: [kept[tensor.index]] for name, kept in expected.items() if tensor.index in kept}
+                for value in self.values.get(tensor.index, ()):
+                    if not originals or value.name not in arrays:
+                        continue
+                    array = arrays[value.name]
+                    restored = value.restore(array, restored_dtype(tensor, array))
+                    if restored is not None:
+                        restored = as_stored(tensor, restored)
+                    if restored is None or restored.ndim != next(iter(originals.values()))[0].ndim:
+                        continue
+                    step = inherited_step(tensor, self.producers, tolerance)
+                    yield compare(str(tensor), [restored], originals, tolerance, step=step), value
+
+
+def preserving(trial: Trial) -> list[LiteRT]:
+    """Interpreters that keep every tensor: builtin and reference kernels, or whichever of them loads.
+
+    Raises LiteRTError where neither does.
+    """
+    sessions, failures = [], []
+    for kernels in ("builtin", "reference"):
+        try:
+            sessions.append(LiteRT(trial.data, kernels, signature=trial.signature, preserve=True, known=trial.model))
+        except LiteRTError as error:
+            failures.append(error)
+    if not sessions:
+        raise failures[0]
+    return sessions
+
+
+def stateful(model: Model) -> bool:
+    """Whether LiteRT remembers anything of it from run to run."""
+    return any(
+        tensor.is_variable or tensor.dtype == "resource" for graph in model.subgraphs for tensor in graph.tensors
+    )

@@ -1,0 +1,155 @@
+"""One trial of a converted model: the same inputs in LiteRT and in ONNX Runtime, results paired by name and compared.
+
+``verify`` puts a user's model on trial, ``conformance`` a case's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ..errors import VerificationError
+from ..graph.metadata import TensorValue
+from ..source.model import Array, Model, Tensor
+from .compare import Comparison, Tolerance, as_pairs, compare, inherited_step
+from .dequantized import as_float, as_stored, is_float
+from .litert import LiteRT, LiteRTError
+from .structure import Entry, producers
+
+if TYPE_CHECKING:
+    from onnx import ValueInfoProto
+
+Run = Sequence[Array]
+"""The inputs or the outputs of one invocation, in the TFLite model's order."""
+
+KERNELS = ("xnnpack", "builtin", "reference")
+
+
+class Session(Protocol):
+    """What a trial asks of a session of the ONNX model: ``OnnxRuntime``, or what stands in for one."""
+
+    @property
+    def inputs(self) -> Sequence[ValueInfoProto]: ...
+
+    @property
+    def outputs(self) -> Sequence[ValueInfoProto]: ...
+
+    @property
+    def tensor_values(self) -> Sequence[TensorValue]: ...
+
+    def run(self, inputs: Mapping[str, Array], /) -> Sequence[Array]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A TFLite model, the entry that is run, and how near to LiteRT's its results must be."""
+
+    data: bytes
+    model: Model
+    entry: Entry
+    tolerance: Tolerance
+    signature: str | None = None
+
+    def litert(self, kernels: str, runs: Sequence[Run], *, fresh: bool = False) -> list[list[Array]]:
+        """The outputs of each run by one set of LiteRT's kernels; ``fresh``: each in an interpreter of its own.
+
+        Raises LiteRTError where it refuses the model or its inputs.
+        """
+        outputs = []
+        session = None
+        for arrays in runs:
+            if session is None or fresh:
+                session = LiteRT(self.data, kernels, signature=self.signature, known=self.model)
+            outputs.append(session.run(arrays))
+        return outputs
+
+    def expected(self, runs: Sequence[Run], *, fresh: bool = False) -> dict[str, list[list[Array]]]:
+        """The same by every set of kernels that runs; the reference kernels, some 50 times slower, only where no other does.
+
+        Raises LiteRTError with what each of them says where none runs.
+        """
+        expected: dict[str, list[list[Array]]] = {}
+        failures = []
+        for kernels in KERNELS:
+            if kernels == "reference" and expected:
+                break
+            try:
+                expected[kernels] = self.litert(kernels, runs, fresh=fresh)
+            except LiteRTError as error:
+                failures.append(str(error))
+        if not expected:
+            raise LiteRTError("\n".join(dict.fromkeys(failures)))
+        return expected
+
+    def actual(self, session: Session, runs: Sequence[Run]) -> list[list[Array]]:
+        """The outputs of each run by the ONNX model, as the TFLite model has them."""
+        pairs = Pairs(self.entry, session)
+        return [pairs.run(session, arrays) for arrays in runs]
+
+    def compared(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
+        """One comparison an output, over all runs."""
+        makers = producers(self.entry.subgraph)
+        return tuple(
+            compare(
+                name,
+                [arrays[k] for arrays in actual],
+                {kernels: [arrays[k] for arrays in runs] for kernels, runs in expected.items()},
+                self.tolerance,
+                step=inherited_step(tensor, makers, self.tolerance),
+            )
+            for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True))
+        )
+
+
+class Pairs:
+    """The inputs and outputs of an ONNX model, each with the TFLite tensor it stands for, in that model's order.
+
+    Raises VerificationError where the numbers of inputs or outputs differ.
+    """
+
+    def __init__(self, entry: Entry, session: Session) -> None:
+        self.entry = entry
+        self.values = {value.name: value for value in session.tensor_values}
+        self.inputs = paired("input", entry.input_names, session.inputs)
+        self.outputs = paired("output", entry.output_names, session.outputs)
+        self._returned = [info.name for info in session.outputs]
+
+    def feeds(self, arrays: Run) -> dict[str, Array]:
+        """A run's inputs as the ONNX model takes them, by name."""
+        feeds = {}
+        for array, info, tensor in zip(arrays, self.inputs, self.entry.inputs, strict=True):
+            fed = as_pairs(array) if array.dtype.kind == "c" else array
+            if is_float(info):
+                fed = as_float(tensor, fed)
+            value = self.values.get(info.name)
+            feeds[info.name] = fed if value is None else value.apply(fed)
+        return feeds
+
+    def run(self, session: Session, arrays: Run) -> list[Array]:
+        """One run, from and to arrays as the TFLite model has them."""
+        returned = dict(zip(self._returned, session.run(self.feeds(arrays)), strict=True))
+        results = []
+        for info, tensor in zip(self.outputs, self.entry.outputs, strict=True):
+            array, value = returned[info.name], self.values.get(info.name)
+            restored = None if value is None else value.restore(array, restored_dtype(tensor, array))
+            results.append(as_stored(tensor, array if restored is None else restored))
+        return results
+
+
+def paired(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
+    """The ONNX model's inputs or outputs in the TFLite model's order: by name where all agree, else by position."""
+    if len(names) != len(infos):
+        listed = ", ".join(info.name for info in infos)
+        raise VerificationError(
+            f"the TFLite model has {len(names)} {side}s ({', '.join(names)}), the ONNX model {len(infos)} ({listed})"
+        )
+    by_name = {info.name: info for info in infos}
+    return [by_name[name] for name in names] if set(by_name) == set(names) else list(infos)
+
+
+def restored_dtype(tensor: Tensor, array: Array) -> np.dtype[np.generic]:
+    """The dtype a shifted value is restored to: the tensor's."""
+    return np.dtype(tensor.dtype) if tensor.dtype in ("int8", "uint8", "int16", "uint16") else array.dtype
