@@ -108,8 +108,8 @@ def _place(error: BaseException, by: object) -> str:
             own = deepest
     if own is None and (isinstance(by, str) or definition(by)):
         return definition(by)  # of an entry point nothing: what failed is the import system's
-    found = own or deepest
-    return f"{found[0].f_code.co_filename}:{found[1]} in {found[0].f_code.co_name}" if found else ""
+    shown = own or deepest
+    return f"{shown[0].f_code.co_filename}:{shown[1]} in {shown[0].f_code.co_name}" if shown else ""
 
 
 def _package(frame: FrameType) -> str:

@@ -76,16 +76,16 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
         if root.handler.code not in roots or root in gone:
             continue
         for pattern in fusion.patterns:
-            found = finder.find(pattern, root, gone)
-            if found is None:
+            match = finder.find(pattern, root, gone)
+            if match is None:
                 continue
             try:
-                replaced = _replacement(fusion, pack, found, root, stage)
+                replaced = _replacement(fusion, pack, match, root, stage)
             except Failed as failed:
                 stage.done.failed[fusion.name] = failed
                 return graph.with_operators(_kept(graph, operators, gone))
             if replaced is not None:
-                gone.update(finder.bound(op) for op in found.calls.values())
+                gone.update(finder.bound(op) for op in match.calls.values())
                 operators[position] = replaced
                 applied[fusion.name] = applied.get(fusion.name, 0) + 1
             break
@@ -186,8 +186,8 @@ class _Finder:
         if not pairs:
             yield match
             return
-        for found in self._operand(*pairs[0], match):
-            yield from self._operands(pairs[1:], found)
+        for partial in self._operand(*pairs[0], match):
+            yield from self._operands(pairs[1:], partial)
 
     def _operand(self, pattern: Call | Operand, tensor: Tensor, match: Match) -> Iterator[Match]:
         if isinstance(pattern, Call):

@@ -55,9 +55,9 @@ def _placed(graph: Subgraph, tensors: dict[Tensor, Tensor]) -> list[Operator]:
 
 def _paired(op: Operator, graph: Subgraph) -> dict[Tensor, Tensor] | None:
     """The subgraph's inputs and outputs with the call's tensors; ``None`` where they do not match one to one."""
-    made = {tensor for inner in graph.operators for tensor in inner.outputs if tensor is not None}
+    computed = {tensor for inner in graph.operators for tensor in inner.outputs if tensor is not None}
     outputs = set(graph.outputs)
-    if len(outputs) < len(graph.outputs) or not outputs <= made or len(set(graph.inputs)) < len(graph.inputs):
+    if len(outputs) < len(graph.outputs) or not outputs <= computed or len(set(graph.inputs)) < len(graph.inputs):
         return None
     inner, outer = (*graph.inputs, *graph.outputs), (*op.inputs, *op.outputs)
     if len(graph.inputs) != len(op.inputs) or len(graph.outputs) != len(op.outputs):

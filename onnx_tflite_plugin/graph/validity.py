@@ -40,13 +40,13 @@ def check_valid(model: ir.Model, proto: onnx.ModelProto) -> None:
     if not text:
         return
     message = "what was emitted is not valid ONNX:"
-    found = next((node for node in model.graph if node.name and f"node name: {node.name})" in text), None)
-    handler, pack = ("", "") if found is None else lowered_by(found.metadata_props)
-    if found is None or not handler:
+    offending = next((node for node in model.graph if node.name and f"node name: {node.name})" in text), None)
+    handler, pack = ("", "") if offending is None else lowered_by(offending.metadata_props)
+    if offending is None or not handler:
         raise HandlerError(message, [Problem("the model", text, Failed("onnx-tflite-plugin", text).hint)])
     shape = _SHAPE.search(text)
     if shape is not None:
         what = "rank" if shape["what"] == "rank" else f"a size in {shape['what']}"
         text = f"what it emits has {what} of {shape['made']}, the file says {shape['file']} ({text})"
     failed = Failed(pack, f"handler {handler} of {pack} failed: {text}")
-    raise HandlerError(message, [failed.problem(f"{found.op_type} {found.name!r}")])
+    raise HandlerError(message, [failed.problem(f"{offending.op_type} {offending.name!r}")])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.layout.frame import AxesError, Frame, FrameOrder, Group, Part, make_frame, merged, parse_axes
-from onnx_tflite_plugin.layout.order import PUT_IN, Atom, Order, count, permuted, source_order
+from onnx_tflite_plugin.layout.order import INSERTED, Atom, Order, count, permuted, source_order
 from onnx_tflite_plugin.source.model import Operator
 
 
@@ -45,8 +45,8 @@ class Freedom:
         assert self.frame is not None
         rows = []
         for axes in self.frame.slots.values():
-            held = {letter for group in axes.groups for letter in group}
-            row = ["*" if p.letter in self.frame.unordered else p.letter for p in order if p.letter in held]
+            letters = {letter for group in axes.groups for letter in group}
+            row = ["*" if p.letter in self.frame.unordered else p.letter for p in order if p.letter in letters]
             rows.append([a for i, a in enumerate(row) if a != "*" or i == 0 or row[i - 1] != "*"])
         return rows
 
@@ -117,13 +117,13 @@ def implicit_orders(op: Operator, layout: Implicit, declared: str) -> dict[int, 
     letters = _implicit_letters(op, layout, declared)
     optional = {letter for line in layout.lines for letter in line.split()}
     orders: dict[int, Order] = {}
-    for slot, held in letters.items():
+    for slot, own in letters.items():
         wanted = layout.onnx[slot].split()
-        if len(wanted) != len({*wanted}) or not {*held} <= {*wanted} <= {*held} | optional:
+        if len(wanted) != len({*wanted}) or not {*own} <= {*wanted} <= {*own} | optional:
             raise AxesError(f"slot {slot}: {layout.onnx[slot]!r} does not reorder the axes declared in {declared!r}")
-        sizes = dict(zip(held, op[slot].dims, strict=True))
+        sizes = dict(zip(own, op[slot].dims, strict=True))
         orders[slot] = tuple(
-            Atom(held.index(letter), 1, sizes[letter]) if letter in sizes else Atom(PUT_IN, 1, 1) for letter in wanted
+            Atom(own.index(letter), 1, sizes[letter]) if letter in sizes else Atom(INSERTED, 1, 1) for letter in wanted
         )
     perm = [atom.axis for atom in orders.get(0, ())]
     for k, tensor in enumerate(op.outputs):
@@ -150,14 +150,14 @@ def _flattened(bound: Bound, layout: Implicit, declared: str) -> Freedom | None:
     The letters of its line have size 1 and are one here. First comes what is better: a single place stays an image.
     """
     letters = _implicit_letters(bound.op, layout, declared)
-    dims = {slot: dict(zip(held, bound.op[slot].dims, strict=True)) for slot, held in letters.items()}
+    dims = {slot: dict(zip(own, bound.op[slot].dims, strict=True)) for slot, own in letters.items()}
     flat = [
         line.split()
         for line in layout.lines
         if all(sizes.get(a, 1) == 1 for a in line.split() for sizes in dims.values())
     ]
     one = {letter: line[0] for line in flat for letter in line}
-    slots = {slot: ([(one.get(a, a),) for a in held], bound.op[slot].dims) for slot, held in letters.items()}
+    slots = {slot: ([(one.get(a, a),) for a in own], bound.op[slot].dims) for slot, own in letters.items()}
     frame = make_frame(slots, "")
     if not flat or frame is None:
         return None

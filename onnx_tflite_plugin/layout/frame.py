@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
-from onnx_tflite_plugin.layout.order import PUT_IN, Atom, Order, is_tensor, joined
+from onnx_tflite_plugin.layout.order import INSERTED, Atom, Order, coalesced, is_tensor
 from onnx_tflite_plugin.source.model import Dims
 
 Group = tuple[str, ...]
@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
 FrameOrder = tuple[Part, ...]
 
-UNIT = "unit "  # what the letters of axes spelled 1 start with
+UNIT = "unit "  # prefix of the letters of axes spelled 1
 
 
 class AxesError(ValueError):
@@ -100,25 +100,25 @@ class Frame:
         return tuple(Part(letter) for letter in self.letters)
 
     def uneven(self, order: FrameOrder) -> bool:
-        """Whether a unit shows in some slots only: the operator is a node then, if only to put it in or to drop it."""
+        """Whether a unit axis is inserted in or removed from some slots only, which costs an Unsqueeze or a Squeeze."""
         return any(part.size is None and part.letter.startswith(UNIT) for part in order)
 
     def to_slot(self, order: FrameOrder, slot: int) -> Order | None:
-        """The slot's tensor order under a frame order; ``None`` where an axis would be torn apart."""
+        """The slot's tensor order under a frame order; ``None`` where an axis would be split."""
         axes = self.slots[slot]
         home = {letter: axis for axis, group in enumerate(axes.groups) for letter in group}
         atoms: list[Atom] = []
         for letter, stride, size in order:
             if letter not in home:
                 if size == 1 and letter in self.units:
-                    atoms.append(Atom(PUT_IN, 1, 1))
+                    atoms.append(Atom(INSERTED, 1, 1))
                 continue
             axis, here = home[letter], axes.sizes[letter]
             if here == 1 or size is None:
                 stride, size = 1, here
             atoms.append(Atom(axis, stride * axes.inner(axis, letter), size))
-        found = joined(atoms)
-        return found if is_tensor(found) else None
+        tensor_order = coalesced(atoms)
+        return tensor_order if is_tensor(tensor_order) else None
 
     def to_frame(self, order: Order, slot: int) -> FrameOrder | None:
         """The frame order that shows as ``order`` in the slot; letters the slot lacks stay by their neighbours.
@@ -126,15 +126,15 @@ class Frame:
         A unit the order leaves out stays out. ``None`` where the order cuts a letter that must stay whole.
         """
         axes = self.slots[slot]
-        held = {letter for group in axes.groups for letter in group}
+        letters = {letter for group in axes.groups for letter in group}
         parts: list[Part] = []
         for atom in order:
-            found = self._put_in(held) if atom.axis == PUT_IN else self._letters(axes, atom)
-            if found is None:
+            shown = self._inserted(letters) if atom.axis == INSERTED else self._letters(axes, atom)
+            if shown is None:
                 return None
-            parts.extend(p for p in found if p not in parts)
+            parts.extend(p for p in shown if p not in parts)
         for i, letter in enumerate(self.letters):
-            if letter in held & self.units:
+            if letter in letters & self.units:
                 continue
             if all(p.letter != letter for p in parts):
                 before = {*self.letters[:i]}
@@ -146,9 +146,11 @@ class Frame:
                 parts.insert(at, Part(letter))
         return tuple(parts)
 
-    def _put_in(self, held: set[str]) -> list[Part]:
+    def _inserted(self, letters: set[str]) -> list[Part]:
         """The unit that a slot without it shows; none where the frame has no such unit."""
-        return [Part(letter, size=1) for letter in self.letters if letter.startswith(UNIT) and letter not in held][:1]
+        return [Part(letter, size=1) for letter in self.letters if letter.startswith(UNIT) and letter not in letters][
+            :1
+        ]
 
     def _letters(self, axes: SlotAxes, atom: Atom) -> list[Part] | None:
         group = axes.groups[atom.axis]
@@ -185,17 +187,17 @@ def make_frame(
     fit the operands' ranks or sizes.
     """
     expanded = {slot: _expand(groups, dims, slot) for slot, (groups, dims) in slots.items()}
-    known: dict[str, set[int | None]] = {}
+    by_letter: dict[str, set[int | None]] = {}
     for slot, groups in expanded.items():
         for group, size in zip(groups, slots[slot][1], strict=True):
             if len(group) == 1:
-                known.setdefault(group[0], set()).add(size)
+                by_letter.setdefault(group[0], set()).add(size)
     sizes: dict[int, SlotAxes] = {}
     for slot, groups in expanded.items():
-        found = _sizes(groups, slots[slot][1], known)
-        if found is None:
+        solved = _sizes(groups, slots[slot][1], by_letter)
+        if solved is None:
             return None
-        sizes[slot] = SlotAxes(tuple(groups), found)
+        sizes[slot] = SlotAxes(tuple(groups), solved)
     letters = merged([[letter for group in groups for letter in group] for groups in expanded.values()])
     even = {
         letter for letter in letters if len({s.sizes[letter] for s in sizes.values() if letter in s.sizes} - {1}) <= 1
@@ -220,15 +222,17 @@ def _expand(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group]:
     return result
 
 
-def _sizes(groups: Sequence[Group], dims: Dims, known: Mapping[str, set[int | None]]) -> dict[str, int | None] | None:
+def _sizes(
+    groups: Sequence[Group], dims: Dims, by_letter: Mapping[str, set[int | None]]
+) -> dict[str, int | None] | None:
     sizes: dict[str, int | None] = {}
     for group, size in zip(groups, dims, strict=True):
         if len(group) == 1:
             sizes[group[0]] = size
             continue
-        missing = [letter for letter in group if len(known.get(letter, ())) != 1 or None in known[letter]]
+        missing = [letter for letter in group if len(by_letter.get(letter, ())) != 1 or None in by_letter[letter]]
         for letter in group:
-            sizes[letter] = next(iter(known[letter])) if letter not in missing else None
+            sizes[letter] = next(iter(by_letter[letter])) if letter not in missing else None
         if len(missing) > 1 or (missing and missing[0] != group[0] and size is None):
             return None
         if missing and size is not None:
@@ -248,13 +252,13 @@ def merged(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
         for first, second in pairwise(row):
             if not _reaches(after, second, first):
                 after[first].add(second)
-    found: list[str] = []
+    letters: list[str] = []
     waiting = list(after)
     while waiting:
         ready = next(a for a in waiting if not any(a in after[b] for b in waiting))
-        found.append(ready)
+        letters.append(ready)
         waiting.remove(ready)
-    return tuple(found)
+    return tuple(letters)
 
 
 def _reaches(after: Mapping[str, set[str]], start: str, end: str) -> bool:

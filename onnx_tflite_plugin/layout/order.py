@@ -1,10 +1,11 @@
 """Orders: how a tensor's elements lie in memory, relative to its TFLite axes.
 
-An order is a sequence of *atoms* ``(axis, stride, size)``: the part of an axis that steps by ``stride`` elements of
-that axis and has ``size`` steps. An uncut axis is one atom of stride 1. NHWC data held channels first is
+An order is a sequence of *atoms* ``(axis, stride, size)``: every ``stride``-th element of an axis, ``size`` of them.
+An uncut axis is one atom of stride 1. NHWC data stored channels first is
 ``(0, 1, N) (3, 1, C) (1, 1, H) (2, 1, W)``; flattened channels first, its axis 1 is cut:
-``(0, 1, N) (1, 1, C) (1, W*C, H) (1, C, W)``. Sizes are ``None`` where unknown. An axis of size 1 may be left out, and
-one be put in that the tensor does not have: an image of one row is a sequence, and a sequence an image of one row.
+``(0, 1, N) (1, 1, C) (1, W*C, H) (1, C, W)``. Sizes are ``None`` where unknown. A unit axis (one of size 1) may be
+left out, and one inserted that the tensor does not have: an image of one row is a sequence, and a sequence an image of
+one row.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Atom(NamedTuple):
 
 Order = tuple[Atom, ...]
 
-PUT_IN = -1  # the axis of an atom of size 1 that the tensor does not have
+INSERTED = -1  # the axis of a unit atom that the tensor does not have
 
 
 def source_order(dims: Dims) -> Order:
@@ -38,7 +39,7 @@ def permuted(dims: Dims, perm: Iterable[int]) -> Order:
     return tuple(Atom(axis, 1, dims[axis]) for axis in perm)
 
 
-def joined(atoms: Iterable[Atom]) -> Order:
+def coalesced(atoms: Iterable[Atom]) -> Order:
     """The same order with as few atoms as possible: neighbours that continue each other become one."""
     result: list[Atom] = []
     for atom in atoms:
@@ -56,13 +57,13 @@ def joined(atoms: Iterable[Atom]) -> Order:
     return tuple(Atom(a.axis, 1, a.size) if a.size == 1 else a for a in result)
 
 
-def essence(order: Order) -> Order:
-    """What distinguishes memory: axes of size 1 move without moving a byte, so they do not count."""
-    return joined(atom for atom in order if atom.size != 1)
+def without_unit_axes(order: Order) -> Order:
+    """What distinguishes memory: unit axes move without moving an element, so they do not count."""
+    return coalesced(atom for atom in order if atom.size != 1)
 
 
 def axes(order: Order) -> tuple[int, ...]:
-    """TFLite axes in physical order; ``PUT_IN`` for one that the tensor does not have."""
+    """TFLite axes in physical order; ``INSERTED`` for one that the tensor does not have."""
     return tuple(dict.fromkeys(atom.axis for atom in order))
 
 
@@ -88,7 +89,7 @@ def physical(order: Order) -> Dims:
 
 @dataclass(frozen=True)
 class Move:
-    """Reshape to ``split``, transpose by ``perm``, reshape to ``shape``; ``None`` where a step does nothing."""
+    """Reshape to ``split``, transpose by ``perm``, reshape to ``shape``; ``None`` for what is not needed."""
 
     split: Dims | None
     perm: tuple[int, ...] | None
@@ -96,9 +97,9 @@ class Move:
 
 
 def move(start: Order, end: Order) -> Move:
-    """The steps that bring a tensor from one order to another."""
+    """What brings a tensor from one order to another."""
     before, after = physical(start), physical(end)
-    if essence(start) == essence(end):
+    if without_unit_axes(start) == without_unit_axes(end):
         return Move(None, None, None if before == after else after)
     first, second = _common(start, end)
     first, second = (tuple(atom for atom in one if atom in other) for one, other in ((first, second), (second, first)))
@@ -132,7 +133,7 @@ def count(dims: Dims, unknown: int = 1) -> int:
 
 
 def spelled(order: Order) -> str:
-    """The perm as text: ``"0,3,1,2"``, -1 what was put in; cut axes show stride and size: ``"0,1/1x64,1/64x49"``."""
+    """The perm as text: ``"0,3,1,2"``, -1 what was inserted; cut axes show stride and size: ``"0,1/1x64,1/64x49"``."""
     whole = len(order) == len(axes(order))
     return ",".join(str(a.axis) if whole else f"{a.axis}/{a.stride}x{a.size}" for a in order)
 

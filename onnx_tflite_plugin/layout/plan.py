@@ -16,7 +16,7 @@ from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
 from onnx_tflite_plugin.layout import solver
 from onnx_tflite_plugin.layout.candidates import Freedom, freedom, slots_of
 from onnx_tflite_plugin.layout.frame import AxesError, FrameOrder
-from onnx_tflite_plugin.layout.order import Order, all_axes, axes, count, essence, source_order
+from onnx_tflite_plugin.layout.order import Order, all_axes, axes, count, source_order, without_unit_axes
 from onnx_tflite_plugin.layout.spread import Edges, spread
 from onnx_tflite_plugin.layout.states import state_groups
 from onnx_tflite_plugin.source.model import Tensor
@@ -121,16 +121,16 @@ def plan_layout(
 
 
 def _freedoms(model: BoundModel, flat: Flat) -> dict[Bound, Freedom]:
-    found: dict[Bound, Freedom] = {}
+    freedoms: dict[Bound, Freedom] = {}
     problems = []
     for bound in model.operators():
         try:
-            found[bound] = freedom(bound, flat(bound))
+            freedoms[bound] = freedom(bound, flat(bound))
         except (AxesError, LookupError) as error:
             problems.append(_misfit(bound, error))
     if problems:
         raise HandlerError("a handler's axes do not fit its operands:", problems)
-    return found
+    return freedoms
 
 
 def _misfit(bound: Bound, error: Exception) -> Problem:
@@ -148,8 +148,8 @@ def _price(free: Freedom, order: FrameOrder, prices: Prices, bytes_of: Bytes) ->
     letters = set(along.letters.split())
     sizes = free.frame.slots[along.slot].sizes
     shown = [p.letter for p in order if sizes.get(p.letter, 1) != 1]
-    last = {*shown[len(shown) - len(letters & set(shown)) :]} <= letters
-    return prices(along, last, bytes_of(free.bound.op[along.slot]))
+    innermost = shown[len(shown) - len(letters & set(shown)) :]
+    return prices(along, set(innermost) <= letters, bytes_of(free.bound.op[along.slot]))
 
 
 def _orders(freedoms: Mapping[Bound, Freedom], chosen: Mapping[Bound, FrameOrder]) -> dict[tuple[Bound, int], Order]:
@@ -193,7 +193,7 @@ class _Joint:
 
     def wires(self, bytes_of: Bytes) -> Iterable[solver.Wire]:
         keys: list[tuple[int, Callable[[Order], object]]] = [
-            (bytes_of(self.tensor) + TRANSPOSE_COST, essence),
+            (bytes_of(self.tensor) + TRANSPOSE_COST, without_unit_axes),
             (FLIP_COST, axes),
         ]
         if len({all_axes(order) for end in (self.producer, *self.consumers) for order in end.orders}) > 1:
@@ -206,8 +206,8 @@ class _Joint:
         wanted: dict[Order, list[_End]] = {}
         for consumer in self.consumers:
             order = consumer.order(labels)
-            if essence(order) != essence(start):
-                wanted.setdefault(essence(order), []).append(consumer)
+            if without_unit_axes(order) != without_unit_axes(start):
+                wanted.setdefault(without_unit_axes(order), []).append(consumer)
         for ends in wanted.values():
             users = tuple(end.label for end in ends)
             yield Copy(self.tensor, start, ends[0].order(labels), bytes_of(self.tensor), self.producer.label, users)

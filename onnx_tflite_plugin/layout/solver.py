@@ -100,8 +100,8 @@ def _paid(wires: Iterable[Wire], labels: Sequence[int] | Mapping[int, int]) -> i
     total = 0
     for wire in wires:
         wanted = {pin.keys[0 if pin.variable is None else labels[pin.variable]] for pin in wire.consumers}
-        made = wire.producer
-        wanted.discard(made.keys[0 if made.variable is None else labels[made.variable]])
+        producer = wire.producer
+        wanted.discard(producer.keys[0 if producer.variable is None else labels[producer.variable]])
         total += wire.weight * len(wanted)
     return total
 
@@ -117,16 +117,16 @@ def _components(problem: Problem) -> list[_Component]:
             touching.append((ends[0], wire))
             for other in ends[1:]:
                 join(parent, ends[0], other)
-    found: dict[int, _Component] = {}
+    components: dict[int, _Component] = {}
     for variable, choice in enumerate(free):
         if choice:
             first = root(parent, variable)
             if first == variable:
-                found[first] = _Component(problem.prices, [], [])
-            found[first].variables.append(variable)
+                components[first] = _Component(problem.prices, [], [])
+            components[first].variables.append(variable)
     for end, wire in touching:
-        found[root(parent, end)].wires.append(wire)
-    return sorted(found.values(), key=lambda component: len(component.variables) + len(component.wires))
+        components[root(parent, end)].wires.append(wire)
+    return sorted(components.values(), key=lambda component: len(component.variables) + len(component.wires))
 
 
 @dataclass(frozen=True)
@@ -200,9 +200,9 @@ class _Component:
             for pin in wire.consumers:
                 for key, wants in ends(pin):
                     wanted.setdefault(key, set()).add(wants)
-            made = dict(ends(wire.producer))
+            produced = dict(ends(wire.producer))
             for key, consumers in wanted.items():
-                producer = made.get(key, FALSE)
+                producer = produced.get(key, FALSE)
                 consumers.discard(producer)
                 if producer == TRUE or not consumers:
                     continue

@@ -37,7 +37,7 @@ def spread(
     none, and is else the file's order where that is a candidate.
     """
     flexible = [b for b in model.operators() if freedoms[b].frame is not None and together.get(b, b) is b]
-    found: dict[Bound, list[FrameOrder]] = {bound: [*freedoms[bound].given] for bound in flexible}
+    candidates: dict[Bound, list[FrameOrder]] = {bound: [*freedoms[bound].given] for bound in flexible}
     users: dict[Tensor, list[tuple[Bound, int]]] = {}
     for bound in model.operators():
         for slot in slots_of(bound):
@@ -46,7 +46,7 @@ def spread(
     members: dict[Bound, list[Bound]] = {}
     for bound, first in together.items():
         members.setdefault(first, []).append(bound)
-    reach = _Spread(freedoms, found, users, offered, together, members)
+    reach = _Spread(freedoms, candidates, users, offered, together, members)
     if not local:
         for bound in model.operators():
             free = freedoms[bound]
@@ -59,19 +59,21 @@ def spread(
             reach.offer(tensor, order)
     for bound in flexible:
         frame = freedoms[bound].frame
-        if frame is not None and (not found[bound] or any(price(freedoms[bound], order) for order in found[bound])):
+        if frame is not None and (
+            not candidates[bound] or any(price(freedoms[bound], order) for order in candidates[bound])
+        ):
             reach.take(bound, frame.source)
-    for bound, orders in found.items():
+    for bound, orders in candidates.items():
         frame = freedoms[bound].frame
         if frame is not None and not freedoms[bound].given:
             orders.sort(key=lambda order, frame=frame: (frame.uneven(order), order != frame.source))  # type: ignore[misc]
-    return found, offered
+    return candidates, offered
 
 
 @dataclass(frozen=True)
 class _Spread:
     freedoms: Mapping[Bound, Freedom]
-    found: dict[Bound, list[FrameOrder]]
+    candidates: dict[Bound, list[FrameOrder]]
     users: Mapping[Tensor, Sequence[tuple[Bound, int]]]
     offered: dict[Tensor, list[Order]]
     together: Mapping[Bound, Bound]
@@ -109,7 +111,7 @@ class _Spread:
 
     def _add(self, bound: Bound, order: FrameOrder) -> list[tuple[Tensor, Order]]:
         first = self.together.get(bound, bound)
-        orders = self.found[first]
+        orders = self.candidates[first]
         alike = [self.freedoms[member] for member in self.members.get(first, (first,))]
         if order in orders or len(orders) >= MOST_CANDIDATES or not all(free.admits(order) for free in alike):
             return []

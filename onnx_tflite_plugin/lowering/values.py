@@ -13,7 +13,17 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.graph.metadata import holds_tensor, write_tensor
-from onnx_tflite_plugin.layout.order import Atom, Order, axes, essence, joined, move, physical, source_order, spelled
+from onnx_tflite_plugin.layout.order import (
+    Atom,
+    Order,
+    axes,
+    coalesced,
+    move,
+    physical,
+    source_order,
+    spelled,
+    without_unit_axes,
+)
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand, typed
 from onnx_tflite_plugin.quantization.plan import Form, Storage, StoragePlan, Weights, file_storage
 from onnx_tflite_plugin.source.affine import dequantized, quantized
@@ -112,7 +122,12 @@ class Values:
             value = self.dequantize(self.get(tensor, order, STORED), self.plan.storage(tensor), order)
         elif form is made:
             start = next(
-                (o for t, o, f in self._made if t is tensor and f is form and essence(o) == essence(order)), native
+                (
+                    o
+                    for t, o, f in self._made
+                    if t is tensor and f is form and without_unit_axes(o) == without_unit_axes(order)
+                ),
+                native,
             )
             value = self.moved(
                 self._made[tensor, start, form], with_pairs(start, tensor.dtype), with_pairs(order, tensor.dtype)
@@ -261,7 +276,7 @@ def _ones_more(long: Dims, short: Dims) -> list[int] | None:
 
 def cut(order: Order) -> bool:
     """Whether the elements of any axis lie in another order than the file's."""
-    return len(joined(order)) > len(axes(order))
+    return len(coalesced(order)) > len(axes(order))
 
 
 def physical_dims(tensor: Tensor, order: Order) -> tuple[int | None, ...] | None:
