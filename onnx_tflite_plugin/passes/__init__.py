@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Pass:
     """``run`` changes a model in place and returns in how many places.
 
-    ``exact``: the same real numbers, but for the last digits of float32; integers that are made of them stay as they are.
+    ``exact``: the same results, but for the last digits of float32; integers that are made of them stay as they are.
     """
 
     name: str
@@ -33,7 +33,7 @@ PASSES = {
     for one in (
         Pass(
             "transposed_as_convolution",
-            "a quantized transposed convolution becomes a convolution that makes several places at once",
+            "a quantized transposed convolution becomes a convolution that makes several positions at once",
             exact=True,
         ),
         Pass(

@@ -18,25 +18,31 @@ _LARGEST = 2.0**24  # integers up to here are exact in float32, in which sums ar
 
 
 @dataclass(frozen=True)
-class Step:
+class Elementwise:
     """DequantizeLinear of data and of a constant, Mul or Add, QuantizeLinear."""
 
     data: ir.Node
     node: ir.Node
-    close: ir.Node
+    quantize: ir.Node
     operand: Array
 
     @classmethod
     def of(cls, node: ir.Node) -> Self | None:
-        """The unit around a Mul or Add with one constant operand per channel (of axis 1), as real numbers."""
-        close = only_user(node.outputs[0], "QuantizeLinear")
+        """The unit around a Mul or Add with one constant operand per channel (of axis 1), in float."""
+        quantize = only_user(node.outputs[0], "QuantizeLinear")
         for value, other in (node.inputs, node.inputs[::-1]):
-            data, held = producer(value, "DequantizeLinear"), Affine.of(producer(other, "DequantizeLinear"))
-            if data is None or close is None or held is None or held.integers is None or not held.per_tensor:
+            data, constant = producer(value, "DequantizeLinear"), Affine.of(producer(other, "DequantizeLinear"))
+            if (
+                data is None
+                or quantize is None
+                or constant is None
+                or constant.integers is None
+                or not constant.per_tensor
+            ):
                 continue
             dims = sizes(data.inputs[0])
-            if dims is not None and len(dims) == 4 and dims[1] and _per_channel(held.integers.shape, dims[1]):
-                return cls(data, node, close, np.broadcast_to(held.real.reshape(-1), dims[1]))
+            if dims is not None and len(dims) == 4 and dims[1] and _per_channel(constant.integers.shape, dims[1]):
+                return cls(data, node, quantize, np.broadcast_to(constant.floats.reshape(-1), dims[1]))
         return None
 
 
@@ -55,35 +61,35 @@ def run(model: ir.Model) -> int:
 
 
 def _replace(editor: Editor, node: ir.Node) -> bool:
-    scaling = Step.of(node)
-    between = only_user(scaling.close.outputs[0], "DequantizeLinear") if scaling else None
+    scaling = Elementwise.of(node)
+    between = only_user(scaling.quantize.outputs[0], "DequantizeLinear") if scaling else None
     follower = only_user(between.outputs[0], "Add") if between else None
-    adding = Step.of(follower) if follower else None
-    given = Affine.of(scaling.data) if scaling else None
-    if scaling is None or adding is None or given is None or not given.per_tensor or adding.data is not between:
+    adding = Elementwise.of(follower) if follower else None
+    data = Affine.of(scaling.data) if scaling else None
+    if scaling is None or adding is None or data is None or not data.per_tensor or adding.data is not between:
         return False
     channels = len(scaling.operand)
     if channels % BLOCK:  # for which the depthwise kernel has no fast path
         return False
-    weights, bias = convolution(scaling.operand, adding.operand, float(given.scale.reshape(-1)[0]))
+    weights, bias = convolution(scaling.operand, adding.operand, float(data.scale.reshape(-1)[0]))
     with editor.replacing(adding.node):
         operands = editor.dequantized(weights), editor.dequantized(bias)
         value = editor.emit("Conv", scaling.data.outputs[0], *operands, kernel_shape=[1, 1], group=channels)
-        value = editor.again(adding.close, value)
-    editor.take_over(adding.close.outputs[0], value)
+        value = editor.clone_on(adding.quantize, value)
+    editor.replace_value(adding.quantize.outputs[0], value)
     return True
 
 
 def convolution(factor: Array, offset: Array, scale: float) -> tuple[Affine, Affine]:
     """Weights and bias that make ``factor · x + offset`` of integers x of a scale.
 
-    Weights are ±127, which leaves the bias the finest steps; fewer where its integer would outgrow float32.
+    Weights are ±127, which leaves the bias the smallest scale; fewer where its integer would outgrow float32.
     """
-    steps = np.maximum(np.abs(factor) / 127, np.abs(offset) / (scale * _LARGEST))
-    steps = np.where(steps > 0, steps, 1.0).astype(np.float32)
-    weights = np.rint(factor / steps).astype(np.int8).reshape(-1, 1, 1, 1)
-    bias = np.rint(offset / (scale * steps.astype(np.float64))).astype(np.int32)
-    bias_steps = (np.float32(scale) * steps).astype(np.float32)
-    return Affine(weights, steps, np.zeros(len(steps), np.int8)), Affine(
-        bias, bias_steps, np.zeros(len(steps), np.int32)
+    scales = np.maximum(np.abs(factor) / 127, np.abs(offset) / (scale * _LARGEST))
+    scales = np.where(scales > 0, scales, 1.0).astype(np.float32)
+    weights = np.rint(factor / scales).astype(np.int8).reshape(-1, 1, 1, 1)
+    bias = np.rint(offset / (scale * scales.astype(np.float64))).astype(np.int32)
+    bias_scales = (np.float32(scale) * scales).astype(np.float32)
+    return Affine(weights, scales, np.zeros(len(scales), np.int8)), Affine(
+        bias, bias_scales, np.zeros(len(scales), np.int32)
     )

@@ -1,6 +1,6 @@
 """Where the channels of a padded tensor lie, and which operators carry the padding on.
 
-``places`` are the positions of the real channels (axis 1) in the padded tensor; what stands between is finite, and no
+``positions`` are those of the original channels (axis 1) in the padded tensor; what stands between is finite, and no
 result depends on it: convolutions that read it get weights of zero there.
 """
 
@@ -26,30 +26,30 @@ BROADCASTING = frozenset({"Add", "Max", "Min", "Mul", "PRelu", "Sub"})
 
 @dataclass(frozen=True)
 class Padding:
-    """A padded tensor of a rank: ``size`` channels, the real ones at ``places``; ``origins`` are the convolutions that
+    """A padded tensor of a rank: ``size`` channels, the original ones at ``positions``; ``origins`` are the convolutions that
     were padded.
     """
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     size: int
     rank: int
     origins: frozenset[ir.Node] = frozenset()
 
     @property
     def is_behind(self) -> bool:
-        return self.places == tuple(range(len(self.places)))
+        return self.positions == tuple(range(len(self.positions)))
 
     def alike(self, other: Padding) -> bool:
-        return (self.places, self.size, self.rank) == (other.places, other.size, other.rank)
+        return (self.positions, self.size, self.rank) == (other.positions, other.size, other.rank)
 
     def spread(self, array: Array, axis: int, fill: float = 0) -> Array:
-        """A constant's numbers along an axis at their places, ``fill`` in between; one number for all stays one."""
-        if array.shape[axis] == 1 < len(self.places):
+        """A constant's numbers along an axis at their positions, ``fill`` in between; one number for all stays one."""
+        if array.shape[axis] == 1 < len(self.positions):
             return array
         shape = list(array.shape)
         shape[axis] = self.size
         spread = np.full(shape, fill, array.dtype)
-        spread[(slice(None),) * axis + (list(self.places),)] = array
+        spread[(slice(None),) * axis + (list(self.positions),)] = array
         return spread
 
 
@@ -93,9 +93,9 @@ class Convolution:
 
 @dataclass
 class Flow:
-    """Every padded value with its padding, and the convolutions that read or make them.
+    """Every padded value with its padding, and the convolutions that read or write them.
 
-    ``blockwise``: origins of what is read as it comes, by depthwise convolutions or into a Concat.
+    ``blockwise``: origins of what is read with its padding, by depthwise convolutions or into a Concat.
     """
 
     convolutions: Mapping[ir.Node, Convolution]
@@ -106,11 +106,11 @@ class Flow:
         """Follow the padding of ``widened`` convolutions, to so many channels each, through the graph."""
         self.padded, self.blockwise = {}, set()
         for node in graph:
-            made = self._made(node, self.taken(node), widened)
-            if made is not None:
-                self.padded[node.outputs[0]] = made
+            padding = self._result(node, self.operands(node), widened)
+            if padding is not None:
+                self.padded[node.outputs[0]] = padding
                 if node in self.convolutions or node.op_type == "Concat":
-                    self.blockwise |= made.origins - {node}
+                    self.blockwise |= padding.origins - {node}
 
     def bound_to(self, nodes: set[ir.Node]) -> set[ir.Node]:
         """These convolutions and those whose results meet theirs: they are padded alike or not at all."""
@@ -119,7 +119,7 @@ class Flow:
             nodes = nodes | more
         return nodes
 
-    def taken(self, node: ir.Node) -> list[Padding | None]:
+    def operands(self, node: ir.Node) -> list[Padding | None]:
         """The padding of each operand."""
         return [None if value is None else self.padded.get(value) for value in node.inputs]
 
@@ -133,22 +133,24 @@ class Flow:
         """Who needs a padded value without its padding."""
         return [(use.node, use.idx) for use in value.uses() if not self.reads(use.node)]
 
-    def _made(self, node: ir.Node, taken: Sequence[Padding | None], widened: Mapping[ir.Node, int]) -> Padding | None:
+    def _result(
+        self, node: ir.Node, operands: Sequence[Padding | None], widened: Mapping[ir.Node, int]
+    ) -> Padding | None:
         """The padding of a node's result; ``None`` where it has none, or the node cannot carry that of its operands."""
         convolution = self.convolutions.get(node)
         if convolution is not None and node in widened:
-            places = tuple(range(convolution.features))
-            return Padding(places, widened[node], len(convolution.shape), frozenset({node}))
-        if node.domain or len(node.outputs) != 1 or not any(taken):
+            positions = tuple(range(convolution.features))
+            return Padding(positions, widened[node], len(convolution.shape), frozenset({node}))
+        if node.domain or len(node.outputs) != 1 or not any(operands):
             return None
         if convolution is not None:
-            return taken[0] if convolution.depthwise else None
+            return operands[0] if convolution.depthwise else None
         if node.op_type in CARRIERS:
-            return taken[0] if _per_tensor(node) else None
+            return operands[0] if _per_tensor(node) else None
         if node.op_type in BROADCASTING:
-            return _broadcast(node, taken)
+            return _broadcast(node, operands)
         if node.op_type == "Concat" and integer(node, "axis", 0) == 1:
-            return _joined(node, taken)
+            return _concatenated(node, operands)
         return None
 
 
@@ -160,33 +162,33 @@ def _per_tensor(node: ir.Node) -> bool:
     return parameters is not None and parameters.per_tensor
 
 
-def _broadcast(node: ir.Node, taken: Sequence[Padding | None]) -> Padding | None:
+def _broadcast(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:
     """Padded operands alike, beside others with one number for all channels and constants with one for each."""
-    found = [padding for padding in taken if padding is not None]
-    first = found[0]
-    for value, padding in zip(node.inputs, taken, strict=True):
+    padded = [padding for padding in operands if padding is not None]
+    first = padded[0]
+    for value, padding in zip(node.inputs, operands, strict=True):
         stored = constant_shape(value)
         shape = sizes(value) if stored is None else stored
         if padding is None and shape is not None and len(shape) <= first.rank:
             channels = ([1] * (first.rank - len(shape)) + list(shape))[1]
-            if channels != 1 and (stored is None or channels != len(first.places)):
+            if channels != 1 and (stored is None or channels != len(first.positions)):
                 return None
         elif padding is None or not padding.alike(first):
             return None
-    return replace(first, origins=_origins(found))
+    return replace(first, origins=_origins(padded))
 
 
-def _joined(node: ir.Node, taken: Sequence[Padding | None]) -> Padding | None:
-    places: list[int] = []
+def _concatenated(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:
+    positions: list[int] = []
     size = 0
-    for value, padding in zip(node.inputs, taken, strict=True):
+    for value, padding in zip(node.inputs, operands, strict=True):
         channels = (sizes(value) or [None, None])[1]
         if padding is None and channels is None:
             return None
-        places += [size + place for place in (padding.places if padding else range(channels or 0))]
+        positions += [size + position for position in (padding.positions if padding else range(channels or 0))]
         size += padding.size if padding else channels or 0
-    found = [padding for padding in taken if padding is not None]
-    return Padding(tuple(places), size, found[0].rank, _origins(found))
+    padded = [padding for padding in operands if padding is not None]
+    return Padding(tuple(positions), size, padded[0].rank, _origins(padded))
 
 
 def _origins(paddings: Sequence[Padding]) -> frozenset[ir.Node]:

@@ -1,6 +1,6 @@
 """Integer kernels take input channels four at a time and cost most per position of the result; an image has few channels
 and many positions. M columns of C channels side by side are one column of M·C: ``[N, H, W, C]`` read as
-``[N, H, W/M, M·C]``, the same bytes. A convolution with stride s then makes M/s columns of its result at once, with
+``[N, H, W/M, M·C]``, the same memory. A convolution with stride s then makes M/s columns of its result at once, with
 weights that are zero where a column does not reach. The sums are the same, so are the results.
 """
 
@@ -68,41 +68,41 @@ class Window:
 
 @dataclass(frozen=True)
 class Folding:
-    """``made`` columns of the result from ``width`` of the image at a time; ``low`` is the first folded column reached
-    from the place of the result, ``reach`` their number.
+    """``columns`` of the result from ``width`` of the image at a time; ``low`` is the first folded column reached
+    from the position of the result, ``reach`` their number.
     """
 
     width: int
-    made: int
+    columns: int
     low: int
     reach: int
     pads: tuple[int, int]
     cost: int
 
     @classmethod
-    def of(cls, window: Window, made: int) -> Self | None:
+    def of(cls, window: Window, at_once: int) -> Self | None:
         """``None`` where columns do not divide evenly."""
         (_, columns, channels), (rows, across, features) = window.image, window.result
         stride, taps, left = window.strides[1], window.kernel[1], window.pads[1]
-        width = made * stride
-        if across % made or columns % width:
+        width = at_once * stride
+        if across % at_once or columns % width:
             return None
-        low, high = -left // width, ((made - 1) * stride + taps - 1 - left) // width
-        reach, pads = high - low + 1, (-low, across // made - columns // width + high)
-        places = rows * across // made
-        price = cost(places, width * channels, made * features, window.kernel[0] * reach, window.symmetric)
-        return cls(width, made, low, reach, pads, price)
+        low, high = -left // width, ((at_once - 1) * stride + taps - 1 - left) // width
+        reach, pads = high - low + 1, (-low, across // at_once - columns // width + high)
+        positions = rows * across // at_once
+        price = cost(positions, width * channels, at_once * features, window.kernel[0] * reach, window.symmetric)
+        return cls(width, at_once, low, reach, pads, price)
 
     def weights(self, array: Array, zero_point: Array, window: Window) -> Array:
-        """``[o, c, y, x]`` as ``[made·o, width·c, y, reach]``."""
+        """``[o, c, y, x]`` as ``[columns·o, width·c, y, reach]``."""
         features, channels, tall, wide = array.shape
         empty = np.broadcast_to(zero_point.reshape(-1, 1, 1, 1, 1), (features, self.width, channels, tall, self.reach))
-        folded = np.stack([empty] * self.made)
-        for column in range(self.made):
+        folded = np.stack([empty] * self.columns)
+        for column in range(self.columns):
             for tap in range(wide):
                 at = column * window.strides[1] + tap - window.pads[1]
                 folded[column, :, at % self.width, :, :, at // self.width - self.low] = array[..., tap]
-        return folded.reshape(self.made * features, self.width * channels, tall, self.reach)
+        return folded.reshape(self.columns * features, self.width * channels, tall, self.reach)
 
 
 def cost(positions: int, channels: int, features: int, taps: int, symmetric: bool) -> int:
@@ -118,7 +118,7 @@ def best(window: Window) -> Folding | None:
     """The cheapest folding, where it costs less than none; of equals the narrowest."""
     if window.image[2] > MOST_CHANNELS:
         return None
-    possible = [found for made in range(1, MOST_COLUMNS + 1) if (found := Folding.of(window, made))]
+    possible = [folding for columns in range(1, MOST_COLUMNS + 1) if (folding := Folding.of(window, columns))]
     cheapest = min(possible, key=lambda folding: folding.cost, default=None)
     return cheapest if cheapest and cheapest.cost + NODES < window.cost else None
 
@@ -142,19 +142,19 @@ def _fold(editor: Editor, unit: QuantizedConv) -> bool:
         value = editor.emit("Reshape", image, [0, height, columns // folding.width, folding.width * channels])
         value = editor.emit("Transpose", value, perm=CHANNELS_FIRST)
         for node in between:
-            value = editor.again(node, value)
-        operands = [editor.dequantized(unit.weights.repeated(folding.made, weights))]
+            value = editor.clone_on(node, value)
+        operands = [editor.dequantized(unit.weights.repeated(folding.columns, weights))]
         if unit.bias is not None:
-            operands.append(editor.dequantized(unit.bias.repeated(folding.made)))
+            operands.append(editor.dequantized(unit.bias.repeated(folding.columns)))
         value = editor.emit(
             "Conv", value, *operands, like=unit.conv, kernel_shape=weights.shape[2:], strides=[window.strides[0], 1],
             pads=[window.pads[0], folding.pads[0], window.pads[2], folding.pads[1]],
         )  # fmt: skip
-        value = editor.again(unit.close, value)
+        value = editor.clone_on(unit.quantize, value)
         value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
         value = editor.emit("Reshape", value, [0, rows, across, features])
         value = editor.emit("Transpose", value, perm=CHANNELS_FIRST)
-    editor.take_over(unit.close.outputs[0], value)
+    editor.replace_value(unit.quantize.outputs[0], value)
     return True
 
 
@@ -178,5 +178,5 @@ def _brings_channels_first(node: ir.Node) -> bool:
     """Whether a node makes ``[N, C, H, W]`` of ``[N, H, W, C]``; for one channel a Reshape does."""
     if node.op_type == "Transpose":
         return ints(node, "perm", []) == CHANNELS_FIRST
-    given, made = sizes(node.inputs[0]), sizes(node.outputs[0])
-    return given is not None and made is not None and len(given) == 4 and made == [given[0], 1, *given[1:3]]
+    before, after = sizes(node.inputs[0]), sizes(node.outputs[0])
+    return before is not None and after is not None and len(before) == 4 and after == [before[0], 1, *before[1:3]]

@@ -1,4 +1,4 @@
-"""What the passes share: reading constants and quantized units, and writing nodes that carry the marks of those they replace."""
+"""What the passes share: reading constants and quantized units, and writing nodes that carry the metadata of those they replace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onnx_tflite_plugin.source.model import Array
 
 CHANNELS_FIRST, CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 BLOCK = 16  # channels that kernels work on at a time
-_REAL = ("Cast", "DequantizeLinear", "Mul", "Sub")  # what makes stored weights real, in three nodes at most
+_DEQUANTIZING = ("Cast", "DequantizeLinear", "Mul", "Sub")  # how stored weights become float, in three nodes at most
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -32,15 +32,15 @@ def constant(value: ir.Value | None) -> Array | None:
 
 
 def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | None:
-    """The shape of a constant, stored as it is or made real by nodes; ``None`` for what is computed or fed."""
-    array, node = constant(value), producer(value, *_REAL)
+    """The shape of a constant, stored as it is or dequantized by nodes; ``None`` for what is computed or fed."""
+    array, node = constant(value), producer(value, *_DEQUANTIZING)
     if array is not None or node is None or not depth:
         return None if array is None else array.shape
     shapes = [constant_shape(operand, depth - 1) for operand in node.inputs]
-    known = [shape for shape in shapes if shape is not None]
-    if len(known) < len(shapes):
+    of_constants = [shape for shape in shapes if shape is not None]
+    if len(of_constants) < len(shapes):
         return None
-    return known[0] if node.op_type == "DequantizeLinear" else np.broadcast_shapes(*known)
+    return of_constants[0] if node.op_type == "DequantizeLinear" else np.broadcast_shapes(*of_constants)
 
 
 def producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
@@ -55,8 +55,8 @@ def only_user(value: ir.Value, *op_types: str) -> ir.Node | None:
     if len(uses) != 1 or value.is_graph_output():
         return None
     node = next(iter(uses)).node
-    made = value.producer()
-    same_graph = made is None or node.graph is made.graph
+    maker = value.producer()
+    same_graph = maker is None or node.graph is maker.graph
     return node if same_graph and node.domain == "" and node.op_type in op_types else None
 
 
@@ -113,8 +113,8 @@ class Affine:
         return Affine(integers, np.tile(self.scale, times), np.tile(self.zero_point, times))
 
     @property
-    def real(self) -> Array:
-        """The numbers the integers stand for, in float64 (per-tensor parameters only)."""
+    def floats(self) -> Array:
+        """The constant dequantized, in float64 (per-tensor parameters only)."""
         assert self.integers is not None
         shifted = self.integers.astype(np.float64) - float(self.zero_point.reshape(-1)[0])
         return np.asarray(shifted * float(self.scale.reshape(-1)[0]))
@@ -126,7 +126,7 @@ class QuantizedConv:
 
     data: ir.Node
     conv: ir.Node
-    close: ir.Node
+    quantize: ir.Node
     weights: Affine
     bias: Affine | None
 
@@ -135,17 +135,17 @@ class QuantizedConv:
         """The unit around a node; ``None`` where a part is missing or not constant."""
         data, weights = (producer(value, "DequantizeLinear") for value in conv.inputs[:2])
         axis = 0 if conv.op_type == "Conv" else 1
-        close = only_user(conv.outputs[0], "QuantizeLinear")
+        quantize = only_user(conv.outputs[0], "QuantizeLinear")
         with_bias = len(conv.inputs) > 2 and conv.inputs[2] is not None
         bias = Affine.of(producer(conv.inputs[2], "DequantizeLinear")) if with_bias else None
-        held, given, made = Affine.of(weights), Affine.of(data), Affine.of(close)
-        if data is None or close is None or held is None or given is None or made is None:
+        weight_affine, data_affine, result_affine = Affine.of(weights), Affine.of(data), Affine.of(quantize)
+        if data is None or quantize is None or weight_affine is None or data_affine is None or result_affine is None:
             return None
-        if held.integers is None or (with_bias and (bias is None or bias.integers is None)):
+        if weight_affine.integers is None or (with_bias and (bias is None or bias.integers is None)):
             return None
-        per_channel = held.per_tensor or (weights is not None and integer(weights, "axis", 1) == axis)
-        whole = given.per_tensor and made.per_tensor and per_channel
-        return cls(data, conv, close, held, bias) if whole else None
+        per_channel = weight_affine.per_tensor or (weights is not None and integer(weights, "axis", 1) == axis)
+        whole = data_affine.per_tensor and result_affine.per_tensor and per_channel
+        return cls(data, conv, quantize, weight_affine, bias) if whole else None
 
 
 # --- writing ----------------------------------------------------------------------------------
@@ -160,20 +160,20 @@ class Editor:
 
     @contextmanager
     def replacing(
-        self, node: ir.Node, *, after: bool = False, label: str | None = None, marks: Mapping[str, str] | None = None
+        self, node: ir.Node, *, after: bool = False, label: str | None = None, props: Mapping[str, str] | None = None
     ) -> Iterator[None]:
-        """Nodes emitted inside stand before ``node`` (or after it), are named as it is, and carry its marks."""
-        if marks is None:
-            marks = own(node.metadata_props)
+        """Nodes emitted inside stand before ``node`` (or after it), are named as it is, and carry its metadata."""
+        if props is None:
+            props = own(node.metadata_props)
         if label is None:
             label = (node.name or "").rpartition("/")[0]
         graph = node.graph
         assert isinstance(graph, ir.Graph)
-        with self.emitter.within(label, marks), self.emitter.nested() as made:
+        with self.emitter.within(label, props), self.emitter.nested() as nodes:
             yield
-        for new in made:
+        for new in nodes:
             self.register(new.inputs)
-        (graph.insert_after if after else graph.insert_before)(node, made)
+        (graph.insert_after if after else graph.insert_before)(node, nodes)
 
     def emit(self, op_type: str, *inputs: Operand, like: ir.Node | None = None, **attributes: Any) -> ir.Value:
         """A node's only output; ``like`` gives the attributes that are not given."""
@@ -198,18 +198,18 @@ class Editor:
         self.register([value])
         return value
 
-    def again(self, node: ir.Node, value: ir.Value) -> ir.Value:
+    def clone_on(self, node: ir.Node, value: ir.Value) -> ir.Value:
         """The same operator on another first operand."""
-        made = self.emit(node.op_type, value, *node.inputs[1:], like=node)
-        made.type = node.outputs[0].type
-        return made
+        clone = self.emit(node.op_type, value, *node.inputs[1:], like=node)
+        clone.type = node.outputs[0].type
+        return clone
 
-    def take_over(self, old: ir.Value, new: ir.Value) -> None:
-        """``new`` is the same tensor: it gets the name, the marks, and every user."""
-        self.stand_in(old, new, [(use.node, use.idx) for use in old.uses()])
+    def replace_value(self, old: ir.Value, new: ir.Value) -> None:
+        """``new`` is the same tensor: it gets the name, the metadata, and every user."""
+        self.replace_uses(old, new, [(use.node, use.idx) for use in old.uses()])
 
-    def stand_in(self, old: ir.Value, new: ir.Value, users: Iterable[tuple[ir.Node, int]]) -> None:
-        """``new`` is the tensor that ``old`` was: it gets name and marks, these users, and the place among the outputs."""
+    def replace_uses(self, old: ir.Value, new: ir.Value, users: Iterable[tuple[ir.Node, int]]) -> None:
+        """``new`` is the tensor that ``old`` was: it gets name and metadata, these users, and the place among the outputs."""
         new.shape, new.type = old.shape, old.type
         new.metadata_props.update(old.metadata_props)
         for node, slot in users:
@@ -238,7 +238,7 @@ def rewrite_units(model: ir.Model, op_type: str, change: Callable[[Editor, Quant
 
 
 def forget(value: ir.Value) -> None:
-    """Its content is no longer what its marks say."""
+    """Its content is no longer what its metadata says."""
     remove_own(value.metadata_props)
 
 

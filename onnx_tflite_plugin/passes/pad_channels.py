@@ -16,12 +16,14 @@ from onnx_tflite_plugin.source.model import Array
 
 _IMAGE = 4  # channels of an image at most: its convolution costs next to nothing more
 _WASTE = 1.35  # beyond it other dense kernels of more than one tap lose more than the block gains
-_SMALL = 4096  # elements of a tensor that may be cut back to its real channels
+_SMALL = 4096  # elements of a tensor that may be cut back to its original channels
 
 
 def run(model: ir.Model) -> int:
     """Pad the channels of convolutions; returns how many got more."""
-    convolutions = {node: found for node in model.graph if node.op_type == "Conv" and (found := Convolution.of(node))}
+    convolutions = {
+        node: convolution for node in model.graph if node.op_type == "Conv" and (convolution := Convolution.of(node))
+    }
     widened = {node: wide for node, convolution in convolutions.items() if (wide := wanted(convolution))}
     flow = Flow(convolutions)
     flow.follow(model.graph, widened)
@@ -51,13 +53,13 @@ def _slow(convolution: Convolution) -> bool:
 
 def _costly(flow: Flow) -> frozenset[ir.Node]:
     """The convolutions whose padding would have to be cut off again, where that costs more than it gains."""
-    found: frozenset[ir.Node] = frozenset()
+    costly: frozenset[ir.Node] = frozenset()
     for value, padding in flow.padded.items():
         shape = sizes(value)
         small = shape is not None and math.prod(size or 1 for size in shape) <= _SMALL
         if not small and (flow.whole(value) or value.is_graph_output()):
-            found |= {node for node in padding.origins if not _gathers(flow.convolutions[node])}
-    return found
+            costly |= {node for node in padding.origins if not _gathers(flow.convolutions[node])}
+    return costly
 
 
 def _gathers(convolution: Convolution) -> bool:
@@ -67,42 +69,42 @@ def _gathers(convolution: Convolution) -> bool:
 
 def _write(editor: Editor, flow: Flow) -> None:
     for node in list(editor.graph):
-        taken, made = flow.taken(node), flow.padded.get(node.outputs[0])
+        operands, result = flow.operands(node), flow.padded.get(node.outputs[0])
         convolution = flow.convolutions.get(node)
-        if convolution is not None and (made or taken[0]):
-            _widen(editor, convolution, taken[0], made)
-        elif made is not None and node.op_type != "Concat":
-            _spread_operands(editor, node, taken, made)
+        if convolution is not None and (result or operands[0]):
+            _widen(editor, convolution, operands[0], result)
+        elif result is not None and node.op_type != "Concat":
+            _spread_operands(editor, node, operands, result)
     for value, padding in flow.padded.items():
         _settle(editor, flow, value, padding)
     editor.tidy()
 
 
-def _widen(editor: Editor, convolution: Convolution, taken: Padding | None, made: Padding | None) -> None:
+def _widen(editor: Editor, convolution: Convolution, operand: Padding | None, result: Padding | None) -> None:
     """Weights and bias with zeros for the channels that are new in front and behind."""
     node = convolution.node
 
     def spread(array: Array, fill: float) -> Array:
-        if taken and array.ndim > 1 and not convolution.depthwise:
-            array = taken.spread(array, 1, fill)
-        return made.spread(array, 0, fill) if made and array.ndim else array
+        if operand and array.ndim > 1 and not convolution.depthwise:
+            array = operand.spread(array, 1, fill)
+        return result.spread(array, 0, fill) if result and array.ndim else array
 
     for slot, value in enumerate(node.inputs[1:], 1):
         if value is not None:
             node.replace_input_with(slot, _rebuilt(editor, node, value, spread))
-    if convolution.depthwise and made:
-        node.attributes["group"] = ir.AttrInt64("group", made.size)
+    if convolution.depthwise and result:
+        node.attributes["group"] = ir.AttrInt64("group", result.size)
 
 
-def _spread_operands(editor: Editor, node: ir.Node, taken: list[Padding | None], made: Padding) -> None:
+def _spread_operands(editor: Editor, node: ir.Node, operands: list[Padding | None], result: Padding) -> None:
     """Constants with one number a channel, beside padded operands."""
 
     def spread(array: Array, fill: float) -> Array:
-        axis = array.ndim - made.rank + 1
-        return made.spread(array, axis, fill) if 0 <= axis < array.ndim else array
+        axis = array.ndim - result.rank + 1
+        return result.spread(array, axis, fill) if 0 <= axis < array.ndim else array
 
     for slot, value in enumerate(node.inputs):
-        if value is not None and taken[slot] is None and constant_shape(value):
+        if value is not None and operands[slot] is None and constant_shape(value):
             node.replace_input_with(slot, _rebuilt(editor, node, value, spread))
 
 
@@ -110,7 +112,7 @@ Spread = Callable[[Array, float], Array]
 
 
 def _rebuilt(editor: Editor, user: ir.Node, value: ir.Value, spread: Spread) -> ir.Value:
-    """A constant, and the nodes that make it real, with other channels; what is new is a real zero."""
+    """A constant, and the nodes that dequantize it, with other channels; what is new dequantizes to 0."""
     array, node = constant(value), value.producer()
     if array is not None:
         return editor.stored(spread(array, 0), like=value)
@@ -131,16 +133,16 @@ def _rebuilt(editor: Editor, user: ir.Node, value: ir.Value, spread: Spread) -> 
 
 
 def _settle(editor: Editor, flow: Flow, value: ir.Value, padding: Padding) -> None:
-    """Shape and marks of a padded value, and the tensor as it was for whoever needs it."""
-    made, users, shape = value.producer(), flow.whole(value), sizes(value)
-    assert made is not None
+    """Shape and metadata of a padded value, and the tensor as it was for whoever needs it."""
+    maker, users, shape = value.producer(), flow.whole(value), sizes(value)
+    assert maker is not None
     if users or value.is_graph_output():
-        with editor.replacing(made, after=True):
+        with editor.replacing(maker, after=True):
             if padding.is_behind:
-                whole = editor.emit("Slice", value, [0], [len(padding.places)], [1])
+                whole = editor.emit("Slice", value, [0], [len(padding.positions)], [1])
             else:
-                whole = editor.emit("Gather", value, np.asarray(padding.places), axis=1)
-        editor.stand_in(value, whole, users)
+                whole = editor.emit("Gather", value, np.asarray(padding.positions), axis=1)
+        editor.replace_uses(value, whole, users)
     forget(value)
     if shape is not None:
         value.shape = ir.Shape([shape[0], padding.size, *shape[2:]])

@@ -51,7 +51,7 @@ def _within_unit(node: ir.Node) -> bool:
     maker = node.inputs[0].producer() if node.inputs[0] is not None else None
     users = [user for user, _ in node.outputs[0].uses()]
     if _dequantizes(node.inputs[0]):
-        return any(_is_quantized(made) for user in users for made in user.outputs)
+        return any(_is_quantized(output) for user in users for output in user.outputs)
     return maker is not None and any(_dequantizes(value) for value in maker.inputs)
 
 

@@ -1,4 +1,4 @@
-"""A quantized ConvTranspose has no integer kernel. With stride s, every place of its input makes s x s places of its result:
+"""A quantized ConvTranspose has no integer kernel. With stride s, every position of its input makes s x s positions of its result:
 a convolution makes them as s·s times the channels, and a Transpose of integers puts them side by side.
 """
 
@@ -26,15 +26,15 @@ from onnx_tflite_plugin.source.model import Array
 
 @dataclass(frozen=True)
 class Axis:
-    """Along one axis: ``taps`` of the convolution, the last of which reads ``last`` places before its own.
+    """Along one axis: ``taps`` of the convolution, the last of which reads ``last`` positions before its own.
 
-    Place ``s·q + p`` of the result is the sum of ``x[q - j] · w[s·j + p + pad]`` over all j for which there is a weight.
+    Position ``s·q + p`` of the result is the sum of ``x[q - j] · w[s·j + p + pad]`` over all j for which there is a weight.
     """
 
     stride: int
     pad: int
     kernel: int
-    made: int
+    blocks: int
     first: int
     last: int
     behind: int
@@ -42,12 +42,12 @@ class Axis:
     @classmethod
     def of(cls, size: int, kernel: int, stride: int, pads: tuple[int, int], extra: int) -> Self | None:
         """``None`` where the result is no multiple of the stride, or reaches beyond what pads can express."""
-        made, rest = divmod(stride * (size - 1) + kernel - sum(pads) + extra, stride)
+        blocks, rest = divmod(stride * (size - 1) + kernel - sum(pads) + extra, stride)
         first, last = -((stride - 1 + pads[0]) // stride), (kernel - 1 - pads[0]) // stride
-        behind = made - size - first
+        behind = blocks - size - first
         if rest or last < 0 or behind < 0:
             return None
-        return cls(stride, pads[0], kernel, made, first, last, behind)
+        return cls(stride, pads[0], kernel, blocks, first, last, behind)
 
     @property
     def taps(self) -> int:
@@ -94,13 +94,13 @@ def _replace(editor: Editor, unit: QuantizedConv) -> bool:
             "Conv", unit.data.outputs[0], *operands, kernel_shape=[rows.taps, columns.taps],
             pads=[rows.last, columns.last, rows.behind, columns.behind],
         )  # fmt: skip
-        value = editor.again(unit.close, value)
+        value = editor.clone_on(unit.quantize, value)
         value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
-        phases = [rows.made, columns.made, rows.stride, columns.stride, features]
+        phases = [rows.blocks, columns.blocks, rows.stride, columns.stride, features]
         value = editor.emit("Transpose", editor.emit("Reshape", value, [0, *phases]), perm=[0, 1, 3, 2, 4, 5])
-        whole = [rows.made * rows.stride, columns.made * columns.stride, features]
+        whole = [rows.blocks * rows.stride, columns.blocks * columns.stride, features]
         value = editor.emit("Transpose", editor.emit("Reshape", value, [0, *whole]), perm=CHANNELS_FIRST)
-    editor.take_over(unit.close.outputs[0], value)
+    editor.replace_value(unit.quantize.outputs[0], value)
     return True
 
 

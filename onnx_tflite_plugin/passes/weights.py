@@ -32,10 +32,10 @@ def settle(model: ir.Model, form: str) -> Mapping[str, int]:
     """
     work = _Weights(model)
     forms: Counter[str] = Counter()
-    found = list(products(model))
-    sharing = Counter(product.stored for product in found)
+    multiplications = list(products(model))
+    sharing = Counter(product.stored for product in multiplications)
     write = {INT8: work.keep, DEPENDENT: work.keep, UINT8: work.widen, CHOSEN: work.choose}
-    for product in found:
+    for product in multiplications:
         if product.weights is None:
             work.computed(product)
             continue
@@ -196,7 +196,7 @@ class _Weights:
         """Whether the products of the largest uint8 and int8 add up."""
         if self._probe is None:
             editor, first = self.editor, self.editor.graph[0]
-            with editor.replacing(first, label=PROBE, marks={}):
+            with editor.replacing(first, label=PROBE, props={}):
                 sums = editor.emit("MatMulInteger", *factors())
                 least = editor.emit("ReduceMin", sums, keepdims=0)  # of all axes, whatever the opset
                 self._probe = typed(editor.emit("Equal", least, np.asarray(EXACT, np.int32)), "bool", ())
@@ -209,7 +209,7 @@ class _Weights:
         if dequantize is None:
             with self.editor.replacing(node):
                 value = emit()
-            self.editor.take_over(node.outputs[0], value)
+            self.editor.replace_value(node.outputs[0], value)
         elif not product.moved:
             with self.editor.replacing(node):
                 value = emit()
@@ -217,7 +217,7 @@ class _Weights:
         elif dequantize.outputs[0].uses():
             with self.editor.replacing(dequantize):
                 value = emit()
-            self.editor.take_over(dequantize.outputs[0], value)
+            self.editor.replace_value(dequantize.outputs[0], value)
 
 
 def _input(node: ir.Node, slot: int | None) -> ir.Value | None:
