@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from onnx_tflite_plugin.lowering.interface import Names
+    from onnx_tflite_plugin.lowering.interface import InterfaceNames
     from onnx_tflite_plugin.verify import Verification
 
 
@@ -89,7 +89,7 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     """Convert a model that has been read; as :func:`convert`."""
     options = options or ConvertOptions()
     target = target_of(options)
-    from onnx_tflite_plugin.graph.names import Names as UniqueNames
+    from onnx_tflite_plugin.graph.names import UniqueNames
     from onnx_tflite_plugin.lowering.emitter import Emitter
     from onnx_tflite_plugin.lowering.interface import entered, graph_edges, interface_names
     from onnx_tflite_plugin.lowering.lower import lower
@@ -143,7 +143,7 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
 
 
 def _resized(
-    model: Model, names: Names, host: Host, options: ConvertOptions, target: Target
+    model: Model, names: InterfaceNames, host: Host, options: ConvertOptions, target: Target
 ) -> tuple[Model, Collection[int]]:
     """The model in the sizes that are asked for, and its inputs that share a batch of any size."""
     if not options.input_shape and not options.dynamic_batch:
@@ -208,8 +208,8 @@ def _report(
         for op in bound.members:
             operators[op.code] = operators.get(op.code, 0) + 1
     kept: dict[str, int] = {}
-    for tensor, held in storage.shifted.items():
-        text = f"{tensor.dtype} kept as {held.dtype}"
+    for tensor, stored in storage.shifted.items():
+        text = f"{tensor.dtype} kept as {stored.dtype}"
         kept[text] = kept.get(text, 0) + 1
     nodes = node_counts(model)
     return Report(

@@ -49,8 +49,8 @@ class Port:
     @property
     def dtype(self) -> np.dtype[Any]:
         """numpy's dtype, or that of ml_dtypes where numpy has none."""
-        known = _UNKNOWN_TO_NUMPY.get(self.type)
-        return np.dtype(known[0] if known else _RENAMED.get(self.type, self.type))
+        own = _UNKNOWN_TO_NUMPY.get(self.type)
+        return np.dtype(own[0] if own else _RENAMED.get(self.type, self.type))
 
     def __str__(self) -> str:
         sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
@@ -90,7 +90,7 @@ class Session:
             raise ValueError(f"the model cannot be loaded: {error}") from error
         self._ort_value = onnxruntime.OrtValue
         self._follows: dict[str, str] = {state.output: state.input for state in states}
-        fed = [_port(found) for found in self._session.get_inputs()]
+        fed = [_port(port) for port in self._session.get_inputs()]
         defaults = [_port(port) for port in self._session.get_overridable_initializers()]
         self._ports = {port.name: port for port in (*fed, *defaults)}
         carried = set(self._follows.values())
@@ -107,7 +107,7 @@ class Session:
 
     def save(self) -> dict[str, Array]:
         """What is remembered, by the names of the states: copies, to store or to restore. Empty before the first run."""
-        return {name: self._to_array(held, self._ports[name]) for name, held in self._carried.items()}
+        return {name: self._to_array(value, self._ports[name]) for name, value in self._carried.items()}
 
     def restore(self, states: Mapping[str, Any]) -> None:
         """Go on from what ``save`` gave; a state that is left out begins anew.
@@ -119,8 +119,8 @@ class Session:
             if name not in carried:
                 listed = ", ".join(map(repr, sorted(carried))) or "none"
                 raise ValueError(f"there is no state {name!r}; the model's states are {listed}")
-        known = {name: np.array(_fitted(array, self._ports[name], "state")) for name, array in states.items()}
-        self._carried = {**self._initial, **known}
+        arrays = {name: np.array(_fitted(array, self._ports[name], "state")) for name, array in states.items()}
+        self._carried = {**self._initial, **arrays}
 
     def stream(self) -> Session:
         """Another stream through the same loaded model: its states are its own, and begin anew."""
@@ -138,28 +138,28 @@ class Session:
         names = [port.name for port in self.outputs]
         wanted = [*names, *self._follows]
         if self._bytewise:
-            values = {name: self._to_value(held, self._ports[name]) for name, held in feeds.items()}
-            found = self._session.run_with_ort_values(wanted, values)
-            results = [_from_value(value, port) for value, port in zip(found, self.outputs, strict=False)]
+            values = {name: self._to_value(array, self._ports[name]) for name, array in feeds.items()}
+            returned = self._session.run_with_ort_values(wanted, values)
+            results = [_from_value(value, port) for value, port in zip(returned, self.outputs, strict=False)]
         else:
-            results = found = self._session.run(wanted, feeds)
-        self._carried = dict(zip(self._follows.values(), found[len(names) :], strict=True))
+            results = returned = self._session.run(wanted, feeds)
+        self._carried = dict(zip(self._follows.values(), returned[len(names) :], strict=True))
         return dict(zip(names, results, strict=False))
 
     # --- inputs -------------------------------------------------------------------------------
 
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        known = {port.name: port for port in self.inputs}
+        ports = {port.name: port for port in self.inputs}
         listed = ", ".join(f"{port.name!r}" for port in self.inputs) or "none"
         for name in inputs:
             if name in self._follows.values():
                 raise ValueError(f"{name!r} is a state: the session carries it, reset() sets it back")
-            if name not in known:
+            if name not in ports:
                 raise ValueError(f"there is no input {name!r}; the model's inputs are {listed}")
-        missing = [name for name in known if name not in inputs]
+        missing = [name for name in ports if name not in inputs]
         if missing:
             raise ValueError(f"no array for {', '.join(map(repr, missing))}; the model's inputs are {listed}")
-        return {name: _fitted(inputs[name], port) for name, port in known.items()}
+        return {name: _fitted(inputs[name], port) for name, port in ports.items()}
 
     def _first(self, state: CarriedState) -> Array:
         """The value before the first run: a number for all elements, or a list in stored order."""
@@ -168,25 +168,25 @@ class Session:
         value = np.asarray(state.initial, port.dtype)
         return np.ascontiguousarray(np.broadcast_to(value, shape) if value.size == 1 else value.reshape(shape))
 
-    def _to_array(self, held: Any, port: Port) -> Array:
-        return np.array(_from_value(held, port) if isinstance(held, self._ort_value) else held)
+    def _to_array(self, value: Any, port: Port) -> Array:
+        return np.array(_from_value(value, port) if isinstance(value, self._ort_value) else value)
 
-    def _to_value(self, held: Any, port: Port) -> Any:
+    def _to_value(self, value: Any, port: Port) -> Any:
         """An OrtValue; what numpy cannot name is handed over as the bytes it consists of."""
-        if isinstance(held, self._ort_value):
-            return held
-        known = _UNKNOWN_TO_NUMPY.get(port.type)
-        if known is None:
-            return self._ort_value.ortvalue_from_numpy(held)
-        stored: Array = np.ascontiguousarray(held).view(np.uint8 if held.dtype.itemsize == 1 else np.uint16)
+        if isinstance(value, self._ort_value):
+            return value
+        own = _UNKNOWN_TO_NUMPY.get(port.type)
+        if own is None:
+            return self._ort_value.ortvalue_from_numpy(value)
+        stored: Array = np.ascontiguousarray(value).view(np.uint8 if value.dtype.itemsize == 1 else np.uint16)
         if port.type in _NIBBLES:
             stored = _packed(stored)
-        return self._ort_value.ortvalue_from_numpy_with_onnx_type(stored, known[1])
+        return self._ort_value.ortvalue_from_numpy_with_onnx_type(stored, own[1])
 
 
-def _port(found: Any) -> Port:
-    word = found.type.removeprefix("tensor(").removesuffix(")")
-    return Port(found.name, word, tuple(found.shape))
+def _port(info: Any) -> Port:
+    dtype = info.type.removeprefix("tensor(").removesuffix(")")
+    return Port(info.name, dtype, tuple(info.shape))
 
 
 def _fitted(given: Any, port: Port, kind: str = "input") -> Array:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from onnx_tflite_plugin.layout.maxflow import Work
 from onnx_tflite_plugin.layout.roof_dual import roof_dual
-from onnx_tflite_plugin.layout.solver import Pin, Problem, Solution, Wire, _components, cost, solve
+from onnx_tflite_plugin.layout.solver import LabellingProblem, Pin, Solution, Wire, _components, cost, solve
 
 BOTH = ("src", "other")
 THREE = (*BOTH, "third")
@@ -25,7 +25,7 @@ fast = settings(derandomize=True, deadline=None, max_examples=150)
 
 
 @st.composite
-def problems(draw: st.DrawFn, most_labels: int = 3, keys: str = "abc", *, aligned: bool = False) -> Problem:
+def problems(draw: st.DrawFn, most_labels: int = 3, keys: str = "abc", *, aligned: bool = False) -> LabellingProblem:
     """Up to six variables. ``aligned``: a label means the same key everywhere."""
     sizes = draw(st.lists(st.integers(1, most_labels), min_size=1, max_size=6))
     prices = tuple(tuple(draw(st.integers(-3, 5)) for _ in range(size)) for size in sizes)
@@ -40,10 +40,10 @@ def problems(draw: st.DrawFn, most_labels: int = 3, keys: str = "abc", *, aligne
     def wire() -> Wire:
         return Wire(draw(st.integers(0, 6)), pin(), tuple(pin() for _ in range(draw(st.integers(1, 4)))))
 
-    return Problem(prices, tuple(wire() for _ in range(draw(st.integers(0, 8)))))
+    return LabellingProblem(prices, tuple(wire() for _ in range(draw(st.integers(0, 8)))))
 
 
-def least(problem: Problem) -> tuple[int, int]:
+def least(problem: LabellingProblem) -> tuple[int, int]:
     """The least cost, and the fewest labels other than 0 at that cost."""
     choices = itertools.product(*(range(len(prices)) for prices in problem.prices))
     return min((cost(problem, labels), others(labels)) for labels in choices)
@@ -53,13 +53,13 @@ def others(labels: tuple[int, ...]) -> int:
     return sum(label > 0 for label in labels)
 
 
-def sound(problem: Problem, solution: Solution) -> None:
+def sound(problem: LabellingProblem, solution: Solution) -> None:
     assert solution.cost == cost(problem, solution.labels)
     assert solution.cost <= cost(problem, [0] * len(problem.prices))
     assert solution.exact == (solution.components["fusion"] + solution.components["greedy"] == 0)
 
 
-def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> Problem:
+def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabellingProblem:
     """A network like a real one: residual connections, operators with a fixed order here and there."""
     rng = random.Random(seed)
     fixed = (*("src",) * 2, "other")
@@ -72,10 +72,12 @@ def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> Problem:
     producers = [Pin(None, ("src",)), *(Pin(k, labels) for k in range(length))]
     prices = tuple((0, *(rng.choice((0, 0, 0, 5000, -5000)) for _ in labels[1:])) for _ in range(length))
     wires = zip(producers, consumers, strict=True)
-    return Problem(prices, tuple(Wire(rng.randint(1000, 100000), made, tuple(wanted)) for made, wanted in wires))
+    return LabellingProblem(
+        prices, tuple(Wire(rng.randint(1000, 100000), made, tuple(wanted)) for made, wanted in wires)
+    )
 
 
-def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = BOTH) -> Problem:
+def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabellingProblem:
     rng = random.Random(seed)
     wires = []
     for y, x in itertools.product(range(height), range(width)):
@@ -85,7 +87,7 @@ def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = BOTH) 
         if ends:
             wires.append(Wire(rng.randint(1000, 20000), Pin(y * width + x, labels), tuple(ends)))
     prices = tuple((0, *(rng.choice((0, 0, 0, 3000, -3000)) for _ in labels[1:])) for _ in range(width * height))
-    return Problem(prices, tuple(wires))
+    return LabellingProblem(prices, tuple(wires))
 
 
 # --- small problems against brute force -------------------------------------------------------
@@ -93,7 +95,7 @@ def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = BOTH) 
 
 @fast
 @given(problems())
-def test_three_labels_are_exact_while_tables_are_small(problem: Problem) -> None:
+def test_three_labels_are_exact_while_tables_are_small(problem: LabellingProblem) -> None:
     solution = solve(problem)
     sound(problem, solution)
     assert solution.exact
@@ -102,7 +104,7 @@ def test_three_labels_are_exact_while_tables_are_small(problem: Problem) -> None
 
 @fast
 @given(problems(most_labels=2))
-def test_two_labels_and_any_keys_are_least_where_the_bound_says_so(problem: Problem) -> None:
+def test_two_labels_and_any_keys_are_least_where_the_bound_says_so(problem: LabellingProblem) -> None:
     solution = solve(problem, table_limit=0)
     sound(problem, solution)
     if solution.exact:
@@ -111,7 +113,7 @@ def test_two_labels_and_any_keys_are_least_where_the_bound_says_so(problem: Prob
 
 @fast
 @given(problems(most_labels=2, keys="ab", aligned=True))
-def test_two_labels_that_mean_the_same_everywhere_are_a_cut(problem: Problem) -> None:
+def test_two_labels_that_mean_the_same_everywhere_are_a_cut(problem: LabellingProblem) -> None:
     solution = solve(problem, table_limit=0)
     sound(problem, solution)
     assert (solution.exact, solution.method) == (True, "cut")
@@ -120,20 +122,20 @@ def test_two_labels_that_mean_the_same_everywhere_are_a_cut(problem: Problem) ->
 
 @fast
 @given(problems(most_labels=2, keys="ab", aligned=True), st.lists(st.booleans(), min_size=6, max_size=6))
-def test_a_variable_whose_labels_are_swapped_changes_nothing(problem: Problem, swapped: list[bool]) -> None:
+def test_a_variable_whose_labels_are_swapped_changes_nothing(problem: LabellingProblem, swapped: list[bool]) -> None:
     def turned(pin: Pin) -> Pin:
         return Pin(pin.variable, pin.keys[::-1]) if pin.variable is not None and swapped[pin.variable] else pin
 
     prices = tuple(p[::-1] if swapped[k] else p for k, p in enumerate(problem.prices))
     wires = tuple(Wire(w.weight, turned(w.producer), tuple(map(turned, w.consumers))) for w in problem.wires)
-    solution = solve(Problem(prices, wires), table_limit=0)
+    solution = solve(LabellingProblem(prices, wires), table_limit=0)
     assert solution.method == "cut"
-    assert (solution.cost, others(solution.labels)) == least(Problem(prices, wires))
+    assert (solution.cost, others(solution.labels)) == least(LabellingProblem(prices, wires))
 
 
 @fast
 @given(problems(most_labels=4, keys="abcde"))
-def test_moves_never_end_above_all_zero(problem: Problem) -> None:
+def test_moves_never_end_above_all_zero(problem: LabellingProblem) -> None:
     solution = solve(problem, table_limit=0)
     sound(problem, solution)
     assert solution.cost >= least(problem)[0]
@@ -145,7 +147,7 @@ def test_moves_nearly_always_end_at_the_optimum() -> None:
         pins = [Pin(k % 8, tuple("abc")) for k in range(8)] + [Pin(None, (key,)) for key in "abc"]
         ends = [rng.choices(pins, k=rng.randint(2, 4)) for _ in range(14)]
         wires = tuple(Wire(rng.randint(1, 8), made, tuple(wanted)) for made, *wanted in ends)
-        problem = Problem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(8)), wires)
+        problem = LabellingProblem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(8)), wires)
         missed += solve(problem, table_limit=0).cost > solve(problem).cost
     assert missed <= 4
 
@@ -181,17 +183,17 @@ def test_the_roof_dual_bounds_and_improves(data: st.DataObject) -> None:
 
 def test_a_tensor_pays_once_per_extra_key() -> None:
     wanted = tuple(Pin(None, (key,)) for key in "abbcca")
-    assert cost(Problem((), (Wire(7, Pin(None, ("a",)), wanted),)), []) == 14
+    assert cost(LabellingProblem((), (Wire(7, Pin(None, ("a",)), wanted),)), []) == 14
 
 
 def test_no_variables() -> None:
-    solution = solve(Problem(((3,),), (Wire(2, Pin(0, ("a",)), (Pin(None, ("b",)),)),)))
+    solution = solve(LabellingProblem(((3,),), (Wire(2, Pin(0, ("a",)), (Pin(None, ("b",)),)),)))
     assert (solution.labels, solution.cost, solution.exact) == ((0,), 5, True)
 
 
 def test_one_variable_at_both_ends_of_a_wire() -> None:
     wire = Wire(9, Pin(0, ("a", "b")), (Pin(0, ("b", "b")), Pin(0, ("a", "b"))))
-    assert solve(Problem(((0, 4),), (wire,))).labels == (1,)
+    assert solve(LabellingProblem(((0, 4),), (wire,))).labels == (1,)
 
 
 @pytest.mark.parametrize("keys", [("src", "other"), ("other", "src")])
@@ -199,7 +201,7 @@ def test_a_tie_keeps_label_0(keys: tuple[str, str]) -> None:
     ends = Pin(None, ("src",)), Pin(None, ("other",))
     between = [ends[0], *(Pin(k, keys) for k in range(5)), ends[1]]
     wires = tuple(Wire(10, made, (wanted,)) for made, wanted in itertools.pairwise(between))
-    assert solve(Problem(((0, 0),) * 5, wires)).labels == (0,) * 5
+    assert solve(LabellingProblem(((0, 0),) * 5, wires)).labels == (0,) * 5
 
 
 def test_ties_keep_most_labels_0_where_some_variables_are_the_other_way_round() -> None:
@@ -207,7 +209,7 @@ def test_ties_keep_most_labels_0_where_some_variables_are_the_other_way_round() 
     keys = [BOTH, reverse, BOTH, reverse, reverse]
     pins = [Pin(k, keys[k]) for k in range(5)]
     wires = tuple(Wire(10, made, (wanted,)) for made, wanted in itertools.pairwise(pins))
-    assert solve(Problem(((0, 0),) * 5, wires)).labels == (1, 0, 1, 0, 0)
+    assert solve(LabellingProblem(((0, 0),) * 5, wires)).labels == (1, 0, 1, 0, 0)
 
 
 @pytest.mark.parametrize("labels", [BOTH, THREE])
@@ -222,7 +224,7 @@ def test_beyond_the_work_limit_the_result_is_sound(labels: tuple[str, ...], limi
 
 @fast
 @given(problems(keys="abcd"))
-def test_greedy_ends_where_no_variable_alone_can_do_better(problem: Problem) -> None:
+def test_greedy_ends_where_no_variable_alone_can_do_better(problem: LabellingProblem) -> None:
     labels = [0] * len(problem.prices)
     for component in _components(problem):
         component.descend(labels, Work(10**7))
@@ -236,7 +238,7 @@ def test_greedy_ends_where_no_variable_alone_can_do_better(problem: Problem) -> 
 def test_a_hard_component_takes_nothing_from_the_others() -> None:
     hard, offset = lattice(30, 40, 1), 1200
     easy = [Wire(5, Pin(None, ("other",)), (Pin(offset + k, BOTH),)) for k in range(10)]
-    solution = solve(Problem(hard.prices + ((0, 1),) * 10, (*hard.wires, *easy)), work_limit=10_000)
+    solution = solve(LabellingProblem(hard.prices + ((0, 1),) * 10, (*hard.wires, *easy)), work_limit=10_000)
     assert solution.labels[offset:] == (1,) * 10
     assert (solution.components["cut"], solution.components["greedy"], solution.method) == (10, 1, "greedy")
 
@@ -244,15 +246,15 @@ def test_a_hard_component_takes_nothing_from_the_others() -> None:
 # --- speed and determinism --------------------------------------------------------------------
 
 
-def line(prices: tuple[tuple[int, int], ...]) -> Problem:
+def line(prices: tuple[tuple[int, int], ...]) -> LabellingProblem:
     """Flow from or to one end, which squares the length if it goes path by path."""
     wires = (Wire(10**6 - k, Pin(k, BOTH), (Pin(k + 1, BOTH),)) for k in range(len(prices) - 1))
-    return Problem(prices, tuple(wires))
+    return LabellingProblem(prices, tuple(wires))
 
 
-def hub(count: int) -> Problem:
+def hub(count: int) -> LabellingProblem:
     consumers = tuple(Pin(k + 1, BOTH) for k in range(count))
-    return Problem(((0, 0), *((0, k % 19 - 9) for k in range(count))), (Wire(50, Pin(0, BOTH), consumers),))
+    return LabellingProblem(((0, 0), *((0, k % 19 - 9) for k in range(count))), (Wire(50, Pin(0, BOTH), consumers),))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +269,7 @@ def hub(count: int) -> Problem:
         pytest.param(hub(20_000), 0.15, id="hub"),
     ],
 )
-def test_speed(problem: Problem, seconds: float) -> None:
+def test_speed(problem: LabellingProblem, seconds: float) -> None:
     started = time.process_time()
     solution = solve(problem)
     elapsed = time.process_time() - started

@@ -24,7 +24,7 @@ class Evaluated(Data):
         self.array = array
 
 
-class Known:
+class Evaluation:
     """The known results of one subgraph, learnt in the order of its operators."""
 
     def __init__(self) -> None:
@@ -51,10 +51,10 @@ class Known:
 
 
 def widening(source: Tensor, dtype: str) -> Widening:
-    """A constant's real numbers in ``dtype``."""
+    """A constant, dequantized where it is quantized, in ``dtype``."""
 
     def compute() -> Array:
-        real = dequantized(source) if quantized(source) else source.array
-        return real.astype(dtype)
+        array = dequantized(source) if quantized(source) else source.array
+        return array.astype(dtype)
 
     return Widening(source, compute)

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.api.declarations import Handler
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import called, resolved
-from onnx_tflite_plugin.binding.evaluation import Known
+from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
@@ -56,12 +56,12 @@ def _taken(model: Model, host: Host, target: Target) -> dict[Operator, Bound | P
     """Who takes each operator, as a conversion would find it: with the constants known by then."""
     found: dict[Operator, Bound | Problem] = {}
     for graph in model.subgraphs:
-        known = Known()
+        evaluation = Evaluation()
         for op in graph.operators:
-            taken = found[op] = host.take(known.applied(op), target, target.opsets[2])
+            taken = found[op] = host.take(evaluation.applied(op), target, target.opsets[2])
             if isinstance(taken, Bound):
                 with suppress(ConversionError):  # what a handler makes wrong, the conversion will tell
-                    known.learn(taken, target, target.opsets[2])
+                    evaluation.learn(taken, target, target.opsets[2])
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Names:
+class UniqueNames:
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
 

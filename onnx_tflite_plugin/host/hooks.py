@@ -89,11 +89,11 @@ class Hooks:
 
     def _of(self, name: str) -> Iterator[Hook]:
         """The implementations of one hook in pluggy's order: the last registered first, but for tryfirst and trylast."""
-        for found in reversed(getattr(self._manager.hook, name).get_hookimpls()):
-            pack = found.plugin_name.rpartition("@")[2]
-            left_out = (name, pack) in self._left_out and not _own(found.plugin)
-            if not left_out and not (found.hookwrapper or found.wrapper):
-                yield Hook(name, pack, found.plugin, found.function, found.argnames)
+        for implementation in reversed(getattr(self._manager.hook, name).get_hookimpls()):
+            pack = implementation.plugin_name.rpartition("@")[2]
+            left_out = (name, pack) in self._left_out and not _own(implementation.plugin)
+            if not left_out and not (implementation.hookwrapper or implementation.wrapper):
+                yield Hook(name, pack, implementation.plugin, implementation.function, implementation.argnames)
 
     # --- while a model is converted -----------------------------------------------------------
 
@@ -214,13 +214,13 @@ def _suspicious(plugin: object) -> Iterator[str]:
 def _functions(plugin: object) -> Iterator[tuple[str, Any]]:
     """The public functions that a module, or a plugin's class, defines itself."""
     if isinstance(plugin, ModuleType):
-        held = {
+        functions = {
             name: value for name, value in vars(plugin).items() if getattr(value, "__module__", "") == plugin.__name__
         }
     else:
         kind = plugin if isinstance(plugin, type) else type(plugin)
-        held = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
-    for name, value in held.items():
+        functions = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
+    for name, value in functions.items():
         function = getattr(value, "__func__", value)
         if isfunction(function) and not name.startswith("_"):
             yield name, function

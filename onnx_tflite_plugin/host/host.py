@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, check_calls
 from onnx_tflite_plugin.binding.declared import At, accepted, called
-from onnx_tflite_plugin.binding.evaluation import Known
+from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.binding.inlining import Inlining
 from onnx_tflite_plugin.errors import Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
@@ -67,8 +67,8 @@ class Host:
         self.only = None if packs is None else {canonical(BUILTIN), *_listed(packs)}
         self.warnings: list[str] = []
         installed = discover(self.warn) if offers is None else offers
-        known = {canonical(BUILTIN), INLINE, *(canonical(o.pack) for o in installed)}
-        for name in sorted({*self.prefer, *self.block, *(self.only or ())} - known):
+        available = {canonical(BUILTIN), INLINE, *(canonical(o.pack) for o in installed)}
+        for name in sorted({*self.prefer, *self.block, *(self.only or ())} - available):
             self.warn(f"no op pack {name!r} is installed")
         admitted = [o for o in installed if self._admitted(o.pack)]
         self.offers = [offer for offer in admitted if not offer.unmet]
@@ -180,11 +180,13 @@ class Host:
             if index in graphs:
                 continue
             bound: list[Bound] = []
-            known = Known()
-            for op, taken in self._taken(inlining, model.subgraphs[index].operators, known, (index,), target, opset):
+            evaluation = Evaluation()
+            for op, taken in self._taken(
+                inlining, model.subgraphs[index].operators, evaluation, (index,), target, opset
+            ):
                 if isinstance(taken, Bound):
                     bound.append(taken)
-                    known.learn(taken, target, opset)
+                    evaluation.learn(taken, target, opset)
                     indices = called(taken.handler.subgraphs, taken.op)
                     calls[index, taken.op] = [i for i in indices if i < len(model.subgraphs)]
                     waiting.extend(calls[index, taken.op])
@@ -204,7 +206,7 @@ class Host:
         self,
         inlining: Inlining,
         operators: Sequence[Operator],
-        known: Known,
+        evaluation: Evaluation,
         within: tuple[int, ...],
         target: Target,
         opset: int,
@@ -214,11 +216,11 @@ class Host:
         ``within``: the subgraph and those being inlined into it.
         """
         for op in operators:
-            taken = self.take(known.applied(op), target, opset)
+            taken = self.take(evaluation.applied(op), target, opset)
             inner = inlining.operators(taken, within) if isinstance(taken, Bound) else None
             if isinstance(taken, Bound) and inner is not None:
                 outer = (*within, taken.op.options[taken.handler.inlines])
-                yield from self._taken(inlining, inner, known, outer, target, opset)
+                yield from self._taken(inlining, inner, evaluation, outer, target, opset)
             else:
                 yield op, taken
 
@@ -234,11 +236,11 @@ class Host:
         settled = self._settle(op, claims)
         if isinstance(settled, Problem):
             return settled
-        pack, found = settled
-        if op.version > found.max_version:
-            reason = f"version {op.version} is newer than the {found.max_version} that {pack} knows"
+        pack, handler = settled
+        if op.version > handler.max_version:
+            reason = f"version {op.version} is newer than the {handler.max_version} that {pack} knows"
             return Problem(op.code, reason, f"update {pack}, or install a pack that serves it")
-        return Bound(op, found, pack, (op,))
+        return Bound(op, handler, pack, (op,))
 
     def _claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[str | Failed]]:
         """Who takes an operator, and why others do not; one that fails does not, and is a warning."""
@@ -257,20 +259,20 @@ class Host:
     def _settle(self, op: Operator, claims: list[tuple[str, Handler]]) -> tuple[str, Handler] | Problem:
         """Preferred pack, then the one third party, then the built-in; two third parties are a problem naming both."""
         for wanted in self.prefer:
-            for pack, found in claims:
+            for pack, handler in claims:
                 if canonical(pack) == wanted:
                     self._note(op, pack, claims)
-                    return pack, found
-        others = [(pack, found) for pack, found in claims if canonical(pack) != canonical(BUILTIN)]
+                    return pack, handler
+        others = [(pack, handler) for pack, handler in claims if canonical(pack) != canonical(BUILTIN)]
         if len({pack for pack, _ in others}) > 1:
             names = sorted({pack for pack, _ in others})
             hint = " or ".join(f"--prefer {name}" for name in names)
             return Problem(
                 op.code, f"claimed by two packs, {' and '.join(names)}", f"choose with {hint}, or --block one"
             )
-        pack, found = (others or claims)[0]
+        pack, handler = (others or claims)[0]
         self._note(op, pack, claims)
-        return pack, found
+        return pack, handler
 
     def _note(self, op: Operator, pack: str, claims: list[tuple[str, Handler]]) -> None:
         if canonical(pack) != canonical(BUILTIN) and any(canonical(p) == canonical(BUILTIN) for p, _ in claims):

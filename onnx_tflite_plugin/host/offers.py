@@ -73,7 +73,7 @@ class Offer:
 
 def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
     """Every entry point of every installed distribution, first on the path first; ``warn`` is told what cannot be read."""
-    found: dict[tuple[str, str, str], Offer] = {}
+    by_key: dict[tuple[str, str, str], Offer] = {}
     for distribution in distributions():
         try:
             offers = _of(distribution)
@@ -82,8 +82,8 @@ def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
             warn(f"the entry points of {place} cannot be read: {type(error).__name__}: {error}")
             continue
         for offer in offers:
-            found.setdefault((offer.group, offer.code, offer.pack), offer)
-    return list(found.values())
+            by_key.setdefault((offer.group, offer.code, offer.pack), offer)
+    return list(by_key.values())
 
 
 def _of(distribution: Distribution) -> list[Offer]:

@@ -103,7 +103,7 @@ def plan_layout(
     )
     joints = list(_joints(model, ends))
     wires = tuple(wire for joint in joints for wire in joint.wires(bytes_of))
-    solution = solver.solve(solver.Problem(tuple(charges), wires))
+    solution = solver.solve(solver.LabellingProblem(tuple(charges), wires))
     copies = [copy for joint in joints for copy in joint.copies(solution.labels, bytes_of)]
     chosen = {bound: candidates[bound][solution.labels[i]] for i, bound in enumerate(flexible)}
     chosen |= {bound: chosen[first] for bound, first in together.items()}
@@ -222,7 +222,7 @@ def _bought(
     """Operators that would work in a dearer order if only transposes counted, and what each saves by the plan."""
     if not any(map(any, charges)):
         return ()
-    plain = solver.solve(solver.Problem(tuple((0,) * len(prices) for prices in charges), wires))
+    plain = solver.solve(solver.LabellingProblem(tuple((0,) * len(prices) for prices in charges), wires))
     saved = [prices[x] - prices[y] for prices, x, y in zip(charges, plain.labels, solution.labels, strict=True)]
     return tuple((bound.label, gain) for bound, gain in zip(flexible, saved, strict=False) if gain > 0)
 

@@ -53,7 +53,7 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class LabellingProblem:
     """``prices[i][x]`` is what label x costs variable i itself."""
 
     prices: tuple[tuple[int, ...], ...]
@@ -71,12 +71,12 @@ class Solution:
     components: Mapping[str, int]
 
 
-def cost(problem: Problem, labels: Sequence[int]) -> int:
+def cost(problem: LabellingProblem, labels: Sequence[int]) -> int:
     priced = sum(prices[label] for prices, label in zip(problem.prices, labels, strict=True))
     return priced + _paid(problem.wires, labels)
 
 
-def solve(problem: Problem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
+def solve(problem: LabellingProblem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
     """The cheapest labelling found with ``work_limit`` elementary operations and tables of ``table_limit`` entries.
 
     Small components come first, so that a hard one takes nothing from them.
@@ -106,7 +106,7 @@ def _paid(wires: Iterable[Wire], labels: Sequence[int] | Mapping[int, int]) -> i
     return total
 
 
-def _components(problem: Problem) -> list[_Component]:
+def _components(problem: LabellingProblem) -> list[_Component]:
     """The variables with a choice, and the wires that touch them, by connected component; the smallest first."""
     free = [len(prices) > 1 for prices in problem.prices]
     parent = list(range(len(free)))

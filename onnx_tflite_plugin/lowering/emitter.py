@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnx_tflite_plugin.graph.names import Names
+from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.source.model import Array, Dims
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
@@ -47,7 +47,7 @@ def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema:
 class Emitter:
     """Collects the nodes of one ONNX model. Subgraphs are collected apart, between :meth:`nested` calls."""
 
-    def __init__(self, opset: int, names: Names) -> None:
+    def __init__(self, opset: int, names: UniqueNames) -> None:
         self.opset = opset
         self.names = names
         self.nodes: list[ir.Node] = []

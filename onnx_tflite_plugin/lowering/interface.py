@@ -13,7 +13,7 @@ from onnx_tflite_plugin.source.model import Model, Signature, Tensor
 
 
 @dataclass(frozen=True)
-class Names:
+class InterfaceNames:
     """What the graph's inputs and outputs are called, by position."""
 
     inputs: tuple[str, ...]
@@ -25,16 +25,16 @@ def entered(model: Model, signature: str | None) -> Model:
 
     Raises UnsupportedOption for a signature the file does not have.
     """
-    known = _signature(model, signature)
-    return model if known is None else replace(model, root=known.subgraph)
+    chosen = _signature(model, signature)
+    return model if chosen is None else replace(model, root=chosen.subgraph)
 
 
-def interface_names(model: Model, signature: str | None) -> Names:
+def interface_names(model: Model, signature: str | None) -> InterfaceNames:
     """The file's names, or those of the signature, whose subgraph is the main one; an empty or repeated one gets ``#index``.
 
     Raises UnsupportedOption for a signature the file does not have.
     """
-    known = _signature(model, signature)
+    chosen = _signature(model, signature)
     taken: set[str] = set()
 
     def named(tensor: Tensor, given: Mapping[int, str]) -> str:
@@ -45,11 +45,11 @@ def interface_names(model: Model, signature: str | None) -> Names:
         return name
 
     by_index = (
-        [{index: name for name, index in names.items()} for names in (known.inputs, known.outputs)]
-        if known
+        [{index: name for name, index in names.items()} for names in (chosen.inputs, chosen.outputs)]
+        if chosen
         else [{}, {}]
     )
-    return Names(
+    return InterfaceNames(
         tuple(named(tensor, by_index[0]) for tensor in model.main.inputs),
         tuple(named(tensor, by_index[1]) for tensor in model.main.outputs),
     )
@@ -58,14 +58,14 @@ def interface_names(model: Model, signature: str | None) -> Names:
 def _signature(model: Model, key: str | None) -> Signature | None:
     if key is None:
         return None
-    found = next((s for s in model.signatures if s.key == key), None)
-    if found is None:
-        known = ", ".join(repr(s.key) for s in model.signatures) or "none"
-        raise UnsupportedOption(f"the model has no signature {key!r}; it has {known}")
-    return found
+    chosen = next((s for s in model.signatures if s.key == key), None)
+    if chosen is None:
+        listed = ", ".join(repr(s.key) for s in model.signatures) or "none"
+        raise UnsupportedOption(f"the model has no signature {key!r}; it has {listed}")
+    return chosen
 
 
-def graph_edges(main: BoundGraph, names: Names, layouts: Mapping[str, str], *, free: bool) -> Edges:
+def graph_edges(main: BoundGraph, names: InterfaceNames, layouts: Mapping[str, str], *, free: bool) -> Edges:
     """Orders of graph inputs and outputs: by name those that ``layouts`` ask for, the rest the file's unless ``free``.
 
     Raises UnsupportedOption for a name the model does not have, or letters that are no order of its axes.

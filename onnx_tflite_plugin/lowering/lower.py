@@ -12,7 +12,7 @@ from onnx_tflite_plugin.graph.metadata import write_states, write_tensor
 from onnx_tflite_plugin.layout.order import Order, source_order, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter
-from onnx_tflite_plugin.lowering.interface import Names
+from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.scope import AfterLowering, Job, Scope
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE
@@ -29,7 +29,7 @@ def lower(
     target: Target,
     emitter: Emitter,
     *,
-    names: Names,
+    names: InterfaceNames,
     reset: bool = False,
     after: AfterLowering = lambda bound, outputs: (),
 ) -> ir.Model:

@@ -110,8 +110,8 @@ def constant_of(value: ir.Value) -> Array:
     graph = onnx.helper.make_graph(protos, "constant", [], [output], tensors)
     versions = {node.domain: node.version for node in nodes.values()}
     imports = [onnx.helper.make_opsetid(domain, version or 21) for domain, version in versions.items()]
-    (found,) = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports)).run(None, {})
-    return np.asarray(found)
+    (result,) = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports)).run(None, {})
+    return np.asarray(result)
 
 
 class States:
@@ -149,19 +149,19 @@ class States:
         A resource that is handed in from outside may be any state mentioned so far. Variable tensors start again: what
         an operator calls is allocated anew at each of its runs (Eval, kernels/while.cc).
         """
-        found: dict[str, State] = {}
+        states: dict[str, State] = {}
         for key, bound in _users(model, subgraphs, set()):
             if key is None:
-                found.update(self.by_key)
+                states.update(self.by_key)
                 continue
-            found[key] = self.state(key)
+            states[key] = self.state(key)
             slot = _held(bound)
-            found[key].declare(bound.op[slot].dtype, physical(self.layout.order(bound, slot)))
+            states[key].declare(bound.op[slot].dtype, physical(self.layout.order(bound, slot)))
         for tensor in _variables(model, subgraphs):
             state = self.variable(tensor, tensor.name)
             state.current = self.emitter.constant(np.asarray(state.initial), tensor.name)
-            found[state.key] = state
-        return list(found.values())
+            states[state.key] = state
+        return list(states.values())
 
     def variable(self, tensor: Tensor, name: str) -> State:
         """The state behind a variable tensor: before the first run what is known of it (``Handler.evaluate``).
@@ -173,8 +173,10 @@ class States:
         if tensor.data is not None:
             state.initial = tensor.array
         if state.initial is None:
-            known = affine(tensor) if tensor.dtype == "int8" else None
-            state.initial = np.full(tensor.shape, known.zero_point[0] if known else 0, dtype_of(tensor.dtype).numpy())
+            quantization = affine(tensor) if tensor.dtype == "int8" else None
+            state.initial = np.full(
+                tensor.shape, quantization.zero_point[0] if quantization else 0, dtype_of(tensor.dtype).numpy()
+            )
         return state
 
     def interface(
@@ -223,16 +225,16 @@ def _users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) -> Itera
 def _variables(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None]:
     """The variable tensors that the subgraphs, or those they call, may read or write."""
     waiting, seen = [*subgraphs], set[int]()
-    found: dict[Tensor, None] = {}
+    variables: dict[Tensor, None] = {}
     while waiting:
         index = waiting.pop()
         if index in seen or not 0 <= index < len(model.graphs):
             continue
         seen.add(index)
         for bound in model.graphs[index].operators:
-            found.update(dict.fromkeys(t for t in bound.op.inputs if t is not None and t.is_variable))
+            variables.update(dict.fromkeys(t for t in bound.op.inputs if t is not None and t.is_variable))
             waiting.extend(bound.declared.subgraphs)
-    return found
+    return variables
 
 
 def _held(bound: Bound) -> int:

@@ -67,7 +67,7 @@ class Values:
             return
         form = self._form(tensor, form)
         if tensor in self._native:
-            self._made = {key: made for key, made in self._made.items() if key[0] is not tensor}
+            self._made = {key: derived for key, derived in self._made.items() if key[0] is not tensor}
         self._native[tensor] = order, form
         self._made[tensor, order, form] = value
         if not outer or value.shape is None:
@@ -114,13 +114,13 @@ class Values:
     def _derive(self, tensor: Tensor, order: Order, form: Form) -> ir.Value:
         if tensor not in self._native:
             raise LookupError(f"tensor {tensor} is used before an operator makes it")
-        native, made = self._native[tensor]
+        native, native_form = self._native[tensor]
         if form is FLOAT and not self.plan.target.moves_integers and order != native:
             real = self.get(tensor, native, FLOAT)
             value = self.moved(real, native, order)
         elif form is FLOAT:
             value = self.dequantize(self.get(tensor, order, STORED), self.plan.storage(tensor), order)
-        elif form is made:
+        elif form is native_form:
             start = next(
                 (
                     o
@@ -133,7 +133,7 @@ class Values:
                 self._made[tensor, start, form], with_pairs(start, tensor.dtype), with_pairs(order, tensor.dtype)
             )
         else:
-            value = self.converted(self.get(tensor, order, made), tensor, made, form)
+            value = self.converted(self.get(tensor, order, native_form), tensor, native_form, form)
         self._describe(tensor, value, order, form)
         return value
 
@@ -195,21 +195,21 @@ class Values:
         size = self.plan.target.block(blocks.block_size)
         rows = [sizes[axis] or 0 for axis in range(len(perm) - 1)]
         scales = np.repeat(blocks.flat().reshape(*rows, -1), blocks.block_size // size, axis=-1)
-        held = self.emitter.constant(scales.transpose(perm), self.name(blocks.scales))
+        scale = self.emitter.constant(scales.transpose(perm), self.name(blocks.scales))
         along = {"axis": perm.index(len(rows)), "block_size": size}
-        return self.emitter.emit("DequantizeLinear", [value, held], along)[0]
+        return self.emitter.emit("DequantizeLinear", [value, scale], along)[0]
 
     def quantize(self, value: ir.Value, storage: Storage, order: Order) -> ir.Value:
         """Real numbers as stored integers; by arithmetic where the target's QuantizeLinear does not know the dtype."""
         scale, zero_point, axis = self._parameters(storage, order)
         if storage.dtype in self.plan.target.quantizes:
-            made = self.emitter.emit("QuantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
+            integers = self.emitter.emit("QuantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
         else:
             low, high = (float(end) for end in INTEGER_RANGE[storage.dtype])
             steps = self._emit("Round", self._emit("Div", value, scale))
             shifted_steps = self._emit("Add", steps, zero_point.astype(np.float32))
-            made = self._emit("Cast", self._emit("Clip", shifted_steps, low, high), to=storage.dtype)
-        return typed(made, storage.dtype, None)
+            integers = self._emit("Cast", self._emit("Clip", shifted_steps, low, high), to=storage.dtype)
+        return typed(integers, storage.dtype, None)
 
     def _emit(self, op_type: str, *operands: Operand, **attributes: str) -> ir.Value:
         return self.emitter.emit(op_type, operands, attributes)[0]

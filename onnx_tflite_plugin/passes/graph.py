@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from onnx_tflite_plugin.graph.metadata import own, remove_own
-from onnx_tflite_plugin.graph.names import Names
+from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
 from onnx_tflite_plugin.source.model import Array
 
@@ -242,9 +242,9 @@ def forget(value: ir.Value) -> None:
     remove_own(value.metadata_props)
 
 
-def _names(model: ir.Model) -> Names:
+def _names(model: ir.Model) -> UniqueNames:
     """Every name that is taken."""
-    names = Names()
+    names = UniqueNames()
     values = [*model.graph.inputs, *model.graph.initializers.values()]
     for node in model.graph.all_nodes():
         names.unique(node.name or "")

@@ -95,24 +95,24 @@ class StoragePlan:
         if storage.quantization is None or self.target.refusal(storage.dtype, storage.quantization.zero_point):
             return Weights.FOLDED
         activations = [t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and not t.constant]
-        held = {self.storage(t).dtype for t in activations if affine(t) is not None}
-        if not held <= self.target.multiplies:
+        dtypes = {self.storage(t).dtype for t in activations if affine(t) is not None}
+        if not dtypes <= self.target.multiplies:
             return Weights.DEQUANTIZED
         if self.fold:
             return Weights.FOLDED
-        return Weights.MULTIPLIED if held or self.target.multiplies_weights else Weights.DEQUANTIZED
+        return Weights.MULTIPLIED if dtypes or self.target.multiplies_weights else Weights.DEQUANTIZED
 
     def dequantized(self, bound: Bound) -> list[Tensor]:
         """The operands that are handed to the operator as stored integers or through a node that takes those."""
         declared = bound.declared.quantization
         stored = declared.stored if isinstance(declared, Dequantized) else ()
-        held = [t for k, t in enumerate(bound.op.inputs) if t is not None and quantized(t) and k not in stored]
-        return [t for t in held if not t.constant or self.weights(bound, t) is not Weights.FOLDED]
+        operands = [t for k, t in enumerate(bound.op.inputs) if t is not None and quantized(t) and k not in stored]
+        return [t for t in operands if not t.constant or self.weights(bound, t) is not Weights.FOLDED]
 
 
 def file_storage(tensor: Tensor) -> Storage:
-    known = tensor.quantization if isinstance(tensor.quantization, Quantization) else None
-    return Storage(tensor.dtype, 0, known, tensor.blocks)
+    quantization = tensor.quantization if isinstance(tensor.quantization, Quantization) else None
+    return Storage(tensor.dtype, 0, quantization, tensor.blocks)
 
 
 def shifted_storage(tensor: Tensor, dtype: str, shift: int) -> Storage:
@@ -162,11 +162,11 @@ def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
 
 def _rule_broken(rule: str, tensors: Mapping[Tensor, Bound]) -> Problem:
     (tensor, bound), *others = tensors.items()
-    known = affine(tensor)
-    point = f" with zero point {known.zero_point[0]}" if known else ""
+    quantization = affine(tensor)
+    zero_point = f" with zero point {quantization.zero_point[0]}" if quantization else ""
     more = f", and so do {len(others)} more" if others else ""
     where = f"tensor {tensor} of {bound.label}"
-    return Problem(where, f"{rule}; it is {tensor.dtype}{point}{more}", "--quantization float has no such tensors")
+    return Problem(where, f"{rule}; it is {tensor.dtype}{zero_point}{more}", "--quantization float has no such tensors")
 
 
 def data_slots(bound: Bound) -> list[int]:
@@ -207,15 +207,15 @@ def _arithmetic(bound: Bound, declared: Behaviour, target: Target) -> Arithmetic
 
 def _fixed_range(bound: Bound, parameters: Mapping[str, tuple[float, int]]) -> Problem | None:
     for tensor in bound.op.outputs:
-        found = affine(tensor)
-        if tensor is None or found is None or tensor.dtype not in parameters:
+        quantization = affine(tensor)
+        if tensor is None or quantization is None or tensor.dtype not in parameters:
             continue
         scale, zero_point = parameters[tensor.dtype]
-        if abs(found.scale[0] - scale) > 1e-3 * scale or found.zero_point[0] != zero_point:
+        if abs(quantization.scale[0] - scale) > 1e-3 * scale or quantization.zero_point[0] != zero_point:
             wanted = f"scale {scale:g} and zero point {zero_point}"
             return Problem(
                 bound.label,
-                f"the kernel insists on {wanted}, the file has {found.scale[0]:g} and {found.zero_point[0]}",
+                f"the kernel insists on {wanted}, the file has {quantization.scale[0]:g} and {quantization.zero_point[0]}",
             )
     return None
 
@@ -263,7 +263,7 @@ def _shifted(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
     """Activations per the target; weights their own way; what must stay as it is stays."""
     weights = _weights(model)
     kept = _kept(model) | _edges_only(model, weights, target)
-    found: dict[Tensor, Storage] = {}
+    shifted: dict[Tensor, Storage] = {}
     for bound in model.operators():
         for tensor in _quantized(bound):
             quantization = affine(tensor)
@@ -275,8 +275,8 @@ def _shifted(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
                 or (quantization.per_axis and tensor not in weights)
             ):
                 continue
-            found[tensor] = shifted_storage(tensor, *table[tensor.dtype])
-    return found
+            shifted[tensor] = shifted_storage(tensor, *table[tensor.dtype])
+    return shifted
 
 
 def _kept(model: BoundModel) -> set[Tensor]:
@@ -298,25 +298,27 @@ def _edges_only(model: BoundModel, weights: set[Tensor], target: Target) -> set[
     Operators with weights are left out, for they fuse in the target's own dtype only.
     """
     edges = {t for t in (*model.main.inputs, *model.main.outputs) if t.dtype in target.quantizes}
-    held = {bound: {*_quantized(bound)} for bound in model.operators()}
+    by_operator = {bound: {*_quantized(bound)} for bound in model.operators()}
     apart = {
         bound
-        for bound, tensors in held.items()
+        for bound, tensors in by_operator.items()
         if all((t in edges or t.constant) and t not in weights for t in tensors)
     }
     while True:
-        shared = {t for bound, tensors in held.items() if bound not in apart for t in tensors}
-        kept = {bound for bound in apart if shared.isdisjoint(held[bound])}
+        shared = {t for bound, tensors in by_operator.items() if bound not in apart for t in tensors}
+        kept = {bound for bound in apart if shared.isdisjoint(by_operator[bound])}
         if kept == apart:
-            return {t for bound in apart for t in held[bound]}
+            return {t for bound in apart for t in by_operator[bound]}
         apart = kept
 
 
 def _weights(model: BoundModel) -> set[Tensor]:
     """Constants in the slots a behaviour calls weights."""
-    found: set[Tensor] = set()
+    weights: set[Tensor] = set()
     for bound in model.operators():
         declared = bound.declared.quantization
         if isinstance(declared, Dequantized):
-            found.update(t for slot in declared.weight_slots if (t := bound.op.tensor(slot)) is not None and t.constant)
-    return found
+            weights.update(
+                t for slot in declared.weight_slots if (t := bound.op.tensor(slot)) is not None and t.constant
+            )
+    return weights

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source.model import Dims
 SMALL, LARGE = 101, 100_003  # beyond any size that a file holds as a number, on both sides of most
 BATCH = "batch"
 
-Place = tuple[str, int]  # a graph input and its axis
+InputAxis = tuple[str, int]  # a graph input and its axis
 
 
 def name_dimensions(model: ir.Model, batch: Mapping[str, int]) -> None:
@@ -55,18 +55,18 @@ def _name(value: ir.Value, axis: int, name: str) -> None:
     value.shape = ir.Shape([name if k == axis else size for k, size in enumerate(value.shape)])
 
 
-def _sizes(names: Mapping[Place, str], start: int) -> dict[str, int]:
+def _sizes(names: Mapping[InputAxis, str], start: int) -> dict[str, int]:
     """A size for each name, all different."""
     return {name: start + 2 * k for k, name in enumerate(dict.fromkeys(names.values()))}
 
 
-def _outputs(proto: onnx.ModelProto, names: Mapping[Place, str], start: int) -> list[Dims | None] | None:
+def _outputs(proto: onnx.ModelProto, names: Mapping[InputAxis, str], start: int) -> list[Dims | None] | None:
     """The sizes of the outputs where each name has a size of its own; ``None`` where the operators do not take those."""
     sizes = _sizes(names, start)
     return _inferred(proto, {place: sizes[name] for place, name in names.items()})
 
 
-def _inferred(proto: onnx.ModelProto, sizes: Mapping[Place, int]) -> list[Dims | None] | None:
+def _inferred(proto: onnx.ModelProto, sizes: Mapping[InputAxis, int]) -> list[Dims | None] | None:
     try:
         return infer(proto, sizes)
     except Refused:
@@ -78,12 +78,12 @@ def _is(outputs: list[Dims | None] | None, k: int, axis: int, size: int) -> bool
     return dims is not None and axis < len(dims) and dims[axis] == size
 
 
-def _tied(proto: onnx.ModelProto, names: Mapping[Place, str]) -> dict[Place, str]:
+def _tied(proto: onnx.ModelProto, names: Mapping[InputAxis, str]) -> dict[InputAxis, str]:
     """One name for sizes that the operators want equal: where they differ, even by a 1 that broadcasts, inference fails."""
-    found = dict(names)
-    if _outputs(proto, found, SMALL) is not None:
-        return found
-    by_axis: dict[int, list[Place]] = {}
+    tied = dict(names)
+    if _outputs(proto, tied, SMALL) is not None:
+        return tied
+    by_axis: dict[int, list[InputAxis]] = {}
     for place in names:
         by_axis.setdefault(place[1], []).append(place)
     for places in by_axis.values():
@@ -93,5 +93,5 @@ def _tied(proto: onnx.ModelProto, names: Mapping[Place, str]) -> dict[Place, str
             continue
         for other in others:
             if all(_inferred(proto, {**equal, other: size}) is None for size in (1, LARGE)):
-                found[other] = found[first]
-    return found
+                tied[other] = tied[first]
+    return tied

@@ -19,13 +19,13 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.errors import ConversionError, Problem, UnsupportedOperator, UnsupportedOption
-from onnx_tflite_plugin.graph.names import Names as UniqueNames
+from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
 from onnx_tflite_plugin.layout.spread import Edges
 from onnx_tflite_plugin.lowering.emitter import Emitter
-from onnx_tflite_plugin.lowering.interface import Names
+from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.quantization.plan import plan_storage
 from onnx_tflite_plugin.shapes.inference import infer, skeleton
@@ -38,7 +38,9 @@ SAMPLES = (2, 3)
 MOST_NUMBERS = 64  # elements of a tensor of sizes; computing more would be running the model
 
 
-def pinned(model: Model, shapes: Mapping[str, Sequence[int]], names: Names, host: Host, target: Target) -> Model:
+def pinned(
+    model: Model, shapes: Mapping[str, Sequence[int]], names: InterfaceNames, host: Host, target: Target
+) -> Model:
     """The model with these shapes of graph inputs, by name.
 
     Raises UnsupportedOption for a name or a rank the model does not have, UnsupportedOperator where sizes do not follow.
@@ -85,7 +87,8 @@ def batched(model: Model, host: Host, target: Target) -> tuple[Model, frozenset[
             raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, "leave out --dynamic-batch")])
     opened = {
         tensor: tuple(
-            found[0] if len(set(found)) == 1 else None for found in zip(*(s[tensor] for s in samples), strict=True)
+            sampled[0] if len(set(sampled)) == 1 else None
+            for sampled in zip(*(s[tensor] for s in samples), strict=True)
         )
         for tensor in samples[0]
     }
@@ -113,7 +116,7 @@ class Sizes:
             if not (touched or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
                 continue
             try:
-                made = self._results(op, dims, numbers)
+                results = self._results(op, dims, numbers)
             except (ConversionError, Refused) as error:
                 if not touched:
                     continue
@@ -121,7 +124,7 @@ class Sizes:
                 reason = problems[0].reason if problems else str(error)
                 raise UnsupportedOperator(self.message, [Problem(_label(op), reason)]) from error
             moved = any(tensor in dims for tensor in op.inputs if tensor is not None)
-            for tensor, (sizes, value) in made.items():
+            for tensor, (sizes, value) in results.items():
                 if moved or sizes != tensor.dims:
                     dims[tensor] = sizes
                 if value is not None:
@@ -134,31 +137,31 @@ class Sizes:
         """Sizes, and small integers that nothing at run time changes, of an operator's results."""
         if any(tensor.dtype in HANDLES for tensor in op.inputs if tensor is not None):
             raise Refused("what its resource holds has a size of its own")
-        known = {
+        operands = {
             tensor: _valued(_sized(tensor, dims.get(tensor, tensor.dims)), numbers.get(tensor))
             for tensor in op.inputs
             if tensor is not None
         }
         opened = [None if t is None else _sized(t, (None,) * t.rank) for t in op.outputs]
-        alone = replace(op, inputs=tuple(None if t is None else known[t] for t in op.inputs), outputs=tuple(opened))
+        alone = replace(op, inputs=tuple(None if t is None else operands[t] for t in op.inputs), outputs=tuple(opened))
         bound = self._bound(alone)
-        if any(tensor in dims for tensor in known):
-            _check_free(bound, dims.keys() & known.keys())
+        if any(tensor in dims for tensor in operands):
+            _check_free(bound, dims.keys() & operands.keys())
         sizes = sized(bound, self.target, self.target.opsets[2])
         if sizes is not None and opened[0] is not None:
             opened[0] = _sized(opened[0], sizes)
             alone = replace(alone, outputs=tuple(opened))
         model = self._lowered(alone)
         fixed = _value(model) if all(t is not None and _small(t) for t in op.outputs) else None
-        found: dict[Tensor, tuple[Dims, Array | None]] = {}
+        results: dict[Tensor, tuple[Dims, Array | None]] = {}
         for tensor, inferred in zip((t for t in op.outputs if t is not None), infer(skeleton(model)), strict=True):
             if inferred is None and not tensor.has_rank:
                 raise Refused(f"the rank of {tensor.name!r} is known only at run time")
             sizes = (None,) * tensor.rank if inferred is None else inferred
             sizes = sizes[: -1 if inferred and tensor.dtype.startswith("complex") else None]
             _check_scales(tensor, sizes)
-            found[tensor] = sizes, fixed
-        return found
+            results[tensor] = sizes, fixed
+        return results
 
     def _bound(self, op: Operator) -> Bound:
         bound = self.host.take(op, self.target, self.target.opsets[2])
@@ -176,7 +179,7 @@ class Sizes:
         model = resolve(model, self.target, opset)
         edges = Edges({tensor: source_order(tensor.dims) for tensor in (*inputs, *outputs)})
         layout = plan_layout(model, bytes_of=tensor_bytes, prices=self.target.price, edges=edges, local=True)
-        names = Names(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
+        names = InterfaceNames(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
         emitter = Emitter(opset, UniqueNames())
         return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
 
@@ -193,9 +196,9 @@ def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
 
 
 def _check_scales(tensor: Tensor, dims: Dims) -> None:
-    known = affine(tensor)
-    if known is not None and known.per_axis and dims[known.axis] != len(known.scale):
-        raise Refused(f"{tensor.name!r} has {len(known.scale)} scales along axis {known.axis}")
+    quantization = affine(tensor)
+    if quantization is not None and quantization.per_axis and dims[quantization.axis] != len(quantization.scale):
+        raise Refused(f"{tensor.name!r} has {len(quantization.scale)} scales along axis {quantization.axis}")
 
 
 def _label(op: Operator) -> str:
@@ -245,13 +248,13 @@ def _nothing(value: ir.Value) -> Array:
 def with_dims(model: Model, dims: Mapping[Tensor, Dims]) -> Model:
     """The model with other sizes of some of its main subgraph's tensors."""
     main = model.main
-    made = {tensor: _sized(tensor, dims[tensor]) if tensor in dims else tensor for tensor in main.tensors}
+    resized = {tensor: _sized(tensor, dims[tensor]) if tensor in dims else tensor for tensor in main.tensors}
 
     def all_of(tensors: Collection[Tensor | None]) -> tuple[Tensor | None, ...]:
-        return tuple(None if tensor is None else made[tensor] for tensor in tensors)
+        return tuple(None if tensor is None else resized[tensor] for tensor in tensors)
 
     def some(tensors: Collection[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(made[tensor] for tensor in tensors)
+        return tuple(resized[tensor] for tensor in tensors)
 
     operators = tuple(
         replace(op, inputs=all_of(op.inputs), outputs=all_of(op.outputs), intermediates=all_of(op.intermediates))

@@ -49,13 +49,15 @@ class Buffers:
 
     def span(self, index: int, user: Table) -> Span:
         """Where buffer ``index`` is, which the field ``buffer`` of ``user`` names."""
-        found = self._spans.get(index)
-        if found is None:
+        content = self._spans.get(index)
+        if content is None:
             if index not in self:
                 reason = f"buffer {index} does not exist; the model has {self._count}"
                 raise user.invalid("buffer", reason, REFUSED)
-            found = self._spans[index] = read_span(self._model.item("buffers", index, BUFFER), "data", "offset", "size")
-        return found
+            content = self._spans[index] = read_span(
+                self._model.item("buffers", index, BUFFER), "data", "offset", "size"
+            )
+        return content
 
     def constant(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> Stored:
         """The value of ``tensor``, decoded later. Tensors that read the same bytes alike share it.
@@ -64,16 +66,16 @@ class Buffers:
         """
         if tensor.has("sparsity"):
             return self._sparse(span, tensor, dtype, shape)
-        found = self._constants.get((span, dtype, shape))
-        if found is None:
+        data = self._constants.get((span, dtype, shape))
+        if data is None:
             need = stored_bytes(dtype, shape)
             if need > span[1]:
                 reason = f"{span[1]} bytes, but {dtype} of shape {list(shape)} needs {need}"
                 raise tensor.invalid("buffer", reason, REFUSED)
             self._count_decoded(span, tensor, decoded_bytes(dtype, shape, span[1]), span[1])
-            found = Stored(tensor.file, span, dtype, shape, tensor.at("buffer"), None)
-            self._constants[span, dtype, shape] = found
-        return found
+            data = Stored(tensor.file, span, dtype, shape, tensor.at("buffer"), None)
+            self._constants[span, dtype, shape] = data
+        return data
 
     def _sparse(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> Stored:
         table = tensor.table("sparsity", SPARSITY)

@@ -76,14 +76,14 @@ class Stored(Data):
 
     def _strings(self, count: int) -> Array:
         """LiteRT's string buffer (``string_util.h``): int32 count, count + 1 int32 offsets, then the bytes."""
-        words = np.frombuffer(self._file.view, "<i4", self._size // 4, self._start)
-        if count != (int(words[0]) if words.size else 0):
-            raise self._bad(f"{words[0] if words.size else 'no'} strings where the shape has {count}")
+        header = np.frombuffer(self._file.view, "<i4", self._size // 4, self._start)
+        if count != (int(header[0]) if header.size else 0):
+            raise self._bad(f"{header[0] if header.size else 'no'} strings where the shape has {count}")
         if not count:
             return np.empty(0, object)
-        if words.size < count + 2:
+        if header.size < count + 2:
             raise self._bad(f"{self._size} bytes cannot hold the offsets of {count} strings")
-        offsets = words[1 : count + 2].astype(np.int64)
+        offsets = header[1 : count + 2].astype(np.int64)
         # Rising offsets also mean that the strings together are no longer than the buffer.
         if offsets[0] < 4 * (count + 2) or (np.diff(offsets) < 0).any() or offsets[-1] > self._size:
             raise self._bad(f"string offsets do not rise within its {self._size} bytes")

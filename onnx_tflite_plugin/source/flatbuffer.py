@@ -132,8 +132,8 @@ class File:
         if size < 4 or size % 2 or position + size > self.size:
             raise self.invalid(path, f"byte {position} holds no description of its fields (vtable)", DAMAGED)
         # Only the fields we know are looked at: a vtable may claim 32,000.
-        known = 1 + max((field.index for field in layout.fields.values()), default=-1)
-        offsets = struct.unpack_from(f"<{min(known, size // 2 - 2)}H", self.view, position + 4)
+        count = 1 + max((field.index for field in layout.fields.values()), default=-1)
+        offsets = struct.unpack_from(f"<{min(count, size // 2 - 2)}H", self.view, position + 4)
         return {
             field.name: offsets[field.index]
             for field in layout.fields.values()
@@ -142,13 +142,13 @@ class File:
 
     def copy(self, start: int, count: int, path: str) -> bytes:
         """A range the caller has checked, as bytes; the same range is copied once."""
-        found = self._copies.get((start, count))
-        if found is None:
+        content = self._copies.get((start, count))
+        if content is None:
             self._copied += count
             if self._copied > MAX_COPIES * self.size + SLACK:
                 raise self.invalid(path, f"strings and options overlap to {self._copied} bytes", DAMAGED)
-            found = self._copies[start, count] = bytes(self.view[start : start + count])
-        return found
+            content = self._copies[start, count] = bytes(self.view[start : start + count])
+        return content
 
     def count_tables(self, count: int, path: str) -> None:
         self._tables += count

@@ -47,18 +47,18 @@ def attributes(data: bytes, table: str) -> Options:
         raise ValueError(f"it is no FlexBuffer: {type(error).__name__}: {error}") from error
 
 
-def _value(held: Any, budget: _Budget) -> Any:
+def _value(reference: Any, budget: _Budget) -> Any:
     """A number, text, a blob or a tuple of these; ``None`` for null and for maps within."""
-    if held.IsBool or held.IsInt or held.IsFloat:
-        return held.AsBool if held.IsBool else held.AsInt if held.IsInt else held.AsFloat
-    if held.IsString or held.IsKey or held.IsBlob:
-        value = held.AsBlob if held.IsBlob else held.AsKey if held.IsKey else held.AsString
+    if reference.IsBool or reference.IsInt or reference.IsFloat:
+        return reference.AsBool if reference.IsBool else reference.AsInt if reference.IsInt else reference.AsFloat
+    if reference.IsString or reference.IsKey or reference.IsBlob:
+        value = reference.AsBlob if reference.IsBlob else reference.AsKey if reference.IsKey else reference.AsString
         budget.spend(len(value))
         return value
-    if held.IsTypedVector or held.IsFixedTypedVector:
-        items = held.AsTypedVector if held.IsTypedVector else held.AsFixedTypedVector
-    elif held.IsVector and not held.IsMap:
-        items = held.AsVector
+    if reference.IsTypedVector or reference.IsFixedTypedVector:
+        items = reference.AsTypedVector if reference.IsTypedVector else reference.AsFixedTypedVector
+    elif reference.IsVector and not reference.IsMap:
+        items = reference.AsVector
     else:
         return None
     return tuple(_value(items[k], budget) for k in range(budget.spend(len(items))))

@@ -92,8 +92,8 @@ class Options(Mapping[str, Any]):
         try:
             return self._fields[name]
         except KeyError:
-            known = ", ".join(self._fields) or "nothing"
-            raise AttributeError(f"{self.table or 'this operator'} has no option {name!r}; it holds {known}") from None
+            listed = ", ".join(self._fields) or "nothing"
+            raise AttributeError(f"{self.table or 'this operator'} has no option {name!r}; it holds {listed}") from None
 
     def __repr__(self) -> str:
         return f"Options({self.table}, {self._fields})"

@@ -141,18 +141,18 @@ def _layout(table: str) -> Layout | None:
 @cache
 def _field_enums(layout: Layout) -> Mapping[str, Mapping[int, str]]:
     """Number → name for the fields of ``layout`` that hold an enum."""
-    found = ((field, ENUMS.get(field.name)) for field in layout.fields.values())
-    return {field.name: _enum(enum) for field, enum in found if enum and field.kind not in ("long", "ulong")}
+    enums = ((field, ENUMS.get(field.name)) for field in layout.fields.values())
+    return {field.name: _enum(enum) for field, enum in enums if enum and field.kind not in ("long", "ulong")}
 
 
 def _decode(layout: Layout, table: Table) -> Options:
     values = {name: table.value(name) for name in layout.fields}
-    for name, words in _field_enums(layout).items():
+    for name, names in _field_enums(layout).items():
         number = values[name]
         try:
-            values[name] = tuple(words[n] for n in number) if layout.fields[name].vector else words[number]
+            values[name] = tuple(names[n] for n in number) if layout.fields[name].vector else names[number]
         except KeyError:
-            reason = f"{number} is none of {', '.join(words.values())}"
+            reason = f"{number} is none of {', '.join(names.values())}"
             raise table.invalid(name, reason, "written for a newer LiteRT, or damaged") from None
     for name in layout.fields:
         if values.get(f"{name}_format") == "FLEXBUFFERS":

@@ -97,9 +97,9 @@ def _read_names(table: Table, name: str, tensors: int) -> dict[str, int]:
 
 def _read_metadata(table: Table, buffers: Buffers) -> dict[str, bytes]:
     """Name → contents. LiteRT passes over entries without a name or with a buffer that is not there, and so do we."""
-    found = {}
+    metadata = {}
     for entry in table.tables("metadata", METADATA):
         buffer = entry.number("buffer")
         if entry.has("name") and buffer in buffers:
-            found[entry.text("name")] = table.file.copy(*buffers.span(buffer, entry), entry.path)
-    return found
+            metadata[entry.text("name")] = table.file.copy(*buffers.span(buffer, entry), entry.path)
+    return metadata

@@ -100,8 +100,8 @@ def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
         raise table.invalid("traversal_order", reason, DAMAGED)
     if sorted(order[:rank]) != list(range(rank)) or sorted(order[rank:]) != list(range(rank, total)):
         raise table.invalid("traversal_order", f"{order} is not the axes, then the blocks, each once", DAMAGED)
-    if (found := table.length("dim_metadata")) != total:
-        raise table.invalid("dim_metadata", f"{found} entries for {total} dimensions", DAMAGED)
+    if (count := table.length("dim_metadata")) != total:
+        raise table.invalid("dim_metadata", f"{count} entries for {total} dimensions", DAMAGED)
     levels = []
     count = 1
     for depth, metadata in enumerate(table.tables("dim_metadata", DIMENSION)):

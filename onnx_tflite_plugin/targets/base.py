@@ -70,8 +70,8 @@ class Target:
         if self.fused_blocks is None:
             return size
         least, most = self.fused_blocks
-        found = min(size & -size, most)
-        return found if found >= least else 0
+        divisor = min(size & -size, most)
+        return divisor if divisor >= least else 0
 
     def has_kernel(self, onnx: str, dtype: str) -> bool:
         """Whether the runtime runs this operator on stored integers; under ``"*"``, what it runs none on."""
@@ -86,8 +86,8 @@ class Target:
     def refusal(self, dtype: str, zero_points: Iterable[int]) -> str:
         """The rule that Q and DQ of such integers would break; empty where there is none."""
         if dtype not in self.quantizes:
-            known = ", ".join(sorted(self.quantizes))
-            return f"target {self.name} quantizes to {known}, not to {dtype}"
+            dtypes = ", ".join(sorted(self.quantizes))
+            return f"target {self.name} quantizes to {dtypes}, not to {dtype}"
         if self.symmetric and any(zero_points):
             return f"target {self.name} takes zero points of 0 only"
         return ""

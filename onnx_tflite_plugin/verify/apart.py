@@ -70,10 +70,10 @@ class Apart:
                 if name in self.given:
                     node.input[k] = self.given[name]
                     read.add(name)
-        known = {info.name: info for info in (*cut.graph.value_info, *cut.graph.output)}
+        infos = {info.name: info for info in (*cut.graph.value_info, *cut.graph.output)}
         for name in sorted(read):
             info = cut.graph.input.add()
-            info.CopyFrom(known[name])
+            info.CopyFrom(infos[name])
             info.name = self.given[name]
             del info.metadata_props[:]
         self.given = {name: self.given[name] for name in read}

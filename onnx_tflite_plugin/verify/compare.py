@@ -213,7 +213,7 @@ def compare(
     float output inherits from the integers it was computed from.
     """
     distances = {kernels: _measured(actual, arrays) for kernels, arrays in expected.items()}
-    nearest, found = min(distances.items(), key=lambda item: (bool(item[1].problem), item[1].worst, item[1].mean))
+    nearest, distance = min(distances.items(), key=lambda item: (bool(item[1].problem), item[1].worst, item[1].mean))
     pairs = itertools.combinations(expected.values(), 2)
     spreads = [between for between in (_measured(*pair) for pair in pairs) if not between.problem]
     spread = max((between.worst for between in spreads), default=0.0)
@@ -228,13 +228,13 @@ def compare(
     comparison = Comparison(
         name=name,
         unit=unit,
-        distance=found.worst / span,
-        differing=found.differing / found.elements if found.elements else 0.0,
+        distance=distance.worst / span,
+        differing=distance.differing / distance.elements if distance.elements else 0.0,
         tolerance=allowed,
         spread=spread / span,
         nearest=nearest,
-        problem=found.problem,
-        mean=found.mean / span,
+        problem=distance.problem,
+        mean=distance.mean / span,
         mean_spread=max((between.mean for between in spreads), default=0.0) / span,
     )
     return replace(comparison, distance=math.inf) if comparison.problem else comparison
@@ -249,9 +249,9 @@ def inherited_step(tensor: Tensor, producers: Mapping[int, Operator], tolerance:
     seen = set()
     while tensor.index not in seen:
         seen.add(tensor.index)
-        known = tensor.quantization
-        if isinstance(known, Quantization) and tensor.dtype in _STEPPED:
-            return max(known.scale) * tolerance.of_dtype(tensor.dtype)
+        quantization = tensor.quantization
+        if isinstance(quantization, Quantization) and tensor.dtype in _STEPPED:
+            return max(quantization.scale) * tolerance.of_dtype(tensor.dtype)
         sources = list(operands(producers[tensor.index])) if tensor.index in producers else []
         if len(sources) != 1 or not tensor.dtype.startswith("float"):
             return 0.0

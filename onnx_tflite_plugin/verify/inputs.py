@@ -25,13 +25,13 @@ _WORDS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
 def load(path: str | Path) -> dict[str, Array]:
     """The arrays of an .npz by name, or the one of an .npy under the name ""."""
     try:
-        found = np.load(path)
+        arrays = np.load(path)
     except (OSError, ValueError) as error:
         raise VerificationError(f"the inputs in {path} cannot be read: {error}") from error
-    if isinstance(found, np.ndarray):
-        return {"": found}
-    with found:
-        return {name: found[name] for name in found.files}
+    if isinstance(arrays, np.ndarray):
+        return {"": arrays}
+    with arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 def draw(
@@ -53,12 +53,12 @@ def draw(
     named = _given(entry, given) or [{}]
     return [
         [
-            _fitted(tensor, name, known[name])
-            if name in known
+            _fitted(tensor, name, given_arrays[name])
+            if name in given_arrays
             else _random(entry.subgraph, tensor, tuple((shapes or {}).get(name, tensor.shape)), (seed, run, k), caution)
             for k, (tensor, name) in enumerate(zip(entry.inputs, entry.input_names, strict=True))
         ]
-        for run, known in enumerate(named * runs if len(named) == 1 else named)
+        for run, given_arrays in enumerate(named * runs if len(named) == 1 else named)
     ]
 
 
@@ -111,9 +111,9 @@ def _random(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...], seed: tuple
         return generator.integers(low, high, shape).astype(kind)
     if dtype in _NARROW:
         limits = np.iinfo(dtype)
-        known = tensor.quantization
-        point = known.zero_point[0] if isinstance(known, Quantization) else 0
-        low = point + 1 if caution and point < limits.max else int(limits.min)
+        quantization = tensor.quantization
+        zero_point = quantization.zero_point[0] if isinstance(quantization, Quantization) else 0
+        low = zero_point + 1 if caution and zero_point < limits.max else int(limits.min)
         return generator.integers(low, int(limits.max) + 1, shape).astype(dtype)
     if dtype in _WHOLE:
         low, high = _whole_range(graph, tensor, caution)
@@ -158,12 +158,12 @@ def _real_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
         if [slot.index for slot in operands(operator)] != [tensor.index]:
             continue
         for output in operator.outputs:
-            known = output.quantization if output is not None else None
-            if output is None or not isinstance(known, Quantization) or output.dtype not in _NARROW:
+            quantization = output.quantization if output is not None else None
+            if output is None or not isinstance(quantization, Quantization) or output.dtype not in _NARROW:
                 continue
-            if output.shape == tensor.shape and not known.per_axis:
+            if output.shape == tensor.shape and not quantization.per_axis:
                 limits = np.iinfo(output.dtype)
-                scale, point = known.scale[0], known.zero_point[0]
+                scale, point = quantization.scale[0], quantization.zero_point[0]
                 return scale * (int(limits.min) - point), scale * (int(limits.max) - point)
     return None
 

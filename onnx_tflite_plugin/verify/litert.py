@@ -69,8 +69,8 @@ class LiteRT:
         with self._running("run the model"):
             if self._runner is not None:
                 named = dict(zip(self.entry.input_names, arrays, strict=True))
-                found = self._runner(**named)
-                return [np.asarray(found[name]) for name in self.entry.output_names]
+                outputs = self._runner(**named)
+                return [np.asarray(outputs[name]) for name in self.entry.output_names]
             self._allocate(arrays)
             for tensor, array in zip(self.entry.inputs, arrays, strict=True):
                 self.interpreter.set_tensor(tensor.index, array)

@@ -96,10 +96,10 @@ class OnnxRuntime:
         feeds = self.feeds(inputs)
         try:
             with quiet():
-                found = self.session.run([*wanted, *self._keep], feeds)
+                arrays = self.session.run([*wanted, *self._keep], feeds)
         except Exception as error:
             raise OrtError(f"ONNX Runtime cannot run the model: {error}") from error
-        values = dict(zip([*wanted, *self._keep], (np.asarray(item) for item in found), strict=True))
+        values = dict(zip([*wanted, *self._keep], (np.asarray(item) for item in arrays), strict=True))
         self._carried = {state.input: values[state.output] for state in self.states}
         self._kept = values
         return [values[info.name] for info in self.outputs]
@@ -140,12 +140,12 @@ def _proto(model: ModelProto | bytes | Path) -> tuple[ModelProto, Path | None]:
 
 def _with_outputs(proto: ModelProto, names: Sequence[str]) -> ModelProto:
     """A copy with more outputs."""
-    known = {info.name: info for info in (*proto.graph.value_info, *proto.graph.input)}
+    infos = {info.name: info for info in (*proto.graph.value_info, *proto.graph.input)}
     copy = type(proto)()
     copy.CopyFrom(proto)
     for name in names:
-        if name in known:
-            copy.graph.output.append(known[name])
+        if name in infos:
+            copy.graph.output.append(infos[name])
         else:
             copy.graph.output.add().name = name
     return copy

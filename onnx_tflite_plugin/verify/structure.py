@@ -50,22 +50,22 @@ def entry(model: Model, signature: str | None = None) -> Entry:
     if signature is None:
         main = model.main
         return Entry(main, main.inputs, main.outputs, _names(main.inputs), _names(main.outputs))
-    for found in model.signatures:
-        if found.key == signature:
-            graph = model.subgraphs[found.subgraph]
+    for one in model.signatures:
+        if one.key == signature:
+            graph = model.subgraphs[one.subgraph]
             sides = [
                 [(tensor, names[tensor.index]) for tensor in tensors if tensor.index in names]
                 for tensors, names in (
-                    (graph.inputs, {index: name for name, index in found.inputs.items()}),
-                    (graph.outputs, {index: name for name, index in found.outputs.items()}),
+                    (graph.inputs, {index: name for name, index in one.inputs.items()}),
+                    (graph.outputs, {index: name for name, index in one.outputs.items()}),
                 )
             ]
             (inputs, input_names), (outputs, output_names) = (
                 (zip(*side, strict=True) if side else ((), ())) for side in sides
             )
             return Entry(graph, tuple(inputs), tuple(outputs), tuple(input_names), tuple(output_names))
-    known = ", ".join(repr(found.key) for found in model.signatures) or "none"
-    raise InvalidModel(f"the model has no signature {signature!r}; it has {known}")
+    listed = ", ".join(repr(one.key) for one in model.signatures) or "none"
+    raise InvalidModel(f"the model has no signature {signature!r}; it has {listed}")
 
 
 def producers(graph: Subgraph) -> dict[int, Operator]:
@@ -129,11 +129,11 @@ def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> 
     buffer = model.Buffers(tensor.Buffer())
     stored = buffer is not None and (buffer.DataLength() > 0 or buffer.Offset() > 1)
     quantization = tensor.Quantization()
-    known = None
+    parameters = None
     if quantization is not None and quantization.ScaleLength():
         scale = tuple(quantization.ScaleAsNumpy().tolist())
         points = _ints(quantization, "ZeroPoint") or [0] * len(scale)
-        known = Quantization(scale, tuple(points), quantization.QuantizedDimension())
+        parameters = Quantization(scale, tuple(points), quantization.QuantizedDimension())
     dtype = _named(schema.TensorType, tensor.Type()).lower()
     return Tensor(
         subgraph,
@@ -143,7 +143,7 @@ def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> 
         tuple(shape),
         dims,
         Data() if stored else None,
-        known,
+        parameters,
         tensor.IsVariable(),
     )
 
