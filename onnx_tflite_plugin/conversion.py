@@ -123,7 +123,7 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
         prices=target.price,
         edges=graph_edges(fused.model.main, names, options.layout, free=options.io_layout == "onnx"),
         local=options.layout_plan == "local",
-        flat=lambda bound: storage.dtype(bound) not in target.keeps_lines,
+        flat=lambda bound: storage.dtype(bound) not in target.keeps_unit_axes,
     )
     emitter = Emitter(opset, UniqueNames())
     lowered = lower(

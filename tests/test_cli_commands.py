@@ -289,7 +289,7 @@ def test_what_is_not_as_usual_is_told(tmp_path: Path) -> None:
     assert rows["fused"] == "2 LAYER, from 10 operators\nnot LAYER at op 4: no axis"
     assert rows["states"].startswith("2, as extra inputs and outputs: h, c")
     assert rows["packs"] == "my-pack: 1 operator, instead of the built-in ADD"
-    assert rows["storage"] == "int8 kept as uint8: 7 tensors, the same real numbers"
+    assert rows["storage"] == "int8 kept as uint8: 7 tensors, the same values"
     assert rows["warning"] == "the hooks of bad-pack were left out"
 
 

@@ -1,4 +1,4 @@
-"""Which products quantize their activations as they come, for whom, and what ONNX Runtime makes of them."""
+"""Which products are dynamically quantized, for whom, and what ONNX Runtime makes of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Narrow weights under real activations: as small as in the file, or real numbers; equal, and never dequantized at run time."""
+"""Weight-only quantization: weights as small as in the file, or float; equal results, and never dequantized at run time."""
 
 from __future__ import annotations
 

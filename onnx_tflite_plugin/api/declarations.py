@@ -52,13 +52,13 @@ class Implicit(Checked):
     """The ONNX operator wants its own axis order, given for each slot in the letters of ``axes``.
 
     An output that ``onnx`` does not name takes input 0's permutation if it has its rank, else source order.
-    ``lines``: letters that are left out of every slot where all of them have size 1, as ``"h j y"`` in an image of one
+    ``squeezable``: letters that are left out of every slot where all of them have size 1, as ``"h j y"`` in an image of one
     row: the operator is one of a dimension less, unless the target is slower so. A slot without such a letter (a
     sequence) shows it with size 1 where it is not left out.
     """
 
     onnx: Mapping[int, str]
-    lines: tuple[str, ...] = ()
+    squeezable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

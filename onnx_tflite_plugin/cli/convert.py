@@ -80,7 +80,7 @@ def _later(name: str) -> str:
 )
 @_choice("quantization", "Keep quantization as QuantizeLinear and DequantizeLinear, or drop it: float32 throughout.")
 @_choice("optimize", "speed also applies fusions that skip a rounding, and rearranges the network for the runtime.")
-@_choice("weights", "Narrow weights of real operators: as small as in the file, or folded into float32.")
+@_choice("weights", "Weights of weight-only quantization: as in the file, or folded into float32.")
 @_choice(
     "weights_dtype",
     "Weights of 8-bit products: auto is exact on every processor and chosen for it as the model loads, uint8 exact "

@@ -37,7 +37,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     rows += [
         Row(
             "storage",
-            [f"{text}: {plural(count, 'tensor')}, the same real numbers" for text, count in report.storage.items()],
+            [f"{text}: {plural(count, 'tensor')}, the same values" for text, count in report.storage.items()],
         )
     ]
     rows += [Row("weights", list(_weights(report)))]

@@ -59,7 +59,7 @@ def slots_of(bound: Bound) -> list[int]:
 
 
 def freedom(bound: Bound, flat: bool = False) -> Freedom:
-    """Read a handler's declaration for one instance; ``flat``: an operator on one line may be one of a dimension less.
+    """Read a handler's declaration for one instance; ``flat``: squeezable axes of size 1 may be left out.
 
     Raises AxesError where it does not fit the operands.
     """
@@ -115,7 +115,7 @@ def _default_axes(bound: Bound) -> dict[int, list[Group]]:
 def implicit_orders(op: Operator, layout: Implicit, declared: str) -> dict[int, Order]:
     """The order each slot must have for the ONNX operator."""
     letters = _implicit_letters(op, layout, declared)
-    optional = {letter for line in layout.lines for letter in line.split()}
+    optional = {letter for unit in layout.squeezable for letter in unit.split()}
     orders: dict[int, Order] = {}
     for slot, own in letters.items():
         wanted = layout.onnx[slot].split()
@@ -145,18 +145,18 @@ def _implicit_letters(op: Operator, layout: Implicit, declared: str) -> dict[int
 
 
 def _flattened(bound: Bound, layout: Implicit, declared: str) -> Freedom | None:
-    """An operator on a line, free to be one of a dimension less; ``None`` for any other.
+    """An operator with squeezable axes of size 1, free to be one of a dimension less; ``None`` for any other.
 
-    The letters of its line have size 1 and are one here. First comes what is better: a single place stays an image.
+    The letters of such axes are one here. First comes what is better: an image of a single position stays an image.
     """
     letters = _implicit_letters(bound.op, layout, declared)
     dims = {slot: dict(zip(own, bound.op[slot].dims, strict=True)) for slot, own in letters.items()}
     flat = [
-        line.split()
-        for line in layout.lines
-        if all(sizes.get(a, 1) == 1 for a in line.split() for sizes in dims.values())
+        unit.split()
+        for unit in layout.squeezable
+        if all(sizes.get(a, 1) == 1 for a in unit.split() for sizes in dims.values())
     ]
-    one = {letter: line[0] for line in flat for letter in line}
+    one = {letter: unit[0] for unit in flat for letter in unit}
     slots = {slot: ([(one.get(a, a),) for a in own], bound.op[slot].dims) for slot, own in letters.items()}
     frame = make_frame(slots, "")
     if not flat or frame is None:
@@ -164,6 +164,6 @@ def _flattened(bound: Bound, layout: Implicit, declared: str) -> Freedom | None:
     units = frozenset(one.values())
     rows = [[one.get(a, a) for a in layout.onnx[slot].split()] for slot in letters]
     image = tuple(Part(a, size=1 if a in units else None) for a in merged(rows))
-    lines = [tuple(part for part in image if part.letter != unit) for unit in sorted(units)]
-    given = (*lines, image) if len(flat) < len(layout.lines) else (image, *lines)
+    squeezed = [tuple(part for part in image if part.letter != unit) for unit in sorted(units)]
+    given = (*squeezed, image) if len(flat) < len(layout.squeezable) else (image, *squeezed)
     return Freedom(bound, layout, replace(frame, units=units), {}, given=given)

@@ -77,7 +77,7 @@ def plan_layout(
 ) -> LayoutPlan:
     """The least-cost plan; with ``local`` every flexible operator keeps source order.
 
-    ``flat``: whether an operator on one line may be one of a dimension less, and is where that costs nothing. Raises
+    ``flat``: whether an operator with squeezable axes may be one of a dimension less, and is where that costs nothing. Raises
     HandlerError where a handler's axes do not fit its operands.
     """
     freedoms = _freedoms(model, flat)

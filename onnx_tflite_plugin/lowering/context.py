@@ -238,10 +238,10 @@ class Context:
         scale = [first.scale[0] * s for s in second.scale]
         values = self.scope.values
         real_weights = self._weights(self.op[self._biases[slot][1]]) is not Weights.DEQUANTIZED
-        if tensor.constant and (tensor.dtype == "int64" or real_weights or self.target.real_biases):
+        if tensor.constant and (tensor.dtype == "int64" or real_weights or self.target.float_biases):
             real = tensor.array.astype(np.float64) * np.asarray(scale)
             return self.scope.emitter.constant(real.astype(np.float32), values.name(tensor))
-        if tensor.dtype == "int64" or self.target.real_biases:
+        if tensor.dtype == "int64" or self.target.float_biases:
             real = self.ops.Cast(values.get(tensor), to="float32")
             return self.ops.Mul(real, np.asarray(scale, np.float32))  # type: ignore[no-any-return]
         storage = Storage("int32", 0, Quantization(tuple(scale), (0,) * len(scale), 0))

@@ -86,7 +86,7 @@ def activated(ctx: Context, value: ir.Value, tensor: Tensor) -> ir.Value:
 
 
 def bounded(ctx: Context, value: ir.Value, low: float | None, high: float | None) -> ir.Value:
-    """Clip real (or unquantized integer) numbers."""
+    """Clip a value that is not quantized, float or integer."""
     if low is None and high is None:
         return value
     dtype = value.type.dtype.numpy() if value.type is not None else np.dtype(np.float32)

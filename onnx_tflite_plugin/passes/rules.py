@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # ONNX Runtime 1.31 carries Q and DQ across these, writes the dtype on the Q it puts in, and then makes it uint8.
 MOVES = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
-TRANSPOSED = "Transpose"  # it moves Transposes out of the way of real operators first
+TRANSPOSED = "Transpose"  # it moves Transposes out of the way of other operators first
 
 
 def check_model(model: ir.Model, target: Target, opset: int) -> None:

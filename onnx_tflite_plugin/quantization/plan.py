@@ -55,7 +55,7 @@ class Storage:
 
 
 class Weights(Enum):
-    """How a quantized constant becomes real numbers."""
+    """How a quantized constant becomes float."""
 
     FOLDED = "folded"  # now
     MULTIPLIED = "multiplied"  # by Cast and Mul, which runtimes compute as they load the model
@@ -64,7 +64,7 @@ class Weights(Enum):
 
 @dataclass(frozen=True)
 class StoragePlan:
-    """Storage per shifted tensor, arithmetic per operator. ``fold``: constants become real now."""
+    """Storage per shifted tensor, arithmetic per operator. ``fold``: constants become float now."""
 
     target: Target
     shifted: Mapping[Tensor, Storage]
@@ -80,9 +80,9 @@ class StoragePlan:
         return next((self.storage(tensor).dtype for tensor in bound.op.outputs if tensor is not None), "")
 
     def weights(self, bound: Bound, tensor: Tensor) -> Weights:
-        """How a constant operand becomes real: as its operator's activations do, where those are quantized.
+        """How a constant operand becomes float: as its operator's activations do, where those are quantized.
 
-        ONNX Runtime would round real weights to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks
+        ONNX Runtime would round float weights to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks
         of int4 are kept where they fuse; int2 is so new that nothing does.
         """
         if tensor.narrower is not None:
@@ -123,7 +123,7 @@ def shifted_storage(tensor: Tensor, dtype: str, shift: int) -> Storage:
 
 
 def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> StoragePlan:
-    """Decide storage and arithmetic; ``fold`` makes constants real numbers now wherever that changes nothing.
+    """Decide storage and arithmetic; ``fold`` dequantizes constants now wherever that changes nothing.
 
     Raises HandlerError for operators that cannot take quantized operands, TargetRefusal for integers the target does
     not know.
@@ -280,7 +280,7 @@ def _shifted(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
 
 
 def _kept(model: BoundModel) -> set[Tensor]:
-    """States, subgraph interfaces, and what kernels read as bare bytes."""
+    """States, subgraph interfaces, and what kernels read as integers without a scale."""
     kept = {t for graph in model.graphs if graph is not model.main for t in (*graph.inputs, *graph.outputs)}
     for bound in model.operators():
         declared = bound.declared.quantization

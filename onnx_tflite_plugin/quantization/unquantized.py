@@ -1,6 +1,6 @@
-"""A quantized model in real numbers: what ``--quantization float`` converts.
+"""A quantized model without quantization: what ``--quantization float`` converts.
 
-Every quantized tensor becomes float32, a constant with the numbers its integers stand for. Nothing is rounded and
+Every quantized tensor becomes float32, a constant dequantized. Nothing is rounded and
 nothing saturates, so the results are those of the network that was quantized, up to the rounding of its weights.
 """
 
@@ -23,7 +23,7 @@ from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
 
-class _Real(Data):
+class _Dequantized(Data):
     """Computed when first asked for."""
 
     def __init__(self, compute: Callable[[], Array]) -> None:
@@ -47,11 +47,11 @@ def unquantized(model: BoundModel, target: Target, opset: int) -> BoundModel:
 
 
 class _Unquantizing:
-    """One model's tensors, each made real once."""
+    """One model's tensors, each dequantized once."""
 
     def __init__(self, target: Target, opset: int) -> None:
         self.target, self.opset = target, opset
-        self.made: dict[Tensor, Tensor] = {}
+        self.dequantized: dict[Tensor, Tensor] = {}
         self.problems: list[Problem] = []
 
     def graph(self, graph: BoundGraph) -> BoundGraph:
@@ -64,32 +64,32 @@ class _Unquantizing:
         op = bound.op
         computed = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.constant]
         if any(t.dtype == "float32" for t in computed) and not any(affine(t) for t in computed):
-            return bound  # its weights alone are quantized, and become real as they always do
+            return bound  # its weights alone are quantized, and become float as they always do
         declared = bound.declared.quantization
         biases = declared.bias if isinstance(declared, Dequantized) else {}
         inputs = tuple(
             self.bias(op, tensor, *biases[slot]) if tensor is not None and slot in biases else self.tensor(tensor)
             for slot, tensor in enumerate(op.inputs)
         )
-        real = replace(op, inputs=inputs, outputs=tuple(self.tensor(tensor) for tensor in op.outputs))
+        plain = replace(op, inputs=inputs, outputs=tuple(self.tensor(tensor) for tensor in op.outputs))
         if isinstance(declared, Raw) and not declared.shift_safe and not bound.declared.hands_on:
-            self.check_bytes(bound)
-        self.check_accepted(bound, real)
-        members = tuple(real if member is op else member for member in bound.members)
-        return replace(bound, op=real, members=members, resolved=None)
+            self.check_stored(bound)
+        self.check_accepted(bound, plain)
+        members = tuple(plain if member is op else member for member in bound.members)
+        return replace(bound, op=plain, members=members, resolved=None)
 
-    def check_accepted(self, bound: Bound, real: Operator) -> None:
+    def check_accepted(self, bound: Bound, plain: Operator) -> None:
         """Its handler must take the operator without quantization too."""
         try:
-            declined = accepted(bound.handler, bound.pack, At(real, self.target, self.opset))
+            declined = accepted(bound.handler, bound.pack, At(plain, self.target, self.opset))
         except Failed as failed:
             self.problems.append(failed.problem(bound.label))
         else:
             if declined is not None:
                 self.problems.append(Problem(bound.label, declined.reason))
 
-    def check_bytes(self, bound: Bound) -> None:
-        """Stored integers that become something else have no counterpart in real numbers."""
+    def check_stored(self, bound: Bound) -> None:
+        """Stored integers that become something else have no counterpart in float."""
         tensors = [t for slot in data_slots(bound) if (t := bound.op.tensor(slot)) is not None]
         if len({(t.dtype, affine(t)) for t in tensors}) > 1:
             names = ", ".join(f"{t.name!r} ({t.dtype})" for t in tensors)
@@ -101,16 +101,16 @@ class _Unquantizing:
     def tensor(self, tensor: Tensor | None) -> Tensor | None:
         if tensor is None or affine(tensor) is None:
             return tensor
-        if tensor not in self.made:
-            data = _Real(lambda: dequantized(tensor)) if tensor.constant else None
-            self.made[tensor] = replace(tensor, dtype="float32", quantization=None, data=data)
-        return self.made[tensor]
+        if tensor not in self.dequantized:
+            data = _Dequantized(lambda: dequantized(tensor)) if tensor.constant else None
+            self.dequantized[tensor] = replace(tensor, dtype="float32", quantization=None, data=data)
+        return self.dequantized[tensor]
 
     def bias(self, op: Operator, tensor: Tensor, first: int, second: int) -> Tensor:
-        """A bias counts in steps of input times weight, whatever the file says (as the kernels have it)."""
+        """A bias has the scale of input times weight, whatever the file says (as the kernels have it)."""
         x, w = affine(op[first]), affine(op[second])
         if x is None or w is None or "int" not in tensor.dtype or not tensor.constant:
             return tensor
         scale = x.scale[0] * np.asarray(w.scale)
-        data = _Real(lambda: (tensor.array.astype(np.float64) * scale).astype(np.float32))
+        data = _Dequantized(lambda: (tensor.array.astype(np.float64) * scale).astype(np.float32))
         return replace(tensor, dtype="float32", quantization=None, data=data)

@@ -23,12 +23,12 @@ class Target:
     added to stored values. ``weights``: the same for constant weights. ``no_integer_kernel``: ONNX operator → integer
     dtypes the runtime lacks a kernel for. ``clips_integers``: a fused activation may follow Q as an integer Clip.
     ``blocks_channels``: float convolutions work on channels in blocks, an order that they, Relu and Add of their results keep.
-    ``keeps_lines``: dtypes in which convolutions and pools of images of one row are slower as those of sequences.
+    ``keeps_unit_axes``: dtypes in which convolutions and pools of images of one row are slower as those of sequences.
 
     ``quantizes``: the dtypes QuantizeLinear and DequantizeLinear take. ``symmetric``: only with zero points of 0.
-    ``real_biases``: DequantizeLinear takes no int32. ``multiplies``: dtypes for which Cast and Mul are faster than
-    DequantizeLinear. ``multiplies_weights``: the same for constants under real activations, where both are computed
-    as the model is loaded. ``multiplies_dynamically``: activations quantized as they come make products faster.
+    ``float_biases``: DequantizeLinear takes no int32. ``multiplies``: dtypes for which Cast and Mul are faster than
+    DequantizeLinear. ``multiplies_weights``: the same for constants under float activations, where both are computed
+    as the model is loaded. ``multiplies_dynamically``: dynamic quantization makes products faster.
     ``fused_blocks``: the smallest and largest power of two of elements with one scale that a product takes as stored;
     any where there is none. ``resizes_last_axes_only``: Resize works on the last axes, whatever it is told.
     ``no_int8_from``: the opset from which ONNX Runtime does not load int8 that is dequantized to be moved.
@@ -45,10 +45,10 @@ class Target:
     clips_integers: bool = False
     fuses_global_average_pool: bool = False
     blocks_channels: bool = False
-    keeps_lines: frozenset[str] = frozenset()
+    keeps_unit_axes: frozenset[str] = frozenset()
     quantizes: frozenset[str] = INTEGERS
     symmetric: bool = False
-    real_biases: bool = False
+    float_biases: bool = False
     multiplies: frozenset[str] = frozenset()
     multiplies_weights: bool = True
     fused_blocks: tuple[int, int] | None = None

@@ -11,7 +11,7 @@ ONNXRUNTIME = Target(
     opsets=(13, 18, 26),
     # uint8 activations with int8 weights fuse where int8 activations stay in float (1.79x against 1.00x LiteRT's time).
     storage={"int8": ("uint8", 128)},
-    # Integer kernels take int8 weights only; narrower ones would be dequantized at every run, or not load.
+    # Integer kernels take int8 weights only; int4 and int2 would be dequantized at every run, or not load.
     weights={"uint8": ("int8", -128), "int4": ("int8", 0), "int2": ("int8", 0)},
     no_integer_kernel={
         **dict.fromkeys(("Pad", "Where", "Max", "Min", "MaxPool"), _INT16),
@@ -24,14 +24,14 @@ ONNXRUNTIME = Target(
     multiplies=frozenset({"int16"}),
     # 1 x 2048 by 2048 x 5632, int4 in blocks of 32: MatMulNBits 0.27 ms, float Gemm 2.0; of other sizes, not fused, 20.
     fused_blocks=(16, 256),
-    # 16x1024 by 1024x1024: 94 us, 336 in real numbers.
+    # 16x1024 by 1024x1024: 94 us, 336 in float32.
     multiplies_dynamically=True,
     clips_integers=True,
     fuses_global_average_pool=True,
     blocks_channels=True,
     # Blocks are of images only: as sequences, convolutions of floats take 1.03 to 1.9 times as long, by channel up to 4.6;
-    # those of bytes, and what is between them, 0.76 to 1.01. Words are computed as floats.
-    keeps_lines=frozenset({"float32", "int16"}),
+    # those of int8, and what is between them, 0.76 to 1.01. int16 is computed as float.
+    keeps_unit_axes=frozenset({"float32", "int16"}),
     # At 64x64x32 float32: Softmax 0.084 ms over the last axis, 1.05 over axis 1; at 8 kB a microsecond that is
     # 15 bytes for each byte of the operand. The others likewise.
     prices={

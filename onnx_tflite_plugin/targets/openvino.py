@@ -11,7 +11,7 @@ OPENVINO = replace(
     opsets=(13, 19, 23),
     # ONNX has int2 from opset 25 on.
     weights={"int2": ("int8", 0)},
-    # Of 16 bit integers it keeps 8: an EfficientNet with int16 activations gave another class, without a word.
+    # Of 16 bit integers it keeps 8: an EfficientNet with int16 activations gave another class, without a warning.
     quantizes=INTEGERS - {"int16", "uint16"},
     # It recognises compressed weights by their DequantizeLinear.
     multiplies_weights=False,

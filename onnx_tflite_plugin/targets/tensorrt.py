@@ -6,8 +6,8 @@ Integers are network inputs and outputs, or stand between Q and DQ: no operator 
 from onnx_tflite_plugin.targets.base import Target
 from onnx_tflite_plugin.targets.generic import GENERIC
 
-_EIGHT_BITS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
-_REAL = "--quantization float needs none"
+_INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
+_UNQUANTIZED = "--quantization float needs none"
 
 TENSORRT = Target(
     name="tensorrt",
@@ -17,14 +17,14 @@ TENSORRT = Target(
     weights={"uint8": ("int8", -128), "int4": ("int8", 0), "int2": ("int8", 0)},
     quantizes=frozenset({"int8"}),
     symmetric=True,
-    real_biases=True,
-    no_integer_kernel={**GENERIC.no_integer_kernel, "*": _EIGHT_BITS},
+    float_biases=True,
+    no_integer_kernel={**GENERIC.no_integer_kernel, "*": _INTEGERS},
     multiplies_weights=False,
     # Its convolutions have two spatial axes or three; the parser would reshape around those of sequences.
-    keeps_lines=frozenset({"float32", "int8"}),
+    keeps_unit_axes=frozenset({"float32", "int8"}),
     lacks={
         **dict.fromkeys(
-            ("ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"), _REAL
+            ("ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"), _UNQUANTIZED
         ),
         **dict.fromkeys(("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "BitShift"), ""),
         **dict.fromkeys(

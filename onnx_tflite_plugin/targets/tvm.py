@@ -6,13 +6,13 @@ from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.targets.base import INTEGERS
 from onnx_tflite_plugin.targets.generic import GENERIC
 
-_NARROW = frozenset({"int4", "uint4", "int2", "uint2"})
+_SUB_BYTE = frozenset({"int4", "uint4", "int2", "uint2"})
 
 TVM = replace(
     GENERIC,
     name="tvm",
     opsets=(13, 19, 23),
-    quantizes=INTEGERS - _NARROW,
+    quantizes=INTEGERS - _SUB_BYTE,
     weights={"int4": ("int8", 0), "int2": ("int8", 0)},
     # It takes the last two axes for height and width whatever the scales say, and gives a result of another shape.
     resizes_last_axes_only=True,

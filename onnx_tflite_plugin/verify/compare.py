@@ -105,7 +105,7 @@ def measure(actual: Array, expected: Array) -> Distance:
     if actual.shape != expected.shape:
         return Distance(problem=f"shape {list(actual.shape)} for {list(expected.shape)}")
     if expected.dtype.kind == "f":
-        return _measure_real(actual, expected)
+        return _measure_floats(actual, expected)
     differs = actual != expected
     count = int(np.count_nonzero(differs))
     if not count or expected.dtype.kind not in "iu":
@@ -114,7 +114,7 @@ def measure(actual: Array, expected: Array) -> Distance:
     return Distance(max(1.0, float(difference.max())), count, expected.size, total=float(difference.sum()))
 
 
-def _measure_real(actual: Array, expected: Array) -> Distance:
+def _measure_floats(actual: Array, expected: Array) -> Distance:
     for what, test in (("NaN", np.isnan), ("+inf", np.isposinf), ("-inf", np.isneginf)):
         here, there = test(actual), test(expected)
         if wrong := int(np.count_nonzero(here != there)):
@@ -128,7 +128,7 @@ def _measure_real(actual: Array, expected: Array) -> Distance:
 
 
 def _comparable(array: Array) -> Array:
-    """The array in a dtype numpy can compare: complex as pairs, packed integers as bytes, text as bytes objects."""
+    """The array in a dtype numpy can compare: complex as pairs, int4 and int2 as int8, text as bytes objects."""
     array = np.asarray(array)
     name = array.dtype.name
     if array.dtype.kind == "c":
@@ -277,8 +277,8 @@ def _span(sets: Any) -> float:
     """The range of the finite values of all kernel sets, 0 included: noise around a constant is not a range."""
     low = high = 0.0
     for array in itertools.chain.from_iterable(sets):
-        real = _comparable(array)
-        finite = real[np.isfinite(real)]
+        values = _comparable(array)
+        finite = values[np.isfinite(values)]
         if finite.size:
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))
     return high - low

@@ -15,11 +15,11 @@ from .structure import Entry, operands
 
 Given = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Path | None
 
-_NARROW = {"int8", "uint8", "int16"}  # drawn over the whole range of the dtype
+_QUANTIZED = {"int8", "uint8", "int16"}  # drawn over the whole range of the dtype
 _NIBBLES = {"int4": (np.int8, -8, 8), "uint4": (np.uint8, 0, 16), "int2": (np.int8, -2, 2)}
 _WHOLE = {"int32", "int64", "uint16", "uint32", "uint64"}
 _BOUND = 10  # integers are drawn below this, or below the smallest size they may index
-_WORDS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
+_TEXTS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
 
 
 def load(path: str | Path) -> dict[str, Array]:
@@ -47,7 +47,7 @@ def draw(
 
     ``given`` is one mapping for all runs, one a run (which then sets their number), or an .npy or .npz file; a file
     or mapping whose names are not the model's is taken by position where the count fits. ``shapes`` sets dynamic
-    sizes. ``caution`` makes what is drawn harder to refuse: at 1 nothing is negative and wide integers are 1, at 2 they
+    sizes. ``caution`` makes what is drawn harder to refuse: at 1 nothing is negative and wider integers are 1, at 2 they
     are 0.
     """
     named = _given(entry, given) or [{}]
@@ -103,13 +103,13 @@ def _random(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...], seed: tuple
     generator = np.random.default_rng(seed)
     dtype = tensor.dtype
     if dtype == "string":
-        return np.asarray(np.array(_WORDS, object)[generator.integers(0, len(_WORDS), shape)], object).reshape(shape)
+        return np.asarray(np.array(_TEXTS, object)[generator.integers(0, len(_TEXTS), shape)], object).reshape(shape)
     if dtype == "bool":
         return generator.integers(0, 2, shape).astype(bool)
     if dtype in _NIBBLES:
         kind, low, high = _NIBBLES[dtype]
         return generator.integers(low, high, shape).astype(kind)
-    if dtype in _NARROW:
+    if dtype in _QUANTIZED:
         limits = np.iinfo(dtype)
         quantization = tensor.quantization
         zero_point = quantization.zero_point[0] if isinstance(quantization, Quantization) else 0
@@ -123,7 +123,7 @@ def _random(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...], seed: tuple
         return cast("Array", (parts[0] + 1j * parts[1]).astype(dtype))
     if "float" not in dtype:
         raise VerificationError(f"input {tensor} is a {dtype}: nothing can be drawn for it")
-    low_high = _real_range(graph, tensor)
+    low_high = _float_range(graph, tensor)
     values = np.asarray(generator.uniform(*low_high, shape) if low_high else generator.standard_normal(shape))
     return (np.abs(values) if caution else values).astype(_dtype(dtype))
 
@@ -152,19 +152,19 @@ def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, in
     return (-_BOUND if arithmetic else 0), min(sizes)
 
 
-def _real_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
+def _float_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
     """The range a float input is quantized to right away; None where it is not."""
     for operator in graph.operators:
         if [slot.index for slot in operands(operator)] != [tensor.index]:
             continue
         for output in operator.outputs:
             quantization = output.quantization if output is not None else None
-            if output is None or not isinstance(quantization, Quantization) or output.dtype not in _NARROW:
+            if output is None or not isinstance(quantization, Quantization) or output.dtype not in _QUANTIZED:
                 continue
             if output.shape == tensor.shape and not quantization.per_axis:
                 limits = np.iinfo(output.dtype)
-                scale, point = quantization.scale[0], quantization.zero_point[0]
-                return scale * (int(limits.min) - point), scale * (int(limits.max) - point)
+                scale, zero_point = quantization.scale[0], quantization.zero_point[0]
+                return scale * (int(limits.min) - zero_point), scale * (int(limits.max) - zero_point)
     return None
 
 

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.api import (
     operands,
     out,
 )
-from op_handlers.image.convolution import LINES, conv_2d, depthwise_conv_2d, steps
+from op_handlers.image.convolution import SQUEEZABLE, conv_2d, depthwise_conv_2d, steps
 
 x, w, b, shape, other = operands("x w b shape other")
 block, rows, crops, number = operands("block rows crops number", constant=True)
@@ -126,11 +126,11 @@ def axes_of(base: Handler) -> Callable[[Instance], str]:
     """The convolution's axes; a sequence has none of those that make an image of it."""
 
     def axes(at: Instance) -> str:
-        line = LINES[at.op.options.unit - 1].split()
+        squeezed = SQUEEZABLE[at.op.options.unit - 1].split()
         inputs, made = str(base.axes).split(" -> ")
         x, *weights = inputs.split(", ")
         x, made = (
-            letters if at.op[slot].rank == 4 else " ".join(a for a in letters.split() if a not in line)
+            letters if at.op[slot].rank == 4 else " ".join(a for a in letters.split() if a not in squeezed)
             for slot, letters in ((0, x), (out(0), made))
         )
         return f"{', '.join([x, *weights])} -> {made}"

@@ -20,14 +20,14 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import narrow_weights, signed_bytes
 
 BIASED = Dequantized(bias={2: (0, 1)})
-LINES = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
+SQUEEZABLE = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
 NARROW = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
 
 
 @handler(
     "CONV_2D",
     max_version=8,
-    layout=Implicit(onnx={0: "n c h w", 1: "o i j k", out(0): "n o y x"}, lines=LINES),
+    layout=Implicit(onnx={0: "n c h w", 1: "o i j k", out(0): "n o y x"}, squeezable=SQUEEZABLE),
     axes="n h w c, o j k i, o -> n y x o",
     quantization=BIASED,
     activation="fused_activation_function",
@@ -44,7 +44,7 @@ def conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
 @handler(
     "DEPTHWISE_CONV_2D",
     max_version=7,
-    layout=Implicit(onnx={0: "n c h w", 1: "o u j k", out(0): "n o y x"}, lines=LINES),
+    layout=Implicit(onnx={0: "n c h w", 1: "o u j k", out(0): "n o y x"}, squeezable=SQUEEZABLE),
     axes="n h w c, u j k o, o -> n y x o",
     quantization=BIASED,
     activation="fused_activation_function",

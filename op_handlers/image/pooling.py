@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.operands import unscaled
 
-CHANNELS_FIRST = Implicit(onnx={0: "n c h w", out(0): "n c y x"}, lines=("h y", "w x"))
+CHANNELS_FIRST = Implicit(onnx={0: "n c h w", out(0): "n c y x"}, squeezable=("h y", "w x"))
 AXES = "n h w c -> n y x c"
 BYTES = ("int8", "uint8")
 FUSED = "fused_activation_function"
