@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from onnx_tflite_plugin.deferral import install as _install
+
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion, convert
     from onnx_tflite_plugin.errors import ConversionError
 
 __all__ = ["Conversion", "ConversionError", "convert"]
+_install()
 
 
 def __getattr__(name: str) -> Any:
