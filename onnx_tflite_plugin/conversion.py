@@ -132,7 +132,8 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     )  # fmt: skip
     name_dimensions(lowered, {names.inputs[k]: axes(layout.edge(fused.model.main.inputs[k])).index(0) for k in batch})
     check_model(lowered, target, opset)
-    passes = {name: PASSES[name].run(lowered) for name in target.passes} if speed else {}
+    chosen = [name for name in target.passes if speed or (PASSES[name].exact and options.optimize == "faithful")]
+    passes = {name: PASSES[name].run(lowered) for name in chosen}
     lowered = host.hooks.finish(lowered, packs)
     weights = _settled(lowered, target, options.weights_dtype)
     report = replace(_report(fused, layout, storage, lowered, host, target, opset, passes), weights=weights)

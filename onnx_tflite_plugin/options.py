@@ -40,7 +40,7 @@ class ConvertOptions:
 
 CHOICES: Mapping[str, Sequence[str]] = {
     "quantization": ("qdq", "float"),
-    "optimize": ("faithful", "speed"),
+    "optimize": ("none", "faithful", "speed"),
     "weights": ("keep", "fold"),
     "weights_dtype": ("auto", "uint8", "int8", "keep"),
     "io_layout": ("source", "onnx"),

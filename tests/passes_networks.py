@@ -83,7 +83,7 @@ class Applied:
 
     def __init__(self, name: str, draw: Draw, batch: int | None = None, **options: Any) -> None:
         self.data = built(draw)
-        self.before = otp.convert(self.data, **{"weights_dtype": "int8", **options}).proto
+        self.before = otp.convert(self.data, **{"weights_dtype": "int8", "optimize": "none", **options}).proto
         self.batch = batch
         model = ir.from_proto(self.before)
         self.count = PASSES[name].run(model)

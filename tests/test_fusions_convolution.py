@@ -28,7 +28,7 @@ def converted(setting: Conv) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Fusions and nodes by name."""
     model = Net()
     setting(model)
-    report = convert(model.build(), host=Host(packs="builtin")).report
+    report = convert(model.build(), host=Host(packs="builtin"), optimize="none").report
     return report.fused, report.nodes
 
 

@@ -14,9 +14,16 @@ from passes_networks import PASSES, Applied, Draw, Network, built, image
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn
+from onnx_tflite_plugin.passes import pad_channels
 
 
-def separable(net: Network, dtype: str = "float32", features: int = 19) -> TensorRef:
+@pytest.fixture(autouse=True)
+def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small networks stand for large ones."""
+    monkeypatch.setattr(pad_channels, "LITTLE", 0)
+
+
+def separable(net: Network, dtype: str = "float32", features: int = 29) -> TensorRef:
     """A convolution, one by channel, and one that reads its channels."""
     x = net.conv(net.input(image(1, 11, 13, 7, dtype=dtype)), features, (1, 1), name="wide")
     return net.conv(net.conv(x, features, (3, 5), deep=True, name="deep"), 32, (1, 1))
@@ -25,15 +32,15 @@ def separable(net: Network, dtype: str = "float32", features: int = 19) -> Tenso
 def carried(net: Network, dtype: str = "float32") -> TensorRef:
     """Padding that goes through everything that can carry it, by two ways that meet."""
     x = net.input(image(1, 11, 13, 7, dtype=dtype))
-    a, b = (net.conv(x, 19, (1, 1), name=name, fused_activation_function="RELU6") for name in ("a", "b"))
-    a = net.conv(a, 19, (3, 3), deep=True, name="deep")
-    gate = net.like("MEAN", a, constant([1, 2]), shape=(1, 1, 1, 19), keep_dims=True)
+    a, b = (net.conv(x, 29, (1, 1), name=name, fused_activation_function="RELU6") for name in ("a", "b"))
+    a = net.conv(a, 29, (3, 3), deep=True, name="deep")
+    gate = net.like("MEAN", a, constant([1, 2]), shape=(1, 1, 1, 29), keep_dims=True)
     a = net.like("MUL", a, net.like("LEAKY_RELU", gate, alpha=0.3))
     a = net.like("ADD", a, b)
     a = net.like(
         "MAX_POOL_2D",
         a,
-        shape=(1, 10, 12, 19),
+        shape=(1, 10, 12, 29),
         filter_height=2,
         filter_width=2,
         stride_h=1,
@@ -41,17 +48,17 @@ def carried(net: Network, dtype: str = "float32") -> TensorRef:
         padding="VALID",
     )
     scale = {} if dtype == "float32" else {"scale": 0.01, "zero_point": 5}
-    a = net.like("MUL", a, constant(drawn(1, 1, 1, 19, dtype=dtype, seed="k"), None, **scale))
+    a = net.like("MUL", a, constant(drawn(1, 1, 1, 29, dtype=dtype, seed="k"), None, **scale))
     return net.conv(a, 32, (1, 1))
 
 
 def joined(net: Network, dtype: str = "float32") -> TensorRef:
     """Padded tensors side by side, with one between them that is not."""
     x = net.input(image(1, 11, 13, 7, dtype=dtype))
-    parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (19, 32, 21)]
+    parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 32, 27)]
     first = net.spec(parts[0])
-    y = net.call("CONCATENATION", parts, first.shaped(1, 11, 13, 72).scaled(1.5), axis=3)
-    return net.conv(net.conv(y, 72, (3, 3), deep=True), 32, (1, 1))
+    y = net.call("CONCATENATION", parts, first.shaped(1, 11, 13, 88).scaled(1.5), axis=3)
+    return net.conv(net.conv(y, 88, (3, 3), deep=True), 32, (1, 1))
 
 
 @pytest.mark.parametrize("draw", [separable, carried, joined], ids=lambda draw: draw.__name__)
@@ -72,15 +79,15 @@ def test_what_is_new_has_weights_of_zero_in_front_and_behind() -> None:
     wide, deep, last = found.nodes("Conv")
     assert [found.held(conv, 1).shape for conv in (wide, deep, last)] == [(32, 7, 1, 1), (32, 1, 3, 5), (32, 32, 1, 1)]
     assert [a.i for a in deep.attribute if a.name == "group"] == [32]
-    assert not found.held(wide, 1)[19:].any()
-    assert not found.held(last, 1)[:, 19:].any()
-    assert np.all(found.held(last, 1)[:, :19].any(axis=1))
+    assert not found.held(wide, 1)[29:].any()
+    assert not found.held(last, 1)[:, 29:].any()
+    assert np.all(found.held(last, 1)[:, :29].any(axis=1))
 
 
 def test_narrow_weights_stay_narrow() -> None:
     def draw(net: Network) -> TensorRef:
-        x = net.conv(net.input(image(1, 5, 3, 7, dtype="float32")), 19, (1, 1), weights="int8")
-        return net.conv(net.conv(x, 19, deep=True, weights="int8"), 32, (1, 1), weights="int8")
+        x = net.conv(net.input(image(1, 5, 3, 7, dtype="float32")), 29, (1, 1), weights="int8")
+        return net.conv(net.conv(x, 29, deep=True, weights="int8"), 32, (1, 1), weights="int8")
 
     found = Applied("pad_channels", draw)
     assert found.count == 1
@@ -93,13 +100,13 @@ def test_narrow_weights_stay_narrow() -> None:
 
 def test_weights_with_a_zero_point_that_read_padded_channels_are_at_it() -> None:
     def draw(net: Network) -> TensorRef:
-        x = net.conv(net.input(image(1, 11, 13, 7, dtype="uint8")), 19, (1, 1), point=128)
+        x = net.conv(net.input(image(1, 11, 13, 7, dtype="uint8")), 29, (1, 1), point=128)
         return net.conv(x, 32, (1, 1))
 
     found = Applied("pad_channels", draw)
     assert found.count == 1
     assert found.equal
-    assert np.all(found.held(found.nodes("Conv")[1], 1)[:, 19:] == 119 - 128)
+    assert np.all(found.held(found.nodes("Conv")[1], 1)[:, 29:] == 119 - 128)
 
 
 @pytest.mark.parametrize(("kernel", "count"), [((3, 1), 1), ((1, 1), 0)])
@@ -109,7 +116,7 @@ def test_a_large_tensor_is_cut_back_where_its_kernel_gathers_its_input(kernel: S
     assert found.equal
 
 
-@pytest.mark.parametrize(("features", "count"), [(8, 1), (12, 1), (18, 1), (20, 0), (16, 0)])
+@pytest.mark.parametrize(("features", "count"), [(8, 0), (12, 1), (18, 1), (20, 0), (16, 0), (7, 1)])
 def test_integers_are_padded_to_what_kernels_have_fast_paths_for(features: int, count: int) -> None:
     found = Applied("pad_channels", lambda net: net.conv(net.conv(net.input(image(1, 11, 13, 7)), features), 32))
     assert found.count == count
@@ -118,8 +125,8 @@ def test_integers_are_padded_to_what_kernels_have_fast_paths_for(features: int, 
 
 def test_a_small_tensor_is_cut_back_for_whoever_needs_it_whole() -> None:
     def draw(net: Network) -> tuple[TensorRef, TensorRef]:
-        x = net.conv(net.input(image(1, 5, 7, 3, dtype="float32")), 19, (1, 1), name="cut")
-        return net.like("SOFTMAX", x, beta=1.0), net.conv(net.conv(x, 19, deep=True), 32, (1, 1))
+        x = net.conv(net.input(image(1, 5, 7, 3, dtype="float32")), 29, (1, 1), name="cut")
+        return net.like("SOFTMAX", x, beta=1.0), net.conv(net.conv(x, 29, deep=True), 32, (1, 1))
 
     found = Applied("pad_channels", draw)
     assert found.count == 1
@@ -140,8 +147,8 @@ def test_a_padded_graph_output_is_cut_back_under_its_name() -> None:
 def test_channels_with_gaps_are_gathered_for_whoever_needs_them_whole() -> None:
     def draw(net: Network) -> TensorRef:
         x = net.input(image(1, 3, 5, 7, dtype="float32"))
-        parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (19, 21)]
-        y = net.call("CONCATENATION", parts, net.spec(parts[0]).shaped(1, 3, 5, 40), axis=3)
+        parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27)]
+        y = net.call("CONCATENATION", parts, net.spec(parts[0]).shaped(1, 3, 5, 56), axis=3)
         return net.like("SOFTMAX", y, beta=1.0)
 
     found = Applied("pad_channels", draw)
@@ -150,21 +157,21 @@ def test_channels_with_gaps_are_gathered_for_whoever_needs_them_whole() -> None:
     assert len(found.nodes("Gather")) == 1
 
 
-def wide(net: Network, features: int = 19, rows: int = 47, dtype: str = "float32", **options: Any) -> TensorRef:
+def wide(net: Network, features: int = 29, rows: int = 47, dtype: str = "float32", **options: Any) -> TensorRef:
     return net.conv(net.input(image(1, rows, 11, 6, dtype=dtype)), features, (1, 1), **options)
 
 
 def grown(net: Network) -> TensorRef:
-    x = net.conv(net.conv(wide(net, 32), 20, (3, 3)), 20, deep=True)
+    x = net.conv(net.conv(wide(net, 32), 4, (3, 3)), 4, deep=True)
     return net.conv(x, 32, (1, 1))
 
 
 def test_padding_in_other_places_is_not_the_same() -> None:
     def draw(net: Network) -> TensorRef:
         x = net.input(image(1, 3, 5, 7, dtype="float32"))
-        parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (19, 21, 40)]
-        y = net.call("CONCATENATION", parts[:2], net.spec(parts[2]).shaped(1, 3, 5, 40), axis=3)
-        return net.conv(net.like("ADD", y, net.conv(parts[2], 40, deep=True)), 32, (1, 1))
+        parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27, 56)]
+        y = net.call("CONCATENATION", parts[:2], net.spec(parts[2]).shaped(1, 3, 5, 56), axis=3)
+        return net.conv(net.like("ADD", y, net.conv(parts[2], 56, deep=True)), 32, (1, 1))
 
     found = Applied("pad_channels", draw)
     assert found.count == 3
@@ -176,28 +183,28 @@ def test_a_padded_result_may_be_the_graphs_own() -> None:
     found = Applied("pad_channels", lambda net: wide(net, rows=3), io_layout="onnx")
     assert found.count == 1
     assert found.near(1e-6)
-    assert found.after.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 19
+    assert found.after.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 29
 
 
 def stacked(net: Network) -> TensorRef:
     x = net.input(image(1, 47, 11, 6, dtype="float32"))
-    parts = [net.conv(x, 19, (1, 1), name=name) for name in ("upper", "lower")]
-    return net.conv(net.call("CONCATENATION", parts, Spec((1, 94, 11, 19)), axis=1), 32)
+    parts = [net.conv(x, 29, (1, 1), name=name) for name in ("upper", "lower")]
+    return net.conv(net.call("CONCATENATION", parts, Spec((1, 94, 11, 29)), axis=1), 32)
 
 
 UNPADDED: dict[str, Draw] = {
     "blocks": lambda net: separable(net, features=32),
-    "nobody who works on blocks": lambda net: net.conv(wide(net, 20), 32),
+    "nobody who works on blocks": lambda net: net.conv(wide(net, 28), 32),
     "a large tensor that is needed whole": lambda net: net.like("SOFTMAX", wide(net), beta=1.0),
     "a large graph output": wide,
     "a dense kernel that grows by more than a third": grown,
     "weights with a zero point": lambda net: separable(net, "uint8"),
-    "groups": lambda net: net.conv(wide(net, 21, groups=3), 21, deep=True),
-    "two results for each channel": lambda net: net.conv(net.conv(wide(net), 38, deep=True), 32, (1, 1)),
+    "groups": lambda net: net.conv(wide(net, 27, groups=3), 27, deep=True),
+    "two results for each channel": lambda net: net.conv(net.conv(wide(net), 58, deep=True), 32, (1, 1)),
     "tensors above each other": stacked,
     "an operator that makes something of zeros": lambda net: net.conv(net.like("EXP", wide(net)), 32),
     "another tensor that is not padded": lambda net: net.conv(
-        net.like("ADD", wide(net), net.input(Spec((1, 47, 11, 19)))), 32
+        net.like("ADD", wide(net), net.input(Spec((1, 47, 11, 29)))), 32
     ),
 }
 
@@ -217,8 +224,23 @@ def test_a_scale_for_each_channel_of_a_result_is_left_alone() -> None:
         for slot in (1, 2):
             name = f"{node.input[slot]}/each"
             if name not in {one.name for one in proto.graph.initializer}:
-                each = np.repeat(stored[node.input[slot]], 19)
+                each = np.repeat(stored[node.input[slot]], 29)
                 proto.graph.initializer.append(onnx.numpy_helper.from_array(each, name))
             node.input[slot] = name
         node.attribute.append(onnx.helper.make_attribute("axis", 1))
     assert PASSES["pad_channels"].run(ir.from_proto(proto)) == 0
+
+
+@pytest.mark.parametrize(
+    ("features", "wide"),
+    [(29, 32), (11, 16), (728, 736), (44, 48), (56, 64), (19, 24), (22, 24), (8, 8), (40, 40), (96, 96)],
+)
+def test_blocks_of_16_are_filled_where_blocks_of_8_lose_little_by_it(features: int, wide: int) -> None:
+    assert pad_channels.width(features) == wide
+
+
+def test_what_multiplies_little_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pad_channels, "LITTLE", 29 * 7 * 11 * 13 + 1)
+    assert Applied("pad_channels", separable).count == 0
+    monkeypatch.setattr(pad_channels, "LITTLE", 29 * 7 * 11 * 13)
+    assert Applied("pad_channels", separable).count == 1

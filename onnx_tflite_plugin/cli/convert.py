@@ -79,7 +79,11 @@ def _later(name: str) -> str:
     "--target", type=click.Choice(list(TARGETS)), default="onnxruntime", show_default=True, help="Runtime to write for."
 )
 @_choice("quantization", "Keep quantization as QuantizeLinear and DequantizeLinear, or drop it: float32 throughout.")
-@_choice("optimize", "speed also applies fusions that skip a rounding, and rearranges the network for the runtime.")
+@_choice(
+    "optimize",
+    "faithful rearranges convolutions where the runtime gains and no number changes, speed also where a rounding is skipped; "
+    "none leaves every operator as it is written.",
+)
 @_choice("weights", "Weights of weight-only quantization: as in the file, or folded into float32.")
 @_choice(
     "weights_dtype",

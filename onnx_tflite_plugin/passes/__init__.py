@@ -16,6 +16,7 @@ class Pass:
     """``run`` changes a model in place and returns in how many places.
 
     ``exact``: the same results, but for the last digits of float32; integers that are made of them stay as they are.
+    Exact passes run always, the others under ``--optimize speed``.
     """
 
     name: str
@@ -40,6 +41,16 @@ PASSES = {
             "batch_norm_as_convolution",
             "a quantized scale and offset per channel become one depthwise convolution, which rounds once",
             exact=False,
+        ),
+        Pass(
+            "affine_as_convolution",
+            "a float scale and offset per channel become one depthwise convolution",
+            exact=True,
+        ),
+        Pass(
+            "channel_pad_as_convolution",
+            "zeros appended to the channels of a residual connection come from a 1 x 1 convolution",
+            exact=True,
         ),
         Pass(
             "pad_channels",

@@ -1,5 +1,6 @@
-"""Kernels work on channels in blocks; what is no multiple of a block is slow, or falls back to a slower kernel. Convolutions
-get more result channels, with weights of zero, and whoever reads them gets weights of zero for those: the same numbers.
+"""Kernels work on channels in blocks (of 8 with AVX2, of 16 with AVX-512); what is no multiple of a block is slow, or falls
+back to a slower kernel. Convolutions get more result channels, with weights of zero, and whoever reads them gets weights of
+zero for those: the same numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from onnx_tflite_plugin.source.model import Array
 
 _IMAGE = 4  # channels of an image at most: its convolution costs next to nothing more
 _WASTE = 1.35  # beyond it other dense kernels of more than one tap lose more than the block gains
+_LARGER = 1.15  # times as many channels that blocks of 16 may need as blocks of 8
 _SMALL = 4096  # elements of a tensor that may be cut back to its original channels
+LITTLE = 100_000  # multiplications below which no kernel gains what it takes to read one tensor more
 
 
 def run(model: ir.Model) -> int:
@@ -28,6 +31,7 @@ def run(model: ir.Model) -> int:
     flow = Flow(convolutions)
     flow.follow(model.graph, widened)
     useful = flow.bound_to(flow.blockwise | {node for node in widened if _slow(convolutions[node])})
+    useful &= flow.bound_to({node for node in widened if _multiplications(convolutions[node]) >= LITTLE})
     while rejected := (widened.keys() - useful) | _costly(flow):
         widened = {node: wide for node, wide in widened.items() if node not in rejected}
         flow.follow(model.graph, widened)
@@ -39,16 +43,32 @@ def run(model: ir.Model) -> int:
 def wanted(convolution: Convolution) -> int | None:
     """How many channels the result could have instead of its own."""
     features, channels, *kernel = convolution.shape
-    wide = -(-features // BLOCK) * BLOCK
+    wide = width(features)
     if wide == features or convolution.group != 1 or (convolution.quantized and not convolution.symmetric):
         return None
     wasteful = math.prod(kernel) > 1 and wide > _WASTE * features
     return None if wasteful and channels > _IMAGE and not _slow(convolution) else wide
 
 
+def width(features: int) -> int:
+    """The multiple of a block that is least for the worse of both processors: those with blocks of 8 channels lose what others,
+    whose blocks have 16, gain.
+    """
+    small, large = (-(-features // block) * block for block in (BLOCK // 2, BLOCK))
+    return large if large <= _LARGER * small else small
+
+
 def _slow(convolution: Convolution) -> bool:
     """Whether a kernel has no fast path for so few channels, or its readers none for a number that four does not divide."""
     return convolution.features % 4 != 0 or (convolution.quantized and convolution.features < BLOCK)
+
+
+def _multiplications(convolution: Convolution) -> float:
+    """How many multiplications a run takes; infinitely many where a size is not known."""
+    shape = sizes(convolution.node.outputs[0])
+    if shape is None or None in shape[2:]:
+        return math.inf
+    return math.prod(size or 0 for size in shape[2:]) * math.prod(convolution.shape)
 
 
 def _costly(flow: Flow) -> frozenset[ir.Node]:

@@ -55,6 +55,13 @@ ONNXRUNTIME = Target(
         "Gather": Price(last=15.0),
     },
     # Widths are folded last, when it is settled how many channels the first convolution has.
-    passes=("transposed_as_convolution", "batch_norm_as_convolution", "pad_channels", "fold_width"),
+    passes=(
+        "transposed_as_convolution",
+        "batch_norm_as_convolution",
+        "affine_as_convolution",
+        "channel_pad_as_convolution",
+        "pad_channels",
+        "fold_width",
+    ),
     saturates=True,
 )

@@ -75,15 +75,19 @@ def prelu(ctx: Context, x: Any, slope: Any) -> Any:
 
 
 def blocked_prelu(ctx: Context, x: Any, slopes: Any) -> Any:
-    """Relu(x) - slopes * Relu(-x); depthwise 1x1 convolutions multiply: they keep the blocked layout, PRelu does not.
+    """PRelu by depthwise 1x1 convolutions, which keep the blocked layout; PRelu does not.
 
-    The same to the bit; six 3x3 convolutions of 16 channels with slopes between them run 2.3 times as fast.
+    With slopes a of -1 to 1 it is Relu((1 - a) * x) + a * x: two kernels, since Relu and Add are parts of convolutions, and
+    at most three roundings of x. Otherwise it is Relu(x) - a * Relu(-x), the same to the bit.
+    Six 3x3 convolutions of 16 channels with slopes between them run 2.3 times as fast.
     """
     ops = ctx.ops
 
     def times(value: Any, by: Any) -> Any:
-        return ops.Conv(value, by, group=len(by), kernel_shape=[1, 1])
+        return ops.Conv(value, by.astype(np.float32), group=len(by), kernel_shape=[1, 1])
 
+    if np.abs(slopes).max() <= 1:
+        return ops.Add(ops.Relu(times(x, 1 - slopes.astype(np.float64))), times(x, slopes))
     return ops.Add(ops.Relu(x), times(ops.Relu(times(x, -np.ones_like(slopes))), -slopes))
 
 

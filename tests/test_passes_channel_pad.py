@@ -1,0 +1,61 @@
+"""Zeros appended to the channels of a residual connection come from a convolution by the identity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from passes_networks import Applied, Draw, Network, image
+
+from conformance.builder import TensorRef
+from conformance.models import constant
+
+CHANNELS = ((0, 0), (0, 0), (0, 0))
+
+
+def residual(
+    net: Network,
+    pads: Sequence[int] = (0, 16),
+    channels: int = 16,
+    dtype: str = "float32",
+    around: Sequence[int] = (0, 0),
+) -> TensorRef:
+    """A tensor with more channels behind (and in front of) its own, and a sum with a convolution's result."""
+    x = net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), channels, (1, 1), fused_activation_function="RELU")
+    shape = (1, 5 + sum(around), 7, channels + sum(pads))
+    padded = net.like("PAD", x, constant([[0, 0], [*around], [0, 0], [*pads]]), shape=shape)
+    other = net.conv(net.input(image(1, 5 + sum(around), 7, 3, dtype=dtype)), shape[3], (1, 1))
+    return net.like("ADD", other, padded, fused_activation_function="RELU")
+
+
+@pytest.mark.parametrize("pads", [(0, 16), (16, 0), (4, 12), (0, 8)], ids=str)
+def test_zeros_come_from_a_convolution_by_the_identity(pads: tuple[int, int]) -> None:
+    found = Applied("channel_pad_as_convolution", lambda net: residual(net, pads))
+    assert found.count == 1
+    assert found.near(1e-6)
+    assert not found.nodes("Pad")
+    [identity] = [held for node in found.nodes("Conv") if (held := found.held(node, 1)).shape[1] == 16]
+    assert np.array_equal(np.argwhere(identity[:, :, 0, 0]), [(pads[0] + k, k) for k in range(16)])
+
+
+def unsummed(net: Network) -> TensorRef:
+    x = net.conv(net.input(image(1, 5, 7, 3, dtype="float32")), 16, (1, 1), fused_activation_function="RELU")
+    padded = net.like("PAD", x, constant([*CHANNELS, (0, 16)]), shape=(1, 5, 7, 32))
+    return net.like("SOFTMAX", padded, beta=1.0)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        unsummed,
+        lambda net: residual(net, around=(1, 0)),
+        lambda net: residual(net, dtype="int8"),
+        lambda net: residual(net, channels=29),
+        lambda net: residual(net, channels=256),
+        lambda net: residual(net, (0, 0)),
+    ],
+    ids=["no sum", "rows too", "integers", "channels that no block divides", "too many products", "nothing to append"],
+)
+def test_others_are_left_alone(draw: Draw) -> None:
+    assert Applied("channel_pad_as_convolution", draw).count == 0
