@@ -103,7 +103,7 @@ def test_every_node_says_which_operator_it_comes_from() -> None:
 @pytest.mark.parametrize("name", ["folded", "wide", "last"])
 def test_the_first_tensor_that_parts_is_still_found(name: str) -> None:
     data = built(integers)
-    proto = otp.convert(data, optimize="speed").proto
+    proto = otp.convert(data).proto
     makers = {out: node for node in proto.graph.node for out in node.output}
     node = makers[name]
     while node.op_type not in ("Conv", "Slice"):
