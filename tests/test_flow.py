@@ -19,6 +19,7 @@ import op_handlers
 PACKAGE = "onnx_tflite_plugin"
 
 ROOMS = (
+    "deferral",
     "errors",
     "source",
     "api",
