@@ -40,7 +40,7 @@ def _replace(editor: Editor, node: ir.Node) -> bool:
     with editor.replacing(follower):
         weights = factor.reshape(-1, 1, 1, 1)
         scaled = editor.emit("Conv", value, weights, offset, kernel_shape=[1, 1], group=shape[1])
-    editor.take_over(follower.outputs[0], scaled)
+    editor.replace_value(follower.outputs[0], scaled)
     return True
 
 

@@ -34,7 +34,7 @@ def _replace(editor: Editor, node: ir.Node) -> bool:
     weights[front : front + shape[1], :, 0, 0] = np.eye(shape[1])
     with editor.replacing(node):
         value = editor.emit("Conv", node.inputs[0], weights, kernel_shape=[1, 1])
-    editor.take_over(node.outputs[0], value)
+    editor.replace_value(node.outputs[0], value)
     return True
 
 
