@@ -82,7 +82,7 @@ def benchmark(
         notes += [f"{plural(len(models), 'model')}, {plural(rounds, 'round')}"]
         rows = []
         for k, (name, path) in enumerate(models.items(), 1):
-            with working(f"{k} of {len(models)}: {name}", shown=True):
+            with working(f"{k} of {len(models)}: {name}"):
                 rows.append(benched(path, name, converters, rounds))
     except MissingExtra as error:
         raise UsageProblem(str(error)) from None

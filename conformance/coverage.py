@@ -11,7 +11,7 @@ from onnx_tflite_plugin.binding.declared import resolve, resolved
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
-from onnx_tflite_plugin.lowering.interface import graph_edges, interface_names
+from onnx_tflite_plugin.lowering.interface import entered, graph_edges
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import target_named
@@ -107,7 +107,7 @@ def _leaves_source_order(case: Case, host: Host) -> bool:
     bound = resolve(host.bind(model, target, target.opsets[2]), target, target.opsets[2])
     for turned in ({}, channels_first(structure.entry(structure.read(data)))):
         layouts = {**turned, **case.options.get("layout", {})}
-        edges = graph_edges(bound.main, interface_names(model, None), layouts, free=False)
+        edges = graph_edges(bound.main, entered(model, None)[1], layouts, free=False)
         plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target.price, edges=edges)
         for call in bound.operators():
             if case.op not in (call.op.code, call.op.builtin):

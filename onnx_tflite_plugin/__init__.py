@@ -1,27 +1,73 @@
-"""TFLite to ONNX. ``convert(path)`` converts; ``onnx_tflite_plugin.api`` is for authors of op packs."""
+"""TFLite to ONNX, without TensorFlow.
+
+    import onnx_tflite_plugin as otp
+
+    conversion = otp.convert("model.tflite")        # a path or bytes
+    conversion.save("model.onnx")
+    conversion.report.inputs                        # names, dtypes, shapes, what integers mean, metadata
+    otp.inspect("model.tflite")                     # what is in a file, and who converts it
+    otp.verify("model.tflite", "model.onnx")        # LiteRT and ONNX Runtime side by side
+    otp.Session("model.onnx").run({"x": array})     # a session that carries the states of a model
+
+Authors of op packs import ``onnx_tflite_plugin.api`` alone. Stages and warnings are logged under "onnx_tflite_plugin".
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.deferral import install as _install
 
 if TYPE_CHECKING:
+    from onnx_tflite_plugin.api import VERSION as __version__
     from onnx_tflite_plugin.conversion import Conversion, convert
     from onnx_tflite_plugin.errors import ConversionError
+    from onnx_tflite_plugin.inspection import inspect
+    from onnx_tflite_plugin.options import VerifyOptions
+    from onnx_tflite_plugin.report import Report
+    from onnx_tflite_plugin.runtime import Session
+    from onnx_tflite_plugin.verify import Verification, verify
 
-__all__ = ["Conversion", "ConversionError", "convert"]
+__all__ = [
+    "Conversion",
+    "ConversionError",
+    "Report",
+    "Session",
+    "Verification",
+    "VerifyOptions",
+    "__version__",
+    "convert",
+    "inspect",
+    "verify",
+]
+
+_MODULES = {
+    "Conversion": "conversion",
+    "ConversionError": "errors",
+    "Report": "report",
+    "Session": "runtime",
+    "Verification": "verify",
+    "VerifyOptions": "options",
+    "convert": "conversion",
+    "inspect": "inspection",
+}
+
 _install()
 
 
 def __getattr__(name: str) -> Any:
     """Loaded on first use, so that importing the package (and its api) stays quick."""
-    if name == "ConversionError":
-        from onnx_tflite_plugin.errors import ConversionError
+    if name == "__version__":
+        from onnx_tflite_plugin.api import VERSION
 
-        return ConversionError
-    if name in __all__:
-        from importlib import import_module
-
-        return getattr(import_module("onnx_tflite_plugin.conversion"), name)
+        return VERSION
+    if name == "verify":  # the package of that name, which can be called
+        return import_module("onnx_tflite_plugin.verify")
+    if name in _MODULES:
+        return getattr(import_module(f"onnx_tflite_plugin.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,42 +4,44 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
-from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
-from onnx_tflite_plugin.graph.metadata import read_states, write_weights
+from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator
+from onnx_tflite_plugin.graph.metadata import read_states, write_origin, write_weights
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
-from onnx_tflite_plugin.options import ConvertOptions, target_of
+from onnx_tflite_plugin.options import ConvertOptions, Shape, VerifyOptions, target_of
 from onnx_tflite_plugin.passes import PASSES
 from onnx_tflite_plugin.passes.rules import check_model
+from onnx_tflite_plugin.progress import Progress, Stages
 from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
 from onnx_tflite_plugin.quantization.unquantized import unquantized
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
-from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source import check_source, read
 from onnx_tflite_plugin.source.affine import affine
+from onnx_tflite_plugin.source.metadata import described
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
+from onnx_tflite_plugin.telling.edges import edges
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from onnx_tflite_plugin.lowering.interface import InterfaceNames
     from onnx_tflite_plugin.verify import Verification
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Conversion:
     """A converted model and how it came about."""
 
@@ -47,6 +49,15 @@ class Conversion:
     report: Report
     source: Model = field(repr=False)
     verification: Verification | None = None
+
+    def __repr__(self) -> str:
+        return f"<Conversion: {self.report.line}>"
+
+    def _repr_html_(self) -> str:
+        from onnx_tflite_plugin.telling.notebook import as_html
+
+        report = self.report
+        return as_html(report.line, report.inputs, report.outputs, states=bool(report.states))
 
     @cached_property
     def proto(self) -> onnx.ModelProto:
@@ -64,49 +75,111 @@ class Conversion:
         return [path]
 
 
-def convert(source: str | Path | bytes, *, host: Host | None = None, **options: Any) -> Conversion:
-    """Convert a TFLite model given by path or content.
+def convert(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    opset: int | None = None,
+    target: str = "onnxruntime",
+    quantization: str = "qdq",
+    optimize: str = "faithful",
+    weights: str = "keep",
+    weights_dtype: str = "auto",
+    io_layout: str = "source",
+    layout: Mapping[str, str] | None = None,
+    layout_plan: str = "least",
+    input_shape: Mapping[str, Shape] | None = None,
+    dynamic_batch: bool = False,
+    state: str = "io",
+    signature: str | None = None,
+    inputs_at: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    keep_unknown: bool = False,
+    verify: bool | VerifyOptions = False,
+    prefer: Sequence[str] = (),
+    block: Sequence[str] = (),
+    packs: str | None = None,
+    host: Host | None = None,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Convert a TFLite model, given by path or content, to ONNX.
 
-    Options are those of the command, in snake_case. Raises ConversionError with everything that stands in the way.
+    Args:
+        source: a path, or the bytes of a .tflite file.
+        opset: ONNX opset; by default the target's, raised where an operator needs it.
+        target: runtime to write for: "onnxruntime", "generic", "openvino", "tvm" or "tensorrt".
+        quantization: "qdq" keeps it as QuantizeLinear and DequantizeLinear, "float" drops it: float32 throughout.
+        optimize: "faithful" rearranges convolutions where the runtime gains and no number changes, "speed" also where a
+            rounding is skipped, "none" leaves every operator as it is written.
+        weights: weight-only quantization stays as in the file ("keep") or becomes float32 ("fold").
+        weights_dtype: weights of 8-bit products: "auto", "uint8", "int8" or "keep".
+        io_layout: axis order of inputs and outputs: "source", or "onnx" for whichever costs least.
+        layout: axis order of single inputs and outputs by name, ``{"image": "NHWC:NCHW"}``.
+        layout_plan: "least", or "local" for the source's order everywhere between operators.
+        input_shape: shapes of inputs by name; a size given as a str is left open under that name.
+        dynamic_batch: leave the first axis of the inputs open.
+        state: states as extra inputs and outputs ("io"), or reset in every run ("reset").
+        signature: key of the signature to convert; by default the main subgraph's.
+        inputs_at: tensors that become the inputs; what computes them is left out.
+        outputs: tensors that become the outputs; what they do not need is left out.
+        keep_unknown: write operators that nobody converts as nodes of the domain "tflite".
+        verify: compare with LiteRT; a ``VerifyOptions`` says on which data and how closely.
+        prefer: op packs that win where several claim an operator.
+        block: op packs to leave out.
+        packs: "builtin", or a comma-separated list of the only other packs to use.
+        host: the op packs themselves, where they are not those that are installed.
+        progress: called with the name of each stage as it begins.
+
+    Raises:
+        ConversionError: with everything that stands in the way (``error.problems``).
+        TypeError: an argument of another type than it takes.
+        OSError: the file cannot be read.
     """
-    chosen = _options(options)
+    given = {name: value for name, value in locals().items() if name not in ("source", "host", "progress")}
+    chosen = ConvertOptions(**{**given, "layout": layout or {}, "input_shape": input_shape or {}})
+    check_source(source)
     target_of(chosen)
-    conversion = convert_model(read(source), host, chosen)
-    if not chosen.verify:
-        return conversion
-    return _verified(conversion, source, chosen.signature)
+    stages = Stages(progress)
+    stages("reading")
+    content = os.fspath(source) if isinstance(source, str | os.PathLike) else bytes(source)
+    conversion = convert_model(read(content), host, chosen, stages)
+    if chosen.verify:
+        conversion = _verified(conversion, content, chosen, stages)
+    stages.done()
+    return conversion
 
 
-def _options(given: Mapping[str, Any]) -> ConvertOptions:
-    try:
-        return ConvertOptions(**given)
-    except TypeError:
-        unknown = sorted(given.keys() - ConvertOptions.__dataclass_fields__.keys())
-        raise UnsupportedOption(f"there is no option {', '.join(unknown)}") from None
-
-
-def convert_model(model: Model, host: Host | None = None, options: ConvertOptions | None = None) -> Conversion:
+def convert_model(
+    model: Model, host: Host | None = None, options: ConvertOptions | None = None, stages: Progress | None = None
+) -> Conversion:
     """Convert a model that has been read; as :func:`convert`."""
-    options = options or ConvertOptions()
+    options, stages = options or ConvertOptions(), stages or Stages()
     target = target_of(options)
     from onnx_tflite_plugin.graph.names import UniqueNames
     from onnx_tflite_plugin.lowering.emitter import Emitter
-    from onnx_tflite_plugin.lowering.interface import entered, graph_edges, interface_names
+    from onnx_tflite_plugin.lowering.interface import chosen, entered, graph_edges
     from onnx_tflite_plugin.lowering.lower import lower
+    from onnx_tflite_plugin.shapes.cutting import cut
     from onnx_tflite_plugin.shapes.dimensions import name_dimensions
+    from onnx_tflite_plugin.shapes.resizing import resized
 
-    model = entered(model, options.signature)
+    signature, told = chosen(model, options.signature), described(model)
+    model, names = entered(model, signature)
     if not model.main.outputs:
         raise InvalidModel(
             "there is nothing to convert:", [Problem(f"subgraphs[{model.root}].outputs", "the model has no output")]
         )
-    host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs, options=asdict(options))
-    names = interface_names(model, options.signature)
+    host = host or Host(
+        prefer=options.prefer, block=options.block, packs=options.packs, options=asdict(options),
+        keep_unknown=options.keep_unknown,
+    )  # fmt: skip
     highest = options.opset or target.opsets[2]
-    model, batch = _resized(model, names, host, options, target)
+    model, names, part = cut(model, names, options.inputs_at, options.outputs)
+    stages("binding operators to handlers")
+    model, places = resized(model, options.input_shape, options.dynamic_batch, names, host, target)
     bound = host.bind(model, target, highest)
     if options.quantization == "float":
         bound = unquantized(resolve(bound, target, highest), target, highest)
+    stages("fusions")
     speed = options.optimize == "speed"
     fusions = host.fusions({call.handler.code for call in bound.operators()})
     fused = fuse(bound, fusions, target, opset=options.opset, inexact=speed)
@@ -115,8 +188,10 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     fused.model = resolve(fused.model, target, highest)
     packs = frozenset(bound.pack for bound in fused.model.operators())
     host.hooks.check(packs)
+    stages("planning dtypes")
     storage = plan_storage(fused.model, target, fold=options.fold)
     opset = _opset(fused.model, storage, options, target)
+    stages("planning the layout")
     layout = plan_layout(
         fused.model,
         bytes_of=tensor_bytes,
@@ -125,35 +200,37 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
         local=options.layout_plan == "local",
         flat=lambda bound: storage.dtype(bound) not in target.keeps_unit_axes,
     )
+    stages("lowering")
     emitter = Emitter(opset, UniqueNames())
     lowered = lower(
         fused.model, layout, storage, target, emitter, names=names, reset=options.state == "reset",
         after=lambda bound, outputs: host.hooks.after_lowering(bound.op, outputs, packs),
     )  # fmt: skip
-    name_dimensions(lowered, {names.inputs[k]: axes(layout.edge(fused.model.main.inputs[k])).index(0) for k in batch})
+    main = fused.model.main
+    name_dimensions(
+        lowered,
+        {(names.inputs[k], axes(layout.edge(main.inputs[k])).index(axis)): name for (k, axis), name in places.items()},
+    )
+    stages("rewriting")
     check_model(lowered, target, opset)
-    chosen = [name for name in target.passes if speed or (PASSES[name].exact and options.optimize == "faithful")]
-    passes = {name: PASSES[name].run(lowered) for name in chosen}
+    selected = [name for name in target.passes if speed or (PASSES[name].exact and options.optimize == "faithful")]
+    passes = {name: PASSES[name].run(lowered) for name in selected}
     lowered = host.hooks.finish(lowered, packs)
     weights = _settled(lowered, target, options.weights_dtype)
-    report = replace(_report(fused, layout, storage, lowered, host, target, opset, passes), weights=weights)
+    write_origin(lowered.metadata_props, None if signature is None else signature.key, part)
+    report = replace(
+        _report(fused, layout, storage, lowered, host, target, opset, passes),
+        weights=weights,
+        inputs=edges(lowered.graph.inputs, names.inputs, main.inputs, told),
+        outputs=edges(lowered.graph.outputs, names.outputs, main.outputs, told),
+        signature=None if signature is None else signature.key,
+        other_signatures=tuple(one.key for one in model.signatures if one is not signature),
+    )
     conversion = Conversion(lowered, report, model)
+    stages("checking")
     if weight_bytes(lowered) <= LARGEST_PROTO:
         check_valid(lowered, conversion.proto)
     return conversion
-
-
-def _resized(
-    model: Model, names: InterfaceNames, host: Host, options: ConvertOptions, target: Target
-) -> tuple[Model, Collection[int]]:
-    """The model in the sizes that are asked for, and its inputs that share a batch of any size."""
-    if not options.input_shape and not options.dynamic_batch:
-        return model, ()
-    from onnx_tflite_plugin.shapes.resizing import batched, pinned
-
-    if options.input_shape:
-        model = pinned(model, options.input_shape, names, host, target)
-    return batched(model, host, target) if options.dynamic_batch else (model, ())
 
 
 def _settled(model: ir.Model, target: Target, form: str) -> Mapping[str, int]:
@@ -240,12 +317,18 @@ def _report(
 # --- the end: checks and files ----------------------------------------------------------------
 
 
-def _verified(conversion: Conversion, source: str | Path | bytes, signature: str | None) -> Conversion:
+def _verified(conversion: Conversion, source: str | bytes, options: ConvertOptions, stages: Progress) -> Conversion:
     from onnx_tflite_plugin.errors import VerificationError
     from onnx_tflite_plugin.verify import verify
 
-    data = source if isinstance(source, bytes) else Path(source)
-    verification = verify(data, conversion.proto.SerializeToString(), signature=signature)
+    chosen = options.verify if isinstance(options.verify, VerifyOptions) else VerifyOptions()
+    verification = verify(
+        source if isinstance(source, bytes) else Path(source),
+        conversion.proto.SerializeToString(),
+        signature=options.signature,
+        progress=stages,
+        **vars(chosen),
+    )
     if not verification.ok:
         raise VerificationError(f"the converted model does not agree with LiteRT:\n{verification.text}")
     return replace(conversion, verification=verification)

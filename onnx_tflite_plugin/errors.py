@@ -58,6 +58,12 @@ class UnsupportedOption(ConversionError):
     exit_code = 2
 
 
+class InvalidInputs(ConversionError):
+    """Data given for a verification or a benchmark that does not fit the model's inputs."""
+
+    exit_code = 2
+
+
 class VerificationError(ConversionError):
     """The converted model does not compute what the original computes."""
 

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.errors import UnsupportedOption
-from onnx_tflite_plugin.targets import Target, target_named
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.targets import Target
+
+TARGET_NAMES = ("onnxruntime", "generic", "openvino", "tvm", "tensorrt")  # so that --help need not load the targets
+
+Shape = Sequence[int | str]
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """What a verification runs on, and how near is near enough; see ``onnx_tflite_plugin.verify``."""
+
+    inputs: Any = None
+    seed: int = 0
+    runs: int = 3
+    tolerance: float | None = None
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """See ``python -m onnx_tflite_plugin convert --help``; every field is an option of that command."""
+    """See :func:`onnx_tflite_plugin.convert`; every field is an option of the command ``convert``.
+
+    Raises TypeError for a value of another type than the option takes.
+    """
 
     opset: int | None = None
     target: str = "onnxruntime"
@@ -22,12 +43,14 @@ class ConvertOptions:
     io_layout: str = "source"
     layout: Mapping[str, str] = field(default_factory=dict)
     layout_plan: str = "least"
-    input_shape: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    input_shape: Mapping[str, Shape] = field(default_factory=dict)
     dynamic_batch: bool = False
     state: str = "io"
     signature: str | None = None
+    inputs_at: Sequence[str] = ()
+    outputs: Sequence[str] = ()
     keep_unknown: bool = False
-    verify: bool = False
+    verify: bool | VerifyOptions = False
     prefer: Sequence[str] = ()
     block: Sequence[str] = ()
     packs: str | None = None
@@ -36,6 +59,13 @@ class ConvertOptions:
     def fold(self) -> bool:
         """Whether quantized constants become float in the file."""
         return self.weights == "fold" or self.quantization == "float"
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            takes = _TAKES[each.name]
+            if not _KINDS[takes](value):
+                raise TypeError(f"{each.name} is {takes}, not {type(value).__name__} {value!r}")
 
 
 CHOICES: Mapping[str, Sequence[str]] = {
@@ -48,9 +78,51 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "state": ("io", "reset"),
 }
 
-# What the interface names and this version does not do yet: refused, never ignored.
-LATER: Mapping[str, object] = {
-    "keep_unknown": True,
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(_text, value))
+
+
+def _layouts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(_text(key) and _text(held) for key, held in value.items())
+
+
+def _shape(value: Any) -> bool:
+    sized = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return sized and all(_text(size) or _whole(size) for size in value)
+
+
+def _shapes(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(_text(key) and _shape(held) for key, held in value.items())
+
+
+_KINDS = {
+    "a str": _text,
+    "a str or None": lambda value: value is None or _text(value),
+    "an int or None": lambda value: value is None or _whole(value),
+    "a bool": lambda value: isinstance(value, bool),
+    "a bool or VerifyOptions": lambda value: isinstance(value, bool | VerifyOptions),
+    "a sequence of str": _texts,
+    "a mapping of input or output names to layouts as 'NHWC:NCHW'": _layouts,
+    "a mapping of input names to shapes, sequences of int (or str, the name of an open size)": _shapes,
+}
+_TAKES = {
+    **dict.fromkeys((*CHOICES, "target"), "a str"),
+    **dict.fromkeys(("signature", "packs"), "a str or None"),
+    **dict.fromkeys(("dynamic_batch", "keep_unknown"), "a bool"),
+    **dict.fromkeys(("inputs_at", "outputs", "prefer", "block"), "a sequence of str"),
+    "opset": "an int or None",
+    "verify": "a bool or VerifyOptions",
+    "layout": "a mapping of input or output names to layouts as 'NHWC:NCHW'",
+    "input_shape": "a mapping of input names to shapes, sequences of int (or str, the name of an open size)",
 }
 
 
@@ -59,13 +131,13 @@ def target_of(options: ConvertOptions) -> Target:
 
     Raises UnsupportedOption for what does not exist or does not go together.
     """
+    from onnx_tflite_plugin.targets import target_named
+
     for name, choices in CHOICES.items():
         if getattr(options, name) not in choices:
             raise UnsupportedOption(f"{flag(name)} is one of {', '.join(choices)}, not {getattr(options, name)!r}")
-    for name, value in LATER.items():
-        if getattr(options, name) == value:
-            text = flag(name) if value is True else f"{flag(name)} {value}"
-            raise UnsupportedOption(f"{text} is not available in this version; leave it out")
+    if options.keep_unknown and options.verify:
+        raise UnsupportedOption("--verify runs the model, which no runtime here can do with --keep-unknown")
     target = target_named(options.target)
     low, _, high = target.opsets
     if options.opset is not None and not low <= options.opset <= high:

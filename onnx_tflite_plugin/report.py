@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from onnx_tflite_plugin.telling.edges import Edge
+
 if TYPE_CHECKING:
     import onnx_ir as ir
 
@@ -22,7 +24,7 @@ class Transposed:
     consumers: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """Counts, the layout plan, and everything a user should know about a conversion.
 
@@ -30,6 +32,7 @@ class Report:
     model; ``transposed`` names the tensors and who forced each. ``bought``: operators for whose speed the plan is not
     the one that moves the fewest bytes, with the byte equivalents (8 kB a microsecond) each saves. ``passes``: rewrites
     for speed, with the number of places each changed. ``weights``: 8-bit products by the dtype of their weights.
+    ``signature``: the key of the signature that was converted, and ``other_signatures`` those that were not.
     """
 
     target: str
@@ -40,6 +43,10 @@ class Report:
     layout_cost: int
     transposes: int
     transposed: tuple[Transposed, ...]
+    inputs: tuple[Edge, ...] = ()
+    outputs: tuple[Edge, ...] = ()
+    signature: str | None = None
+    other_signatures: tuple[str, ...] = ()
     bought: tuple[tuple[str, int], ...] = ()
     fused: Mapping[str, int] = field(default_factory=dict)
     passes: Mapping[str, int] = field(default_factory=dict)
@@ -50,6 +57,17 @@ class Report:
     storage: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Report: {self.line}>"
+
+    @property
+    def line(self) -> str:
+        """What became of what, in a few words."""
+        operators, nodes = sum(self.operators.values()), sum(self.nodes.values())
+        ends = f"{', '.join(e.name for e in self.inputs[:3])} → {', '.join(e.name for e in self.outputs[:3])}"
+        left = "1 Transpose" if self.transposes == 1 else f"{self.transposes} Transposes"
+        return f"{ends}; {self.target}, opset {self.opset}; {operators} operators as {nodes} nodes, {left}"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

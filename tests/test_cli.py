@@ -17,9 +17,8 @@ import pytest
 
 import onnx_tflite_plugin.conversion
 import onnx_tflite_plugin.verify
-from conformance.builder import ModelBuilder
+from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.cli import cli
-from onnx_tflite_plugin.options import LATER, flag
 
 
 class Ran(NamedTuple):
@@ -79,7 +78,7 @@ def test_the_model_goes_beside_the_source_and_the_summary_says_what_it_is(run: R
     assert done.code == 0
     assert done.err == ""
     assert [node.op_type for node in onnx.load(written).graph.node] == ["Add"]
-    for part in (str(written), "bytes", "onnxruntime, opset 18", "1: 1 ADD", "1: 1 Add", "proven: no Transpose left"):
+    for part in (str(written), "bytes", "onnxruntime, opset 18", "1: 1 ADD", "1: 1 Add", "optimal: no Transpose"):
         assert part in done.out
     assert names(added.parent) == {"added.tflite", "added.onnx"}
 
@@ -200,13 +199,36 @@ def test_names_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
 # --- 2: usage ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", LATER)
-def test_what_this_version_does_not_do_is_refused_not_ignored(run: Run, added: Path, option: str) -> None:
-    value = LATER[option]
-    code, out, err = run("convert", added, flag(option), *([] if value is True else [value]))
-    assert (code, out) == (2, "")
-    assert "is not available in this version" in err
-    assert names(added.parent) == {"added.tflite"}
+def test_an_operator_that_nobody_converts_is_kept_as_a_node_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 2, 3, 5), "int8", quantization=quant(0.5, 7))
+    y, z = (g.tensor(name, (1, 2, 3, 5), "int8", quantization=quant(0.5, 7)) for name in "yz")
+    options = {"alpha": 0.5, "size": 3, "name": "n", "sides": [2, 5]}
+    g.operator("CUSTOM.Nobody Knows", [x], [y], custom_options=options)
+    g.operator("CUSTOM.Nor This", [y, x], [z], custom_options=b"\x00\xff")
+    g.output(z)
+    path = tmp_path / "unknown.tflite"
+    path.write_bytes(model.build())
+    done = run("convert", path, "--keep-unknown")
+    assert done.code == 0
+    assert "CUSTOM.Nobody Knows is kept as a node of domain tflite" in done.out
+    written = onnx.load(path.with_suffix(".onnx"))
+    onnx.checker.check_model(written)
+    first, second = written.graph.node
+    assert (first.domain, first.op_type, second.op_type) == ("tflite", "Nobody Knows", "Nor This")
+    held = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in first.attribute}
+    assert held == {"alpha": 0.5, "size": 3, "name": b"n", "sides": [2, 5]}
+    (raw,) = second.attribute
+    assert onnx.numpy_helper.to_array(raw.t).tolist() == [0, 255]
+    assert list(second.input) == ["y", "x"]
+    (kept,) = (info for info in written.graph.value_info if info.name == "y")
+    assert kept.type.tensor_type.elem_type == onnx.TensorProto.INT8
+
+
+def test_no_option_is_one_that_is_refused_as_unimplemented(run: Run) -> None:
+    for command in COMMANDS:
+        assert "not in this version" not in run(command, "--help").out.lower()
 
 
 @pytest.mark.parametrize(
@@ -221,7 +243,10 @@ def test_what_this_version_does_not_do_is_refused_not_ignored(run: Run, added: P
         (["--layout", "z=NHWC:NCHW"], "no graph input or output has that name; there are x, y"),
         (["--layout", "x=NHWC:NCHW", "--layout", "x=NHWC:NHWC"], "'x' is given more than once"),
         (["--layout-plan", "local", "--io-layout", "onnx"], "nothing to follow"),
-        (["--input-shape", "x=1,two"], "is not of the form NAME=1,224,224,3"),
+        (["--input-shape", "x=1,two/3"], "is not of the form NAME=N,224,224,3"),
+        (["--input-shape", "x=1,-2,3,5"], "is not of the form NAME=N,224,224,3"),
+        (["--outputs", "why"], "--outputs why: no tensor has that name"),
+        (["--keep-unknown", "--verify"], "no runtime here can do"),
         (["--signature", "nobody"], "no signature 'nobody'; it has none"),
         (["--no-such-option"], "No such option"),
     ],
@@ -237,9 +262,10 @@ def test_paths_are_checked_before_any_work(
     run: Run, added: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnx_tflite_plugin.conversion, "convert", pytest.fail)
+    (empty := tmp_path / "empty").mkdir()
     for arguments, text in (
         ([tmp_path / "missing.tflite"], "there is no such file"),
-        ([tmp_path], "is a directory, not a file"),
+        ([empty], "holds no .tflite file"),
         ([added, tmp_path / "no" / "out.onnx"], "there is no directory"),
         ([added, added / "out.onnx"], "is not a directory"),
         ([added, tmp_path], "is a directory; name the file to write"),

@@ -173,7 +173,6 @@ def test_states_are_inputs_with_defaults_and_outputs_after_the_models_own() -> N
         ({"target": "abacus"}, "choose one of onnxruntime"),
         ({"io_layout": "NCHW"}, "one of source, onnx"),
         ({"layout_plan": "local", "io_layout": "onnx"}, "nothing to follow"),
-        ({"colour": "red"}, "no option colour"),
     ],
 )
 def test_options_that_do_not_exist_or_fit_are_refused_with_what_would(options: dict[str, object], reason: str) -> None:

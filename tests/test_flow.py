@@ -21,6 +21,7 @@ PACKAGE = "onnx_tflite_plugin"
 ROOMS = (
     "deferral",
     "errors",
+    "progress",
     "source",
     "api",
     "guard",
@@ -33,11 +34,13 @@ ROOMS = (
     "lowering",
     "passes",
     "shapes",
+    "telling",
     "verify",
     "options",
     "report",
     "conversion",
     "runtime",
+    "inspection",
     "cli",
     "__main__",
 )
@@ -112,7 +115,7 @@ def upward(edges: Graph, rooms: Sequence[str]) -> list[str]:
 
 def _room(module: str) -> str:
     """The package itself, which re-exports ``convert``, stands with what it re-exports."""
-    return [*module.split("."), "conversion"][1]
+    return [*module.split("."), "inspection"][1]
 
 
 @pytest.fixture(scope="module")

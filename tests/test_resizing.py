@@ -114,6 +114,38 @@ def test_shapes_made_of_a_pinned_shape_follow() -> None:
     assert all(agrees(data, free, image=(batch, 6)) for batch in (1, 3))
 
 
+def test_a_size_given_as_a_name_is_left_open_under_it() -> None:
+    data = classifier([-1, 30])
+    conversion = convert(data, input_shape={"x0": ("N", 4, 6, 3)})
+    assert dims(conversion) == {"x0": ["N", 4, 6, 3], "y0": ["N", 7]}
+    assert all(agrees(data, conversion, x0=(n, 4, 6, 3)) for n in (1, 2, 5))
+
+
+def test_several_sizes_may_be_named_and_stay_apart() -> None:
+    model = Net()
+    x, w = model.input(tensor(1, 8, 6, 3)), constant(drawn(5, 3, 3, 3))
+    model.output(
+        model.call("CONV_2D", [x, w, constant(drawn(5))], tensor(1, 8, 6, 5), padding="SAME", stride_h=1, stride_w=1)
+    )
+    data = model.build()
+    conversion = convert(data, input_shape={"x0": ("N", "height", "width", 3)})
+    assert dims(conversion) == {"x0": ["N", "height", "width", 3], "y0": ["N", "height", "width", 5]}
+    assert all(agrees(data, conversion, x0=shape) for shape in ((1, 8, 6, 3), (3, 11, 7, 3), (2, 5, 13, 3)))
+
+
+def test_inputs_with_one_name_have_equal_sizes() -> None:
+    x, y = tensor(1, 3), tensor(1, 5)
+    data = joined("CONCATENATION", x, y, tensor(1, 8), axis=1)
+    conversion = convert(data, input_shape={"x0": ("N", 3), "x1": ("N", 5)})
+    assert dims(conversion) == {"x0": ["N", 3], "x1": ["N", 5], "y0": ["N", 8]}
+    assert agrees(data, conversion, x0=(4, 3), x1=(4, 5))
+
+
+def test_unknown_sizes_may_be_named_beside_a_pinned_one() -> None:
+    data = joined("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
+    assert dims(convert(data, input_shape={"x0": ("rows", 3)})) == {"x0": ["rows", 3], "y0": ["rows", 3]}
+
+
 @pytest.mark.parametrize(
     ("shapes", "text"),
     [({"y": (1, 4, 6, 3)}, "no graph input has that name; there are x0"), ({"x0": (1, 4)}, "the input has 4 axes")],

@@ -88,7 +88,7 @@ class TestDistance:
         assert measure(values, values.copy()).worst == 0
 
     def test_empty_arrays_are_equal(self) -> None:
-        assert judged(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)).text == "equal"
+        assert judged(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)).text.startswith("equal (")
 
 
 class TestTolerance:
@@ -112,7 +112,7 @@ class TestTolerance:
     def test_narrow_integers_may_differ_by_one_step(self, dtype: str) -> None:
         one = judged(array(5, 6, dtype=dtype), array(5, 7, dtype=dtype))
         assert one.ok
-        assert one.text == "max 1 step, 50.0 % of elements differ"
+        assert one.text == "max 1 LSB, 50.0 % of elements differ (tolerance 1 LSB)"
         assert not judged(array(5, 5, dtype=dtype), array(5, 7, dtype=dtype)).ok
 
     @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "bool", "object"])
@@ -144,7 +144,9 @@ class TestBand:
         assert judged(array(18, dtype="int8"), left, right).ok
         found = judged(array(19, dtype="int8"), left, right)
         assert not found.ok
-        assert found.text == "max 5 steps, 100.0 % of elements differ, LiteRT's own spread 4, nearest b"
+        assert found.text == (
+            "max 5 LSB, 100.0 % of elements differ (tolerance 4 LSB, by what LiteRT's own kernels differ, nearest b)"
+        )
 
     def test_kernel_sets_apart_by_nan_do_not_open_the_band(self) -> None:
         left, right = array(np.nan, 1), array(0, 1)
@@ -169,9 +171,9 @@ class TestBand:
         assert not judged(np.full(100, 5, np.int8), left, right).ok
 
     def test_the_texts(self) -> None:
-        assert judged(array(1, 2), array(1, 2)).text == "equal"
-        assert judged(array(0, 1.0005), array(0, 1)).text == "max 0.0005 of the range"
-        assert judged(array(0, 1.5), array(0, 1)).text == "max 0.5 of the range, tolerance 0.001, nearest a"
+        assert judged(array(1, 2), array(1, 2)).text == "equal (tolerance 0.001 of the output's range)"
+        assert judged(array(0, 1.0005), array(0, 1)).text == ("max 0.0005 of the output's range (tolerance 0.001)")
+        assert judged(array(0, 1.5), array(0, 1)).text == ("max 0.5 of the output's range (tolerance 0.001, nearest a)")
         assert judged(array(7, dtype="int32"), array(9, dtype="int32")).text.startswith("max 2, 100.0 % of elements")
         assert judged(array(1), array(1, 2)).text == "shape [1] for [2]"
 

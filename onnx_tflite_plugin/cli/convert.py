@@ -1,82 +1,59 @@
-"""``convert``: a .tflite file becomes an .onnx file."""
+"""``convert``: .tflite files become .onnx files."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from onnx_tflite_plugin.cli.failures import on_failure
-from onnx_tflite_plugin.cli.output import apart, print_json, print_rows, size, working
-from onnx_tflite_plugin.cli.paths import readable, writable
-from onnx_tflite_plugin.options import CHOICES, LATER, flag
-from onnx_tflite_plugin.targets import TARGETS
-
-_LONG = 20_000_000  # bytes of a model that takes seconds to convert
-
-
-def _pairs(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
-    """Reads repeated ``NAME=VALUE`` into a mapping; cut at the last ``=``, for names may hold one."""
-
-    def callback(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, Any]:
-        found: dict[str, Any] = {}
-        for text in given:
-            name, _, value = text.rpartition("=")
-            try:
-                if not name or not value:
-                    raise ValueError
-                if name in found:
-                    raise click.BadParameter(f"{name!r} is given more than once", ctx, param)
-                found[name] = read(value)
-            except ValueError:
-                raise click.BadParameter(f"{text!r} is not of the form {form}", ctx, param) from None
-        return found
-
-    return callback
+from onnx_tflite_plugin.cli.data import data_options, existing, pairs
+from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
+from onnx_tflite_plugin.cli.jobs import STREAM, jobs
+from onnx_tflite_plugin.cli.many import convert_all
+from onnx_tflite_plugin.cli.output import apart, print_json, print_rows, working
+from onnx_tflite_plugin.cli.paths import readable
+from onnx_tflite_plugin.options import CHOICES, TARGET_NAMES, VerifyOptions, flag
 
 
 def _repeated(name: str, form: str, read: Callable[[str], Any], text: str) -> Callable[[Any], Any]:
-    return click.option(
-        flag(name), metavar=form, multiple=True, callback=_pairs(form, read), help=f"{text} Repeatable."
-    )
+    return click.option(flag(name), metavar=form, multiple=True, callback=pairs(form, read), help=f"{text} Repeatable.")
 
 
-def _sizes(text: str) -> tuple[int, ...]:
-    """``1,224,224,3``. Raises ValueError."""
-    sizes = tuple(int(part) for part in text.split(","))
-    if min(sizes) < 0:
+def _sizes(text: str) -> tuple[int | str, ...]:
+    """``1,224,224,3`` or ``N,224,224,3``. Raises ValueError."""
+    parts = [part.strip() for part in text.split(",")]
+    if any(not part.isdigit() and not part.isidentifier() for part in parts):
         raise ValueError
-    return sizes
+    return tuple(int(part) if part.isdigit() else part for part in parts)
+
+
+def _names(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
+    """Names of tensors, given apart or separated by commas."""
+    return tuple(name for text in given for name in text.split(",") if name)
 
 
 def _choice(name: str, text: str) -> Callable[[Any], Any]:
     values = CHOICES[name]
-    return click.option(
-        flag(name), type=click.Choice(list(values)), default=values[0], show_default=True, help=text + _later(name)
-    )
+    return click.option(flag(name), type=click.Choice(list(values)), default=values[0], show_default=True, help=text)
 
 
 def _switch(name: str, text: str) -> Callable[[Any], Any]:
-    return click.option(flag(name), is_flag=True, help=text + _later(name))
-
-
-def _later(name: str) -> str:
-    """What this version does not do yet; asked for, it is refused."""
-    value = LATER.get(name)
-    return "" if value is None else " Not in this version." if value is True else f" Not in this version: {value}."
+    return click.option(flag(name), is_flag=True, help=text)
 
 
 @click.command()
-@click.argument("model", metavar="MODEL.tflite", type=click.Path(path_type=Path))
+@click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
 @click.argument("output", metavar="[MODEL.onnx]", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--opset", type=int, metavar="N", help="ONNX opset; by default the target's, raised where an operator needs it."
 )
 @click.option(
-    "--target", type=click.Choice(list(TARGETS)), default="onnxruntime", show_default=True, help="Runtime to write for."
+    "--target", type=click.Choice(TARGET_NAMES), default="onnxruntime", show_default=True, help="Runtime to write for."
 )
 @_choice("quantization", "Keep quantization as QuantizeLinear and DequantizeLinear, or drop it: float32 throughout.")
 @_choice(
@@ -95,12 +72,35 @@ def _later(name: str) -> str:
     "layout", "TENSOR=NHWC:NCHW", str, "Axis order of one input or output: the file's letters, then the wanted order."
 )
 @_choice("layout_plan", "local keeps the source's order everywhere between operators.")
-@_repeated("input_shape", "NAME=1,224,224,3", _sizes, "Shape of an input, as if the model had been written for it.")
+@_repeated(
+    "input_shape",
+    "NAME=N,224,224,3",
+    _sizes,
+    "Shape of an input, as if the model had been written for it; a size given as a name is left open.",
+)
 @_switch("dynamic_batch", "Leave the first axis of the inputs open, where every operator takes any batch.")
 @_choice("state", "States as extra inputs and outputs, or reset in every run.")
-@click.option("--signature", metavar="KEY", help="Convert this signature, with its names.")
-@_switch("keep_unknown", "Write operators nobody handles as nodes of a domain of their own.")
+@click.option("--signature", metavar="KEY|all", help="Convert this signature, or each into a file of its own.")
+@click.option(
+    "--inputs-at",
+    metavar="NAME,…",
+    multiple=True,
+    callback=_names,
+    help="Convert what lies behind these tensors: they become the inputs.",
+)
+@click.option(
+    "--outputs",
+    metavar="NAME,…",
+    multiple=True,
+    callback=_names,
+    help="Convert what computes these tensors: they become the outputs.",
+)
+@_switch(
+    "keep_unknown",
+    "Write operators that nobody converts as nodes of the domain tflite, for a runtime that has kernels for them.",
+)
 @_switch("verify", "Compare with LiteRT before writing; no file if they disagree (extra: verify).")
+@data_options
 @click.option(
     "--prefer", metavar="DIST", multiple=True, help="This op pack wins where several claim an operator. Repeatable."
 )
@@ -110,33 +110,76 @@ def _later(name: str) -> str:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON, and nothing else.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def convert(model: Path, output: Path | None, as_json: bool, quiet: bool, **options: Any) -> None:
-    """Convert MODEL.tflite to ONNX.
+@click.pass_context
+def convert(
+    ctx: click.Context,
+    /,
+    model: Path,
+    output: Path | None,
+    as_json: bool,
+    quiet: bool,
+    signature: str | None,
+    **options: Any,
+) -> None:
+    """Convert MODEL to ONNX.
 
-    Writes MODEL.onnx (by default beside the model, with its suffix replaced) and says what came of it. Exits with 1
-    where the model is refused, 2 for usage or a missing extra, 3 where --verify fails; then no file is written.
+    MODEL is a .tflite file, a folder of them, a MediaPipe .task bundle, a LiteRT-LM bundle, or - for stdin. Writes
+    MODEL.onnx (by default beside the model, with its suffix replaced; - is stdout; a folder for several models) and
+    says what came of it. Exits with 1 where a model is refused, 2 for usage or a missing extra, 3 where --verify
+    fails; then no file is written. Options about data imply --verify.
     """
     on_failure(as_json=as_json)
-    output = writable(output or model.with_suffix(".onnx"), sources=(readable(model),))
-    on_failure(as_json=as_json, note=_untouched(output))
+    if output == STREAM and as_json:
+        raise UsageProblem("--json and a model on stdout would be mixed; name a file to write")
+    if output == STREAM and sys.stdout.isatty():
+        raise UsageProblem("- writes the model to stdout, which is a terminal: redirect it")
+    options["verify"] = _verification(ctx, options)
+    if model != STREAM:
+        _there(model)
+    found, single = jobs(model, output, signature)
+    if not single:
+        ctx.exit(convert_all(found, options, model, as_json=as_json, quiet=quiet))
+    (job,) = found
+    on_failure(as_json=as_json, note=_untouched(job.output))
     start = time.perf_counter()
     from onnx_tflite_plugin.conversion import convert as run
 
-    count = model.stat().st_size
-    doing = f"converting{' and verifying' if options['verify'] else ''} {model.name} ({size(count)})"
-    with working(doing, shown=count > _LONG or options["verify"]), apart():
-        conversion = run(model, **options)
-        files = conversion.save(output)
+    doing = f"{'converting and verifying' if options['verify'] else 'converting'} {job.name}"
+    with working(doing) as stage, apart():
+        conversion = run(job.source, signature=job.signature, progress=stage, **options)
+        files = [] if job.output == STREAM else conversion.save(job.output)
+    if job.output == STREAM:
+        sys.stdout.buffer.write(conversion.proto.SerializeToString())
+        return
     on_failure(as_json=as_json)
     seconds = time.perf_counter() - start
     from onnx_tflite_plugin.cli.summary import as_json as described
     from onnx_tflite_plugin.cli.summary import summary
 
     if as_json:
-        print_json(described(conversion, model, files, seconds))
+        print_json(described(conversion, Path(job.name), files, seconds))
     elif not quiet:
         print_rows(summary(conversion, files, seconds))
 
 
+def _there(model: Path) -> None:
+    """Raises UsageProblem for a path where nothing is."""
+    if not model.is_dir():
+        readable(model)
+
+
+_DATA = ("inputs", "ranges", "seed", "runs", "tolerance")
+
+
+def _verification(ctx: click.Context, options: dict[str, Any]) -> bool | VerifyOptions:
+    """What ``--verify`` and the options about data come to; takes the latter out of ``options``."""
+    given = [name for name in _DATA if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    data = {name: options.pop(name) for name in _DATA}
+    existing(data["inputs"])
+    return VerifyOptions(**data) if given else bool(options["verify"])
+
+
 def _untouched(output: Path) -> str:
+    if output == STREAM:
+        return "nothing was written"
     return f"{output} is as it was before" if output.exists() else f"{output} was not written"

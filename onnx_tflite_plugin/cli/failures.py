@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import re
+import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import click
 
-from onnx_tflite_plugin.cli.output import at_most, complain, print_json, short
+from onnx_tflite_plugin.cli.output import complain, print_json, short
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import DEBUG, debug
 
@@ -32,20 +34,29 @@ class UsageProblem(click.ClickException):
 class Commands(click.Group):
     """The commands, with whatever they raise turned into a message and an exit code."""
 
+    def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
+        """A usage error is JSON too where ``--json`` is among the arguments, before any command has read them."""
+        given = list(sys.argv[1:] if args is None else args)
+        if "--json" not in given or not extra.get("standalone_mode", True):
+            return super().main(args, *more, **extra)
+        try:
+            code = super().main(given, *more, **{**extra, "standalone_mode": False})
+        except click.Abort:
+            sys.exit(INTERRUPTED)
+        except click.ClickException as error:
+            error.show()
+            message = error.format_message()
+            told = {"kind": "UsageError", "message": message, "problems": [], "exit_code": error.exit_code}
+            print_json({"error": told})
+            sys.exit(error.exit_code)
+        sys.exit(code if isinstance(code, int) else 0)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except ConversionError as error:
-            problems = [
-                line for problem in error.problems for line in _lines(str(problem.where), problem.reason, problem.hint)
-            ]
-            _fail(
-                ctx,
-                error.exit_code,
-                type(error).__name__,
-                [*error.message.splitlines(), *_cut(problems, len(error.problems))],
-                error,
-            )
+            lines = [*error.message.splitlines(), *_grouped(error)]
+            _fail(ctx, error.exit_code, type(error).__name__, lines, error)
         except KeyboardInterrupt as interruption:
             _fail(ctx, INTERRUPTED, "Interrupted", ["interrupted", *getattr(interruption, "__notes__", [])])
         except MemoryError:
@@ -73,20 +84,50 @@ def _fail(ctx: click.Context, code: int, kind: str, lines: list[str], error: Con
     usage = error is not None and error.exit_code == UsageProblem.exit_code
     complain("error", [*lines, *([note] if note and not usage else [])])
     if as_json:
-        problems = [{"where": p.where, "reason": p.reason, "hint": p.hint} for p in error.problems] if error else []
-        message = error.message if error else "\n".join(lines)
-        print_json({"error": {"kind": kind, "message": message, "problems": problems, "exit_code": code}})
+        text = "\n".join(lines)
+        told = {"error": {"kind": kind, "message": text, "problems": [], "exit_code": code}}
+        print_json(described(error) if error else told)
     ctx.exit(code)
 
 
-def _lines(where: str, reason: str, hint: str) -> list[str]:
+def _grouped(error: ConversionError) -> list[str]:
+    """Each kind of problem once, with the place that has it first and how many others do."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for problem in error.problems:
+        kinds.setdefault((_kind(problem.reason), problem.hint), []).append(f"{problem.where}: {problem.reason}")
+    lines: list[str] = []
+    for number, ((_, hint), texts) in enumerate(kinds.items()):
+        if number == _MOST_PROBLEMS:
+            left = f"{len(kinds) - number} more kinds of problems"
+            return [*lines, f"… and {left} ({len(error.problems)} problems in all; --json lists them)"]
+        more = f"and in {len(texts) - 1} more places; --json lists them" if len(texts) > 1 else ""
+        lines += problem_lines("", texts[0], hint, more)
+    return lines
+
+
+def _kind(reason: str) -> str:
+    """The reason without what differs from place to place: names and numbers."""
+    return re.sub(r"\d+", "0", re.sub(r"'[^']*'", "''", reason))
+
+
+def problem_lines(where: str, reason: str, hint: str, more: str = "") -> list[str]:
     """A problem and its hint; the middle of names too long to read is left out."""
-    text = re.sub(r"'([^'\s]+)'", lambda found: f"'{short(found[1])}'", f"{where}: {reason}")
-    return [text, *([f"  hint: {hint}"] if hint else [])]
+    text = f"{where}: {reason}" if where else reason
+    text = re.sub(r"'([^'\s]+)'", lambda found: f"'{short(found[1])}'", text)
+    return [text, *([f"  {more}"] if more else []), *([f"  hint: {hint}"] if hint else [])]
 
 
-def _cut(lines: list[str], problems: int) -> list[str]:
-    return at_most(lines, 2 * _MOST_PROBLEMS, f"{problems} problems in all; --json lists them")
+def described(error: ConversionError) -> dict[str, Any]:
+    """A refusal as JSON."""
+    problems = [{"where": p.where, "reason": p.reason, "hint": p.hint} for p in error.problems]
+    return {
+        "error": {
+            "kind": type(error).__name__,
+            "message": error.message,
+            "problems": problems,
+            "exit_code": error.exit_code,
+        }
+    }
 
 
 def _internal(error: Exception) -> list[str]:

@@ -12,8 +12,9 @@ from onnx_tflite_plugin.cli.summary import BUILTIN, warned
 
 
 @click.command()
+@click.option("--details", is_flag=True, help="Also layout category and quantization behaviour.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
-def handlers(as_json: bool) -> None:
+def handlers(details: bool, as_json: bool) -> None:
     """List the installed handlers, fusions and hooks.
 
     Each with its pack and what it declares; those that do not serve are listed with the reason.
@@ -25,8 +26,8 @@ def handlers(as_json: bool) -> None:
         print_json(found)
         return
     rows = found["handlers"]
-    headings = ("operator", "pack", "layout", "quantization", "up to version", "summary")
-    print_table(headings, ([row["code"], _pack(row["pack"]), *_declared(row)] for row in rows), numeric=4)
+    headings = ("operator", "version", "pack", *(("layout", "quantization") if details else ()), "summary")
+    print_table(headings, (_row(row, details) for row in rows), numeric=(1,))
     if found["fusions"]:
         click.echo()
         print_table(
@@ -46,8 +47,8 @@ def handlers(as_json: bool) -> None:
 
 def _found() -> dict[str, Any]:
     from onnx_tflite_plugin.api import Handler
-    from onnx_tflite_plugin.cli.inspection import describe_handler
     from onnx_tflite_plugin.host import Host
+    from onnx_tflite_plugin.inspection import describe_handler
 
     host = Host()
     rows = []
@@ -74,10 +75,12 @@ def _found() -> dict[str, Any]:
     }
 
 
-def _declared(row: dict[str, Any]) -> list[object]:
+def _row(row: dict[str, Any], details: bool) -> list[object]:
+    pack = _pack(row["pack"])
     if row["error"]:
-        return ["-", "-", "-", f"does not serve: {row['error']}"]
-    return [row["layout"], row["quantization"], row["max_version"], row["summary"]]
+        return [row["code"], "-", pack, *(("-", "-") if details else ()), f"does not serve: {row['error']}"]
+    inner = (row["layout"], row["quantization"]) if details else ()
+    return [row["code"], row["max_version"], pack, *inner, row["summary"]]
 
 
 def _pack(pack: str) -> str:

@@ -15,18 +15,24 @@ from onnx_tflite_plugin.cli.summary import BUILTIN, warned
 
 
 @click.command()
-@click.argument("model", metavar="MODEL.tflite", type=click.Path(path_type=Path))
+@click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
+@click.option("--details", is_flag=True, help="Also each operator's layout category, quantization and handler.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
-def inspect(model: Path, as_json: bool) -> None:
+def inspect(model: Path, details: bool, as_json: bool) -> None:
     """Show what is in a model and who converts it.
 
-    Operators and handlers, inputs and outputs, signatures, states. Converts nothing. Exits with 0 also where handlers
-    are missing, which it shows.
+    Inputs and outputs, signatures, states, metadata, operators. Of a bundle (MediaPipe's .task, LiteRT-LM) its parts.
+    Converts nothing. Exits with 0 also where handlers are missing, which it shows.
     """
     on_failure(as_json=as_json)
     readable(model)
-    from onnx_tflite_plugin.cli.inspection import inspect_model
+    from onnx_tflite_plugin.source.bundle import is_bundle
+
+    if is_bundle(model):
+        _show_bundle(model, as_json)
+        return
     from onnx_tflite_plugin.host import Host
+    from onnx_tflite_plugin.inspection import inspect_model
     from onnx_tflite_plugin.source import read
     from onnx_tflite_plugin.targets import target_named
 
@@ -35,10 +41,10 @@ def inspect(model: Path, as_json: bool) -> None:
     if as_json:
         print_json({"model": str(model), **found})
     else:
-        _show(model, found)
+        _show(model, found, details)
 
 
-def _show(model: Path, found: Mapping[str, Any]) -> None:
+def _show(model: Path, found: Mapping[str, Any], details: bool) -> None:
     graphs, operators = found["subgraphs"], found["operators"]
     total = sum(row["count"] for row in operators)
     parts = [size(found["bytes"]), plural(total, "operator"), plural(len(graphs), "subgraph")]
@@ -69,15 +75,34 @@ def _show(model: Path, found: Mapping[str, Any]) -> None:
     )
     if operators:
         click.echo()
-        headings = ("count", "operator", "version", "layout", "quantization", "pack", "handler")
-        print_table(headings, map(_operator, operators), numeric=0)
+        headings = ("count", "operator", "version", "pack", *(("layout", "quantization", "handler") if details else ()))
+        print_table(headings, (_operator(row, details) for row in operators), numeric=(0,))
 
 
-def _operator(row: Mapping[str, Any]) -> list[object]:
+def _show_bundle(path: Path, as_json: bool) -> None:
+    from onnx_tflite_plugin.source.bundle import MODEL, members
+
+    found = members(path.read_bytes(), path.name)
+    if as_json:
+        parts = [{"name": member.name, "kind": member.kind, "bytes": member.size} for member in found]
+        print_json({"bundle": str(path), "parts": parts})
+        return
+    print_table(
+        ("part", "kind", "size"), ([member.name, member.kind, size(member.size)] for member in found), numeric=(2,)
+    )
+    click.echo()
+    models = sum(member.kind == MODEL for member in found)
+    print_rows(
+        [Row("bundle", [f"{path}: {plural(len(found), 'part')}, {plural(models, 'model')}; convert takes it whole"])]
+    )
+
+
+def _operator(row: Mapping[str, Any], details: bool) -> list[object]:
     versions = ", ".join(map(str, row["versions"]))
     code = row["code"] if row["called"] else f"{row['code']} (never called)"
     pack = "missing" if row["missing"] else "built-in" if row["pack"] == BUILTIN else row["pack"]
-    return [row["count"], code, versions, row["layout"] or "-", row["quantization"] or "-", pack, row["handler"] or "-"]
+    inner = [row["layout"] or "-", row["quantization"] or "-", row["handler"] or "-"] if details else []
+    return [row["count"], code, versions, pack, *inner]
 
 
 def _missing(row: Mapping[str, Any]) -> list[str]:

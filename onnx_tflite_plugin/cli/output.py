@@ -9,10 +9,11 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -21,16 +22,17 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 48
 LABEL_WIDTH = 12
-_LAST_COLUMN = 24  # the least it is folded to
+_PATIENCE = 1.0  # seconds before a spinner is shown
 
 
 @dataclass(frozen=True)
 class Row:
-    """A label and the lines that belong to it. ``style`` is rich's, for the lines."""
+    """A label and the lines that belong to it. ``style`` is rich's, for the lines; ``code`` is never broken."""
 
     label: str
     lines: Sequence[str]
     style: str = ""
+    code: bool = False
 
 
 def print_rows(rows: Iterable[Row]) -> None:
@@ -40,43 +42,74 @@ def print_rows(rows: Iterable[Row]) -> None:
             for k, line in enumerate(row.lines):
                 click.echo(f"{row.label if k == 0 else '':{LABEL_WIDTH}} {clean(line)}".rstrip())
         return
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 1))
-    grid.add_column(min_width=LABEL_WIDTH, style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for row in rows:
-        for k, line in enumerate(row.lines):
-            grid.add_row(row.label if k == 0 else "", Text(clean(line), row.style))
-    _console().print(grid)
-
-
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: int = -1) -> None:
-    """A table; column ``numeric`` is aligned to the right."""
-    cells = [[clean(str(cell)) for cell in row] for row in rows]
-    widths = [max(len(line[k]) for line in (headings, *cells)) for k in range(len(headings))]
-    if not sys.stdout.isatty():
-        for line in (headings, *cells):
-            pairs = enumerate(zip(line, widths, strict=True))
-            click.echo(
-                "  ".join(
-                    text.rjust(width) if k == numeric else text.ljust(width) for k, (text, width) in pairs
-                ).rstrip()
-            )
-        return
-    from rich.table import Table
     from rich.text import Text
 
     console = _console()
-    whole = sum(widths[:-1]) + 2 * len(widths) + _LAST_COLUMN <= console.width  # then only the last column is folded
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for k, heading in enumerate(headings):
-        justify: Literal["right", "left"] = "right" if k == numeric else "left"
-        table.add_column(heading, justify=justify, overflow="fold", no_wrap=whole and k < len(headings) - 1)
-    for row_ in cells:
-        table.add_row(*map(Text, row_))
-    console.print(table)
+    for row in rows:
+        labelled = False
+        for line in row.lines:
+            for part in _folded(clean(line), console.width - LABEL_WIDTH - 1, code=row.code):
+                label = Text(f"{'' if labelled else row.label:{LABEL_WIDTH}} ", "dim")
+                console.print(label + Text(part, row.style), soft_wrap=True)
+                labelled = True
+
+
+def _folded(line: str, width: int, *, code: bool) -> list[str]:
+    """A line broken between words, what follows set in by two; code is left as it is, to be copied."""
+    if code or len(line) <= width:
+        return [line]
+    indent = len(line) - len(line.lstrip())
+    parts, current = [], ""
+    for word in line.split(" "):
+        if current.strip() and len(current) + 1 + len(word) > width:
+            parts.append(current.rstrip())
+            current = " " * (indent + 2) + word
+        else:
+            current = f"{current} {word}" if current or parts else word
+    return [*parts, current]
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Collection[int] = ()) -> None:
+    """A table; columns ``numeric`` are aligned to the right. At a terminal cells are broken between words alone.
+
+    A name longer than its column loses its middle. Elsewhere a row is one line, whatever its length.
+    """
+    cells = [[clean(str(cell)) for cell in row] for row in rows]
+    widths = [max(len(line[k]) for line in (headings, *cells)) for k in range(len(headings))]
+    terminal = sys.stdout.isatty()
+    if terminal:
+        console: Console = _console()
+        widths = _narrowed(widths, [max(len(w) for w in heading.split()) for heading in headings], console.width)
+    for number, line in enumerate((headings, *cells)):
+        wrapped = [_wrapped(text, width) if terminal else [text] for text, width in zip(line, widths, strict=True)]
+        for part in range(max(map(len, wrapped))):
+            texts = [lines[part] if part < len(lines) else "" for lines in wrapped]
+            pairs = enumerate(zip(texts, widths, strict=True))
+            joined = "  ".join(t.rjust(width) if k in numeric else t.ljust(width) for k, (t, width) in pairs).rstrip()
+            click.secho(joined, bold=terminal and number == 0, color=None if not os.environ.get("NO_COLOR") else False)
+
+
+def _narrowed(widths: Sequence[int], least: Sequence[int], total: int) -> list[int]:
+    """Column widths that fit: the widest gives way first, to no less than a heading's word and 12 characters."""
+    found = list(widths)
+    while sum(found) + 2 * (len(found) - 1) > total:
+        widest = max(range(len(found)), key=lambda k: found[k] - max(least[k], 12))
+        if found[widest] <= max(least[widest], 12):
+            break
+        found[widest] -= 1
+    return found
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines no longer than the width: broken between words, a word that is longer shortened in its middle."""
+    lines: list[str] = []
+    for word in text.split() or [""]:
+        fitted = short(word, width)
+        if lines and len(lines[-1]) + 1 + len(fitted) <= width:
+            lines[-1] += f" {fitted}"
+        else:
+            lines.append(fitted)
+    return lines
 
 
 def print_json(value: Any) -> None:
@@ -85,13 +118,53 @@ def print_json(value: Any) -> None:
 
 
 @contextmanager
-def working(text: str, *, shown: bool) -> Iterator[None]:
-    """A spinner on stderr while something long runs, if stderr is a terminal."""
-    if not shown or not sys.stderr.isatty():
-        yield
+def working(text: str) -> Iterator[Callable[[str], None]]:
+    """A spinner on stderr with the stage that is running, as soon as a second has passed, if stderr is a terminal.
+
+    What is yielded takes the name of each stage as it begins.
+    """
+    if not sys.stderr.isatty():
+        yield lambda stage: None
         return
-    with _console(sys.stderr).status(clean(text)):
-        yield
+    spinner = _Spinner(text)
+    timer = threading.Timer(_PATIENCE, spinner.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield spinner.tell
+    finally:
+        timer.cancel()
+        spinner.stop()
+
+
+class _Spinner:
+    def __init__(self, text: str) -> None:
+        self._text, self._stage = text, ""
+        self._status: Any = None
+        self._stopped = False
+        self._lock = threading.Lock()
+
+    def tell(self, stage: str) -> None:
+        with self._lock:
+            self._stage = stage
+            if self._status is not None:
+                self._status.update(self._line())
+
+    def start(self) -> None:
+        console = _console(sys.__stderr__)
+        with self._lock:
+            if not self._stopped:
+                self._status = console.status(self._line())
+                self._status.start()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            if self._status is not None:
+                self._status.stop()
+
+    def _line(self) -> str:
+        return clean(f"{self._text}: {self._stage}" if self._stage else self._text)
 
 
 @contextmanager

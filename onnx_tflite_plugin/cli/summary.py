@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onnx_tflite_plugin.cli.edges import edge_lines
 from onnx_tflite_plugin.cli.output import Row, at_most, counted, plural, short, size
 from onnx_tflite_plugin.passes import forms
+from onnx_tflite_plugin.telling.snippet import snippet
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
@@ -17,9 +19,9 @@ if TYPE_CHECKING:
 BUILTIN = "onnx-tflite-plugin"
 _BYTES_A_MICROSECOND = 8000  # what the plan's prices are reckoned in
 _PLANS = {
-    "least": "the least-cost plan, proven",
-    "heuristic": "a heuristic plan, not proven least",
-    "local": "the source's order everywhere (--layout-plan local)",
+    "least": "optimal",
+    "heuristic": "heuristic, not proven optimal",
+    "local": "the file's order everywhere (--layout-plan local)",
 }
 
 
@@ -29,6 +31,10 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     written = " and ".join(f"{file} ({size(file.stat().st_size)})" for file in files)
     rows = [
         Row("wrote", [f"{written} in {seconds:.2f} s"], "bold green"),
+        Row("inputs", edge_lines(report.inputs)),
+        Row("outputs", edge_lines(report.outputs)),
+        Row("run it", snippet(str(files[0]), report.inputs, states=bool(report.states)).splitlines(), code=True),
+        Row("signature", list(_signatures(report))),
         Row("target", [f"{report.target}, opset {report.opset}"]),
         Row("operators", [f"{sum(report.operators.values())}: {counted(list(report.operators.items()))}"]),
         Row("nodes", [f"{sum(report.nodes.values())}: {counted(list(report.nodes.items()))}"]),
@@ -60,13 +66,24 @@ def verified(verification: Verification, limit: int = 5) -> list[str]:
     return [verdict, *at_most(outputs, limit)]
 
 
+def _signatures(report: Report) -> Iterator[str]:
+    """Which signature it is, where the file has others."""
+    if report.other_signatures:
+        this = "subgraph 0, without a signature" if report.signature is None else repr(report.signature)
+        others = ", ".join(at_most([repr(key) for key in report.other_signatures], 4))
+        yield f"{this}; not converted: {others}"
+        yield "--signature KEY converts another, --signature all each into a file of its own"
+
+
 def _layout(report: Report) -> Iterator[str]:
     left = plural(report.transposes, "Transpose") if report.transposes else "no Transpose"
-    yield f"{_PLANS.get(report.layout, report.layout)}: {left} left"
+    yield f"{_PLANS.get(report.layout, report.layout)}: {left}"
     yield from (f"  {line}" for line in at_most([_transposed(copy) for copy in report.transposed], 5))
+    if report.transposes > len(report.transposed) > 0:
+        yield f"  {report.transposes - len(report.transposed)} more belong to operators or were added for speed"
     if report.bought:
         gains = [f"{_operator(label)} saves about {_time(gain)}" for label, gain in report.bought]
-        yield f"  not the fewest bytes, for speed: {', '.join(at_most(gains, 2))}"
+        yield f"  more bytes moved for speed: {', '.join(at_most(gains, 2))}"
 
 
 def _time(gain: int) -> str:
@@ -110,7 +127,6 @@ def _fused(report: Report) -> Iterator[str]:
     if report.fused:
         absorbed = sum(report.operators.values()) - sum(report.packs.values()) + sum(report.fused.values())
         yield f"{counted(list(report.fused.items()))}, from {plural(absorbed, 'operator')}"
-    yield from (f"not {line}" for line in at_most(report.declined, 2))
 
 
 def _passes(report: Report) -> Iterator[str]:
@@ -145,6 +161,7 @@ def as_json(conversion: Conversion, model: Path, files: Sequence[Path], seconds:
         "files": [{"path": str(file), "bytes": file.stat().st_size} for file in files],
         "seconds": round(seconds, 3),
         **conversion.report.as_dict(),
+        "snippet": snippet(str(files[0]), conversion.report.inputs, states=bool(conversion.report.states)),
         "verification": None if conversion.verification is None else verification_json(conversion.verification),
     }
 

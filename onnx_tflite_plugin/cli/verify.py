@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from onnx_tflite_plugin.cli.data import data_options, existing
 from onnx_tflite_plugin.cli.failures import on_failure
-from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, working
+from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, working
 from onnx_tflite_plugin.cli.paths import readable
 
 
 @click.command()
 @click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
 @click.argument("onnx", metavar="MODEL.onnx", type=click.Path(path_type=Path))
-@click.option(
-    "--inputs",
-    metavar="FILE.npz",
-    type=click.Path(path_type=Path),
-    help="Arrays by input name (.npz), or one array (.npy).",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs drawn for the rest.")
-@click.option(
-    "--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Successive runs; states are carried on."
-)
-@click.option("--signature", metavar="KEY", help="The signature that was converted.")
+@data_options
+@click.option("--signature", metavar="KEY", help="The signature that was converted, where the ONNX file does not say.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 @click.pass_context
 def verify(
     ctx: click.Context,
+    /,
     tflite: Path,
     onnx: Path,
-    inputs: Path | None,
-    seed: int,
-    runs: int,
     signature: str | None,
     as_json: bool,
+    **data: Any,
 ) -> None:
     """Compare a model with its conversion.
 
@@ -43,14 +35,14 @@ def verify(
     than the tolerance and more than LiteRT's kernel sets differ from each other. Needs the extra verify.
     """
     on_failure(as_json=as_json)
-    given = readable(inputs) if inputs else None
+    existing(data["inputs"])
     readable(tflite)
     readable(onnx)
     from onnx_tflite_plugin.cli.summary import verification_json, verified
     from onnx_tflite_plugin.verify import verify as run
 
-    with working(f"running {tflite.name} and {onnx.name}", shown=True):
-        result = run(tflite, onnx, inputs=given, seed=seed, runs=runs, signature=signature)
+    with working(f"verifying {onnx.name}") as stage, apart():
+        result = run(tflite, onnx, signature=signature, progress=stage, **data)
     if as_json:
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
     else:

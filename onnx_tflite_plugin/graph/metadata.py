@@ -4,6 +4,8 @@
 |---|---|---|
 | model | ``state`` | JSON, an object per state: see :class:`CarriedState` |
 | model | ``weights`` | JSON, ``{dtype: number of 8-bit products whose weights have it}`` |
+| model | ``signature`` | the key of the signature that was converted |
+| model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors of the subgraph between which it was cut |
 | node | ``operators`` | the TFLite operators it was lowered from, ``subgraph:operator,...`` |
 | node | ``handler``, ``pack`` | who lowered them |
 | value | ``tensor``, ``form``, ``order``, ``shift`` | see :class:`TensorValue` |
@@ -24,6 +26,7 @@ from onnx_tflite_plugin.source.model import Array
 
 PREFIX = "onnx_tflite_plugin."
 _STATE, _WEIGHTS = PREFIX + "state", PREFIX + "weights"
+_SIGNATURE, _PART = PREFIX + "signature", PREFIX + "part"
 
 
 class Entry(Protocol):
@@ -105,6 +108,33 @@ def read_weights(given: Mapping[str, str]) -> Mapping[str, int]:
     except ValueError:
         return {}
     return products if isinstance(products, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Where a model was cut before it was converted: tensors of its subgraph, by index."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def write_origin(given: MutableMapping[str, str], signature: str | None, part: Part | None) -> None:
+    """What of the file was converted; nothing is written of what is all of it, and has no name."""
+    if signature is not None:
+        given[_SIGNATURE] = signature
+    if part is not None:
+        given[_PART] = json.dumps({"inputs": part.inputs, "outputs": part.outputs})
+
+
+def read_origin(given: Mapping[str, str]) -> tuple[str | None, Part | None]:
+    """The signature and the part that was converted. Raises ValueError where the text is not what is written."""
+    if _PART not in given:
+        return given.get(_SIGNATURE), None
+    try:
+        part = json.loads(given[_PART])
+        return given.get(_SIGNATURE), Part(*(tuple(int(k) for k in part[side]) for side in ("inputs", "outputs")))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"the model's {_PART} cannot be read: {error!r}") from error
 
 
 # --- nodes ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from onnx_tflite_plugin.errors import Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
 from onnx_tflite_plugin.host.hooks import Hooks
 from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, HOOKS, Offer, canonical, discover, misdeclared, misnamed
+from onnx_tflite_plugin.host.unknown import DOMAIN, keeper
 from onnx_tflite_plugin.source.model import Model, Operator
 from onnx_tflite_plugin.targets import Target
 
@@ -49,7 +50,8 @@ class Registration:
 class Host:
     """Who lowers what. ``prefer`` and ``block`` name packs; ``packs`` limits to ``"builtin"`` or a list of names.
 
-    ``offers`` replaces what is installed; ``handlers`` adds unpackaged ones as pack ``"inline"``.
+    ``offers`` replaces what is installed; ``handlers`` adds unpackaged ones as pack ``"inline"``. ``keep_unknown``: an
+    operator that nobody takes becomes a node of its own.
     """
 
     def __init__(
@@ -61,10 +63,12 @@ class Host:
         offers: Sequence[Offer] | None = None,
         handlers: Mapping[str, Handler] | None = None,
         options: Mapping[str, Any] | None = None,
+        keep_unknown: bool = False,
     ) -> None:
         self.prefer = [canonical(pack) for pack in prefer]
         self.block = {canonical(pack) for pack in block}
         self.only = None if packs is None else {canonical(BUILTIN), *_listed(packs)}
+        self.keep_unknown = keep_unknown
         self.warnings: list[str] = []
         installed = discover(self.warn) if offers is None else offers
         available = {canonical(BUILTIN), INLINE, *(canonical(o.pack) for o in installed)}
@@ -226,6 +230,16 @@ class Host:
 
     def take(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
         """The operator with its handler, or why nobody has it. ``opset``: as declared functions are told."""
+        taken = self._take(op, target, opset)
+        if isinstance(taken, Bound) or not self.keep_unknown:
+            return taken
+        kept = keeper(op)
+        if kept is None:
+            return taken
+        self.warn(f"{op.code} is kept as a node of domain {DOMAIN}, for a runtime that has a kernel: {taken.reason}")
+        return Bound(op, kept, BUILTIN, (op,))
+
+    def _take(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
         failures = self._load(op.code) + (self._load(op.builtin) if op.builtin != op.code else [])
         claims, declined = self._claims(At(op, target, opset))
         if not claims and op.builtin != op.code:

@@ -152,6 +152,41 @@ class Emitter:
         self.nodes.append(node)
         return list(node.outputs)
 
+    def foreign(
+        self,
+        domain: str,
+        op_type: str,
+        inputs: Sequence[Operand],
+        attributes: Mapping[str, Any],
+        outputs: Sequence[tuple[str, Dims | None] | None],
+    ) -> list[ir.Value]:
+        """One node of an operator that ONNX has no schema of; arrays become attributes of tensors.
+
+        ``outputs``: dtype and sizes of each, which no schema tells.
+        """
+        self.domains.setdefault(domain, 1)
+        node = ir.Node(
+            domain,
+            op_type,
+            [self.operand(operand) for operand in inputs],
+            [
+                ir.AttrTensor(name, ir.tensor(value, name=name))
+                if isinstance(value, np.ndarray)
+                else ir.convenience.convert_attribute(name, list(value) if isinstance(value, tuple) else value)
+                for name, value in attributes.items()
+            ],
+            num_outputs=len(outputs),
+            name=self.names.unique(f"{self._label}/{op_type}" if self._label else op_type),
+            metadata_props=dict(self._marks),
+        )
+        for value, type_ in zip(node.outputs, outputs, strict=True):
+            value.name = self.names.unique(f"{node.name}:out")
+            if type_ is not None:
+                typed(value, *type_)
+            self._own.add(value)
+        self.nodes.append(node)
+        return list(node.outputs)
+
 
 def tensor_value(array: Array, name: str) -> ir.Value:
     if array.dtype == object:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.binding.bound import BoundGraph
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.layout.order import Order, permuted, source_order
 from onnx_tflite_plugin.layout.spread import Edges
-from onnx_tflite_plugin.source.model import Model, Signature, Tensor
+from onnx_tflite_plugin.source.model import Model, Signature, Subgraph, Tensor
 
 
 @dataclass(frozen=True)
@@ -20,49 +20,58 @@ class InterfaceNames:
     outputs: tuple[str, ...]
 
 
-def entered(model: Model, signature: str | None) -> Model:
-    """The model with the signature's subgraph as its main one; as it is without a signature.
+def chosen(model: Model, key: str | None) -> Signature | None:
+    """The signature of that key; without one the first that names the main subgraph, or ``None``.
 
     Raises UnsupportedOption for a signature the file does not have.
     """
-    chosen = _signature(model, signature)
-    return model if chosen is None else replace(model, root=chosen.subgraph)
+    if key is None:
+        return next((one for one in model.signatures if one.subgraph == model.root), None)
+    found = next((one for one in model.signatures if one.key == key), None)
+    if found is None:
+        listed = ", ".join(repr(one.key) for one in model.signatures) or "none"
+        raise UnsupportedOption(f"the model has no signature {key!r}; it has {listed}")
+    return found
 
 
-def interface_names(model: Model, signature: str | None) -> InterfaceNames:
-    """The file's names, or those of the signature, whose subgraph is the main one; an empty or repeated one gets ``#index``.
+def entered(model: Model, signature: Signature | None) -> tuple[Model, InterfaceNames]:
+    """The model with the signature's subgraph as its main one, inputs and outputs in the signature's order; their names.
 
-    Raises UnsupportedOption for a signature the file does not have.
+    What the signature does not name follows in the file's order under the tensor's name. An empty or repeated name gets
+    ``#index``.
     """
-    chosen = _signature(model, signature)
+    if signature is None:
+        sides = [[(None, tensor) for tensor in tensors] for tensors in (model.main.inputs, model.main.outputs)]
+        return model, _names(*sides)
+    model = replace(model, root=signature.subgraph)
+    main = model.main
+    inputs, outputs = _signed(main, main.inputs, signature.inputs), _signed(main, main.outputs, signature.outputs)
+    ordered = replace(main, inputs=tuple(t for _, t in inputs), outputs=tuple(t for _, t in outputs))
+    subgraphs = tuple(ordered if graph is main else graph for graph in model.subgraphs)
+    return replace(model, subgraphs=subgraphs), _names(inputs, outputs)
+
+
+Named = tuple[str | None, Tensor]
+
+
+def _signed(graph: Subgraph, side: Sequence[Tensor], names: Mapping[str, int]) -> list[Named]:
+    """Tensors of one side in the signature's order, then the rest."""
+    signed = [(name, graph.tensors[index]) for name, index in names.items() if graph.tensors[index] in side]
+    covered = {tensor for _, tensor in signed}
+    return [*signed, *((None, tensor) for tensor in side if tensor not in covered)]
+
+
+def _names(inputs: Sequence[Named], outputs: Sequence[Named]) -> InterfaceNames:
     taken: set[str] = set()
 
-    def named(tensor: Tensor, given: Mapping[int, str]) -> str:
-        name = given.get(tensor.index, tensor.name)
+    def named(given: str | None, tensor: Tensor) -> str:
+        name = tensor.name if given is None else given
         while not name or name in taken:
             name = f"{name}#{tensor.index}"
         taken.add(name)
         return name
 
-    by_index = (
-        [{index: name for name, index in names.items()} for names in (chosen.inputs, chosen.outputs)]
-        if chosen
-        else [{}, {}]
-    )
-    return InterfaceNames(
-        tuple(named(tensor, by_index[0]) for tensor in model.main.inputs),
-        tuple(named(tensor, by_index[1]) for tensor in model.main.outputs),
-    )
-
-
-def _signature(model: Model, key: str | None) -> Signature | None:
-    if key is None:
-        return None
-    chosen = next((s for s in model.signatures if s.key == key), None)
-    if chosen is None:
-        listed = ", ".join(repr(s.key) for s in model.signatures) or "none"
-        raise UnsupportedOption(f"the model has no signature {key!r}; it has {listed}")
-    return chosen
+    return InterfaceNames(*(tuple(named(name, tensor) for name, tensor in side) for side in (inputs, outputs)))
 
 
 def graph_edges(main: BoundGraph, names: InterfaceNames, layouts: Mapping[str, str], *, free: bool) -> Edges:

@@ -15,19 +15,16 @@ from onnx_tflite_plugin.shapes.inference import infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
 SMALL, LARGE = 101, 100_003  # beyond any size that a file holds as a number, on both sides of most
-BATCH = "batch"
-
 InputAxis = tuple[str, int]  # a graph input and its axis
 
 
-def name_dimensions(model: ir.Model, batch: Mapping[str, int]) -> None:
-    """Name the unknown sizes of a model's inputs and outputs. ``batch``: inputs that share one, with its axis."""
+def name_dimensions(model: ir.Model, given: Mapping[InputAxis, str]) -> None:
+    """Name the unknown sizes of a model's inputs and outputs; ``given`` are names that were asked for."""
     opened = [(str(value.name), axis) for value, axis in _unknown(model.graph.inputs)]
     if not opened:
         return
     proto = skeleton(model)
-    names = {place: BATCH if batch.get(place[0]) == place[1] else f"{place[0]}:{place[1]}" for place in opened}
-    names = _tied(proto, names)
+    names = _tied(proto, {place: given.get(place, f"{place[0]}:{place[1]}") for place in opened})
     for value, axis in _unknown(model.graph.inputs):
         _name(value, axis, names[str(value.name), axis])
     drawn = [_outputs(proto, names, start) for start in (SMALL, LARGE)]

@@ -36,63 +36,111 @@ from onnx_tflite_plugin.targets import Target
 
 SAMPLES = (2, 3)
 MOST_NUMBERS = 64  # elements of a tensor of sizes; computing more would be running the model
+BATCH = "batch"
+
+Places = Mapping[tuple[int, int], str]  # the position of a graph input and its axis, to the name of that size
 
 
-def pinned(
-    model: Model, shapes: Mapping[str, Sequence[int]], names: InterfaceNames, host: Host, target: Target
-) -> Model:
-    """The model with these shapes of graph inputs, by name.
+def resized(
+    model: Model,
+    shapes: Mapping[str, Sequence[int | str]],
+    batch: bool,
+    names: InterfaceNames,
+    host: Host,
+    target: Target,
+) -> tuple[Model, Places]:
+    """The model with these shapes of graph inputs, by name, and with axis 0 open where ``batch`` asks for it.
 
-    Raises UnsupportedOption for a name or a rank the model does not have, UnsupportedOperator where sizes do not follow.
+    A size given as a name is left open. Returns the sizes that were named. Raises UnsupportedOption for a name or a rank
+    the model does not have, UnsupportedOperator where sizes do not follow.
     """
+    asked = _asked(model, shapes, names)
+    fixed = {
+        tensor: tuple(own if isinstance(size, str) else size for size, own in zip(sizes, tensor.dims, strict=True))
+        for tensor, sizes in asked.items()
+    }
+    changed = {tensor: dims for tensor, dims in fixed.items() if dims != tensor.dims}
+    if changed:
+        model = with_dims(
+            model, Sizes(model, host, target, "sizes that do not follow from --input-shape:").behind(changed)
+        )
+    places = {
+        (position, axis): size
+        for position, name in enumerate(names.inputs)
+        for axis, size in enumerate(shapes.get(name, ()))
+        if isinstance(size, str)
+    }
+    return opened(model, {**places, **(_batch(model) if batch else {})}, host, target)
+
+
+def _asked(
+    model: Model, shapes: Mapping[str, Sequence[int | str]], names: InterfaceNames
+) -> dict[Tensor, tuple[int | str, ...]]:
     by_name = dict(zip(names.inputs, model.main.inputs, strict=True))
-    asked: dict[Tensor, Dims] = {}
     for name, shape in shapes.items():
         flag = f"--input-shape {name}={','.join(map(str, shape))}"
         if name not in by_name:
             raise UnsupportedOption(f"{flag}: no graph input has that name; there are {', '.join(by_name)}")
         if len(shape) != by_name[name].rank:
             raise UnsupportedOption(f"{flag}: the input has {by_name[name].rank} axes, {list(by_name[name].shape)}")
-        asked[by_name[name]] = tuple(shape)
-    changed = {tensor: dims for tensor, dims in asked.items() if dims != tensor.dims}
-    message = "sizes that do not follow from --input-shape:"
-    return with_dims(model, Sizes(model, host, target, message).behind(changed)) if changed else model
+    return {by_name[name]: tuple(shape) for name, shape in shapes.items()}
 
 
-def batched(model: Model, host: Host, target: Target) -> tuple[Model, frozenset[int]]:
-    """The model with axis 0 of its inputs open where they have the first one's size there; and which inputs those are.
-
-    A size that is another for the stored batch, for two or for three is unknown. Raises
-    UnsupportedOperator naming the operator that takes no other batch, or whose sizes do not follow.
-    """
+def _batch(model: Model) -> Places:
+    """Axis 0 of the inputs that have the first one's size there."""
     stored = next((tensor.dims[0] for tensor in model.main.inputs if tensor.rank), None)
-    freed = [tensor for tensor in model.main.inputs if tensor.rank and tensor.dims[0] == stored]
+    freed = {(k, 0): BATCH for k, t in enumerate(model.main.inputs) if t.rank and t.dims[0] == stored}
     if not freed:
         raise UnsupportedOption("--dynamic-batch: no graph input has an axis that could be left open")
-    places = frozenset(k for k, tensor in enumerate(model.main.inputs) if tensor in freed)
-    if stored is None:
+    return freed
+
+
+def opened(model: Model, places: Places, host: Host, target: Target) -> tuple[Model, Places]:
+    """The model with these sizes left open, equal ones under one name.
+
+    A size that is another for the stored sizes, for their double or for three times as much is unknown. Raises
+    UnsupportedOperator naming the operator that takes no other size, or whose sizes do not follow.
+    """
+    inputs = model.main.inputs
+    stored: dict[str, int] = {}
+    for (position, axis), name in places.items():
+        size = inputs[position].dims[axis]
+        if size is not None:
+            stored.setdefault(name, size)
+    if not stored:
         return model, places
-    sizes = Sizes(model, host, target, "operators that take no other batch, or whose sizes do not follow from it:")
+    flag = "--dynamic-batch" if set(stored) == {BATCH} else "the names in --input-shape"
+    what = "batch" if set(stored) == {BATCH} else "size"
+    sizes = Sizes(model, host, target, f"operators that take no other {what}, or whose sizes do not follow from it:")
 
-    def at(batch: int) -> dict[Tensor, Dims]:
-        return sizes.behind({tensor: (batch, *tensor.dims[1:]) for tensor in freed})
+    def at(sample: int) -> dict[Tensor, Dims]:
+        """Each size in proportion to what is stored; names grow apart, so that no two stay equal by chance."""
+        factors = {name: 1 if sample == 0 else SAMPLES[sample - 1] + sample * k for k, name in enumerate(stored)}
+        given = {
+            position: tuple(
+                stored[name] * factors[name] if (name := places.get((position, axis), "")) in stored else size
+                for axis, size in enumerate(inputs[position].dims)
+            )
+            for position, _ in places
+        }
+        return sizes.behind({inputs[position]: dims for position, dims in given.items()})
 
-    samples = [at(batch) for batch in (stored, *SAMPLES)]
+    samples = [at(sample) for sample in range(len(SAMPLES) + 1)]
     for tensor, dims in samples[0].items():
         if tensor.has_rank and not _agree(dims, tensor.dims):
             reason = f"the file gives it the shape {list(tensor.dims)}, from its operator follows {list(dims)}"
-            raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, "leave out --dynamic-batch")])
+            raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
         if len({len(sample[tensor]) for sample in samples}) > 1:
-            reason = f"its rank depends on the batch: {', '.join(str(list(sample[tensor])) for sample in samples)}"
-            raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, "leave out --dynamic-batch")])
-    opened = {
+            reason = f"its rank depends on the {what}: {', '.join(str(list(sample[tensor])) for sample in samples)}"
+            raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
+    varying = {
         tensor: tuple(
             sampled[0] if len(set(sampled)) == 1 else None
             for sampled in zip(*(s[tensor] for s in samples), strict=True)
         )
         for tensor in samples[0]
     }
-    return with_dims(model, opened), places
+    return with_dims(model, varying), places
 
 
 def _agree(one: Dims, other: Dims) -> bool:
@@ -173,9 +221,9 @@ class Sizes:
         """One operator as an ONNX model of its own, all of it in the file's order."""
         inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.constant))
         outputs = tuple(t for t in op.outputs if t is not None)
-        main = Subgraph(0, "", (), inputs, outputs, (op,))
+        main = Subgraph(self.model.root, "", (), inputs, outputs, (op,))
         opset = self.target.opsets[2]
-        model = self.host.bind(replace(self.model, subgraphs=(main, *self.model.subgraphs[1:])), self.target, opset)
+        model = self.host.bind(with_main(self.model, main), self.target, opset)
         model = resolve(model, self.target, opset)
         edges = Edges({tensor: source_order(tensor.dims) for tensor in (*inputs, *outputs)})
         layout = plan_layout(model, bytes_of=tensor_bytes, prices=self.target.price, edges=edges, local=True)
@@ -263,4 +311,9 @@ def with_dims(model: Model, dims: Mapping[Tensor, Dims]) -> Model:
     changed = replace(
         main, tensors=some(main.tensors), inputs=some(main.inputs), outputs=some(main.outputs), operators=operators
     )
-    return replace(model, subgraphs=(changed, *model.subgraphs[1:]))
+    return with_main(model, changed)
+
+
+def with_main(model: Model, main: Subgraph) -> Model:
+    """The model with another main subgraph in the place of its own."""
+    return replace(model, subgraphs=(*model.subgraphs[: model.root], main, *model.subgraphs[model.root + 1 :]))

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.model import (
     Subgraph,
     Tensor,
 )
-from onnx_tflite_plugin.source.reader import read
+from onnx_tflite_plugin.source.reader import check_source, read
 
 __all__ = [
     "BlockwiseQuantization",
@@ -25,5 +25,6 @@ __all__ = [
     "Signature",
     "Subgraph",
     "Tensor",
+    "check_source",
     "read",
 ]

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy.typing as npt
 
+from onnx_tflite_plugin.source.authored import Metadata
+
 Array = npt.NDArray[Any]
 Dims = tuple[int | None, ...]
 
@@ -246,6 +248,7 @@ class Model:
     subgraphs: tuple[Subgraph, ...]
     signatures: tuple[Signature, ...] = ()
     metadata: Mapping[str, bytes] = field(default_factory=dict)
+    authored: Metadata | None = None
     description: str = ""
     version: int = 3
     size: int = 0

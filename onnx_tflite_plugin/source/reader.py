@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import mmap
+import os
 from pathlib import Path
+from typing import Any
 
 from onnx_tflite_plugin.source.buffers import Buffers
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, File, Table
+from onnx_tflite_plugin.source.metadata import KEY, read_metadata
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph
 from onnx_tflite_plugin.source.schema import (
     IDENTIFIER,
@@ -19,6 +22,14 @@ from onnx_tflite_plugin.source.schema import (
     VERSION,
 )
 from onnx_tflite_plugin.source.subgraphs import read_code, read_subgraph
+
+
+def check_source(source: Any) -> None:
+    """Raises TypeError for what is neither a path nor the content of a model."""
+    if isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
+        return
+    hint = "; give its content, source.read()" if hasattr(source, "read") else ""
+    raise TypeError(f"a model is given by path or content, not as a {type(source).__name__}{hint}")
 
 
 def read(source: str | Path | bytes) -> Model:
@@ -60,10 +71,12 @@ def _read_model(file: File) -> Model:
         read_subgraph(subgraph, index, codes, buffers)
         for index, subgraph in enumerate(table.tables("subgraphs", SUBGRAPH))
     )
+    metadata = _read_metadata(table, buffers)
     return Model(
         subgraphs,
         tuple(_read_signature(signature, subgraphs) for signature in table.tables("signature_defs", SIGNATURE)),
-        _read_metadata(table, buffers),
+        metadata,
+        read_metadata(metadata[KEY], file.view) if KEY in metadata else None,
         table.text("description"),
         version,
         file.size,

@@ -4,9 +4,13 @@
 that need one alone. Neither runtime is imported before something runs.
 """
 
+import sys
+from types import ModuleType
+from typing import Any
+
 from .compare import Comparison, Distance, Tolerance, compare, measure
 from .diverging import Divergence
-from .inputs import draw, load
+from .inputs import draw
 from .litert import KERNEL_SETS, LiteRT, LiteRTError
 from .ort import OnnxRuntime, OrtError
 from .run import Verification, verify
@@ -26,7 +30,17 @@ __all__ = [
     "Verification",
     "compare",
     "draw",
-    "load",
     "measure",
     "verify",
 ]
+
+
+class _Callable(ModuleType):
+    """``onnx_tflite_plugin.verify`` is this package, and called it is the function of that name."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Verification:
+        return verify(*arguments, **options)
+
+
+_Callable.__call__.__doc__ = verify.__doc__
+sys.modules[__name__].__class__ = _Callable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -184,21 +184,27 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        """``max 1 step, 0.2 % of elements differ``, and the band where it is left."""
+        """``max 1 LSB, 0.2 % of elements differ (tolerance 1 LSB)``."""
         if self.problem:
             return self.problem
         if not self.distance:
-            return "equal"
-        amount = {
-            "range": f"max {self.distance:.2g} of the range",
-            "step": f"max {self.distance:g} step{'' if self.distance == 1 else 's'}",
-            "value": f"max {self.distance:g}",
-        }[self.unit]
+            return f"equal ({self._allowed(self.in_unit)})"
+        amount = f"max {self.in_unit(self.distance)}"
         share = "" if self.unit == "range" else f", {_percent(self.differing)} of elements differ"
-        if self.ok:
-            return amount + share
-        reason = "tolerance" if self.tolerance >= self.band else "LiteRT's own spread"
-        return f"{amount}{share}, {reason} {self.band:.2g}, nearest {self.nearest}"
+        nearest = "" if self.ok else f", nearest {self.nearest}"
+        said = (lambda allowed: f"{allowed:.2g}") if self.unit == "range" else self.in_unit
+        return f"{amount}{share} ({self._allowed(said)}{nearest})"
+
+    def _allowed(self, said: Callable[[float], str]) -> str:
+        if self.tolerance >= self.band:
+            return f"tolerance {said(self.tolerance)}"
+        return f"tolerance {said(self.band)}, by what LiteRT's own kernels differ"
+
+    def in_unit(self, amount: float) -> str:
+        """``2 LSB`` of a quantized output, ``1.2e-06 of the output's range`` of a float one, else the number."""
+        if self.unit == "step":
+            return f"{amount:g} LSB"
+        return f"{amount:.2g} of the output's range" if self.unit == "range" else f"{amount:g}"
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""Where a converted model parts from LiteRT: the first tensor, in execution order, outside its band."""
+"""Where a converted model parts from LiteRT: the first tensor, in execution order, outside its tolerance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SLOW = 1.0  # seconds a run: beyond it the reference kernels, some 50 times slo
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first tensor, in execution order, that leaves its band: where to look."""
+    """The first tensor, in execution order, that is outside its tolerance: where to look."""
 
     tensor: Tensor
     operator: Operator
@@ -49,17 +49,29 @@ class Search:
             if self._comparable(value):
                 self.values.setdefault(value.tensor, []).append(value)
 
-    def divergence(self, runs: Sequence[Run]) -> tuple[Divergence | None, tuple[str, ...]]:
-        """The first tensor outside its band, in the first run that has one; and what is to say where there is none."""
+    def divergence(
+        self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]
+    ) -> tuple[Divergence | None, tuple[str, ...]]:
+        """The first tensor outside its tolerance, in the first run that has one; what is to say where there is none.
+
+        ``expected``: the outputs of each run by each set of kernels.
+        """
         if not self.values:
             return None, ("the ONNX model does not say which tensors its values hold: no tensor to point at",)
         try:
-            divergence = self._first(runs)
+            divergence, compared = self._first(runs)
+            return divergence, () if divergence is not None else (self._unexplained(runs, expected, compared),)
         except (LiteRTError, OrtError) as error:
-            return None, (f"the first tensor outside its band cannot be found: {error}",)
-        if divergence is not None:
-            return divergence, ()
-        return None, ("with every tensor kept none leaves its band: a fusion of ONNX Runtime makes the difference",)
+            return None, (f"the first tensor outside its tolerance cannot be found: {error}",)
+
+    def _unexplained(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]], compared: int) -> str:
+        """What may be the reason where no single tensor is: shown by running without it."""
+        plain = self.trial.actual(OnnxRuntime(self.onnx, optimizes=False), runs)
+        if all(comparison.ok for comparison in self.trial.compared(plain, expected)):
+            return "without its graph optimizations ONNX Runtime agrees: one of its fusions makes the difference"
+        if not compared:
+            return "no tensor in between could be compared: is the ONNX model a conversion of this file?"
+        return f"the {compared} tensors in between that could be compared agree; the outputs do not"
 
     def _comparable(self, value: TensorValue) -> bool:
         """Whether a value holds what LiteRT's tensor holds: the stored integers, or floats on both sides."""
@@ -68,7 +80,9 @@ class Search:
             return False
         return value.form == "stored" or graph.tensors[value.tensor].quantization is None
 
-    def _first(self, runs: Sequence[Run]) -> Divergence | None:
+    def _first(self, runs: Sequence[Run]) -> tuple[Divergence | None, int]:
+        """The first tensor outside its tolerance, and how many were compared."""
+        compared = 0
         kept = [value.name for values in self.values.values() for value in values]
         session = OnnxRuntime(self.onnx, keep=kept)
         pairs = Pairs(self.trial.entry, session)
@@ -86,10 +100,11 @@ class Search:
                     originals = originals[:1]
                     break
             for comparison, value in self._compared(session.values(), expected):
+                compared += 1
                 if not comparison.ok:
                     tensor = self.trial.entry.subgraph.tensors[value.tensor]
-                    return Divergence(tensor, self.producers[tensor.index], value.name, comparison)
-        return None
+                    return Divergence(tensor, self.producers[tensor.index], value.name, comparison), compared
+        return None, compared
 
     def _compared(
         self, arrays: Mapping[str, Array], expected: Mapping[str, Mapping[int, Array]]

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
-from ..errors import VerificationError
+from ..errors import InvalidInputs, VerificationError
+from ..source.authored import Described
 from ..source.model import Array, Quantization, Subgraph, Tensor
-from .packages import optional
 from .structure import Entry, operands
-
-Given = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Path | None
+from .user_data import Given, dtype_of, runs_of
 
 _QUANTIZED = {"int8", "uint8", "int16"}  # drawn over the whole range of the dtype
 _NIBBLES = {"int4": (np.int8, -8, 8), "uint4": (np.uint8, 0, 16), "int2": (np.int8, -2, 2)}
 _WHOLE = {"int32", "int64", "uint16", "uint32", "uint64"}
 _BOUND = 10  # integers are drawn below this, or below the smallest size they may index
 _TEXTS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
-
-
-def load(path: str | Path) -> dict[str, Array]:
-    """The arrays of an .npz by name, or the one of an .npy under the name ""."""
-    try:
-        arrays = np.load(path)
-    except (OSError, ValueError) as error:
-        raise VerificationError(f"the inputs in {path} cannot be read: {error}") from error
-    if isinstance(arrays, np.ndarray):
-        return {"": arrays}
-    with arrays:
-        return {name: arrays[name] for name in arrays.files}
 
 
 def draw(
@@ -42,66 +28,61 @@ def draw(
     seed: int = 0,
     runs: int = 1,
     caution: int = 0,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    described: Described | None = None,
 ) -> list[list[Array]]:
     """The inputs of each run in the entry's order: what is given by name, the rest drawn.
 
-    ``given`` is one mapping for all runs, one a run (which then sets their number), or an .npy or .npz file; a file
-    or mapping whose names are not the model's is taken by position where the count fits. ``shapes`` sets dynamic
-    sizes. ``caution`` makes what is drawn harder to refuse: at 1 nothing is negative and wider integers are 1, at 2 they
+    ``given`` is one mapping for all runs, one a run (which then sets their number), a file or a folder, see
+    :mod:`.user_data`; ``described`` is what the metadata says of the inputs, for images. ``shapes`` sets dynamic sizes,
+    ``ranges`` the least and the largest value drawn, by input name.
+    ``caution`` makes what is drawn harder to refuse: at 1 nothing is negative and wide integers are 1, at 2 they
     are 0.
     """
-    named = _given(entry, given) or [{}]
+    named = runs_of(entry, given, described) or [{}]
+    check_ranges(entry, ranges or {})
     return [
         [
-            _fitted(tensor, name, given_arrays[name])
+            given_arrays[name]
             if name in given_arrays
-            else _random(entry.subgraph, tensor, tuple((shapes or {}).get(name, tensor.shape)), (seed, run, k), caution)
+            else _random(
+                entry.subgraph,
+                tensor,
+                tuple((shapes or {}).get(name, tensor.shape)),
+                (seed, run, k),
+                caution,
+                (ranges or {}).get(name),
+            )
             for k, (tensor, name) in enumerate(zip(entry.inputs, entry.input_names, strict=True))
         ]
         for run, given_arrays in enumerate(named * runs if len(named) == 1 else named)
     ]
 
 
-def _given(entry: Entry, given: Given) -> list[dict[str, Array]]:
-    """The given arrays of each run under the entry's names; empty where nothing is given."""
-    if given is None:
-        return []
-    if isinstance(given, str | Path):
-        given = load(given)
-    runs = [given] if isinstance(given, Mapping) else list(given)
-    return [_renamed(entry, {name: np.asarray(value) for name, value in run.items()}) for run in runs]
+def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Raises InvalidInputs for a range of an input that the model does not have, or that has no numbers."""
+    for name, (low, high) in ranges.items():
+        if name not in entry.input_names:
+            raise InvalidInputs(f"no input is called {name!r}; the model's inputs are {', '.join(entry.input_names)}")
+        dtype = entry.inputs[entry.input_names.index(name)].dtype
+        if dtype in ("string", "bool") or dtype.startswith("complex"):
+            raise InvalidInputs(f"input {name!r} is {dtype}, of which no range is drawn")
+        if not low <= high:
+            raise InvalidInputs(f"input {name!r}: {low:g} to {high:g} is no range")
 
 
-def _renamed(entry: Entry, arrays: dict[str, Array]) -> dict[str, Array]:
-    unknown = [name for name in arrays if name not in entry.input_names]
-    if not unknown:
-        return arrays
-    if len(unknown) == len(arrays) == len(entry.inputs):
-        return dict(zip(entry.input_names, arrays.values(), strict=True))
-    raise VerificationError(
-        f"no input is called {', '.join(map(repr, unknown))}; the model's inputs are {', '.join(entry.input_names)}"
-    )
-
-
-def _fitted(tensor: Tensor, name: str, array: Array) -> Array:
-    """A given array in the tensor's dtype, where no value is lost."""
-    if array.ndim != tensor.rank and tensor.rank:
-        raise VerificationError(f"input {name!r} has {tensor.rank} dimensions, the given array has {array.ndim}")
-    if tensor.dtype == "string":
-        return array.astype(object)
-    dtype = _dtype(tensor.dtype)
-    if array.dtype == dtype:
-        return array
-    converted = array.astype(dtype)
-    exact = np.dtype(dtype).kind not in "biu" or np.array_equal(converted, array)
-    if not exact or array.dtype.kind in "OSU":
-        raise VerificationError(f"input {name!r} is {tensor.dtype}; the given array is {array.dtype}")
-    return converted
-
-
-def _random(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...], seed: tuple[int, ...], caution: int) -> Array:
+def _random(
+    graph: Subgraph,
+    tensor: Tensor,
+    shape: tuple[int, ...],
+    seed: tuple[int, ...],
+    caution: int,
+    span: tuple[float, float] | None = None,
+) -> Array:
     generator = np.random.default_rng(seed)
     dtype = tensor.dtype
+    if span is not None:
+        return _within(generator, tensor, shape, span)
     if dtype == "string":
         return np.asarray(np.array(_TEXTS, object)[generator.integers(0, len(_TEXTS), shape)], object).reshape(shape)
     if dtype == "bool":
@@ -125,7 +106,15 @@ def _random(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...], seed: tuple
         raise VerificationError(f"input {tensor} is a {dtype}: nothing can be drawn for it")
     low_high = _float_range(graph, tensor)
     values = np.asarray(generator.uniform(*low_high, shape) if low_high else generator.standard_normal(shape))
-    return (np.abs(values) if caution else values).astype(_dtype(dtype))
+    return (np.abs(values) if caution else values).astype(dtype_of(dtype))
+
+
+def _within(generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ...], span: tuple[float, float]) -> Array:
+    """Uniform over a range of stored integers or of floats, both ends included for integers."""
+    if "float" in tensor.dtype:
+        return generator.uniform(*span, shape).astype(dtype_of(tensor.dtype))
+    kind = _NIBBLES[tensor.dtype][0] if tensor.dtype in _NIBBLES else np.dtype(tensor.dtype).type
+    return generator.integers(round(span[0]), round(span[1]), shape, endpoint=True).astype(kind)
 
 
 def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, int]:
@@ -166,10 +155,3 @@ def _float_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
                 scale, zero_point = quantization.scale[0], quantization.zero_point[0]
                 return scale * (int(limits.min) - zero_point), scale * (int(limits.max) - zero_point)
     return None
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        return cast("np.dtype[Any]", np.dtype(getattr(optional("ml_dtypes"), name)))

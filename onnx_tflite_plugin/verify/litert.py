@@ -60,7 +60,8 @@ class LiteRT:
                 experimental_op_resolver_type=package.OpResolverType[KERNEL_SETS[kernels]],
                 experimental_preserve_all_tensors=preserve,
             )
-            self._runner = self.interpreter.get_signature_runner(signature) if signature is not None else None
+            runs = signature is not None and self.entry.subgraph.index != 0  # the interpreter itself runs the main one
+            self._runner = self.interpreter.get_signature_runner(signature) if runs else None
         self._shapes: tuple[tuple[int, ...], ...] | None = None
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:

@@ -27,7 +27,8 @@ class OnnxRuntime:
     """One session with default optimizations and one thread, its states, and the values asked for.
 
     ``keep`` names values of the main graph to return beside the outputs (they keep ONNX Runtime from fusing over them).
-    ``optimized`` is where to write the graph that ONNX Runtime made of the model. ``session`` is the session itself.
+    ``optimized`` is where to write the graph that ONNX Runtime made of the model, ``optimizes`` whether it makes one.
+    ``session`` is the session itself.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class OnnxRuntime:
         keep: Sequence[str] = (),
         config: Mapping[str, str] | None = None,
         optimized: Path | None = None,
+        optimizes: bool = True,
     ) -> None:
         package = optional("onnxruntime")
         proto, folder = _proto(model)
@@ -56,6 +58,8 @@ class OnnxRuntime:
         options = package.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = options.inter_op_num_threads = 1
+        if not optimizes:
+            options.graph_optimization_level = package.GraphOptimizationLevel.ORT_DISABLE_ALL
         if folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         if optimized is not None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..errors import InvalidModel, VerificationError
+from ..graph.metadata import Part, props, read_origin
+from ..progress import Progress
+from ..source import check_source, read
+from ..source.authored import Described
+from ..source.metadata import described
 from ..source.model import Array, Tensor
 from . import apart, structure
 from . import inputs as drawing
@@ -16,8 +23,11 @@ from .compare import Comparison, Tolerance
 from .diverging import Divergence, Search, preserving, stateful
 from .litert import LiteRTError
 from .ort import OnnxRuntime, OrtError
+from .part import cut_file
 from .processor import depends, multiplies_exactly, processor
+from .structure import Entry
 from .trial import Pairs, Run, Trial
+from .user_data import Given
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -50,48 +60,83 @@ class Verification:
         """One line on the whole, one an output, then where it parts and what may be the reason."""
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         verdict = "within" if self.ok else "NOT within"
-        lines = [f"{verdict} the band of LiteRT's {' and '.join(self.kernels)} kernels, {runs}, on {self.processor}"]
+        lines = [f"{verdict} tolerance of LiteRT's {' and '.join(self.kernels)} kernels, {runs}, on {self.processor}"]
         lines += [f"  {'ok    ' if one.ok else 'FAILED'} {one.name}: {one.text}" for one in self.comparisons]
         if self.diverging:
-            lines.append(f"  first outside its band: {self.diverging.text}")
+            lines.append(f"  first outside its tolerance: {self.diverging.text}")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
 
+class Converted(Protocol):
+    """A conversion, or whatever else has the model as protobuf."""
+
+    @property
+    def proto(self) -> ModelProto: ...
+
+
 def verify(
-    tflite: bytes | Path,
-    onnx: ModelProto | bytes | Path,
+    tflite: str | os.PathLike[str] | bytes,
+    onnx: ModelProto | Converted | str | os.PathLike[str] | bytes,
     *,
-    inputs: drawing.Given = None,
+    inputs: Given = None,
     seed: int = 0,
     runs: int = 3,
     tolerance: Tolerance | float | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
     signature: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    progress: Progress | None = None,
 ) -> Verification:
-    """Run both models on the same inputs and compare every output.
+    """Run a TFLite model in LiteRT and its conversion in ONNX Runtime on the same inputs, and compare every output.
 
-    ``inputs`` are arrays by name, a list of such mappings (one a run) or an .npy or .npz file; what they leave out is
-    drawn from ``seed``. ``runs`` successive invocations share one session a runtime, so that states are carried as
-    they would be; loading costs far more than two more runs. One more run has other sizes where the ONNX model leaves
-    some open, LiteRT takes them, and neither ``inputs`` nor ``shapes`` sets them. ``tolerance`` is a share of the range for float
-    outputs, or a whole ``Tolerance``; the default follows from the model. ``shapes`` sets dynamic sizes by input name.
-    On failure the first tensor that leaves its band is looked for.
+    ``inputs``: arrays by name, a list of such mappings (one a run), an .npz, .npy or image file, or a folder of these
+    (one a run); an array of several inputs stacked along its first axis is as many runs. What they leave out is drawn
+    from ``seed``, within ``ranges`` (least and largest value by input name). ``runs`` successive invocations share one
+    session a runtime, so that states are carried as they would be; loading costs far more than two more runs. One more
+    run has other sizes where the ONNX model leaves some open, LiteRT takes them, and neither ``inputs`` nor ``shapes``
+    sets them. ``tolerance`` is a share of the range for float outputs, or a whole ``Tolerance``; the default follows from
+    the model. ``shapes`` sets dynamic sizes by input name. ``signature``: by default the one that was converted.
+    ``progress`` is called with what is being run. On failure the first tensor outside its tolerance is looked for.
+
+    Raises InvalidInputs for inputs that do not fit, VerificationError where a model does not run, MissingExtra, OSError.
     """
-    examined = _Examined(tflite, onnx, signature, tolerance)
-    drawn, expected = examined.expected(inputs, seed, runs, shapes)
+    told = progress or (lambda stage: None)
+    told("loading both models")
+    examined = _Examined(_content(tflite), _model(onnx), signature, tolerance, told)
+    drawn, expected = examined.expected(inputs, seed, runs, shapes, ranges or {})
     if inputs is None and not shapes:
         examined.extend(drawn, expected, seed)
     if apart.without_quantization(examined.session.proto, examined.pairs.values, examined.entry):
         return examined.apart(drawn)
     actual = examined.trial.actual(examined.session, drawn)
     comparisons = examined.trial.compared(actual, expected)
-    dependent = (_DEPENDENT,) if depends(examined.session.proto) else ()
+    notes = (*((_NAN,) if _all_nan(actual) else ()), *((_DEPENDENT,) if depends(examined.session.proto) else ()))
     if all(comparison.ok for comparison in comparisons):
-        return Verification(comparisons, tuple(expected), len(drawn), notes=dependent)
-    search = Search(examined.trial, onnx, examined.session, fresh=examined.fresh)
-    diverging, notes = search.divergence(drawn)
-    notes = (*notes, *examined.hints(drawn, expected), *dependent)
+        return Verification(comparisons, tuple(expected), len(drawn), notes=notes)
+    told("looking for the first tensor outside its tolerance")
+    search = Search(examined.trial, examined.onnx, examined.session, fresh=examined.fresh)
+    diverging, reasons = search.divergence(drawn, expected)
+    notes = (*reasons, *examined.hints(drawn, expected), *notes)
     return Verification(comparisons, tuple(expected), len(drawn), diverging=diverging, notes=notes)
+
+
+_NAN = "every output is NaN throughout in both: such inputs say nothing, give some with --inputs or --range"
+
+
+def _all_nan(actual: Sequence[Run]) -> bool:
+    arrays = [array for run in actual for array in run if array.size]
+    return bool(arrays) and all(array.dtype.kind == "f" and bool(np.isnan(array).all()) for array in arrays)
+
+
+def _content(tflite: str | os.PathLike[str] | bytes) -> bytes:
+    check_source(tflite)
+    return Path(tflite).read_bytes() if isinstance(tflite, str | os.PathLike) else bytes(tflite)
+
+
+def _model(onnx: Any) -> ModelProto | bytes | Path:
+    if isinstance(onnx, str | os.PathLike):
+        return Path(onnx)
+    return onnx.proto if hasattr(onnx, "proto") else onnx  # type: ignore[no-any-return]
 
 
 class _Examined:
@@ -99,32 +144,81 @@ class _Examined:
 
     def __init__(
         self,
-        tflite: bytes | Path,
+        data: bytes,
         onnx: ModelProto | bytes | Path,
         signature: str | None,
         tolerance: Tolerance | float | None,
+        progress: Progress,
     ) -> None:
-        data = tflite if isinstance(tflite, bytes) else tflite.read_bytes()
+        self.onnx = onnx
+        self.session = OnnxRuntime(onnx)
         model = structure.read(data)
+        converted, part = self._origin()
+        if signature is None and any(one.key == converted for one in model.signatures):
+            signature = converted
         self.entry = structure.entry(model, signature)
+        if part is not None:
+            data = self._cut(data, part)
+            model, signature = structure.read(data), None
+            self.entry = structure.entry(model)
         if tolerance is None:
             tolerance = Tolerance.of(model)
         if not isinstance(tolerance, Tolerance):
             tolerance = Tolerance(of_range=tolerance)
-        self.trial = Trial(data, model, self.entry, tolerance, signature)
-        self.onnx = onnx
-        self.session = OnnxRuntime(onnx)
+        self.trial = Trial(data, model, self.entry, tolerance, signature, progress)
         self.pairs = Pairs(self.entry, self.session)
         self.fresh = not self.session.states and stateful(model)
 
+    def _origin(self) -> tuple[str | None, Part | None]:
+        """The signature and the part that the ONNX model was converted from. Raises VerificationError."""
+        try:
+            return read_origin(props(self.session.proto.metadata_props))
+        except ValueError as error:
+            raise VerificationError(str(error)) from error
+
+    def _cut(self, data: bytes, part: Part) -> bytes:
+        """The same part of the file. Raises VerificationError where it has no such tensors."""
+        count = len(self.entry.subgraph.tensors)
+        if not all(0 <= k < count for k in (*part.inputs, *part.outputs)):
+            raise VerificationError(f"the ONNX model is a part of another file: this one has only {count} tensors")
+        return cut_file(data, self.entry.subgraph.index, part.inputs, part.outputs)
+
+    def _as_converted(self) -> Entry:
+        """The entry with the sizes of the ONNX model, which given arrays must fit."""
+        sizes = {name: dims for _, name, dims in self._dims()}
+        inputs = tuple(
+            replace(tensor, dims=tuple(size if isinstance(size, int) else None for size in sizes[name]))
+            if len(sizes[name]) == tensor.rank
+            else tensor
+            for tensor, name in zip(self.entry.inputs, self.entry.input_names, strict=True)
+        )
+        return replace(self.entry, inputs=inputs)
+
+    def _described(self) -> Described:
+        """What the metadata says of the inputs; nothing where the file cannot be read for it."""
+        try:
+            return described(read(self.trial.data))
+        except InvalidModel:
+            return {}
+
     def expected(
-        self, inputs: drawing.Given, seed: int, runs: int, shapes: Mapping[str, Sequence[int]] | None
+        self,
+        inputs: Given,
+        seed: int,
+        runs: int,
+        shapes: Mapping[str, Sequence[int]] | None,
+        ranges: Mapping[str, tuple[float, float]],
     ) -> tuple[list[list[Array]], dict[str, list[list[Array]]]]:
         """Each run's inputs, and each kernel set's outputs; drawn inputs that every one of them refuses are drawn anew."""
         shapes = {**self._shapes(), **(shapes or {})}
         refusal: LiteRTError | None = None
+        told = self._described() if isinstance(inputs, str | os.PathLike) else None
         for caution in range(3):
-            drawn = drawing.draw(self.entry, given=inputs, shapes=shapes, seed=seed, runs=max(runs, 1), caution=caution)
+            drawn = drawing.draw(
+                self._as_converted() if inputs is not None else self.entry,
+                given=inputs, shapes=shapes, seed=seed, runs=max(runs, 1), caution=caution, ranges=ranges,
+                described=told,
+            )  # fmt: skip
             if not self.session.states and _repeated(drawn):
                 drawn = drawn[:1]
             try:

@@ -6,7 +6,7 @@ package that runs the model. Values stay unread; a constant only shows that it h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,26 +46,36 @@ def read(data: bytes) -> Model:
 
 
 def entry(model: Model, signature: str | None = None) -> Entry:
-    """The main graph, or a signature with its names, in the order of its subgraph."""
-    if signature is None:
+    """A signature with its names in its order; without one the main graph, under the first signature that names it.
+
+    What a signature of the main graph leaves out follows in the graph's order. Raises InvalidModel for a signature that
+    the file does not have.
+    """
+    found = next(
+        (one for one in model.signatures if (one.subgraph == 0 if signature is None else one.key == signature)), None
+    )
+    if found is None and signature is not None:
+        listed = ", ".join(repr(one.key) for one in model.signatures) or "none"
+        raise InvalidModel(f"the model has no signature {signature!r}; it has {listed}")
+    if found is None:
         main = model.main
         return Entry(main, main.inputs, main.outputs, _names(main.inputs), _names(main.outputs))
-    for one in model.signatures:
-        if one.key == signature:
-            graph = model.subgraphs[one.subgraph]
-            sides = [
-                [(tensor, names[tensor.index]) for tensor in tensors if tensor.index in names]
-                for tensors, names in (
-                    (graph.inputs, {index: name for name, index in one.inputs.items()}),
-                    (graph.outputs, {index: name for name, index in one.outputs.items()}),
-                )
-            ]
-            (inputs, input_names), (outputs, output_names) = (
-                (zip(*side, strict=True) if side else ((), ())) for side in sides
-            )
-            return Entry(graph, tuple(inputs), tuple(outputs), tuple(input_names), tuple(output_names))
-    listed = ", ".join(repr(one.key) for one in model.signatures) or "none"
-    raise InvalidModel(f"the model has no signature {signature!r}; it has {listed}")
+    graph = model.subgraphs[found.subgraph]
+    (inputs, input_names), (outputs, output_names) = (
+        _signed(graph, side, names) for side, names in ((graph.inputs, found.inputs), (graph.outputs, found.outputs))
+    )
+    return Entry(graph, inputs, outputs, input_names, output_names)
+
+
+def _signed(
+    graph: Subgraph, side: tuple[Tensor, ...], names: Mapping[str, int]
+) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
+    """One side's tensors and names; a signature of another subgraph gives access to nothing else."""
+    indices = {tensor.index for tensor in side}
+    signed = [(graph.tensors[index], name) for name, index in names.items() if index in indices]
+    covered = {tensor.index for tensor, _ in signed}
+    left = tuple(tensor for tensor in side if graph.index == 0 and tensor.index not in covered)
+    return (*(tensor for tensor, _ in signed), *left), (*(name for _, name in signed), *_names(left))
 
 
 def producers(graph: Subgraph) -> dict[int, Operator]:

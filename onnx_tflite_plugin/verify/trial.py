@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import VerificationError
 from ..graph.metadata import TensorValue
+from ..progress import Progress
 from ..source.model import Array, Model, Tensor
 from .compare import Comparison, Tolerance, as_pairs, compare, inherited_step
 from .dequantized import as_float, as_stored, is_float
@@ -45,13 +46,17 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A TFLite model, the entry that is run, and how near to LiteRT's its results must be."""
+    """A TFLite model, the entry that is run, and how near to LiteRT's its results must be.
+
+    ``progress`` is told each run as it begins.
+    """
 
     data: bytes
     model: Model
     entry: Entry
     tolerance: Tolerance
     signature: str | None = None
+    progress: Progress = lambda stage: None
 
     def litert(self, kernels: str, runs: Sequence[Run], *, fresh: bool = False) -> list[list[Array]]:
         """The outputs of each run by one set of LiteRT's kernels; ``fresh``: each in an interpreter of its own.
@@ -60,7 +65,7 @@ class Trial:
         """
         outputs = []
         session = None
-        for arrays in runs:
+        for arrays in self._told(runs, f"LiteRT ({kernels})"):
             if session is None or fresh:
                 session = LiteRT(self.data, kernels, signature=self.signature, known=self.model)
             outputs.append(session.run(arrays))
@@ -87,7 +92,12 @@ class Trial:
     def actual(self, session: Session, runs: Sequence[Run]) -> list[list[Array]]:
         """The outputs of each run by the ONNX model, as the TFLite model has them."""
         pairs = Pairs(self.entry, session)
-        return [pairs.run(session, arrays) for arrays in runs]
+        return [pairs.run(session, arrays) for arrays in self._told(runs, "ONNX Runtime")]
+
+    def _told(self, runs: Sequence[Run], where: str) -> Iterator[Run]:
+        for k, arrays in enumerate(runs, 1):
+            self.progress(f"{where}, run {k} of {len(runs)}")
+            yield arrays
 
     def compared(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
         """One comparison an output, over all runs."""

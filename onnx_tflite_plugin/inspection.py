@@ -1,7 +1,8 @@
-"""What ``inspect`` finds out: one dictionary, which is also its JSON. Nothing is planned or emitted."""
+"""What is in a model, without converting it: one dictionary, which is also the JSON of the command ``inspect``."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -15,10 +16,24 @@ from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source import check_source, read
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
-from onnx_tflite_plugin.targets import Target
+from onnx_tflite_plugin.targets import Target, target_named
 
 BY_INSTANCE = "by instance"
+
+
+def inspect(
+    source: str | os.PathLike[str] | bytes, *, host: Host | None = None, target: str = "onnxruntime"
+) -> dict[str, Any]:
+    """What is in a TFLite model, given by path or content, and who converts it, as the command's JSON says it.
+
+    Among it "inputs", "outputs", "signatures", "operators" with their handlers, "missing" (operators that nobody
+    converts), "states" and "metadata". Raises InvalidModel, TypeError and OSError.
+    """
+    check_source(source)
+    content = os.fspath(source) if isinstance(source, os.PathLike) else source
+    return inspect_model(read(content), host or Host(), target_named(target))
 
 
 def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:

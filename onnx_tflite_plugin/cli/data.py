@@ -1,0 +1,86 @@
+"""The options that say what a verification or a benchmark runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onnx_tflite_plugin.cli.failures import UsageProblem
+
+
+def pairs(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
+    """Reads repeated ``NAME=VALUE`` into a mapping; cut at the last ``=``, for names may hold one."""
+
+    def callback(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, Any]:
+        found: dict[str, Any] = {}
+        for text in given:
+            name, _, value = text.rpartition("=")
+            try:
+                if not name or not value:
+                    raise ValueError
+                if name in found:
+                    raise click.BadParameter(f"{name!r} is given more than once", ctx, param)
+                found[name] = read(value)
+            except ValueError:
+                raise click.BadParameter(f"{text!r} is not of the form {form}", ctx, param) from None
+        return found
+
+    return callback
+
+
+def _range(text: str) -> tuple[float, float]:
+    """``-1:1``. Raises ValueError."""
+    low, colon, high = text.partition(":")
+    if not colon:
+        raise ValueError
+    return float(low), float(high)
+
+
+_RANGE = "NAME=LEAST:MOST"
+
+
+def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--inputs``, ``--range``, ``--seed``, ``--runs`` and ``--tolerance``."""
+    options = [
+        click.option(
+            "--inputs",
+            metavar="PATH",
+            type=click.Path(path_type=Path),
+            help="Your data: .npz with arrays by input name, .npy, an image, or a folder of these; several inputs may be "
+            "stacked along the first axis.",
+        ),
+        click.option(
+            "--range",
+            "ranges",
+            metavar=_RANGE,
+            multiple=True,
+            callback=pairs(_RANGE, _range),
+            help="Least and largest value drawn for an input that is not given. Repeatable.",
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs drawn for the rest."),
+        click.option(
+            "--runs",
+            type=click.IntRange(min=1),
+            default=3,
+            show_default=True,
+            help="Successive runs; states are carried on.",
+        ),
+        click.option(
+            "--tolerance",
+            type=click.FloatRange(min=0),
+            help="How far float outputs may be apart, as a share of their range; by default it follows from the model.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def existing(path: Path | None) -> Path | None:
+    """The path of data that is there. Raises UsageProblem."""
+    if path is not None and not path.exists():
+        raise UsageProblem(f"{path}: there is no such file or folder")
+    return path

@@ -1,0 +1,85 @@
+"""A part of a model: what computes some of its tensors, from some others."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.graph.metadata import Part
+from onnx_tflite_plugin.lowering.interface import InterfaceNames
+from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
+
+
+def cut(
+    model: Model, names: InterfaceNames, inputs_at: Sequence[str], outputs: Sequence[str]
+) -> tuple[Model, InterfaceNames, Part | None]:
+    """The part of the main subgraph between these tensors, given by name, with the names of its inputs and outputs.
+
+    Without ``outputs`` the model's own. ``inputs_at`` take the place of all that computes them; inputs of the model that
+    the part still needs stay. Raises UnsupportedOption for a name that is not there or stands for several tensors, and
+    for a tensor that cannot be an input.
+    """
+    if not inputs_at and not outputs:
+        return model, names, None
+    main = model.main
+    known = dict(zip((*names.inputs, *names.outputs), (*main.inputs, *main.outputs), strict=True))
+    ends = [_tensor(main, known, name, "--outputs") for name in outputs] or list(main.outputs)
+    end_names = tuple(outputs) or names.outputs
+    starts = [_tensor(main, known, name, "--inputs-at") for name in inputs_at]
+    for tensor, name in zip(starts, inputs_at, strict=True):
+        if tensor.constant:
+            raise UnsupportedOption(f"--inputs-at {name}: that tensor is a constant")
+        if tensor in ends:
+            raise UnsupportedOption(f"--inputs-at {name}: that tensor is an output too, so nothing would be left")
+    operators = tuple(needed(main, starts, ends))
+    read = {tensor for op in operators for tensor in op.inputs if tensor is not None} | set(ends)
+    own = [(tensor, name) for tensor, name in zip(main.inputs, names.inputs, strict=True) if tensor in read]
+    own = [(tensor, name) for tensor, name in own if tensor not in starts]
+    unread = [name for tensor, name in zip(starts, inputs_at, strict=True) if tensor not in read]
+    if unread:
+        raise UnsupportedOption(f"--inputs-at {', '.join(unread)}: no output depends on it")
+    inputs = (*starts, *(tensor for tensor, _ in own))
+    part = replace(main, inputs=inputs, outputs=tuple(ends), operators=operators)
+    subgraphs = tuple(part if graph is main else graph for graph in model.subgraphs)
+    named = InterfaceNames((*inputs_at, *(name for _, name in own)), end_names)
+    place = Part(tuple(tensor.index for tensor in inputs), tuple(tensor.index for tensor in ends))
+    return replace(model, subgraphs=subgraphs), named, place
+
+
+def _tensor(main: Subgraph, known: dict[str, Tensor], name: str, flag: str) -> Tensor:
+    """The tensor of that name: an input's or output's own name, else the file's, else ``#index``."""
+    if name in known:
+        return known[name]
+    if name.startswith("#") and name[1:].isdigit() and int(name[1:]) < len(main.tensors):
+        return main.tensors[int(name[1:])]
+    found = [tensor for tensor in main.tensors if tensor.name == name]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = ", ".join(f"#{tensor.index}" for tensor in found[:4])
+        raise UnsupportedOption(f"{flag} {name}: {len(found)} tensors have that name; give one by its index, {listed}")
+    near = difflib.get_close_matches(name, [*known, *(tensor.name for tensor in main.tensors if not tensor.constant)])
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise UnsupportedOption(f"{flag} {name}: no tensor has that name{hint}")
+
+
+def needed(main: Subgraph, starts: Collection[Tensor], ends: Collection[Tensor]) -> Iterator[Operator]:
+    """Operators that compute ``ends`` and do not lie before ``starts``, in their order, and those with effects alone.
+
+    What writes a variable counts where all it needs is computed anyway.
+    """
+    wanted = {tensor for tensor in ends if tensor not in starts}
+    chosen: set[Operator] = set()
+    for op in reversed(main.operators):
+        if any(tensor in wanted for tensor in op.outputs if tensor is not None):
+            chosen.add(op)
+            wanted |= {t for t in op.inputs if t is not None and not t.constant and t not in starts}
+    there = {*starts, *main.inputs, *(t for op in chosen for t in op.outputs if t is not None)}
+    handles = {t: op for op in main.operators if not op.inputs for t in op.outputs if t is not None}
+    for op in main.operators:
+        needs = [t for t in op.inputs if t is not None and not t.constant]
+        if not any(op.outputs) and all(t in there or t in handles for t in needs):
+            chosen |= {op, *(handles[t] for t in needs if t in handles)}
+    return (op for op in main.operators if op in chosen)

@@ -1,0 +1,170 @@
+"""What a file's author says about the model: TFLite metadata, and the files packed behind the model as a zip.
+
+The tables are those of ``metadata_schema.fbs`` (mediapipe/tasks/metadata), slot for slot; the zip is appended to the
+model's bytes, as ``metadata_writer`` does it. Nothing of this changes what a model computes, so what cannot be read is
+left out.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+
+from onnx_tflite_plugin.errors import InvalidModel
+from onnx_tflite_plugin.source.authored import AssociatedFile, Metadata, TensorMetadata
+from onnx_tflite_plugin.source.flatbuffer import File, Layout, Table
+from onnx_tflite_plugin.source.model import Model
+
+KEY = "TFLITE_METADATA"
+MOST_FILES, MOST_BYTES = 64, 1 << 23  # of the zip: a vocabulary of 250k entries has 4 MB
+
+_MODEL = Layout.parse(
+    "ModelMetadata",
+    "name:string; description:string; version:string; subgraph_metadata:[table]; author:string; license:string;"
+    "associated_files:[table]; min_parser_version:string",
+)
+_SUBGRAPH = Layout.parse(
+    "SubGraphMetadata",
+    "name:string; description:string; input_tensor_metadata:[table]; output_tensor_metadata:[table];"
+    "associated_files:[table]; input_process_units:[table]; output_process_units:[table]",
+)
+_TENSOR = Layout.parse(
+    "TensorMetadata",
+    "name:string; description:string; dimension_names:[string]; content:table; process_units:[table]; stats:table;"
+    "associated_files:[table]",
+)
+_CONTENT = Layout.parse("Content", "content_properties:union; range:table")
+_STATS = Layout.parse("Stats", "max:[float]; min:[float]")
+_UNIT = Layout.parse("ProcessUnit", "options:union")
+_NORMALIZATION, _THRESHOLDING = 1, 3  # of the union ProcessUnitOptions
+_NORMALIZED = Layout.parse("NormalizationOptions", "mean:[float]; std:[float]")
+_THRESHOLDED = Layout.parse("ScoreThresholdingOptions", "global_score_threshold:float")
+_FILE = Layout.parse("AssociatedFile", "name:string; description:string; type:byte; locale:string; version:string")
+_CONTENTS = ("", "feature", "image", "bounding box", "audio")
+_FILES = ("", "descriptions", "axis labels", "value labels", "score calibration", "vocabulary", "index")
+
+
+def read_metadata(content: bytes, model: memoryview) -> Metadata | None:
+    """The metadata of a model from the buffer named TFLITE_METADATA and the model's bytes; ``None`` where unreadable."""
+    try:
+        table = File(content, KEY).root(_MODEL)
+        listed = _Files(_unpacked(model))
+        graphs = table.tables("subgraph_metadata", _SUBGRAPH)
+        return Metadata(
+            **{name: table.text(name) for name in ("name", "description", "version", "author", "license")},
+            inputs=tuple(_tensors(graph, "input", listed) for graph in graphs),
+            outputs=tuple(_tensors(graph, "output", listed) for graph in graphs),
+            files=tuple(file for owner in (table, *graphs) for file in listed.of(owner)),
+        )
+    except InvalidModel:
+        return None
+
+
+def described(model: Model) -> dict[tuple[int, int], TensorMetadata]:
+    """What the metadata of a model as it was read says of its inputs and outputs, which it lists in the file's order."""
+    found: dict[tuple[int, int], TensorMetadata] = {}
+    if model.authored is None:
+        return found
+    for graph in model.subgraphs:
+        for side, listed in ((graph.inputs, model.authored.inputs), (graph.outputs, model.authored.outputs)):
+            if graph.index < len(listed) and len(side) == len(listed[graph.index]):
+                told = zip(side, listed[graph.index], strict=True)
+                found |= {(tensor.subgraph, tensor.index): one for tensor, one in told}
+    return found
+
+
+def _tensors(graph: Table, side: str, listed: _Files) -> tuple[TensorMetadata, ...]:
+    return tuple(_tensor(table, listed) for table in graph.tables(f"{side}_tensor_metadata", _TENSOR))
+
+
+def _tensor(table: Table, listed: _Files) -> TensorMetadata:
+    content, stats = table.table("content", _CONTENT), table.table("stats", _STATS)
+    kind = content.number("content_properties_type") if content is not None else 0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    threshold: float | None = None
+    for unit in table.tables("process_units", _UNIT):
+        which = unit.number("options_type")
+        if which == _NORMALIZATION and (normalized := unit.table("options", _NORMALIZED)) is not None:
+            mean, std = normalized.numbers("mean"), normalized.numbers("std")
+        elif which == _THRESHOLDING and (thresholded := unit.table("options", _THRESHOLDED)) is not None:
+            threshold = float(thresholded.value("global_score_threshold"))
+    return TensorMetadata(
+        table.text("name"),
+        table.text("description"),
+        _CONTENTS[kind] if kind < len(_CONTENTS) else "",
+        mean,
+        std,
+        stats.numbers("min") if stats is not None else (),
+        stats.numbers("max") if stats is not None else (),
+        threshold,
+        tuple(listed.of(table)),
+    )
+
+
+class _Files:
+    """The associated files of a model by name, with what the zip holds of them."""
+
+    def __init__(self, contents: Mapping[str, bytes]) -> None:
+        self._contents = contents
+
+    def of(self, owner: Table) -> Sequence[AssociatedFile]:
+        found = []
+        for table in owner.tables("associated_files", _FILE):
+            kind = table.number("type")
+            name = table.text("name")
+            found.append(
+                AssociatedFile(
+                    name,
+                    _FILES[kind] if 0 <= kind < len(_FILES) else "",
+                    table.text("description"),
+                    table.text("locale"),
+                    self._contents.get(name, b""),
+                )
+            )
+        return found
+
+
+def _unpacked(model: memoryview) -> dict[str, bytes]:
+    """The files behind the model, as far as they can be read and are no larger than such files are."""
+    found: dict[str, bytes] = {}
+    try:
+        with zipfile.ZipFile(io.BufferedReader(_Bytes(model))) as archive:
+            left = MOST_BYTES
+            for entry in archive.infolist()[:MOST_FILES]:
+                if entry.is_dir() or entry.file_size > left:
+                    continue
+                with archive.open(entry) as stream:
+                    found[entry.filename] = stream.read(left)
+                left -= len(found[entry.filename])
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError, NotImplementedError):
+        return found
+    return found
+
+
+class _Bytes(io.RawIOBase):
+    """A stream over bytes in memory, without a copy."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view, self._position = view, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._view)}[whence]
+        if start + offset < 0:
+            raise OSError("a position before the start")
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        piece = self._view[self._position : self._position + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)

@@ -1,0 +1,80 @@
+"""A model's inputs and outputs as whoever runs it meets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.source.affine import affine
+from onnx_tflite_plugin.source.authored import Described, TensorMetadata
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from onnx_tflite_plugin.source.model import Tensor
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One input or output of the ONNX model.
+
+    ``shape``: a size left open is its name, or ``None``. ``scale`` and ``zero_point`` (one, or one per element of
+    ``axis``) say what its integers mean; both are empty for other dtypes. ``tensor`` is its name in the TFLite file. The
+    rest is what the file's metadata says: the model takes ``(x - mean) / std`` of an image or a sound, values are within
+    ``range``, scores below ``threshold`` count for nothing.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...]
+    tensor: str = ""
+    scale: tuple[float, ...] = ()
+    zero_point: tuple[int, ...] = ()
+    axis: int = 0
+    kind: str = ""
+    description: str = ""
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    threshold: float | None = None
+    labels: tuple[str, ...] = field(default=(), repr=False)
+    files: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+def edges(
+    values: Iterable[ir.Value], names: Sequence[str], tensors: Sequence[Tensor], told: Described
+) -> tuple[Edge, ...]:
+    """One side of a finished model, without its states: the values of these names, which stand for these tensors."""
+    by_name = {str(value.name): value for value in values}
+    return tuple(
+        _edge(name, by_name[name], tensor, told.get((tensor.subgraph, tensor.index), TensorMetadata()))
+        for name, tensor in zip(names, tensors, strict=True)
+        if name in by_name
+    )
+
+
+def _edge(name: str, value: ir.Value, tensor: Tensor, told: TensorMetadata) -> Edge:
+    dtype = "unknown" if value.dtype is None else value.dtype.name.lower()
+    dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+    known = affine(tensor) if dtype == tensor.dtype else None
+    return Edge(
+        name,
+        dtype,
+        tuple(size if isinstance(size, int) else size.value for size in value.shape or ()),
+        tensor.name,
+        () if known is None else known.scale,
+        () if known is None else known.zero_point,
+        0 if known is None else known.axis,
+        told.kind,
+        told.description,
+        told.mean,
+        told.std,
+        (told.low, told.high) if told.low and told.high else None,
+        told.threshold,
+        told.labels,
+        tuple(file.name for file in told.files),
+    )

@@ -1,0 +1,28 @@
+"""A conversion in a notebook: its inputs and outputs as a table, and the lines that run it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from onnx_tflite_plugin.telling.edges import Edge
+from onnx_tflite_plugin.telling.snippet import snippet
+
+
+def as_html(line: str, inputs: Sequence[Edge], outputs: Sequence[Edge], *, states: bool = False) -> str:
+    """``line`` says in a few words what was converted."""
+    rows = []
+    for side, edges in (("input", inputs), ("output", outputs)):
+        for edge in edges:
+            sizes = ", ".join("?" if size is None else str(size) for size in edge.shape)
+            scale = (
+                f"{edge.scale[0]:.6g}" if len(edge.scale) == 1 else f"{len(edge.scale)} scales" if edge.scale else ""
+            )
+            point = str(edge.zero_point[0]) if len(edge.zero_point) == 1 else ""
+            labels = f"{len(edge.labels)} labels" if edge.labels else ""
+            cells = (side, edge.name, edge.dtype, f"[{sizes}]", scale, point, edge.description, labels)
+            rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    heads = ("", "name", "dtype", "shape", "scale", "zero point", "description", "labels")
+    head = "".join(f"<th>{text}</th>" for text in heads)
+    code = escape(snippet("model.onnx", inputs, states=states))
+    return f"<p>{escape(line)}</p><table><tr>{head}</tr>{''.join(rows)}</table><pre>{code}</pre>"

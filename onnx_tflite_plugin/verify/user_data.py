@@ -1,0 +1,227 @@
+"""A user's own data as the inputs of each run: arrays by name, files, folders, stacked batches and images.
+
+Whatever does not fit the model is an error that says so before anything runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from ..errors import InvalidInputs, MissingExtra
+from ..source.authored import Described, TensorMetadata
+from ..source.model import Array, Quantization, Tensor
+from .packages import optional
+from .structure import Entry
+
+Given = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None
+
+ARRAYS = (".npz", ".npy")
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".webp")
+_POSITIONAL = re.compile(r"arr_(\d+)")  # what numpy calls arrays that were saved without names
+
+
+def runs_of(entry: Entry, given: Given, described: Described | None = None) -> list[dict[str, Array]]:
+    """The arrays of each run under the entry's names, in the tensors' dtypes; empty where nothing is given.
+
+    An array that holds several inputs along its first axis is that many runs. Raises InvalidInputs.
+    """
+    if given is None:
+        return []
+    if isinstance(given, str | os.PathLike):
+        steps = list(_loaded(entry, Path(given), described or {}))
+    else:
+        steps = [dict(given)] if isinstance(given, Mapping) else [dict(step) for step in given]
+    runs: list[dict[str, Array]] = []
+    for step in steps:
+        _check_names(entry, list(step))
+        fitted = {name: _fitted(_tensor(entry, name), name, np.asarray(value)) for name, value in step.items()}
+        runs += _unstacked(entry, fitted)
+    return runs
+
+
+def _tensor(entry: Entry, name: str) -> Tensor:
+    return entry.inputs[entry.input_names.index(name)]
+
+
+def _check_names(entry: Entry, names: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in entry.input_names]
+    if unknown:
+        listed = ", ".join(entry.input_names)
+        raise InvalidInputs(f"no input is called {', '.join(map(repr, unknown))}; the model's inputs are {listed}")
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def _loaded(entry: Entry, path: Path, described: Described) -> Iterator[dict[str, Any]]:
+    """The arrays of a file, or of each file of a folder in the order of their names."""
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() in ARRAYS + IMAGES)
+        if not files:
+            raise InvalidInputs(f"{path} holds no {', '.join(ARRAYS)} file and no image")
+        for file in files:
+            yield from _loaded(entry, file, described)
+    elif path.suffix.lower() in IMAGES:
+        name, tensor = _only(entry, path)
+        yield {name: image(path, name, tensor, described.get((tensor.subgraph, tensor.index), TensorMetadata()))}
+    else:
+        yield _arrays(entry, path)
+
+
+def _only(entry: Entry, path: Path) -> tuple[str, Tensor]:
+    if len(entry.inputs) != 1:
+        listed = ", ".join(entry.input_names)
+        raise InvalidInputs(f"{path} holds one array, the model has {len(entry.inputs)} inputs: save {listed} as .npz")
+    return entry.input_names[0], entry.inputs[0]
+
+
+def _arrays(entry: Entry, path: Path) -> dict[str, Any]:
+    """The arrays of an .npz by name (those that numpy named, by position), or the one of an .npy."""
+    try:
+        found = np.load(path)
+        if isinstance(found, np.ndarray):
+            return {_only(entry, path)[0]: found}
+        with found:
+            arrays = {name: found[name] for name in found.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInputs(f"the inputs in {path} cannot be read: {error}") from error
+    positions = {name: _POSITIONAL.fullmatch(name) for name in arrays}
+    if all(positions.values()) and len(arrays) == len(entry.inputs):
+        return {entry.input_names[int(match[1])]: arrays[name] for name, match in positions.items() if match}
+    return arrays
+
+
+def image(path: Path, name: str, tensor: Tensor, told: TensorMetadata) -> Array:
+    """An image as the tensor ``[1, height, width, channels]`` takes it: resized, and normalized as the metadata says.
+
+    Without normalization in the metadata integers are the pixels (int8: less 128), and floats are from 0 to 1.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtra("pillow", "images") from error
+    if tensor.rank != 4 or tensor.shape[3] not in (1, 3):
+        raise InvalidInputs(f"{path}: input {name!r} is {tensor.dtype} {list(tensor.shape)}, which is no image")
+    height, width, channels = tensor.shape[1:]
+    try:
+        with Image.open(path) as opened:
+            picture = opened.convert("L" if channels == 1 else "RGB")
+            sized = picture if None in tensor.dims[1:3] else picture.resize((width, height), Image.Resampling.BILINEAR)
+            pixels = np.asarray(sized, np.float32)
+    except OSError as error:
+        raise InvalidInputs(f"{path} cannot be read as an image: {error}") from error
+    return _normalized(pixels.reshape(1, *pixels.shape[:2], channels), tensor, told)
+
+
+def _normalized(pixels: Array, tensor: Tensor, told: TensorMetadata) -> Array:
+    known = tensor.quantization if isinstance(tensor.quantization, Quantization) else None
+    integers = tensor.dtype in ("int8", "uint8", "int16")
+    if told.mean and told.std:
+        values: Array = (pixels - np.asarray(told.mean, np.float32)) / np.asarray(told.std, np.float32)
+    elif integers:
+        return (pixels - (128 if tensor.dtype == "int8" else 0)).astype(tensor.dtype)
+    else:
+        values = pixels / np.float32(255)
+    if integers and known is not None:
+        limits = np.iinfo(tensor.dtype)
+        stored = np.rint(values / known.scale[0]) + known.zero_point[0]
+        return np.asarray(np.clip(stored, limits.min, limits.max).astype(tensor.dtype))
+    return np.asarray(values, dtype_of(tensor.dtype))
+
+
+# --- does it fit ------------------------------------------------------------------------------
+
+
+def _fitted(tensor: Tensor, name: str, array: Array) -> Array:
+    """A given array in the tensor's dtype, where no value is lost; its shape fits, or is a stack of such."""
+    _check_shape(tensor, name, array)
+    if tensor.dtype == "string":
+        return array.astype(object)
+    dtype = dtype_of(tensor.dtype)
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise InvalidInputs(f"input {name!r}: {int(np.isnan(array).sum())} of {array.size} elements are NaN")
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind in "OSU" or (array.dtype.kind == "c") != (np.dtype(dtype).kind == "c"):
+        raise InvalidInputs(f"input {name!r} is {tensor.dtype}; the given array is {array.dtype}")
+    with np.errstate(invalid="ignore", over="ignore"):
+        converted = array.astype(dtype)
+    if np.dtype(dtype).kind in "biu" and not np.array_equal(converted, array):
+        raise InvalidInputs(f"input {name!r} is {tensor.dtype}; the given array is {array.dtype}{_quantize(tensor)}")
+    return converted
+
+
+def _quantize(tensor: Tensor) -> str:
+    known = tensor.quantization
+    if not isinstance(known, Quantization) or known.per_axis:
+        return ""
+    return f": quantize it first, round(x / {known.scale[0]:.6g}) + {known.zero_point[0]}"
+
+
+def _check_shape(tensor: Tensor, name: str, array: Array) -> None:
+    if tensor.rank and not _fits(tensor, array.shape) and _stacked(tensor, array.shape) is None:
+        wanted = ", ".join("?" if size is None else str(size) for size in tensor.dims)
+        turned = _turned(tensor, array.shape)
+        hint = f"; transpose it to NHWC first, x.transpose({turned})" if turned else ""
+        raise InvalidInputs(f"input {name!r} is {tensor.dtype} [{wanted}], the given array {list(array.shape)}{hint}")
+
+
+def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether each size that the file fixes is the array's; LiteRT takes others too, but a user rarely means that."""
+    return len(shape) == tensor.rank and all(
+        size is None or size == given for size, given in zip(tensor.dims, shape, strict=True)
+    )
+
+
+def _turned(tensor: Tensor, shape: tuple[int, ...]) -> str:
+    """The permutation from channels first, where that is what was given."""
+    if len(shape) == 4 and tensor.rank == 4 and _fits(tensor, (shape[0], shape[2], shape[3], shape[1])):
+        return "0, 2, 3, 1"
+    return ""
+
+
+def _stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
+    """How many inputs are stacked along a new first axis, or along the tensor's own of size 1 (True)."""
+    if len(shape) == tensor.rank + 1 and _fits(tensor, shape[1:]):
+        return shape[0], False
+    if len(shape) == tensor.rank and tensor.rank and tensor.dims[0] == 1 and _fits(tensor, (1, *shape[1:])):
+        return shape[0], True
+    return None
+
+
+def _unstacked(entry: Entry, arrays: dict[str, Array]) -> list[dict[str, Array]]:
+    counts = {}
+    for name, array in arrays.items():
+        tensor = _tensor(entry, name)
+        stacked = None if not tensor.rank or _fits(tensor, array.shape) else _stacked(tensor, array.shape)
+        if stacked is not None:
+            counts[name] = stacked
+    if not counts:
+        return [arrays]
+    sizes = {name: count for name, (count, _) in counts.items()}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{count} of {name!r}" for name, count in sizes.items())
+        raise InvalidInputs(f"the stacked inputs differ in their number: {listed}")
+    number = next(iter(sizes.values()))
+    if not number:
+        raise InvalidInputs(f"input {next(iter(sizes))!r}: the given array is empty")
+    return [
+        {
+            name: array if name not in counts else array[k : k + 1] if counts[name][1] else array[k]
+            for name, array in arrays.items()
+        }
+        for k in range(number)
+    ]
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        return cast("np.dtype[Any]", np.dtype(getattr(optional("ml_dtypes"), name)))

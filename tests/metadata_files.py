@@ -1,0 +1,74 @@
+"""TFLite metadata to test with: tables given as data, written slot for slot, and a zip behind the model."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import flatbuffers
+
+Slots = Mapping[int, Any]  # slot → a number with its type, text, a table (Slots) or a list of tables or floats
+
+
+def encoded(root: Slots) -> bytes:
+    builder = flatbuffers.Builder(256)
+    builder.Finish(_table(builder, root), file_identifier=b"M001")
+    return bytes(builder.Output())
+
+
+def _table(builder: Any, slots: Slots) -> int:
+    placed = {slot: value if isinstance(value, tuple) else _offset(builder, value) for slot, value in slots.items()}
+    builder.StartObject(max(placed, default=-1) + 1)
+    for slot, value in placed.items():
+        if isinstance(value, tuple):
+            kind, number = value
+            getattr(builder, f"Prepend{kind}Slot")(slot, number, 0)
+        else:
+            builder.PrependUOffsetTRelativeSlot(slot, value, 0)
+    return int(builder.EndObject())
+
+
+def _offset(builder: Any, value: Any) -> int:
+    if isinstance(value, str):
+        return int(builder.CreateString(value))
+    if isinstance(value, Mapping):
+        return _table(builder, value)
+    if isinstance(value[0], float):
+        builder.StartVector(4, len(value), 4)
+        for number in reversed(value):
+            builder.PrependFloat32(number)
+        return int(builder.EndVector())
+    offsets = [_offset(builder, item) for item in value]
+    builder.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
+    return int(builder.EndVector())
+
+
+IMAGE, SCORES = "an image", "one score a class"
+LABELS = ["cat", "dog", "Ñandú", "", "bird"]
+
+
+def classifier() -> bytes:
+    """What an image classifier says of itself: normalization, a range, a threshold, labels in two languages."""
+    image = {
+        0: "image",
+        1: IMAGE,
+        3: {0: ("Uint8", 2), 1: {}},
+        4: [{0: ("Uint8", 1), 1: {0: [127.5], 1: [63.5]}}],
+        5: {0: [1.0], 1: [-2.0]},
+    }
+    german = {0: "namen.txt", 2: ("Int8", 2), 3: "de"}
+    plain = {0: "labels.txt", 1: "the classes", 2: ("Int8", 2)}
+    scores = {0: "scores", 1: SCORES, 4: [{0: ("Uint8", 3), 1: {0: ("Float32", 0.25)}}], 6: [german, plain]}
+    return encoded({0: "pets", 1: "tells pets apart", 2: "v7", 3: [{2: [image], 3: [scores]}], 4: "somebody", 5: "MIT"})
+
+
+def with_files(model: bytes) -> bytes:
+    stream = io.BytesIO(model)
+    with zipfile.ZipFile(stream, "a") as archive:
+        archive.writestr("namen.txt", "Katze\nHund")
+        archive.writestr("labels.txt", "\n".join(LABELS))
+    return stream.getvalue()
