@@ -11,11 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator
-from onnx_tflite_plugin.graph.metadata import read_states, write_origin, write_weights
+from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_weights
+from onnx_tflite_plugin.graph.serialized import to_proto, without_constants_infos
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import axes, spelled
@@ -33,6 +35,7 @@ from onnx_tflite_plugin.source.metadata import described
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
 from onnx_tflite_plugin.telling.edges import edges
+from onnx_tflite_plugin.telling.facts import doc_string, facts
 
 if TYPE_CHECKING:
     import onnx
@@ -62,9 +65,7 @@ class Conversion:
     @cached_property
     def proto(self) -> onnx.ModelProto:
         """The model as protobuf. Raises EncodeError above 2 GiB: use :meth:`save`."""
-        import onnx_ir as ir
-
-        return ir.to_proto(self.model)
+        return to_proto(self.model)
 
     def save(self, path: str | Path) -> list[Path]:
         """Write the model, whole or not at all; weights beyond 2 GB go to ``<path>.data``. Returns the files written."""
@@ -226,6 +227,8 @@ def convert_model(
         signature=None if signature is None else signature.key,
         other_signatures=tuple(one.key for one in model.signatures if one is not signature),
     )
+    lowered.producer_version, lowered.doc_string = VERSION, doc_string(model)
+    write_authored(lowered.metadata_props, facts(model, report.inputs, report.outputs))
     conversion = Conversion(lowered, report, model)
     stages("checking")
     if weight_bytes(lowered) <= LARGEST_PROTO:
@@ -355,10 +358,14 @@ def _umask() -> int:
 
 
 def _save_external(model: ir.Model, path: Path) -> list[Path]:
+    import onnx
     import onnx_ir as ir
 
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         ir.save(model, Path(folder) / path.name, external_data=f"{path.name}.data")
+        proto = onnx.load(Path(folder) / path.name, load_external_data=False)
+        without_constants_infos(proto.graph)
+        onnx.save(proto, Path(folder) / path.name)
         written = [path.with_name(f"{path.name}.data"), path]
         for file in written:
             os.replace(Path(folder) / file.name, file)

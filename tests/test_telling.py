@@ -11,6 +11,7 @@ from metadata_files import IMAGE, LABELS, SCORES, classifier, with_files
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.graph.metadata import props, read_authored
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.metadata import read_metadata
 from onnx_tflite_plugin.telling.edges import Edge
@@ -202,3 +203,71 @@ def test_the_snippet_names_every_dtype_that_numpy_has() -> None:
 
 def test_the_checker_takes_the_metadata() -> None:
     onnx.checker.check_model(otp.convert(two_inputs().build()).proto)
+
+
+# --- what the ONNX file carries on ------------------------------------------------------------
+
+
+def test_the_file_carries_on_what_the_author_says() -> None:
+    proto = otp.convert(single(classifier())).proto
+    assert proto.producer_name == "onnx-tflite-plugin"
+    assert proto.producer_version == otp.__version__
+    assert proto.doc_string == "pets\ntells pets apart"
+    told = read_authored(props(proto.metadata_props))
+    assert (told["name"], told["version"], told["author"], told["license"]) == ("pets", "v7", "somebody", "MIT")
+    (x,), (y,) = told["inputs"], told["outputs"]
+    assert (x["mean"], x["std"], x["kind"]) == ([127.5], [63.5], "image")
+    assert (y["labels"], y["threshold"]) == (LABELS, 0.25)
+
+
+def test_the_file_says_what_its_integers_mean() -> None:
+    told = read_authored(props(otp.convert(two_inputs().build()).proto.metadata_props))
+    assert [(edge["name"], edge["tensor"], edge["scale"], edge["zero_point"]) for edge in told["inputs"]] == [
+        ("a", "first:0", [0.25], [7]),
+        ("b", "second:0", [0.5], [-3]),
+    ]
+
+
+def test_what_a_converter_wrote_is_no_description() -> None:
+    model = two_inputs()
+    for description, wanted in (("MLIR Converted.", ""), ("reads digits", "reads digits")):
+        model.description = description
+        assert otp.convert(model.build()).proto.doc_string == wanted
+
+
+def test_node_names_are_short_and_unique_and_tflites_are_kept() -> None:
+    model = ModelBuilder()
+    g = model.main
+    long = "network/" * 40 + "output;" * 20
+    x, y = g.input("x", (2, 3)), g.tensor(long, (2, 3))
+    g.operator("TANH", [x], [y])
+    z = g.tensor("z", (2, 3))
+    g.operator("HARD_SWISH", [y], [z])
+    g.output(z)
+    proto = otp.convert(model.build()).proto
+    names = [node.name for node in proto.graph.node]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) < 30
+    assert props(proto.graph.node[0].metadata_props)["onnx_tflite_plugin.name"] == long
+
+
+def test_initializers_are_described_once(tmp_path: Path) -> None:
+    digits = Path(__file__).parent.parent / "examples" / "digits_float.tflite"
+    proto = otp.convert(digits).proto
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    assert len(constants) > 5
+    assert not constants & {info.name for info in proto.graph.value_info}
+
+
+def test_initializers_in_a_file_of_their_own_are_described_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnx_tflite_plugin.conversion as module
+
+    monkeypatch.setattr(module, "LARGEST_PROTO", 100)
+    digits = Path(__file__).parent.parent / "examples" / "digits_float.tflite"
+    path, data = otp.convert(digits).save(tmp_path / "d.onnx")
+    proto = onnx.load(path, load_external_data=False)
+    assert data.stat().st_size > 1000
+    assert not {t.name for t in proto.graph.initializer} & {info.name for info in proto.graph.value_info}
+    assert verify(digits, path).ok

@@ -6,8 +6,10 @@
 | model | ``weights`` | JSON, ``{dtype: number of 8-bit products whose weights have it}`` |
 | model | ``signature`` | the key of the signature that was converted |
 | model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors of the subgraph between which it was cut |
+| model | ``source`` | JSON, what the author says of the model: see :func:`write_authored` |
 | node | ``operators`` | the TFLite operators it was lowered from, ``subgraph:operator,...`` |
 | node | ``handler``, ``pack`` | who lowered them |
+| node | ``name`` | the TFLite operator's name: that of its first output |
 | value | ``tensor``, ``form``, ``order``, ``shift`` | see :class:`TensorValue` |
 
 Every key stands behind :data:`PREFIX`. Neither onnx nor onnx_ir is loaded.
@@ -26,7 +28,7 @@ from onnx_tflite_plugin.source.model import Array
 
 PREFIX = "onnx_tflite_plugin."
 _STATE, _WEIGHTS = PREFIX + "state", PREFIX + "weights"
-_SIGNATURE, _PART = PREFIX + "signature", PREFIX + "part"
+_SIGNATURE, _PART, _SOURCE = PREFIX + "signature", PREFIX + "part", PREFIX + "source"
 
 
 class Entry(Protocol):
@@ -110,6 +112,23 @@ def read_weights(given: Mapping[str, str]) -> Mapping[str, int]:
     return products if isinstance(products, dict) else {}
 
 
+def write_authored(given: MutableMapping[str, str], facts: Mapping[str, Any]) -> None:
+    """``facts``: name, description, version, author and license of the model; of each input and output its name, what its
+    integers mean, description, normalization, range, threshold, labels and files, as far as the TFLite file says.
+    """
+    kept = {key: fact for key, fact in facts.items() if fact}
+    if kept:
+        given[_SOURCE] = json.dumps(kept)
+
+
+def read_authored(given: Mapping[str, str]) -> dict[str, Any]:
+    """Empty where the model does not say. Raises ValueError where the text is not what is written."""
+    facts = json.loads(given.get(_SOURCE, "{}"))
+    if not isinstance(facts, dict):
+        raise ValueError(f"the model's {_SOURCE} is no object")
+    return facts
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Where a model was cut before it was converted: tensors of its subgraph, by index."""
@@ -140,10 +159,10 @@ def read_origin(given: Mapping[str, str]) -> tuple[str | None, Part | None]:
 # --- nodes ------------------------------------------------------------------------------------
 
 
-def node_props(operators: Iterable[tuple[int, int]], handler: str, pack: str) -> dict[str, str]:
-    """Of a node: (subgraph, operator) of each TFLite operator that it was lowered from, and who did it."""
+def node_props(operators: Iterable[tuple[int, int]], handler: str, pack: str, name: str) -> dict[str, str]:
+    """Of a node: (subgraph, operator) of each TFLite operator that it was lowered from, who did it, and what TFLite calls it."""
     texts = ",".join(f"{subgraph}:{index}" for subgraph, index in operators)
-    return {PREFIX + "operators": texts, PREFIX + "handler": handler, PREFIX + "pack": pack}
+    return {PREFIX + "operators": texts, PREFIX + "handler": handler, PREFIX + "pack": pack, PREFIX + "name": name}
 
 
 def lowered_by(given: Mapping[str, str]) -> tuple[str, str]:

@@ -64,8 +64,8 @@ class Scope:
     # --- values of tensors --------------------------------------------------------------------
 
     def label(self, bound: Bound) -> str:
-        first = next((t for t in bound.op.outputs if t is not None), None)
-        return self.values.name(first) if first is not None else f"{self.values.prefix}{bound.op.code}#{bound.op.index}"
+        """What the operator's nodes are named after: short, for TFLite's names of tensors run to hundreds of characters."""
+        return f"{self.values.prefix}op{bound.op.index}"
 
     def assign(self, tensor: Tensor, value: ir.Value, order: Order, form: Form) -> None:
         """The next value of a variable tensor, for who reads it later and for the next run."""

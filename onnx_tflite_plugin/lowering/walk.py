@@ -99,4 +99,5 @@ def _plain(tensor: Tensor) -> bool:
 
 
 def _provenance(bound: Bound) -> dict[str, str]:
-    return node_props(((op.subgraph, op.index) for op in bound.members), bound.handler.name, bound.pack)
+    name = next((tensor.name for tensor in bound.op.outputs if tensor is not None), "")
+    return node_props(((op.subgraph, op.index) for op in bound.members), bound.handler.name, bound.pack, name)

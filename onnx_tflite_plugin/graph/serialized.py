@@ -1,0 +1,35 @@
+"""A finished model as protobuf."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+
+def to_proto(model: ir.Model) -> onnx.ModelProto:
+    """The model as protobuf. Raises EncodeError above 2 GiB."""
+    import onnx_ir
+
+    proto = onnx_ir.to_proto(model)
+    without_constants_infos(proto.graph)
+    return proto
+
+
+def without_constants_infos(graph: onnx.GraphProto) -> None:
+    """Take initializers out of ``value_info``, here and in inner graphs: each says its dtype and shape itself.
+
+    Tools that change an initializer (onnxruntime.quantization transposes weights) leave the entry as it was, and then
+    shape inference finds a contradiction.
+    """
+    constants = {tensor.name for tensor in graph.initializer}
+    kept = [info for info in graph.value_info if info.name not in constants]
+    if len(kept) < len(graph.value_info):
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                without_constants_infos(attribute.g)
