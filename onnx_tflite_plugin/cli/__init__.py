@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from onnx_tflite_plugin.cli.bench import bench
 from onnx_tflite_plugin.cli.conformance import conformance
 from onnx_tflite_plugin.cli.convert import convert
 from onnx_tflite_plugin.cli.failures import Commands
@@ -34,7 +35,7 @@ def cli() -> None:
     """TFLite to ONNX: the same numbers, and every operator a plugin."""
 
 
-for command in (convert, inspect, verify, handlers, conformance, new_pack):
+for command in (convert, inspect, verify, bench, handlers, conformance, new_pack):
     cli.add_command(command)
 
 

@@ -27,7 +27,7 @@ class LiteRTError(VerificationError):
 
 
 class LiteRT:
-    """One ``interpreter`` with one thread; variables and resources live as long as it does.
+    """One ``interpreter``, by default with one thread; variables and resources live as long as it does.
 
     ``preserve`` keeps every tensor for ``tensors()``; XNNPACK's kernels fill none of those inside it, so it is refused
     with "xnnpack".
@@ -41,6 +41,7 @@ class LiteRT:
         signature: str | None = None,
         preserve: bool = False,
         known: Model | None = None,
+        threads: int = 1,
     ) -> None:
         if kernels not in KERNEL_SETS:
             raise ValueError(f"no kernel set {kernels!r}; there are {', '.join(KERNEL_SETS)}")
@@ -56,7 +57,7 @@ class LiteRT:
             warnings.simplefilter("ignore")
             self.interpreter = package.Interpreter(
                 model_content=data,
-                num_threads=1,
+                num_threads=threads,
                 experimental_op_resolver_type=package.OpResolverType[KERNEL_SETS[kernels]],
                 experimental_preserve_all_tensors=preserve,
             )

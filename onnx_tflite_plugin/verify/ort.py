@@ -24,10 +24,11 @@ class OrtError(VerificationError):
 
 
 class OnnxRuntime:
-    """One session with default optimizations and one thread, its states, and the values asked for.
+    """One session with default optimizations and, by default, one thread, its states, and the values asked for.
 
     ``keep`` names values of the main graph to return beside the outputs (they keep ONNX Runtime from fusing over them).
     ``optimized`` is where to write the graph that ONNX Runtime made of the model, ``optimizes`` whether it makes one.
+    ``profile``: how the file of its profile begins, which ``session.end_profiling()`` completes.
     ``session`` is the session itself.
     """
 
@@ -39,6 +40,8 @@ class OnnxRuntime:
         config: Mapping[str, str] | None = None,
         optimized: Path | None = None,
         optimizes: bool = True,
+        threads: int = 1,
+        profile: Path | None = None,
     ) -> None:
         package = optional("onnxruntime")
         proto, folder = _proto(model)
@@ -57,7 +60,9 @@ class OnnxRuntime:
             proto = _with_outputs(proto, self._keep)
         options = package.SessionOptions()
         options.log_severity_level = 3
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        if profile is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(profile)
         if not optimizes:
             options.graph_optimization_level = package.GraphOptimizationLevel.ORT_DISABLE_ALL
         if folder is not None:

@@ -102,7 +102,7 @@ def verify(
     """
     told = progress or (lambda stage: None)
     told("loading both models")
-    examined = _Examined(_content(tflite), _model(onnx), signature, tolerance, told)
+    examined = Examined(content(tflite), model_of(onnx), signature, tolerance, told)
     drawn, expected = examined.expected(inputs, seed, runs, shapes, ranges or {})
     if inputs is None and not shapes:
         examined.extend(drawn, expected, seed)
@@ -128,18 +128,18 @@ def _all_nan(actual: Sequence[Run]) -> bool:
     return bool(arrays) and all(array.dtype.kind == "f" and bool(np.isnan(array).all()) for array in arrays)
 
 
-def _content(tflite: str | os.PathLike[str] | bytes) -> bytes:
+def content(tflite: str | os.PathLike[str] | bytes) -> bytes:
     check_source(tflite)
     return Path(tflite).read_bytes() if isinstance(tflite, str | os.PathLike) else bytes(tflite)
 
 
-def _model(onnx: Any) -> ModelProto | bytes | Path:
+def model_of(onnx: Any) -> ModelProto | bytes | Path:
     if isinstance(onnx, str | os.PathLike):
         return Path(onnx)
     return onnx.proto if hasattr(onnx, "proto") else onnx  # type: ignore[no-any-return]
 
 
-class _Examined:
+class Examined:
     """The two models, their inputs and outputs paired, and the inputs of every run."""
 
     def __init__(
@@ -183,7 +183,7 @@ class _Examined:
             raise VerificationError(f"the ONNX model is a part of another file: this one has only {count} tensors")
         return cut_file(data, self.entry.subgraph.index, part.inputs, part.outputs)
 
-    def _as_converted(self) -> Entry:
+    def as_converted(self) -> Entry:
         """The entry with the sizes of the ONNX model, which given arrays must fit."""
         sizes = {name: dims for _, name, dims in self._dims()}
         inputs = tuple(
@@ -194,7 +194,7 @@ class _Examined:
         )
         return replace(self.entry, inputs=inputs)
 
-    def _described(self) -> Described:
+    def described(self) -> Described:
         """What the metadata says of the inputs; nothing where the file cannot be read for it."""
         try:
             return described(read(self.trial.data))
@@ -210,12 +210,12 @@ class _Examined:
         ranges: Mapping[str, tuple[float, float]],
     ) -> tuple[list[list[Array]], dict[str, list[list[Array]]]]:
         """Each run's inputs, and each kernel set's outputs; drawn inputs that every one of them refuses are drawn anew."""
-        shapes = {**self._shapes(), **(shapes or {})}
+        shapes = {**self.shapes(), **(shapes or {})}
         refusal: LiteRTError | None = None
-        told = self._described() if isinstance(inputs, str | os.PathLike) else None
+        told = self.described() if isinstance(inputs, str | os.PathLike) else None
         for caution in range(3):
             drawn = drawing.draw(
-                self._as_converted() if inputs is not None else self.entry,
+                self.as_converted() if inputs is not None else self.entry,
                 given=inputs, shapes=shapes, seed=seed, runs=max(runs, 1), caution=caution, ranges=ranges,
                 described=told,
             )  # fmt: skip
@@ -233,7 +233,7 @@ class _Examined:
         others = self._others()
         if not others or self.session.states:
             return
-        (more,) = drawing.draw(self.entry, shapes={**self._shapes(), **others}, seed=seed)
+        (more,) = drawing.draw(self.entry, shapes={**self.shapes(), **others}, seed=seed)
         try:
             outputs = {kernels: self.trial.litert(kernels, [more]) for kernels in expected}
         except LiteRTError:
@@ -287,7 +287,7 @@ class _Examined:
                 shapes[name] = tuple(sizes[size] if isinstance(size, str) else size for size in dims)
         return shapes
 
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
+    def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them."""
         return {
             name: tuple(

@@ -1,0 +1,122 @@
+"""How long a model takes in LiteRT and its conversion in ONNX Runtime, turn by turn on the same inputs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InvalidInputs
+from ..progress import Progress
+from .inputs import draw
+from .litert import LiteRT, LiteRTError
+from .ort import OnnxRuntime
+from .processor import processor
+from .run import Converted, Examined, content, model_of
+from .trial import Pairs
+from .user_data import Given
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+TURN = 0.02  # seconds that one runtime is timed for before the other has its turn
+WARM = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of the rounds: the median, and the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        low, median, high = np.percentile(values, (25, 50, 75))
+        return cls(float(median), float(low), float(high))
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """Seconds a run in each runtime, and ONNX Runtime's share of LiteRT's, round by round."""
+
+    litert: Spread
+    onnxruntime: Spread
+    ratio: Spread
+    rounds: int
+    threads: int
+    clock: str
+    kernels: str
+    processor: str
+
+
+def bench(
+    tflite: str | os.PathLike[str] | bytes,
+    onnx: ModelProto | Converted | str | os.PathLike[str] | bytes,
+    *,
+    threads: int = 1,
+    rounds: int = 20,
+    inputs: Given = None,
+    seed: int = 0,
+    signature: str | None = None,
+    progress: Progress | None = None,
+) -> Benchmark:
+    """Time both models with ``threads`` each, in turns of some 20 ms, ``rounds`` times.
+
+    With one thread the processor's time is taken, which other processes do not add to; with more it is the clock's.
+    ``inputs`` as for ``verify``; of several runs the first. Raises as ``verify`` does.
+    """
+    told = progress or (lambda stage: None)
+    told("loading both models")
+    examined = Examined(content(tflite), model_of(onnx), signature, None, told)
+    session = OnnxRuntime(examined.onnx, threads=threads)
+    arrays, original = _drawn(examined, inputs, seed, threads)
+    feeds = session.feeds(Pairs(examined.entry, session).feeds(arrays))
+    names = [info.name for info in session.outputs]
+    clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
+    runs: list[Callable[[], Any]] = [lambda: original.run(arrays), lambda: session.session.run(names, feeds)]
+    counts = [_count(run) for run in runs]
+    seconds: list[list[float]] = [[], []]
+    for number in range(rounds):
+        told(f"round {number + 1} of {rounds}")
+        for k in (0, 1) if number % 2 else (1, 0):
+            start = clock()
+            for _ in range(counts[k]):
+                runs[k]()
+            seconds[k].append((clock() - start) / counts[k])
+    ratios = [ours / theirs for theirs, ours in zip(*seconds, strict=True)]
+    return Benchmark(
+        Spread.of(seconds[0]), Spread.of(seconds[1]), Spread.of(ratios), rounds, threads,
+        "processor time" if threads == 1 else "wall-clock time", original.kernels, processor(),
+    )  # fmt: skip
+
+
+def _drawn(examined: Examined, inputs: Given, seed: int, threads: int) -> tuple[list[Any], LiteRT]:
+    """The inputs of a run and the interpreter that takes them; drawn ones that it refuses are drawn anew."""
+    trial, refusal = examined.trial, None
+    entry = examined.entry if inputs is None else examined.as_converted()
+    for caution in range(3):
+        told = examined.described() if inputs is not None else None
+        arrays = draw(entry, given=inputs, shapes=examined.shapes(), seed=seed, caution=caution, described=told)[0]
+        for kernels in ("xnnpack", "builtin"):
+            try:
+                original = LiteRT(trial.data, kernels, signature=trial.signature, threads=threads)
+                original.run(arrays)
+                return arrays, original
+            except LiteRTError as error:
+                refusal = refusal or error
+    raise InvalidInputs(f"{refusal}; where the drawn inputs are the reason, give some") from refusal
+
+
+def _count(run: Callable[[], Any]) -> int:
+    """How many runs fill a turn."""
+    for _ in range(WARM):
+        run()
+    start = time.perf_counter()
+    run()
+    return max(1, round(TURN / max(time.perf_counter() - start, 1e-7)))
