@@ -18,6 +18,12 @@ from onnx_tflite_plugin.cli.paths import readable
 @click.argument("onnx", metavar="MODEL.onnx", type=click.Path(path_type=Path))
 @data_options
 @click.option("--signature", metavar="KEY", help="The signature that was converted, where the ONNX file does not say.")
+@click.option(
+    "--bisect",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="On failure write the smallest part that disagrees into DIR, for a bug report: .tflite, .onnx and its inputs.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 @click.pass_context
 def verify(

@@ -112,6 +112,12 @@ def read_weights(given: Mapping[str, str]) -> Mapping[str, int]:
     return products if isinstance(products, dict) else {}
 
 
+def remove_origin(given: MutableMapping[str, str]) -> None:
+    """Take out what holds for a whole model alone: its states, its signature, where it was cut, what its author says."""
+    for key in (_STATE, _SIGNATURE, _PART, _SOURCE):
+        given.pop(key, None)
+
+
 def write_authored(given: MutableMapping[str, str], facts: Mapping[str, Any]) -> None:
     """``facts``: name, description, version, author and license of the model; of each input and output its name, what its
     integers mean, description, normalization, range, threshold, labels and files, as far as the TFLite file says.

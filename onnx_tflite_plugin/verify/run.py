@@ -19,6 +19,7 @@ from ..source.metadata import described
 from ..source.model import Array, Tensor
 from . import apart, structure
 from . import inputs as drawing
+from .bisect import smallest
 from .compare import Comparison, Tolerance
 from .diverging import Divergence, Search, preserving, stateful
 from .litert import LiteRTError
@@ -85,6 +86,7 @@ def verify(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     signature: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    bisect: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Verification:
     """Run a TFLite model in LiteRT and its conversion in ONNX Runtime on the same inputs, and compare every output.
@@ -96,7 +98,8 @@ def verify(
     run has other sizes where the ONNX model leaves some open, LiteRT takes them, and neither ``inputs`` nor ``shapes``
     sets them. ``tolerance`` is a share of the range for float outputs, or a whole ``Tolerance``; the default follows from
     the model. ``shapes`` sets dynamic sizes by input name. ``signature``: by default the one that was converted.
-    ``progress`` is called with what is being run. On failure the first tensor outside its tolerance is looked for.
+    ``progress`` is called with what is being run. On failure the first tensor outside its tolerance is looked for;
+    ``bisect`` is a folder for the smallest part of the model that disagrees, for a bug report.
 
     Raises InvalidInputs for inputs that do not fit, VerificationError where a model does not run, MissingExtra, OSError.
     """
@@ -116,6 +119,9 @@ def verify(
     told("looking for the first tensor outside its tolerance")
     search = Search(examined.trial, examined.onnx, examined.session, fresh=examined.fresh)
     diverging, reasons = search.divergence(drawn, expected)
+    if bisect is not None:
+        told("looking for the smallest part that disagrees")
+        notes = (examined.bisected(diverging, drawn, Path(bisect)), *notes)
     notes = (*reasons, *examined.hints(drawn, expected), *notes)
     return Verification(comparisons, tuple(expected), len(drawn), diverging=diverging, notes=notes)
 
@@ -261,6 +267,21 @@ class Examined:
         return Verification(
             (*outputs.values(), *wrong), (original.kernels,), len(runs), diverging=diverging, notes=(note,)
         )
+
+    def bisected(self, divergence: Divergence | None, runs: Sequence[Run], folder: Path) -> str:
+        """Writes the smallest part that disagrees, and says where it is."""
+        found = None
+        if divergence is not None:
+            found = smallest(self.trial, self.session, divergence, runs, self._agrees)
+        if found is None:
+            return "no part of the model disagrees by itself"
+        files = ", ".join(map(str, found.save(folder)))
+        codes = ", ".join(operator.code for operator in found.operators[:3])
+        more = f" and {len(found.operators) - 3} more" if len(found.operators) > 3 else ""
+        return f"the smallest part that disagrees, {codes}{more}: {files}"
+
+    def _agrees(self, tflite: bytes, onnx: ModelProto, given: Mapping[str, Array]) -> bool:
+        return verify(tflite, onnx, inputs=[given], tolerance=self.trial.tolerance).ok
 
     def hints(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
         """Whether it is the processor: x86 before VNNI saturates sums of uint8 x int8 products."""

@@ -1,0 +1,58 @@
+"""A part of an ONNX model between named values, as a model of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.graph.metadata import remove_origin
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
+    """What computes ``outputs`` from ``inputs``, with the constants and the metadata that it needs.
+
+    ``None`` where it needs another input of the model too, or a value is not one of the main graph with a dtype.
+    """
+    graph = model.graph
+    infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
+    if any(name not in infos for name in (*inputs, *outputs)):
+        return None
+    needed, nodes = {*outputs} - {*inputs}, []
+    for node in reversed(graph.node):
+        if any(name in needed for name in node.output):
+            nodes.append(node)
+            needed |= {*_read(node)} - {*inputs}
+    constants = [tensor for tensor in graph.initializer if tensor.name in needed]
+    made = {name for node in nodes for name in node.output} | {tensor.name for tensor in constants}
+    if needed - made:
+        return None
+    part = type(model)()
+    part.CopyFrom(model)
+    for field in ("node", "initializer", "input", "output", "value_info"):
+        part.graph.ClearField(field)
+    part.graph.node.extend(reversed(nodes))
+    part.graph.initializer.extend(constants)
+    part.graph.input.extend(infos[name] for name in inputs)
+    part.graph.output.extend(infos[name] for name in outputs)
+    part.graph.value_info.extend(info for info in graph.value_info if info.name in made - {*outputs})
+    kept = {entry.key: entry.value for entry in model.metadata_props}
+    remove_origin(kept)
+    part.ClearField("metadata_props")
+    for key, value in kept.items():
+        part.metadata_props.add(key=key, value=value)
+    return part
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """The values a node takes, those that its inner graphs take from outside included."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            inner = attribute.g
+            own = {info.name for info in inner.input} | {tensor.name for tensor in inner.initializer}
+            own |= {name for each in inner.node for name in each.output}
+            taken = [name for each in inner.node for name in _read(each)] + [info.name for info in inner.output]
+            yield from (name for name in taken if name not in own)
