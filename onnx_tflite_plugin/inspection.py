@@ -38,7 +38,7 @@ def inspect(
 
 def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     """Operators and who takes them, inputs, outputs, signatures, states, metadata."""
-    taken = _taken(model, host, target)
+    taken = taken_by(model, host, target)
     reached = _called(model, taken)
     operators = _operators(taken, reached, target)
     return {
@@ -67,7 +67,7 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     }
 
 
-def _taken(model: Model, host: Host, target: Target) -> dict[Operator, Bound | Problem]:
+def taken_by(model: Model, host: Host, target: Target) -> dict[Operator, Bound | Problem]:
     """Who takes each operator, as a conversion would find it: with the constants known by then."""
     found: dict[Operator, Bound | Problem] = {}
     for graph in model.subgraphs:
@@ -121,7 +121,7 @@ def _missing(problem: Problem) -> dict[str, Any]:
 
 
 def _described(bound: Bound, target: Target) -> dict[str, Any]:
-    layout, quantization = _kinds(bound, target)
+    layout, quantization = kinds_of(bound, target)
     return {
         "handler": bound.handler.name,
         "pack": bound.pack,
@@ -132,8 +132,10 @@ def _described(bound: Bound, target: Target) -> dict[str, Any]:
     }
 
 
-def _kinds(bound: Bound, target: Target) -> tuple[str, str]:
+def kinds_of(bound: Bound | Problem, target: Target) -> tuple[str, str]:
     """The names of the layout and the behaviour of an instance; what fails or refuses is said, as the conversion would."""
+    if isinstance(bound, Problem):
+        return "nobody", ""
     try:
         declared = resolved(bound, target, target.opsets[2]).declared
     except Failed as failed:

@@ -353,7 +353,7 @@ def test_a_terminated_process_leaves_nothing(added: Path) -> None:
 
 # --- quick ------------------------------------------------------------------------------------
 
-COMMANDS = ("convert", "inspect", "verify", "bench", "handlers", "conformance", "new-pack")
+COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")
 
 
 def test_help_loads_nothing_heavy_and_is_quick() -> None:

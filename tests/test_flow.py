@@ -41,6 +41,7 @@ ROOMS = (
     "conversion",
     "runtime",
     "inspection",
+    "page",
     "cli",
     "__main__",
 )

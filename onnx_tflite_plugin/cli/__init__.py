@@ -16,6 +16,7 @@ from onnx_tflite_plugin.cli.failures import Commands
 from onnx_tflite_plugin.cli.handlers import handlers
 from onnx_tflite_plugin.cli.inspect import inspect
 from onnx_tflite_plugin.cli.new_pack import new_pack
+from onnx_tflite_plugin.cli.report import report
 from onnx_tflite_plugin.cli.verify import verify
 from onnx_tflite_plugin.guard import Terminated
 
@@ -35,7 +36,7 @@ def cli() -> None:
     """TFLite to ONNX: the same numbers, and every operator a plugin."""
 
 
-for command in (convert, inspect, verify, bench, handlers, conformance, new_pack):
+for command in (convert, inspect, verify, report, bench, handlers, conformance, new_pack):
     cli.add_command(command)
 
 

@@ -15,8 +15,9 @@ from onnx_tflite_plugin.cli.data import data_options, existing, pairs
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
-from onnx_tflite_plugin.cli.output import apart, print_json, print_rows, working
-from onnx_tflite_plugin.cli.paths import readable
+from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, working
+from onnx_tflite_plugin.cli.paths import readable, writable
+from onnx_tflite_plugin.cli.report import write_page
 from onnx_tflite_plugin.options import CHOICES, TARGET_NAMES, VerifyOptions, flag
 
 
@@ -108,6 +109,13 @@ def _switch(name: str, text: str) -> Callable[[Any], Any]:
 @click.option(
     "--packs", metavar="builtin|LIST", help="Use only the built-in operators, or also these packs (comma-separated)."
 )
+@click.option(
+    "--report",
+    "page",
+    metavar="FILE.html",
+    type=click.Path(path_type=Path),
+    help="Also write a page about the conversion: the network, every tensor's distance from LiteRT, times.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON, and nothing else.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
@@ -119,6 +127,7 @@ def convert(
     as_json: bool,
     quiet: bool,
     signature: str | None,
+    page: Path | None,
     **options: Any,
 ) -> None:
     """Convert MODEL to ONNX.
@@ -137,6 +146,10 @@ def convert(
     if model != STREAM:
         _there(model)
     found, single = jobs(model, output, signature)
+    if page is not None:
+        if not single:
+            raise UsageProblem("--report is about one model")
+        writable(page, sources=(model,) if model != STREAM else ())
     if not single:
         ctx.exit(convert_all(found, options, model, as_json=as_json, quiet=quiet))
     (job,) = found
@@ -148,6 +161,9 @@ def convert(
     with working(doing) as stage, apart():
         conversion = run(job.source, signature=job.signature, progress=stage, **options)
         files = [] if job.output == STREAM else conversion.save(job.output)
+        if page is not None:
+            content = job.source if isinstance(job.source, bytes) else job.source.read_bytes()
+            write_page(page, content, conversion.proto, Path(job.name).name, conversion.report, stage)
     if job.output == STREAM:
         sys.stdout.buffer.write(conversion.proto.SerializeToString())
         return
@@ -159,7 +175,8 @@ def convert(
     if as_json:
         print_json(described(conversion, Path(job.name), files, seconds))
     elif not quiet:
-        print_rows(summary(conversion, files, seconds))
+        told = [Row("report", [f"{page}; open it in a browser"])] if page is not None else []
+        print_rows([*summary(conversion, files, seconds), *told])
 
 
 def _there(model: Path) -> None:

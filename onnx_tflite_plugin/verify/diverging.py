@@ -83,6 +83,18 @@ class Search:
     def _first(self, runs: Sequence[Run]) -> tuple[Divergence | None, int]:
         """The first tensor outside its tolerance, and how many were compared."""
         compared = 0
+        for comparison, value in self.comparisons(runs):
+            compared += 1
+            if not comparison.ok:
+                tensor = self.trial.entry.subgraph.tensors[value.tensor]
+                return Divergence(tensor, self.producers[tensor.index], value.name, comparison), compared
+        return None, compared
+
+    def comparisons(self, runs: Sequence[Run]) -> Iterator[tuple[Comparison, TensorValue]]:
+        """Every tensor that both runtimes keep, run by run in execution order.
+
+        Raises LiteRTError or OrtError where a model that keeps them does not run.
+        """
         kept = [value.name for values in self.values.values() for value in values]
         session = OnnxRuntime(self.onnx, keep=kept)
         pairs = Pairs(self.trial.entry, session)
@@ -99,12 +111,7 @@ class Search:
                 if time.perf_counter() - start > _SLOW:
                     originals = originals[:1]
                     break
-            for comparison, value in self._compared(session.values(), expected):
-                compared += 1
-                if not comparison.ok:
-                    tensor = self.trial.entry.subgraph.tensors[value.tensor]
-                    return Divergence(tensor, self.producers[tensor.index], value.name, comparison), compared
-        return None, compared
+            yield from self._compared(session.values(), expected)
 
     def _compared(
         self, arrays: Mapping[str, Array], expected: Mapping[str, Mapping[int, Array]]

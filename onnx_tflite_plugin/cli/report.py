@@ -1,0 +1,58 @@
+"""``report``: a conversion as one web page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, size, working
+from onnx_tflite_plugin.cli.paths import readable, writable
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from onnx_tflite_plugin.progress import Progress
+    from onnx_tflite_plugin.report import Report
+
+
+@click.command()
+@click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
+@click.argument("onnx", metavar="MODEL.onnx", type=click.Path(path_type=Path))
+@click.argument("output", metavar="[REPORT.html]", required=False, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print what the page shows as JSON; no page is written.")
+def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None:
+    """Write a page about a conversion.
+
+    One HTML file that needs no network: inputs and outputs, the network drawn with what each operator became, the
+    distance of every tensor from LiteRT, and the time of each operator. Needs the extra verify for the last two.
+    """
+    on_failure(as_json=as_json)
+    readable(tflite)
+    readable(onnx)
+    output = writable(output or onnx.with_suffix(".html"), sources=(tflite, onnx))
+    import onnx as package
+
+    from onnx_tflite_plugin.page.gather import gather
+
+    with working(f"looking at {onnx.name}") as stage, apart():
+        if as_json:
+            page = gather(tflite.read_bytes(), package.load(onnx), tflite.name, progress=stage)
+        else:
+            write_page(output, tflite.read_bytes(), package.load(onnx), tflite.name, None, stage)
+    if as_json:
+        print_json(page.as_dict())
+        return
+    print_rows([Row("wrote", [f"{output} ({size(output.stat().st_size)}); open it in a browser"], "bold green")])
+
+
+def write_page(
+    output: Path, tflite: bytes, onnx: ModelProto, title: str, report: Report | None, progress: Progress
+) -> None:
+    """The page about a conversion; ``report`` is the conversion's, where it is at hand."""
+    from onnx_tflite_plugin.page.gather import gather
+    from onnx_tflite_plugin.page.html import html
+
+    output.write_text(html(gather(tflite, onnx, title, report=report, progress=progress)), encoding="utf-8")

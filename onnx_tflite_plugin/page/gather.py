@@ -1,0 +1,201 @@
+"""What the page shows, as one JSON object."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.graph.metadata import PREFIX, props, read_authored
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.inspection import kinds_of, taken_by
+from onnx_tflite_plugin.page.labels import operator_of
+from onnx_tflite_plugin.progress import Progress
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Model, Operator, Tensor
+from onnx_tflite_plugin.targets import target_named
+
+if TYPE_CHECKING:
+    import onnx
+
+    from onnx_tflite_plugin.report import Report
+
+_PROFILED = 10  # runs
+
+
+@dataclass(frozen=True)
+class Page:
+    """``facts``: of the model and its edges; ``operators`` in the TFLite file's order; ``edges`` between them."""
+
+    title: str
+    facts: Mapping[str, Any]
+    operators: Sequence[Mapping[str, Any]]
+    edges: Sequence[Mapping[str, Any]]
+    transposes: Sequence[Mapping[str, Any]] = ()
+    errors: Sequence[Mapping[str, Any]] = ()
+    verdict: str = ""
+    notes: Sequence[str] = field(default=())
+
+    def as_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def gather(
+    tflite: bytes, onnx: onnx.ModelProto, title: str, *, report: Report | None = None, progress: Progress | None = None
+) -> Page:
+    """Everything that is known of a conversion. What the runtimes say is left out where they are not installed.
+
+    ``report``: that of the conversion, where it is at hand; it says which operators forced each Transpose.
+    """
+    told = progress or (lambda stage: None)
+    model = read(tflite)
+    told("reading both models")
+    graph = _graph_of(model, onnx)
+    nodes = _nodes(onnx)
+    notes: list[str] = []
+    errors: list[dict[str, Any]] = []
+    seconds: dict[int, float] = {}
+    verdict = ""
+    try:
+        from onnx_tflite_plugin.page.measured import measured
+
+        told("comparing every tensor with LiteRT")
+        errors, verdict, seconds, other = measured(tflite, onnx, _PROFILED)
+        if other:
+            notes.append(f"{1e6 * other:.0f} µs a run belong to nodes that ONNX Runtime made of several operators")
+    except ConversionError as error:
+        notes.append(f"not compared and not timed: {error}")
+    made = {tensor.index: op.index for op in graph for tensor in op.outputs if tensor is not None}
+    errors = [{**error, "operator": made.get(error["tensor"])} for error in errors]
+    operators = list(_operators(model, graph, nodes, seconds, errors))
+    facts = {**_facts(tflite, onnx, operators), "line": report.line if report else ""}
+    edges = list(_edges(graph))
+    return Page(title, facts, operators, edges, list(_transposes(onnx, report)), errors, verdict, notes)
+
+
+def _graph_of(model: Model, onnx: onnx.ModelProto) -> Sequence[Operator]:
+    """The operators of the subgraph that was converted."""
+    key = props(onnx.metadata_props).get(PREFIX + "signature")
+    root = next((one.subgraph for one in model.signatures if one.key == key), model.root)
+    return model.subgraphs[root].operators
+
+
+def _nodes(onnx: onnx.ModelProto) -> dict[int, list[str]]:
+    """The ONNX operators that each TFLite operator of the main graph became."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for node in onnx.graph.node:
+        for place in props(node.metadata_props).get(PREFIX + "operators", "").split(","):
+            if place:
+                found[int(place.partition(":")[2])].append(node.op_type)
+    return found
+
+
+def _operators(
+    model: Model,
+    operators: Sequence[Operator],
+    nodes: Mapping[int, Sequence[str]],
+    seconds: Mapping[int, float],
+    errors: Sequence[Mapping[str, Any]],
+) -> Iterator[dict[str, Any]]:
+    target = target_named("onnxruntime")
+    taken = taken_by(model, Host(), target)
+    quantized = any(_quantized(tensor) for op in operators for tensor in op.outputs if tensor is not None)
+    wrong = {error["tensor"]: error["text"] for error in errors if not error["ok"]}
+    for op in operators:
+        layout, quantization = kinds_of(taken[op], target)
+        output = next((tensor for tensor in op.outputs if tensor is not None), None)
+        floats = quantized and output is not None and output.dtype.startswith("float")
+        yield {
+            "index": op.index,
+            "code": op.code,
+            "name": "" if output is None else output.name,
+            "dtype": "" if output is None else output.dtype,
+            "shape": [] if output is None else list(output.dims),
+            "layout": layout,
+            "quantization": quantization,
+            "nodes": _counted(nodes.get(op.index, ())),
+            "float_island": floats,
+            "microseconds": round(1e6 * seconds[op.index], 2) if op.index in seconds else None,
+            "wrong": next((wrong[t.index] for t in op.outputs if t is not None and t.index in wrong), ""),
+        }
+
+
+def _quantized(tensor: Tensor) -> bool:
+    return tensor.quantization is not None and not tensor.dtype.startswith("float")
+
+
+def _counted(names: Sequence[str]) -> list[str]:
+    return [name if count == 1 else f"{count} {name}" for name, count in Counter(names).most_common()]
+
+
+def _edges(operators: Sequence[Operator]) -> Iterator[dict[str, Any]]:
+    """From operator to operator, once for each tensor."""
+    made = {tensor.index: op.index for op in operators for tensor in op.outputs if tensor is not None}
+    for op in operators:
+        for tensor in dict.fromkeys(t for t in op.inputs if t is not None and not t.constant):
+            if tensor.index in made:
+                yield {"from": made[tensor.index], "to": op.index, "name": tensor.name, "dtype": tensor.dtype}
+
+
+def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    given = props(onnx.metadata_props)
+    authored = read_authored(given)
+    constants = sum(tensor.ByteSize() for tensor in onnx.graph.initializer)
+    return {
+        "tflite_bytes": len(tflite),
+        "onnx_bytes": onnx.ByteSize(),
+        "constant_bytes": constants,
+        "opset": next((entry.version for entry in onnx.opset_import if entry.domain == ""), None),
+        "operators": len(operators),
+        "nodes": len(onnx.graph.node),
+        "inputs": [_edge(info, authored.get("inputs", ())) for info in onnx.graph.input],
+        "outputs": [_edge(info, authored.get("outputs", ())) for info in onnx.graph.output],
+        "authored": {key: value for key, value in authored.items() if isinstance(value, str)},
+        "states": [state["input"] for state in json.loads(given.get(PREFIX + "state", "[]"))],
+    }
+
+
+def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    import onnx
+
+    kind = info.type.tensor_type
+    known = next((one for one in authored if one.get("name") == info.name), {})
+    shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in kind.shape.dim]
+    dtype = onnx.TensorProto.DataType.Name(kind.elem_type).lower()
+    return {"name": info.name, "dtype": dtype, "shape": shape, **{k: v for k, v in known.items() if k != "name"}}
+
+
+def _transposes(onnx: onnx.ModelProto, report: Report | None) -> Iterator[dict[str, Any]]:
+    """Those that were planned, with who forced them; without the report those that the file has."""
+    if report is not None:
+        for each in report.transposed:
+            yield {
+                "tensor": each.tensor,
+                "perm": each.perm,
+                "bytes": each.bytes,
+                "from": each.producer,
+                "to": list(each.consumers),
+                "operators": sorted(_numbers([each.producer, *each.consumers])),
+            }
+        return
+    for node in onnx.graph.node:
+        if node.op_type == "Transpose":
+            perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
+            place = operator_of(node.name)
+            yield {
+                "tensor": node.input[0],
+                "perm": ",".join(map(str, perm)),
+                "bytes": None,
+                "from": node.input[0],
+                "to": [node.output[0]],
+                "operators": [] if place is None else [place],
+            }
+
+
+def _numbers(labels: Sequence[str]) -> set[int]:
+    """The operators of labels like ``op 12 CONV_2D``."""
+    return {int(found[1]) for label in labels if (found := re.match(r"op (\d+) ", label))}

@@ -1,0 +1,33 @@
+"""The page itself: one file, with all that it needs."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from importlib.resources import files
+
+from onnx_tflite_plugin.page.gather import Page
+
+_SCRIPTS = ("vendor/dagre.min.js", "vendor/cytoscape.min.js", "page.js")
+_LICENCES = ("vendor/cytoscape.LICENSE", "vendor/dagre.LICENSE")
+
+
+def html(page: Page) -> str:
+    """A whole document: data, style, scripts and their licences; nothing is fetched."""
+    data = json.dumps(page.as_dict(), allow_nan=False, default=str).replace("<", "\\u003c")
+    return _read("page.html").format(
+        title=escape(page.title),
+        style=_read("page.css"),
+        data=data,
+        scripts="\n".join(f"<script>{_script(name)}</script>" for name in _SCRIPTS),
+        licences=escape("\n\n".join(f"{name.partition('/')[2]}\n{_read(name)}" for name in _LICENCES)),
+    )
+
+
+def _script(name: str) -> str:
+    """What ends a script is not in one."""
+    return _read(name).replace("</script", "<\\/script")
+
+
+def _read(name: str) -> str:
+    return (files("onnx_tflite_plugin.page") / name).read_text(encoding="utf-8")

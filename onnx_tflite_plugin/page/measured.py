@@ -1,0 +1,67 @@
+"""What both runtimes say of a conversion: every tensor compared, and the time of each operator."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnx_tflite_plugin.page.labels import operator_of
+from onnx_tflite_plugin.verify.diverging import Search
+from onnx_tflite_plugin.verify.ort import OnnxRuntime
+from onnx_tflite_plugin.verify.run import Examined
+from onnx_tflite_plugin.verify.trial import Pairs
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def measured(tflite: bytes, onnx: ModelProto, runs: int) -> tuple[list[dict[str, Any]], str, dict[int, float], float]:
+    """(tensors compared in execution order, the verdict on the outputs, seconds a run by operator, seconds of the rest).
+
+    Raises ConversionError where a model does not run, MissingExtra without the runtimes.
+    """
+    examined = Examined(tflite, onnx, None, None, lambda stage: None)
+    drawn, expected = examined.expected(None, 0, 1, None, {})
+    actual = examined.trial.actual(examined.session, drawn)
+    compared = examined.trial.compared(actual, expected)
+    verdict = "; ".join(f"{one.name}: {one.text}" for one in compared)
+    verdict = f"{'within tolerance' if all(one.ok for one in compared) else 'NOT within tolerance'}: {verdict}"
+    search = Search(examined.trial, onnx, examined.session, fresh=examined.fresh)
+    tensors = examined.entry.subgraph.tensors
+    errors = [
+        {
+            "tensor": value.tensor,
+            "name": tensors[value.tensor].name,
+            "distance": comparison.distance if math.isfinite(comparison.distance) else None,
+            "band": comparison.band,
+            "ok": comparison.ok,
+            "text": comparison.text,
+        }
+        for comparison, value in search.comparisons(drawn[:1])
+    ]
+    seconds, rest = _profiled(onnx, Pairs(examined.entry, examined.session).feeds(drawn[0]), runs)
+    return errors, verdict, seconds, rest
+
+
+def _profiled(onnx: ModelProto, feeds: dict[str, Any], runs: int) -> tuple[dict[int, float], float]:
+    """Seconds a run of each TFLite operator, by the names of the nodes; and of nodes that are named after none."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = OnnxRuntime(onnx, profile=Path(folder) / "profile")
+        for _ in range(runs + 1):
+            session.run(feeds)
+        events = json.loads(Path(session.session.end_profiling()).read_text(encoding="utf-8"))
+    nodes = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
+    each = len(nodes) // (runs + 1) if nodes else 0
+    seconds: dict[int, float] = defaultdict(float)
+    rest = 0.0
+    for event in nodes[each:]:  # the first run allocates
+        operator, took = operator_of(event["name"]), event["dur"] / 1e6 / runs
+        if operator is None:
+            rest += took
+        else:
+            seconds[operator] += took
+    return dict(seconds), rest

@@ -1,0 +1,189 @@
+"use strict";
+const page = JSON.parse(document.getElementById("data").textContent);
+const COLOURS = { Implicit: "#f2b8a0", Transparent: "#bfd7f5", Attribute: "#c9e7c4", Terminate: "#d9d3e8" };
+const MEANING = {
+  Implicit: "channels first in ONNX", Transparent: "any order", Attribute: "any order, axes remapped",
+  Terminate: "the file's order only",
+};
+const element = (id) => document.getElementById(id);
+
+function make(tag, text, parent, attributes = {}) {
+  const made = document.createElement(tag);
+  if (text !== undefined && text !== null) made.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (parent) parent.appendChild(made);
+  return made;
+}
+
+function table(parent, headings, rows, numeric = []) {
+  const made = make("table", null, parent);
+  const head = make("tr", null, make("thead", null, made));
+  headings.forEach((text, k) => make("th", text, head, numeric.includes(k) ? { class: "number" } : {}));
+  const body = make("tbody", null, made);
+  for (const row of rows) {
+    const line = make("tr", null, body);
+    row.forEach((cell, k) => make("td", cell, line, numeric.includes(k) ? { class: "number" } : {}));
+  }
+  return made;
+}
+
+function size(bytes) {
+  if (bytes === null || bytes === undefined) return "";
+  const units = ["bytes", "kB", "MB", "GB"];
+  let k = 0;
+  while (bytes >= 1000 && k < 3) { bytes /= 1000; k += 1; }
+  return `${k ? bytes.toPrecision(3) : bytes} ${units[k]}`;
+}
+
+const sizes = (shape) => `[${shape.map((n) => (n === null ? "?" : n)).join(", ")}]`;
+
+function summary() {
+  const facts = page.facts;
+  element("line").textContent = facts.line;
+  const verdict = element("verdict");
+  verdict.textContent = page.verdict;
+  verdict.className = page.verdict.startsWith("within") ? "ok" : page.verdict ? "wrong" : "";
+  const edge = (side) => (one) => {
+    const scale = one.scale ? (one.scale.length > 1 ? `${one.scale.length} scales` : `scale ${one.scale[0].toPrecision(6)}, zero point ${one.zero_point[0]}`) : "";
+    const told = [one.description, one.mean ? `(x - ${one.mean}) / ${one.std}` : "", one.labels ? `${one.labels.length} labels: ${one.labels.slice(0, 3).join(", ")}…` : ""];
+    return [side, one.name, `${one.dtype} ${sizes(one.shape)}`, scale, told.filter(Boolean).join("; ")];
+  };
+  table(element("edges"), ["", "name", "type", "quantization", "metadata"],
+    [...facts.inputs.map(edge("input")), ...facts.outputs.map(edge("output"))]);
+  const rows = [["TFLite file", size(facts.tflite_bytes)], ["ONNX model", `${size(facts.onnx_bytes)}, of which constants ${size(facts.constant_bytes)}`],
+    ["operators", facts.operators], ["nodes", facts.nodes], ["opset", facts.opset], ...Object.entries(facts.authored)];
+  if (facts.states.length) rows.push(["states", facts.states.join(", ")]);
+  table(element("facts"), ["", ""], rows);
+  page.notes.forEach((note) => make("li", note, element("notes")));
+}
+
+function legend() {
+  const used = new Set(page.operators.map((op) => op.layout));
+  const add = (colour, text, border) => {
+    const span = make("span", null, element("legend"));
+    make("i", null, span, { style: `background:${colour};${border || ""}` });
+    span.appendChild(document.createTextNode(text));
+  };
+  for (const [name, colour] of Object.entries(COLOURS)) if (used.has(name)) add(colour, `${name}: ${MEANING[name]}`);
+  if (page.transposes.length) add("#fff", "forces a Transpose", "box-shadow:inset 0 0 0 2px #c2410c");
+  if (page.operators.some((op) => op.float_island)) add("#fff", "float in a quantized network", "box-shadow:inset 0 0 0 2px #8b5cf6");
+  if (page.operators.some((op) => op.wrong)) add("#b3261e", "outside its tolerance");
+}
+
+function graph() {
+  const forced = new Set(page.transposes.flatMap((one) => one.operators));
+  const layout = new dagre.graphlib.Graph({ multigraph: true });
+  layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 34, ranker: page.operators.length > 600 ? "longest-path" : "network-simplex" });
+  layout.setDefaultEdgeLabel(() => ({}));
+  const elements = [];
+  for (const op of page.operators) {
+    const label = `${op.index} ${op.code}\n${op.nodes.slice(0, 3).join(", ")}${op.nodes.length > 3 ? ", …" : ""}`;
+    const width = Math.max(90, 6.4 * Math.max(...label.split("\n").map((line) => line.length)) + 12);
+    layout.setNode(String(op.index), { width, height: 34 });
+    const classes = [forced.has(op.index) ? "forced" : "", op.float_island ? "island" : "", op.wrong ? "wrong" : ""];
+    elements.push({ data: { id: String(op.index), label, width, colour: COLOURS[op.layout] || "#e5e7eb" }, classes: classes.join(" ") });
+  }
+  page.edges.forEach((edge, k) => {
+    layout.setEdge(String(edge.from), String(edge.to), {}, `e${k}`);
+    elements.push({ data: { id: `e${k}`, source: String(edge.from), target: String(edge.to) } });
+  });
+  dagre.layout(layout);
+  const drawn = cytoscape({
+    container: element("graph"), elements, minZoom: 0.02, maxZoom: 4,
+    textureOnViewport: elements.length > 1500, hideEdgesOnViewport: elements.length > 3000,
+    layout: { name: "preset", positions: (node) => { const at = layout.node(node.id()); return { x: at.x, y: at.y }; }, fit: true },
+    style: [
+      { selector: "node", style: { shape: "round-rectangle", width: "data(width)", height: 34, "background-color": "data(colour)",
+        label: "data(label)", "text-wrap": "wrap", "text-valign": "center", "font-size": 10, "border-width": 1, "border-color": "#8a94a6", "min-zoomed-font-size": 5 } },
+      { selector: "edge", style: { width: 1.2, "line-color": "#9aa3b2", "target-arrow-color": "#9aa3b2", "target-arrow-shape": "triangle", "curve-style": "bezier", "arrow-scale": 0.8 } },
+      { selector: ".forced", style: { "border-width": 3, "border-color": "#c2410c" } },
+      { selector: ".island", style: { "border-width": 3, "border-color": "#8b5cf6" } },
+      { selector: ".wrong", style: { "background-color": "#b3261e", color: "#fff" } },
+      { selector: ":selected", style: { "border-width": 4, "border-color": "#1d4ed8" } },
+    ],
+  });
+  drawn.on("tap", "node", (event) => details(Number(event.target.id())));
+  if (page.operators.length > 60 && page.operators.length) {
+    drawn.zoom(1);
+    drawn.pan({ x: element("graph").clientWidth / 2 - layout.node(String(page.operators[0].index)).x, y: 40 - layout.node(String(page.operators[0].index)).y });
+  }
+  window.graphOfPage = drawn;
+}
+
+function details(index) {
+  const op = page.operators.find((one) => one.index === index);
+  const aside = element("details");
+  aside.replaceChildren();
+  make("h3", `${op.index} ${op.code}`, aside);
+  const list = make("dl", null, aside);
+  const error = page.errors.find((one) => one.operator === index);
+  const who = page.transposes.filter((one) => one.operators.includes(index)).map((one) => `${one.tensor} ${one.perm}: ${one.from} → ${one.to.join(", ")}`);
+  const facts = [["output", op.name], ["type", `${op.dtype} ${sizes(op.shape)}`], ["ONNX nodes", op.nodes.join(", ") || "none: computed at conversion, or part of another"],
+    ["layout category", op.layout], ["quantization", op.quantization], ["time a run", op.microseconds === null ? "" : `${op.microseconds} µs`],
+    ["against LiteRT", error ? error.text : ""], ["Transposes", who.join("; ")]];
+  for (const [name, text] of facts) if (text) { make("dt", name, list); make("dd", text, list); }
+}
+
+function errors() {
+  const parent = element("errors");
+  if (!page.errors.length) { element("errors-hint").textContent = "Not compared."; return; }
+  element("errors-hint").textContent = "Along the network: the distance as a share of what is allowed. At 1 a tensor is outside its tolerance.";
+  const NS = "http://www.w3.org/2000/svg";
+  const width = 1200, height = 180, left = 46, floor = 1e-4;
+  const svg = document.createElementNS(NS, "svg");
+  svg.setAttribute("viewBox", `0 0 ${width} ${height + 24}`);
+  const draw = (tag, attributes, text) => {
+    const made = document.createElementNS(NS, tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    if (text !== undefined) made.textContent = text;
+    svg.appendChild(made);
+    return made;
+  };
+  const shares = page.errors.map((one) => (one.distance === null || !isFinite(one.distance) ? 100 : one.band ? one.distance / one.band : one.distance ? 100 : 0));
+  const top = Math.max(10, ...shares);
+  const y = (share) => height - (height - 10) * (Math.log10(Math.max(share, floor)) - Math.log10(floor)) / (Math.log10(top) - Math.log10(floor));
+  for (let power = -4; power <= Math.log10(top); power += 1) {
+    draw("line", { x1: left, x2: width, y1: y(10 ** power), y2: y(10 ** power), stroke: power === 0 ? "#b3261e" : "#e3e7ee" });
+    draw("text", { x: left - 6, y: y(10 ** power) + 4, "text-anchor": "end" }, power === -4 ? "equal" : String(10 ** power));
+  }
+  const step = (width - left - 10) / Math.max(1, shares.length);
+  const first = page.errors.findIndex((one) => !one.ok);
+  shares.forEach((share, k) => {
+    const mark = draw("circle", { cx: left + (k + 0.5) * step, cy: y(share), r: k === first ? 6 : 3, fill: page.errors[k].ok ? "#3f6fd1" : "#b3261e", class: k === first ? "first" : "" });
+    const title = document.createElementNS(NS, "title");
+    title.textContent = `${page.errors[k].operator ?? "input"} ${page.errors[k].name}: ${page.errors[k].text}`;
+    mark.appendChild(title);
+    mark.addEventListener("click", () => page.errors[k].operator !== null && details(page.errors[k].operator));
+  });
+  if (first >= 0) draw("text", { x: left + (first + 0.5) * step, y: height + 18, "text-anchor": "middle", style: "fill:#b3261e" }, `first: ${page.errors[first].name.slice(-60)}`);
+  parent.appendChild(svg);
+}
+
+function times() {
+  const timed = page.operators.filter((op) => op.microseconds).sort((a, b) => b.microseconds - a.microseconds);
+  const total = timed.reduce((sum, op) => sum + op.microseconds, 0);
+  if (!timed.length) { make("p", "Not timed.", element("times"), { class: "hint" }); return; }
+  const rows = table(element("times"), ["operator", "µs a run", "share", ""], timed.slice(0, 25).map((op) => [`${op.index} ${op.code}`, op.microseconds.toFixed(1), `${(100 * op.microseconds / total).toFixed(1)} %`, ""]), [1, 2]);
+  rows.querySelectorAll("tbody tr").forEach((row, k) => make("span", null, row.lastChild, { class: "bar", style: `width:${300 * timed[k].microseconds / timed[0].microseconds}px` }));
+  if (timed.length > 25) make("p", `and ${timed.length - 25} more, ${(100 * timed.slice(25).reduce((sum, op) => sum + op.microseconds, 0) / total).toFixed(1)} % together`, element("times"), { class: "hint" });
+}
+
+function transposes() {
+  if (!page.transposes.length) { make("p", "None.", element("transposes"), { class: "hint" }); return; }
+  table(element("transposes"), ["tensor", "order", "size", "from", "forced by"], page.transposes.map((one) => [one.tensor, one.perm, size(one.bytes), one.from, one.to.join(", ")]), [2]);
+}
+
+function operators() {
+  const counts = new Map();
+  for (const op of page.operators) {
+    const key = `${op.code}|${op.layout}`;
+    const row = counts.get(key) || { op, count: 0, microseconds: 0 };
+    row.count += 1; row.microseconds += op.microseconds || 0;
+    counts.set(key, row);
+  }
+  const rows = [...counts.values()].sort((a, b) => b.count - a.count);
+  table(element("operators"), ["operator", "count", "layout", "becomes", "µs"], rows.map((row) => [row.op.code, row.count, row.op.layout, row.op.nodes.join(", "), row.microseconds ? row.microseconds.toFixed(1) : ""]), [1, 4]);
+}
+
+for (const part of [summary, legend, graph, errors, times, transposes, operators]) part();
+document.body.dataset.drawn = "yes";
