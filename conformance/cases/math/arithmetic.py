@@ -315,8 +315,8 @@ def bfloat16(op: str) -> Callable[[Net], None]:
     """From and to float32, for nothing hands such numbers to ONNX Runtime."""
 
     def draw(model: Net) -> None:
-        narrow = tensor(*IMAGE, dtype="bfloat16")
-        x, y = (model.call("CAST", [tensor(*IMAGE)], narrow) for _ in range(2))
-        model.output(model.call("CAST", [model.call(op, [x, y], narrow)], tensor(*IMAGE)))
+        half = tensor(*IMAGE, dtype="bfloat16")
+        x, y = (model.call("CAST", [tensor(*IMAGE)], half) for _ in range(2))
+        model.output(model.call("CAST", [model.call(op, [x, y], half)], tensor(*IMAGE)))
 
     return draw

@@ -35,7 +35,7 @@ def softmax() -> Iterator[Case]:
     for beta in (1.0, 0.3):
         yield unary("SOFTMAX", f"float16, beta {beta}", tensor(*IMAGE, dtype="float16"), options={"beta": beta})
     yield unary("SOFTMAX", "beta 2.5 on large numbers", tensor(*IMAGE), options={"beta": 2.5}, span=(-80.0, 80.0))
-    yield from softmax_of_words()
+    yield from softmax_of_int16()
     image = tensor(1, 17, 23, 64)
     yield unary("SOFTMAX", "many channels", image, place=between_convolutions, options={"beta": 1.0})
     x = tensor(*IMAGE, dtype="int8")
@@ -45,7 +45,7 @@ def softmax() -> Iterator[Case]:
     )
 
 
-def softmax_of_words() -> Iterator[Case]:
+def softmax_of_int16() -> Iterator[Case]:
     """The kernel's tables: of confident classes small shares are 2, sums of every size have a power of two below them."""
 
     def case(name: str, scale: float, *shape: int | None, place: Placed = alone, **more: Any) -> Case:

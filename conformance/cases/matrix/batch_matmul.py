@@ -267,17 +267,17 @@ def refused() -> Iterator[Case]:
             y=made,
             refused="LiteRT's kernel answers zeros",
         )
-    real = tensor(2, 5, 7)
+    floats = tensor(2, 5, 7)
     yield times(
         "float32 by int8 constants with a zero point",
-        real,
+        floats,
         replace(symmetric(7, 3), zero_point=5),
         y=tensor(2, 5, 3),
         refused="its weights must be symmetric",
     )
     yield times(
         "float32 by int8 constants with scales per row",
-        real,
+        floats,
         weight((7, 3), "int8", 0),
         y=tensor(2, 5, 3),
         refused="or per column",
@@ -291,11 +291,11 @@ def refused() -> Iterator[Case]:
         refused="it multiplies uint8 by uint8",
         dtype="uint8",
     )
-    words = tensor(5, 7, dtype="int16")
+    rows = tensor(5, 7, dtype="int16")
     yield times(
         "int16 to int32",
-        words,
-        words.shaped(7, 3),
+        rows,
+        rows.shaped(7, 3),
         y=tensor(5, 3, dtype="int32"),
         refused="it multiplies int16 by int16 to int32",
     )

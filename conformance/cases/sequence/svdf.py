@@ -53,8 +53,8 @@ class Svdf:
         times = self.matrix(self.filters, self.memory, "times", "int16" if whole else self.weights, 1.3e-5)
         if self.weights in ("int8", "uint8") and not whole:
             times = self.matrix(self.filters, self.memory, "times", self.weights, 0.0031)
-        real = drawn(UNITS, seed="bias", low=-0.9, high=0.9)
-        bias = constant((3e6 * real).astype("int32"), "int32", self.state * 1.3e-5) if whole else constant(real)
+        values = drawn(UNITS, seed="bias", low=-0.9, high=0.9)
+        bias = constant((3e6 * values).astype("int32"), "int32", self.state * 1.3e-5) if whole else constant(values)
         held = Spec(
             (self.batch, self.filters * self.memory), "int16" if whole else "float32", self.state if whole else None
         )

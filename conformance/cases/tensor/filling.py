@@ -110,7 +110,7 @@ SEQUENCES = ((0, 7, 1), (3, 20, 5), (3, 18, 5), (-4, -11, -2), (5, 5, 3), (5, 5,
 
 
 def sequences() -> Iterator[Case]:
-    """Numbers known, or known as it runs; a real one is the sum of those before it, rounded each time."""
+    """Numbers known, or known as it runs; a float is the sum of those before it, rounded each time."""
     for dtype in ("float32", "int32", "int64"):
         for numbers in SEQUENCES:
             yield counted(f"{dtype} {list(numbers)}", numbers, dtype)

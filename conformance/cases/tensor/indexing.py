@@ -249,7 +249,7 @@ PLACES = {"ids": np.array([6, 1, 0, 1, 2], np.int32)}
 
 
 def looked_up(name: str, table: Spec, made: str = "", **case: Any) -> Case:
-    """Five rows of a table of seven, as it is or ``made`` real."""
+    """Five rows of a table of seven, as it is or dequantized (``made``)."""
     y = replace(table, value=None).shaped(5, *table.shape[1:])
     places = tensor(5, dtype="int32", scale=0, name="ids")
     operands = [places, table]

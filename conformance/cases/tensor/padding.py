@@ -43,7 +43,7 @@ def pad(
 
 
 def pads() -> Iterator[Case]:
-    """Integers are padded with the zero point, which is the real zero."""
+    """Integers are padded with the zero point, which dequantizes to 0."""
     for dtype in (*REAL, "float16", "int32", "int64", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         # ONNX Runtime has no Pad of int16, which the generic target is right to emit.

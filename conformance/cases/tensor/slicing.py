@@ -78,7 +78,7 @@ def pieces() -> Iterator[Case]:
         yield piece(
             f"rank {len(shape)}", tensor(*shape), [1] * len(shape), [-1 if k % 2 else 1 for k in range(len(shape))]
         )
-    yield net("SLICE", "int4", narrow, dtype="int4", opsets=(None, 26), **READ_BACK)
+    yield net("SLICE", "int4", sub_byte, dtype="int4", opsets=(None, 26), **READ_BACK)
     yield piece("text", tensor(2, 3, dtype="string"), (1, 0), (1, 2), given=TEXT)
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 3, 7, 3, dtype="int8")
     held = [constant([0, 1, 0, 0]), constant([2, 3, 7, 3])]
@@ -89,7 +89,7 @@ def pieces() -> Iterator[Case]:
     )
 
 
-def narrow(model: Net) -> None:
+def sub_byte(model: Net) -> None:
     stored = model.call("QUANTIZE", [tensor(5, 6)], Spec((5, 6), "int4", 0.3, 2))
     part = model.call("SLICE", [stored, constant([1, 2]), constant([3, -1])], Spec((3, 4), "int4", 0.3, 2))
     model.output(model.call("DEQUANTIZE", [part], tensor(3, 4)))

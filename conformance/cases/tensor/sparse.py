@@ -1,4 +1,4 @@
-"""DENSIFY: sparse constants of every format in front of what takes constant weights, real, half and quantized."""
+"""DENSIFY: sparse constants of every format in front of what takes constant weights: float32, float16 and quantized."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def stored(name: str, kinds: Sequence[str], dtype: str = "float32", **storage: A
             else constant(drawn(6, 8, dtype=dtype))
         )
         w = dense(model, replace(value, dtype=dtype), kinds, **storage)
-        real = w if dtype == "float32" else model.call("DEQUANTIZE", [w], tensor(6, 8))
-        model.output(w, model.call("ADD", [tensor(6, 8), real], tensor(6, 8)))
+        floats = w if dtype == "float32" else model.call("DEQUANTIZE", [w], tensor(6, 8))
+        model.output(w, model.call("ADD", [tensor(6, 8), floats], tensor(6, 8)))
 
     return net(OP, name, draw, dtype=dtype)
 

@@ -41,7 +41,7 @@ PARTS: dict[str, dict[str, Any]] = {
 
 def cases() -> Iterator[Case]:
     for op in (SEQUENCE, STEP):
-        yield from real(op)
+        yield from floats(op)
         yield from hybrid(op)
         yield from integer(op)
         yield from refused(op)
@@ -50,7 +50,7 @@ def cases() -> Iterator[Case]:
     yield replace(looped("float32 in a loop", [tensor(BATCH, CELLS)], inside), op=STEP)
 
 
-def real(op: str) -> Iterator[Case]:
+def floats(op: str) -> Iterator[Case]:
     for name, part in PARTS.items():
         opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name in ("plain", "whose cells are bounded") else {}
         yield lstm(f"float32 {name}", opsets, op=op, **part)
