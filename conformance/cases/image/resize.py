@@ -101,8 +101,8 @@ def nearest(
     x = x or tensor(*IMAGE)
     n, _, _, c = x.shape
     operands = [x, constant(list(size))]
-    made = Spec((n, *size, c), x.dtype, x.scale, x.zero_point)
-    return place(NEAREST, f"{mode} {name}", operands, made, options=MODES[mode], **{"dtype": x.dtype, **case})
+    y = Spec((n, *size, c), x.dtype, x.scale, x.zero_point)
+    return place(NEAREST, f"{mode} {name}", operands, y, options=MODES[mode], **{"dtype": x.dtype, **case})
 
 
 def sizes() -> Iterator[Case]:
@@ -167,8 +167,8 @@ def runtime_sizes() -> Iterator[Case]:
             yield alone(NEAREST, name, [x, size], x.shaped(1, None, None, 2), options=MODES[mode], given=given)
         steps = [{"x0": drawn(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
         operands = [tensor(None, None, 7, 3), constant([4, 14])]
-        made = tensor(None, 4, 14, 3)
-        yield alone(NEAREST, f"{mode} of an unknown size", operands, made, options=MODES[mode], given=steps)
+        y = tensor(None, 4, 14, 3)
+        yield alone(NEAREST, f"{mode} of an unknown size", operands, y, options=MODES[mode], given=steps)
 
 
 def copies() -> Iterator[Case]:

@@ -73,8 +73,8 @@ def reshapes() -> Iterator[Case]:
         ((1, 4, 6, 3), (2, 2, 6, 3)),
         ((2, 5, 7, 3), (1, 10, 7, 3)),
     )
-    for before, made in images:
-        yield reshape(f"{before} to {made}", before, made, place=BOTH[1], transposes=None)
+    for before, reshaped in images:
+        yield reshape(f"{before} to {reshaped}", before, reshaped, place=BOTH[1], transposes=None)
     for shape in ((), (1,), (1, 1, 1)):
         yield reshape(f"one element to rank {len(shape)}", (1, 1), shape)
     yield reshape("no elements", (2, 0, 3), (0, 6))
@@ -142,8 +142,8 @@ def runtime_shapes() -> Iterator[Case]:
 
     def of_image(model: Net) -> None:
         image = model.plumbed(tensor(*IMAGE))
-        made = model.call("RESHAPE", [image, tensor(3, dtype="int32", name="shape")], tensor(None, None, None))
-        model.output(made)
+        y = model.call("RESHAPE", [image, tensor(3, dtype="int32", name="shape")], tensor(None, None, None))
+        model.output(y)
 
     given = [{"shape": np.array(given, np.int32)} for given in ([5, 6, 7], [2, 3, 35])]
     yield net("RESHAPE", "an image to a shape known as it runs", of_image, given=given)
