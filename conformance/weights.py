@@ -40,10 +40,10 @@ def product(x: Spec, w: Spec, shape: Sequence[int], depth: int, zero_point: int 
     if x.scale is None:
         return Spec(tuple(shape))
     spread = SUB_BYTE.get(w.dtype, SPREAD)
-    step = float(np.asarray(x.scale)) * float(np.mean(np.asarray(w.scale))) * np.sqrt(depth) * spread * 3
+    scale = float(np.asarray(x.scale)) * float(np.mean(np.asarray(w.scale))) * np.sqrt(depth) * spread * 3
     if x.dtype == "int16":
-        return Spec(tuple(shape), "int16", step * 256 / 2, 0)
-    return Spec(tuple(shape), x.dtype, step, (-11 if x.dtype == "int8" else 109) if zero_point is None else zero_point)
+        return Spec(tuple(shape), "int16", scale * 256 / 2, 0)
+    return Spec(tuple(shape), x.dtype, scale, (-11 if x.dtype == "int8" else 109) if zero_point is None else zero_point)
 
 
 def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float = 1.0) -> Spec:

@@ -68,8 +68,8 @@ def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
 
 
 def runs_of(op: str) -> dict[str, Any]:
-    steps = EITHER if op == "IF" else EACH
-    return {"given": steps, "runs": len(steps)}
+    runs = EITHER if op == "IF" else EACH
+    return {"given": runs, "runs": len(runs)}
 
 
 def branching(
@@ -113,7 +113,7 @@ def case_of(
         model.output(*branching(model, op, answer, [model.input(spec) for spec in specs], specs, branches, made))
 
     runs = runs_of(op)
-    runs["given"] = [{key: value.reshape(question.shape) for key, value in step.items()} for step in runs["given"]]
+    runs["given"] = [{key: value.reshape(question.shape) for key, value in run.items()} for run in runs["given"]]
     return net(op, name, draw, **{**runs, **case})
 
 

@@ -11,7 +11,7 @@ from conformance.case import Case
 from conformance.cases.state.variables import Memory, Variable, remembering
 from conformance.models import Net, Spec, constant, drawn, net, tensor
 
-PLAN = tensor(5, dtype="bool", name="plan")  # whether to go on, one entry a step: what a loop counts with
+PLAN = tensor(5, dtype="bool", name="plan")  # whether to go on, one entry an iteration: what a loop counts with
 RESET = {"state": "reset"}
 STEPS = [{"plan": np.array([True] * k + [False] * (5 - k))} for k in (2, 0, 5, 1)]
 

@@ -59,8 +59,8 @@ def softmax_of_int16() -> Iterator[Case]:
     yield case("rows of two, of which one is nearly all", 0.01, 5, 2, given={"x0": rows})
     yield case("rows of one", 0.01, 5, 1)
     counts = np.arange(1, 70)[:, None]
-    steps = np.where(np.arange(71) < counts, counts - 35, -30000).astype(np.int16)
-    yield case("sums on both sides of powers of two", 0.003, 69, 71, given={"x0": steps})
+    logits = np.where(np.arange(71) < counts, counts - 35, -30000).astype(np.int16)
+    yield case("sums on both sides of powers of two", 0.003, 69, 71, given={"x0": logits})
     for place in BOTH:
         yield case("confident channels", 0.02, 2, 5, 7, 13, place=place)
     given = [{"x0": drawn(n, 11, dtype="int16")} for n in (1, 4)]
@@ -84,8 +84,8 @@ def ranks(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
             yield unary(op, f"{dtype} of shape {shape}", y, onto(y, fixed))
     x = tensor(*IMAGE, dtype="int8")
     yield unary(op, "int8 to another scale", x, x, kernel_refuses="output->params.scale")
-    steps = [{"x0": drawn(n, 7, seed=op)} for n in (1, 4)]
-    yield unary(op, "float32 of unknown size", tensor(None, 7), tensor(None, 7), given=steps, opsets=EVERY_OPSET)
+    runs = [{"x0": drawn(n, 7, seed=op)} for n in (1, 4)]
+    yield unary(op, "float32 of unknown size", tensor(None, 7), tensor(None, 7), given=runs, opsets=EVERY_OPSET)
 
 
 def onto(x: Spec, fixed: dict[str, tuple[float, int]]) -> Spec:

@@ -154,7 +154,7 @@ LONG = [{"x0": drawn(1, length, 3)} for length in (7, 13)]
 Draw = Callable[[Net], None]
 
 
-def chain(*steps: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Callable[[str], Draw]:
+def chain(*layers: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Callable[[str], Draw]:
     """A sequence, steps on the image it makes, and the mean over its length."""
 
     def of(dtype: str) -> Draw:
@@ -162,8 +162,8 @@ def chain(*steps: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Calla
             line = Line(dtype=dtype, unit=unit, padding="SAME")
             x = model.input(tensor(2, 11, 5, dtype=dtype))
             ref = line.opened(model, x, replace(line, shape=(2, 11, 5)).image())
-            for step in steps:
-                ref = step(model, ref)
+            for layer in layers:
+                ref = layer(model, ref)
             spec = model.spec(ref)
             mean = [spec.shape[0], spec.shape[3]]
             y = line.closed(model, ref)

@@ -126,7 +126,7 @@ def cases() -> Iterator[Case]:
     for op in (SEQUENCE, BOTH):
         for activation in ("TANH", "RELU_N1_TO_1"):
             yield rnn(f"float32 with {activation}, time first", op=op, activation=activation, major=True)
-            yield rnn(f"float32 with {activation} of one step", op=op, activation=activation, time=1)
+            yield rnn(f"float32 with {activation} of one time step", op=op, activation=activation, time=1)
             lengths: dict[str, Any] = {"given": {"x0": drawn(BATCH, TIME, INPUTS)}}
             yield rnn(f"float32 with {activation} of unknown length", lengths, op=op, activation=activation, time=None)
     yield from both()

@@ -39,12 +39,12 @@ class Svdf:
     def filters(self) -> int:
         return UNITS * self.rank
 
-    def matrix(self, rows: int, columns: int, name: str, dtype: str, step: float) -> Spec:
+    def matrix(self, rows: int, columns: int, name: str, dtype: str, scale: float) -> Spec:
         if dtype == "float32":
             weights = constant(0.6 * drawn(rows, columns, seed=name))
             return Spec((rows, columns)) if self.given else weights
         low, high = {"uint8": (0, 255), "int16": (-32767, 32767)}.get(dtype, (-127, 127))
-        return constant(drawn(rows, columns, dtype=dtype, seed=name, low=low, high=high), None, step, self.point)
+        return constant(drawn(rows, columns, dtype=dtype, seed=name, low=low, high=high), None, scale, self.point)
 
     def draw(self, model: Net) -> None:
         whole = self.dtype == "int8"

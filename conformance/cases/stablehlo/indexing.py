@@ -93,11 +93,11 @@ def gathers() -> Iterator[Case]:
         offset_dims=[0, 1, 2], start_index_map=[0, 1, 2], index_vector_dim=0, slice_sizes=[2, 3, 5],
     )  # fmt: skip
     yield from gather("no slice", OPERAND, (0, 1), (0, 7, 11), **rows)
-    steps = [{"x0": drawn(5, n, 11)} for n in (7, 13)]
+    runs = [{"x0": drawn(5, n, 11)} for n in (7, 13)]
     options = {"offset_dims": [0, 2, 3], "start_index_map": [1], "index_vector_dim": 1, "slice_sizes": [5, 3, 11]}
     operands = [tensor(5, None, 11), constant(anywhere((2, 1)))]
     yield alone(
-        "STABLEHLO_GATHER", "an axis of unknown size", operands, tensor(5, 2, 3, 11), options=options, given=steps
+        "STABLEHLO_GATHER", "an axis of unknown size", operands, tensor(5, 2, 3, 11), options=options, given=runs
     )
     case: dict[str, Any] = {
         "reference": lambda arrays: [np.zeros((5, 2, 3, 11), np.float32)]

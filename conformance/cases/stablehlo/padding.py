@@ -81,10 +81,10 @@ def pads() -> Iterator[Case]:
 
 
 def dilation(
-    name: str, x: Spec, steps: Sequence[int], place: Placed = alone, value: Spec | None = None, **case: Any
+    name: str, x: Spec, dilations: Sequence[int], place: Placed = alone, value: Spec | None = None, **case: Any
 ) -> Case:
-    result = [((n or 1) - 1) * step + 1 for n, step in zip(x.shape, steps, strict=True)]
-    factors = constant(np.asarray(steps, np.int32))
+    result = [((n or 1) - 1) * d + 1 for n, d in zip(x.shape, dilations, strict=True)]
+    factors = constant(np.asarray(dilations, np.int32))
     return place("DILATE", name, [x, factors, value or number(x)], x.shaped(*result), **case)
 
 

@@ -62,10 +62,10 @@ def depth() -> Iterator[Case]:
         for place in BOTH:
             name = "int8 to other parameters, which the kernel ignores"
             yield unary(op, name, x, x.scaled(2.0, 11).shaped(*after), place, options={"block_size": 2})
-        steps = [{"x0": drawn(n, *before[1:])} for n in (1, 3)]
+        runs = [{"x0": drawn(n, *before[1:])} for n in (1, 3)]
         unknown = tensor(None, *before[1:])
         yield unary(
-            op, "an unknown batch", unknown, unknown.shaped(None, *after[1:]), options={"block_size": 2}, given=steps
+            op, "an unknown batch", unknown, unknown.shaped(None, *after[1:]), options={"block_size": 2}, given=runs
         )
         large = shapes(op, 2, (1, 16, 16, 16))
         for dtype, transposes in (("float32", 2), ("int8", 5)):
@@ -117,12 +117,12 @@ def to_batches() -> Iterator[Case]:
     """Blocks differ in height and width, paddings at every edge; integers are padded with the zero point."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(2, 5, 7, 3, dtype=dtype)
-        runs: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
+        only: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
         for place in BOTH:
             spare: dict[str, Any] = {"transposes": 3} if place is BOTH[1] else {}
-            yield to_batch(f"{dtype} by 2x3", x, (2, 3), [[1, 2], [2, 0]], place, opsets=opsets(dtype), **runs, **spare)
-        yield to_batch(f"{dtype} of rank 3", x.shaped(2, 5, 3), (3,), [[3, 1]], opsets=opsets(dtype), **runs)
-        yield to_batch(f"{dtype} without padding", x.shaped(2, 4, 6, 3), (2, 3), NOWHERE, **runs)
+            yield to_batch(f"{dtype} by 2x3", x, (2, 3), [[1, 2], [2, 0]], place, opsets=opsets(dtype), **only, **spare)
+        yield to_batch(f"{dtype} of rank 3", x.shaped(2, 5, 3), (3,), [[3, 1]], opsets=opsets(dtype), **only)
+        yield to_batch(f"{dtype} without padding", x.shaped(2, 4, 6, 3), (2, 3), NOWHERE, **only)
     for dtype in ("int32", "int64", "bool"):
         yield to_batch(dtype, tensor(2, 5, 7, 3, dtype=dtype), (2, 3), [[1, 2], [2, 0]])
     bare = tensor(2, 5, 7, 3, dtype="int16", scale=0)
@@ -130,9 +130,9 @@ def to_batches() -> Iterator[Case]:
     yield to_batch("rows only", tensor(2, 5, 7, 3), (3, 1), [[1, 0], [0, 0]], BOTH[1], transposes=3)
     yield to_batch("by 1 with padding", tensor(2, 5, 7, 3), (1, 1), [[1, 0], [0, 2]], BOTH[1], transposes=3)
     yield to_batch("one batch", tensor(1, 4, 6, 3), (2, 2), [[0, 0], [2, 0]], BOTH[1], transposes=3)
-    steps = [{"x0": drawn(n, 4, 6, 3)} for n in (1, 3)]
+    runs = [{"x0": drawn(n, 4, 6, 3)} for n in (1, 3)]
     settings = [constant([2, 3]), constant(NOWHERE)]
-    yield alone(BATCH, "an unknown batch", [tensor(None, 4, 6, 3), *settings], tensor(None, 2, 2, 3), given=steps)
+    yield alone(BATCH, "an unknown batch", [tensor(None, 4, 6, 3), *settings], tensor(None, 2, 2, 3), given=runs)
     tall = {"x0": drawn(2, 8, 6, 3)}
     yield alone(
         BATCH, "an unknown height", [tensor(2, None, 6, 3), *settings], tensor(12, None, 2, 3), given=tall, sizes=(3, 9)
@@ -164,10 +164,10 @@ def to_space() -> Iterator[Case]:
         yield to_image(dtype, tensor(12, 5, 3, 7, dtype=dtype), (2, 3), [[1, 3], [2, 0]])
     yield to_image("columns only", tensor(6, 5, 3, 7), (1, 3), [[0, 0], [0, 4]], BOTH[1], transposes=3)
     yield to_image("back to one batch", tensor(4, 5, 3, 7), (2, 2), [[0, 0], [1, 0]], BOTH[1], transposes=3)
-    steps = [{"x0": drawn(n, 5, 3, 7)} for n in (6, 12)]
+    runs = [{"x0": drawn(n, 5, 3, 7)} for n in (6, 12)]
     settings = [constant([2, 3]), constant([[1, 3], [2, 0]])]
     yield alone(
-        FLAT, "an unknown batch", [tensor(None, 5, 3, 7), *settings], tensor(None, 6, 7, 7), given=steps, sizes=(18, 24)
+        FLAT, "an unknown batch", [tensor(None, 5, 3, 7), *settings], tensor(None, 6, 7, 7), given=runs, sizes=(18, 24)
     )
 
 

@@ -158,7 +158,7 @@ def corners() -> Iterator[Case]:
     yield picked("one of rank 1", tensor(5), (), 0)
     yield picked("rank 6", tensor(2, 3, 2, 2, 3, 2), (4,), 4)
     yield picked("nothing", tensor(5, 3), (0,), 0)
-    steps = [{"x0": drawn(n, 5, 3)} for n in (1, 4)]
+    runs = [{"x0": drawn(n, 5, 3)} for n in (1, 4)]
     unknown = tensor(None, 5, 3)
     yield alone(
         "GATHER",
@@ -166,14 +166,12 @@ def corners() -> Iterator[Case]:
         [unknown, constant([4, 0, 2])],
         unknown.shaped(None, 3, 3),
         options={"axis": 1},
-        given=steps,
+        given=runs,
     )
     options = {"axis": 1, "batch_dims": 1}
-    steps = [{"x0": drawn(n, 5, 3), "places": drawn(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
+    runs = [{"x0": drawn(n, 5, 3), "places": drawn(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
     places = tensor(None, 2, dtype="int32", name="places")
-    yield alone(
-        "GATHER", "unknown batches", [unknown, places], unknown.shaped(None, 2, 3), options=options, given=steps
-    )
+    yield alone("GATHER", "unknown batches", [unknown, places], unknown.shaped(None, 2, 3), options=options, given=runs)
     refuses = "indices_has_only_positive_elements"
     yield alone(
         "GATHER",

@@ -47,11 +47,11 @@ def pads() -> Iterator[Case]:
     for dtype in (*REAL, "float16", "int32", "int64", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         # ONNX Runtime has no Pad of int16, which the generic target is right to emit.
-        runs: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
-        yield pad(dtype, x, ROWS, opsets=opsets(dtype), **runs)
+        only: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
+        yield pad(dtype, x, ROWS, opsets=opsets(dtype), **only)
         if dtype in REAL:
-            yield pad(dtype, x, ROWS, BOTH[1], **runs)
-            yield pad(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], BOTH[1], **runs)
+            yield pad(dtype, x, ROWS, BOTH[1], **only)
+            yield pad(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], BOTH[1], **only)
     for dtype in ("int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
         yield pad(f"{dtype} to another zero point, which is what it pads with", x, ROWS, y=x.scaled(1.0, 40))
@@ -64,12 +64,13 @@ def pads() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         padded = x.shaped(3, 7, 11, 5)
         for place in BOTH:
-            given = {
-                "rows": np.asarray(ROWS, np.int32)
-            }  # they are turned from pairs to befores and afters: a Transpose, but of 8 numbers
+            # They are turned from pairs to befores and afters: a Transpose, but of 8 numbers.
+            given = {"rows": np.asarray(ROWS, np.int32)}
             yield place("PAD", f"{dtype}, paddings known as it runs", [x, rows], padded, given=given, transposes=3)
-    steps = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
-    yield alone("PAD", "a result of unknown size", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=steps)
+    rows_by_run = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
+    yield alone(
+        "PAD", "a result of unknown size", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=rows_by_run
+    )
     yield net("PAD", "in front of a convolution", padded_convolution, transposes=2)
 
 
@@ -217,7 +218,7 @@ def runtime_mirrors() -> Iterator[Case]:
                 padded = grown(x, ROWS)
                 name = f"{mode} {dtype}, paddings known as it runs"
                 yield place("MIRROR_PAD", name, [x, rows], padded, options=options, given=runtime)
-        steps = [{"x0": drawn(2, n, 3)} for n in (5, 8)]
+        runs = [{"x0": drawn(2, n, 3)} for n in (5, 8)]
         operands = [tensor(2, None, 3), constant([[0, 0], [2, 3], [0, 1]])]
         yield alone(
             "MIRROR_PAD",
@@ -225,6 +226,6 @@ def runtime_mirrors() -> Iterator[Case]:
             operands,
             tensor(2, None, 4),
             options=options,
-            given=steps,
+            given=runs,
             sizes=(3, 6),
         )

@@ -59,10 +59,8 @@ def repetitions() -> Iterator[Case]:
         for place in BOTH:
             x, y = tensor(*IMAGE, dtype=dtype), tensor(2, 10, 21, 12, dtype=dtype)
             yield place("TILE", f"{dtype}, multiples known as it runs", [x, times], y, given=int32s(times=(1, 2, 3, 4)))
-    steps = [int32s(times=multiples) for multiples in ((1, 2, 3, 4), (2, 1, 1, 3))]
-    yield alone(
-        "TILE", "a result of unknown size", [tensor(*IMAGE), times], tensor(None, None, None, None), given=steps
-    )
+    runs = [int32s(times=multiples) for multiples in ((1, 2, 3, 4), (2, 1, 1, 3))]
+    yield alone("TILE", "a result of unknown size", [tensor(*IMAGE), times], tensor(None, None, None, None), given=runs)
 
 
 # --- BROADCAST_TO -----------------------------------------------------------------------------

@@ -106,9 +106,9 @@ def runtime_pieces() -> Iterator[Case]:
             yield place("SLICE", f"{dtype}, begin known as it runs", fixed, y, given={"begin": bounds["begin"]})
             fixed = [x, constant([1, 0, 2, 1]), size]
             yield place("SLICE", f"{dtype}, size known as it runs", fixed, y, given={"size": bounds["size"]})
-    steps = [bounds, int32s(begin=(0, 4, 0, 0), size=(-1, 1, 7, -1))]
+    runs = [bounds, int32s(begin=(0, 4, 0, 0), size=(-1, 1, 7, -1))]
     yield alone(
-        "SLICE", "a result of unknown size", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=steps
+        "SLICE", "a result of unknown size", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=runs
     )
 
 
@@ -263,10 +263,10 @@ def runtime_slices() -> Iterator[Case]:
         name: str, indices: Sequence[Any], x: Spec, result: Sequence[int | None], place: Placed = alone, **case: Any
     ) -> Case:
         _, _, strides, mask_options = masks(indices[0])
-        steps = []
+        runs = []
         for index in indices:
             begin, end, *_ = masks(index)
-            steps.append({"begin": np.array(begin, np.int32), "end": np.array(end, np.int32)})
+            runs.append({"begin": np.array(begin, np.int32), "end": np.array(end, np.int32)})
         sides = [tensor(len(strides), dtype="int32", name=side) for side in ("begin", "end")]
         operands = [x, *sides, constant(strides)]
         return place(
@@ -275,7 +275,7 @@ def runtime_slices() -> Iterator[Case]:
             operands,
             x.shaped(*result),
             options=mask_options,
-            given=steps,
+            given=runs,
             **{"dtype": x.dtype, **case},
         )
 

@@ -108,18 +108,18 @@ def runtime_parts() -> Iterator[Case]:
             "SPLIT_V", f"sizes {asked} known as it runs", operands, *outputs, options=options, given=int32s(sizes=asked)
         )
     operands = [tensor(2, None, 3), constant([1, -1, 2]), constant(-2)]
-    steps = [{"x0": drawn(2, n, 3)} for n in (7, 9)]
-    yield alone("SPLIT_V", "the rest of an unknown size", operands, *outputs, options=options, given=steps)
+    runs = [{"x0": drawn(2, n, 3)} for n in (7, 9)]
+    yield alone("SPLIT_V", "the rest of an unknown size", operands, *outputs, options=options, given=runs)
     third = tensor(2, None, 3)
     parts = [constant(1), tensor(2, None, 5)]
-    steps = [{"x0": drawn(2, n, 5)} for n in (3, 9)]
+    runs = [{"x0": drawn(2, n, 5)} for n in (3, 9)]
     yield alone(
         "SPLIT",
         "an unknown size",
         parts,
         *[third.shaped(2, None, 5)] * 3,
         options={"num_splits": 3},
-        given=steps,
+        given=runs,
         sizes=(2, 5),
     )
     axis = tensor(dtype="int32", name="axis")

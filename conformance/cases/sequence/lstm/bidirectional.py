@@ -114,7 +114,7 @@ def cases() -> Iterator[Case]:
     yield both("float32 batch first", merged=False, major=False)
     yield both("float32 bounded, batch first", merged=False, major=False, cell_clip=0.31)
     yield both("float32 of one sequence, batch first", batch=1, major=False)
-    yield both("float32 of one step", time=1)
+    yield both("float32 of one time step", time=1)
     yield both("float32 that begins with float16", each={"begun": "float16"})
     for name in ("plain", "whose cells are bounded at 10", "that projects"):
         yield both(f"float32 {name}, every run anew", {"options": {"state": "reset"}}, **PARTS[name])
