@@ -49,7 +49,7 @@ def _unfused(graph: GraphProto) -> int:
 
     Dequantizing is DequantizeLinear, or a Cast of what QuantizeLinear gave and the Mul behind it.
     """
-    held: dict[str, str] = {}  # what is known of a value: "stored" integers, those "cast", or "real" numbers
+    held: dict[str, str] = {}  # what is known of a value: "stored" integers, those "cast", or "float"
     computing = []
     for node in graph.node:
         operands = {held[name] for name in node.input if name in held}
@@ -57,16 +57,16 @@ def _unfused(graph: GraphProto) -> int:
             case "QuantizeLinear":
                 made = "stored"
             case "DequantizeLinear":
-                made = "real"
+                made = "float"
             case "Cast" if "stored" in operands:
                 made = "cast"
             case "Mul" if "cast" in operands:
-                made = "real"
+                made = "float"
             case moving if operands and _MOVES.fullmatch(moving):
                 made = min(operands)
-            case _ if "real" in operands and not _fused(node):
+            case _ if "float" in operands and not _fused(node):
                 computing.append(node)
-                made = "real"
+                made = "float"
             case _:
                 continue
         held |= dict.fromkeys(node.output, made)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of the ONNX model: the tensor with its axes in ``order``, ``real``: as real numbers.
+    """An input or output of the ONNX model: the tensor with its axes in ``order``, ``is_float``: dequantized.
 
     Channels first is told by the shape, so a tensor that looks the same either way is taken to be as it was.
     """
 
     tensor: Tensor
     order: tuple[int, ...] | None = None
-    real: bool = False
+    is_float: bool = False
 
     @classmethod
     def of(cls, tensor: Tensor, info: ValueInfoProto) -> Port:
@@ -40,7 +40,7 @@ class Port:
         """What to feed for the tensor's array."""
         if array.dtype.kind == "c":
             array = as_pairs(array)
-        if self.real:
+        if self.is_float:
             array = as_float(self.tensor, array)
         return array if self.order is None else np.ascontiguousarray(array.transpose(self.order))
 

@@ -164,7 +164,7 @@ def bound(op: str, dtype: str) -> Bound | None:
 
 
 def tolerance(op: str, dtype: str, *, rounded: bool = True) -> Tolerance | None:
-    """What an operator's results may differ by; ``None`` for the default. ``rounded``: not so if the model is made real."""
+    """What an operator's results may differ by; ``None`` for the default. ``rounded``: its quantized tensors stay quantized."""
     row = bound(op, dtype)
     if row is not None:
         return row.tolerance

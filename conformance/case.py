@@ -20,7 +20,7 @@ class Case:
     """``build`` makes the .tflite file; its conversion is run beside LiteRT. Everything else has a default.
 
     ``op``: the handler on trial, as its entry point is named. ``dtype``: the column of the support table it counts in.
-    ``given``: arrays by input name for every run, or one mapping a run; what they leave out is drawn, real numbers
+    ``given``: arrays by input name for every run, or one mapping a run; what they leave out is drawn, floats
     from ``span`` where there is one. ``runs``: invocations of one session, which is how states are carried.
     ``sizes``: what unknown sizes are besides the stored ones, in a run each: those of axis 0, each further axis has one
     more than the axis before. Empty where LiteRT takes no other.

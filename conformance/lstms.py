@@ -97,23 +97,23 @@ class Lstm:
         )
 
     def vector(self, size: int, name: str, step: float, most: float = 0.6) -> Spec:
-        """A bias or coefficients: real numbers, or int32 and int16 in steps."""
+        """A bias or coefficients: float32, or int32 and int16 of scale ``step``."""
         more = {"b input": -4.0 if self.holds else self.open, "b forget": 7.0 if self.holds else self.open}
-        real = drawn(size, seed=name, low=-most, high=most) + more.get(name, 0)
+        values = drawn(size, seed=name, low=-most, high=most) + more.get(name, 0)
         if self.dtype == "float32":
-            return constant(real)
-        return constant((real / step).astype("int32"), "int32", 1.0)
+            return constant(values)
+        return constant((values / step).astype("int32"), "int32", 1.0)
 
-    def words(self, size: int, name: str) -> Spec:
-        """Coefficients that are real, bytes as the matrices are, or words under integers."""
+    def coefficients(self, size: int, name: str) -> Spec:
+        """Coefficients of a layer normalization: int16 where activations are int8, else float32."""
         if self.dtype == "int8":
             return constant(drawn(size, dtype="int16", seed=name), None, 2.1e-5)
         return constant(0.5 * drawn(size, seed=name))
 
     def seen(self, name: str) -> Spec:
-        """Peepholes are of the matrices' dtype, or words."""
+        """Peepholes are of the matrices' dtype; int16 where activations are int8."""
         if self.dtype == "int8" or self.weights == "float32":
-            return self.words(CELLS, name)
+            return self.coefficients(CELLS, name)
         return constant(
             drawn(CELLS, dtype=self.weights, seed=name, low=0 if self.weights == "uint8" else -127), None, 0.005
         )
@@ -141,7 +141,7 @@ class Lstm:
         if self.short:
             return []
         kept = [None if not self.norm or (self.coupled and gate == "input") else gate for gate in GATES]
-        return [None if gate is None else self.words(CELLS, f"norm {gate}") for gate in kept]
+        return [None if gate is None else self.coefficients(CELLS, f"norm {gate}") for gate in kept]
 
     # --- the operator -------------------------------------------------------------------------
 

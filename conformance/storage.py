@@ -54,7 +54,7 @@ def sparse(
     """A dense array as TFLite's sparse storage: the ``SparsityParameters`` table and the values kept.
 
     ``formats`` says "dense" or "csr" for each dimension in traversal order, the blocks' last; ``order`` is the
-    traversal order (default: as they come); ``blocks`` holds (dimension, size) for each block dimension;
+    traversal order (default: in order); ``blocks`` holds (dimension, size) for each block dimension;
     ``index`` is the type of the index vectors ("uint8", "uint16" or "int32").
     """
     levels = dense.ndim + len(blocks)

@@ -108,7 +108,7 @@ def _cells(code: str, found: Handler, cases: Sequence[Case], host: Host) -> list
 
 
 def _differences(code: str, cases: Sequence[Case]) -> str:
-    """What results may differ by where it is not what real ones may, dtypes of one answer together."""
+    """What results may differ by where it is not what floats may, dtypes of one answer together."""
     if code in EQUAL:
         return "equal"
     found: dict[str, list[str]] = {}
@@ -130,7 +130,7 @@ def _held(case: Case) -> list[Operator]:
 
 
 def _difference(case: Case) -> str:
-    """What one case's results may differ by; empty where they are real numbers."""
+    """What one case's results may differ by; empty where they are floats."""
     row = bound(case.op, case.dtype)
     if row is not None:
         return row.text

@@ -11,8 +11,8 @@ from .builder import TensorRef, blockwise
 from .case import Case
 from .models import Net, Spec, constant, drawn
 
-SPREAD = 74.0  # the standard deviation of full-range bytes
-NARROW = {"int4": 4.3, "int2": 1.1}  # and of narrower weights
+SPREAD = 74.0  # the standard deviation of full-range int8
+SUB_BYTE = {"int4": 4.3, "int2": 1.1}  # and of int4 and int2
 WEIGHTS = {"float32": "float32", "int8": "int8", "uint8": "uint8", "int16": "int8"}
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
@@ -39,11 +39,11 @@ def product(x: Spec, w: Spec, shape: Sequence[int], depth: int, zero_point: int 
     """The result, with a scale under which sums of ``depth`` products fill its dtype."""
     if x.scale is None:
         return Spec(tuple(shape))
-    spread = NARROW.get(w.dtype, SPREAD)
-    step = float(np.asarray(x.scale)) * float(np.mean(np.asarray(w.scale))) * np.sqrt(depth) * spread * 3
+    spread = SUB_BYTE.get(w.dtype, SPREAD)
+    scale = float(np.asarray(x.scale)) * float(np.mean(np.asarray(w.scale))) * np.sqrt(depth) * spread * 3
     if x.dtype == "int16":
-        return Spec(tuple(shape), "int16", step * 256 / 2, 0)
-    return Spec(tuple(shape), x.dtype, step, (-11 if x.dtype == "int8" else 109) if zero_point is None else zero_point)
+        return Spec(tuple(shape), "int16", scale * 256 / 2, 0)
+    return Spec(tuple(shape), x.dtype, scale, (-11 if x.dtype == "int8" else 109) if zero_point is None else zero_point)
 
 
 def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float = 1.0) -> Spec:
@@ -51,7 +51,7 @@ def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float 
     if x.scale is None:
         return constant(drawn(channels, seed="b"))
     scales = np.broadcast_to(float(np.asarray(x.scale)) * np.asarray(w.scale), (channels,))
-    spread = SPREAD * NARROW.get(w.dtype, SPREAD) * np.sqrt(depth) * (256 if x.dtype == "int16" else 1)
+    spread = SPREAD * SUB_BYTE.get(w.dtype, SPREAD) * np.sqrt(depth) * (256 if x.dtype == "int16" else 1)
     values = (drawn(channels, seed="b", low=-1, high=1) * spread).astype(dtype)
     held = scales * stored if isinstance(w.scale, Sequence) else scales[:1] * stored
     return constant(values, None, held.tolist())
@@ -66,7 +66,7 @@ def blocked(model: Net, shape: Sequence[int], size: int, dtype: str = "int4", fl
 
 
 def folded(case: Case) -> Case:
-    """The same with weights as real numbers in the file, which every opset can hold."""
+    """The same with float weights in the file, which every opset can hold."""
     return replace(case, name=f"{case.name}, folded", options={"weights": "fold"}, opsets=(None, 13))
 
 

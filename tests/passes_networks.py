@@ -122,7 +122,7 @@ class Applied:
         return [node for node in self.after.graph.node if node.op_type == op_type]
 
     def held(self, node: onnx.NodeProto, slot: int) -> Array:
-        """A constant operand, or the integers that a DequantizeLinear or Cast and Mul make real."""
+        """A constant operand, or the integers that a DequantizeLinear or Cast and Mul dequantize."""
         stored = {one.name: one for one in self.after.graph.initializer}
         makers = {name: one for one in self.after.graph.node for name in one.output}
         name = node.input[slot]

@@ -192,8 +192,8 @@ class TestRow:
         operands: list[Spec | Any] = [tensor(*shape, dtype="int8"), constant(stored, scale=0.047, zero_point=-5)]
         net.output(net.call("ADD", operands, tensor(*shape, dtype="int8", scale=0.1)))
         (tmp_path / "add.tflite").write_bytes(net.build())
-        real = ((stored.astype(np.float32) + 5) * np.float32(0.047)).transpose(0, 3, 1, 2)
-        other = self.model("Add", [1, 7, 3, 5], real[..., ::-1].copy() if wrong else real)
+        floats = ((stored.astype(np.float32) + 5) * np.float32(0.047)).transpose(0, 3, 1, 2)
+        other = self.model("Add", [1, 7, 3, 5], floats[..., ::-1].copy() if wrong else floats)
         (outcome,) = bench(tmp_path / "add.tflite", "add", [Written(other)], 2).outcomes
         assert outcome.ratio is not None
         assert outcome.within is not wrong

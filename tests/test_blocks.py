@@ -1,4 +1,4 @@
-"""Weights with a scale per block: as small as in the file where the runtime multiplies by them, else real numbers."""
+"""Weights with a scale per block: as small as in the file where the runtime multiplies by them, else float."""
 
 from __future__ import annotations
 

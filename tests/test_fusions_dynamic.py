@@ -80,7 +80,7 @@ def test_only_onnxruntime_gets_them(target: str) -> None:
     [
         conv("few products", **{**PIXELS, "shape": (1, 5, 7, 67)}),
         quick(conv("groups", **{**PIXELS, "shape": (1, 26, 34, 66), "out": 74}, groups=2)),
-        quick(conv("real weights", **{**PIXELS, "weights": None, "per_axis": False})),
+        quick(conv("float weights", **{**PIXELS, "weights": None, "per_axis": False})),
         quick(conv("uint8 weights", **{**PIXELS, "weights": "uint8", "per_axis": False})),
         quick(conv("quantized activations", **{**PIXELS, "weights": None}, dtype="int8")),
         conv("a stride, without --optimize speed", **{**PIXELS, "shape": (1, 26, 34, 67)}, stride=(2, 2)),

@@ -105,12 +105,12 @@ def of_two(draw: Draw) -> Case:
 
 
 def of_one(draw: Draw) -> Case:
-    real, short = ("float32",), ("float32", "int8", "int16")
+    floats, short = ("float32",), ("float32", "int8", "int16")
     op, dtypes = pick(
         draw,
         ("ABS", ("float32", "int8", "int16", "int32")),
         ("NEG", ("float32", "int8", "int16", "int32", "int64")),
-        *((name, real) for name in ("CEIL", "FLOOR", "ROUND", "SIN", "COS", "SQUARE", "ELU", "SIGN")),
+        *((name, floats) for name in ("CEIL", "FLOOR", "ROUND", "SIN", "COS", "SQUARE", "ELU", "SIGN")),
         ("SIGN", ("int32",)),
         ("EXP", short),
         *(

@@ -74,17 +74,17 @@ def custom_between_convolutions() -> tuple[bytes, np.ndarray]:
 
 
 def expected(x: np.ndarray, weight: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The same by numpy, in real numbers with the quantization steps of the file."""
+    """The same by numpy, in float with the scales of the file."""
 
-    def quantized(real: np.ndarray) -> np.ndarray:
-        return np.clip(np.rint(real / 0.05) + 3, -128, 127)
+    def quantized(values: np.ndarray) -> np.ndarray:
+        return np.clip(np.rint(values / 0.05) + 3, -128, 127)
 
-    def real(stored: np.ndarray) -> np.ndarray:
+    def dequantized(stored: np.ndarray) -> np.ndarray:
         return (stored - 3) * 0.05
 
-    a = quantized(real(x.astype(float)) @ (weight.reshape(5, 3).T * 0.01))
-    b = quantized(np.abs(np.roll(real(a), 1, axis=-1)))
-    return quantized(real(b) @ (second.reshape(2, 5).T * 0.004))
+    a = quantized(dequantized(x.astype(float)) @ (weight.reshape(5, 3).T * 0.01))
+    b = quantized(np.abs(np.roll(dequantized(a), 1, axis=-1)))
+    return quantized(dequantized(b) @ (second.reshape(2, 5).T * 0.004))
 
 
 def test_a_quantized_custom_operator_between_convolutions_works_in_planned_order(site: Path) -> None:

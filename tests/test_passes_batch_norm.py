@@ -72,7 +72,7 @@ def per_row(net: Network) -> TensorRef:
 
 
 UNMERGED: dict[str, Draw] = {
-    "real numbers": lambda net: normalized(net, "float32"),
+    "float": lambda net: normalized(net, "float32"),
     "an activation in between": lambda net: normalized(net, fused_activation_function="RELU"),
     "channels that are no blocks": lambda net: normalized(net, channels=31),
     "a factor computed at run time": by_input,

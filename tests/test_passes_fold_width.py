@@ -72,7 +72,7 @@ def test_a_fused_activation_stays_behind_the_folded_convolution() -> None:
 
 
 UNFOLDED: dict[str, Draw] = {
-    "real numbers": first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="float32"),
+    "float": first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="float32"),
     "more channels than an image has": first((1, 13, 32, 5), 8, (3, 3), 2, "SAME"),
     "a width that nothing divides": first((1, 13, 31, 3), 8, (3, 3), 2, "SAME"),
     "a result whose width nothing divides": first((1, 13, 32, 3), 8, (3, 2), 1, "VALID"),

@@ -67,7 +67,7 @@ def test_a_transposed_convolution_is_one_of_several_places(settings: tuple[Any, 
 @pytest.mark.parametrize(
     ("name", "draw"),
     [
-        ("real numbers", lambda net: enlarged(net, (2, 2), (2, 2), "SAME", "float32")),
+        ("float", lambda net: enlarged(net, (2, 2), (2, 2), "SAME", "float32")),
         ("a result that no stride divides", lambda net: enlarged(net, (3, 3), (2, 2), "VALID")),
     ],
 )

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.verify import verify
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits_int8.tflite"
 
-# Their kernels rescale, as real numbers do; others read the stored integers, or compare what was rounded.
+# Their kernels rescale, as floats do; others read the stored integers, or compare what was rounded.
 RESCALING = (
     "ADD", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED",
     "HARD_SWISH", "L2_NORMALIZATION", "LEAKY_RELU", "LOGISTIC", "MEAN", "MUL", "PRELU", "RELU", "RELU6", "RESHAPE",

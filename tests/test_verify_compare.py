@@ -242,7 +242,7 @@ def test_a_dequantized_output_inherits_the_step_of_its_integers() -> None:
 
 
 def test_sixteen_bit_integers_of_a_network_have_more_steps_than_eight_bit_ones() -> None:
-    """An LSTM has both: what its cells may be off by says nothing of its bytes."""
+    """An LSTM has both: what its cells may be off by says nothing of its int8."""
     lenient = Tolerance(int16_steps=16)
     for dtype, steps, ok in (("int16", 16, True), ("int16", 17, False), ("int8", 1, True), ("int8", 2, False)):
         expected = np.zeros(7, dtype)

@@ -24,9 +24,9 @@ def network(activations: str = "float32", weights: str = "int8") -> bytes:
     made = quant(1 / 16, 0) if activations == "int16" else None
     g.output(y := g.tensor("y", (1, 5, 7, 37), activations, quantization=made))
     if weights == "float16":
-        real = g.tensor("real", stored.shape)
-        g.operator("DEQUANTIZE", [w], [real])
-        w = real
+        floats = g.tensor("floats", stored.shape)
+        g.operator("DEQUANTIZE", [w], [floats])
+        w = floats
     g.operator("CONV_2D", [x, w], [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
     return model.build()
 

@@ -56,13 +56,13 @@ class Sparsity:
         rank = len(shape)
         strides = [math.prod(shape[axis + 1 :]) for axis in range(rank)]
         sizes = {dimension: level.size for dimension, level in zip(self.order, self.levels, strict=True)}
-        # An axis cut into blocks steps from block to block; inside, it steps as before.
-        step = dict(enumerate(strides))
+        # The stride of an axis cut into blocks is that from block to block; inside, it is as before.
+        stride = dict(enumerate(strides))
         limit = dict(enumerate(shape))
         for block, axis in enumerate(self.block_map):
-            step[rank + block] = strides[axis]
+            stride[rank + block] = strides[axis]
             limit[rank + block] = sizes[rank + block]
-            step[axis] *= sizes[rank + block]
+            stride[axis] *= sizes[rank + block]
             limit[axis] //= sizes[rank + block]
         places = np.zeros(1, np.int64)
         for depth, (dimension, level) in enumerate(zip(self.order, self.levels, strict=True)):
@@ -70,7 +70,7 @@ class Sparsity:
                 if level.size > limit[dimension]:
                     reason = f"{level.size} coordinates, but the dimension has {limit[dimension]}"
                     raise self.table.invalid(f"dim_metadata[{depth}].dense_size", reason, DAMAGED)
-                coordinates = np.arange(level.size, dtype=np.int64) * step[dimension]
+                coordinates = np.arange(level.size, dtype=np.int64) * stride[dimension]
                 places = (places[:, None] + coordinates).reshape(-1)
                 continue
             lengths: Array = np.diff(level.segments.astype(np.int64))
@@ -81,7 +81,7 @@ class Sparsity:
             if indices.size and not 0 <= indices.min() <= indices.max() < limit[dimension]:
                 reason = f"they must lie in 0..{limit[dimension] - 1}"
                 raise self.table.invalid(f"dim_metadata[{depth}].array_indices", reason, DAMAGED)
-            places = np.repeat(places, lengths) + indices * step[dimension]
+            places = np.repeat(places, lengths) + indices * stride[dimension]
         return places
 
 

@@ -86,7 +86,7 @@ def the_files_scale(original: Any) -> Any:
         if known is None or not tensor.constant:
             return original(ctx, slot, tensor)
         return ctx.scope.emitter.constant(
-            (tensor.array * np.asarray(known.scale)).astype(np.float32), f"{tensor.name}:real"
+            (tensor.array * np.asarray(known.scale)).astype(np.float32), f"{tensor.name}:float"
         )
 
     return bias
@@ -189,7 +189,7 @@ MUTATIONS = (
         patches={f"{RESULTS}:stored_clamp": fast_clamp("RELU6")},
     ),
     Mutation(
-        "uint8 weights of real activations keep their zero point",
+        "uint8 weights of float activations keep their zero point",
         "CONV_2D",
         ("CONV_2D-float32_with_uint8_weights,_which_the_kernel_reads_as_int8",),
         patches={f"{CONV}:signed_bytes": handing_on(2)},
@@ -290,7 +290,7 @@ MUTATIONS = (
         patches={f"{POOL}:conv_pads": more_in_front},
     ),
     Mutation(
-        "operands are compared as real numbers",
+        "operands are compared as floats",
         "MAX_POOL_2D",
         ("MAX_POOL_2D-int8_to_another_scale,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},

@@ -26,8 +26,8 @@ def _larger(ctx: Any, x: Any) -> Any:
 def _floored(ctx: Any, x: Any, y: Any) -> Any:
     if ctx.op[0].dtype != "int32":
         return ctx.ops.Div(x, y)
-    real = ctx.ops.Div(*(ctx.ops.Cast(v, to="float64") for v in (x, y)))
-    return ctx.ops.Cast(ctx.ops.Floor(real), to="int32")
+    quotient = ctx.ops.Div(*(ctx.ops.Cast(v, to="float64") for v in (x, y)))
+    return ctx.ops.Cast(ctx.ops.Floor(quotient), to="int32")
 
 
 def _upside_down(ctx: Any, x: Any, y: Any) -> Any:
@@ -65,7 +65,7 @@ MUTATIONS = (
         fields={"lower": lambda ctx, x, y: _tanh(ctx, ctx.ops.Add(x, y))},
     ),
     Mutation(
-        "operands are compared as real numbers",
+        "operands are compared as floats",
         "MINIMUM",
         ("MINIMUM-uint8_of_different_scales,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
@@ -136,13 +136,13 @@ MUTATIONS = (
         fields={"lower": lambda ctx, x, y: _tanh(ctx, ctx.ops.Div(x, y))},
     ),
     Mutation(
-        "operands are compared as real numbers",
+        "operands are compared as floats",
         "MAXIMUM",
         ("MAXIMUM-int8_of_different_scales,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
     Mutation(
-        "real numbers instead of stored integers",
+        "floats instead of stored integers",
         "NEG",
         ("NEG-int8_with_a_zero_point,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},

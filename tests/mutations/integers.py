@@ -44,8 +44,8 @@ def unbiased(original: Any) -> Any:
     """Every number of a table to the nearest, whatever its line does in the middle."""
 
     def samples(function: Any, low: Any, high: Any, made_scale: Any) -> Any:
-        real = function(low + np.arange(513) * (high - low) / 512) * 65536 / (65535 * made_scale)
-        return np.clip(np.floor(real + 0.5), -32768, 32767).astype(np.int32)
+        values = function(low + np.arange(513) * (high - low) / 512) * 65536 / (65535 * made_scale)
+        return np.clip(np.floor(values + 0.5), -32768, 32767).astype(np.int32)
 
     return samples
 
@@ -107,7 +107,7 @@ MUTATIONS = (
         patches={f"{SIGMOIDS}:sigmoids": not_raised},
     ),
     Mutation(
-        "real numbers for words",
+        "floats for int16",
         "TANH",
         (f"{TANH_WORDS}0.0003",),
         fields={"quantization": FixedOutputRange({"int16": (1 / 32768, 0)})},

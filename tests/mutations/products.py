@@ -156,7 +156,7 @@ MUTATIONS = (
         patches={"onnx_tflite_plugin.lowering.values:cut": returning(False)},
     ),
     Mutation(
-        "unsigned bytes are what the file says",
+        "uint8 is what the file says",
         "EMBEDDING_LOOKUP",
         ("EMBEDDING_LOOKUP-uint8_to_float32,_which_the_kernel_reads_as_int8",),
         patches={

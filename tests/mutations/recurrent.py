@@ -18,7 +18,7 @@ def as_tflite_orders_them(_original: Any) -> Any:
 
 
 def adding(_original: Any) -> Any:
-    """Sums without the real number that keeps them in bounds."""
+    """Sums without the number that keeps them in bounds."""
     return lambda self, cells, forget, take, update: self.ops.Add(
         self.ops.Mul(forget, cells), self.ops.Mul(take, update)
     )

@@ -26,8 +26,8 @@ def _rounded(ctx: Any, x: Any, axes: Any) -> Any:
 
     if ctx.op[0].dtype not in ("int32", "int64"):
         return reduced(ctx, "ReduceMean", x, axes)
-    real = reduced(ctx, "ReduceMean", ctx.ops.Cast(x, to="float32"), axes)
-    return ctx.ops.Cast(ctx.ops.Round(real), to=ctx.op[0].dtype)
+    mean = reduced(ctx, "ReduceMean", ctx.ops.Cast(x, to="float32"), axes)
+    return ctx.ops.Cast(ctx.ops.Round(mean), to=ctx.op[0].dtype)
 
 
 MUTATIONS = (

@@ -62,7 +62,7 @@ def main(names: Sequence[str], model: str, native: str | None, cache: Path, comm
 
 
 def tried(processors: Sequence[Processor], commands: Commands, models: Models) -> tuple[list[Report], list[str]]:
-    """The reports, as they come, and what could not run."""
+    """The reports, each as it is done, and what could not run."""
     reports, missing = [], []
     with TemporaryDirectory() as scratch, ThreadPoolExecutor(AT_ONCE) as pool:
         running = {

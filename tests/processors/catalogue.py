@@ -87,7 +87,7 @@ def rows(least: int) -> Iterator[Case]:
 
 
 def dynamic() -> Iterator[Case]:
-    """Activations quantized as they come."""
+    """Dynamic quantization."""
     yield extremes.dense("float32 by int8, one row", (1, 1024), 1024, dtype="float32")
     yield extremes.dense("float32 by int8, many rows", (16, 256), 256, dtype="float32")
     yield extremes.conv("float32 by int8, 1x1", (1, 16, 16, 64), 64, (1, 1), dtype="float32")
@@ -96,7 +96,7 @@ def dynamic() -> Iterator[Case]:
 
 
 def others() -> Iterator[Case]:
-    """Products of which no form is known to be wrong: in real numbers, of two activations, in recurrent cells."""
+    """Products of which no form is known to be wrong: of floats, of two activations, in recurrent cells."""
     for least in extremes.LEAST:
         yield extremes.conv(f"int16 3x3 from {least}", IMAGE, 20, dtype="int16", least=least)
         yield extremes.matmul(f"int8 by an input from {least}", (2, 5, 32), 20, stored=False, least=least)

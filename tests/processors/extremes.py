@@ -17,7 +17,7 @@ from onnx_tflite_plugin.verify import LiteRT
 
 SCALE = 0.013  # of the weights
 LEAST = (-127, -128)
-"""The least weight of a model. On -128 processors other than x86 are wrong too, and so are, under real activations, LiteRT's
+"""The least weight of a model. On -128 processors other than x86 are wrong too, and so are, under float activations, LiteRT's
 builtin kernels on x86: they negate in int8 (DotProdInt8x4x4, optimized/sse_tensor_utils.cc)."""
 TURNS = 3
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
@@ -131,7 +131,7 @@ def transposed(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8"
 
 
 def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", least: int = -127) -> Case:
-    """FULLY_CONNECTED of rows [n, k]; of -128 under real rows only XNNPACK tells what they give."""
+    """FULLY_CONNECTED of rows [n, k]; of -128 under float rows only XNNPACK tells what they give."""
     x, w = tensor(*shape, dtype=dtype), weight(ends(out, shape[-1]), least, dtype)
     y = result(x, (shape[0], out), shape[-1])
     case = tried(alone("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))

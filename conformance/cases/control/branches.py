@@ -68,8 +68,8 @@ def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
 
 
 def runs_of(op: str) -> dict[str, Any]:
-    steps = EITHER if op == "IF" else EACH
-    return {"given": steps, "runs": len(steps)}
+    runs = EITHER if op == "IF" else EACH
+    return {"given": runs, "runs": len(runs)}
 
 
 def branching(
@@ -113,7 +113,7 @@ def case_of(
         model.output(*branching(model, op, answer, [model.input(spec) for spec in specs], specs, branches, made))
 
     runs = runs_of(op)
-    runs["given"] = [{key: value.reshape(question.shape) for key, value in step.items()} for step in runs["given"]]
+    runs["given"] = [{key: value.reshape(question.shape) for key, value in run.items()} for run in runs["given"]]
     return net(op, name, draw, **{**runs, **case})
 
 
@@ -150,9 +150,9 @@ def third(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
 
 def rescaled(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     spec = tensor(2, 3, dtype="int8", scale=0.1)
-    made = graph.tensor("rescaled", (2, 3), "int8", quantization=spec.quantization)
-    graph.operator("ADD", [values[0], values[0]], [made])
-    return [made]
+    y = graph.tensor("rescaled", (2, 3), "int8", quantization=spec.quantization)
+    graph.operator("ADD", [values[0], values[0]], [y])
+    return [y]
 
 
 def exchanged(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -182,8 +182,8 @@ def image(op: str, n: int) -> Callable[[Net], None]:
 
     def draw(model: Net) -> None:
         asked = model.input(asking(op))
-        (made,) = branching(model, op, asked, [model.plumbed(spec)], [spec], [row, *[handed_on] * (n - 1)])
-        model.output(model.drained(made))
+        (result,) = branching(model, op, asked, [model.plumbed(spec)], [spec], [row, *[handed_on] * (n - 1)])
+        model.output(model.drained(result))
 
     return draw
 
@@ -197,9 +197,9 @@ def convolved(op: str, n: int, dtype: str) -> Callable[[Net], None]:
         scale = constant(weights, None, None if dtype == "float32" else 0.0041).quantization
         bias = graph.constant("b", np.zeros(3, "float32" if dtype == "float32" else "int32"))
         operands = [values[0], graph.constant("w", weights, quantization=scale), bias]
-        made = like(graph, values[0], "convolved")
-        graph.operator("CONV_2D", operands, [made], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
-        return [made]
+        y = like(graph, values[0], "convolved")
+        graph.operator("CONV_2D", operands, [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
+        return [y]
 
     def draw(model: Net) -> None:
         asked, x = model.input(asking(op)), model.input(spec)
@@ -220,8 +220,8 @@ def counting(op: str, n: int) -> Callable[[Net], None]:
     def draw(model: Memory) -> None:
         state = model.variable(spec, np.zeros(3))
         asked, before = model.input(asking(op)), model.read(state, spec)
-        (made,) = branching(model, op, asked, [model.input(spec)], [spec], [adding, *[negated] * (n - 1)])
-        model.output(before, made, model.read(state, spec))
+        (result,) = branching(model, op, asked, [model.input(spec)], [spec], [adding, *[negated] * (n - 1)])
+        model.output(before, result, model.read(state, spec))
 
     return draw
 
@@ -270,8 +270,8 @@ def inside(op: str, n: int) -> Callable[[Net], None]:
         def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
             net_inside = Net()
             net_inside.model, net_inside.graph = model.model, graph
-            (made,) = branching(net_inside, op, values[0], values[1:], [X], [doubled, *[negated] * (n - 1)])
-            return [values[0], made]
+            (result,) = branching(net_inside, op, values[0], values[1:], [X], [doubled, *[negated] * (n - 1)])
+            return [values[0], result]
 
         refs = [model.input(question), model.input(X)]
         plan = model.place(constant(np.array([True, True, True, False, False])))

@@ -21,10 +21,10 @@ def computed(model: Memory) -> None:
     spec = tensor(2, 3)
     setup = model.model.subgraph("set up")
     parts = [setup.constant(name, drawn(6, seed=name)) for name in ("a", "b")]
-    flat, made = setup.tensor("sum", (6,)), setup.tensor("made", (2, 3))
+    flat, result = setup.tensor("sum", (6,)), setup.tensor("made", (2, 3))
     setup.operator("ADD", parts, [flat])
-    setup.operator("RESHAPE", [flat, setup.constant("shape", [2, 3])], [made])
-    Variable(setup).assign(made)
+    setup.operator("RESHAPE", [flat, setup.constant("shape", [2, 3])], [result])
+    Variable(setup).assign(result)
     model.graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": setup.index})
     state = model.variable(spec)
     total = model.call("ADD", [model.read(state, spec), spec], spec)

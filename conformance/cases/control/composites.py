@@ -38,23 +38,23 @@ def cases() -> Iterator[Case]:
 
 
 def negated(body: GraphBuilder, x: TensorRef) -> TensorRef:
-    made = body.tensor("negated", x.shape, x.dtype)
-    body.operator("NEG", [x], [made])
-    return made
+    y = body.tensor("negated", x.shape, x.dtype)
+    body.operator("NEG", [x], [y])
+    return y
 
 
 def summed(body: GraphBuilder, values: list[TensorRef]) -> list[TensorRef]:
     """The sum of two operands, like the first."""
     fields = body.tensors[values[0]].fields
-    made = body.tensor(
+    y = body.tensor(
         "sum",
         values[0].shape,
         values[0].dtype,
         quantization=fields["quantization"],
         signature=fields["shape_signature"],
     )
-    body.operator("ADD", values, [made])
-    return [made]
+    body.operator("ADD", values, [y])
+    return [y]
 
 
 def decomposition(model: Net, specs: list[Spec], body: Body) -> int:
@@ -67,10 +67,10 @@ def decomposition(model: Net, specs: list[Spec], body: Body) -> int:
 
 
 def placed(model: Net, index: int, refs: list[TensorRef], outputs: list[Spec]) -> list[TensorRef]:
-    made = [model.result(spec) for spec in outputs]
+    results = [model.result(spec) for spec in outputs]
     options = {"decomposition_subgraph_index": index, "composite_attributes": {"epsilon": 1e-6, "axes": [1, 2]}}
-    model.graph.operator("COMPOSITE.test.thing", refs, made, options)
-    return made
+    model.graph.operator("COMPOSITE.test.thing", refs, results, options)
+    return results
 
 
 def composed(
@@ -110,14 +110,14 @@ def within(model: Net) -> None:
     innermost = decomposition(model, [x, x], summed)
 
     def body(graph: GraphBuilder, values: list[TensorRef]) -> list[TensorRef]:
-        made = graph.tensor("within", (2, 3))
+        y = graph.tensor("within", (2, 3))
         graph.operator(
             "COMPOSITE.test.inner",
             [values[0], graph.constant("one", np.ones((2, 3), np.float32))],
-            [made],
+            [y],
             {"decomposition_subgraph_index": innermost, "composite_attributes": {"depth": 2}},
         )
-        return summed(graph, [made, values[1]])
+        return summed(graph, [y, values[1]])
 
     index = decomposition(model, [x, x], body)
     model.output(*placed(model, index, [model.input(x), model.input(x)], [x]))

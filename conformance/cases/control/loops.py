@@ -11,7 +11,7 @@ from conformance.case import Case
 from conformance.cases.state.variables import Memory, Variable, remembering
 from conformance.models import Net, Spec, constant, drawn, net, tensor
 
-PLAN = tensor(5, dtype="bool", name="plan")  # whether to go on, one entry a step: what a loop counts with
+PLAN = tensor(5, dtype="bool", name="plan")  # whether to go on, one entry an iteration: what a loop counts with
 RESET = {"state": "reset"}
 STEPS = [{"plan": np.array([True] * k + [False] * (5 - k))} for k in (2, 0, 5, 1)]
 
@@ -52,9 +52,9 @@ def like(graph: GraphBuilder, ref: TensorRef, name: str) -> TensorRef:
 
 
 def called(graph: GraphBuilder, code: str, inputs: Sequence[TensorRef], of: TensorRef, **options: object) -> TensorRef:
-    made = like(graph, of, f"{code}{len(graph.tensors)}")
-    graph.operator(code, inputs, [made], options)
-    return made
+    y = like(graph, of, f"{code}{len(graph.tensors)}")
+    graph.operator(code, inputs, [y], options)
+    return y
 
 
 def summed(graph: GraphBuilder, a: TensorRef, b: TensorRef) -> TensorRef:
@@ -154,15 +154,15 @@ def image(model: Net) -> None:
         row = graph.constant("row", drawn(7, 1))
         return [called(graph, "ADD", [values[0], row], values[0])]
 
-    (made,) = loop(model, [model.plumbed(spec)], [spec], body)
-    model.output(model.drained(made))
+    (result,) = loop(model, [model.plumbed(spec)], [spec], body)
+    model.output(model.drained(result))
 
 
 def added(graph: GraphBuilder, handle: TensorRef, value: TensorRef) -> None:
     """A variable grows by a value."""
-    held = like(graph, value, "held")
-    graph.operator("READ_VARIABLE", [handle], [held])
-    graph.operator("ASSIGN_VARIABLE", [handle, summed(graph, held, value)], [])
+    total = like(graph, value, "held")
+    graph.operator("READ_VARIABLE", [handle], [total])
+    graph.operator("ASSIGN_VARIABLE", [handle, summed(graph, total, value)], [])
 
 
 @remembering
@@ -176,8 +176,8 @@ def counted(model: Memory) -> None:
         added(graph, Variable(graph).handle, values[0])
         return [values[0]]
 
-    (made,) = loop(model, [model.input(spec)], [spec], body)
-    model.output(before, made, model.read(state, spec))
+    (result,) = loop(model, [model.input(spec)], [spec], body)
+    model.output(before, result, model.read(state, spec))
 
 
 def hidden(model: Net) -> None:
@@ -186,9 +186,9 @@ def hidden(model: Net) -> None:
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         handle = Variable(graph).handle
         graph.operator("ASSIGN_VARIABLE", [handle, summed(graph, values[0], values[0])], [])
-        made = like(graph, values[0], "made")
-        graph.operator("READ_VARIABLE", [handle], [made])
-        return [made]
+        y = like(graph, values[0], "made")
+        graph.operator("READ_VARIABLE", [handle], [y])
+        return [y]
 
     model.output(*loop(model, [model.input(spec)], [spec], body))
 
@@ -204,8 +204,8 @@ def carried(model: Memory) -> None:
         added(graph, handle, x)
         return [handle, x]
 
-    _, made = loop(model, [state.handle, model.input(spec)], [Spec((1,), "resource"), spec], body)
-    model.output(made, model.read(state, spec))
+    _, result = loop(model, [state.handle, model.input(spec)], [Spec((1,), "resource"), spec], body)
+    model.output(result, model.read(state, spec))
 
 
 def nested(model: Net) -> None:
@@ -215,10 +215,10 @@ def nested(model: Net) -> None:
         x, plan = values
         inside = Net()
         inside.model, inside.graph = model.model, graph
-        (made,) = loop(inside, [x], [spec], doubled, plan=plan)
-        return [made, plan]
+        (inner_result,) = loop(inside, [x], [spec], doubled, plan=plan)
+        return [inner_result, plan]
 
     inner_plan = Spec((5,), "bool", name="inner")
     refs = [model.input(spec), model.place(constant(np.array([True, True, False, False, False])))]
-    made, _ = loop(model, refs, [spec, inner_plan], body)
-    model.output(made)
+    result, _ = loop(model, refs, [spec, inner_plan], body)
+    model.output(result)

@@ -57,8 +57,8 @@ def detected(
     name: str, options: Mapping[str, Any], *, background: int = 1, quantized: bool = False, length: int = 4,
     without: tuple[str, ...] = (), **case: Any,
 ) -> Case:  # fmt: skip
-    held = {key: value for key, value in {**USUAL, **options}.items() if key not in without}
-    classes = held["num_classes"] + background
+    attributes = {key: value for key, value in {**USUAL, **options}.items() if key not in without}
+    classes = attributes["num_classes"] + background
     random = np.random.default_rng(5)
     encodings = random.normal(0, 1.5, (1, ANCHORS, length)).astype(np.float32)
     scores = random.permutation(np.linspace(0, 1, ANCHORS * classes)).reshape(1, ANCHORS, classes).astype(np.float32)
@@ -77,9 +77,11 @@ def detected(
         else:
             boxes, by_class = (Spec(spec.shape, name=spec.name) for spec in (boxes, by_class))
             table = constant(anchors.astype(np.float32))
-        total = held["max_detections"] * held["max_classes_per_detection"]
-        made = [model.result(Spec(shape)) for shape in ((1, total, 4), (1, total), (1, total), (1,))]
-        model.graph.operator(OP, [model.place(spec) for spec in (boxes, by_class, table)], made, custom_options=held)
-        model.output(*made)
+        total = attributes["max_detections"] * attributes["max_classes_per_detection"]
+        outputs = [model.result(Spec(shape)) for shape in ((1, total, 4), (1, total), (1, total), (1,))]
+        model.graph.operator(
+            OP, [model.place(spec) for spec in (boxes, by_class, table)], outputs, custom_options=attributes
+        )
+        model.output(*outputs)
 
     return net(OP, name, draw, **{"given": given, **case})

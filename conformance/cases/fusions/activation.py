@@ -107,13 +107,13 @@ def two_tensors(term: Term) -> Callable[[Net], None]:
 
     def draw(model: Net) -> None:
         like = tensor(*IMAGE)
-        known = {"x": model.input(like), "y": model.input(like)}
+        variables = {"x": model.input(like), "y": model.input(like)}
         gated = (code, *("y" if part == "x" else swapped(part) for part in terms))
-        model.output(written(model, gated, like, known))
+        model.output(written(model, gated, like, variables))
 
     def swapped(part: Term) -> Term:
-        found = isinstance(part, tuple) and part[0] == "MUL" and "x" in part
-        return ("MUL", *("y" if inner == "x" else inner for inner in part[1:])) if found else part
+        product = isinstance(part, tuple) and part[0] == "MUL" and "x" in part
+        return ("MUL", *("y" if inner == "x" else inner for inner in part[1:])) if product else part
 
     return draw
 
@@ -124,23 +124,23 @@ def looked_into(term: Term) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         like = tensor(*IMAGE)
         code, *terms = term
-        known = {"x": model.input(like)}
-        known["inner"] = written(model, next(part for part in terms if isinstance(part, tuple)), like, known)
-        y = written(model, (code, *("inner" if isinstance(part, tuple) else part for part in terms)), like, known)
-        model.output(y, known["inner"])
+        variables = {"x": model.input(like)}
+        variables["inner"] = written(model, next(part for part in terms if isinstance(part, tuple)), like, variables)
+        y = written(model, (code, *("inner" if isinstance(part, tuple) else part for part in terms)), like, variables)
+        model.output(y, variables["inner"])
 
     return draw
 
 
-def written(model: Net, term: Term, like: Spec, known: Mapping[str, TensorRef]) -> TensorRef:
+def written(model: Net, term: Term, like: Spec, variables: Mapping[str, TensorRef]) -> TensorRef:
     """The operators of a term."""
     if isinstance(term, str):
-        return known[term]
+        return variables[term]
     if isinstance(term, float):
         return model.place(number(term, like))
     code, *terms = term
     fused = [part for part in terms if isinstance(part, str) and part.isupper()]
-    operands = [written(model, part, like, known) for part in terms if part not in fused]
+    operands = [written(model, part, like, variables) for part in terms if part not in fused]
     more = {"fused_activation_function": fused[0]} if fused else {}
     table = code == "TANH" and like.dtype == "int8"
     return model.call(code, operands, replace(like, scale=1 / 128, zero_point=0) if table else like, **more)

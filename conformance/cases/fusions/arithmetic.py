@@ -80,14 +80,14 @@ def base(model: Net, op: str, biased: float | None = 1.0, activation: str = "NON
     """A layer of three channels; ``biased``: how large its bias is."""
     x = tensor(*IMAGE)
     w = {"DEPTHWISE_CONV_2D": (1, 3, 2, 6), "FULLY_CONNECTED": (4, 3)}.get(op, (4, 3, 2, 3))
-    made = tensor(*MADE[op])
-    bias = [] if biased is None else [constant(drawn(made.shape[-1] or 1, seed="b") * biased, "float32")]
+    y = tensor(*MADE[op])
+    bias = [] if biased is None else [constant(drawn(y.shape[-1] or 1, seed="b") * biased, "float32")]
     weights = constant(drawn(*w, seed="w"))
-    operands = [constant(list(made.shape)), weights, x, *bias] if op == "TRANSPOSE_CONV" else [x, weights, *bias]
+    operands = [constant(list(y.shape)), weights, x, *bias] if op == "TRANSPOSE_CONV" else [x, weights, *bias]
     stride = 2 if op == "TRANSPOSE_CONV" else 1
     windows = {} if op == "FULLY_CONNECTED" else {"padding": "SAME", "stride_h": stride, "stride_w": stride}
     deep = {"depth_multiplier": 2} if op == "DEPTHWISE_CONV_2D" else {}
-    return model.call(op, operands, made, fused_activation_function=activation, **windows, **deep)
+    return model.call(op, operands, y, fused_activation_function=activation, **windows, **deep)
 
 
 def held(shape: Any, channels: int, seed: str) -> Spec:
@@ -103,9 +103,9 @@ def then(model: Net, ref: TensorRef, step: Step, seed: str) -> TensorRef:
     code, shape, *activation = step[1:] if first else step
     before = replace(model.spec(ref), name="")
     number = held(shape, before.shape[-1] or 1, seed)
-    made = before.shaped(*np.broadcast_shapes(before.shape, number.shape))  # type: ignore[arg-type]
+    result = before.shaped(*np.broadcast_shapes(before.shape, number.shape))  # type: ignore[arg-type]
     operands: list[Spec | TensorRef | None] = [number, ref] if first else [ref, number]
-    return model.call(code, operands, made, fused_activation_function=activation[0] if activation else "NONE")
+    return model.call(code, operands, result, fused_activation_function=activation[0] if activation else "NONE")
 
 
 def behind(op: str, steps: Sequence[Step], biased: float | None = 1.0, activation: str = "NONE") -> Draw:

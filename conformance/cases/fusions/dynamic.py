@@ -1,4 +1,4 @@
-"""Products large enough that activations are quantized as they come, and those beside them that are not."""
+"""Products large enough for dynamic quantization, and those beside them that are not."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def patches() -> Iterator[Case]:
 
 
 def rows() -> Iterator[Case]:
-    narrow: Mapping[str, Any] = {"weights": "int8", "per_axis": True}
-    yield dense("one row of many weights, float32 with int8 weights", (1, 1031), out=1033, **narrow)
-    yield dense("many rows, float32 with int8 weights", (37, 257), out=263, **narrow)
-    yield dense("many rows after a flatten", (37, 7, 11, 5), depth=385, out=263, **narrow)
-    yield dense("many rows that stay apart", (5, 7, 257), out=263, keep=True, **narrow)
+    weight_only: Mapping[str, Any] = {"weights": "int8", "per_axis": True}
+    yield dense("one row of many weights, float32 with int8 weights", (1, 1031), out=1033, **weight_only)
+    yield dense("many rows, float32 with int8 weights", (37, 257), out=263, **weight_only)
+    yield dense("many rows after a flatten", (37, 7, 11, 5), depth=385, out=263, **weight_only)
+    yield dense("many rows that stay apart", (5, 7, 257), out=263, keep=True, **weight_only)

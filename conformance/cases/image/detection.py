@@ -37,19 +37,19 @@ def selected(
     op: str, name: str, boxes: Array, scores: Array, limit: int, iou: float, least: float, sigma: float = 0,
     running: tuple[str, ...] = (), **case: Any,
 ) -> Case:  # fmt: skip
-    held = {
+    scalars = {
         "limit": np.asarray(limit, np.int32),
         "iou": np.asarray(iou, np.float32),
         "least": np.asarray(least, np.float32),
         **({"sigma": np.asarray(sigma, np.float32)} if op == SOFT else {}),
     }
     operands = [tensor(*boxes.shape, name="boxes"), tensor(*scores.shape, name="scores")]
-    for key, array in held.items():
+    for key, array in scalars.items():
         operands.append(tensor(dtype=array.dtype.name, name=key) if key in running else constant(array))
     size = None if "limit" in running else limit
-    made = [Spec((size,), "int32"), *([Spec((size,), "float32")] if op == SOFT else []), Spec((), "int32")]
-    given = {"boxes": boxes, "scores": scores, **{key: held[key] for key in running}}
-    return alone(op, name, operands, *made, given=given, **case)
+    outputs = [Spec((size,), "int32"), *([Spec((size,), "float32")] if op == SOFT else []), Spec((), "int32")]
+    given = {"boxes": boxes, "scores": scores, **{key: scalars[key] for key in running}}
+    return alone(op, name, operands, *outputs, given=given, **case)
 
 
 def of_both(op: str) -> Iterator[Case]:

@@ -64,13 +64,13 @@ def bilinear() -> Iterator[Case]:
             options=options,
             given=given,
         )
-    steps = [{"x0": drawn(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
+    runs = [{"x0": drawn(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
     yield alone(
         "RESIZE_BILINEAR",
         "an image of unknown size",
         [tensor(None, None, 7, 3), constant([4, 9])],
         tensor(None, 4, 9, 3),
-        given=steps,
+        given=runs,
     )
 
 
@@ -101,8 +101,8 @@ def nearest(
     x = x or tensor(*IMAGE)
     n, _, _, c = x.shape
     operands = [x, constant(list(size))]
-    made = Spec((n, *size, c), x.dtype, x.scale, x.zero_point)
-    return place(NEAREST, f"{mode} {name}", operands, made, options=MODES[mode], **{"dtype": x.dtype, **case})
+    y = Spec((n, *size, c), x.dtype, x.scale, x.zero_point)
+    return place(NEAREST, f"{mode} {name}", operands, y, options=MODES[mode], **{"dtype": x.dtype, **case})
 
 
 def sizes() -> Iterator[Case]:
@@ -165,10 +165,10 @@ def runtime_sizes() -> Iterator[Case]:
             x = tensor(1, before, 3, 2, dtype=dtype)
             name = f"{mode} {dtype} {before} to {after}, known as it runs"
             yield alone(NEAREST, name, [x, size], x.shaped(1, None, None, 2), options=MODES[mode], given=given)
-        steps = [{"x0": drawn(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
+        runs = [{"x0": drawn(n, h, 7, 3)} for n, h in ((1, 5), (3, 8))]
         operands = [tensor(None, None, 7, 3), constant([4, 14])]
-        made = tensor(None, 4, 14, 3)
-        yield alone(NEAREST, f"{mode} of an unknown size", operands, made, options=MODES[mode], given=steps)
+        y = tensor(None, 4, 14, 3)
+        yield alone(NEAREST, f"{mode} of an unknown size", operands, y, options=MODES[mode], given=runs)
 
 
 def copies() -> Iterator[Case]:

@@ -185,9 +185,9 @@ def steep(model: Net) -> None:
 
 def inside_integers(model: Net) -> None:
     """The lowering of a float operator must not be taken for a quantized one by the runtime."""
-    stored, real = tensor(2, 5, 7, 16, dtype="int8"), tensor(2, 5, 7, 16)
-    x = model.call("DEQUANTIZE", [model.plumbed(stored)], real)
-    y = model.call("PRELU", [x, slope("float32", 16)], real)
+    stored, floats = tensor(2, 5, 7, 16, dtype="int8"), tensor(2, 5, 7, 16)
+    x = model.call("DEQUANTIZE", [model.plumbed(stored)], floats)
+    y = model.call("PRELU", [x, slope("float32", 16)], floats)
     model.output(model.drained(model.call("QUANTIZE", [y], replace(stored, name=""))))
 
 
@@ -213,17 +213,17 @@ def curved() -> Iterator[Case]:
                 x = tensor(*IMAGE, dtype="float16")
                 yield unary(op, f"float16{name}", x, options=options, span=WIDE, opsets=EVERY_OPSET)
     yield unary("ELU", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refuses="Only float32 and int8 is supported")
-    yield from words()
+    yield from int16()
 
 
 def bfloat16(model: Net) -> None:
     """From and to float32, for nothing hands such numbers to ONNX Runtime."""
-    narrow = tensor(*IMAGE, dtype="bfloat16")
-    x = model.call("CAST", [tensor(*IMAGE)], narrow)
-    model.output(model.call("CAST", [model.call("TANH", [x], narrow)], tensor(*IMAGE)))
+    half = tensor(*IMAGE, dtype="bfloat16")
+    x = model.call("CAST", [tensor(*IMAGE)], half)
+    model.output(model.call("CAST", [model.call("TANH", [x], half)], tensor(*IMAGE)))
 
 
-def words() -> Iterator[Case]:
+def int16() -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="int16")
     unit = replace(x, scale=1 / 32768)
     for place in BOTH:

@@ -189,10 +189,10 @@ DIVISOR = constant(drawn(*IMAGE, low=0.3, high=2.0))
 def quantized_quotients() -> Iterator[Case]:
     """Dividends are away from 0: the kernel makes noise of quotients far below one step."""
     settings = {"int8": (0.021, -5, 0.09), "uint8": (0.021, 12, 0.09), "int16": (1e-4, 0, 8e-4)}
-    for dtype, (scale, point, made) in settings.items():
+    for dtype, (scale, point, result) in settings.items():
         x = tensor(*IMAGE, dtype=dtype)
         y = tensor(*IMAGE, dtype=dtype, scale=scale, zero_point=point)
-        z = tensor(*IMAGE, dtype=dtype, scale=made)
+        z = tensor(*IMAGE, dtype=dtype, scale=result)
         part = replace(y.shaped(7, 3), value=away(y.shaped(7, 3)))
         for place in BOTH:
             wide = x.shaped(2, 5, 7, 5) if place is between_convolutions else x
@@ -208,8 +208,8 @@ def quantized_quotients() -> Iterator[Case]:
         yield binary("DIV", name, x, y, z, options=options, given=given)
     x = tensor(3, dtype="int8", scale=0.05, zero_point=0)
     given = {"x0": np.array([1, -1, 2], np.int8), "x1": np.array([120, 121, 122], np.int8)}
-    known = "the kernel shifts quotients below about 0.3 steps by more than 31 bits (reference/div.h)"
-    yield binary("DIV", "int8 quotients near 0", x, x, x.scaled(2.0), given=given, known=known)
+    reason = "the kernel shifts quotients below about 0.3 steps by more than 31 bits (reference/div.h)"
+    yield binary("DIV", "int8 quotients near 0", x, x, x.scaled(2.0), given=given, known=reason)
 
 
 def away(x: Spec) -> Array:
@@ -315,8 +315,8 @@ def bfloat16(op: str) -> Callable[[Net], None]:
     """From and to float32, for nothing hands such numbers to ONNX Runtime."""
 
     def draw(model: Net) -> None:
-        narrow = tensor(*IMAGE, dtype="bfloat16")
-        x, y = (model.call("CAST", [tensor(*IMAGE)], narrow) for _ in range(2))
-        model.output(model.call("CAST", [model.call(op, [x, y], narrow)], tensor(*IMAGE)))
+        half = tensor(*IMAGE, dtype="bfloat16")
+        x, y = (model.call("CAST", [tensor(*IMAGE)], half) for _ in range(2))
+        model.output(model.call("CAST", [model.call(op, [x, y], half)], tensor(*IMAGE)))
 
     return draw

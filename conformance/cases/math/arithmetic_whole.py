@@ -83,9 +83,9 @@ def quotients() -> Iterator[Case]:
     ends = [5.0, -5.0, np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0, -1.0]
     grid = np.array(list(product(ends, ends)), np.float32).T
     yield binary("FLOOR_MOD", "float32 edges", tensor(81), tensor(81), given={"x0": grid[0], "x1": grid[1]})
-    known = grid[:, grid[1] != 0]
-    size = known.shape[1]
-    yield binary("FLOOR_DIV", "float32 edges", tensor(size), tensor(size), given={"x0": known[0], "x1": known[1]})
+    pairs = grid[:, grid[1] != 0]
+    size = pairs.shape[1]
+    yield binary("FLOOR_DIV", "float32 edges", tensor(size), tensor(size), given={"x0": pairs[0], "x1": pairs[1]})
     zero = {"x1": np.zeros(3, np.int32)}
     for op in dtypes:
         row = tensor(3, dtype="int32")

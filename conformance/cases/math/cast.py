@@ -1,4 +1,4 @@
-"""CAST: real numbers are cut to the range of integers, integers wrap around, quantization is not looked at."""
+"""CAST: floats saturate to the range of integers, integers wrap around, quantization is not looked at."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cases() -> Iterator[Case]:
         for after in (*REAL, *WHOLE):
             opsets = EVERY_OPSET if before == "float32" else (None,)
             yield of(edges(before), after, f"{before} to {after}", opsets=opsets)
-    yield from narrow()
+    yield from sub_byte()
     yield from complexes()
     yield from stored()
 
@@ -46,7 +46,7 @@ def edges(dtype: str) -> Array:
     return np.array([0, 1, limits.min, limits.max, limits.max // 2 + 1, limits.max // 3], dtype)
 
 
-def narrow() -> Iterator[Case]:
+def sub_byte() -> Iterator[Case]:
     """Dtypes that ONNX Runtime hands neither in nor out; integers of less than a byte are cut to their range too."""
     values = np.array([*LIMITS, -8.9, 7.9, 15.9, -2.5, 1e30, -1e30, *INFINITE], np.float32)
     for dtype in ("int4", "uint4", "int2", "bfloat16"):

@@ -21,10 +21,10 @@ PARTS = ((), (3,), (7, 1), (5, 1, 3))
 
 def cases() -> Iterator[Case]:
     for op in (*EQUATED, *ORDERED):
-        yield from real(op)
+        yield from floats(op)
         yield from whole(op)
         yield from quantized(op)
-    yield from words()
+    yield from int16()
     yield from strings()
     yield from odd_scales()
 
@@ -51,11 +51,11 @@ def few(spec: Spec, place: Placed = alone, seed: str = "") -> Array:
 
 def opsets(place: Placed, x: Spec) -> tuple[int | None, ...]:
     """Every opset that can, and quantized int16 needs 21; between convolutions what matters is the order."""
-    words = x.dtype == "int16" and x.scale is not None
-    return (None,) if place is between_convolutions else (None, 26) if words else EVERY_OPSET
+    quantized_int16 = x.dtype == "int16" and x.scale is not None
+    return (None,) if place is between_convolutions else (None, 26) if quantized_int16 else EVERY_OPSET
 
 
-def real(op: str) -> Iterator[Case]:
+def floats(op: str) -> Iterator[Case]:
     x = tensor(*IMAGE)
     for place in BOTH:
         yield compared(op, "float32", x, x, place)
@@ -126,7 +126,7 @@ def every_pair(op: str, dtype: str, scale: float, other: float) -> Case:
     return compared(op, f"every {dtype} of scale {scale:g} and {other:g}", x, y, given=given, opsets=(None,), runs=1)
 
 
-def words() -> Iterator[Case]:
+def int16() -> Iterator[Case]:
     """EQUAL and NOT_EQUAL rescale int16; EQUAL takes it without a scale as well."""
     for op in EQUATED:
         for scale in (0.0003, 0.0091, 0.3):

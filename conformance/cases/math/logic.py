@@ -36,9 +36,9 @@ def combined(op: str) -> Callable[[Net], None]:
 
     def draw(model: Net) -> None:
         x, seen = model.plumbed(tensor(*IMAGE)), Spec(IMAGE, "bool")
-        found = model.call("GREATER", [x, constant(0.1)], seen)
+        greater = model.call("GREATER", [x, constant(0.1)], seen)
         column = filled(Spec((7, 1), "bool"))
-        both = model.call(op, [found] if op == "LOGICAL_NOT" else [found, column], seen)
+        both = model.call(op, [greater] if op == "LOGICAL_NOT" else [greater, column], seen)
         model.output(model.drained(model.call("SELECT_V2", [both, x, constant(-7.0)], tensor(*IMAGE))))
 
     return draw

@@ -38,8 +38,8 @@ def cases() -> Iterator[Case]:
         yield alone("REDUCE_PROD", f"{dtype}, axes known as it runs", operands, y, options=options, given=given, **case)
     for dtype in ("int32", "int64"):
         x, y = tensor(3, None, dtype=dtype), tensor(3, dtype=dtype)
-        held = [{"x0": odd(dtype, 3, n)} for n in (1, 5)]
-        yield alone("REDUCE_PROD", f"{dtype} of unknown size", [x, constant([1])], y, given=held, runs=2)
+        arrays = [{"x0": odd(dtype, 3, n)} for n in (1, 5)]
+        yield alone("REDUCE_PROD", f"{dtype} of unknown size", [x, constant([1])], y, given=arrays, runs=2)
     x, y = tensor(3, 7, dtype="uint8"), tensor(3, dtype="uint8")
     operands = [x, constant([1])]
     yield alone("REDUCE_PROD", "quantized uint8", operands, y, kernel_refuses="Unsupported quantized data type")

@@ -1,4 +1,4 @@
-"""Between real numbers and integers: every pair of dtypes the kernels know, and scales along an axis."""
+"""Between floats and integers: every pair of dtypes the kernels know, and scales along an axis."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def quantize() -> Iterator[Case]:
         dtype="int8",
     )
     for dtype in ("int4", "uint4"):
-        # ONNX Runtime cannot hand 4 bit integers out, so they go back to real numbers.
+        # ONNX Runtime cannot hand int4 out, so it is dequantized.
         yield net("QUANTIZE", f"float32 to {dtype}", there_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
     for axis in range(4):
         scales = drawn(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()

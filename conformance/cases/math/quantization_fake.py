@@ -1,4 +1,4 @@
-"""FAKE_QUANT: real numbers at the steps of a range."""
+"""FAKE_QUANT: floats rounded to the quantization steps of a range."""
 
 from __future__ import annotations
 

@@ -18,21 +18,21 @@ def cases() -> Iterator[Case]:
     for op, bounds in CERTAIN.items():
         for seeds in ((0, 0), (7, 0), (3, 11)):
             yield bounded(op, f"seeds {list(seeds)}", seeds, bounds, opsets=OPSETS)
-        yield bounded(op, "a shape known as it runs", (3, 11), bounds, known=False)
+        yield bounded(op, "a shape known as it runs", (3, 11), bounds, fixed=False)
     for dtype in ("int32", "int64"):
-        for known in (True, False):
-            yield certain(dtype, known)
+        for fixed in (True, False):
+            yield certain(dtype, fixed)
     yield from nothing_drawn()
 
 
 def bounded(
-    op: str, name: str, seeds: tuple[int, int], bounds: tuple[float, float], known: bool = True, **more: Any
+    op: str, name: str, seeds: tuple[int, int], bounds: tuple[float, float], fixed: bool = True, **more: Any
 ) -> Case:
     """Every number lies between the bounds."""
 
     def draw(model: Net) -> None:
-        shape = constant([2, 5, 7]) if known else tensor(3, dtype="int32", name="shape")
-        y = tensor(2, 5, 7) if known else tensor(None, None, None)
+        shape = constant([2, 5, 7]) if fixed else tensor(3, dtype="int32", name="shape")
+        y = tensor(2, 5, 7) if fixed else tensor(None, None, None)
         numbers = model.call(op, [shape], y, seed=seeds[0], seed2=seeds[1])
         flags = tensor(*y.shape, dtype="bool")
         model.output(
@@ -40,24 +40,24 @@ def bounded(
             model.call("LESS", [numbers, constant(bounds[1])], flags),
         )
 
-    return net(op, name, draw, given=None if known else int32s(shape=[2, 5, 7]), **more)
+    return net(op, name, draw, given=None if fixed else int32s(shape=[2, 5, 7]), **more)
 
 
-def certain(dtype: str, known: bool) -> Case:
+def certain(dtype: str, fixed: bool) -> Case:
     """One class has all of the shares; infinite logits have none."""
     low = np.float32(-200)
     logits = np.array([[0, low, np.inf], [low, np.nan, 3], [-np.inf, 5, low], [1e30, np.inf, -1e30]], np.float32)
-    samples = constant(5) if known else tensor(dtype="int32", name="samples")
-    given = {"x0": logits, **({} if known else int32s(samples=5))}
-    y = tensor(4, 5 if known else None, dtype=dtype)
-    name = f"{dtype}, one class certain{'' if known else ', samples known as it runs'}"
-    opsets = OPSETS if known else (None,)
+    samples = constant(5) if fixed else tensor(dtype="int32", name="samples")
+    given = {"x0": logits, **({} if fixed else int32s(samples=5))}
+    y = tensor(4, 5 if fixed else None, dtype=dtype)
+    name = f"{dtype}, one class certain{'' if fixed else ', samples known as it runs'}"
+    opsets = OPSETS if fixed else (None,)
     return alone("MULTINOMIAL", name, [tensor(4, 3), samples], y, options={"seed": 3}, given=given, opsets=opsets)
 
 
 def nothing_drawn() -> Iterator[Case]:
     shape = constant([2, 3], "int64")
     for op in CERTAIN:
-        known = constant([2, 3])
-        yield alone(op, "opset 22", [known], tensor(2, 3), refused="try --opset 21", opsets=(22,))
+        fixed = constant([2, 3])
+        yield alone(op, "opset 22", [fixed], tensor(2, 3), refused="try --opset 21", opsets=(22,))
         yield alone(op, "an int64 shape", [shape], tensor(2, 3), kernel_refuses="shape->type")

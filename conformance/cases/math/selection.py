@@ -29,8 +29,8 @@ def selection(
 ) -> Case:  # fmt: skip
     sizes = (tuple(size or 1 for size in spec.shape) for spec in (condition, x, y))
     shape = x.shape if op == "SELECT" else np.broadcast_shapes(*sizes)
-    made = z or replace(x, value=None).shaped(*shape)
-    return place(op, name, [condition, x, y], made, dtype=x.dtype, **{"opsets": opsets(place, x), **case})
+    result = z or replace(x, value=None).shaped(*shape)
+    return place(op, name, [condition, x, y], result, dtype=x.dtype, **{"opsets": opsets(place, x), **case})
 
 
 def selected() -> Iterator[Case]:
@@ -105,8 +105,8 @@ def moved_rows(dtype: str) -> Callable[[Net], None]:
         x, y = (
             model.call("SQUEEZE", [model.plumbed(image)], image.shaped(5, 7, 3), squeeze_dims=[0]) for _ in range(2)
         )
-        found = model.call("SELECT", [Spec((5,), "bool"), x, y], image.shaped(5, 7, 3))
-        model.output(model.drained(model.call("EXPAND_DIMS", [found, constant(0)], image)))
+        chosen = model.call("SELECT", [Spec((5,), "bool"), x, y], image.shaped(5, 7, 3))
+        model.output(model.drained(model.call("EXPAND_DIMS", [chosen, constant(0)], image)))
 
     return draw
 

@@ -35,7 +35,7 @@ def softmax() -> Iterator[Case]:
     for beta in (1.0, 0.3):
         yield unary("SOFTMAX", f"float16, beta {beta}", tensor(*IMAGE, dtype="float16"), options={"beta": beta})
     yield unary("SOFTMAX", "beta 2.5 on large numbers", tensor(*IMAGE), options={"beta": 2.5}, span=(-80.0, 80.0))
-    yield from softmax_of_words()
+    yield from softmax_of_int16()
     image = tensor(1, 17, 23, 64)
     yield unary("SOFTMAX", "many channels", image, place=between_convolutions, options={"beta": 1.0})
     x = tensor(*IMAGE, dtype="int8")
@@ -45,7 +45,7 @@ def softmax() -> Iterator[Case]:
     )
 
 
-def softmax_of_words() -> Iterator[Case]:
+def softmax_of_int16() -> Iterator[Case]:
     """The kernel's tables: of confident classes small shares are 2, sums of every size have a power of two below them."""
 
     def case(name: str, scale: float, *shape: int | None, place: Placed = alone, **more: Any) -> Case:
@@ -59,8 +59,8 @@ def softmax_of_words() -> Iterator[Case]:
     yield case("rows of two, of which one is nearly all", 0.01, 5, 2, given={"x0": rows})
     yield case("rows of one", 0.01, 5, 1)
     counts = np.arange(1, 70)[:, None]
-    steps = np.where(np.arange(71) < counts, counts - 35, -30000).astype(np.int16)
-    yield case("sums on both sides of powers of two", 0.003, 69, 71, given={"x0": steps})
+    logits = np.where(np.arange(71) < counts, counts - 35, -30000).astype(np.int16)
+    yield case("sums on both sides of powers of two", 0.003, 69, 71, given={"x0": logits})
     for place in BOTH:
         yield case("confident channels", 0.02, 2, 5, 7, 13, place=place)
     given = [{"x0": drawn(n, 11, dtype="int16")} for n in (1, 4)]
@@ -84,8 +84,8 @@ def ranks(op: str, fixed: dict[str, tuple[float, int]]) -> Iterator[Case]:
             yield unary(op, f"{dtype} of shape {shape}", y, onto(y, fixed))
     x = tensor(*IMAGE, dtype="int8")
     yield unary(op, "int8 to another scale", x, x, kernel_refuses="output->params.scale")
-    steps = [{"x0": drawn(n, 7, seed=op)} for n in (1, 4)]
-    yield unary(op, "float32 of unknown size", tensor(None, 7), tensor(None, 7), given=steps, opsets=EVERY_OPSET)
+    runs = [{"x0": drawn(n, 7, seed=op)} for n in (1, 4)]
+    yield unary(op, "float32 of unknown size", tensor(None, 7), tensor(None, 7), given=runs, opsets=EVERY_OPSET)
 
 
 def onto(x: Spec, fixed: dict[str, tuple[float, int]]) -> Spec:

@@ -88,10 +88,10 @@ def logarithms() -> Iterator[Case]:
     """Integers that stand for 0 or less give the dtype's lowest, whatever it stands for."""
     for place in BOTH:
         yield unary("LOG", "float32", tensor(*IMAGE), place=place, span=(0.01, 9.0), opsets=opsets(place=place))
-        for dtype, made in (("int8", (0.021, 17)), ("int16", (0.0002, 0))):
+        for dtype, result in (("int8", (0.021, 17)), ("int16", (0.0002, 0))):
             x = tensor(*IMAGE, dtype=dtype)
             yield unary(
-                "LOG", dtype, x, replace(x, scale=made[0], zero_point=made[1]), place, opsets=opsets(dtype, place)
+                "LOG", dtype, x, replace(x, scale=result[0], zero_point=result[1]), place, opsets=opsets(dtype, place)
             )
     x = tensor(256, dtype="int8", scale=0.01, zero_point=100)
     given = {"x0": np.arange(-128, 128).astype(np.int8)}

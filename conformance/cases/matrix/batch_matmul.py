@@ -129,15 +129,15 @@ def bare() -> Iterator[Case]:
     for scale in (None, 0):
         text = "" if scale is None else " without scales"
         x, w = tensor(2, 5, 7, dtype="int8", scale=scale), tensor(2, 7, 3, dtype="int8", scale=scale)
-        made = tensor(2, 5, 3, dtype="int32")
+        result = tensor(2, 5, 3, dtype="int32")
         for adjoint in ADJOINTS:
-            yield times(f"int8 to int32{text}", x, w, adjoint, y=made, opsets=EVERY_OPSET)
-        held = constant(drawn(7, 3, dtype="int8"), None, None if scale == 0 else 0.02, 0 if scale == 0 else -7)
-        yield times(f"int8 by constants to int32{text}", x, held, y=made)
+            yield times(f"int8 to int32{text}", x, w, adjoint, y=result, opsets=EVERY_OPSET)
+        weights = constant(drawn(7, 3, dtype="int8"), None, None if scale == 0 else 0.02, 0 if scale == 0 else -7)
+        yield times(f"int8 by constants to int32{text}", x, weights, y=result)
     image = tensor(*IMAGE, dtype="int8")
-    held = constant(drawn(3, 4, dtype="int8"), None, 0.02, -7)
+    weights = constant(drawn(3, 4, dtype="int8"), None, 0.02, -7)
     yield times(
-        "int8 to int32", image, held, y=tensor(2, 5, 7, 4, dtype="int32"), place=between_convolutions, transposes=2
+        "int8 to int32", image, weights, y=tensor(2, 5, 7, 4, dtype="int32"), place=between_convolutions, transposes=2
     )
 
 
@@ -258,26 +258,26 @@ def refused() -> Iterator[Case]:
     x = tensor(2, 5, 7, dtype="int8")
     per_column = weight((7, 3), "int8", 1)
     for dtype in ("int8", "int16"):
-        held = replace(x, dtype=dtype, zero_point=0)
-        made = held.shaped(2, 5, 3)
+        operand = replace(x, dtype=dtype, zero_point=0)
+        result = operand.shaped(2, 5, 3)
         yield times(
             f"{dtype} by int8 constants with scales per column",
-            held,
+            operand,
             per_column,
-            y=made,
+            y=result,
             refused="LiteRT's kernel answers zeros",
         )
-    real = tensor(2, 5, 7)
+    floats = tensor(2, 5, 7)
     yield times(
         "float32 by int8 constants with a zero point",
-        real,
+        floats,
         replace(symmetric(7, 3), zero_point=5),
         y=tensor(2, 5, 3),
         refused="its weights must be symmetric",
     )
     yield times(
         "float32 by int8 constants with scales per row",
-        real,
+        floats,
         weight((7, 3), "int8", 0),
         y=tensor(2, 5, 3),
         refused="or per column",
@@ -291,11 +291,11 @@ def refused() -> Iterator[Case]:
         refused="it multiplies uint8 by uint8",
         dtype="uint8",
     )
-    words = tensor(5, 7, dtype="int16")
+    rows = tensor(5, 7, dtype="int16")
     yield times(
         "int16 to int32",
-        words,
-        words.shaped(7, 3),
+        rows,
+        rows.shaped(7, 3),
         y=tensor(5, 3, dtype="int32"),
         refused="it multiplies int16 by int16 to int32",
     )

@@ -45,8 +45,8 @@ def dense(
     depth = depth or shape[-1] or 1
     w = weight((out, depth), weights or WEIGHTS[dtype], 0 if per_axis else None)
     batch = None if None in shape else prod(1 if size is None else size for size in shape) // depth
-    made = (*shape[:-1], out) if keep else (batch, out)
-    y = product(x, w, [1 if size is None else size for size in made], depth, zero_point).shaped(*made)
+    result = (*shape[:-1], out) if keep else (batch, out)
+    y = product(x, w, [1 if size is None else size for size in result], depth, zero_point).shaped(*result)
     operands = [x, w] if biased is None else [x, w, bias(x, w, out, biased or BIASES[dtype], depth, stored)]
     return place(
         OP,

@@ -82,8 +82,8 @@ def blocks() -> Iterator[Case]:
     yield in_blocks("blocks with RELU6", (3, 96), 7, 32, activation="RELU6")
     yield net(DENSE, "blocks after a flatten", flattened, dtype="int4 by block", transposes=2)
     yield net(DENSE, "blocks that two layers share", shared, dtype="int4 by block")
-    real = in_blocks("blocks in real numbers", (3, 96), 7, 32)
-    yield replace(real, options={"quantization": "float"})
+    unquantized = in_blocks("blocks, converted without quantization", (3, 96), 7, 32)
+    yield replace(unquantized, options={"quantization": "float"})
 
 
 def flattened(model: Net) -> None:

@@ -44,8 +44,8 @@ class Line:
     def __call__(self, model: Net) -> None:
         image = self.image()
         x = model.input(tensor(*self.shape, dtype=self.dtype) if self.opening else image)
-        made = self.product(model, self.opened(model, x, image) if self.opening else x)
-        model.output(self.closed(model, made) if self.closing else made)
+        y = self.product(model, self.opened(model, x, image) if self.opening else x)
+        model.output(self.closed(model, y) if self.closing else y)
 
     def image(self) -> Spec:
         n, length, channels = self.shape
@@ -74,9 +74,11 @@ class Line:
         n, height, width, channels = x.shape
         length = width if self.unit == 1 else height
         reach = (self.kernel - 1) * self.dilation + 1
-        made = None if length is None else -(-(length if self.padding == "SAME" else length - reach + 1) // self.stride)
+        result = (
+            None if length is None else -(-(length if self.padding == "SAME" else length - reach + 1) // self.stride)
+        )
         kernel = self.pair(self.kernel, self.other[0])
-        shape = (n, 1, made) if self.unit == 1 else (n, made, 1)
+        shape = (n, 1, result) if self.unit == 1 else (n, result, 1)
         stride_h, stride_w = self.pair(self.stride, self.other[1])
         options: dict[str, Any] = {"padding": self.padding, "stride_h": stride_h, "stride_w": stride_w}
         options["fused_activation_function"] = self.activation
@@ -86,8 +88,8 @@ class Line:
         dilation_h, dilation_w = self.pair(self.dilation, self.other[2])
         deep, c = self.op == "DEPTHWISE_CONV_2D", channels or 1
         out, depth = 2 * c if deep else 4, self.kernel * (1 if deep else c)
-        held = (1, *kernel, out) if deep else (out, *kernel, c)
-        w = weight(held, WEIGHTS[self.dtype], (3 if deep else 0) if self.per_axis else None)
+        kernel_shape = (1, *kernel, out) if deep else (out, *kernel, c)
+        w = weight(kernel_shape, WEIGHTS[self.dtype], (3 if deep else 0) if self.per_axis else None)
         y = product(x, w, (n or 1, 1, 1, out), depth).shaped(*shape, out)
         b = bias(x, w, out, BIASES[self.dtype], depth)
         given = b if self.biased else replace(b, value=np.zeros(out, b.dtype))
@@ -152,7 +154,7 @@ LONG = [{"x0": drawn(1, length, 3)} for length in (7, 13)]
 Draw = Callable[[Net], None]
 
 
-def chain(*steps: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Callable[[str], Draw]:
+def chain(*layers: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Callable[[str], Draw]:
     """A sequence, steps on the image it makes, and the mean over its length."""
 
     def of(dtype: str) -> Draw:
@@ -160,12 +162,12 @@ def chain(*steps: Callable[[Net, TensorRef], TensorRef], unit: int = 1) -> Calla
             line = Line(dtype=dtype, unit=unit, padding="SAME")
             x = model.input(tensor(2, 11, 5, dtype=dtype))
             ref = line.opened(model, x, replace(line, shape=(2, 11, 5)).image())
-            for step in steps:
-                ref = step(model, ref)
+            for layer in layers:
+                ref = layer(model, ref)
             spec = model.spec(ref)
             mean = [spec.shape[0], spec.shape[3]]
-            made = line.closed(model, ref)
-            model.output(model.call("MEAN", [made, constant([1])], spec.shaped(*mean), keep_dims=False))
+            y = line.closed(model, ref)
+            model.output(model.call("MEAN", [y, constant([1])], spec.shaped(*mean), keep_dims=False))
 
         return draw
 
@@ -191,8 +193,8 @@ def pooled(model: Net, ref: TensorRef) -> TensorRef:
 
 def added(model: Net, ref: TensorRef) -> TensorRef:
     """The sum of an image and its convolution."""
-    made = convolved(model, ref)
-    return model.call("ADD", [ref, made], replace(model.spec(made), name=""))
+    y = convolved(model, ref)
+    return model.call("ADD", [ref, y], replace(model.spec(y), name=""))
 
 
 def scaled_by(*shape: int) -> Callable[[Net, TensorRef], TensorRef]:

@@ -46,8 +46,8 @@ class Rnn:
     def matrix(self, rows: int, columns: int, name: str) -> Spec:
         """Small enough for what is not bounded to stay small over many runs."""
         if self.weights == "float32":
-            held = constant(0.12 * drawn(rows, columns, seed=name))
-            return Spec((rows, columns)) if self.given else held
+            weights = constant(0.12 * drawn(rows, columns, seed=name))
+            return Spec((rows, columns)) if self.given else weights
         low, high = (0, 255) if self.weights == "uint8" else (-127, 127)
         return constant(
             drawn(rows, columns, dtype=self.weights, seed=name, low=low, high=high), None, 0.0017, self.point
@@ -60,11 +60,11 @@ class Rnn:
             self.matrix(units, units, f"h {name}"),
             constant(drawn(units, seed=f"b {name}", low=-0.6, high=0.6)),
         ]
-        held = (self.batch, units)
+        state_shape = (self.batch, units)
         state = (
-            model.graph.tensor(f"hidden {name}", held, variable=True)
+            model.graph.tensor(f"hidden {name}", state_shape, variable=True)
             if self.variable
-            else model.graph.input(f"hidden {name}", held)
+            else model.graph.input(f"hidden {name}", state_shape)
         )
         if self.begun:
             begin(model.graph, state, self.begun)
@@ -84,13 +84,13 @@ class Rnn:
             operands += self.layer(model, self.back, "back")
             operands.append(model.input(self.shaped(self.auxiliary)) if self.auxiliary else None)
             for units, name in ((UNITS, "ahead"), (self.back, "back")):
-                held = self.matrix(units, self.auxiliary, f"auxiliary {name}") if self.crossed else None
-                operands.append(None if held is None else model.place(held))
+                auxiliary = self.matrix(units, self.auxiliary, f"auxiliary {name}") if self.crossed else None
+                operands.append(None if auxiliary is None else model.place(auxiliary))
             options["merge_outputs"] = self.merged
             results = [self.shaped(UNITS + self.back)] if self.merged else [*results, self.shaped(self.back)]
-        made = [model.result(spec) for spec in results]
-        model.graph.operator(self.op, operands, made, options)
-        model.output(*made)
+        outputs = [model.result(spec) for spec in results]
+        model.graph.operator(self.op, operands, outputs, options)
+        model.output(*outputs)
 
     def case(self, name: str, **case: Any) -> Case:
         return net(self.op, name, self.draw, **case)
@@ -126,7 +126,7 @@ def cases() -> Iterator[Case]:
     for op in (SEQUENCE, BOTH):
         for activation in ("TANH", "RELU_N1_TO_1"):
             yield rnn(f"float32 with {activation}, time first", op=op, activation=activation, major=True)
-            yield rnn(f"float32 with {activation} of one step", op=op, activation=activation, time=1)
+            yield rnn(f"float32 with {activation} of one time step", op=op, activation=activation, time=1)
             lengths: dict[str, Any] = {"given": {"x0": drawn(BATCH, TIME, INPUTS)}}
             yield rnn(f"float32 with {activation} of unknown length", lengths, op=op, activation=activation, time=None)
     yield from both()

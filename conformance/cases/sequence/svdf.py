@@ -39,12 +39,12 @@ class Svdf:
     def filters(self) -> int:
         return UNITS * self.rank
 
-    def matrix(self, rows: int, columns: int, name: str, dtype: str, step: float) -> Spec:
+    def matrix(self, rows: int, columns: int, name: str, dtype: str, scale: float) -> Spec:
         if dtype == "float32":
-            held = constant(0.6 * drawn(rows, columns, seed=name))
-            return Spec((rows, columns)) if self.given else held
+            weights = constant(0.6 * drawn(rows, columns, seed=name))
+            return Spec((rows, columns)) if self.given else weights
         low, high = {"uint8": (0, 255), "int16": (-32767, 32767)}.get(dtype, (-127, 127))
-        return constant(drawn(rows, columns, dtype=dtype, seed=name, low=low, high=high), None, step, self.point)
+        return constant(drawn(rows, columns, dtype=dtype, seed=name, low=low, high=high), None, scale, self.point)
 
     def draw(self, model: Net) -> None:
         whole = self.dtype == "int8"
@@ -53,15 +53,21 @@ class Svdf:
         times = self.matrix(self.filters, self.memory, "times", "int16" if whole else self.weights, 1.3e-5)
         if self.weights in ("int8", "uint8") and not whole:
             times = self.matrix(self.filters, self.memory, "times", self.weights, 0.0031)
-        real = drawn(UNITS, seed="bias", low=-0.9, high=0.9)
-        bias = constant((3e6 * real).astype("int32"), "int32", self.state * 1.3e-5) if whole else constant(real)
-        held = Spec(
+        values = drawn(UNITS, seed="bias", low=-0.9, high=0.9)
+        bias = constant((3e6 * values).astype("int32"), "int32", self.state * 1.3e-5) if whole else constant(values)
+        memory = Spec(
             (self.batch, self.filters * self.memory), "int16" if whole else "float32", self.state if whole else None
         )
         state = (
-            model.graph.tensor("state", held.shape, held.dtype, quantization=held.quantization, variable=True)
+            model.graph.tensor(
+                "state",
+                memory.shape,
+                memory.dtype,
+                quantization=memory.quantization,
+                variable=True,
+            )
             if self.variable
-            else model.input(held)
+            else model.input(memory)
         )
         if self.begun:
             begin(model.graph, state, self.begun)
@@ -80,8 +86,8 @@ class Svdf:
 
 
 def svdf(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
-    made = Svdf(**fields)
-    return net("SVDF", name, made.draw, **{"dtype": made.dtype, **(case or {})})
+    network = Svdf(**fields)
+    return net("SVDF", name, network.draw, **{"dtype": network.dtype, **(case or {})})
 
 
 def cases() -> Iterator[Case]:

@@ -48,8 +48,8 @@ def cases() -> Iterator[Case]:
     for dtype, bits in (("int8", 8), ("int16", 16), ("int32", 32)):
         x = tensor(5, 7, dtype=dtype, scale=0)
         counts = (np.arange(35).reshape(5, 7) % bits).astype(dtype)
-        held = {"x0": drawn(5, 7, dtype=dtype, low=np.iinfo(dtype).min, high=np.iinfo(dtype).max), "x1": counts}
-        yield alone("STABLEHLO_SHIFT_LEFT", dtype, [x, x], x, given=held, opsets=opsets())
+        arrays = {"x0": drawn(5, 7, dtype=dtype, low=np.iinfo(dtype).min, high=np.iinfo(dtype).max), "x1": counts}
+        yield alone("STABLEHLO_SHIFT_LEFT", dtype, [x, x], x, given=arrays, opsets=opsets())
     image = tensor(*IMAGE, dtype="int8")
     by = {"x1": (np.arange(210).reshape(IMAGE) % 8).astype(np.int8)}
     yield alone("STABLEHLO_SHIFT_LEFT", "int8 with a scale", [image, image], image, given=by)

@@ -41,16 +41,16 @@ def gather(
     name: str,
     shape: Sequence[int],
     indices: Sequence[int],
-    made: Sequence[int],
+    result: Sequence[int],
     kind: str = "int32",
     dtype: str = "float32",
     **options: Any,
 ) -> Iterator[Case]:
     """With indices known as the model runs, and with the same as a constant."""
-    x, held = tensor(*shape, dtype=dtype, scale=0), anywhere(indices, kind)
-    for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(held))):
-        given = None if where else {"places": held}
-        yield alone("STABLEHLO_GATHER", f"{name}{where}", [x, spec], x.shaped(*made), options=options, given=given)
+    x, indices_given = tensor(*shape, dtype=dtype, scale=0), anywhere(indices, kind)
+    for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(indices_given))):
+        given = None if where else {"places": indices_given}
+        yield alone("STABLEHLO_GATHER", f"{name}{where}", [x, spec], x.shaped(*result), options=options, given=given)
 
 
 def gathers() -> Iterator[Case]:
@@ -93,13 +93,13 @@ def gathers() -> Iterator[Case]:
         offset_dims=[0, 1, 2], start_index_map=[0, 1, 2], index_vector_dim=0, slice_sizes=[2, 3, 5],
     )  # fmt: skip
     yield from gather("no slice", OPERAND, (0, 1), (0, 7, 11), **rows)
-    steps = [{"x0": drawn(5, n, 11)} for n in (7, 13)]
+    runs = [{"x0": drawn(5, n, 11)} for n in (7, 13)]
     options = {"offset_dims": [0, 2, 3], "start_index_map": [1], "index_vector_dim": 1, "slice_sizes": [5, 3, 11]}
     operands = [tensor(5, None, 11), constant(anywhere((2, 1)))]
     yield alone(
-        "STABLEHLO_GATHER", "an axis of unknown size", operands, tensor(5, 2, 3, 11), options=options, given=steps
+        "STABLEHLO_GATHER", "an axis of unknown size", operands, tensor(5, 2, 3, 11), options=options, given=runs
     )
-    held: dict[str, Any] = {
+    case: dict[str, Any] = {
         "reference": lambda arrays: [np.zeros((5, 2, 3, 11), np.float32)]
     }  # LiteRT reads past the end of the shape
     without = {**options, "index_vector_dim": 2}
@@ -110,7 +110,7 @@ def gathers() -> Iterator[Case]:
         tensor(5, 2, 3, 11),
         options=without,
         refused="no axis for",
-        **held,
+        **case,
     )
     options = {**options, "start_index_map": []}
     yield alone(
@@ -161,14 +161,14 @@ def scatter(
     kind: str = "int32",
     **options: Any,
 ) -> Iterator[Case]:
-    x, new, held = (
+    x, new, indices_given = (
         tensor(*OPERAND, dtype=dtype, scale=0),
         tensor(*updates, dtype=dtype, scale=0),
         anywhere(indices, kind),
     )
     options = {"index_vector_dim": len(indices) - 1, **options}
-    for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(held))):
-        given = None if where else {"places": held}
+    for where, spec in (("", tensor(*indices, dtype=kind, name="places")), (", constant", constant(indices_given))):
+        given = None if where else {"places": indices_given}
         yield scattering(f"{name}{where}", x, spec, new, how, options=options, given=given)
 
 
@@ -208,10 +208,10 @@ def scatters() -> Iterator[Case]:
     yield scattering(
         "another region", x, inside, tensor(3, 7, 11), "SUB", options=options, kernel_refuses="Only update"
     )
-    held: dict[str, Any] = {"reference": lambda arrays: arrays[:1]}  # LiteRT reads past the end of the shape
+    case: dict[str, Any] = {"reference": lambda arrays: arrays[:1]}  # LiteRT reads past the end of the shape
     without = {**options, "index_vector_dim": 2}
     yield scattering(
-        "no axis for vectors", x, inside, tensor(3, 1, 7, 11), options=without, refused="no axis for", **held
+        "no axis for vectors", x, inside, tensor(3, 1, 7, 11), options=without, refused="no axis for", **case
     )
     operands = (tensor(None, 7, 11), inside, tensor(3, 7, 11))
     yield scattering("an operand of unknown size", *operands, options=options, refused="unknown size")

@@ -50,10 +50,10 @@ def pad(
     **case: Any,
 ) -> Case:
     rows = zip(x.shape, low, high, interior, strict=True)
-    made = [max((n or 0) - 1, 0) * between + (n or 0) + before + behind for n, before, behind, between in rows]
+    result = [max((n or 0) - 1, 0) * between + (n or 0) + before + behind for n, before, behind, between in rows]
     options = {"edge_padding_low": list(low), "edge_padding_high": list(high), "interior_padding": list(interior)}
     operands = [x, value or number(x, 17 if x.dtype != "bool" else 1)]
-    return place("STABLEHLO_PAD", name, operands, x.shaped(*made), options=options, **case)
+    return place("STABLEHLO_PAD", name, operands, x.shaped(*result), options=options, **case)
 
 
 def pads() -> Iterator[Case]:
@@ -81,11 +81,11 @@ def pads() -> Iterator[Case]:
 
 
 def dilation(
-    name: str, x: Spec, steps: Sequence[int], place: Placed = alone, value: Spec | None = None, **case: Any
+    name: str, x: Spec, dilations: Sequence[int], place: Placed = alone, value: Spec | None = None, **case: Any
 ) -> Case:
-    made = [((n or 1) - 1) * step + 1 for n, step in zip(x.shape, steps, strict=True)]
-    held = constant(np.asarray(steps, np.int32))
-    return place("DILATE", name, [x, held, value or number(x)], x.shaped(*made), **case)
+    result = [((n or 1) - 1) * d + 1 for n, d in zip(x.shape, dilations, strict=True)]
+    factors = constant(np.asarray(dilations, np.int32))
+    return place("DILATE", name, [x, factors, value or number(x)], x.shaped(*result), **case)
 
 
 def dilated() -> Iterator[Case]:
@@ -103,7 +103,7 @@ def dilated() -> Iterator[Case]:
     steps = tensor(4, dtype="int32", name="steps")
     for place in BOTH:
         given = int32s(steps=[1, 2, 3, 2])
-        made = tensor(2, 9, 19, 5)
-        yield place("DILATE", "dilations known as it runs", [x, steps, number(x)], made, given=given)
+        y = tensor(2, 9, 19, 5)
+        yield place("DILATE", "dilations known as it runs", [x, steps, number(x)], y, given=given)
     runs = [int32s(steps=step) for step in ([1, 2, 3, 2], [2, 1, 1, 5])]
     yield alone("DILATE", "a result of unknown size", [x, steps, number(x)], tensor(None, None, None, None), given=runs)

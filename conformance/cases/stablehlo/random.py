@@ -28,9 +28,9 @@ def cases() -> Iterator[Case]:
     yield generated("opset 17", "PHILOX", "uint32", (5,), refused="needs opset 18", opsets=(17,))
 
 
-def generated(name: str, algorithm: str, dtype: str, shape: tuple[int, ...], words: int = 2, **case: Any) -> Case:
-    given = [{"x0": np.array([*state, 2**35 + 3][:words], np.uint64)} for state in STATES]
-    state = tensor(words, dtype="uint64")
+def generated(name: str, algorithm: str, dtype: str, shape: tuple[int, ...], size: int = 2, **case: Any) -> Case:
+    given = [{"x0": np.array([*state, 2**35 + 3][:size], np.uint64)} for state in STATES]
+    state = tensor(size, dtype="uint64")
     options = {"algorithm": algorithm}
     case = {"dtype": dtype, "runs": len(given), "given": given, **case}
     return alone(

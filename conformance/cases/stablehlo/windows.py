@@ -117,7 +117,7 @@ def cases() -> Iterator[Case]:
         yield windowed(f"rank {len(shape)}", "ADD", tensor(*shape), Window((2,) * len(shape)))
     yield windowed("nothing to reduce", "ADD", tensor(*IMAGE), Window((1, 1, 1, 1)))
     yield windowed(
-        "a window larger than the tensor", "ADD", tensor(2, 3), Window((1, 5)), refused="no elements", made=(2, 0)
+        "a window larger than the tensor", "ADD", tensor(2, 3), Window((1, 5)), refused="no elements", shape=(2, 0)
     )
     yield windowed(
         "a sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), OVER_IMAGE, False, refused="counts booleans"
@@ -143,7 +143,7 @@ def windowed(
     *,
     code: str = "",
     place: Placed = alone,
-    made: Sequence[int] = (),
+    shape: Sequence[int] = (),
     **case: Any,
 ) -> Case:
     sizes, strides, dilations, base, padding = zip(*window.rows(), strict=True)
@@ -154,7 +154,7 @@ def windowed(
         "base_dilations": list(base),
         "padding": [n for pair in padding for n in pair],
     }
-    y = Spec(tuple(made or window.made(x.shape)), x.dtype, x.scale, x.zero_point)
+    y = Spec(tuple(shape or window.made(x.shape)), x.dtype, x.scale, x.zero_point)
 
     def draw(model: Net) -> None:
         region = model.model.subgraph("region")
@@ -178,6 +178,8 @@ def older(
     name: str, what: str, x: Spec, window: Window, initial: Any = None, *, place: Placed = alone, **case: Any
 ) -> Case:
     sizes, strides, dilations, *_ = zip(*window.rows(), strict=True)
-    held = [constant(np.asarray(row, np.int64)) for row in (sizes, strides, dilations)]
+    settings = [constant(np.asarray(row, np.int64)) for row in (sizes, strides, dilations)]
     y = x.shaped(*window.made(x.shape))
-    return place("REDUCE_WINDOW", name, [x, started(x, initial), *held], y, options={"reduce_function": what}, **case)
+    return place(
+        "REDUCE_WINDOW", name, [x, started(x, initial), *settings], y, options={"reduce_function": what}, **case
+    )

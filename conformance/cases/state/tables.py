@@ -61,8 +61,8 @@ class Table:
         graph.operator("HASHTABLE", [], [self.handle], options)
 
     def fill(self) -> None:
-        held = [self.graph.constant(name, array) for name, array in (("keys", self.keys), ("values", self.values))]
-        self.graph.operator("HASHTABLE_IMPORT", [self.handle, *held], [])
+        operands = [self.graph.constant(name, array) for name, array in (("keys", self.keys), ("values", self.values))]
+        self.graph.operator("HASHTABLE_IMPORT", [self.handle, *operands], [])
 
     def find(self, model: Net, x: TensorRef, default: TensorRef) -> TensorRef:
         kind = "int64" if self.keys.dtype == object else "string"
@@ -75,10 +75,10 @@ def table(model: Net, keys: Array, values: Array, once: bool = True, number: int
         setup = model.model.subgraph(f"set up {number}")
         Table(setup, keys, values, number).fill()
         model.graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": setup.index})
-    made = Table(model.graph, keys, values, number)
+    result = Table(model.graph, keys, values, number)
     if not once:
-        made.fill()
-    return made
+        result.fill()
+    return result
 
 
 def default_of(model: Net, values: Array, running: bool = False) -> TensorRef:
@@ -95,25 +95,27 @@ def keys_of(model: Net, keys: Array) -> TensorRef:
 
 def looking_up(keys: Array, values: Array, once: bool = True, running: bool = False) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
-        made = table(model, keys, values, once)
-        model.output(made.find(model, keys_of(model, keys), default_of(model, values, running)))
+        filled = table(model, keys, values, once)
+        model.output(filled.find(model, keys_of(model, keys), default_of(model, values, running)))
 
     return draw
 
 
 def twice(keys: Array, values: Array) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
-        made = table(model, keys, values)
-        made.values = values[::-1].copy()
-        made.fill()
-        model.output(made.find(model, keys_of(model, keys), default_of(model, values)))
+        filled = table(model, keys, values)
+        filled.values = values[::-1].copy()
+        filled.fill()
+        model.output(filled.find(model, keys_of(model, keys), default_of(model, values)))
 
     return draw
 
 
 def two(keys: Array, values: Array) -> Callable[[Net], None]:
     def draw(model: Net) -> None:
-        first, second = (table(model, keys, held, number=k) for k, held in ((3, values), (5, values[::-1].copy())))
+        first, second = (
+            table(model, keys, numbers, number=k) for k, numbers in ((3, values), (5, values[::-1].copy()))
+        )
         x, default = keys_of(model, keys), default_of(model, values)
         model.output(first.find(model, x, default), second.find(model, x, default))
 
@@ -131,5 +133,5 @@ def sized(keys: Array, values: Array) -> Callable[[Net], None]:
 
 
 def unfilled(model: Net) -> None:
-    made = Table(model.graph, TEXTS, NUMBERS)
-    model.output(made.find(model, keys_of(model, TEXTS), default_of(model, NUMBERS)))
+    empty = Table(model.graph, TEXTS, NUMBERS)
+    model.output(empty.find(model, keys_of(model, TEXTS), default_of(model, NUMBERS)))

@@ -59,9 +59,9 @@ class Memory(Net):
         return Variable(self.graph, name, container)
 
     def read(self, variable: Variable, spec: Spec) -> TensorRef:
-        made = self.result(spec)
-        self.graph.operator("READ_VARIABLE", [variable.handle], [made])
-        return made
+        result = self.result(spec)
+        self.graph.operator("READ_VARIABLE", [variable.handle], [result])
+        return result
 
 
 def remembering(draw: Callable[[Memory], None]) -> Callable[[Net], None]:
@@ -91,9 +91,9 @@ def remembered(dtype: str) -> Callable[[Net], None]:
         spec = tensor(2, 3, dtype=dtype)
         x = model.input(spec)
         state = model.variable(spec, drawn(2, 3, dtype=dtype, seed="initial"))
-        held = model.read(state, spec)
+        value = model.read(state, spec)
         state.assign(x)
-        model.output(held)
+        model.output(value)
 
     return draw
 
@@ -106,8 +106,8 @@ def image_between(dtype: str) -> Callable[[Net], None]:
         image = tensor(*IMAGE, dtype=dtype)
         x = model.plumbed(image)
         state = model.variable(image, drawn(*IMAGE, dtype=dtype, seed="initial"))
-        held = model.read(state, image)
-        total = model.call("ADD", [held, x], image)
+        value = model.read(state, image)
+        total = model.call("ADD", [value, x], image)
         state.assign(total)
         model.output(model.drained(total))
 

@@ -62,10 +62,10 @@ def depth() -> Iterator[Case]:
         for place in BOTH:
             name = "int8 to other parameters, which the kernel ignores"
             yield unary(op, name, x, x.scaled(2.0, 11).shaped(*after), place, options={"block_size": 2})
-        steps = [{"x0": drawn(n, *before[1:])} for n in (1, 3)]
+        runs = [{"x0": drawn(n, *before[1:])} for n in (1, 3)]
         unknown = tensor(None, *before[1:])
         yield unary(
-            op, "an unknown batch", unknown, unknown.shaped(None, *after[1:]), options={"block_size": 2}, given=steps
+            op, "an unknown batch", unknown, unknown.shaped(None, *after[1:]), options={"block_size": 2}, given=runs
         )
         large = shapes(op, 2, (1, 16, 16, 16))
         for dtype, transposes in (("float32", 2), ("int8", 5)):
@@ -107,22 +107,22 @@ def to_batch(
     **case: Any,
 ) -> Case:
     n, *sizes, c = (size or 0 for size in x.shape)
-    made = [(size + sum(row)) // step for size, step, row in zip(sizes, block, rows, strict=True)]
-    held = [constant(np.asarray(block, kind)), constant(np.asarray(rows, kind))]
-    y = replace(x, name="").shaped(n * int(np.prod(block)), *made, c)
-    return place(BATCH, name, [x, *held], y, **{"dtype": x.dtype, **case})
+    result = [(size + sum(row)) // step for size, step, row in zip(sizes, block, rows, strict=True)]
+    settings = [constant(np.asarray(block, kind)), constant(np.asarray(rows, kind))]
+    y = replace(x, name="").shaped(n * int(np.prod(block)), *result, c)
+    return place(BATCH, name, [x, *settings], y, **{"dtype": x.dtype, **case})
 
 
 def to_batches() -> Iterator[Case]:
     """Blocks differ in height and width, paddings at every edge; integers are padded with the zero point."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(2, 5, 7, 3, dtype=dtype)
-        runs: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
+        only: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
         for place in BOTH:
             spare: dict[str, Any] = {"transposes": 3} if place is BOTH[1] else {}
-            yield to_batch(f"{dtype} by 2x3", x, (2, 3), [[1, 2], [2, 0]], place, opsets=opsets(dtype), **runs, **spare)
-        yield to_batch(f"{dtype} of rank 3", x.shaped(2, 5, 3), (3,), [[3, 1]], opsets=opsets(dtype), **runs)
-        yield to_batch(f"{dtype} without padding", x.shaped(2, 4, 6, 3), (2, 3), NOWHERE, **runs)
+            yield to_batch(f"{dtype} by 2x3", x, (2, 3), [[1, 2], [2, 0]], place, opsets=opsets(dtype), **only, **spare)
+        yield to_batch(f"{dtype} of rank 3", x.shaped(2, 5, 3), (3,), [[3, 1]], opsets=opsets(dtype), **only)
+        yield to_batch(f"{dtype} without padding", x.shaped(2, 4, 6, 3), (2, 3), NOWHERE, **only)
     for dtype in ("int32", "int64", "bool"):
         yield to_batch(dtype, tensor(2, 5, 7, 3, dtype=dtype), (2, 3), [[1, 2], [2, 0]])
     bare = tensor(2, 5, 7, 3, dtype="int16", scale=0)
@@ -130,12 +130,12 @@ def to_batches() -> Iterator[Case]:
     yield to_batch("rows only", tensor(2, 5, 7, 3), (3, 1), [[1, 0], [0, 0]], BOTH[1], transposes=3)
     yield to_batch("by 1 with padding", tensor(2, 5, 7, 3), (1, 1), [[1, 0], [0, 2]], BOTH[1], transposes=3)
     yield to_batch("one batch", tensor(1, 4, 6, 3), (2, 2), [[0, 0], [2, 0]], BOTH[1], transposes=3)
-    steps = [{"x0": drawn(n, 4, 6, 3)} for n in (1, 3)]
-    held = [constant([2, 3]), constant(NOWHERE)]
-    yield alone(BATCH, "an unknown batch", [tensor(None, 4, 6, 3), *held], tensor(None, 2, 2, 3), given=steps)
+    runs = [{"x0": drawn(n, 4, 6, 3)} for n in (1, 3)]
+    settings = [constant([2, 3]), constant(NOWHERE)]
+    yield alone(BATCH, "an unknown batch", [tensor(None, 4, 6, 3), *settings], tensor(None, 2, 2, 3), given=runs)
     tall = {"x0": drawn(2, 8, 6, 3)}
     yield alone(
-        BATCH, "an unknown height", [tensor(2, None, 6, 3), *held], tensor(12, None, 2, 3), given=tall, sizes=(3, 9)
+        BATCH, "an unknown height", [tensor(2, None, 6, 3), *settings], tensor(12, None, 2, 3), given=tall, sizes=(3, 9)
     )
     large = tensor(1, 32, 32, 16)
     yield to_batch("many pixels, channels last for speed", large, (2, 2), NOWHERE, BOTH[1], transposes=5)
@@ -145,10 +145,10 @@ def to_image(
     name: str, x: Spec, block: Sequence[int], rows: Sequence[Sequence[int]], place: Placed = alone, **case: Any
 ) -> Case:
     n, *sizes, c = (size or 0 for size in x.shape)
-    made = [size * step - sum(row) for size, step, row in zip(sizes, block, rows, strict=True)]
-    held = [constant(list(block)), constant(np.asarray(rows, "int32"))]
-    y = replace(x, name="").shaped(n // int(np.prod(block)), *made, c)
-    return place(FLAT, name, [x, *held], y, **{"dtype": x.dtype, **case})
+    result = [size * step - sum(row) for size, step, row in zip(sizes, block, rows, strict=True)]
+    settings = [constant(list(block)), constant(np.asarray(rows, "int32"))]
+    y = replace(x, name="").shaped(n // int(np.prod(block)), *result, c)
+    return place(FLAT, name, [x, *settings], y, **{"dtype": x.dtype, **case})
 
 
 def to_space() -> Iterator[Case]:
@@ -164,55 +164,58 @@ def to_space() -> Iterator[Case]:
         yield to_image(dtype, tensor(12, 5, 3, 7, dtype=dtype), (2, 3), [[1, 3], [2, 0]])
     yield to_image("columns only", tensor(6, 5, 3, 7), (1, 3), [[0, 0], [0, 4]], BOTH[1], transposes=3)
     yield to_image("back to one batch", tensor(4, 5, 3, 7), (2, 2), [[0, 0], [1, 0]], BOTH[1], transposes=3)
-    steps = [{"x0": drawn(n, 5, 3, 7)} for n in (6, 12)]
-    held = [constant([2, 3]), constant([[1, 3], [2, 0]])]
+    runs = [{"x0": drawn(n, 5, 3, 7)} for n in (6, 12)]
+    settings = [constant([2, 3]), constant([[1, 3], [2, 0]])]
     yield alone(
-        FLAT, "an unknown batch", [tensor(None, 5, 3, 7), *held], tensor(None, 6, 7, 7), given=steps, sizes=(18, 24)
+        FLAT, "an unknown batch", [tensor(None, 5, 3, 7), *settings], tensor(None, 6, 7, 7), given=runs, sizes=(18, 24)
     )
 
 
 def running() -> Iterator[Case]:
     """Blocks, paddings and crops known only at run time, one of them or both."""
     for op, shape, rows in ((BATCH, (2, 5, 7, 3), [[1, 2], [2, 0]]), (FLAT, (12, 5, 3, 7), [[1, 3], [2, 0]])):
-        held = {"block": np.array([2, 3], np.int32), "rows": np.asarray(rows, np.int32)}
+        settings = {"block": np.array([2, 3], np.int32), "rows": np.asarray(rows, np.int32)}
         line = {"block": np.array([3], np.int32), "rows": np.array([[3, 1]], np.int32)}
         for keys in (("block",), ("rows",), ("block", "rows")):
             name = f"{' and '.join(keys)} known as it runs"
             for dtype in ("float32", "int8", "uint8", "int16"):
-                yield asked(op, f"{dtype}, {name}", tensor(*shape, dtype=dtype), held, keys)
-            yield asked(op, f"{name}, between convolutions", tensor(*shape), held, keys, BOTH[1])
+                yield asked(op, f"{dtype}, {name}", tensor(*shape, dtype=dtype), settings, keys)
+            yield asked(op, f"{name}, between convolutions", tensor(*shape), settings, keys, BOTH[1])
             yield asked(op, f"{name}, rank 3", tensor(shape[0] * 3, 5, 7), line, keys)
         for dtype in ("int32", "int64", "bool"):
-            yield asked(op, f"{dtype}, both known as they run", tensor(*shape, dtype=dtype), held, ("block", "rows"))
+            yield asked(
+                op, f"{dtype}, both known as they run", tensor(*shape, dtype=dtype), settings, ("block", "rows")
+            )
 
 
 def asked(
-    op: str, name: str, x: Spec, held: dict[str, Array], keys: Sequence[str], place: Placed = alone
+    op: str, name: str, x: Spec, settings: dict[str, Array], keys: Sequence[str], place: Placed = alone
 ) -> Case:  # fmt: skip
     """``keys``: which operands are graph inputs."""
     operands = [
-        tensor(*array.shape, dtype="int32", name=key) if key in keys else constant(array) for key, array in held.items()
+        tensor(*array.shape, dtype="int32", name=key) if key in keys else constant(array)
+        for key, array in settings.items()
     ]
     n, *sizes, c = (size or 0 for size in x.shape)
-    block, rows = held["block"], held["rows"]
+    block, rows = settings["block"], settings["rows"]
     if op == BATCH:
-        made = (n * int(block.prod()), *((sizes + rows.sum(axis=1)) // block), c)
+        shape = (n * int(block.prod()), *((sizes + rows.sum(axis=1)) // block), c)
     else:
-        made = (n // int(block.prod()), *(sizes * block - rows.sum(axis=1)), c)
-    y = replace(x, name="").shaped(*(int(size) for size in made))
-    given = {key: held[key] for key in keys}
+        shape = (n // int(block.prod()), *(sizes * block - rows.sum(axis=1)), c)
+    y = replace(x, name="").shaped(*(int(size) for size in shape))
+    given = {key: settings[key] for key in keys}
     return place(op, name, [x, *operands], y, dtype=x.dtype, given=given, transposes=None)
 
 
 def refused() -> Iterator[Case]:
     """What a kernel insists on, and what is not known in time."""
-    held = [constant([2, 2]), constant(NOWHERE)]
+    settings = [constant([2, 2]), constant(NOWHERE)]
     x = tensor(1, 4, 6, 3, dtype="int8")
     yield alone(
-        BATCH, "int8 to another scale", [x, *held], x.scaled(2.0).shaped(4, 2, 3, 3), kernel_refuses="params.scale"
+        BATCH, "int8 to another scale", [x, *settings], x.scaled(2.0).shaped(4, 2, 3, 3), kernel_refuses="params.scale"
     )
     refuses = "kInputMaxDimensionNum"
-    yield alone(BATCH, "rank 5", [tensor(1, 4, 6, 2, 3), *held], tensor(4, 2, 3, 2, 3), kernel_refuses=refuses)
+    yield alone(BATCH, "rank 5", [tensor(1, 4, 6, 2, 3), *settings], tensor(4, 2, 3, 2, 3), kernel_refuses=refuses)
     for op in (DEPTH, SPACE):
         deep, wide = shapes(op, 2, (2, 3, 5, 3))
         x = tensor(*deep, dtype="int16")

@@ -110,15 +110,15 @@ SEQUENCES = ((0, 7, 1), (3, 20, 5), (3, 18, 5), (-4, -11, -2), (5, 5, 3), (5, 5,
 
 
 def sequences() -> Iterator[Case]:
-    """Numbers known, or known as it runs; a real one is the sum of those before it, rounded each time."""
+    """Numbers known, or known as it runs; a float is the sum of those before it, rounded each time."""
     for dtype in ("float32", "int32", "int64"):
         for numbers in SEQUENCES:
             yield counted(f"{dtype} {list(numbers)}", numbers, dtype)
-            yield counted(f"{dtype} {list(numbers)}, known", numbers, dtype, known=True)
+            yield counted(f"{dtype} {list(numbers)}, known", numbers, dtype, fixed=True)
         yield counted(f"{dtype} every opset", (3, 20, 5), dtype, opsets=EVERY_OPSET)
     for fractions in ((0.0, 1.0, 0.1), (-0.3, 100.0, 0.007), (1.0, -2.0, -0.3), (0.0, 1e-3, 1.0), (0.0, 0.3, 0.1)):
         yield counted(f"float32 {list(fractions)}", fractions, "float32")
-        yield counted(f"float32 {list(fractions)}, known", fractions, "float32", known=True)
+        yield counted(f"float32 {list(fractions)}, known", fractions, "float32", fixed=True)
     yield counted("int32 that goes the other way", (0, 7, -1), "int32", kernel_refuses="limit")
 
     def positions(model: Net) -> None:
@@ -131,9 +131,9 @@ def sequences() -> Iterator[Case]:
     yield net("RANGE", "as long as a batch", positions, given=given, runs=2, dtype="int32")
 
 
-def counted(name: str, numbers: Sequence[float], dtype: str, known: bool = False, **case: Any) -> Case:
+def counted(name: str, numbers: Sequence[float], dtype: str, fixed: bool = False, **case: Any) -> Case:
     values = dict(zip(("start", "limit", "delta"), (np.array(number, dtype) for number in numbers), strict=True))
-    operands = [constant(value) if known else tensor(dtype=dtype, name=key) for key, value in values.items()]
+    operands = [constant(value) if fixed else tensor(dtype=dtype, name=key) for key, value in values.items()]
     if numbers[0] == numbers[1]:  # LiteRT's Python interface cannot hand out what is empty
         case["reference"] = lambda arrays: [np.zeros(0, dtype)]
     return alone(
@@ -141,7 +141,7 @@ def counted(name: str, numbers: Sequence[float], dtype: str, known: bool = False
         name,
         operands,
         tensor(None, dtype=dtype),
-        **{"dtype": dtype, "given": None if known else values, **case},
+        **{"dtype": dtype, "given": None if fixed else values, **case},
     )
 
 
@@ -153,9 +153,9 @@ def one_hot() -> Iterator[Case]:
     for axis in (-1, 0, 1, 2):
         yield hot(f"axis {axis}", (2, 5), axis)
     for dtype in ("float32", "int8", "uint8", "int32", "int64", "bool"):
-        for known in (True, False):
-            text = f"{dtype}{', known values' if known else ''}"
-            yield hot(text, (2, 5), 1, dtype=dtype, known=known, opsets=EVERY_OPSET if dtype != "bool" else (None, 13))
+        for fixed in (True, False):
+            text = f"{dtype}{', known values' if fixed else ''}"
+            yield hot(text, (2, 5), 1, dtype=dtype, fixed=fixed, opsets=EVERY_OPSET if dtype != "bool" else (None, 13))
     yield hot("int64 indices", (2, 5), -1, index="int64")
     far = np.array([2**32 + 1, -(2**32), 2, -1, 2**31 + 3], np.int64)
     yield hot("int64 indices cut to 32 bits", (5,), -1, index="int64", given={"x0": far})
@@ -167,7 +167,7 @@ def one_hot() -> Iterator[Case]:
     yield hot("depth known as it runs", (2, 5), 1, at_run_time=True)
     yield hot("depth known as it runs, last axis", (2, 5), -1, at_run_time=True)
     yield hot("int8 of a scale", (2, 5), 1, dtype="int8", scale=0.3)
-    yield hot("uint8 of a scale", (2, 5), 1, dtype="uint8", scale=0.3, known=False)
+    yield hot("uint8 of a scale", (2, 5), 1, dtype="uint8", scale=0.3, fixed=False)
     for axis in (-1, 1):
         yield hot(f"axis {axis}", (2, 5, 7), axis, place=between_convolutions, transposes=None)
 
@@ -180,7 +180,7 @@ def hot(
     dtype: str = "float32",
     index: str = "int32",
     depth: int = 3,
-    known: bool = True,
+    fixed: bool = True,
     at_run_time: bool = False,
     scale: float | None = 0,
     place: Placed = alone,
@@ -190,12 +190,12 @@ def hot(
     indices = tensor(*shape, dtype=index)
     values = [np.array(value, dtype) for value in ((True, False) if dtype == "bool" else (7, 2))]
     point = 3 if scale else None
-    if known:
+    if fixed:
         on, off = (constant(value, scale=scale or None, zero_point=point or 0) for value in values)
     else:
         on, off = (tensor(dtype=dtype, scale=scale, zero_point=point, name=text) for text in ("on", "off"))
     given = {"x0": drawn(*shape, dtype=index, low=-2, high=4), **case.pop("given", {})}
-    if not known:
+    if not fixed:
         given |= {"on": values[0], "off": values[1]}
     if at_run_time:
         given |= int32s(depth=depth)

@@ -43,30 +43,30 @@ def picked(
     shared: int = 0,
     place: Placed = alone,
     kind: str = "int32",
-    held: bool = True,
+    fixed: bool = True,
     **case: Any,
 ) -> Case:
-    """``shape`` is that of the indices, which are drawn: a constant, or ``held`` back until it runs."""
+    """``shape`` is that of the indices, which are drawn: a constant where ``fixed``, else known as it runs."""
     size, at = x.shape[axis] or 1, axis % len(x.shape)
     first = shared % (len(shape) + 1) if shared >= 0 else shared + len(shape)
     numbers = drawn(*shape, dtype="int32", seed=name, low=0, high=size - 1).astype(kind)
-    indices = constant(numbers) if held else tensor(*shape, dtype=kind, scale=0, name="places")
+    indices = constant(numbers) if fixed else tensor(*shape, dtype=kind, scale=0, name="places")
     y = replace(x, value=None, name="").shaped(*x.shape[:at], *shape[first:], *x.shape[at + 1 :])
-    given = {} if held else {"given": {"places": numbers}}
+    given = {} if fixed else {"given": {"places": numbers}}
     options = {"axis": axis, "batch_dims": shared}
     return place("GATHER", name, [x, indices], y, options=options, **{"dtype": x.dtype, **given, **case})
 
 
 def along_axes() -> Iterator[Case]:
     for axis in AXES:
-        for held in (True, False):
-            text = "" if held else ", known as it runs"
-            yield picked(f"four along axis {axis}{text}", tensor(*IMAGE), (4,), axis, place=BOTH[1], held=held)
+        for fixed in (True, False):
+            text = "" if fixed else ", known as it runs"
+            yield picked(f"four along axis {axis}{text}", tensor(*IMAGE), (4,), axis, place=BOTH[1], fixed=fixed)
         for shape in ((), (2, 3), (2, 1, 3)):
             yield picked(f"{shape} along axis {axis}", tensor(*IMAGE), shape, axis)
     for shape in ((), (2, 3)):
         yield picked(f"{shape} along the channels between convolutions", tensor(*IMAGE), shape, 3, place=BOTH[1])
-        yield picked(f"{shape}, known as it runs", tensor(*IMAGE), shape, 1, held=False)
+        yield picked(f"{shape}, known as it runs", tensor(*IMAGE), shape, 1, fixed=False)
     yield picked("as many as there are", tensor(*IMAGE), (3,), 3, place=BOTH[1])
     for axis in (1, 3):
         yield picked(f"all axes of one size, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=BOTH[1])
@@ -78,21 +78,21 @@ def dtypes() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         for place in BOTH:
             yield picked(dtype, x, (4,), 2, place=place, opsets=opsets(dtype))
-        yield picked(f"{dtype} from a table", replace(x, value=drawn(*IMAGE, dtype=dtype)), (2, 4), 0, held=False)
+        yield picked(f"{dtype} from a table", replace(x, value=drawn(*IMAGE, dtype=dtype)), (2, 4), 0, fixed=False)
     for dtype in ("int32", "int64", "bool", "float16"):
         yield picked(dtype, tensor(5, 3, dtype=dtype), (4,), 0)
     for kind in ("int16", "int64"):
-        for held in (True, False):
-            text = "constant" if held else "running"
-            yield picked(f"{kind} {text} indices", tensor(*IMAGE), (4,), 1, place=BOTH[1], kind=kind, held=held)
-            yield picked(f"{kind} {text} indices of batches", tensor(*IMAGE), (2, 4), 1, 1, kind=kind, held=held)
+        for fixed in (True, False):
+            text = "constant" if fixed else "running"
+            yield picked(f"{kind} {text} indices", tensor(*IMAGE), (4,), 1, place=BOTH[1], kind=kind, fixed=fixed)
+            yield picked(f"{kind} {text} indices of batches", tensor(*IMAGE), (2, 4), 1, 1, kind=kind, fixed=fixed)
     rows = {"places": np.array([1, 6, 0, 6], np.int32)}
     yield net(
         "GATHER", "int4 from a table", from_narrow_table, dtype="int4", opsets=(None, 26), given=rows, **READ_BACK
     )
     texts = np.array([b"", b"a", b"bc", b"d", b"efg"], object)
-    operands, made = [tensor(5, dtype="string"), constant([3, 1])], tensor(2, dtype="string")
-    yield alone("GATHER", "text", operands, made, options={"axis": 0}, given={"x0": texts})
+    operands, z = [tensor(5, dtype="string"), constant([3, 1])], tensor(2, dtype="string")
+    yield alone("GATHER", "text", operands, z, options={"axis": 0}, given={"x0": texts})
     x = tensor(*IMAGE, dtype="int8")
     y = x.scaled(2, 17).shaped(2, 2, 7, 3)
     for place in BOTH:
@@ -122,10 +122,10 @@ def batches() -> Iterator[Case]:
         yield picked(f"two batch axes along axis {axis}", x, (2, 5, 4), axis, 2)
     yield picked("three batch axes", x, (2, 5, 7, 2), 3, 3)
     yield picked("batch axes counted from the indices' last", x, (2, 5, 4), 2, -1)
-    for held in (True, False):
+    for fixed in (True, False):
         for axis in (1, 3):
-            name = f"one batch axis, {'constant' if held else 'running'} indices along axis {axis}"
-            yield picked(name, x, (2, 4), axis, 1, BOTH[1], held=held, transposes=4)
+            name = f"one batch axis, {'constant' if fixed else 'running'} indices along axis {axis}"
+            yield picked(name, x, (2, 4), axis, 1, BOTH[1], fixed=fixed, transposes=4)
     for dtype in ("int8", "uint8", "int16", "int32", "bool"):
         yield picked(f"{dtype} of one batch axis", tensor(*IMAGE, dtype=dtype), (2, 4), 2, 1, opsets=opsets(dtype))
 
@@ -158,7 +158,7 @@ def corners() -> Iterator[Case]:
     yield picked("one of rank 1", tensor(5), (), 0)
     yield picked("rank 6", tensor(2, 3, 2, 2, 3, 2), (4,), 4)
     yield picked("nothing", tensor(5, 3), (0,), 0)
-    steps = [{"x0": drawn(n, 5, 3)} for n in (1, 4)]
+    runs = [{"x0": drawn(n, 5, 3)} for n in (1, 4)]
     unknown = tensor(None, 5, 3)
     yield alone(
         "GATHER",
@@ -166,14 +166,12 @@ def corners() -> Iterator[Case]:
         [unknown, constant([4, 0, 2])],
         unknown.shaped(None, 3, 3),
         options={"axis": 1},
-        given=steps,
+        given=runs,
     )
     options = {"axis": 1, "batch_dims": 1}
-    steps = [{"x0": drawn(n, 5, 3), "places": drawn(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
+    runs = [{"x0": drawn(n, 5, 3), "places": drawn(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
     places = tensor(None, 2, dtype="int32", name="places")
-    yield alone(
-        "GATHER", "unknown batches", [unknown, places], unknown.shaped(None, 2, 3), options=options, given=steps
-    )
+    yield alone("GATHER", "unknown batches", [unknown, places], unknown.shaped(None, 2, 3), options=options, given=runs)
     refuses = "indices_has_only_positive_elements"
     yield alone(
         "GATHER",
@@ -194,17 +192,17 @@ def gather_nd(
     depth: int,
     dtype: str = "float32",
     kind: str = "int32",
-    held: bool = True,
+    fixed: bool = True,
     place: Placed = alone,
     **case: Any,
 ) -> Case:
-    """``rows`` places of the first ``depth`` axes of an image: a constant, or ``held`` back until it runs."""
+    """``rows`` places of the first ``depth`` axes of an image: a constant where ``fixed``, else known as it runs."""
     x = tensor(*IMAGE, dtype=dtype)
     each = [drawn(*rows, 1, dtype="int32", seed=f"{axis}", low=0, high=IMAGE[axis] - 1) for axis in range(depth)]
     numbers = np.concatenate(each, axis=-1).astype(kind)
-    places = constant(numbers) if held else tensor(*numbers.shape, dtype=kind, scale=0, name="places")
+    places = constant(numbers) if fixed else tensor(*numbers.shape, dtype=kind, scale=0, name="places")
     y = replace(x, name="").shaped(*rows, *IMAGE[depth:])
-    given = {} if held else {"given": {"places": numbers}}
+    given = {} if fixed else {"given": {"places": numbers}}
     return place("GATHER_ND", name, [x, places], y, **{"dtype": dtype, **given, **case})
 
 
@@ -217,8 +215,8 @@ def gathered() -> Iterator[Case]:
         yield gather_nd(dtype, (11,), 2, dtype=dtype)
     for kind in ("int16", "int64"):
         yield gather_nd(f"{kind} places", (11,), 3, kind=kind)
-        yield gather_nd(f"{kind} places known as it runs", (11,), 3, kind=kind, held=False)
-    yield gather_nd("int32 places known as it runs", (11,), 2, held=False)
+        yield gather_nd(f"{kind} places known as it runs", (11,), 3, kind=kind, fixed=False)
+    yield gather_nd("int32 places known as it runs", (11,), 2, fixed=False)
 
 
 # --- WHERE ------------------------------------------------------------------------------------
@@ -227,12 +225,12 @@ def gathered() -> Iterator[Case]:
 def nonzero() -> Iterator[Case]:
     for dtype in ("bool", "float32", "int32", "int64", "uint32", "int8", "uint8"):
         for shape in ((13,), (5, 7), (2, 5, 7, 3)):
-            held = drawn(*shape, dtype="int32", seed="held", low=0, high=2).astype(dtype)
+            array = drawn(*shape, dtype="int32", seed="held", low=0, high=2).astype(dtype)
             x = tensor(*shape, dtype=dtype, scale=0, name="held")
             y = tensor(None, len(shape), dtype="int64")
             every = EVERY_OPSET if shape == (5, 7) and dtype == "float32" else (None,)
             yield alone(
-                "WHERE", f"{dtype} of rank {len(shape)}", [x], y, dtype=dtype, given={"held": held}, opsets=every
+                "WHERE", f"{dtype} of rank {len(shape)}", [x], y, dtype=dtype, given={"held": array}, opsets=every
             )
     x, none = tensor(5, 7, dtype="bool", name="held"), np.zeros((5, 7), bool)
     y, refuses = tensor(None, 2, dtype="int64"), "Invalid tensor size"
@@ -248,13 +246,13 @@ DENSE, LOOKUP = "FULLY_CONNECTED", "EMBEDDING_LOOKUP"
 PLACES = {"ids": np.array([6, 1, 0, 1, 2], np.int32)}
 
 
-def looked_up(name: str, table: Spec, made: str = "", **case: Any) -> Case:
-    """Five rows of a table of seven, as it is or ``made`` real."""
+def looked_up(name: str, table: Spec, wide: str = "", **case: Any) -> Case:
+    """Five rows of a table of seven, as it is or dequantized (``wide``)."""
     y = replace(table, value=None).shaped(5, *table.shape[1:])
     places = tensor(5, dtype="int32", scale=0, name="ids")
     operands = [places, table]
     return alone(
-        LOOKUP, name, operands, Spec(y.shape, made) if made else y, **{"dtype": table.dtype, "given": PLACES, **case}
+        LOOKUP, name, operands, Spec(y.shape, wide) if wide else y, **{"dtype": table.dtype, "given": PLACES, **case}
     )
 
 
@@ -277,9 +275,9 @@ def tables() -> Iterator[Case]:
     )
     for dtype in ("int8", "int4", "int2"):
         for per_axis in (False, True):
-            for made in ("float32", "float16"):
+            for wide in ("float32", "float16"):
                 yield looked_up(
-                    f"{dtype} to {made} {scales(per_axis)}", weight((7, 12), dtype, 0 if per_axis else None), made
+                    f"{dtype} to {wide} {scales(per_axis)}", weight((7, 12), dtype, 0 if per_axis else None), wide
                 )
         yield looked_up(f"{dtype} to float32 in rows of two axes", weight((7, 3, 4), dtype, 0), "float32")
         yield folded(looked_up(f"{dtype} to float32", weight((7, 12), dtype, 0), "float32"))
@@ -289,15 +287,15 @@ def tables() -> Iterator[Case]:
 
 def tables_in_blocks() -> Iterator[Case]:
     for dtype, size in (("int4", 4), ("int4", 6), ("int2", 4)):
-        for made in ("float32", "float16"):
-            yield block_table(f"{dtype} to {made} in blocks of {size}", dtype, size, made)
+        for wide in ("float32", "float16"):
+            yield block_table(f"{dtype} to {wide} in blocks of {size}", dtype, size, wide)
     yield folded(block_table("int4 to float32 in blocks", "int4", 4, "float32"))
 
 
-def block_table(name: str, dtype: str, size: int, made: str, **case: Any) -> Case:
+def block_table(name: str, dtype: str, size: int, wide: str, **case: Any) -> Case:
     def draw(model: Net) -> None:
         places = model.place(tensor(5, dtype="int32", scale=0, name="ids"))
-        model.output(model.call(LOOKUP, [places, blocked(model, (7, 12), size, dtype)], Spec((5, 12), made)))
+        model.output(model.call(LOOKUP, [places, blocked(model, (7, 12), size, dtype)], Spec((5, 12), wide)))
 
     return net(LOOKUP, name, draw, **{"dtype": f"{dtype} by block", "given": PLACES, **case})
 

@@ -24,16 +24,16 @@ def cases() -> Iterator[Case]:
 # --- by key -----------------------------------------------------------------------------------
 
 
-def looked_up(name: str, table: Spec, keys: Any = KEYS, held: bool = True, **case: Any) -> Case:
+def looked_up(name: str, table: Spec, keys: Any = KEYS, fixed: bool = True, **case: Any) -> Case:
     operands = [
         tensor(len(WANTED), dtype="int32", name="wanted"),
-        constant(keys) if held else tensor(len(keys), dtype="int32", name="keys"),
+        constant(keys) if fixed else tensor(len(keys), dtype="int32", name="keys"),
         table,
     ]
-    made = [replace(table, name="", value=None).shaped(len(WANTED), *table.shape[1:])]
-    given = {"wanted": WANTED, **({} if held else {"keys": keys}), **case.pop("given", {})}
+    outputs = [replace(table, name="", value=None).shaped(len(WANTED), *table.shape[1:])]
+    given = {"wanted": WANTED, **({} if fixed else {"keys": keys}), **case.pop("given", {})}
     hits = tensor(len(WANTED), dtype="uint8", scale=0)
-    return alone(LOOKUP, name, operands, *made, hits, **{"dtype": table.dtype, "given": given, **case})
+    return alone(LOOKUP, name, operands, *outputs, hits, **{"dtype": table.dtype, "given": given, **case})
 
 
 def by_key() -> Iterator[Case]:
@@ -41,7 +41,7 @@ def by_key() -> Iterator[Case]:
         shape = (5, 3)
         x = tensor(*shape, dtype=dtype)
         yield looked_up(f"{dtype} table", replace(x, value=drawn(*shape, dtype=dtype)))
-        yield looked_up(f"{dtype} table that is a graph input", x, held=False)
+        yield looked_up(f"{dtype} table that is a graph input", x, fixed=False)
     texts = np.array([b"a", b"", b"bc", b"d", b"efg"], object)
     yield looked_up("a table of text", Spec((5,), "string", value=texts), dtype="string", opsets=EVERY_OPSET)
     yield looked_up("float32 at every opset", tensor(5, 3), opsets=EVERY_OPSET)
@@ -63,7 +63,7 @@ def summed(
     running: Sequence[str] = (), **case: Any,
 ) -> Case:  # fmt: skip
     """``running``: the operands that are not constants."""
-    held = {
+    settings = {
         "ids": drawn(len(indices), dtype="int32", seed=name, low=0, high=table[0] - 1),
         "indices": np.asarray(indices, np.int32),
         "sizes": np.asarray(sizes, np.int32),
@@ -72,10 +72,10 @@ def summed(
     }
     operands = [
         tensor(*array.shape, dtype=array.dtype.name, name=key) if key in running else constant(array)
-        for key, array in held.items()
+        for key, array in settings.items()
     ]
     front = (None,) * (len(sizes) - 1) if "sizes" in running else tuple(sizes[:-1])
-    given = {key: held[key] for key in running}
+    given = {key: settings[key] for key in running}
     y = tensor(*front, *table[1:])
     return alone(SPARSE, name, operands, y, options={"combiner": combiner}, given=given, **case)
 

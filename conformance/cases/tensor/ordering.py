@@ -32,18 +32,18 @@ def top(
     x: Spec,
     k: int,
     place: Placed = alone,
-    held: bool = True,
+    fixed: bool = True,
     kind: str = "int32",
     places: str = "int32",
     **case: Any,
 ) -> Case:
-    number = constant(np.asarray(k, kind)) if held else tensor(dtype=kind, scale=0, name="k")
-    given = {} if held else {"k": np.asarray(k, kind)}
+    number = constant(np.asarray(k, kind)) if fixed else tensor(dtype=kind, scale=0, name="k")
+    given = {} if fixed else {"k": np.asarray(k, kind)}
     *shape, _ = x.shape
-    size = max(k, 0) if held else None
-    made = [replace(x, name="").shaped(*shape, size), tensor(*shape, size, dtype=places, scale=0)]
+    size = max(k, 0) if fixed else None
+    outputs = [replace(x, name="").shaped(*shape, size), tensor(*shape, size, dtype=places, scale=0)]
     given = {**given, **case.pop("given", {})}
-    return place(TOP, name, [x, number], *made, **{"dtype": x.dtype, "given": given or None, **case})
+    return place(TOP, name, [x, number], *outputs, **{"dtype": x.dtype, "given": given or None, **case})
 
 
 def largest() -> Iterator[Case]:
@@ -52,7 +52,7 @@ def largest() -> Iterator[Case]:
         x = tensor(3, 311, dtype=dtype)
         yield top(f"{dtype}, 7 of 311", x, 7, opsets=opsets(dtype))
         yield top(f"{dtype}, all of 311", x, 311)
-        yield top(f"{dtype}, k known as it runs", x, 5, held=False)
+        yield top(f"{dtype}, k known as it runs", x, 5, fixed=False)
         few = {"x0": drawn(5, 13, dtype="int32", low=0, high=2).astype(dtype)}
         yield top(f"{dtype} of few values", tensor(5, 13, dtype=dtype, scale=0), 6, given=few)
         if dtype in ("float32", "int8", "uint8", "int16"):
@@ -60,14 +60,14 @@ def largest() -> Iterator[Case]:
     x = tensor(3, 11)
     for kind in ("int32", "int16"):
         for places in ("int32", "int16"):
-            for held in (True, False):
-                text = "constant" if held else "running"
-                yield top(f"{text} {kind} k, {places} places", x, 3, kind=kind, places=places, held=held)
+            for fixed in (True, False):
+                text = "constant" if fixed else "running"
+                yield top(f"{text} {kind} k, {places} places", x, 3, kind=kind, places=places, fixed=fixed)
     yield top("a vector", tensor(11), 3)
     yield top("one of one", tensor(5, 1), 1)
     yield top("none", x, 0)
     yield top("a negative number", x, -2)
-    yield top("none, known as it runs", x, 0, held=False, kernel_refuses="Invalid tensor size")
+    yield top("none, known as it runs", x, 0, fixed=False, kernel_refuses="Invalid tensor size")
     yield top("rank 5", tensor(2, 3, 2, 5, 7), 4)
     yield top("of no rows", tensor(0, 7), 4)
     infinite = np.array([[3, -np.inf, np.inf, 0.0, -0.0, np.inf, -1]], np.float32)
@@ -78,29 +78,29 @@ def largest() -> Iterator[Case]:
     k = constant(np.array([3], np.int32))
     yield alone(TOP, "k of rank 1", [x, k], tensor(3, 3), tensor(3, 3, dtype="int32"))
     sizes = [{"x0": drawn(n, 11)} for n in (3, 1)]
-    made = [tensor(None, 3), tensor(None, 3, dtype="int32")]
-    yield alone(TOP, "an unknown batch", [tensor(None, 11), constant(3)], *made, given=sizes)
+    outputs = [tensor(None, 3), tensor(None, 3, dtype="int32")]
+    yield alone(TOP, "an unknown batch", [tensor(None, 11), constant(3)], *outputs, given=sizes)
     refuses = "TopK k is higher"
-    made = [tensor(3, 12), tensor(3, 12, dtype="int32")]
-    yield alone(TOP, "more than there are", [x, constant(12)], *made, kernel_refuses=refuses)
+    outputs = [tensor(3, 12), tensor(3, 12, dtype="int32")]
+    yield alone(TOP, "more than there are", [x, constant(12)], *outputs, kernel_refuses=refuses)
 
 
 # --- reversed ---------------------------------------------------------------------------------
 
 
-def back(name: str, x: Spec, axes: Sequence[int], place: Placed = alone, held: bool = True, **case: Any) -> Case:
+def back(name: str, x: Spec, axes: Sequence[int], place: Placed = alone, fixed: bool = True, **case: Any) -> Case:
     numbers = np.asarray(axes, np.int32)
-    operand = constant(numbers) if held else tensor(len(axes), dtype="int32", name="axes")
-    given = {} if held else {"given": int32s(axes=axes)}
+    operand = constant(numbers) if fixed else tensor(len(axes), dtype="int32", name="axes")
+    given = {} if fixed else {"given": int32s(axes=axes)}
     return place(BACK, name, [x, operand], replace(x, name=""), **{"dtype": x.dtype, **given, **case})
 
 
 def backwards() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for axes in ([0], [1], [2], [3], [-1], [-3], [1, 2], [2, 1], [-2, 3], [0, 1, 2, 3]):
-        for held in (True, False):
-            text = "" if held else " known as they run"
-            yield back(f"axes {axes}{text}", x, axes, BOTH[1], held)
+        for fixed in (True, False):
+            text = "" if fixed else " known as they run"
+            yield back(f"axes {axes}{text}", x, axes, BOTH[1], fixed)
     yield back("axis 1", x, [1], opsets=EVERY_OPSET)
     for dtype in ("int8", "uint8", "int16"):
         for place in BOTH:
@@ -129,11 +129,11 @@ def backwards_refused() -> Iterator[Case]:
 
 def turned(
     name: str, x: Spec, time: int, batch: int, lengths: Sequence[int], place: Placed = alone, kind: str = "int32",
-    held: bool = True, **case: Any,
+    fixed: bool = True, **case: Any,
 ) -> Case:  # fmt: skip
     numbers = np.asarray(lengths, kind)
-    operand = constant(numbers) if held else tensor(len(lengths), dtype=kind, scale=0, name="lengths")
-    given = {} if held else {"given": {"lengths": numbers}}
+    operand = constant(numbers) if fixed else tensor(len(lengths), dtype=kind, scale=0, name="lengths")
+    given = {} if fixed else {"given": {"lengths": numbers}}
     options = {"seq_dim": time, "batch_dim": batch}
     case = {"dtype": x.dtype, **given, **case}
     return place(SEQUENCE, name, [x, operand], replace(x, name=""), options=options, **case)
@@ -150,9 +150,9 @@ def sequences() -> Iterator[Case]:
             every = EVERY_OPSET if (time, batch) == (1, 0) else (None,)
             yield turned(f"axis {time} by axis {batch}", x, time, batch, lengths, opsets=every)
     for kind in ("int32", "int64"):
-        for held in (True, False):
-            text = "constant" if held else "running"
-            yield turned(f"{text} {kind} lengths", x, 1, 0, [3, 5], kind=kind, held=held)
+        for fixed in (True, False):
+            text = "constant" if fixed else "running"
+            yield turned(f"{text} {kind} lengths", x, 1, 0, [3, 5], kind=kind, fixed=fixed)
     yield turned("columns", x, 2, 0, [3, 7], BOTH[1], transposes=4)
     for dtype in ("uint8", "int16", "int32", "int64"):
         yield turned(dtype, tensor(2, 5, 7, 3, dtype=dtype), 1, 0, [3, 0])
@@ -175,18 +175,18 @@ def repeated() -> Iterator[Case]:
             x = tensor(29, dtype=dtype, scale=0)
             few = {"x0": drawn(29, dtype="int32", low=0, high=11).astype(dtype)}
             y = replace(x, name="").shaped(None)
-            made = [y, tensor(29, dtype=places)]
+            outputs = [y, tensor(29, dtype=places)]
             options = {"idx_out_type": places.upper()}
             every = EVERY_OPSET if places == "int32" else (None,)
-            yield alone(ONCE, f"{dtype}, {places} places", [x], *made, options=options, given=few, opsets=every)
+            yield alone(ONCE, f"{dtype}, {places} places", [x], *outputs, options=options, given=few, opsets=every)
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(311, dtype=dtype)
-        made = [x.shaped(None), tensor(311, dtype="int32")]
-        yield alone(ONCE, f"{dtype} with scale", [x], *made, options={"idx_out_type": "INT32"})
+        outputs = [x.shaped(None), tensor(311, dtype="int32")]
+        yield alone(ONCE, f"{dtype} with scale", [x], *outputs, options={"idx_out_type": "INT32"})
     options = {"idx_out_type": "INT32"}
     wide = {"x0": np.array([2**40, -(2**40), 2**40 + 1, 2**40], np.int64)}
-    made = [tensor(None, dtype="int64"), tensor(4, dtype="int32")]
-    yield alone(ONCE, "numbers beyond 32 bits", [tensor(4, dtype="int64")], *made, options=options, given=wide)
+    outputs = [tensor(None, dtype="int64"), tensor(4, dtype="int32")]
+    yield alone(ONCE, "numbers beyond 32 bits", [tensor(4, dtype="int64")], *outputs, options=options, given=wide)
     for name, size, refuses in (("one element", 1, ""), ("no elements", 0, "Invalid tensor size")):
-        made = [tensor(None), tensor(size, dtype="int32")]
-        yield alone(ONCE, name, [tensor(size)], *made, options=options, kernel_refuses=refuses)
+        outputs = [tensor(None), tensor(size, dtype="int32")]
+        yield alone(ONCE, name, [tensor(size)], *outputs, options=options, kernel_refuses=refuses)

@@ -38,20 +38,20 @@ def pad(
     **case: Any,
 ) -> Case:
     shape = [(size or 0) + sum(row) for size, row in zip(x.shape, rows, strict=True)]
-    held = constant(np.asarray(rows, kind).reshape(-1, 2))
-    return place("PAD", name, [x, held], (y or x).shaped(*shape), **{"dtype": x.dtype, **case})
+    pads = constant(np.asarray(rows, kind).reshape(-1, 2))
+    return place("PAD", name, [x, pads], (y or x).shaped(*shape), **{"dtype": x.dtype, **case})
 
 
 def pads() -> Iterator[Case]:
-    """Integers are padded with the zero point, which is the real zero."""
+    """Integers are padded with the zero point, which dequantizes to 0."""
     for dtype in (*REAL, "float16", "int32", "int64", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         # ONNX Runtime has no Pad of int16, which the generic target is right to emit.
-        runs: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
-        yield pad(dtype, x, ROWS, opsets=opsets(dtype), **runs)
+        only: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
+        yield pad(dtype, x, ROWS, opsets=opsets(dtype), **only)
         if dtype in REAL:
-            yield pad(dtype, x, ROWS, BOTH[1], **runs)
-            yield pad(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], BOTH[1], **runs)
+            yield pad(dtype, x, ROWS, BOTH[1], **only)
+            yield pad(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], BOTH[1], **only)
     for dtype in ("int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
         yield pad(f"{dtype} to another zero point, which is what it pads with", x, ROWS, y=x.scaled(1.0, 40))
@@ -62,14 +62,15 @@ def pads() -> Iterator[Case]:
     rows = tensor(4, 2, dtype="int32", name="rows")
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
-        made = x.shaped(3, 7, 11, 5)
+        padded = x.shaped(3, 7, 11, 5)
         for place in BOTH:
-            given = {
-                "rows": np.asarray(ROWS, np.int32)
-            }  # they are turned from pairs to befores and afters: a Transpose, but of 8 numbers
-            yield place("PAD", f"{dtype}, paddings known as it runs", [x, rows], made, given=given, transposes=3)
-    steps = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
-    yield alone("PAD", "a result of unknown size", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=steps)
+            # They are turned from pairs to befores and afters: a Transpose, but of 8 numbers.
+            given = {"rows": np.asarray(ROWS, np.int32)}
+            yield place("PAD", f"{dtype}, paddings known as it runs", [x, rows], padded, given=given, transposes=3)
+    rows_by_run = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
+    yield alone(
+        "PAD", "a result of unknown size", [tensor(*IMAGE), rows], tensor(None, None, None, None), given=rows_by_run
+    )
     yield net("PAD", "in front of a convolution", padded_convolution, transposes=2)
 
 
@@ -78,8 +79,8 @@ def padded_convolution(model: Net) -> None:
     x = model.call("PAD", [tensor(*IMAGE, dtype="int8"), constant([[0, 0], [1, 2], [2, 1], [0, 0]])], image)
     w = constant(drawn(4, 3, 3, 3, dtype="int8"), None, drawn(4, low=0.002, high=0.01).tolist())
     b = constant(np.zeros(4), "int32", 0.001)
-    made = tensor(2, 3, 4, 4, dtype="int8", scale=1.7, zero_point=4)
-    model.output(model.call("CONV_2D", [x, w, b], made, padding="VALID", stride_h=2, stride_w=2))
+    y = tensor(2, 3, 4, 4, dtype="int8", scale=1.7, zero_point=4)
+    model.output(model.call("CONV_2D", [x, w, b], y, padding="VALID", stride_h=2, stride_w=2))
 
 
 def runs(dtype: str) -> dict[str, Any]:
@@ -138,19 +139,19 @@ def numbers() -> Iterator[Case]:
     other = replace(number(x, 17), scale=0.5)
     yield padded("int8 and a number of another scale", x, other, kernel_refuses="constant_values->params.scale")
     rows, value = tensor(4, 2, dtype="int32", name="rows"), tensor(name="value")
-    held = {"rows": np.asarray(ROWS, np.int32)}
+    runtime = {"rows": np.asarray(ROWS, np.int32)}
     for place in BOTH:
         x = tensor(*IMAGE)
-        made = grown(x, ROWS)
-        yield place("PADV2", "paddings known as it runs", [x, rows, number(x, 17)], made, given=held)
-        yield place("PADV2", "a number known as it runs", [x, constant(ROWS), value], made)
+        wider = grown(x, ROWS)
+        yield place("PADV2", "paddings known as it runs", [x, rows, number(x, 17)], wider, given=runtime)
+        yield place("PADV2", "a number known as it runs", [x, constant(ROWS), value], wider)
     x = tensor(*IMAGE, dtype="int8")
     yield alone(
         "PADV2",
         "int8, all known as it runs",
         [x, rows, x.shaped()],
         tensor(None, None, None, None, dtype="int8"),
-        given=held,
+        given=runtime,
     )
 
 
@@ -167,9 +168,9 @@ def mirrored(
     **case: Any,
 ) -> Case:
     operands = [x, constant(np.asarray(rows, kind).reshape(-1, 2))]
-    made = grown(x, rows)
+    y = grown(x, rows)
     case = {"dtype": x.dtype, **runs(x.dtype), **case}
-    return place("MIRROR_PAD", f"{mode} {name}", operands, made, options={"mode": mode}, **case)
+    return place("MIRROR_PAD", f"{mode} {name}", operands, y, options={"mode": mode}, **case)
 
 
 def mirrors() -> Iterator[Case]:
@@ -195,12 +196,12 @@ def mirrors() -> Iterator[Case]:
         most = 4 if mode == "SYMMETRIC" else 2  # what Gather moves goes channels last for speed
         yield mirrored("many pixels", large, mode, [[0, 0], [2, 2], [2, 2], [0, 0]], BOTH[1], transposes=most)
         x = tensor(*IMAGE, dtype="int8")
-        made, options, refuses = grown(x, PLANE).scaled(2), {"mode": mode}, "params.scale"
+        y, options, refuses = grown(x, PLANE).scaled(2), {"mode": mode}, "params.scale"
         yield alone(
             "MIRROR_PAD",
             f"{mode} int8 to another scale",
             [x, constant(PLANE)],
-            made,
+            y,
             options=options,
             kernel_refuses=refuses,
         )
@@ -213,11 +214,11 @@ def runtime_mirrors() -> Iterator[Case]:
         for dtype in ("float32", "uint8"):
             x = tensor(*IMAGE, dtype=dtype)
             for place in BOTH:
-                held = {"rows": np.asarray(ROWS, np.int32)}
-                made = grown(x, ROWS)
+                runtime = {"rows": np.asarray(ROWS, np.int32)}
+                padded = grown(x, ROWS)
                 name = f"{mode} {dtype}, paddings known as it runs"
-                yield place("MIRROR_PAD", name, [x, rows], made, options=options, given=held)
-        steps = [{"x0": drawn(2, n, 3)} for n in (5, 8)]
+                yield place("MIRROR_PAD", name, [x, rows], padded, options=options, given=runtime)
+        runs = [{"x0": drawn(2, n, 3)} for n in (5, 8)]
         operands = [tensor(2, None, 3), constant([[0, 0], [2, 3], [0, 1]])]
         yield alone(
             "MIRROR_PAD",
@@ -225,6 +226,6 @@ def runtime_mirrors() -> Iterator[Case]:
             operands,
             tensor(2, None, 4),
             options=options,
-            given=steps,
+            given=runs,
             sizes=(3, 6),
         )

@@ -59,10 +59,8 @@ def repetitions() -> Iterator[Case]:
         for place in BOTH:
             x, y = tensor(*IMAGE, dtype=dtype), tensor(2, 10, 21, 12, dtype=dtype)
             yield place("TILE", f"{dtype}, multiples known as it runs", [x, times], y, given=int32s(times=(1, 2, 3, 4)))
-    steps = [int32s(times=held) for held in ((1, 2, 3, 4), (2, 1, 1, 3))]
-    yield alone(
-        "TILE", "a result of unknown size", [tensor(*IMAGE), times], tensor(None, None, None, None), given=steps
-    )
+    runs = [int32s(times=multiples) for multiples in ((1, 2, 3, 4), (2, 1, 1, 3))]
+    yield alone("TILE", "a result of unknown size", [tensor(*IMAGE), times], tensor(None, None, None, None), given=runs)
 
 
 # --- BROADCAST_TO -----------------------------------------------------------------------------
@@ -72,12 +70,12 @@ def broadcast_to(
     name: str, before: Sequence[int], after: Sequence[int], dtype: str = "float32", kind: str = "int32", **case: Any
 ) -> Case:
     place: Placed = case.pop("place", alone)
-    held: bool = case.pop("held", True)
+    fixed: bool = case.pop("fixed", True)
     x = tensor(*before, dtype=dtype)
     sizes = np.asarray(after, kind)
-    shape = constant(sizes) if held else tensor(len(after), dtype=kind, scale=0, name="shape")
-    given = {} if held else {"given": {"shape": sizes}}
-    y = replace(x, name="").shaped(*(after if held else [None] * len(after)))
+    shape = constant(sizes) if fixed else tensor(len(after), dtype=kind, scale=0, name="shape")
+    given = {} if fixed else {"given": {"shape": sizes}}
+    y = replace(x, name="").shaped(*(after if fixed else [None] * len(after)))
     return place("BROADCAST_TO", name, [x, shape], y, **{"dtype": dtype, **given, **case})
 
 
@@ -92,4 +90,4 @@ def broadcast() -> Iterator[Case]:
         yield broadcast_to(dtype, (5, 1, 3), IMAGE, dtype=dtype)
     yield broadcast_to("a shape of int64", (5, 1, 3), IMAGE, kind="int64")
     yield broadcast_to("one number", (), (5, 7))
-    yield broadcast_to("a shape known as it runs", (5, 1, 3), IMAGE, held=False)
+    yield broadcast_to("a shape known as it runs", (5, 1, 3), IMAGE, fixed=False)

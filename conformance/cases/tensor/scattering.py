@@ -33,30 +33,30 @@ def coordinates(rows: Sequence[int], sizes: Sequence[int], seed: str = "") -> An
 
 
 def added(
-    name: str, rows: Sequence[int], depth: int, dtype: str = "float32", *, places: Any = None, held: bool = True,
+    name: str, rows: Sequence[int], depth: int, dtype: str = "float32", *, places: Any = None, fixed: bool = True,
     sized: bool = True, spec: Spec | None = None, **case: Any,
 ) -> Case:  # fmt: skip
-    """``held``: the places are a constant, ``sized``: the shape is."""
+    """``fixed``: the places are a constant, ``sized``: the shape is."""
     places = coordinates(rows, SHAPE[:depth], name) if places is None else np.asarray(places, np.int32)
     shape = np.asarray(SHAPE, np.int32)
     operands = [
-        constant(places) if held else tensor(*places.shape, dtype="int32", name="places"),
+        constant(places) if fixed else tensor(*places.shape, dtype="int32", name="places"),
         (spec or tensor(dtype=dtype)).shaped(*places.shape[:-1], *SHAPE[depth:]),
         constant(shape) if sized else tensor(4, dtype="int32", name="shape"),
     ]
-    given = {**({} if held else {"places": places}), **({} if sized else {"shape": shape})}
+    given = {**({} if fixed else {"places": places}), **({} if sized else {"shape": shape})}
     y = operands[1].shaped(*(SHAPE if sized else (None,) * 4))
     return alone(ADD, name, operands, y, **{"dtype": dtype, "given": given or None, **case})
 
 
 def sums() -> Iterator[Case]:
     for depth in (1, 2, 3, 4):
-        for held in (True, False):
-            text = "constant" if held else "running"
-            yield added(f"{text} places in {depth} axes", (31,), depth, held=held, opsets=FROM_16)
+        for fixed in (True, False):
+            text = "constant" if fixed else "running"
+            yield added(f"{text} places in {depth} axes", (31,), depth, fixed=fixed, opsets=FROM_16)
         yield added(f"places of rank 3, {depth} axes", (3, 2), depth)
         yield added(f"shape known as it runs, {depth} axes", (11,), depth, sized=False)
-    yield added("places and shape known as they run", (11,), 2, held=False, sized=False)
+    yield added("places and shape known as they run", (11,), 2, fixed=False, sized=False)
     yield added("each place once", (3,), 2, places=[[4, 6], [0, 1], [4, 5]], opsets=EVERY_OPSET)
     yield added("one place only", (7,), 1, places=[[2]] * 7)
     yield added("one update", (1,), 2)
@@ -78,9 +78,9 @@ def crowded(model: Net) -> None:
 def sums_of_dtypes() -> Iterator[Case]:
     """Integers wrap, bool is or."""
     for dtype in ("int8", "uint8", "int32", "int64", "bool"):
-        for held in (True, False):
-            text = "constant" if held else "running"
-            yield added(f"{dtype} at {text} places", (67,), 1, dtype, held=held)
+        for fixed in (True, False):
+            text = "constant" if fixed else "running"
+            yield added(f"{dtype} at {text} places", (67,), 1, dtype, fixed=fixed)
         if dtype in ("int8", "uint8"):
             yield added(f"{dtype} without scale", (67,), 1, dtype, spec=tensor(dtype=dtype, scale=0))
         yield added(f"{dtype} at each place once", (3,), 2, dtype, places=[[4, 6], [0, 1], [4, 5]])
@@ -98,17 +98,17 @@ def sums_refused() -> Iterator[Case]:
 
 
 def densed(
-    name: str, places: Any, shape: Sequence[int], values: Spec, *, kind: str = "int32", held: bool = True,
+    name: str, places: Any, shape: Sequence[int], values: Spec, *, kind: str = "int32", fixed: bool = True,
     sized: bool = True, default: Spec | None = None, **case: Any,
 ) -> Case:  # fmt: skip
     places, sizes = np.asarray(places, kind), np.asarray(shape, kind)
     operands = [
-        constant(places) if held else tensor(*places.shape, dtype=kind, scale=0, name="places"),
+        constant(places) if fixed else tensor(*places.shape, dtype=kind, scale=0, name="places"),
         constant(sizes) if sized else tensor(len(sizes), dtype=kind, scale=0, name="shape"),
         values,
         default or constant(np.asarray(3, values.dtype), None, values.scale, values.zero_point),
     ]
-    given = {**({} if held else {"places": places}), **({} if sized else {"shape": sizes}), **case.pop("given", {})}
+    given = {**({} if fixed else {"places": places}), **({} if sized else {"shape": sizes}), **case.pop("given", {})}
     y = Spec(tuple(shape) if sized else (None,) * len(shape), values.dtype, values.scale, values.zero_point)
     return alone(SPARSE, name, operands, y, **{"dtype": values.dtype, "given": given or None, **case})
 
@@ -119,24 +119,24 @@ REPEATED = [[1, 0], [2, 4], [1, 0], [0, 3], [2, 4]]
 def dense() -> Iterator[Case]:
     for dtype in ("float32", "int32", "int64", "int8", "uint8"):
         for kind in ("int32", "int64"):
-            for held in (True, False):
-                name = f"{dtype} at {'constant' if held else 'running'} {kind} places"
+            for fixed in (True, False):
+                name = f"{dtype} at {'constant' if fixed else 'running'} {kind} places"
                 every = EVERY_OPSET if dtype == "float32" else (None,)
-                yield densed(name, REPEATED, (3, 5), tensor(5, dtype=dtype), kind=kind, held=held, opsets=every)
+                yield densed(name, REPEATED, (3, 5), tensor(5, dtype=dtype), kind=kind, fixed=fixed, opsets=every)
         yield densed(f"{dtype}, one value for all", REPEATED, (3, 5), tensor(dtype=dtype))
         if dtype in ("int8", "uint8"):
             yield densed(f"{dtype} without scale", REPEATED, (3, 5), tensor(5, dtype=dtype, scale=0))
-    yield densed("shape known as it runs", REPEATED, (3, 5), tensor(5), held=False, sized=False)
-    yield densed("constant values", REPEATED, (3, 5), constant(drawn(5)), held=False)
+    yield densed("shape known as it runs", REPEATED, (3, 5), tensor(5), fixed=False, sized=False)
+    yield densed("constant values", REPEATED, (3, 5), constant(drawn(5)), fixed=False)
     default = tensor(name="default")
     yield densed("default known as it runs", REPEATED, (3, 5), tensor(5), default=default)
     for rank in (1, 2, 3, 4):
         shape = SHAPE[:rank]
-        yield densed(f"places in {rank} axes", coordinates((11,), shape, "dense"), shape, tensor(11), held=False)
-    for held in (True, False):
-        text = "constant" if held else "running"
-        yield densed(f"{text} places of rank 1", [5, 1, 5], (7,), tensor(3), held=held)
-        yield densed(f"a {text} place of rank 0", 5, (7,), tensor(), held=held)
+        yield densed(f"places in {rank} axes", coordinates((11,), shape, "dense"), shape, tensor(11), fixed=False)
+    for fixed in (True, False):
+        text = "constant" if fixed else "running"
+        yield densed(f"{text} places of rank 1", [5, 1, 5], (7,), tensor(3), fixed=fixed)
+        yield densed(f"a {text} place of rank 0", 5, (7,), tensor(), fixed=fixed)
     yield densed("a vector of one value at a place of rank 0", 5, (7,), tensor(1))
     yield densed("no places", np.zeros((0, 2)), (3, 5), tensor(0))
     many = int32s(places=np.stack([np.arange(20011) % 7, np.zeros(20011)], axis=-1))

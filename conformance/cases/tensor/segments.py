@@ -22,44 +22,44 @@ def cases() -> Iterator[Case]:
 
 
 def summed(
-    name: str, ids: Sequence[int], shape: Sequence[int], dtype: str = "float32", held: bool = True, **case: Any
+    name: str, ids: Sequence[int], shape: Sequence[int], dtype: str = "float32", fixed: bool = True, **case: Any
 ) -> Case:
     numbers = np.asarray(ids, np.int32)
-    operand = constant(numbers) if held else tensor(len(ids), dtype="int32", name="ids")
-    y = tensor(max(ids, default=-1) + 1 if held else None, *shape[1:], dtype=dtype)
-    given = None if held else {"ids": numbers}
+    operand = constant(numbers) if fixed else tensor(len(ids), dtype="int32", name="ids")
+    y = tensor(max(ids, default=-1) + 1 if fixed else None, *shape[1:], dtype=dtype)
+    given = None if fixed else {"ids": numbers}
     return alone(SUM, name, [tensor(*shape, dtype=dtype), operand], y, **{"dtype": dtype, "given": given, **case})
 
 
 def in_order() -> Iterator[Case]:
     ids = [0, 0, 1, 2, 2, 2, 3]
     for dtype in ("float32", "int32"):
-        for held in (True, False):
-            text = f"{dtype}, {'constant' if held else 'running'} ids"
-            yield summed(text, ids, (7, 5), dtype, held, opsets=(None, 16, 21, 26))
-            yield summed(f"{text}, of a vector", ids, (7,), dtype, held)
-            yield summed(f"{text}, rank 4", ids, (7, 2, 3, 5), dtype, held)
+        for fixed in (True, False):
+            text = f"{dtype}, {'constant' if fixed else 'running'} ids"
+            yield summed(text, ids, (7, 5), dtype, fixed, opsets=(None, 16, 21, 26))
+            yield summed(f"{text}, of a vector", ids, (7,), dtype, fixed)
+            yield summed(f"{text}, rank 4", ids, (7, 2, 3, 5), dtype, fixed)
     yield summed("one row", [0], (1, 5))
-    yield summed("one segment", [0] * 7, (7, 5), held=False)
-    yield summed("rows of no elements", ids, (7, 0), held=False, kernel_refuses="Invalid tensor size")
+    yield summed("one segment", [0] * 7, (7, 5), fixed=False)
+    yield summed("rows of no elements", ids, (7, 0), fixed=False, kernel_refuses="Invalid tensor size")
     most = {"x0": np.full((7, 5), 2**30, np.int32)}
     yield summed("int32 that wraps", ids, (7, 5), "int32", given=most)
     yield summed("ids that skip one", [0, 2, 2], (3, 5), kernel_refuses="delta ==")
 
 
 def unsorted(
-    op: str, name: str, ids: Any, shape: Sequence[int], count: int, dtype: str = "float32", held: bool = True,
+    op: str, name: str, ids: Any, shape: Sequence[int], count: int, dtype: str = "float32", fixed: bool = True,
     counted: bool = True, **case: Any,
 ) -> Case:  # fmt: skip
-    """``held``: the ids are a constant, ``counted``: the number of segments is."""
+    """``fixed``: the ids are a constant, ``counted``: the number of segments is."""
     numbers = np.asarray(ids, np.int32)
     operands = [
         tensor(*shape, dtype=dtype),
-        constant(numbers) if held else tensor(*numbers.shape, dtype="int32", name="ids"),
+        constant(numbers) if fixed else tensor(*numbers.shape, dtype="int32", name="ids"),
         constant(count) if counted else tensor(dtype="int32", name="count"),
     ]
-    y = tensor(count if counted and held else None, *shape[numbers.ndim :], dtype=dtype)
-    given = {**({} if held else {"ids": numbers}), **({} if counted else {"count": np.asarray(count, np.int32)})}
+    y = tensor(count if counted and fixed else None, *shape[numbers.ndim :], dtype=dtype)
+    given = {**({} if fixed else {"ids": numbers}), **({} if counted else {"count": np.asarray(count, np.int32)})}
     return alone(op, name, operands, y, **{"dtype": dtype, **case, "given": {**given, **case.pop("given", {})} or None})
 
 
@@ -68,18 +68,18 @@ def in_any_order(op: str) -> Iterator[Case]:
     some = [3, -1, 3, 1, -7, 0, 5]
     first = 18 if op in EXTREMES else 16
     for dtype in ("float32", "int32"):
-        for held in (True, False):
-            text = f"{dtype}, {'constant' if held else 'running'} ids"
-            yield unsorted(op, text, ids, (7, 5), 6, dtype, held, opsets=(None, first, 21, 26))
-            yield unsorted(op, f"{text}, some negative", some, (7, 5), 7, dtype, held)
-            yield unsorted(op, f"{text} of two axes", np.reshape(some[:6], (2, 3)), (2, 3, 5), 7, dtype, held)
+        for fixed in (True, False):
+            text = f"{dtype}, {'constant' if fixed else 'running'} ids"
+            yield unsorted(op, text, ids, (7, 5), 6, dtype, fixed, opsets=(None, first, 21, 26))
+            yield unsorted(op, f"{text}, some negative", some, (7, 5), 7, dtype, fixed)
+            yield unsorted(op, f"{text} of two axes", np.reshape(some[:6], (2, 3)), (2, 3, 5), 7, dtype, fixed)
         yield unsorted(op, f"{dtype}, a number known as it runs", ids, (7, 5), 11, dtype, counted=False)
         yield unsorted(op, f"{dtype}, all known as it runs", some, (7, 5), 6, dtype, False, False)
     yield unsorted(op, "ids of all axes", np.reshape(some[:6], (2, 3)), (2, 3), 7)
-    yield unsorted(op, "a vector", some, (7,), 6, held=False)
+    yield unsorted(op, "a vector", some, (7,), 6, fixed=False)
     yield unsorted(op, "all negative", [-1] * 7, (7, 5), 3)
     yield unsorted(op, "one segment", [0] * 7, (7, 5), 1)
-    yield unsorted(op, "one row", [2], (1, 5), 3, held=False)
+    yield unsorted(op, "one row", [2], (1, 5), 3, fixed=False)
     operands = [tensor(7, 5), constant(ids), constant([6])]
     yield alone(op, "a number of rank 1", operands, tensor(6, 5))
     wide = {"x0": drawn(7, 5, dtype="int32", seed=op, low=-(2**31), high=2**31 - 1)}

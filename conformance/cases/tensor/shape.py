@@ -73,8 +73,8 @@ def reshapes() -> Iterator[Case]:
         ((1, 4, 6, 3), (2, 2, 6, 3)),
         ((2, 5, 7, 3), (1, 10, 7, 3)),
     )
-    for before, made in images:
-        yield reshape(f"{before} to {made}", before, made, place=BOTH[1], transposes=None)
+    for before, reshaped in images:
+        yield reshape(f"{before} to {reshaped}", before, reshaped, place=BOTH[1], transposes=None)
     for shape in ((), (1,), (1, 1, 1)):
         yield reshape(f"one element to rank {len(shape)}", (1, 1), shape)
     yield reshape("no elements", (2, 0, 3), (0, 6))
@@ -123,14 +123,14 @@ def runtime_shapes() -> Iterator[Case]:
     """The shape operand is computed: the file knows the rank, at best."""
     x = tensor(2, 15)
     shape = tensor(2, dtype="int32", name="shape")
-    steps = [{"shape": np.array(given, np.int32)} for given in ([5, 6], [3, 10], [30, 1], [-1, 2])]
-    yield alone("RESHAPE", "a shape known as it runs", [x, shape], tensor(None, None), given=steps, opsets=EVERY_OPSET)
+    runs = [{"shape": np.array(given, np.int32)} for given in ([5, 6], [3, 10], [30, 1], [-1, 2])]
+    yield alone("RESHAPE", "a shape known as it runs", [x, shape], tensor(None, None), given=runs, opsets=EVERY_OPSET)
     yield alone(
         "RESHAPE",
         "an int8 shape known as it runs",
         [tensor(2, 15, dtype="int8"), shape],
         tensor(None, None, dtype="int8"),
-        given=steps,
+        given=runs,
     )
     yield alone(
         "RESHAPE",
@@ -142,8 +142,8 @@ def runtime_shapes() -> Iterator[Case]:
 
     def of_image(model: Net) -> None:
         image = model.plumbed(tensor(*IMAGE))
-        made = model.call("RESHAPE", [image, tensor(3, dtype="int32", name="shape")], tensor(None, None, None))
-        model.output(made)
+        y = model.call("RESHAPE", [image, tensor(3, dtype="int32", name="shape")], tensor(None, None, None))
+        model.output(y)
 
     given = [{"shape": np.array(given, np.int32)} for given in ([5, 6, 7], [2, 3, 35])]
     yield net("RESHAPE", "an image to a shape known as it runs", of_image, given=given)
@@ -291,22 +291,22 @@ def shapes() -> Iterator[Case]:
         options = {"out_type": dtype.upper()}
         yield unary("SHAPE", f"static, {dtype}", tensor(*IMAGE), y, options=options)
         yield net("SHAPE", f"static, {dtype}, of an image between convolutions", asked(IMAGE, dtype), transposes=2)
-        steps = [{"x0": drawn(n, h, w, 3)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
+        runs = [{"x0": drawn(n, h, w, 3)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
         yield unary(
             "SHAPE",
             f"dynamic, {dtype}",
             tensor(None, None, None, 3),
             y,
             options=options,
-            given=steps,
+            given=runs,
             opsets=EVERY_OPSET,
         )
-        steps = [{"x0": drawn(n, h, w, 5)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
+        runs = [{"x0": drawn(n, h, w, 5)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
         yield net(
             "SHAPE",
             f"dynamic, {dtype}, of an image between convolutions",
             asked((None, None, None, 3), dtype),
-            given=steps,
+            given=runs,
             transposes=2,
         )
     nothing: dict[str, Any] = {

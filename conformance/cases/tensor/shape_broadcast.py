@@ -27,15 +27,15 @@ def cases() -> Iterator[Case]:
             a, b = np.asarray(first, kind), np.asarray(second, kind)
             y = tensor(max(len(a), len(b)), dtype=kind)
             given = {"a": a, "b": b}
-            for held in ((), ("a",), ("b",), ("a", "b")):
+            for fixed in ((), ("a",), ("b",), ("a", "b")):
                 operands = [
-                    constant(shape) if name in held else tensor(len(shape), dtype=kind, scale=0, name=name)
+                    constant(shape) if name in fixed else tensor(len(shape), dtype=kind, scale=0, name=name)
                     for name, shape in given.items()
                 ]
-                which = f", {' and '.join(held)} constant" if held else ""
+                which = f", {' and '.join(fixed)} constant" if fixed else ""
                 every = EVERY_OPSET if first == [5, 3] else (None,)
                 name = f"{kind} {list(first)} and {list(second)}{which}"
-                runs = {key: shape for key, shape in given.items() if key not in held}
+                runs = {key: shape for key, shape in given.items() if key not in fixed}
                 yield alone(OP, name, operands, y, dtype=kind, given=runs, opsets=every)
     yield net(OP, "the shape to broadcast to", draw, dtype="int32")
     operands = [constant([2, 3]), constant([5, 3])]

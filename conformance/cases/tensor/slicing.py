@@ -55,9 +55,9 @@ def piece(
     kind: str = "int32",
     **case: Any,
 ) -> Case:
-    made = [(n or 0) - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True)]
-    held = [constant(np.asarray(numbers, kind)) for numbers in (begin, size)]
-    return place("SLICE", name, [x, *held], replace(x, name="").shaped(*made), **{"dtype": x.dtype, **case})
+    shape = [(n or 0) - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True)]
+    bounds = [constant(np.asarray(numbers, kind)) for numbers in (begin, size)]
+    return place("SLICE", name, [x, *bounds], replace(x, name="").shaped(*shape), **{"dtype": x.dtype, **case})
 
 
 def pieces() -> Iterator[Case]:
@@ -78,18 +78,18 @@ def pieces() -> Iterator[Case]:
         yield piece(
             f"rank {len(shape)}", tensor(*shape), [1] * len(shape), [-1 if k % 2 else 1 for k in range(len(shape))]
         )
-    yield net("SLICE", "int4", narrow, dtype="int4", opsets=(None, 26), **READ_BACK)
+    yield net("SLICE", "int4", sub_byte, dtype="int4", opsets=(None, 26), **READ_BACK)
     yield piece("text", tensor(2, 3, dtype="string"), (1, 0), (1, 2), given=TEXT)
     x, y = tensor(*IMAGE, dtype="int8"), tensor(2, 3, 7, 3, dtype="int8")
-    held = [constant([0, 1, 0, 0]), constant([2, 3, 7, 3])]
-    yield alone("SLICE", "int8 to other parameters, which the builtin kernel ignores", [x, *held], y.scaled(1, 40))
+    bounds = [constant([0, 1, 0, 0]), constant([2, 3, 7, 3])]
+    yield alone("SLICE", "int8 to other parameters, which the builtin kernel ignores", [x, *bounds], y.scaled(1, 40))
     unknown = [tensor(None, 5, 3), constant([0, 1, 1]), constant([-1, 3, -1])]
     yield alone(
         "SLICE", "an unknown batch", unknown, tensor(None, 3, 2), given=[{"x0": drawn(n, 5, 3)} for n in (1, 4)]
     )
 
 
-def narrow(model: Net) -> None:
+def sub_byte(model: Net) -> None:
     stored = model.call("QUANTIZE", [tensor(5, 6)], Spec((5, 6), "int4", 0.3, 2))
     part = model.call("SLICE", [stored, constant([1, 2]), constant([3, -1])], Spec((3, 4), "int4", 0.3, 2))
     model.output(model.call("DEQUANTIZE", [part], tensor(3, 4)))
@@ -97,18 +97,18 @@ def narrow(model: Net) -> None:
 
 def runtime_pieces() -> Iterator[Case]:
     begin, size = tensor(4, dtype="int32", name="begin"), tensor(4, dtype="int32", name="size")
-    held = int32s(begin=(1, 0, 2, 1), size=(1, 4, -1, 2))
+    bounds = int32s(begin=(1, 0, 2, 1), size=(1, 4, -1, 2))
     for dtype in ("float32", "int8", "uint8"):
         x, y = tensor(*IMAGE, dtype=dtype), tensor(1, 4, 5, 2, dtype=dtype)
         for place in BOTH:
-            yield place("SLICE", f"{dtype}, begin and size known as it runs", [x, begin, size], y, given=held)
+            yield place("SLICE", f"{dtype}, begin and size known as it runs", [x, begin, size], y, given=bounds)
             fixed = [x, begin, constant([1, 4, 5, 2])]
-            yield place("SLICE", f"{dtype}, begin known as it runs", fixed, y, given={"begin": held["begin"]})
+            yield place("SLICE", f"{dtype}, begin known as it runs", fixed, y, given={"begin": bounds["begin"]})
             fixed = [x, constant([1, 0, 2, 1]), size]
-            yield place("SLICE", f"{dtype}, size known as it runs", fixed, y, given={"size": held["size"]})
-    steps = [held, int32s(begin=(0, 4, 0, 0), size=(-1, 1, 7, -1))]
+            yield place("SLICE", f"{dtype}, size known as it runs", fixed, y, given={"size": bounds["size"]})
+    runs = [bounds, int32s(begin=(0, 4, 0, 0), size=(-1, 1, 7, -1))]
     yield alone(
-        "SLICE", "a result of unknown size", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=steps
+        "SLICE", "a result of unknown size", [tensor(*IMAGE), begin, size], tensor(None, None, None, None), given=runs
     )
 
 
@@ -119,33 +119,33 @@ def masks(index: Any) -> tuple[list[int], list[int], list[int], dict[str, int]]:
     """numpy's index as begin, end, strides and masks."""
     items = index if isinstance(index, tuple) else (index,)
     begin, end, strides = ([0] * len(items) for _ in range(3))
-    found = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0)
+    options = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0)
     for i, item in enumerate(items):
         strides[i] = 1
         if item is Ellipsis:
-            found["ellipsis_mask"] |= 1 << i
+            options["ellipsis_mask"] |= 1 << i
         elif item is None:
-            found["new_axis_mask"] |= 1 << i
+            options["new_axis_mask"] |= 1 << i
         elif isinstance(item, int):
             begin[i], end[i] = item, item + 1
-            found["shrink_axis_mask"] |= 1 << i
+            options["shrink_axis_mask"] |= 1 << i
         else:
             begin[i], end[i], strides[i] = item.start or 0, item.stop or 0, item.step or 1
-            found["begin_mask"] |= (item.start is None) << i
-            found["end_mask"] |= (item.stop is None) << i
-    return begin, end, strides, found
+            options["begin_mask"] |= (item.start is None) << i
+            options["end_mask"] |= (item.stop is None) << i
+    return begin, end, strides, options
 
 
 def sliced(name: str, index: Any, x: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
     x = x or tensor(*IMAGE)
-    *bounds, found = masks(index)
+    *bounds, mask_options = masks(index)
     shape = np.zeros([size or 0 for size in x.shape], np.int8)[index].shape
     return place(
         "STRIDED_SLICE",
         name,
         [x, *map(constant, bounds)],
         x.shaped(*shape),
-        options=found,
+        options=mask_options,
         **{"dtype": x.dtype, **case},
     )
 
@@ -239,18 +239,18 @@ def raw(
     end: Sequence[int],
     strides: Sequence[int] | None,
     shape: Sequence[int],
-    made: Sequence[int],
+    result: Sequence[int],
     *,
     refused: str = "",
     **options: Any,
 ) -> Case:
     x = tensor(*shape)
-    held = tensor(len(begin), dtype="int32") if strides is None else constant(list(strides))
+    stride_operand = tensor(len(begin), dtype="int32") if strides is None else constant(list(strides))
     return alone(
         "STRIDED_SLICE",
         name,
-        [x, constant(list(begin)), constant(list(end)), held],
-        tensor(*made),
+        [x, constant(list(begin)), constant(list(end)), stride_operand],
+        tensor(*result),
         options=options,
         refused=refused,
     )
@@ -260,22 +260,22 @@ def runtime_slices() -> Iterator[Case]:
     """Begin and end are computed; strides and masks are in the file."""
 
     def runtime(
-        name: str, indices: Sequence[Any], x: Spec, made: Sequence[int | None], place: Placed = alone, **case: Any
+        name: str, indices: Sequence[Any], x: Spec, result: Sequence[int | None], place: Placed = alone, **case: Any
     ) -> Case:
-        _, _, strides, found = masks(indices[0])
-        steps = []
+        _, _, strides, mask_options = masks(indices[0])
+        runs = []
         for index in indices:
             begin, end, *_ = masks(index)
-            steps.append({"begin": np.array(begin, np.int32), "end": np.array(end, np.int32)})
+            runs.append({"begin": np.array(begin, np.int32), "end": np.array(end, np.int32)})
         sides = [tensor(len(strides), dtype="int32", name=side) for side in ("begin", "end")]
         operands = [x, *sides, constant(strides)]
         return place(
             "STRIDED_SLICE",
             f"{name}, known as it runs",
             operands,
-            x.shaped(*made),
-            options=found,
-            given=steps,
+            x.shaped(*result),
+            options=mask_options,
+            given=runs,
             **{"dtype": x.dtype, **case},
         )
 

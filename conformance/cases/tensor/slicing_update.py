@@ -32,13 +32,13 @@ def put(
     start: Sequence[int],
     place: Placed = alone,
     kind: str = "int32",
-    held: bool = True,
+    fixed: bool = True,
     **case: Any,
 ) -> Case:
-    """An update of ``shape`` at ``start``: a constant, or ``held`` back until it runs."""
+    """An update of ``shape`` at ``start``: a constant where ``fixed``, else known as it runs."""
     numbers = np.asarray(start, kind)
-    first = constant(numbers) if held else tensor(len(start), dtype=kind, scale=0, name="start")
-    given = {} if held else {"given": {"start": numbers}}
+    first = constant(numbers) if fixed else tensor(len(start), dtype=kind, scale=0, name="start")
+    given = {} if fixed else {"given": {"start": numbers}}
     operands = [x, replace(x, name="").shaped(*shape), first]
     return place(OP, name, operands, replace(x, name=""), **{"dtype": x.dtype, **given, **case})
 
@@ -59,12 +59,12 @@ def running_starts() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for kind in ("int32", "int64"):
         for place in BOTH:
-            yield put(f"{kind} start known as it runs", x, (1, 3, 2, 1), (1, 1, 4, 2), place, kind, held=False)
-    yield put("a running start behind the end", x, (2, 2, 3, 3), (1, 4, 9, 0), held=False)
-    yield put("a running start in front", x, (2, 2, 3, 3), (-1, -4, -1, 0), BOTH[1], held=False)
+            yield put(f"{kind} start known as it runs", x, (1, 3, 2, 1), (1, 1, 4, 2), place, kind, fixed=False)
+    yield put("a running start behind the end", x, (2, 2, 3, 3), (1, 4, 9, 0), fixed=False)
+    yield put("a running start in front", x, (2, 2, 3, 3), (-1, -4, -1, 0), BOTH[1], fixed=False)
     cache = tensor(1, 13, 2, 5)
     turns = [int32s(start=[0, at, 0, 0]) for at in (0, 5, 12)]
-    yield put("a row of a cache", cache, (1, 1, 2, 5), (0, 0, 0, 0), held=False, given=turns, opsets=EVERY_OPSET)
+    yield put("a row of a cache", cache, (1, 1, 2, 5), (0, 0, 0, 0), fixed=False, given=turns, opsets=EVERY_OPSET)
     operands = [tensor(None, 7, 3), tensor(None, 2, 3), tensor(3, dtype="int32", name="start")]
     sizes = [{"x0": drawn(n, 7, 3), "x1": drawn(n, 2, 3), **int32s(start=[0, 4, 0])} for n in (2, 5)]
     yield alone(OP, "an unknown batch", operands, tensor(None, 7, 3), given=sizes)
@@ -72,10 +72,10 @@ def running_starts() -> Iterator[Case]:
 
 def dtypes() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
-        for held in (True, False):
+        for fixed in (True, False):
             for place in BOTH:
-                name = f"{dtype}, start {'constant' if held else 'running'}"
-                yield put(name, tensor(*IMAGE, dtype=dtype), (1, 3, 2, 1), (1, 1, 4, 2), place, held=held)
+                name = f"{dtype}, start {'constant' if fixed else 'running'}"
+                yield put(name, tensor(*IMAGE, dtype=dtype), (1, 3, 2, 1), (1, 1, 4, 2), place, fixed=fixed)
         x = tensor(*IMAGE, dtype=dtype)
         operands = [x, x.shaped(2, 2, 3, 3), constant([0, 3, 1, 0])]
         yield alone(OP, f"{dtype} of other parameters, which the kernel ignores",
@@ -96,11 +96,11 @@ def of_nibbles(model: Net) -> None:
 
 
 def corners() -> Iterator[Case]:
-    yield put("a vector", tensor(7), (3,), (2,), held=False)
+    yield put("a vector", tensor(7), (3,), (2,), fixed=False)
     yield put("a scalar", tensor(), (), ())
     yield put("an update of one element", tensor(3, 5), (1, 1), (2, 4))
     yield put("an update of no elements", tensor(3, 5), (0, 2), (2, 4))
-    yield put("rank 6", tensor(2, 3, 2, 5, 3, 2), (1, 2, 1, 3, 2, 1), (1, 1, 1, 2, 1, 0), held=False)
+    yield put("rank 6", tensor(2, 3, 2, 5, 3, 2), (1, 2, 1, 3, 2, 1), (1, 1, 1, 2, 1, 0), fixed=False)
 
 
 def refused() -> Iterator[Case]:

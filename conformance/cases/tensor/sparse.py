@@ -1,4 +1,4 @@
-"""DENSIFY: sparse constants of every format in front of what takes constant weights, real, half and quantized."""
+"""DENSIFY: sparse constants of every format in front of what takes constant weights: float32, float16 and quantized."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def dense(model: Net, spec: Spec, kinds: Sequence[str] = (), **storage: Any) -> 
     """A sparse constant, and the operator that makes it dense."""
     assert spec.value is not None
     kinds = kinds or ["dense"] * (spec.value.ndim - 1) + ["csr"]
-    held = model.graph.sparse(
+    weights = model.graph.sparse(
         f"s{len(model.graph.tensors)}", thinned(spec.value), kinds, quantization=spec.quantization, **storage
     )
-    return model.call(OP, [held], replace(spec, value=None))
+    return model.call(OP, [weights], replace(spec, value=None))
 
 
 def formats() -> Iterator[Case]:
@@ -66,8 +66,8 @@ def stored(name: str, kinds: Sequence[str], dtype: str = "float32", **storage: A
             else constant(drawn(6, 8, dtype=dtype))
         )
         w = dense(model, replace(value, dtype=dtype), kinds, **storage)
-        real = w if dtype == "float32" else model.call("DEQUANTIZE", [w], tensor(6, 8))
-        model.output(w, model.call("ADD", [tensor(6, 8), real], tensor(6, 8)))
+        floats = w if dtype == "float32" else model.call("DEQUANTIZE", [w], tensor(6, 8))
+        model.output(w, model.call("ADD", [tensor(6, 8), floats], tensor(6, 8)))
 
     return net(OP, name, draw, dtype=dtype)
 
@@ -101,10 +101,10 @@ def weights() -> Iterator[Case]:
     yield net(OP, "weights of a product", multiplied)
 
 
-def convolved(dtype: str, per_axis: bool, held: str = "") -> Callable[[Net], None]:
+def convolved(dtype: str, per_axis: bool, stored: str = "") -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
-        w = weight(KERNEL, held or WEIGHTS[dtype], 0 if per_axis else None)
+        w = weight(KERNEL, stored or WEIGHTS[dtype], 0 if per_axis else None)
         y = product(x, w, (2, 5, 7, 4), 18)
         operands: Operands = [x, dense(model, w), bias(x, w, 4, BIASES[dtype], 18)]
         model.output(model.call("CONV_2D", operands, y, padding="SAME", stride_h=1, stride_w=1))
@@ -112,12 +112,12 @@ def convolved(dtype: str, per_axis: bool, held: str = "") -> Callable[[Net], Non
     return draw
 
 
-def layered(dtype: str, per_axis: bool, held: str = "") -> Callable[[Net], None]:
+def layered(dtype: str, per_axis: bool, stored: str = "") -> Callable[[Net], None]:
     def draw(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
         flat = image.shaped(2, 105)
         x = model.call("RESHAPE", [model.plumbed(image), constant([2, 105])], flat)
-        w = weight((4, 105), held or WEIGHTS[dtype], 0 if per_axis else None)
+        w = weight((4, 105), stored or WEIGHTS[dtype], 0 if per_axis else None)
         operands: Operands = [x, dense(model, w), bias(flat, w, 4, BIASES[dtype], 105)]
         model.output(model.call("FULLY_CONNECTED", operands, product(flat, w, (2, 4), 105)))
 

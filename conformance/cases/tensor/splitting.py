@@ -33,8 +33,10 @@ def split(name: str, x: Spec, axis: int, parts: int, place: Placed = alone, **ca
     shape = list(x.shape)
     shape[axis] = (shape[axis] or 0) // parts
     outputs = [x.shaped(*shape) for _ in range(parts)]
-    held = case.pop("held", constant(axis))
-    return place("SPLIT", name, [held, x], *outputs, options={"num_splits": parts}, **{"dtype": x.dtype, **case})
+    axis_operand = case.pop("axis_operand", constant(axis))
+    return place(
+        "SPLIT", name, [axis_operand, x], *outputs, options={"num_splits": parts}, **{"dtype": x.dtype, **case}
+    )
 
 
 def splits() -> Iterator[Case]:
@@ -46,7 +48,7 @@ def splits() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         yield split(f"{dtype} axis -1", tensor(*image, dtype=dtype), -1, 3, BOTH[1])
     yield split("into one", tensor(*image), 2, 1)
-    yield split("an axis in a list", tensor(*image), 1, 2, held=constant([1]))
+    yield split("an axis in a list", tensor(*image), 1, 2, axis_operand=constant([1]))
     yield split("rank 1", tensor(6), 0, 3)
     yield alone(
         "SPLIT",
@@ -98,33 +100,39 @@ def sized() -> Iterator[Case]:
 
 def runtime_parts() -> Iterator[Case]:
     sizes = tensor(3, dtype="int32", name="sizes")
-    made = [tensor(2, None, 3) for _ in range(3)]
+    outputs = [tensor(2, None, 3) for _ in range(3)]
     options = {"num_splits": 3}
-    for held in ((1, 4, 2), (1, -1, 2)):
+    for asked in ((1, 4, 2), (1, -1, 2)):
         operands = [tensor(2, 7, 3), sizes, constant(1)]
         yield alone(
-            "SPLIT_V", f"sizes {held} known as it runs", operands, *made, options=options, given=int32s(sizes=held)
+            "SPLIT_V", f"sizes {asked} known as it runs", operands, *outputs, options=options, given=int32s(sizes=asked)
         )
     operands = [tensor(2, None, 3), constant([1, -1, 2]), constant(-2)]
-    steps = [{"x0": drawn(2, n, 3)} for n in (7, 9)]
-    yield alone("SPLIT_V", "the rest of an unknown size", operands, *made, options=options, given=steps)
+    runs = [{"x0": drawn(2, n, 3)} for n in (7, 9)]
+    yield alone("SPLIT_V", "the rest of an unknown size", operands, *outputs, options=options, given=runs)
     third = tensor(2, None, 3)
     parts = [constant(1), tensor(2, None, 5)]
-    steps = [{"x0": drawn(2, n, 5)} for n in (3, 9)]
+    runs = [{"x0": drawn(2, n, 5)} for n in (3, 9)]
     yield alone(
         "SPLIT",
         "an unknown size",
         parts,
         *[third.shaped(2, None, 5)] * 3,
         options={"num_splits": 3},
-        given=steps,
+        given=runs,
         sizes=(2, 5),
     )
     axis = tensor(dtype="int32", name="axis")
     operands = [tensor(2, 7, 3), constant([1, 4, 2]), axis]
     refused = "must be a constant"
     yield alone(
-        "SPLIT_V", "an axis known as it runs", operands, *made, options=options, given=int32s(axis=1), refused=refused
+        "SPLIT_V",
+        "an axis known as it runs",
+        operands,
+        *outputs,
+        options=options,
+        given=int32s(axis=1),
+        refused=refused,
     )
 
 
@@ -137,9 +145,9 @@ def without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
 
 
 def apart(model: Net, x: TensorRef, parts: Sequence[Spec], axis: int) -> list[TensorRef]:
-    made = [model.result(spec) for spec in parts]
-    model.graph.operator("UNPACK", [x], made, {"axis": axis, "num": len(parts)})
-    return made
+    outputs = [model.result(spec) for spec in parts]
+    model.graph.operator("UNPACK", [x], outputs, {"axis": axis, "num": len(parts)})
+    return outputs
 
 
 def unpacked(name: str, x: Spec, axis: int, **case: Any) -> Case:
@@ -169,8 +177,8 @@ def taken_apart() -> Iterator[Case]:
     yield unpacked("one part", tensor(5, 1, 3), 1)
     yield unpacked("scalars", tensor(4), 0)
     x = tensor(*IMAGE, dtype="int8")
-    made, options = [x.scaled(2).shaped(2, 5, 7)] * 3, {"axis": 3, "num": 3}
-    yield alone("UNPACK", "int8 to another scale", [x], *made, options=options, kernel_refuses="params.scale")
+    outputs, options = [x.scaled(2).shaped(2, 5, 7)] * 3, {"axis": 3, "num": 3}
+    yield alone("UNPACK", "int8 to another scale", [x], *outputs, options=options, kernel_refuses="params.scale")
 
     def unused(model: Net) -> None:
         x = model.plumbed(tensor(*IMAGE))
@@ -206,5 +214,5 @@ def reversed_along(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
 
 def copies() -> Iterator[Case]:
     yield from copied("SPLIT", Copy([(2, 5, 7, 1)] * 3, front=[constant(3)], options={"num_splits": 3}))
-    made = [(2, 5, 2, 3), (2, 5, 5, 3)]
-    yield from copied("SPLIT_V", Copy(made, [constant([2, 5]), constant(2)], options={"num_splits": 2}))
+    shapes = [(2, 5, 2, 3), (2, 5, 5, 3)]
+    yield from copied("SPLIT_V", Copy(shapes, [constant([2, 5]), constant(2)], options={"num_splits": 2}))

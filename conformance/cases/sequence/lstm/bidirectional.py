@@ -50,13 +50,13 @@ class Both:
         for layer, name in ((ahead, "ahead"), (back, "back")):
             for gate in GATES:
                 there = self.crossed and not (layer.coupled and gate == "input")
-                held = layer.matrix(CELLS, self.auxiliary, f"{name} auxiliary {gate}") if there else None
-                refs.append(None if held is None else model.place(held))
+                weights = layer.matrix(CELLS, self.auxiliary, f"{name} auxiliary {gate}") if there else None
+                refs.append(None if weights is None else model.place(weights))
         widths = [ahead.made + back.made] if self.merged else [ahead.made, back.made]
-        made = [model.result(tensor(*ahead.shaped(width))) for width in widths]
+        outputs = [model.result(tensor(*ahead.shaped(width))) for width in widths]
         options = {"fused_activation_function": "TANH", **dict(self.options)}
-        model.graph.operator(CODE, refs, made, {**options, "time_major": self.major, "merge_outputs": self.merged})
-        model.output(*made)
+        model.graph.operator(CODE, refs, outputs, {**options, "time_major": self.major, "merge_outputs": self.merged})
+        model.output(*outputs)
 
 
 class Named:
@@ -82,9 +82,9 @@ class Named:
 
 
 def both(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
-    known = {key: value for key, value in fields.items() if key in Both.__dataclass_fields__}
-    options = tuple((key, value) for key, value in fields.items() if key not in known)
-    return net(CODE, name, Both(**known, options=options).draw, **(case or {}))
+    own = {key: value for key, value in fields.items() if key in Both.__dataclass_fields__}
+    options = tuple((key, value) for key, value in fields.items() if key not in own)
+    return net(CODE, name, Both(**own, options=options).draw, **(case or {}))
 
 
 PARTS: dict[str, dict[str, Any]] = {
@@ -114,7 +114,7 @@ def cases() -> Iterator[Case]:
     yield both("float32 batch first", merged=False, major=False)
     yield both("float32 bounded, batch first", merged=False, major=False, cell_clip=0.31)
     yield both("float32 of one sequence, batch first", batch=1, major=False)
-    yield both("float32 of one step", time=1)
+    yield both("float32 of one time step", time=1)
     yield both("float32 that begins with float16", each={"begun": "float16"})
     for name in ("plain", "whose cells are bounded at 10", "that projects"):
         yield both(f"float32 {name}, every run anew", {"options": {"state": "reset"}}, **PARTS[name])

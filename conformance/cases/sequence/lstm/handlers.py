@@ -1,4 +1,4 @@
-"""LSTM, a step at a time and over sequences: each optional part alone and together, states carried from run to run."""
+"""LSTM, one time step at a time and over sequences: each optional part alone and together, states carried from run to run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PARTS: dict[str, dict[str, Any]] = {
 
 def cases() -> Iterator[Case]:
     for op in (SEQUENCE, STEP):
-        yield from real(op)
+        yield from floats(op)
         yield from hybrid(op)
         yield from integer(op)
         yield from refused(op)
@@ -50,7 +50,7 @@ def cases() -> Iterator[Case]:
     yield replace(looped("float32 in a loop", [tensor(BATCH, CELLS)], inside), op=STEP)
 
 
-def real(op: str) -> Iterator[Case]:
+def floats(op: str) -> Iterator[Case]:
     for name, part in PARTS.items():
         opsets: dict[str, Any] = {"opsets": EVERY_OPSET} if name in ("plain", "whose cells are bounded") else {}
         yield lstm(f"float32 {name}", opsets, op=op, **part)
@@ -92,9 +92,7 @@ def integer(op: str) -> Iterator[Case]:
     for name, part in PARTS.items():
         yield lstm(f"int8 {name}", op=op, dtype="int8", weights="int8", **part)
     for scale in (-15, -9):
-        yield lstm(
-            f"int8 with cells in steps of 2^{scale}", op=op, dtype="int8", weights="int8", cells_scale=2.0**scale
-        )
+        yield lstm(f"int8 with cells of scale 2^{scale}", op=op, dtype="int8", weights="int8", cells_scale=2.0**scale)
     yield lstm(
         "int8 that projects from another zero point",
         op=op,
@@ -119,7 +117,7 @@ def sequences() -> Iterator[Case]:
             name = f"{dtype} on {weights}, time first" + (", with bounded cells" if clip else "")
             yield lstm(name, dtype=dtype, weights=weights, major=True, cell_clip=clip)
         yield lstm(f"{dtype} on {weights} of one sequence", dtype=dtype, weights=weights, batch=1)
-        yield lstm(f"{dtype} on {weights} of one step", dtype=dtype, weights=weights, time=1)
+        yield lstm(f"{dtype} on {weights} of one time step", dtype=dtype, weights=weights, time=1)
     for weights in ("float32", "int8"):
         yield driven(4.0, weights)
         yield driven(6.5, weights)
@@ -137,7 +135,7 @@ def sequences() -> Iterator[Case]:
 
 
 def inside(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
-    """What a loop carries goes through one step, whose states are the loop's own."""
+    """What a loop carries goes through one time step, whose states are the loop's own."""
     model = Net()
     model.graph = body
     return [Lstm(op=STEP, inputs=CELLS, options=(("cell_clip", 0.9),)).call(model, values[0])]
