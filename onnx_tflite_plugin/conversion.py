@@ -112,7 +112,7 @@ def convert_model(model: Model, host: Host | None = None, options: ConvertOption
     fused = fuse(bound, fusions, target, opset=options.opset, inexact=speed)
     for failed in fused.failed.values():
         host.warn(f"{failed.reason}; it is left out")
-    fused.model = resolve(fused.model, target, highest)
+    fused.model = resolve(fused.model, target, highest).called()
     packs = frozenset(bound.pack for bound in fused.model.operators())
     host.hooks.check(packs)
     storage = plan_storage(fused.model, target, fold=options.fold)
