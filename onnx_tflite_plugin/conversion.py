@@ -186,7 +186,7 @@ def convert_model(
     fused = fuse(bound, fusions, target, opset=options.opset, inexact=speed)
     for failed in fused.failed.values():
         host.warn(f"{failed.reason}; it is left out")
-    fused.model = resolve(fused.model, target, highest)
+    fused.model = resolve(fused.model, target, highest).called()
     packs = frozenset(bound.pack for bound in fused.model.operators())
     host.hooks.check(packs)
     stages("planning dtypes")

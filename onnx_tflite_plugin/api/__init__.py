@@ -33,7 +33,16 @@ from onnx_tflite_plugin.api.padding import conv_pads, transposed_pads
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Where, fusion, operands
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Operator, Options, Quantization, Tensor
+from onnx_tflite_plugin.source.model import (
+    Array,
+    BlockwiseQuantization,
+    Dims,
+    Operator,
+    Options,
+    Quantization,
+    Subgraph,
+    Tensor,
+)
 
 VERSION = "0.2.0"
 
@@ -69,6 +78,7 @@ __all__ = [
     "Resource",
     "SameScale",
     "State",
+    "Subgraph",
     "Target",
     "Tensor",
     "Terminate",

@@ -22,7 +22,7 @@ from typing import Any, Unpack
 
 from onnx_tflite_plugin.api.checked import Checked, check_keywords
 from onnx_tflite_plugin.api.declarations import Declarations, Decline, Handler, LayoutOf
-from onnx_tflite_plugin.source.model import Array, Operator, Tensor
+from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,10 +61,14 @@ def operands(names: str, constant: bool = False) -> tuple[Operand, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """Where a pattern was found: tensors by operand, operators by call."""
+    """Where a pattern was found: tensors by operand, operators by call.
+
+    ``graphs``: the model's subgraphs by index as they were before any fusion, for operators that call some.
+    """
 
     tensors: Mapping[Operand, Tensor]
     calls: Mapping[Call, Operator]
+    graphs: Sequence[Subgraph] = ()
 
     def __getitem__(self, operand: Operand) -> Tensor:
         return self.tensors[operand]

@@ -92,6 +92,22 @@ class BoundModel:
     def main(self) -> BoundGraph:
         return self.graphs[self.source.root]
 
+    @property
+    def subgraphs(self) -> tuple[Subgraph, ...]:
+        """The subgraphs with the operators that are bound, whose operands may be known where the file computes them."""
+        return tuple(replace(graph.subgraph, operators=tuple(b.op for b in graph.operators)) for graph in self.graphs)
+
+    def called(self) -> BoundModel:
+        """Without the operators of subgraphs that no operator calls any more. Declarations are read by now."""
+        reached, waiting = {self.source.root}, [self.source.root]
+        while waiting:
+            for bound in self.graphs[waiting.pop()].operators:
+                new = set(bound.declared.subgraphs) - reached
+                reached |= new
+                waiting += new
+        graphs = [g if k in reached else g.with_operators(()) for k, g in enumerate(self.graphs)]
+        return BoundModel(self.source, tuple(graphs))
+
     def operators(self) -> Iterator[Bound]:
         for graph in self.graphs:
             yield from graph.operators

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Any
 
@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import resolved
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
-from onnx_tflite_plugin.source.model import Operator, Options, Tensor
+from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
 
@@ -44,7 +44,7 @@ def fuse(
     ``opset``: the one asked for; None is the target's default. The inexact come last.
     """
     done = Fused(model)
-    stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], done)
+    stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], done, model.subgraphs)
     for pack, fusion in sorted(fusions, key=lambda item: not item[1].exact):
         wanted = (fusion.exact or inexact) and (not fusion.trait or getattr(target, fusion.trait))
         least = fusion.handler.min_opset
@@ -62,13 +62,14 @@ class _Stage:
     opset: int
     highest: int
     done: Fused
+    graphs: Sequence[Subgraph]
 
 
 def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> BoundGraph:
     roots = {pattern.code for pattern in fusion.patterns}
     if not any(bound.handler.code in roots for bound in graph.operators):
         return graph
-    finder = _Finder(graph)
+    finder = _Finder(graph, stage.graphs)
     operators = list(graph.operators)
     gone: set[Bound] = set()
     applied = stage.done.applied
@@ -136,7 +137,8 @@ def _options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapping[st
 class _Finder:
     """Looks for patterns upwards from a root."""
 
-    def __init__(self, graph: BoundGraph) -> None:
+    def __init__(self, graph: BoundGraph, graphs: Sequence[Subgraph]) -> None:
+        self.graphs = graphs
         self.makers = {t: bound for bound in graph.operators for t in bound.op.outputs if t is not None}
         self.by_op = {bound.op: bound for bound in graph.operators}
         self.users: dict[Tensor, list[Operator]] = {}
@@ -151,7 +153,7 @@ class _Finder:
 
     def find(self, pattern: Call, root: Bound, gone: set[Bound]) -> Match | None:
         """The first match whose last operator is ``root`` and of which nothing inside is used outside."""
-        matches = self._call(pattern, root, Match({}, {}))
+        matches = self._call(pattern, root, Match({}, {}, self.graphs))
         return next((match for match in matches if self._closed({*match.calls.values()}, root.op, gone)), None)
 
     def _closed(self, members: set[Operator], root: Operator, gone: set[Bound]) -> bool:
@@ -173,7 +175,7 @@ class _Finder:
             return
         if any(op.options.get(name) != value for name, value in pattern.options.items()):
             return
-        match = Match(match.tensors, {**match.calls, pattern: op})
+        match = replace(match, calls={**match.calls, pattern: op})
         orders = (
             permutations(range(len(pattern.operands))) if pattern.commutes else [tuple(range(len(pattern.operands)))]
         )
@@ -198,7 +200,7 @@ class _Finder:
         if pattern.constant and not tensor.constant:
             return
         if seen is None:
-            yield Match({**match.tensors, pattern: tensor}, match.calls)
+            yield replace(match, tensors={**match.tensors, pattern: tensor})
         elif seen is tensor or _same_constant(seen, tensor):
             yield match
 

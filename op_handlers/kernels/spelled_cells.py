@@ -1,0 +1,272 @@
+"""Recurrent cells that the body of a loop spells out, read back as the matrices of a GRU, an LSTM or a plain cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Operator, Quantization, Subgraph, Tensor
+
+ACTIVATIONS = {"TANH": "Tanh", "RELU": "Relu", "LOGISTIC": "Sigmoid"}
+"""Of a plain cell, by operator: ONNX's names."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Rows of a weight as the file has them: float32, float16, or int8 with a scale for each row."""
+
+    stored: Array
+    scales: Array | None = None
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Matrix | None:
+        """``None`` where a weight is computed, has zero points or is of another dtype."""
+        if not tensor.constant or tensor.rank != 2:
+            return None
+        if tensor.dtype == "float32":
+            half = tensor.narrower
+            return cls(half.array if half is not None and half.dtype == "float16" else tensor.array)
+        steps = tensor.quantization
+        if tensor.dtype != "int8" or not isinstance(steps, Quantization) or any(steps.zero_point):
+            return None
+        if steps.per_axis and steps.axis != 0:
+            return None
+        return cls(tensor.array, np.broadcast_to(np.asarray(steps.scale, np.float32), tensor.shape[:1]))
+
+    def rows(self, which: Sequence[int]) -> Matrix:
+        return Matrix(self.stored[which], None if self.scales is None else self.scales[which])
+
+    @staticmethod
+    def stacked(parts: Sequence[Matrix]) -> Matrix | None:
+        """One below the other; ``None`` where they are not of one kind."""
+        if len({(part.stored.dtype, part.scales is None) for part in parts}) > 1:
+            return None
+        scales = [part.scales for part in parts if part.scales is not None]
+        return Matrix(np.concatenate([part.stored for part in parts]), np.concatenate(scales) if scales else None)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What additions of products and constants make: for each row of the batch, ``matrix · tensor`` of each and a bias [n]."""
+
+    products: Mapping[Tensor, Matrix]
+    bias: Array
+
+    def rows(self, which: Sequence[int]) -> Sums:
+        return Sums({tensor: matrix.rows(which) for tensor, matrix in self.products.items()}, self.bias[which])
+
+    def plus(self, other: Sums) -> Sums | None:
+        """``None`` where both multiply the same tensor, or they differ in size."""
+        if self.products.keys() & other.products.keys() or len(self.bias) != len(other.bias):
+            return None
+        return Sums({**self.products, **other.products}, self.bias + other.bias)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """``op_type`` of ONNX with its gates in ONNX's order: weights of the input, of the last output, and both biases [gates · n].
+
+    ``after``: whether a GRU's reset gate multiplies the recurrent sums, not the last output.
+    """
+
+    op_type: str
+    hidden: Tensor
+    cells: Tensor | None
+    inward: Matrix
+    recurrent: Matrix
+    bias: Array
+    after: bool = False
+    activation: str = ""
+
+
+class Body:
+    """The operators of one step, read from its results upwards."""
+
+    def __init__(self, graph: Subgraph) -> None:
+        self.graph = graph
+        self.makers = {tensor: op for op in graph.operators for tensor in op.outputs if tensor is not None}
+
+    def made(self, tensor: Tensor, code: str) -> Operator | None:
+        """The operator that makes a tensor, where it is this one and clips nothing."""
+        op = self.makers.get(tensor)
+        if op is None or op.code != code or op.options.get("fused_activation_function", "NONE") != "NONE":
+            return None
+        return op
+
+    def pairs(self, tensor: Tensor, code: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Both operands of a commutative operator, in either order."""
+        op = self.made(tensor, code)
+        if op is not None:
+            yield from permutations((op[0], op[1]))
+
+    def of(self, tensor: Tensor, code: str) -> Tensor | None:
+        """The operand of a function."""
+        op = self.made(tensor, code)
+        return None if op is None else op[0]
+
+    def gate(self, tensor: Tensor) -> Sums | None:
+        inner = self.of(tensor, "LOGISTIC")
+        return None if inner is None else self.sums(inner)
+
+    # --- sums -----------------------------------------------------------------------------
+
+    def sums(self, tensor: Tensor) -> Sums | None:
+        """``None`` for what is not made of products with constants, additions, and parts along the last axis."""
+        if tensor.constant:
+            plain = tensor.dtype == "float32" and tensor.array.size == (tensor.shape or (0,))[-1]
+            return Sums({}, tensor.array.reshape(-1)) if plain else None
+        op = self.makers.get(tensor)
+        if op is None or op.options.get("fused_activation_function", "NONE") != "NONE":
+            return None
+        reader = {
+            "ADD": self._added, "FULLY_CONNECTED": self._multiplied, "RESHAPE": self._reshaped, "SPLIT": self._split,
+            "STRIDED_SLICE": self._sliced,
+        }.get(op.code)  # fmt: skip
+        return None if reader is None else reader(op, tensor)
+
+    def _added(self, op: Operator, _made: Tensor) -> Sums | None:
+        left, right = self.sums(op[0]), self.sums(op[1])
+        return None if left is None or right is None else left.plus(right)
+
+    def _multiplied(self, op: Operator, _made: Tensor) -> Sums | None:
+        matrix, bias = Matrix.of(op[1]), op.tensor(2)
+        if matrix is None or op[0].dtype != "float32" or op[0].rank != 2 or (bias is not None and not bias.constant):
+            return None
+        held = np.zeros(len(matrix.stored), np.float32) if bias is None else bias.array
+        return Sums({op[0]: matrix}, held)
+
+    def _reshaped(self, op: Operator, made: Tensor) -> Sums | None:
+        """Sums of a batch of one without its axis."""
+        return self.sums(op[0]) if made.shape[-1:] == op[0].shape[-1:] and made.static and op[0].static else None
+
+    def _split(self, op: Operator, made: Tensor) -> Sums | None:
+        axis, whole = op.constant(0), self.sums(op[1])
+        if axis is None or whole is None or int(axis) % op[1].rank != op[1].rank - 1:
+            return None
+        return whole.rows(np.array_split(range(len(whole.bias)), len(op.outputs))[op.outputs.index(made)].tolist())
+
+    def _sliced(self, op: Operator, _made: Tensor) -> Sums | None:
+        whole, parts = self.sums(op[0]), sliced(op)
+        if (
+            whole is None
+            or parts is None
+            or any(len(part) != size for part, size in zip(parts[:-1], op[0].shape, strict=False))
+        ):
+            return None
+        return whole.rows(parts[-1])
+
+    # --- cells ----------------------------------------------------------------------------
+
+    def lstm(self, x: Tensor, after: Tensor, hidden: Tensor, cells_after: Tensor, cells: Tensor) -> Cell | None:
+        """``c' = σ(f)·c + σ(i)·tanh(g)``, ``h' = σ(o)·tanh(c')``."""
+        for shown, squashed in self.pairs(after, "MUL"):
+            output = self.gate(shown)
+            if output is None or self.of(squashed, "TANH") is not cells_after:
+                continue
+            for kept, fresh in self.pairs(cells_after, "ADD"):
+                forget = next((self.gate(a) for a, b in self.pairs(kept, "MUL") if b is cells), None)
+                for gate, update in self.pairs(fresh, "MUL"):
+                    taken, inner = self.gate(gate), self.of(update, "TANH")
+                    written = None if inner is None else self.sums(inner)
+                    if taken is not None and forget is not None and written is not None:
+                        return joined("LSTM", x, hidden, (taken, output, forget, written), cells=cells)
+        return None
+
+    def gru(self, x: Tensor, after: Tensor, hidden: Tensor) -> Cell | None:
+        """``h' = z·h + (1 - z)·h̃``."""
+        for kept, fresh in self.pairs(after, "ADD"):
+            shares = [a for a, b in self.pairs(kept, "MUL") if b is hidden]
+            for rest, update in self.pairs(fresh, "MUL"):
+                left, inner = self.made(rest, "SUB"), self.of(update, "TANH")
+                one = None if left is None else left.constant(0)
+                if (
+                    left is None
+                    or inner is None
+                    or one is None
+                    or one.size != 1
+                    or one.item() != 1
+                    or left[1] not in shares
+                ):
+                    continue
+                update_gate = self.gate(left[1])
+                if update_gate is not None:
+                    return self._reset_after(x, hidden, update_gate, inner) or self._reset_before(
+                        x, hidden, update_gate, inner
+                    )
+        return None
+
+    def _reset_after(self, x: Tensor, hidden: Tensor, update: Sums, inner: Tensor) -> Cell | None:
+        """``h̃ = tanh(W·x + b + r·(R·h + c))``."""
+        for seen, scaled in self.pairs(inner, "ADD"):
+            for gate, remembered in self.pairs(scaled, "MUL"):
+                reset, inward, back = self.gate(gate), self.sums(seen), self.sums(remembered)
+                if reset is not None and inward is not None and back is not None:
+                    return joined("GRU", x, hidden, (update, reset, (inward, back)), after=True)
+        return None
+
+    def _reset_before(self, x: Tensor, hidden: Tensor, update: Sums, inner: Tensor) -> Cell | None:
+        """``h̃ = tanh(W·x + b + R·(r·h))``."""
+        sums = self.sums(inner)
+        for scaled in () if sums is None else sums.products:
+            for gate, other in self.pairs(scaled, "MUL"):
+                reset = self.gate(gate)
+                if sums is not None and reset is not None and other is hidden:
+                    products = {hidden if tensor is scaled else tensor: held for tensor, held in sums.products.items()}
+                    return joined("GRU", x, hidden, (update, reset, Sums(products, sums.bias)))
+        return None
+
+    def plain(self, x: Tensor, after: Tensor, hidden: Tensor) -> Cell | None:
+        """``h' = f(W·x + R·h + b)``."""
+        for code, activation in ACTIVATIONS.items():
+            inner = self.of(after, code)
+            sums = None if inner is None else self.sums(inner)
+            if sums is not None:
+                return joined("RNN", x, hidden, (sums,), activation=activation)
+        return None
+
+
+def joined(
+    op_type: str,
+    x: Tensor,
+    hidden: Tensor,
+    gates: Sequence[Sums | tuple[Sums, Sums]],
+    cells: Tensor | None = None,
+    **more: Any,
+) -> Cell | None:
+    """The cell of gates that multiply the input and the last output, each once; ``None`` where one does not.
+
+    A gate may be a pair: the sums of the input and those of the last output, each with its bias.
+    """
+    inward, recurrent, biases = [], [], ([], [])  # type: tuple[list[Matrix], list[Matrix], tuple[list[Array], list[Array]]]
+    for gate in gates:
+        of_input, of_output = gate if isinstance(gate, tuple) else (gate, gate)
+        wanted = ({x}, {hidden}) if isinstance(gate, tuple) else ({x, hidden},) * 2
+        if (set(of_input.products), set(of_output.products)) != wanted:
+            return None
+        inward.append(of_input.products[x])
+        recurrent.append(of_output.products[hidden])
+        biases[0].append(of_input.bias)
+        biases[1].append(of_output.bias if isinstance(gate, tuple) else np.zeros_like(gate.bias))
+    weights, back = Matrix.stacked(inward), Matrix.stacked(recurrent)
+    if weights is None or back is None:
+        return None
+    return Cell(op_type, hidden, cells, weights, back, np.concatenate([*biases[0], *biases[1]]), **more)
+
+
+def sliced(op: Operator) -> list[list[int]] | None:
+    """The positions along each axis that a STRIDED_SLICE with constant operands takes; ``None`` where it does anything else."""
+    operands, options = [op.constant(slot) for slot in (1, 2, 3)], op.options
+    if any(array is None or array.shape != (op[0].rank,) for array in operands) or not op[0].static:
+        return None
+    if options.ellipsis_mask or options.new_axis_mask or options.shrink_axis_mask or options.get("offset"):
+        return None
+    found = []
+    for axis, (begin, end, stride) in enumerate(zip(*operands, strict=True)):
+        start = None if options.begin_mask >> axis & 1 else int(begin)
+        stop = None if options.end_mask >> axis & 1 else int(end)
+        found.append(list(range(*slice(start, stop, int(stride)).indices(op[0].shape[axis]))))
+    return found

@@ -1,0 +1,45 @@
+"""A loop that is exactly a recurrent layer is one node of ONNX; what only looks so stays a loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from conformance.cases.fusions.recurrent import ALIKE, LAYERS, Layer
+from conformance.models import Net
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.host import Host
+
+
+def converted(layer: Layer) -> Conversion:
+    model = Net()
+    layer.draw(model)
+    return convert(model.build(), host=Host(packs="builtin"))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_is_one_node(name: str) -> None:
+    report = converted(LAYERS[name]).report
+    assert report.fused == {"WHILE_RECURRENT": 1}
+    assert report.nodes[name.partition(",")[0].split()[0]] == 1
+    assert not {"Loop", "Gemm", "MatMul", "Sigmoid", "Tanh"} & report.nodes.keys()
+    assert report.operators == {"WHILE": 1}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_looks_alike_stays_a_loop(name: str) -> None:
+    report = converted(ALIKE[name]).report
+    assert report.fused == {}
+    assert report.nodes["Loop"] == 1
+
+
+def test_zeros_that_a_layer_begins_with_are_left_out() -> None:
+    [node] = [node for node in converted(Layer(every=False)).proto.graph.node if node.op_type == "LSTM"]
+    assert list(node.input[4:]) == []
+
+
+def test_weights_of_float16_stay_as_small_as_in_the_file() -> None:
+    proto = converted(Layer(weights="float16")).proto
+    large = [one for one in proto.graph.initializer if np.prod(one.dims) > 100]
+    assert {one.data_type for one in large} == {onnx.TensorProto.FLOAT16}
