@@ -52,7 +52,8 @@ LAYOUTS = """\
 their neighbours, the latter with axis numbers, pads and masks remapped. *Terminate* ones keep the file's order.
 **Quantization**: *Dequantized* is DequantizeLinear, float, QuantizeLinear, which runtimes fuse; *SameScale* passes
 integers through where scales agree; *Raw* computes on the stored integers, as the kernel does, *Integer* with their
-scales too; *FixedOutputRange* is *Dequantized* with an output scale the kernel insists on.
+scales too; *Lookup* takes an integer's result from a table, *FixedOutputRange* is *Dequantized* with an output scale the kernel
+insists on.
 """
 
 

@@ -202,7 +202,7 @@ def convert_model(
         flat=lambda bound: storage.dtype(bound) not in target.keeps_unit_axes,
     )
     stages("lowering")
-    emitter = Emitter(opset, UniqueNames())
+    emitter = Emitter(opset, UniqueNames(), target.widens)
     lowered = lower(
         fused.model, layout, storage, target, emitter, names=names, reset=options.state == "reset",
         after=lambda bound, outputs: host.hooks.after_lowering(bound.op, outputs, packs),

@@ -5,7 +5,7 @@
 
 from onnx_tflite_plugin.api.axes import constant_axes, letters, permuted_by, reduced_by, reshape_axes, reshaped, spelled
 from onnx_tflite_plugin.api.builtins import builtin
-from onnx_tflite_plugin.api.context import Context, Resource, State, Target, Value
+from onnx_tflite_plugin.api.context import Context, Resource, State, Target
 from onnx_tflite_plugin.api.declarations import (
     Along,
     Attribute,
@@ -19,6 +19,7 @@ from onnx_tflite_plugin.api.declarations import (
     Instance,
     Integer,
     Layout,
+    Lookup,
     NotQuantizable,
     Raw,
     SameScale,
@@ -29,10 +30,12 @@ from onnx_tflite_plugin.api.declarations import (
     out,
 )
 from onnx_tflite_plugin.api.hooks import hookimpl
+from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.padding import conv_pads, transposed_pads
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Where, fusion, operands
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.values import Graph, Value, ValueLike
 from onnx_tflite_plugin.source.model import (
     Array,
     BlockwiseQuantization,
@@ -61,15 +64,18 @@ __all__ = [
     "Effects",
     "FixedOutputRange",
     "Fusion",
+    "Graph",
     "Handler",
     "Implicit",
     "Instance",
     "Integer",
     "Layout",
+    "Lookup",
     "Match",
     "NotQuantizable",
     "Operand",
     "Operator",
+    "Ops",
     "Options",
     "Price",
     "Quantization",
@@ -84,6 +90,7 @@ __all__ = [
     "Terminate",
     "Transparent",
     "Value",
+    "ValueLike",
     "Where",
     "Widened",
     "builtin",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from onnx_tflite_plugin.api.ops import Ops
+from onnx_tflite_plugin.api.values import Graph, Value
 from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Tensor
-
-Value = Any
-"""An ONNX value; handlers pass them on and do not look inside."""
 
 
 class Target(Protocol):
@@ -23,6 +22,8 @@ class Target(Protocol):
     @property
     def resizes_last_axes_only(self) -> bool: ...
     def has_kernel(self, onnx: str, dtype: str) -> bool: ...
+    def wider(self, onnx: str, dtype: str) -> str | None:
+        """The dtype in which ``ctx.ops`` computes an operator of ``dtype``; ``None`` where the runtime has a kernel of it."""
 
 
 class State(Protocol):
@@ -74,12 +75,8 @@ class Context(Protocol):
     @property
     def target(self) -> Target: ...
     @property
-    def ops(self) -> Any:
-        """ONNX operators as methods: ``ctx.ops.Conv(x, w, b, strides=[2, 2])``.
-
-        Operands are values, numpy arrays, Python numbers or lists (int64, float32), or None. Attributes that are None
-        are left out. One value, or a tuple with ``outputs=n``. ``ctx.ops.domain("com.microsoft")`` reaches others.
-        """
+    def ops(self) -> Ops:
+        """ONNX operators as methods: ``ctx.ops.Conv(x, w, b, strides=[2, 2])``; see :class:`Ops`."""
 
     # shapes and orders
     def shape(self, slot: int) -> Dims:
@@ -97,6 +94,9 @@ class Context(Protocol):
     # operands
     def constant(self, slot: int) -> Array | None:
         """A constant operand in planned order, with axis numbers and per-axis rows remapped; else None."""
+
+    def required(self, slot: int) -> Array:
+        """As ``constant``, of an operand that must be one. Raises Refused where it is known at run time only, or absent."""
 
     def constant_value(self, array: Array) -> Value:
         """A constant as a value, to return as a result."""
@@ -138,6 +138,12 @@ class Context(Protocol):
     def dequantize(self, value: Value, like: int) -> Value:
         """A slot's integers to real numbers; the value itself where the slot is not quantized."""
 
+    def looked_up(self, table: Array, indices: Value, dims: Dims | None) -> Value:
+        """The table's entry for each index; negative ones count from its end.
+
+        ``dims``: the shape of the indices in the planned order; ``None`` where it is not known.
+        """
+
     # results
     def wanted(self, k: int) -> bool:
         """Whether anything uses output ``k``; return None for it only where nothing does."""
@@ -146,10 +152,10 @@ class Context(Protocol):
         """The same elements in the slot's planned shape."""
 
     # subgraphs and state
-    def inline(self, subgraph: int, inputs: Sequence[Value]) -> list[Value]:
-        """Lower another subgraph here, on inputs in source order; its results likewise."""
+    def inline(self, subgraph: int, inputs: Sequence[Value | None]) -> list[Value]:
+        """Lower another subgraph here, on inputs in source order; its results likewise. A resource passes as it is."""
 
-    def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()) -> Any:
+    def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()) -> Graph:
         """An inner graph for If and Loop; ``inputs`` are (name, dtype, shape), ``body`` gets them as values."""
 
     def subgraph_operators(self, subgraph: int) -> tuple[Operator, ...]:

@@ -176,11 +176,25 @@ class Integer(Checked):
 
 
 @dataclass(frozen=True)
+class Lookup(Checked):
+    """The kernel looks up the result of each stored integer of input 0; so does the host, and the handler is not called.
+
+    ``table``: a function of the instance that returns the stored result of 0, 1, ... and, of signed dtypes, of the negative
+    ones behind them: lowest, ..., -1. ``dtypes``: those of input 0 that it is for; others are dequantized. ``outputs``:
+    per dtype, an output scale and zero point that the kernel insists on.
+    """
+
+    table: Callable[[Instance], Array]
+    dtypes: Collection[str] = ("int16",)
+    outputs: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class NotQuantizable(Checked):
     """The kernel has no quantized form: quantized operands are refused."""
 
 
-Behaviour = Dequantized | SameScale | FixedOutputRange | Raw | Integer | NotQuantizable
+Behaviour = Dequantized | SameScale | FixedOutputRange | Raw | Integer | Lookup | NotQuantizable
 
 
 # --- effects ----------------------------------------------------------------------------------

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.declarations import Dequantized
+from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.layout.order import axes, physical, source_order
-from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
+from onnx_tflite_plugin.lowering.emitter import Operand, own_value
+from onnx_tflite_plugin.lowering.lookup import picked
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Held, Resource, integers
 from onnx_tflite_plugin.quantization.plan import Arithmetic, Form, Storage, Weights, data_slots
 from onnx_tflite_plugin.source.affine import affine
@@ -27,37 +30,6 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.lowering.state import State
 
 
-class Ops:
-    """ONNX operators as methods: ``ctx.ops.Conv(x, w, b, strides=[2, 2])``.
-
-    Operands are values, numpy arrays (constants as they are), Python numbers or lists (int64, float32) or None.
-    Attributes that are None are left out. Returns one value, or a tuple with ``outputs=n`` or where the operator
-    has several fixed outputs. ``ctx.ops.domain("com.microsoft")`` reaches other domains.
-    """
-
-    def __init__(self, emitter: Emitter, domain: str = "") -> None:
-        self._emitter = emitter
-        self._domain = domain
-
-    def domain(self, name: str) -> Ops:
-        return Ops(self._emitter, name)
-
-    def __getattr__(self, op_type: str) -> Callable[..., Any]:
-        if op_type.startswith("_"):
-            raise AttributeError(op_type)
-
-        def emit(*operands: Operand, outputs: int | None = None, **attributes: Any) -> Any:
-            for operand in operands:
-                if isinstance(operand, ir.Value) and not self._emitter.owns(operand):
-                    raise TypeError(
-                        f"{op_type}: operand {operand.name!r} is no value of this model, it was made elsewhere"
-                    )
-            values = self._emitter.emit(op_type, operands, attributes, outputs, self._domain)
-            return values[0] if len(values) == 1 and outputs is None else tuple(values)
-
-        return emit
-
-
 class Context:
     """One operator, its planned orders, and the means to emit. Slots: inputs 0, 1, ...; output ``k`` is ``out(k)``."""
 
@@ -66,8 +38,26 @@ class Context:
         self.options: Options = bound.op.options
         self.bound = bound
         self.scope = scope
-        self.ops = Ops(scope.emitter)
+        self.ops = Ops(self._emitted)
         self.arithmetic: Arithmetic = scope.storage.arithmetic[bound]
+
+    def _emitted(
+        self,
+        op_type: str,
+        operands: Sequence[Operand],
+        attributes: Mapping[str, Any],
+        outputs: int | None,
+        domain: str,
+    ) -> Sequence[ir.Value]:
+        """What ``ctx.ops`` calls. Raises TypeError for an operand that another model's conversion made."""
+        for operand in operands:
+            if isinstance(operand, ir.Value) and not self.scope.emitter.owns(operand):
+                raise TypeError(f"{op_type}: operand {operand.name!r} is no value of this model, it was made elsewhere")
+        return self.scope.emitter.emit(op_type, operands, attributes, outputs, domain)
+
+    def node(self, op_type: str, *operands: Operand, **attributes: Any) -> ir.Value:
+        """The one value of an ONNX operator."""
+        return self.scope.emitter.emit(op_type, operands, attributes)[0]
 
     @property
     def opset(self) -> int:
@@ -121,13 +111,23 @@ class Context:
 
         return arranged(held, self.order(slot))
 
+    def required(self, slot: int) -> Array:
+        """A constant operand as :meth:`constant` has it. Raises Refused where it is none."""
+        constant = self.constant(slot)
+        if constant is None:
+            tensor = self.op.tensor(slot)
+            named = "is absent" if tensor is None else f"({tensor.name!r}) must be a constant"
+            raise Refused(f"its operand {slot} {named}")
+        return constant
+
     def constant_value(self, array: Array) -> ir.Value:
         """A constant as a value."""
         return self.scope.emitter.constant(np.asarray(array))
 
-    def known(self, value: ir.Value) -> Array | None:
+    def known(self, value: Value) -> Array | None:
         """The value of a constant; ``None`` for what is computed, and for inputs."""
-        return None if value.const_value is None else np.asarray(value.const_value.numpy())
+        constant = own_value(value).const_value
+        return None if constant is None else np.asarray(constant.numpy())
 
     @cached_property
     def _indexed(self) -> dict[int, int]:
@@ -200,7 +200,7 @@ class Context:
         if value.const_value is not None:
             return self.scope.emitter.constant(np.expand_dims(value.const_value.numpy(), tuple(missing)))
         rank = len(letters) - start
-        return self.ops.Unsqueeze(value, [axis for axis in range(rank) if axis in missing])  # type: ignore[no-any-return]
+        return self.node("Unsqueeze", value, [axis for axis in range(rank) if axis in missing])
 
     def _remapped(self, slot: int, tensor: Tensor) -> ir.Value:
         """Axis numbers, or rows per axis, in planned order; at run time by a Gather."""
@@ -210,11 +210,11 @@ class Context:
         value = self.scope.values.get(tensor)
         if slot in self._indexed:
             perm = self.perm(self._indexed[slot])
-            return value if perm == tuple(range(len(perm))) else self.ops.Gather(value, list(perm), axis=0)
+            return value if perm == tuple(range(len(perm))) else self.node("Gather", value, list(perm), axis=0)
         perm = self.perm(self._data_slot)
         if perm == tuple(range(len(perm))):
             return value
-        return self.ops.Gather(np.argsort(perm).astype(np.int64), value, axis=0)  # type: ignore[no-any-return]
+        return self.node("Gather", np.argsort(perm).astype(np.int64), value, axis=0)
 
     # --- quantization -------------------------------------------------------------------------
 
@@ -242,8 +242,8 @@ class Context:
             real = tensor.array.astype(np.float64) * np.asarray(scale)
             return self.scope.emitter.constant(real.astype(np.float32), values.name(tensor))
         if tensor.dtype == "int64" or self.target.float_biases:
-            real = self.ops.Cast(values.get(tensor), to="float32")
-            return self.ops.Mul(real, np.asarray(scale, np.float32))  # type: ignore[no-any-return]
+            real = self.node("Cast", values.get(tensor), to="float32")
+            return self.node("Mul", real, np.asarray(scale, np.float32))
         storage = Storage("int32", 0, Quantization(tuple(scale), (0,) * len(scale), 0))
         return values.dequantize(values.get(tensor), storage, source_order(tensor.dims))
 
@@ -274,6 +274,14 @@ class Context:
         tensor = self.op[slot]
         return tensor.dtype if self.arithmetic is Arithmetic.FILE else self.scope.storage.storage(tensor).dtype
 
+    @property
+    def shifts(self) -> tuple[int, int]:
+        """What the storage adds to the file's integers of input 0 and of output 0."""
+        if self.arithmetic is Arithmetic.FILE:
+            return 0, 0
+        storage = self.scope.storage
+        return storage.storage(self.op[0]).shift, storage.storage(self.op[~0]).shift
+
     def raw(self, slot: int) -> ir.Value:
         """The operand's stored integers where it is quantized, the operand itself where it is not.
 
@@ -282,19 +290,19 @@ class Context:
         form = STORED if self.target.moves_integers else self.arithmetic.form
         return self.scope.values.get(self.op[slot], self.order(slot), form)
 
-    def quantize(self, value: ir.Value, like: int) -> ir.Value:
+    def quantize(self, value: Value, like: int) -> Value:
         """Real numbers to the integers of a slot; the value itself where the slot is not quantized."""
         tensor = self.op[like]
         if affine(tensor) is None or not self.target.moves_integers:
             return value
-        return self.scope.values.quantize(value, self.scope.storage.storage(tensor), self.order(like))
+        return self.scope.values.quantize(own_value(value), self.scope.storage.storage(tensor), self.order(like))
 
-    def dequantize(self, value: ir.Value, like: int) -> ir.Value:
+    def dequantize(self, value: Value, like: int) -> Value:
         """Integers of a slot to real numbers; the value itself where the slot is not quantized."""
         tensor = self.op[like]
         if affine(tensor) is None or not self.target.moves_integers:
             return value
-        return self.scope.values.dequantize(value, self.scope.storage.storage(tensor), self.order(like))
+        return self.scope.values.dequantize(own_value(value), self.scope.storage.storage(tensor), self.order(like))
 
     def scalar(self, number: float, slot: int = 0) -> Array:
         """A number in the dtype the slot is delivered in."""
@@ -308,6 +316,10 @@ class Context:
             return np.asarray(number).astype(ml_dtypes.bfloat16)
         return np.asarray(number, dtype) if dtype not in ("int4", "uint4", "int2") else integers(int(number), dtype)
 
+    def looked_up(self, table: Array, indices: Value, dims: Dims | None) -> ir.Value:
+        """The table's entry for each index."""
+        return picked(self, table, own_value(indices), dims)
+
     # --- results ------------------------------------------------------------------------------
 
     def wanted(self, k: int) -> bool:
@@ -315,9 +327,9 @@ class Context:
         tensor = self.op.tensor(~k)
         return tensor is not None and tensor in self.scope.used
 
-    def reshaped(self, value: ir.Value, slot: int) -> ir.Value:
+    def reshaped(self, value: Value, slot: int) -> ir.Value:
         """The same elements in the slot's planned shape: nothing where it has it, else a Reshape."""
-        wanted = self.shape(slot)
+        value, wanted = own_value(value), self.shape(slot)
         if value.shape is not None and tuple(value.shape) == wanted and None not in wanted:
             return value
         if sum(d is None for d in wanted) > 1:
@@ -326,13 +338,14 @@ class Context:
                 return self.scope.values.reshape(value, before, wanted)
             raise Refused(f"its result has more than one unknown size {wanted}; give input shapes with --input-shape")
         allowzero = 1 if 0 in wanted and self.opset >= 14 else None
-        return self.ops.Reshape(value, [-1 if d is None else d for d in wanted], allowzero=allowzero)  # type: ignore[no-any-return]
+        return self.node("Reshape", value, [-1 if d is None else d for d in wanted], allowzero=allowzero)
 
     # --- subgraphs and state ------------------------------------------------------------------
 
-    def inline(self, subgraph: int, inputs: Sequence[Held | None]) -> list[Held]:
+    def inline(self, subgraph: int, inputs: Sequence[Value | None]) -> list[Value]:
         """Lower another TFLite subgraph in place, on these inputs in source order and the file's dtypes."""
-        return self.scope.inline(subgraph, inputs, self.bound)
+        given = [x if x is None or isinstance(x, Resource) else own_value(x) for x in inputs]
+        return cast("list[Value]", self.scope.inline(subgraph, given, self.bound))
 
     def initialize(self, subgraph: int) -> None:
         """Run a subgraph at conversion time: what it assigns becomes the states' initial values."""
@@ -340,7 +353,7 @@ class Context:
             self.inline(subgraph, [])
 
     def graph(
-        self, body: Callable[..., Sequence[ir.Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()
+        self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()
     ) -> ir.Graph:
         """An inner ONNX graph for If and Loop. ``inputs``: (name, dtype, shape or None); ``body`` gets them as values.
 
@@ -368,11 +381,10 @@ class Context:
             raise Refused(f"its resource operand {slot} is not known at conversion time")
         return held
 
-    def assign(self, slot: int, value: ir.Value) -> None:
+    def assign(self, slot: int, value: Value) -> None:
         """The next value of a variable tensor operand, in the order and form in which the slot is delivered."""
-        self.scope.assign(
-            self.op[slot], value, self.order(slot), FILE if slot in self._stored else self.arithmetic.form
-        )
+        form = FILE if slot in self._stored else self.arithmetic.form
+        self.scope.assign(self.op[slot], own_value(value), self.order(slot), form)
 
     def state(self, resource: Token) -> State:
         """The state behind a resource: ``get()`` its current value, ``set(value)`` the next."""

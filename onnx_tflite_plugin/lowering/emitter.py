@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from hashlib import blake2b
 from typing import Any
 
@@ -12,7 +11,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.lowering.forms import fitted, schema_of
 from onnx_tflite_plugin.source.model import Array, Dims
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
@@ -35,20 +36,12 @@ def dtype_of(name: str) -> ir.DataType:
     return _DTYPES.get(name) or ir.DataType[name.upper()]
 
 
-@cache
-def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema:
-    """The schema a node must follow. Raises LookupError naming the opset where there is none."""
-    try:
-        return onnx.defs.get_schema(op_type, opset, domain)
-    except onnx.defs.SchemaError:
-        raise LookupError(f"ONNX has no operator {domain}{'.' if domain else ''}{op_type} at opset {opset}") from None
-
-
 class Emitter:
     """Collects the nodes of one ONNX model. Subgraphs are collected apart, between :meth:`nested` calls."""
 
-    def __init__(self, opset: int, names: UniqueNames) -> None:
+    def __init__(self, opset: int, names: UniqueNames, widens: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self.opset = opset
+        self.widens = widens or {}
         self.names = names
         self.nodes: list[ir.Node] = []
         self.domains: dict[str, int] = {"": opset}
@@ -122,32 +115,82 @@ class Emitter:
         outputs: int | None = None,
         domain: str = "",
     ) -> list[ir.Value]:
-        """One node. Raises LookupError or TypeError where the operator, an arity or an attribute is not ONNX."""
+        """One node. Raises LookupError or TypeError where the operator, an arity or an attribute is not ONNX.
+
+        Attributes and operands that trade places over the opsets may be given as either. Raises Refused where this opset
+        has an attribute for an operand that is known at run time only. Where the target has no kernel of the operands'
+        dtype, they are cast to the one that it computes in, and the results back.
+        """
         version = self.domains.setdefault(domain, _VERSIONS.get(domain, 1))
         schema = schema_of(op_type, version, domain)
-        values = [self.operand(operand) for operand in inputs]
+        given = {name: value for name, value in attributes.items() if value is not None}
+        operands = list(inputs)
+        if schema is not None:
+            operands, given = fitted(schema, version, operands, given)
+        values = [self.operand(operand) for operand in operands]
         while values and values[-1] is None:
             values.pop()
-        if not schema.min_input <= len(values) <= schema.max_input:
-            raise TypeError(
-                f"{op_type} takes {schema.min_input} to {schema.max_input} inputs at opset {version}, not {len(values)}"
-            )
-        given = {name: value for name, value in attributes.items() if value is not None}
-        unknown = sorted(given.keys() - schema.attributes.keys())
-        if unknown:
-            raise TypeError(f"{op_type} has no attribute {', '.join(unknown)} at opset {version}")
+        if schema is None:
+            return self._node(op_type, values, given, outputs or 1, None, domain)
+        _check(schema, version, values, given)
+        count = outputs or max(schema.min_output, 1)
+        narrow, wide, kind = self._widening(schema, values, given)
+        if not wide:
+            return self._node(op_type, values, given, count, schema, domain)
+        values = [
+            self._converted(operand, value, wide) if of == kind and _dtype(value) == narrow else value
+            for operand, value, of in zip(operands, values, _kinds(schema.inputs, len(values)), strict=False)
+        ]
+        made = self._node(op_type, values, given, count, schema, domain)
+        kinds = _kinds(schema.outputs, len(made))
+        return [self._cast(value, narrow) if of == kind else value for value, of in zip(made, kinds, strict=True)]
+
+    def _widening(
+        self, schema: onnx.defs.OpSchema, values: Sequence[ir.Value | None], given: Mapping[str, Any]
+    ) -> tuple[str, str, str]:
+        """The operands' dtype, the wider one to compute in, and the schema's name for both; empty where there is a kernel."""
+        reduction = given.get("reduction", "none")
+        row = self.widens.get(schema.name if reduction == "none" else f"{schema.name}/{reduction}", {})
+        if not row:
+            return "", "", ""
+        kinds = _kinds(schema.inputs, len(values))
+        kind = schema.outputs[0].type_str if schema.outputs[0].type_str in kinds else kinds[0]
+        dtypes = {_dtype(value) for value, of in zip(values, kinds, strict=True) if of == kind}
+        narrow = next((dtype for dtype in dtypes if dtype in row), "")
+        return narrow, row.get(narrow, ""), kind
+
+    def _converted(self, operand: Operand, value: ir.Value | None, dtype: str) -> ir.Value | None:
+        """An operand in another dtype: of what was given as an array, a constant of that."""
+        if value is None:
+            return None
+        if isinstance(operand, np.ndarray | np.generic):
+            return self.constant(np.asarray(operand).astype(dtype_of(dtype).numpy()))
+        return self._cast(value, dtype)
+
+    def _cast(self, value: ir.Value, dtype: str) -> ir.Value:
+        return self.emit("Cast", [value], {"to": dtype})[0]
+
+    def _node(
+        self,
+        op_type: str,
+        values: Sequence[ir.Value | None],
+        given: Mapping[str, Any],
+        outputs: int,
+        schema: onnx.defs.OpSchema | None,
+        domain: str,
+    ) -> list[ir.Value]:
         node = ir.Node(
             domain,
             op_type,
             values,
             [_attribute(name, value, schema) for name, value in given.items()],
-            num_outputs=outputs or max(schema.min_output, 1),
+            num_outputs=outputs,
             name=self.names.unique(f"{self._label}/{op_type}" if self._label else op_type),
             metadata_props=dict(self._marks),
         )
         for k, value in enumerate(node.outputs):
             value.name = self.names.unique(f"{node.name}:out")
-            value.type = _output_type(schema, k, values, node)
+            value.type = None if schema is None else _output_type(schema, k, values, node)
             self._own.add(value)
         self.nodes.append(node)
         return list(node.outputs)
@@ -186,6 +229,35 @@ class Emitter:
             self._own.add(value)
         self.nodes.append(node)
         return list(node.outputs)
+
+
+def _check(
+    schema: onnx.defs.OpSchema, version: int, values: Sequence[ir.Value | None], given: Mapping[str, Any]
+) -> None:
+    """Raises TypeError where the schema takes another number of operands, or has no such attribute."""
+    if not schema.min_input <= len(values) <= schema.max_input:
+        takes = f"{schema.min_input} to {schema.max_input} inputs"
+        raise TypeError(f"{schema.name} takes {takes} at opset {version}, not {len(values)}")
+    unknown = sorted(given.keys() - schema.attributes.keys())
+    if unknown:
+        raise TypeError(f"{schema.name} has no attribute {', '.join(unknown)} at opset {version}")
+
+
+def _kinds(formal: Sequence[onnx.defs.OpSchema.FormalParameter], count: int) -> list[str]:
+    """What a schema calls the dtype of each of so many operands, the last of which may repeat."""
+    return [formal[min(k, len(formal) - 1)].type_str for k in range(count)]
+
+
+def _dtype(value: ir.Value | None) -> str:
+    """ONNX's name of a value's dtype in lower case; "" where it is not known."""
+    return "" if value is None or value.type is None else value.type.dtype.name.lower()
+
+
+def own_value(value: object) -> ir.Value:
+    """What a handler was given or has emitted. Raises TypeError for anything else."""
+    if not isinstance(value, ir.Value):
+        raise TypeError(f"{described(value)} is no value of the model; constants: ctx.constant_value")
+    return value
 
 
 def tensor_value(array: Array, name: str) -> ir.Value:
@@ -227,8 +299,10 @@ def _output_type(
     return None if given is None else ir.TensorType(ir.DataType(given.as_int()))
 
 
-def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema) -> ir.Attr:
-    kind = ir.AttributeType(int(schema.attributes[name].type.value))  # type: ignore[attr-defined]
+def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> ir.Attr:
+    """An attribute of the schema's type; of the value's own where there is no schema."""
+    declared = None if schema is None else schema.attributes[name].type.value  # type: ignore[attr-defined]
+    kind = _kind(value) if declared is None else ir.AttributeType(int(declared))
     if kind == ir.AttributeType.INT:
         value = int(dtype_of(value)) if isinstance(value, str) else int(value)
     elif kind == ir.AttributeType.INTS:
@@ -237,4 +311,28 @@ def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema) -> ir.Attr:
         value = float(value)
     elif kind == ir.AttributeType.FLOATS:
         value = [float(v) for v in value]
+    elif kind == ir.AttributeType.TENSOR and isinstance(value, np.ndarray):
+        value = ir.tensor(value)
     return ir.Attr(name, kind, value)
+
+
+def _kind(value: Any) -> ir.AttributeType:
+    """Raises TypeError for what can be no attribute."""
+    if isinstance(value, ir.Graph):
+        return ir.AttributeType.GRAPH
+    if isinstance(value, str):
+        return ir.AttributeType.STRING
+    if isinstance(value, np.ndarray) and value.ndim != 1:
+        return ir.AttributeType.TENSOR
+    plain = np.asarray(value)
+    kinds = {
+        ("i", 0): ir.AttributeType.INT,
+        ("b", 0): ir.AttributeType.INT,
+        ("f", 0): ir.AttributeType.FLOAT,
+        ("i", 1): ir.AttributeType.INTS,
+        ("f", 1): ir.AttributeType.FLOATS,
+        ("U", 1): ir.AttributeType.STRINGS,
+    }
+    if (plain.dtype.kind, plain.ndim) not in kinds:
+        raise TypeError(f"{described(value)} is no attribute: give numbers, text, lists of them, or an array")
+    return kinds[plain.dtype.kind, plain.ndim]

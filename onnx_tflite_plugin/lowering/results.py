@@ -56,7 +56,7 @@ def _unindexed(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
         return value
     if value.const_value is not None:
         return ctx.scope.emitter.constant(value.const_value.numpy()[back])
-    return ctx.ops.Gather(value, back, axis=0)  # type: ignore[no-any-return]
+    return ctx.node("Gather", value, back, axis=0)
 
 
 def _check(ctx: Context, value: ir.Value, tensor: Tensor, form: Form, k: int) -> None:
@@ -91,9 +91,9 @@ def bounded(ctx: Context, value: ir.Value, low: float | None, high: float | None
         return value
     dtype = value.type.dtype.numpy() if value.type is not None else np.dtype(np.float32)
     if low == 0.0 and high is None and dtype.kind not in "iu":
-        return ctx.ops.Relu(value)  # type: ignore[no-any-return]
+        return ctx.node("Relu", value)
     bounds = [None if bound is None else np.asarray(bound, dtype) for bound in (low, high)]
-    return ctx.ops.Clip(value, *bounds)  # type: ignore[no-any-return]
+    return ctx.node("Clip", value, *bounds)
 
 
 def clamped(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage) -> ir.Value:
@@ -102,4 +102,4 @@ def clamped(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage) -> ir
         return value
     least, most = INTEGER_RANGE[storage.dtype]
     low, high = least if clamp.low is None else clamp.low, most if clamp.high is None else clamp.high
-    return ctx.ops.Clip(value, np.asarray(low, storage.dtype), np.asarray(high, storage.dtype))  # type: ignore[no-any-return]
+    return ctx.node("Clip", value, np.asarray(low, storage.dtype), np.asarray(high, storage.dtype))

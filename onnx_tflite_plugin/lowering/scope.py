@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.layout.order import Order, source_order
 from onnx_tflite_plugin.layout.plan import LayoutPlan
-from onnx_tflite_plugin.lowering.emitter import Emitter, typed
+from onnx_tflite_plugin.lowering.emitter import Emitter, own_value, typed
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Held, Values
 from onnx_tflite_plugin.quantization.plan import Form, StoragePlan
@@ -103,9 +104,7 @@ class Scope:
             raise NotLowered
         return self.values.resource(tensor) or self.values.get(tensor, source_order(tensor.dims), FILE)
 
-    def graph(
-        self, body: Callable[..., Sequence[ir.Value]], inputs: Sequence[tuple[str, str, Dims | None]]
-    ) -> ir.Graph:
+    def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]]) -> ir.Graph:
         names = self.emitter.names
         values = [
             self.emitter.own(typed(ir.Value(name=names.unique(name)), dtype, dims)) for name, dtype, dims in inputs
@@ -113,7 +112,7 @@ class Scope:
         with self.emitter.nested() as nodes:
             parameters = set(values)
             outputs: list[ir.Value] = []
-            results = body(*values)
+            results = [own_value(value) for value in body(*values)]
             produced = {out for node in nodes for out in node.outputs}
             for value in results:
                 if value in outputs or value in parameters or value not in produced:

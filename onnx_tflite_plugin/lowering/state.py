@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.graph.metadata import CarriedState
 from onnx_tflite_plugin.layout.order import physical
 from onnx_tflite_plugin.layout.plan import LayoutPlan
-from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, typed
+from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, own_value, typed
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Tensor
 
@@ -63,13 +64,13 @@ class State:
         initial = np.zeros([d or 1 for d in self.dims]) if self.initial is None else self.initial
         return np.asarray(initial, dtype_of(self.dtype).numpy())
 
-    def set(self, value: ir.Value) -> None:
+    def set(self, value: Value) -> None:
         """The next value; while CALL_ONCE runs, the initial one."""
         if self.initializing:
-            self.initial = constant_of(value)
+            self.initial = constant_of(own_value(value))
             return
         self.get()  # a state has an input even where every run assigns it first
-        self.current = value
+        self.current = own_value(value)
 
     @property
     def known(self) -> bool:

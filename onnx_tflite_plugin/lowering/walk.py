@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.declarations import Lookup
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.errors import Problem
@@ -13,6 +14,7 @@ from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import dtype_of
+from onnx_tflite_plugin.lowering.lookup import results_by_table
 from onnx_tflite_plugin.lowering.results import finished
 from onnx_tflite_plugin.lowering.scope import NotLowered, Scope
 from onnx_tflite_plugin.lowering.values import FILE, STORED
@@ -63,7 +65,11 @@ def _lower(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
     ctx = Context(scope, bound)
     calls = bound.declared.subgraphs  # a subgraph's operators see the operands as tensors of their own
     given = [(x, _described(x)) for x in ctx.inputs if isinstance(x, ir.Value) and not calls]
-    result = bound.handler.lower(ctx, *ctx.inputs)
+    behaviour = bound.declared.quantization
+    if isinstance(behaviour, Lookup) and ctx.integers:
+        result: object = results_by_table(ctx, behaviour.table)
+    else:
+        result = bound.handler.lower(ctx, *ctx.inputs)
     for x, before in given:
         if _described(x) != before:
             raise Mismatch(f"it changed its operand {before[0]!r}, which others use")

@@ -11,6 +11,7 @@ from onnx_tflite_plugin.api.declarations import (
     Dequantized,
     FixedOutputRange,
     Integer,
+    Lookup,
     NotQuantizable,
     Raw,
     SameScale,
@@ -200,6 +201,11 @@ def _arithmetic(bound: Bound, declared: Behaviour, target: Target) -> Arithmetic
             return _raw(bound, declared, target)
         case Integer(outputs):
             return _fixed_range(bound, outputs) or _integer(bound, tensors, target)
+        case Lookup(_, dtypes, outputs):
+            taken_by_table = bound.op[0].dtype in dtypes
+            return _fixed_range(bound, outputs) or (
+                _integer(bound, tensors, target) if taken_by_table else Arithmetic.FLOAT
+            )
         case NotQuantizable():
             names = ", ".join(f"{t.name!r} ({t.dtype})" for t in tensors)
             return Problem(bound.label, f"has no quantized form, but {names} is quantized")

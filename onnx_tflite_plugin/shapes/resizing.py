@@ -228,7 +228,7 @@ class Sizes:
         edges = Edges({tensor: source_order(tensor.dims) for tensor in (*inputs, *outputs)})
         layout = plan_layout(model, bytes_of=tensor_bytes, prices=self.target.price, edges=edges, local=True)
         names = InterfaceNames(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
-        emitter = Emitter(opset, UniqueNames())
+        emitter = Emitter(opset, UniqueNames(), self.target.widens)
         return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
 
 

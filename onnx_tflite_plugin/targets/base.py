@@ -21,7 +21,8 @@ class Target:
 
     ``opsets``: lowest, default, highest. ``storage``: file dtype → dtype activations are kept in, with the number
     added to stored values. ``weights``: the same for constant weights. ``no_integer_kernel``: ONNX operator → integer
-    dtypes the runtime lacks a kernel for. ``clips_integers``: a fused activation may follow Q as an integer Clip.
+    dtypes the runtime lacks a kernel for. ``widens``: ONNX operator → dtype without a kernel → the wider one that it is
+    computed in. ``clips_integers``: a fused activation may follow Q as an integer Clip.
     ``blocks_channels``: float convolutions work on channels in blocks, an order that they, Relu and Add of their results keep.
     ``keeps_unit_axes``: dtypes in which convolutions and pools of images of one row are slower as those of sequences.
 
@@ -42,6 +43,7 @@ class Target:
     storage: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     weights: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     no_integer_kernel: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    widens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     clips_integers: bool = False
     fuses_global_average_pool: bool = False
     blocks_channels: bool = False
@@ -77,6 +79,10 @@ class Target:
         """Whether the runtime runs this operator on stored integers; under ``"*"``, what it runs none on."""
         without = self.no_integer_kernel.get(onnx, frozenset()) | self.no_integer_kernel.get("*", frozenset())
         return dtype not in without
+
+    def wider(self, onnx: str, dtype: str) -> str | None:
+        """The dtype in which an operator of ``dtype`` is computed; ``None`` where the runtime has a kernel of it."""
+        return self.widens.get(onnx, {}).get(dtype)
 
     @property
     def moves_integers(self) -> bool:

@@ -1,6 +1,7 @@
 """Any runtime that follows the standard: the model's own dtypes, plain ai.onnx."""
 
 from onnx_tflite_plugin.targets.base import Target
+from onnx_tflite_plugin.targets.widening import WIDER
 
 _SUB_BYTE = frozenset({"int4", "uint4", "int2"})
 _INT16 = _SUB_BYTE | {"int16", "uint16"}
@@ -9,6 +10,7 @@ GENERIC = Target(
     name="generic",
     opsets=(13, 19, 26),
     no_int8_from=21,
+    widens=WIDER,
     no_integer_kernel={
         **dict.fromkeys(
             ("Pad", "Where", "Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16

@@ -2,6 +2,7 @@
 
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.targets.base import Target
+from onnx_tflite_plugin.targets.widening import WIDER
 
 _INT16 = frozenset({"int16", "uint16", "int4", "uint4", "int2"})
 _SUB_BYTE = frozenset({"int4", "uint4", "int2"})
@@ -20,6 +21,7 @@ ONNXRUNTIME = Target(
         **dict.fromkeys(("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Clip", "Relu", "TopK"), _INT16),
         **dict.fromkeys(("Concat", "Split", "Slice", "Gather", "Tile", "Expand"), _SUB_BYTE),
     },
+    widens=WIDER,
     # A DequantizeLinear of int16 fuses with nothing: MobileNetV2 9.4 ms, 4.6 with Cast and Mul.
     multiplies=frozenset({"int16"}),
     # 1 x 2048 by 2048 x 5632, int4 in blocks of 32: MatMulNBits 0.27 ms, float Gemm 2.0; of other sizes, not fused, 20.

@@ -19,6 +19,7 @@ TENSORRT = Target(
     symmetric=True,
     float_biases=True,
     no_integer_kernel={**GENERIC.no_integer_kernel, "*": _INTEGERS},
+    widens={**GENERIC.widens, "Pad": dict.fromkeys(("int8", "uint8", "int16", "uint16"), "int32")},
     multiplies_weights=False,
     # Its convolutions have two spatial axes or three; the parser would reshape around those of sequences.
     keeps_unit_axes=frozenset({"float32", "int8"}),

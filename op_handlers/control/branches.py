@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from onnx_tflite_plugin.api import (
     subgraphs=("then_subgraph_index", "else_subgraph_index"),
     effects=Effects(),
 )
-def if_else(ctx: Context, condition: Any, *inputs: Any) -> Any:
+def if_else(ctx: Context, condition: Value, *inputs: Value) -> tuple[Value, ...]:
     """If. Both branches see the operands from outside."""
     options = ctx.options
     return chosen(ctx, [condition], (options.then_subgraph_index, options.else_subgraph_index), inputs)
@@ -51,7 +50,7 @@ def branched(at: Instance) -> Decline | None:
     effects=Effects(),
     accepts=branched,
 )
-def stablehlo_case(ctx: Context, index: Any, *inputs: Any) -> Any:
+def stablehlo_case(ctx: Context, index: Value, *inputs: Value) -> tuple[Value, ...]:
     """If for each branch but the last, which is taken for an index below 0 or beyond the end, too."""
     branches = ctx.options.branch_subgraph_indices
     for branch in branches:
@@ -69,7 +68,9 @@ def renamed(ctx: Context, branch: int) -> None:
             raise Refused(f"{other.name!r} in its branch is quantized otherwise than outside, which LiteRT overrules")
 
 
-def chosen(ctx: Context, conditions: Sequence[Value], branches: Sequence[int], inputs: Sequence[Any]) -> Any:
+def chosen(
+    ctx: Context, conditions: Sequence[Value], branches: Sequence[int], inputs: Sequence[Value]
+) -> tuple[Value, ...]:
     """The results of the first branch whose condition holds, else of the last one."""
     if any(tensor is not None and tensor.dtype == "resource" for tensor in ctx.op.outputs):
         raise Refused("a branch gives a resource, so which one it is would be known at run time only")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from onnx_tflite_plugin.api import Context, Effects, Raw, Terminate, handler
 
 
@@ -15,7 +13,7 @@ from onnx_tflite_plugin.api import Context, Effects, Raw, Terminate, handler
     subgraphs=("init_subgraph_index",),
     effects=Effects(),
 )
-def call_once(ctx: Context) -> Any:
+def call_once(ctx: Context) -> tuple[()]:
     """Its assignments are the initial values of states."""
     ctx.initialize(ctx.options.init_subgraph_index)
     return ()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from onnx_tflite_plugin.api import Context, Effects, Raw, Terminate, handler
+from onnx_tflite_plugin.api import Context, Effects, Raw, Terminate, Value, handler
 
 DECOMPOSITION = "decomposition_subgraph_index"
 
@@ -18,7 +16,7 @@ DECOMPOSITION = "decomposition_subgraph_index"
     inlines=DECOMPOSITION,
     effects=Effects(),
 )
-def composite(ctx: Context, *inputs: Any) -> Any:
+def composite(ctx: Context, *inputs: Value | None) -> list[Value]:
     """Its decomposition, whatever the name, unless a handler claims ``COMPOSITE.<name>``."""
     inner = ctx.subgraph_inputs(ctx.options[DECOMPOSITION])
     alike = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,14 +17,14 @@ from onnx_tflite_plugin.api import Context, Effects, Raw, Terminate, Value, hand
     subgraphs=("cond_subgraph_index", "body_subgraph_index"),
     effects=Effects(),
 )
-def while_loop(ctx: Context, *inputs: Any) -> Any:
+def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     """Loop. The condition is asked before the first step and after each; what the body hands on unchanged is captured."""
     cond, body = ctx.options.cond_subgraph_index, ctx.options.body_subgraph_index
     before, after = ctx.subgraph_inputs(body), ctx.subgraph_outputs(body)
     carried = [k for k in range(len(inputs)) if after[k] is not before[k]]
     states = ctx.states(cond, body)
 
-    def variables(values: Any) -> list[Value]:
+    def variables(values: Sequence[Value]) -> list[Value]:
         """All operands of a step: those carried, the rest from outside."""
         by_slot = dict(zip(carried, values, strict=True))
         return [by_slot.get(k, value) for k, value in enumerate(inputs)]

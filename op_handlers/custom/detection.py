@@ -41,7 +41,7 @@ def refused(at: Instance) -> Decline | None:
     quantization=Dequantized(),
     accepts=refused,
 )
-def postprocess(ctx: Context, encodings: Any, scores: Any, anchors: Any) -> Any:
+def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -> tuple[Value, ...]:
     """NonMaxSuppression by class, or once by each box's best class; what is left of the results is zero."""
     held, ops = settings(ctx.op), ctx.ops
     boxes = decoded(ctx, ops.Squeeze(encodings, [0]), anchors, held)
@@ -51,14 +51,14 @@ def postprocess(ctx: Context, encodings: Any, scores: Any, anchors: Any) -> Any:
     return kept(ctx, boxes, by_box, held)
 
 
-def decoded(ctx: Context, encodings: Value, anchors: Value, held: dict[str, Any]) -> Any:
+def decoded(ctx: Context, encodings: Value, anchors: Value, held: dict[str, Any]) -> Value:
     """Corners ``[N, 4]`` in float32 of centers and sizes relative to anchors, computed in float64 as there."""
     ops = ctx.ops
     wide = [ops.Cast(value, to="float64") for value in (ops.Slice(encodings, [0], [4], [1]), anchors)]
     (y, x, h, w), (ya, xa, ha, wa) = (columns(ctx, value, rank=2) for value in wide)
     scale = {name: np.float64(np.float32(held[f"{name}_scale"])) for name in "yxhw"}
 
-    def side(center: Value, size: Value, anchor: Value, extent: Value, axis: str, length: str) -> tuple[Any, Any]:
+    def side(center: Value, size: Value, anchor: Value, extent: Value, axis: str, length: str) -> tuple[Value, Value]:
         middle = ops.Cast(ops.Add(ops.Mul(ops.Div(center, scale[axis]), extent), anchor), to="float32")
         grown = ops.Mul(ops.Mul(np.float64(0.5), ops.Exp(ops.Div(size, scale[length]))), extent)
         half = ops.Cast(grown, to="float32")
@@ -69,7 +69,7 @@ def decoded(ctx: Context, encodings: Value, anchors: Value, held: dict[str, Any]
     return ops.Concat(top, left, bottom, right, axis=1)
 
 
-def suppressed(ctx: Context, boxes: Value, scores: Value, limit: int, held: dict[str, Any]) -> Any:
+def suppressed(ctx: Context, boxes: Value, scores: Value, limit: int, held: dict[str, Any]) -> Value:
     """Places (batch, class, box) of what stays, by scores ``[classes, N]``; a score at the threshold does."""
     overlap = np.asarray([held["nms_iou_threshold"]], np.float32)
     least = np.asarray([below(held["nms_score_threshold"])])
@@ -78,7 +78,7 @@ def suppressed(ctx: Context, boxes: Value, scores: Value, limit: int, held: dict
     )
 
 
-def by_best_class(ctx: Context, boxes: Value, scores: Value, held: dict[str, Any]) -> Any:
+def by_best_class(ctx: Context, boxes: Value, scores: Value, held: dict[str, Any]) -> tuple[Value, ...]:
     """Boxes suppress each other by their best class; each comes with several classes."""
     ops, rows, width = ctx.ops, held["max_detections"], held["max_classes_per_detection"]
     classes = min(width, held["num_classes"])
@@ -98,7 +98,7 @@ def by_best_class(ctx: Context, boxes: Value, scores: Value, held: dict[str, Any
     )
 
 
-def by_class(ctx: Context, boxes: Value, scores: Value, held: dict[str, Any]) -> Any:
+def by_class(ctx: Context, boxes: Value, scores: Value, held: dict[str, Any]) -> tuple[Value, ...]:
     """Boxes of one class suppress each other; of all classes the best ones are kept, of equals the lower class."""
     ops, rows = ctx.ops, held["max_detections"]
     total = rows * held["max_classes_per_detection"]
@@ -117,7 +117,7 @@ def by_class(ctx: Context, boxes: Value, scores: Value, held: dict[str, Any]) ->
     )
 
 
-def filled(ctx: Context, values: Value, sizes: tuple[int, ...], behind: int = 0) -> Any:
+def filled(ctx: Context, values: Value, sizes: tuple[int, ...], behind: int = 0) -> Value:
     """Zeros behind, along the first axes up to these sizes; ``behind`` is how many axes follow."""
     ops, none = ctx.ops, [0] * behind
     missing = ops.Sub(list(sizes), ops.Slice(ops.Shape(values), [0], [len(sizes)]))

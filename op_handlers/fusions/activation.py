@@ -14,6 +14,7 @@ from onnx_tflite_plugin.api import (
     NotQuantizable,
     Operand,
     Transparent,
+    Value,
     fusion,
     operands,
 )
@@ -78,9 +79,10 @@ def approximate(match: Match) -> Mapping[str, Any] | Decline:
     layout=Transparent(),
     quantization=NotQuantizable(),
 )
-def gelu(ctx: Context, x: Any) -> Any:
+def gelu(ctx: Context, x: Value) -> Value:
     """Gelu, with the Tanh that approximates it."""
-    return gelu_handler(ctx, x)
+    y: Value = gelu_handler(ctx, x)
+    return y
 
 
 # --- x * relu6(x + 3) / 6 ---------------------------------------------------------------------
@@ -111,6 +113,7 @@ def in_numbers(match: Match) -> Mapping[str, Any] | Decline:
     layout=Transparent(),
     quantization=NotQuantizable(),
 )
-def hard_swish(ctx: Context, x: Any) -> Any:
+def hard_swish(ctx: Context, x: Value) -> Value:
     """HardSwish."""
-    return hard_swish_handler(ctx, x)
+    y: Value = hard_swish_handler(ctx, x)
+    return y

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Call, Context, Decline, Match, Operand, fusion, operands, out
+from onnx_tflite_plugin.api import Array, Call, Context, Decline, Match, Operand, Value, fusion, operands, out
 from op_handlers.image.convolution import conv_2d, depthwise_conv_2d, transpose_conv
 from op_handlers.matrix.fully_connected import fully_connected
 
@@ -76,13 +76,12 @@ def passed(activations: Sequence[str], code: str, number: Array) -> Mapping[str,
 # --- how --------------------------------------------------------------------------------------
 
 
-def absorbed(ctx: Context, w: Any, channel: int) -> tuple[Any, Array]:
+def absorbed(ctx: Context, w: Value, channel: int) -> tuple[Value | Array, Array]:
     """Weights and bias that the steps went into; ``channel`` is the weights' axis of output channels.
 
     Weights that the file keeps in a narrower dtype are multiplied as the model is loaded.
     """
-    weights, last = ctx.constant(1), len(ctx.op.inputs)
-    assert weights is not None
+    weights, last = ctx.required(1), len(ctx.op.inputs)
     along = [-1 if axis == channel else 1 for axis in ctx.perm(1)]
     held, factor = ctx.op.constant(last - 3), np.ones(ctx.op[1].shape[channel])
     added = np.zeros_like(factor) if held is None else held.astype(np.float64)
@@ -92,14 +91,13 @@ def absorbed(ctx: Context, w: Any, channel: int) -> tuple[Any, Array]:
             factor, added = factor * number, added * number
         else:
             added = added + (number if code == "ADD" else -number)
-    if ctx.op[1].narrower is not None and not ctx.folds:
-        scaled = w if (factor == 1).all() else ctx.ops.Mul(w, factor.reshape(along).astype(np.float32))
-    else:
-        scaled = (weights * factor.reshape(along)).astype(np.float32)
-    return scaled, added.astype(np.float32)
+    bias = added.astype(np.float32)
+    if ctx.op[1].narrower is None or ctx.folds:
+        return (weights * factor.reshape(along)).astype(np.float32), bias
+    return (w if (factor == 1).all() else ctx.ops.Mul(w, factor.reshape(along).astype(np.float32))), bias
 
 
-def ended(ctx: Context, y: Any) -> Any:
+def ended(ctx: Context, y: Value) -> Value:
     """Cut where a scaled activation ends."""
     return y if ctx.options.end is None else ctx.ops.Clip(y, 0.0, ctx.options.end)
 
@@ -113,7 +111,7 @@ def ended(ctx: Context, y: Any) -> Any:
     axes=conv_2d.axes,
     activation=FUSED,
 )
-def conv_2d_arithmetic(ctx: Context, x: Any, w: Any, *_constants: Any) -> Any:
+def conv_2d_arithmetic(ctx: Context, x: Value, w: Value, *_constants: Value) -> Value:
     """Conv that scales and shifts its channels too."""
     return ended(ctx, conv_2d(ctx, x, *absorbed(ctx, w, channel=0)))
 
@@ -127,7 +125,7 @@ def conv_2d_arithmetic(ctx: Context, x: Any, w: Any, *_constants: Any) -> Any:
     axes=depthwise_conv_2d.axes,
     activation=FUSED,
 )
-def depthwise_conv_2d_arithmetic(ctx: Context, x: Any, w: Any, *_constants: Any) -> Any:
+def depthwise_conv_2d_arithmetic(ctx: Context, x: Value, w: Value, *_constants: Value) -> Value:
     """Conv by channel that scales and shifts its channels too."""
     return ended(ctx, depthwise_conv_2d(ctx, x, *absorbed(ctx, w, channel=3)))
 
@@ -141,7 +139,7 @@ def depthwise_conv_2d_arithmetic(ctx: Context, x: Any, w: Any, *_constants: Any)
     axes=transpose_conv.axes,
     activation=FUSED,
 )
-def transpose_conv_arithmetic(ctx: Context, shape: Any, w: Any, x: Any, *_constants: Any) -> Any:
+def transpose_conv_arithmetic(ctx: Context, shape: Value, w: Value, x: Value, *_constants: Value) -> Value:
     """ConvTranspose that scales and shifts its channels too."""
     weights, biases = absorbed(ctx, w, channel=0)
     return ended(ctx, transpose_conv(ctx, shape, weights, x, biases))
@@ -156,6 +154,6 @@ def transpose_conv_arithmetic(ctx: Context, shape: Any, w: Any, x: Any, *_consta
     axes=fully_connected.axes,
     activation=FUSED,
 )
-def fully_connected_arithmetic(ctx: Context, x: Any, w: Any, *_constants: Any) -> Any:
+def fully_connected_arithmetic(ctx: Context, x: Value, w: Value, *_constants: Value) -> Value:
     """Gemm that scales and shifts its columns too."""
     return ended(ctx, fully_connected(ctx, x, *absorbed(ctx, w, channel=0)))

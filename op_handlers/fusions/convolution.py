@@ -140,7 +140,6 @@ def axes_of(base: Handler) -> Callable[[Instance], str]:
 
 def around(base: Handler, how: str, pattern: Sequence[Call], where: Where) -> Fusion:
     """A convolution with what is spelled out around it: declared and lowered as the convolution is."""
-    assert not callable(base.layout)
     return fusion(
         f"{base.code}_{how}",
         pattern=pattern,

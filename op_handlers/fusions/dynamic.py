@@ -31,6 +31,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.image.convolution import steps
+from op_handlers.kernels.operands import parameters
 from op_handlers.matrix.fully_connected import contracted, dense_axes
 
 x, b = operands("x b")
@@ -50,10 +51,11 @@ def symmetric(match: Match) -> bool:
     return narrow and isinstance(known, Quantization) and not any(known.zero_point) and known.axis == 0
 
 
-def product(ctx: Context, x: Value, weights: Array, bias: Value, rows: Rows = lambda stored, _zero: stored) -> Any:
+def product(
+    ctx: Context, x: Value, weights: Array, bias: Value | None, rows: Rows = lambda stored, _zero: stored
+) -> Value:
     """What is quantized of ``x``, as ``rows``, times weights [k, o]; real by its scale and those of the operator's weight."""
-    known = ctx.op[1].quantization
-    assert isinstance(known, Quantization)
+    known = parameters(ctx.op[1])
     stored, scale, zero = ctx.ops.DynamicQuantizeLinear(x)
     sums = ctx.ops.Cast(ctx.ops.MatMulInteger(rows(stored, zero), weights.astype(np.int8), zero), to="float32")
     real = ctx.ops.Mul(sums, ctx.ops.Mul(scale, np.asarray(known.scale, np.float32)))
@@ -87,14 +89,12 @@ def large(match: Match) -> Mapping[str, Any] | Decline:
     quantization=Integer(),
     activation=FUSED,
 )
-def fully_connected_dynamic(ctx: Context, x: Any, _w: Any, b: Any = None) -> Any:
+def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
     """MatMulInteger of what DynamicQuantizeLinear makes of the rows."""
-    weights = ctx.constant(1)
-    assert weights is not None
     depth = ctx.op[1].shape[-1]
     if ctx.op[0].rank != 2 or ctx.op[0].dims[-1] != depth:
         x = ctx.ops.Reshape(x, [-1, depth])
-    y = product(ctx, x, weights.reshape(-1, depth).T, b)
+    y = product(ctx, x, ctx.required(1).reshape(-1, depth).T, b)
     return y if ctx.op[out(0)].rank == 2 else ctx.reshaped(y, out(0))
 
 
@@ -142,7 +142,7 @@ AXES = "n h w c, o j k i, o -> n y x o"
     quantization=Integer(),
     activation=FUSED,
 )
-def pointwise_conv_2d_dynamic(ctx: Context, x: Any, _w: Any, b: Any = None) -> Any:
+def pointwise_conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
     """MatMulInteger of what DynamicQuantizeLinear makes of the pixels."""
     return product(ctx, x, kernel_rows(ctx), b)
 
@@ -159,19 +159,18 @@ def pointwise_conv_2d_dynamic(ctx: Context, x: Any, _w: Any, b: Any = None) -> A
     quantization=Integer(),
     activation=FUSED,
 )
-def conv_2d_dynamic(ctx: Context, x: Any, _w: Any, b: Any = None) -> Any:
+def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
     """MatMulInteger of the patches under the kernel; two to three times as fast as Conv of real numbers."""
     return product(ctx, x, kernel_rows(ctx), b, rows=partial(patches, ctx))
 
 
 def kernel_rows(ctx: Context) -> Array:
     """The weight as [(j k i), o]."""
-    weights = ctx.constant(1)
-    assert weights is not None
+    weights = ctx.required(1)
     return weights.reshape(-1, weights.shape[-1])
 
 
-def patches(ctx: Context, image: Value, zero: Value) -> Any:
+def patches(ctx: Context, image: Value, zero: Value) -> Value:
     """[n, y, x, (j k i)] of [n, h, w, i]: for each place of the kernel the image shifted so, side by side."""
     kernel, (height, width) = ctx.op[1].shape[1:3], made_size(ctx.op)
     strides, dilations = steps(ctx.options, "hw")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    Array,
     Call,
     Context,
     Decline,
@@ -18,6 +19,7 @@ from onnx_tflite_plugin.api import (
     Operand,
     Tensor,
     Terminate,
+    Value,
     fusion,
     operands,
     spelled,
@@ -143,7 +145,7 @@ def normalized(at: Instance) -> str:
     quantization=NotQuantizable(),
     min_opset=17,
 )
-def layer_normalization(ctx: Context, x: Any, gamma: Any = None, beta: Any = None) -> Any:
+def layer_normalization(ctx: Context, x: Value, gamma: Value | None = None, beta: Value | None = None) -> Value:
     """LayerNormalization over the last TFLite axis."""
     size = ctx.op[0].dims[-1] or 1
     scale = np.ones(size, np.float32) if gamma is None else flat(ctx, 1, gamma)
@@ -151,7 +153,7 @@ def layer_normalization(ctx: Context, x: Any, gamma: Any = None, beta: Any = Non
     return ctx.ops.LayerNormalization(x, scale, offset, axis=-1, epsilon=ctx.options.epsilon)
 
 
-def flat(ctx: Context, slot: int, value: Any) -> Any:
+def flat(ctx: Context, slot: int, value: Value) -> Value | Array:
     """A scale or offset without its leading axes of size 1."""
     held = ctx.constant(slot)
     return ctx.ops.Reshape(value, [-1]) if held is None else held.reshape(-1)

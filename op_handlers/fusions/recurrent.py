@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    Array,
     Call,
     Context,
     Decline,
@@ -176,14 +177,14 @@ class Loop:
 @fusion(
     "WHILE_RECURRENT", pattern=LOOPS, inputs=CARRIED, where=layer, layout=Terminate(), quantization=NotQuantizable()
 )
-def while_recurrent(ctx: Context, *carried: Any) -> Any:
+def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value, ...]:
     """GRU, LSTM or RNN over the whole sequence."""
     found: Layer = ctx.options.layer
     cell, ops = found.cell, ctx.ops
     size = len(cell.bias) // 2 // GATES[cell.op_type]
     states = [found.hidden] if found.cells is None else [found.hidden, found.cells]
     starts = [begun(ctx, slot, carried[slot]) for slot in states]
-    y, *last = getattr(ops, cell.op_type)(
+    y, *last = ops.named(cell.op_type)(
         carried[found.sequence],
         stored(ctx, cell.inward),
         stored(ctx, cell.recurrent),
@@ -201,7 +202,7 @@ def while_recurrent(ctx: Context, *carried: Any) -> Any:
         "hidden": lambda: ops.Squeeze(last[0], [0]),
         "cells": lambda: ops.Squeeze(last[1], [0]),
     }
-    results: list[Any] = []
+    results: list[Value] = []
     for k, result in enumerate(found.results):
         if isinstance(result, int):
             results.append(ops.Identity(np.asarray(result, ctx.op[~k].dtype)))
@@ -217,7 +218,7 @@ def begun(ctx: Context, slot: int, state: Value) -> Value | None:
     return None if start is None else ctx.ops.Unsqueeze(start, [0])
 
 
-def stored(ctx: Context, matrix: Matrix) -> Any:
+def stored(ctx: Context, matrix: Matrix) -> Value | Array:
     """A weight of one direction, as small as in the file; what makes it float32 is computed once, as the model loads."""
     held = matrix.stored[np.newaxis]
     if held.dtype == np.float32:

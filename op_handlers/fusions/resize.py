@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from onnx_tflite_plugin.api import Call, Context, Decline, Match, fusion, operands, out
+from onnx_tflite_plugin.api import Call, Context, Decline, Match, Value, fusion, operands, out
 from op_handlers.image.resize import resize_nearest_neighbor
 
 x, opened, turned, closed = operands("x opened turned closed")
@@ -40,6 +40,7 @@ def repeated(match: Match) -> Mapping[str, Any] | Decline:
     along=resize_nearest_neighbor.along,
     quantization=resize_nearest_neighbor.quantization,
 )
-def upsampling_2d(ctx: Context, x: Any) -> Any:
+def upsampling_2d(ctx: Context, x: Value) -> Value:
     """Resize, nearest; Keras repeats rows, then columns."""
-    return resize_nearest_neighbor(ctx, x)
+    y: Value = resize_nearest_neighbor(ctx, x)
+    return y

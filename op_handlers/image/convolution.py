@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from onnx_tflite_plugin.api import (
     Context,
     Dequantized,
@@ -12,6 +10,8 @@ from onnx_tflite_plugin.api import (
     Instance,
     Options,
     Refused,
+    Value,
+    ValueLike,
     conv_pads,
     handler,
     out,
@@ -33,7 +33,7 @@ NARROW = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
     activation="fused_activation_function",
     accepts=lambda at: narrow_weights(at.op, NARROW),
 )
-def conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
+def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""
     channels, depth = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
     if (channels or depth) % depth:
@@ -50,7 +50,7 @@ def conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     activation="fused_activation_function",
     accepts=lambda at: narrow_weights(at.op, {"int8": ("int4",)}),
 )
-def depthwise_conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
+def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
     channels, made = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
     if channels and made % channels:
@@ -65,12 +65,12 @@ def depthwise_conv_2d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
     axes="n d h w c, i j k c o, o -> n z y x o",
     activation="fused_activation_function",
 )
-def conv_3d(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
+def conv_3d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv over depth, height and width; the kernel knows no groups (conv3d.cc)."""
     return convolution(ctx, x, w, b, group=1)
 
 
-def convolution(ctx: Context, x: Any, w: Any, b: Any, group: Any) -> Any:
+def convolution(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group: int | None) -> Value:
     """Conv along the axes that the plan leaves; pads are those of SAME or VALID, or of a fusion that knows better."""
     along, kernel = spatial(ctx)
     strides, dilations = steps(ctx.options, along)
@@ -113,7 +113,7 @@ def asked_image(at: Instance) -> Dims:
     activation="fused_activation_function",
     sizes=asked_image,
 )
-def transpose_conv(ctx: Context, _shape: Any, w: Any, x: Any, b: Any = None) -> Any:
+def transpose_conv(ctx: Context, _shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """ConvTranspose."""
     return transposed(ctx, x, w, b)
 
@@ -126,16 +126,17 @@ def transpose_conv(ctx: Context, _shape: Any, w: Any, x: Any, b: Any = None) -> 
     activation="fused_activation_function",
     sizes=asked_image,
 )
-def conv_3d_transpose(ctx: Context, _shape: Any, w: Any, x: Any, b: Any = None) -> Any:
+def conv_3d_transpose(ctx: Context, _shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """ConvTranspose over depth, height and width."""
     return transposed(ctx, x, w, b)
 
 
-def transposed(ctx: Context, x: Any, w: Any, b: Any) -> Any:
+def transposed(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None) -> Value:
     """ConvTranspose, padded as the forward convolution of its output would be (transpose_conv.cc)."""
     along, kernel = spatial(ctx)
     strides, dilations = steps(ctx.options, along)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     pads, extra = transposed_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
-    windows = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
-    return ctx.ops.ConvTranspose(x, w, b, **windows, pads=pads, output_padding=extra)
+    return ctx.ops.ConvTranspose(
+        x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, output_padding=extra
+    )

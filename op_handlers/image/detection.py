@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, NotQuantizable, Terminate, Value, handler
+from onnx_tflite_plugin.api import Context, NotQuantizable, Terminate, Value, ValueLike, handler
 from op_handlers.kernels.boxes import Boxes, below
 
 NONE = np.float32(-np.inf)
@@ -14,22 +12,26 @@ NONE = np.float32(-np.inf)
 
 
 @handler("NON_MAX_SUPPRESSION_V4", max_version=1, layout=Terminate(), quantization=NotQuantizable())
-def non_max_suppression_v4(ctx: Context, boxes: Any, scores: Any, limit: Any, iou: Any, least: Any) -> Any:
+def non_max_suppression_v4(
+    ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, least: Value
+) -> tuple[Value, Value]:
     """NonMaxSuppression, its numbers filled up with zeros, and how many there are."""
     selected, _ = suppressed(ctx, boxes, scores, limit, iou, least)
     return filled(ctx, ctx.ops.Cast(selected, to="int32"), limit), number(ctx, selected)
 
 
 @handler("NON_MAX_SUPPRESSION_V5", max_version=1, layout=Terminate(), quantization=NotQuantizable())
-def non_max_suppression_v5(ctx: Context, boxes: Any, scores: Any, limit: Any, iou: Any, least: Any, sigma: Any) -> Any:
+def non_max_suppression_v5(
+    ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, least: Value, sigma: Value
+) -> tuple[Value, Value, Value]:
     """The same with the boxes' scores, which overlaps lower where sigma is not 0."""
     selected, left = suppressed(ctx, boxes, scores, limit, iou, least, sigma)
     return filled(ctx, ctx.ops.Cast(selected, to="int32"), limit), filled(ctx, left, limit), number(ctx, selected)
 
 
 def suppressed(
-    ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, least: Value, sigma: Value = None
-) -> tuple[Any, Any]:
+    ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, least: Value, sigma: Value | None = None
+) -> tuple[Value, Value]:
     """The selected boxes ``[k]`` in the order of their scores, and these."""
     ops = ctx.ops
     most = ops.Cast(limit, to="int64")
@@ -44,7 +46,7 @@ def suppressed(
     return selected, ops.Gather(scores, selected)
 
 
-def hard(ctx: Context, boxes: Value, scores: Value, total: Value, iou: float, least: Value) -> Any:
+def hard(ctx: Context, boxes: Value, scores: Value, total: Value, iou: float, least: Value) -> Value:
     """NonMaxSuppression, which suppresses above a threshold, not at it.
 
     A flat box overlaps nothing, itself neither: the kernel selects it for the rest (NonMaxSuppression,
@@ -64,8 +66,8 @@ def hard(ctx: Context, boxes: Value, scores: Value, total: Value, iou: float, le
 
 
 def in_turn(
-    ctx: Context, boxes: Value, scores: Value, total: Value, iou: Value, least: Value, sigma: Value
-) -> tuple[Any, Any]:
+    ctx: Context, boxes: Value, scores: Value, total: Value, iou: Value, least: Value, sigma: ValueLike
+) -> tuple[Value, Value]:
     """A Loop: the best box is selected, then every box, this one too, loses by its overlap with it."""
     ops, shapes = ctx.ops, Boxes(ctx, boxes)
     scale = ops.Where(ops.Greater(sigma, np.float32(0)), ops.Div(np.float32(-0.5), sigma), np.float32(0))
@@ -84,11 +86,11 @@ def in_turn(
     return selected, found
 
 
-def filled(ctx: Context, values: Value, limit: Value) -> Any:
+def filled(ctx: Context, values: Value, limit: Value) -> Value:
     """Zeros behind, up to ``limit`` of them."""
     missing = ctx.ops.Sub(ctx.ops.Reshape(ctx.ops.Cast(limit, to="int64"), [1]), ctx.ops.Shape(values))
     return ctx.ops.Pad(values, ctx.ops.Concat([0], missing, axis=0))
 
 
-def number(ctx: Context, values: Value) -> Any:
+def number(ctx: Context, values: Value) -> Value:
     return ctx.ops.Cast(ctx.ops.Squeeze(ctx.ops.Shape(values), [0]), to="int32")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    Array,
     Context,
     Dequantized,
     Implicit,
@@ -15,6 +16,7 @@ from onnx_tflite_plugin.api import (
     Integer,
     Quantization,
     Raw,
+    Value,
     conv_pads,
     handler,
     out,
@@ -33,7 +35,7 @@ def means(at: Instance) -> Dequantized | Integer:
 
 
 @handler("AVERAGE_POOL_2D", max_version=3, layout=CHANNELS_FIRST, axes=AXES, quantization=means, activation=FUSED)
-def average_pool_2d(ctx: Context, x: Any) -> Any:
+def average_pool_2d(ctx: Context, x: Value) -> Value:
     """AveragePool that leaves padding out of the mean (reference/pooling.h); over the whole image, GlobalAveragePool."""
     window, zero = windows(ctx), stored_zero(ctx)
     if zero is not None:
@@ -45,7 +47,7 @@ def average_pool_2d(ctx: Context, x: Any) -> Any:
     return unscaled(ctx, y) if zero is None else ctx.ops.QuantizeLinear(y, tilted(prod(window["kernel_shape"])), zero)
 
 
-def stored_zero(ctx: Context) -> Any:
+def stored_zero(ctx: Context) -> Array | None:
     """The 0 of the file's integers, as they are delivered; ``None`` where real numbers are."""
     held, known = ctx.op[out(0)].quantization, ctx.quantization(out(0))
     if not ctx.integers or known is None or not isinstance(held, Quantization):
@@ -53,7 +55,7 @@ def stored_zero(ctx: Context) -> Any:
     return np.asarray(known.zero_point[0] - held.zero_point[0], ctx.dtype(out(0)))
 
 
-def tilted(count: int) -> Any:
+def tilted(count: int) -> np.float32:
     """A scale so little under 1 that of all means of so many numbers only halves are rounded otherwise, away from 0."""
     return np.float32(1 / (1 + min(2.0**-15, 2.0**-10 / count)))
 
@@ -66,21 +68,27 @@ def tilted(count: int) -> Any:
     quantization=Raw(shift_safe=True, onnx="MaxPool"),
     activation=FUSED,
 )
-def max_pool_2d(ctx: Context, x: Any) -> Any:
+def max_pool_2d(ctx: Context, x: Value) -> Value:
     """MaxPool; padding never wins, and stored values are never rescaled (pooling.cc)."""
     return ctx.ops.MaxPool(x, **windows(ctx))
 
 
 @handler("L2_POOL_2D", max_version=1, layout=CHANNELS_FIRST, axes=AXES, activation=FUSED)
-def l2_pool_2d(ctx: Context, x: Any) -> Any:
+def l2_pool_2d(ctx: Context, x: Value) -> Value:
     """The root of the mean square; padding counts for nothing, where LpPool takes the root of the sum (reference/pooling.h)."""
     return ctx.ops.Sqrt(ctx.ops.AveragePool(ctx.ops.Mul(x, x), count_include_pad=0, **windows(ctx)))
 
 
-def windows(ctx: Context) -> dict[str, list[int]]:
+class Window(TypedDict):
+    kernel_shape: list[int]
+    strides: list[int]
+    pads: list[int]
+
+
+def windows(ctx: Context) -> Window:
     """The window along the axes that the plan leaves."""
     along = [("height", "width")[axis - 1] for axis in ctx.perm()[2:]]
     kernel = [ctx.options[f"filter_{axis}"] for axis in along]
     strides = [ctx.options[f"stride_{axis[0]}"] for axis in along]
     pads = conv_pads(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, [1] * len(kernel))
-    return {"kernel_shape": kernel, "strides": strides, "pads": pads}
+    return Window(kernel_shape=kernel, strides=strides, pads=pads)

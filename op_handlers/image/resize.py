@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from onnx_tflite_plugin.api import (
     Operator,
     Raw,
     Value,
+    ValueLike,
     handler,
     out,
 )
@@ -38,7 +38,7 @@ def sampled(at: Instance) -> Along | None:
     along=sampled,
     quantization=Dequantized(),
 )
-def resize_bilinear(ctx: Context, x: Any, size: Any) -> Any:
+def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
     """Resize, linear."""
     perm = ctx.perm()
     if ctx.target.resizes_last_axes_only and perm[-2:] != (1, 2):
@@ -48,7 +48,7 @@ def resize_bilinear(ctx: Context, x: Any, size: Any) -> Any:
     return resized(ctx, x, sizes(ctx, size, perm))
 
 
-def resized(ctx: Context, x: Value, made: Any) -> Any:
+def resized(ctx: Context, x: Value, made: ValueLike) -> Value:
     y = ctx.ops.Resize(x, None, None, made, mode="linear", coordinate_transformation_mode=coordinates(ctx))
     return unscaled(ctx, y)
 
@@ -58,7 +58,7 @@ def coordinates(ctx: Context) -> str:
     return "align_corners" if o.align_corners else "half_pixel" if o.half_pixel_centers else "asymmetric"
 
 
-def sizes(ctx: Context, size: Any, perm: Sequence[int]) -> Any:
+def sizes(ctx: Context, size: Value, perm: Sequence[int]) -> Value | Array:
     """The output's shape in an order: batch and channels as they are, [height, width] from the operand."""
     n, _, _, c = ctx.op[0].dims
     held = ctx.op.constant(1)
@@ -145,7 +145,7 @@ def picking(at: Instance) -> Along | None:
     along=picking,
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )
-def resize_nearest_neighbor(ctx: Context, x: Any, size: Any = None) -> Any:
+def resize_nearest_neighbor(ctx: Context, x: Value, *size: Value) -> Value:
     """Resize of repeated pixels channels first; else a Gather of columns and one of rows, at the kernel's places."""
     times = repeats(ctx.op)
     if times not in (None, [1, 1]) and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):
@@ -158,7 +158,7 @@ def resize_nearest_neighbor(ctx: Context, x: Any, size: Any = None) -> Any:
         axis = ctx.axis(1 + k)
         if found is None:
             held = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis))
-            made = ctx.ops.Gather(as_int64(ctx, 1, size), np.asarray(k))
+            made = ctx.ops.Gather(as_int64(ctx, 1, *size), np.asarray(k))
             y = ctx.ops.Gather(y, nearest_at_run_time(ctx, held, made), axis=axis)
         elif not np.array_equal(found[k], np.arange(ctx.op[0].dims[1 + k] or 0)):
             y = ctx.ops.Gather(y, found[k], axis=axis)

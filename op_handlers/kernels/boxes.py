@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from onnx_tflite_plugin.api import Context, Value
@@ -14,7 +12,7 @@ def below(threshold: float) -> np.float32:
     return np.float32(np.nextafter(np.float32(threshold), np.float32(-np.inf)))
 
 
-def columns(ctx: Context, values: Value, rank: int = 1) -> list[Any]:
+def columns(ctx: Context, values: Value, rank: int = 1) -> list[Value]:
     """The four columns of ``[N, 4]``, each ``[N]``, or ``[N, 1]`` for a rank of 2."""
     parts = ctx.ops.Split(values, np.ones(4, np.int64), axis=1, outputs=4)
     return [ctx.ops.Squeeze(part, [1]) for part in parts] if rank == 1 else list(parts)
@@ -31,7 +29,7 @@ class Boxes:
         (top, left), (bottom, right) = self.low, self.high
         self.area = ops.Mul(ops.Sub(bottom, top), ops.Sub(right, left))
 
-    def overlap(self, one: Value) -> Any:
+    def overlap(self, one: Value) -> Value:
         """Intersection over union of box ``one`` with each; 0 where one of them is flat (ComputeIntersectionOverUnion)."""
         ops = self.ops
         area = ops.Gather(self.area, one)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    Array,
     Attribute,
     Context,
     Decline,
     Instance,
     Operator,
     Quantization,
+    Refused,
+    Tensor,
     Value,
     letters,
     out,
@@ -38,7 +40,7 @@ def whole_numbers(op: Operator, slot: int) -> list[int] | None:
     return None if held is None else [int(number) for number in held.reshape(-1)]
 
 
-def as_int64(ctx: Context, slot: int, value: Value) -> Any:
+def as_int64(ctx: Context, slot: int, value: Value) -> Value | Array:
     """An operand as ONNX wants sizes and positions: an int64 array where it is constant, else a value."""
     constant = ctx.constant(slot)
     return ctx.ops.Cast(value, to="int64") if constant is None else constant.astype(np.int64)
@@ -60,7 +62,7 @@ def narrow_weights(op: Operator, known: Mapping[str, Collection[str]]) -> Declin
     return None
 
 
-def signed_bytes(ctx: Context, slot: int, weight: Value) -> Any:
+def signed_bytes(ctx: Context, slot: int, weight: Value) -> Value | Array:
     """A weight as it is; but under real activations uint8 is read as int8, its zero point ignored.
 
     The first dynamic-range files keep signed weights so (EvalHybrid, kernels/conv.cc and fully_connected.cc).
@@ -76,7 +78,14 @@ def signed_bytes(ctx: Context, slot: int, weight: Value) -> Any:
     return held.view(np.int8).astype(np.float32) * np.float32(quantization.scale[0])
 
 
-def unscaled(ctx: Context, y: Value) -> Any:
+def parameters(tensor: Tensor) -> Quantization:
+    """Scale and zero point. Raises Refused where it has none, or one a block."""
+    if not isinstance(tensor.quantization, Quantization):
+        raise Refused(f"its {tensor.dtype} operand {tensor.name!r} has no scale")
+    return tensor.quantization
+
+
+def unscaled(ctx: Context, y: Value) -> Value:
     """Means of stored values, which the kernel does not rescale: under another output scale they mean another number."""
     before, after = ctx.op[0].quantization, ctx.op[out(0)].quantization
     if before == after or not isinstance(before, Quantization) or not isinstance(after, Quantization):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
-from onnx_tflite_plugin.api import Context, Decline, Operator, Quantization, Value
+from onnx_tflite_plugin.api import Context, Decline, Operator, Ops, Quantization, Value
 
 # ApplyActivationToVector, kernels/internal/tensor_utils.h
-ACTIVATIONS: Mapping[str, Callable[[Any, Value], Value]] = {
+ACTIVATIONS: Mapping[str, Callable[[Ops, Value], Value]] = {
     "NONE": lambda ops, x: x,
     "RELU": lambda ops, x: ops.Relu(x),
     "RELU_N1_TO_1": lambda ops, x: ops.Clip(x, -1.0, 1.0),

@@ -6,17 +6,15 @@ values is up to chance; its ScatterElements keeps their order.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Refused, Value
+from onnx_tflite_plugin.api import Array, Context, Refused, Value, ValueLike
 
 OUTSIDE = np.iinfo(np.int64).max
 """A row that no tensor has: the runtime refuses it, as LiteRT does the place that led to it."""
 
 
-def scattered(ctx: Context, base: Value, rows: Any, updates: Value, reduction: str | None = None) -> Any:
+def scattered(ctx: Context, base: Value, rows: Value | Array, updates: Value, reduction: str | None = None) -> Value:
     """``base[rows[i]]`` becomes ``updates[i]``, or is combined with it, for each i in turn.
 
     Shapes: base ``[P, S]``, rows ``[n]``, updates ``[n, S]``.
@@ -25,7 +23,7 @@ def scattered(ctx: Context, base: Value, rows: Any, updates: Value, reduction: s
     return ctx.ops.ScatterElements(base, wide, updates, axis=0, reduction=reduction)
 
 
-def flat_rows(ctx: Context, places: Any, sizes: Any, depth: int) -> Any:
+def flat_rows(ctx: Context, places: Value | Array, sizes: Value | Array, depth: int) -> Value | Array:
     """Places in the first ``depth`` axes as row numbers ``[n]``; a place outside is an error.
 
     Shapes: places ``[..., depth or more]``, sizes ``[depth or more]``.
@@ -36,7 +34,7 @@ def flat_rows(ctx: Context, places: Any, sizes: Any, depth: int) -> Any:
         return known_rows(places.reshape(-1, places.shape[-1])[:, :depth], sizes[:depth])
     ops = ctx.ops
     rows = ops.Mul(ops.Gather(places, np.asarray(0), axis=-1), 0)
-    inside = np.asarray(True)
+    inside: ValueLike = np.asarray(True)
     for axis in range(depth):
         index, size = (ops.Gather(held, np.asarray(axis), axis=-1) for held in (places, sizes))
         rows = ops.Add(ops.Mul(rows, size), index)

@@ -6,26 +6,23 @@ from math import log2
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, FixedOutputRange, Instance, Integer, Operator, Quantization
+from onnx_tflite_plugin.api import Array, FixedOutputRange, Instance, Lookup, Operator, Quantization
 from op_handlers.kernels.fixed_point import logistic, saturated, tanh, wrapped
+from op_handlers.kernels.operands import parameters
 from op_handlers.kernels.tables import STORED
 
-WORDS = {"int16": (1 / 32768, 0)}
+INT16 = {"int16": (1 / 32768, 0)}
 UNIT = 12288  # of a number that sigmoids are looked up for
 
 
-def tanh_words(at: Instance) -> FixedOutputRange | Integer:
-    """Real numbers are up to 3 steps away from the kernel's int16, from some scales 12, so it needs a table."""
-    return FixedOutputRange({}) if input_scale(at.op) is None else Integer(WORDS)
-
-
-def logistic_words(at: Instance) -> FixedOutputRange | Integer:
+def sigmoid_by_table(at: Instance) -> FixedOutputRange | Lookup:
     """A table where real numbers are up to 6 steps away from the kernel's int16; elsewhere they are within one.
 
     Tables for all would make an EfficientNet's file 2.7 times as large, and it 18 % slower.
     """
     scale = input_scale(at.op)
-    return FixedOutputRange(WORDS) if scale is None or power_of_two(scale) != -12 else Integer(WORDS)
+    fixed = scale is not None and power_of_two(scale) == -12
+    return Lookup(lambda at: logistic_table(), outputs=INT16) if fixed else FixedOutputRange(INT16)
 
 
 def input_scale(op: Operator) -> float | None:
@@ -36,12 +33,14 @@ def input_scale(op: Operator) -> float | None:
     return float(np.float32(known.scale[0]))
 
 
-def tanh_table(scale: float | None) -> Array:
-    """In fixed point from scales 2^-12 and 2^-11 (optimized/optimized_ops.h), else 2 sigmoid(2x) - 1 on straight lines.
+def tanh_table(at: Instance) -> Array:
+    """Float is up to 3 LSB away from the kernel's int16, from some scales 12, so it needs a table.
+
+    In fixed point from scales 2^-12 and 2^-11 (optimized/optimized_ops.h), else 2 sigmoid(2x) - 1 on straight lines.
 
     (TanhPrepare, activations.cc; Tanh, reference/integer_ops/tanh.h)
     """
-    assert scale is not None
+    scale = float(np.float32(parameters(at.op[0]).scale[0]))
     exponent = power_of_two(scale)
     if exponent in (-12, -11):
         return tanh(saturated(STORED << exponent + 12)).astype(np.int16)

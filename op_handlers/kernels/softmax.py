@@ -6,13 +6,11 @@ They are coarse for small shares: of 100 classes, a confident largest one is 195
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Refused
+from onnx_tflite_plugin.api import Array, Context, Refused, Value
 from op_handlers.kernels.fixed_point import rescaled, saturated
-from op_handlers.kernels.tables import on_lines, picked, samples
+from op_handlers.kernels.tables import on_lines, samples
 
 LAST = 65535
 STEP = np.float64(2) / LAST  # of both tables' results
@@ -20,7 +18,7 @@ LARGEST = 32762  # of the exponentials: what the table has for 0
 LEAST_BITS = 14  # behind the first bit of any row's sum
 
 
-def softmax_of_words(ctx: Context, x: Any, beta: float) -> Any:
+def softmax_of_words(ctx: Context, x: Value, beta: float) -> Value:
     """What each number is below the largest of its row gives an exponential; the row's sum a factor for all of them.
 
     The integers are float64 numbers, which hold them all: ONNX shifts no signed ones.
@@ -32,12 +30,12 @@ def softmax_of_words(ctx: Context, x: Any, beta: float) -> Any:
     table = exponentials(float(np.float32(known.scale[0]) * np.float32(beta)))
     stored = ops.Cast(x, to="int32")
     below = ops.Sub(stored, ops.ReduceMax(stored, [axis]))
-    terms = ops.Cast(picked(ctx, table, below, shape), to="float64")
+    terms = ops.Cast(ctx.looked_up(table, below, shape), to="float64")
     shares = ops.Mul(terms, factors(ctx, ops.ReduceSum(terms, [axis]), axis))
     return ops.Cast(ops.Add(shares, np.float64(0.5)), to="int16")
 
 
-def factors(ctx: Context, sums: Any, axis: int) -> Any:
+def factors(ctx: Context, sums: Value, axis: int) -> Value:
     """What turns a row's exponentials into shares: the reciprocal of its sum's fraction over the power of two below it.
 
     Numbers are broadcast one by one in several axes (22 us for 2048 rows), so rows are one axis where they can be.
@@ -45,12 +43,12 @@ def factors(ctx: Context, sums: Any, axis: int) -> Any:
     ops, real = ctx.ops, np.float64
     kept = [1 if k == axis else size for k, size in enumerate(ctx.shape(0))]
     flat = len(kept) > 1 and kept.count(None) < 2
-    rows, along = (ops.Reshape(sums, [-1]), [None]) if flat else (sums, kept)
+    rows, along = (ops.Reshape(sums, [-1]), (None,)) if flat else (sums, tuple(kept))
     upper = ops.Cast(ops.Mul(rows, real(2.0**-LEAST_BITS)), to="int32")
     count = ctx.op[0].dims[-1]
-    scale = picked(ctx, powers(count or 65536), upper, along)
+    scale = ctx.looked_up(powers(count or 65536), upper, along)
     place = ops.Cast(ops.Sub(ops.Mul(rows, scale), real(LAST + 0.5)), to="int32")
-    found = ops.Mul(ops.Cast(picked(ctx, reciprocals(), place, along), to="float64"), real(2.0**-16))
+    found = ops.Mul(ops.Cast(ctx.looked_up(reciprocals(), place, along), to="float64"), real(2.0**-16))
     made = ops.Mul(found, scale)
     if count in (1, None):
         made = ops.Min(made, real(32767.25 / LARGEST))  # alone in its row, a number saturates

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Dequantized, Instance, Integer, Refused, out
+from onnx_tflite_plugin.api import Array, Instance, out
+from op_handlers.kernels.operands import parameters
 
 RealFunction = Callable[[Array], Array]
 
@@ -17,41 +18,21 @@ STORED = np.concatenate([np.arange(0, 32768), np.arange(-32768, 0)])
 """What tables have an entry for: each stored number, the negative ones counted from the end."""
 
 
-def words_by_table(at: Instance) -> Dequantized | Integer:
-    """Where the function is steep the lines are thousands of steps away from it, so int16 needs the table itself."""
-    return Integer() if at.op[0].dtype == "int16" else Dequantized()
+def on_lines_of(function: RealFunction) -> Callable[[Instance], Array]:
+    """The kernel's result of each stored number: where a function is steep, lines are thousands of LSB away from it.
 
-
-def looked_up(ctx: Context, x: Any, function: RealFunction) -> Any:
-    """The result of each of the 65536 stored numbers is looked up."""
-    before, after = ctx.quantization(0), ctx.quantization(out(0))
-    if before is None or after is None:
-        raise Refused("its int16 operands have no scale")
-    return entries(ctx, interpolated(function, before.scale[0], after.scale[0]), x, ctx.shape(0))
-
-
-def entries(ctx: Context, table: Array, x: Any, shape: Sequence[int | None] | None) -> Any:
-    """The table's entry for each stored number; ``shape`` is None where it is not known."""
-    return picked(ctx, table, ctx.ops.Cast(x, to="int32"), shape)
-
-
-def picked(ctx: Context, table: Array, indices: Any, shape: Sequence[int | None] | None) -> Any:
-    """Entries by int32 indices, which may be negative.
-
-    GatherElements takes 45 us for 50,000 numbers where Gather takes 590 (the kernel 65), but wants a flat operand.
+    Infinite results are the output's least and largest number (LUTPopulateInt16, internal/common.h).
     """
-    if shape is None or list(shape).count(None) > 1 or 0 in shape:
-        return ctx.ops.Gather(table, indices)
-    if len(shape) == 1:
-        return ctx.ops.GatherElements(table, indices, axis=0)
-    found = ctx.ops.GatherElements(table, ctx.ops.Reshape(indices, [-1]), axis=0)
-    return ctx.ops.Reshape(found, [-1 if size is None else size for size in shape])
 
+    def table(at: Instance) -> Array:
+        scale, made_scale = (np.float32(parameters(at.op[slot]).scale[0]) for slot in (0, out(0)))
 
-def interpolated(function: RealFunction, scale: float, made_scale: float) -> Array:
-    """The kernel's result of 0, ..., 32767, -32768, ..., -1 (LUTPopulateInt16, internal/common.h)."""
-    known = np.float32(scale)
-    return on_lines(samples(function, known * LEAST, known * MOST, np.float32(made_scale)), STORED).astype(np.int16)
+        def bounded(x: Array) -> Array:
+            return np.nan_to_num(function(x), neginf=float(LEAST * made_scale), posinf=float(MOST * made_scale))
+
+        return on_lines(samples(bounded, scale * LEAST, scale * MOST, made_scale), STORED).astype(np.int16)
+
+    return table
 
 
 def on_lines(table: Array, numbers: Array) -> Array:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from math import erfc, pi, sqrt
-from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Dequantized, Refused, SameScale, Transparent, handler
-from op_handlers.kernels.sigmoids import input_scale, logistic_table, logistic_words, tanh_table, tanh_words
-from op_handlers.kernels.tables import entries, looked_up, words_by_table
-from op_handlers.kernels.widening import widened
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Dequantized,
+    Instance,
+    Lookup,
+    Refused,
+    SameScale,
+    Transparent,
+    Value,
+    handler,
+)
+from op_handlers.kernels.sigmoids import INT16, sigmoid_by_table, tanh_table
+from op_handlers.kernels.tables import on_lines_of
 
 
 @handler("RELU", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda at: "RELU")
-def relu(ctx: Context, x: Any) -> Any:
+def relu(ctx: Context, x: Value) -> Value:
     """The activation alone; with other output parameters it rescales too (activations.cc)."""
     return x
 
@@ -22,7 +31,7 @@ def relu(ctx: Context, x: Any) -> Any:
 @handler(
     "RELU6", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda at: "RELU6"
 )
-def relu6(ctx: Context, x: Any) -> Any:
+def relu6(ctx: Context, x: Value) -> Value:
     """The activation alone."""
     return x
 
@@ -34,7 +43,7 @@ def relu6(ctx: Context, x: Any) -> Any:
     quantization=SameScale(onnx="Clip"),
     activation=lambda at: "RELU_N1_TO_1",
 )
-def relu_n1_to_1(ctx: Context, x: Any) -> Any:
+def relu_n1_to_1(ctx: Context, x: Value) -> Value:
     """The activation alone."""
     return x
 
@@ -46,19 +55,19 @@ def relu_n1_to_1(ctx: Context, x: Any) -> Any:
     quantization=SameScale(onnx="Clip"),
     activation=lambda at: "RELU_0_TO_1",
 )
-def relu_0_to_1(ctx: Context, x: Any) -> Any:
+def relu_0_to_1(ctx: Context, x: Value) -> Value:
     """The activation alone."""
     return x
 
 
 @handler("LEAKY_RELU", max_version=2, layout=Transparent(), quantization=Dequantized())
-def leaky_relu(ctx: Context, x: Any) -> Any:
+def leaky_relu(ctx: Context, x: Value) -> Value:
     """LeakyRelu; alpha may have any sign and size (leaky_relu.h)."""
     return ctx.ops.LeakyRelu(x, alpha=ctx.options.alpha)
 
 
 @handler("PRELU", max_version=1, layout=Transparent(), quantization=Dequantized())
-def prelu(ctx: Context, x: Any, slope: Any) -> Any:
+def prelu(ctx: Context, x: Value, slope: Value) -> Value:
     """PRelu; LeakyRelu where all slopes are one number."""
     slopes, channels = ctx.op.constant(1), ctx.op[0].dims[-1]
     for size, wanted in zip(ctx.op[0].dims[::-1], ctx.op[1].dims[::-1], strict=False):
@@ -74,7 +83,7 @@ def prelu(ctx: Context, x: Any, slope: Any) -> Any:
     return ctx.ops.PRelu(x, slope)
 
 
-def blocked_prelu(ctx: Context, x: Any, slopes: Any) -> Any:
+def blocked_prelu(ctx: Context, x: Value, slopes: Array) -> Value:
     """PRelu by depthwise 1x1 convolutions, which keep the blocked layout; PRelu does not.
 
     With slopes a of -1 to 1 it is Relu((1 - a) * x) + a * x: two kernels, since Relu and Add are parts of convolutions, and
@@ -83,7 +92,7 @@ def blocked_prelu(ctx: Context, x: Any, slopes: Any) -> Any:
     """
     ops = ctx.ops
 
-    def times(value: Any, by: Any) -> Any:
+    def times(value: Value, by: Array) -> Value:
         return ops.Conv(value, by.astype(np.float32), group=len(by), kernel_shape=[1, 1])
 
     if np.abs(slopes).max() <= 1:
@@ -92,17 +101,19 @@ def blocked_prelu(ctx: Context, x: Any, slopes: Any) -> Any:
 
 
 @handler("ELU", max_version=1, layout=Transparent(), quantization=Dequantized())
-def elu(ctx: Context, x: Any) -> Any:
+def elu(ctx: Context, x: Value) -> Value:
     """Elu."""
     return ctx.ops.Elu(x)
 
 
-@handler("GELU", max_version=3, layout=Transparent(), quantization=words_by_table)
-def gelu(ctx: Context, x: Any) -> Any:
-    """Gelu, of int16 a table; below opset 20 x/2 * (1 + Erf(x/sqrt(2))), or with the Tanh that approximates the Erf."""
+def gelu_table(at: Instance) -> Array:
+    return on_lines_of(tanh_gelu if at.op.options.approximate else erf_gelu)(at)
+
+
+@handler("GELU", max_version=3, layout=Transparent(), quantization=Lookup(gelu_table))
+def gelu(ctx: Context, x: Value) -> Value:
+    """Gelu; below opset 20 x/2 * (1 + Erf(x/sqrt(2))), or with the Tanh that approximates the Erf."""
     approximate, ops, number = ctx.options.approximate, ctx.ops, ctx.scalar
-    if ctx.integers:
-        return looked_up(ctx, x, tanh_gelu if approximate else erf_gelu)
     if ctx.opset >= 20:
         return ops.Gelu(x, approximate="tanh" if approximate else "none")
     if approximate:
@@ -121,20 +132,20 @@ def tanh_gelu(real: Array) -> Array:
     return np.asarray(real / 2 * (1 + np.tanh(sqrt(2 / pi) * (real + 0.044715 * real**3))), np.float32)
 
 
-@handler("TANH", max_version=3, layout=Transparent(), quantization=tanh_words)
-def tanh(ctx: Context, x: Any) -> Any:
-    """Tanh, of int16 a table; 8 bit results may have any scale, which the kernel makes its table for (activations.cc)."""
-    return entries(ctx, tanh_table(input_scale(ctx.op)), x, ctx.shape(0)) if ctx.integers else widened(ctx, "Tanh", x)
+@handler("TANH", max_version=3, layout=Transparent(), quantization=Lookup(tanh_table, outputs=INT16))
+def tanh(ctx: Context, x: Value) -> Value:
+    """Tanh; 8 bit results may have any scale, which the kernel makes its table for (activations.cc)."""
+    return ctx.ops.Tanh(x)
 
 
-@handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=logistic_words)
-def logistic(ctx: Context, x: Any) -> Any:
+@handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=sigmoid_by_table)
+def logistic(ctx: Context, x: Value) -> Value:
     """Sigmoid; XNNPACK takes 8 bit outputs of any scale, though the builtin kernels insist on 1/256 (activations.cc)."""
-    return entries(ctx, logistic_table(), x, ctx.shape(0)) if ctx.integers else ctx.ops.Sigmoid(x)
+    return ctx.ops.Sigmoid(x)
 
 
 @handler("HARD_SWISH", max_version=1, layout=Transparent(), quantization=Dequantized())
-def hard_swish(ctx: Context, x: Any) -> Any:
+def hard_swish(ctx: Context, x: Value) -> Value:
     """HardSwish, or x * Clip(x + 3, 0, 6) / 6 below opset 14."""
     ops = ctx.ops
     if ctx.opset >= 14:

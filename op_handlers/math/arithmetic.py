@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from functools import reduce
 from math import pi
-from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, Dequantized, Instance, Raw, Transparent, handler
-from op_handlers.kernels.widening import widened
+from onnx_tflite_plugin.api import Context, Decline, Dequantized, Instance, Raw, Transparent, Value, handler
 
 FUSED = "fused_activation_function"
 
 
 @handler("ADD", max_version=6, layout=Transparent(), quantization=Dequantized(), activation=FUSED)
-def add(ctx: Context, x: Any, y: Any) -> Any:
+def add(ctx: Context, x: Value, y: Value) -> Value:
     """Add."""
     return ctx.ops.Add(x, y)
 
 
 @handler("SUB", max_version=5, layout=Transparent(), quantization=Dequantized(), activation=FUSED)
-def sub(ctx: Context, x: Any, y: Any) -> Any:
+def sub(ctx: Context, x: Value, y: Value) -> Value:
     """Sub."""
     return ctx.ops.Sub(x, y)
 
 
 @handler("MUL", max_version=8, layout=Transparent(), quantization=Dequantized(), activation=FUSED)
-def mul(ctx: Context, x: Any, y: Any) -> Any:
+def mul(ctx: Context, x: Value, y: Value) -> Value:
     """Mul; of complex numbers, which are pairs along a last axis, by its parts."""
     ops = ctx.ops
     if not ctx.op[0].dtype.startswith("complex"):
@@ -37,44 +35,44 @@ def mul(ctx: Context, x: Any, y: Any) -> Any:
 
 
 @handler("DIV", max_version=2, layout=Transparent(), quantization=Dequantized(), activation=FUSED)
-def div(ctx: Context, x: Any, y: Any) -> Any:
+def div(ctx: Context, x: Value, y: Value) -> Value:
     """Div; integers are divided towards zero."""
     return ctx.ops.Div(x, y)
 
 
 @handler("POW", max_version=1, layout=Transparent())
-def power(ctx: Context, x: Any, y: Any) -> Any:
+def power(ctx: Context, x: Value, y: Value) -> Value:
     """Pow."""
     return ctx.ops.Pow(x, y)
 
 
 @handler("SQUARED_DIFFERENCE", max_version=2, layout=Transparent(), quantization=Dequantized())
-def squared_difference(ctx: Context, x: Any, y: Any) -> Any:
+def squared_difference(ctx: Context, x: Value, y: Value) -> Value:
     """The difference times itself."""
     difference = ctx.ops.Sub(x, y)
     return ctx.ops.Mul(difference, difference)
 
 
 @handler("MAXIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
-def maximum(ctx: Context, x: Any, y: Any) -> Any:
+def maximum(ctx: Context, x: Value, y: Value) -> Value:
     """Max; quantized operands are compared as stored, whatever their scales (maximum_minimum.cc)."""
-    return widened(ctx, "Max", x, y)
+    return ctx.ops.Max(x, y)
 
 
 @handler("MINIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
-def minimum(ctx: Context, x: Any, y: Any) -> Any:
+def minimum(ctx: Context, x: Value, y: Value) -> Value:
     """Min; quantized operands are compared as stored, whatever their scales (maximum_minimum.cc)."""
-    return widened(ctx, "Min", x, y)
+    return ctx.ops.Min(x, y)
 
 
 @handler("ADD_N", max_version=1, layout=Transparent())
-def add_n(ctx: Context, *operands: Any) -> Any:
+def add_n(ctx: Context, *operands: Value) -> Value:
     """Sum, which ONNX has of real numbers only; of integers a chain of Add."""
     return ctx.ops.Sum(*operands) if ctx.op[0].dtype == "float32" else reduce(ctx.ops.Add, operands)
 
 
 @handler("FLOOR_DIV", max_version=3, layout=Transparent(), quantization=Raw())
-def floor_div(ctx: Context, x: Any, y: Any) -> Any:
+def floor_div(ctx: Context, x: Value, y: Value) -> Value:
     """Floor(Div) in float64, as the kernel has it for integers too, whatever their scales (reference/floor_div.h)."""
     ops = ctx.ops
     quotient = ops.Div(ops.Cast(x, to="float64"), ops.Cast(y, to="float64"))
@@ -82,7 +80,7 @@ def floor_div(ctx: Context, x: Any, y: Any) -> Any:
 
 
 @handler("FLOOR_MOD", max_version=2, layout=Transparent(), quantization=Raw())
-def floor_mod(ctx: Context, x: Any, y: Any) -> Any:
+def floor_mod(ctx: Context, x: Value, y: Value) -> Value:
     """Mod, with the divisor's sign; of real numbers Mod has the dividend's, so the divisor is added (reference/floor_mod.h)."""
     ops = ctx.ops
     if ctx.dtype(0) != "float32":
@@ -102,7 +100,7 @@ def alike(at: Instance) -> Decline | None:
 
 
 @handler("ATAN2", max_version=1, layout=Transparent(), accepts=alike)
-def atan2(ctx: Context, y: Any, x: Any) -> Any:
+def atan2(ctx: Context, y: Value, x: Value) -> Value:
     """Atan of the quotient, turned by half a circle left of the y axis, where x may be -0 too.
 
     Operands of one size, which may both be 0 or infinite, have the quotient 1 with their signs, or that 0.
@@ -111,7 +109,7 @@ def atan2(ctx: Context, y: Any, x: Any) -> Any:
     if dtype != "float32":
         y, x = (ops.Cast(operand, to="float32") for operand in (y, x))
 
-    def negative(value: Any) -> Any:
+    def negative(value: Value) -> Value:
         return ops.Or(ops.Less(value, 0.0), ops.Less(ops.Reciprocal(value), 0.0))
 
     left = negative(x)
@@ -127,13 +125,13 @@ def atan2(ctx: Context, y: Any, x: Any) -> Any:
 
 
 @handler("BITWISE_XOR", max_version=1, layout=Transparent(), quantization=Raw(), min_opset=18)
-def bitwise_xor(ctx: Context, x: Any, y: Any) -> Any:
+def bitwise_xor(ctx: Context, x: Value, y: Value) -> Value:
     """BitwiseXor of what is stored."""
     return ctx.ops.BitwiseXor(x, y)
 
 
 @handler("RIGHT_SHIFT", max_version=1, layout=Transparent(), quantization=Raw())
-def right_shift(ctx: Context, x: Any, y: Any) -> Any:
+def right_shift(ctx: Context, x: Value, y: Value) -> Value:
     """Divided by a power of two and rounded down, in float64, which holds every integer of the kernel's dtypes.
 
     BitShift has no signed integers. The kernel cuts the shift to 0 ... bits - 1 (right_shift.cc).

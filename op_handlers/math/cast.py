@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, Instance, Operator, Raw, Terminate, Transparent, handler, out
+from onnx_tflite_plugin.api import (
+    Context,
+    Decline,
+    Instance,
+    Operator,
+    Raw,
+    Terminate,
+    Transparent,
+    Value,
+    handler,
+    out,
+)
 
 # Dtypes of less than a byte: their range, and the opset from which ONNX has them.
 PACKED_RANGE = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1)}
@@ -25,7 +35,7 @@ def dtypes(op: Operator) -> tuple[str, str]:
     quantization=Raw(),
     min_opset=lambda at: max(PACKED.get(dtype, 13) for dtype in dtypes(at.op)),
 )
-def cast(ctx: Context, x: Any) -> Any:
+def cast(ctx: Context, x: Value) -> Value:
     """Cast of what is stored, whatever its scale; real numbers are cut to the range of integers first (cast.cc)."""
     before, after = dtypes(ctx.op)
     if before == after:
@@ -39,7 +49,7 @@ def cast(ctx: Context, x: Any) -> Any:
     return ctx.ops.Cast(x, to=after)
 
 
-def cut(ctx: Context, x: Any, before: str, after: str) -> Any:
+def cut(ctx: Context, x: Value, before: str, after: str) -> Value:
     """Real numbers in the range of an integer dtype; infinity and NaN become its highest number."""
     ops = ctx.ops
     low, high = PACKED_RANGE.get(after) or (int(np.iinfo(after).min), int(np.iinfo(after).max))
@@ -53,7 +63,7 @@ def cut(ctx: Context, x: Any, before: str, after: str) -> Any:
     return ops.Cast(whole, to="int8") if after in PACKED else whole
 
 
-def paired(ctx: Context, x: Any) -> Any:
+def paired(ctx: Context, x: Value) -> Value:
     """Real numbers as complex ones: pairs whose second number is 0."""
     pads = np.zeros((2, ctx.op[0].rank + 1), np.int64)
     pads[1, -1] = 1
@@ -91,7 +101,7 @@ def needs_bitcast(at: Instance) -> int:
     accepts=shared_bits,
     min_opset=needs_bitcast,
 )
-def bitcast(ctx: Context, x: Any) -> Any:
+def bitcast(ctx: Context, x: Value) -> Value:
     """BitCast; to another width through unsigned integers, the least significant part first (bitcast.cc)."""
     before, after = dtypes(ctx.op)
     if before == after:
@@ -105,7 +115,7 @@ def bitcast(ctx: Context, x: Any) -> Any:
     return same_bits(ctx, stored, narrow, after)
 
 
-def same_bits(ctx: Context, x: Any, before: str, after: str) -> Any:
+def same_bits(ctx: Context, x: Value, before: str, after: str) -> Value:
     """Another dtype of the same width; between integers Cast wraps around, which is the same."""
     if before == after:
         return x
@@ -113,7 +123,7 @@ def same_bits(ctx: Context, x: Any, before: str, after: str) -> Any:
     return ctx.ops.BitCast(x, to=after) if real else ctx.ops.Cast(x, to=after)
 
 
-def split(ctx: Context, x: Any, before: int, after: int) -> Any:
+def split(ctx: Context, x: Value, before: int, after: int) -> Value:
     """The parts of each number, along a new last axis."""
     ops, base = ctx.ops, np.asarray(2**after, np.uint64)
     x = ops.Cast(x, to="uint64")
@@ -123,7 +133,7 @@ def split(ctx: Context, x: Any, before: int, after: int) -> Any:
     return ops.Cast(ops.Mod(ops.Concat(*parts, axis=-1), base), to=f"uint{after}")
 
 
-def merged(ctx: Context, x: Any, before: int, after: int) -> Any:
+def merged(ctx: Context, x: Value, before: int, after: int) -> Value:
     """A number of the parts along the last axis."""
     ops, count = ctx.ops, after // before
     weights = np.asarray([1 << before * k for k in range(count)], np.uint64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
 
 import numpy as np
 
@@ -15,15 +14,14 @@ from onnx_tflite_plugin.api import (
     Integer,
     Quantization,
     Transparent,
+    Value,
     handler,
     out,
 )
 from op_handlers.kernels.fixed_point import rescaled
-from op_handlers.kernels.tables import entries
 
 BYTES = frozenset({"int8", "uint8"})
 WORDS = BYTES | {"int16"}
-COMPARED_AS = {"int8": "int32", "uint8": "int32", "int16": "int32", "bfloat16": "float32"}
 
 
 def scaled(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Instance], Decline | None]:
@@ -62,7 +60,7 @@ def of_strings(at: Instance) -> int:
     accepts=scaled(WORDS, bare={"int16"}),
     min_opset=of_strings,
 )
-def equal(ctx: Context, x: Any, y: Any) -> Any:
+def equal(ctx: Context, x: Value, y: Value) -> Value:
     """Equal; quantized operands in 256ths, as all comparisons (comparisons.cc)."""
     return ctx.ops.Equal(*comparable(ctx, WORDS, x, y))
 
@@ -75,37 +73,37 @@ def equal(ctx: Context, x: Any, y: Any) -> Any:
     accepts=scaled(WORDS),
     min_opset=of_strings,
 )
-def not_equal(ctx: Context, x: Any, y: Any) -> Any:
+def not_equal(ctx: Context, x: Value, y: Value) -> Value:
     """Not of Equal."""
     return ctx.ops.Not(ctx.ops.Equal(*comparable(ctx, WORDS, x, y)))
 
 
 @handler("LESS", max_version=3, layout=Transparent(), quantization=Integer(), accepts=scaled(BYTES))
-def less(ctx: Context, x: Any, y: Any) -> Any:
+def less(ctx: Context, x: Value, y: Value) -> Value:
     """Less; int16 is compared as stored, whatever the scales."""
     return ctx.ops.Less(*comparable(ctx, BYTES, x, y))
 
 
 @handler("LESS_EQUAL", max_version=2, layout=Transparent(), quantization=Integer(), accepts=scaled(BYTES))
-def less_equal(ctx: Context, x: Any, y: Any) -> Any:
+def less_equal(ctx: Context, x: Value, y: Value) -> Value:
     """LessOrEqual; int16 as stored."""
     return ctx.ops.LessOrEqual(*comparable(ctx, BYTES, x, y))
 
 
 @handler("GREATER", max_version=2, layout=Transparent(), quantization=Integer(), accepts=scaled(BYTES))
-def greater(ctx: Context, x: Any, y: Any) -> Any:
+def greater(ctx: Context, x: Value, y: Value) -> Value:
     """Greater; int16 as stored."""
     return ctx.ops.Greater(*comparable(ctx, BYTES, x, y))
 
 
 @handler("GREATER_EQUAL", max_version=3, layout=Transparent(), quantization=Integer(), accepts=scaled(BYTES))
-def greater_equal(ctx: Context, x: Any, y: Any) -> Any:
+def greater_equal(ctx: Context, x: Value, y: Value) -> Value:
     """GreaterOrEqual; int16 as stored."""
     return ctx.ops.GreaterOrEqual(*comparable(ctx, BYTES, x, y))
 
 
-def comparable(ctx: Context, rescaled: Collection[str], *operands: Any) -> list[Any]:
-    """Operands that runtimes compare: 32 bits for short integers, the kernel's 256ths where it rescales.
+def comparable(ctx: Context, rescaled: Collection[str], *operands: Value) -> list[Value]:
+    """Operands as the kernel compares them: in 256ths where it rescales.
 
     Stored numbers of one scale are in the same order as their 256ths, unless these are too coarse to tell them apart.
     """
@@ -115,14 +113,13 @@ def comparable(ctx: Context, rescaled: Collection[str], *operands: Any) -> list[
         tables = [in_256ths(q.scale[0], q.zero_point[0], ctx.dtype(slot)) for slot, q in enumerate((first, second))]
         if first != second or (np.diff(np.sort(tables[0])) == 0).any():
             return [looked_up(ctx, slot, *pair) for slot, pair in enumerate(zip(tables, operands, strict=True))]
-    wide = COMPARED_AS.get(ctx.op[0].dtype)
-    return [operand if wide is None else ctx.ops.Cast(operand, to=wide) for operand in operands]
+    return list(operands)
 
 
-def looked_up(ctx: Context, slot: int, table: Array, x: Any) -> Any:
+def looked_up(ctx: Context, slot: int, table: Array, x: Value) -> Value:
     """An operand's table entries; one that is broadcast has no shape to go by."""
     whole = ctx.op[slot].dims == ctx.op[out(0)].dims
-    return entries(ctx, table, x, ctx.shape(slot) if whole else None)
+    return ctx.looked_up(table, x, ctx.shape(slot) if whole else None)
 
 
 def in_256ths(scale: float, zero_point: int, dtype: str) -> Array:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Terminate, handler
+from onnx_tflite_plugin.api import Context, Terminate, Value, handler
 from op_handlers.kernels.operands import as_int64
 
 
 @handler("RFFT2D", max_version=1, layout=Terminate(), min_opset=17)
-def rfft_2d(ctx: Context, x: Any, lengths: Any) -> Any:
+def rfft_2d(ctx: Context, x: Value, lengths: Value) -> Value:
     """DFT of each row, one-sided, then of each column; both cut or pad to their length, which is a power of two (rfft2d.cc)."""
     ops, rank = ctx.ops, ctx.op[0].rank
     sizes = as_int64(ctx, 1, lengths)
@@ -21,8 +19,5 @@ def rfft_2d(ctx: Context, x: Any, lengths: Any) -> Any:
     value = ops.Unsqueeze(x, [rank] if rank > 2 else [0, 3])  # a batch in front, pairs behind
     axis = max(rank, 3) - 1
     for length, at, onesided in ((width, axis, 1), (height, axis - 1, 0)):
-        if ctx.opset >= 20:
-            value = ops.DFT(value, length, np.asarray(at), onesided=onesided)
-        else:
-            value = ops.DFT(value, length, axis=at, onesided=onesided)
+        value = ops.DFT(value, length, np.asarray(at), onesided=onesided)
     return value if rank > 2 else ops.Squeeze(value, [0])

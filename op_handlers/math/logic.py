@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from onnx_tflite_plugin.api import Context, Transparent, handler
+from onnx_tflite_plugin.api import Context, Transparent, Value, handler
 
 
 @handler("LOGICAL_AND", max_version=1, layout=Transparent())
-def logical_and(ctx: Context, x: Any, y: Any) -> Any:
+def logical_and(ctx: Context, x: Value, y: Value) -> Value:
     """And."""
     return ctx.ops.And(x, y)
 
 
 @handler("LOGICAL_OR", max_version=1, layout=Transparent())
-def logical_or(ctx: Context, x: Any, y: Any) -> Any:
+def logical_or(ctx: Context, x: Value, y: Value) -> Value:
     """Or."""
     return ctx.ops.Or(x, y)
 
 
 @handler("LOGICAL_NOT", max_version=1, layout=Transparent())
-def logical_not(ctx: Context, x: Any) -> Any:
+def logical_not(ctx: Context, x: Value) -> Value:
     """Not."""
     return ctx.ops.Not(x)

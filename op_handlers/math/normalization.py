@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Implicit, handler, out
+from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Implicit, Value, handler, out
 
 
 @handler(
@@ -15,10 +13,10 @@ from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, 
     along=Along("ReduceL2", "k"),
     quantization=FixedOutputRange({"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}),
 )
-def l2_normalization(ctx: Context, x: Any) -> Any:
+def l2_normalization(ctx: Context, x: Value) -> Value:
     """Over the length of the last axis, which counts as at least 1e-6 (l2normalization.h)."""
     last = [ctx.axis(-1)]
-    length = ctx.ops.ReduceL2(x, last) if ctx.opset >= 18 else ctx.ops.ReduceL2(x, axes=last)
+    length = ctx.ops.ReduceL2(x, last)
     return ctx.ops.Div(x, ctx.ops.Max(length, 1e-6))
 
 
@@ -28,7 +26,7 @@ def l2_normalization(ctx: Context, x: Any) -> Any:
     layout=Implicit(onnx={0: "n c h w", out(0): "n c h w"}),
     axes="n h w c -> n h w c",
 )
-def local_response_normalization(ctx: Context, x: Any) -> Any:
+def local_response_normalization(ctx: Context, x: Value) -> Value:
     """LRN over 2 * radius + 1 channels, whose alpha ONNX divides by that number (optimized_ops.h)."""
     o, ops = ctx.options, ctx.ops
     size = 2 * o.radius + 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import floor, frexp, prod
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from onnx_tflite_plugin.api import (
     Quantization,
     Refused,
     Terminate,
+    Value,
     handler,
     out,
     reduced_by,
@@ -50,7 +50,7 @@ def multiplied(at: Instance) -> Decline | None:
     quantization=lambda at: Integer() if quantized(at.op) else NotQuantizable(),
     accepts=multiplied,
 )
-def reduce_prod(ctx: Context, x: Any, axes: Any) -> Any:
+def reduce_prod(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceProd; integers by Mul, which wraps around as the kernel's do."""
     if quantized(ctx.op):
         return product_of_quantized(ctx, x)
@@ -65,7 +65,7 @@ def reduce_prod(ctx: Context, x: Any, axes: Any) -> Any:
 # --- integers ---------------------------------------------------------------------------------
 
 
-def product_of_integers(ctx: Context, x: Any) -> Any:
+def product_of_integers(ctx: Context, x: Value) -> Value:
     """One axis after the other: ONNX leaves overflow of ReduceProd to the runtime, and ONNX Runtime's saturates."""
     over = held_axes(ctx)
     if over is None:
@@ -76,7 +76,7 @@ def product_of_integers(ctx: Context, x: Any) -> Any:
     return ctx.reshaped(x, out(0)) if over else x
 
 
-def halved(ctx: Context, x: Any, axis: int, size: int) -> Any:
+def halved(ctx: Context, x: Value, axis: int, size: int) -> Value:
     """One half times the other, until one is left."""
     ops = ctx.ops
     while size > 1:
@@ -90,14 +90,14 @@ def halved(ctx: Context, x: Any, axis: int, size: int) -> Any:
     return x
 
 
-def one_by_one(ctx: Context, x: Any, axis: int) -> Any:
+def one_by_one(ctx: Context, x: Value, axis: int) -> Value:
     """A Loop of Mul, for no elements or as many as there are when it runs."""
     ops, dtype = ctx.ops, "int64" if ctx.op[0].dtype == "int64" else "int32"
     others = [other for other in range(len(ctx.shape(0))) if other != axis]
     sizes = ops.Shape(x)
     ones = ops.Expand(np.ones((), dtype), ops.Gather(sizes, np.asarray(others, np.int64)))
 
-    def step(at: Any, go_on: Any, product: Any) -> list[Any]:
+    def step(at: Value, go_on: Value, product: Value) -> list[Value]:
         return [go_on, ops.Mul(product, ops.Gather(x, at, axis=axis))]
 
     body = ctx.graph(step, [("at", "int64", ()), ("go_on", "bool", ()), ("product", dtype, None)])
@@ -108,7 +108,7 @@ def one_by_one(ctx: Context, x: Any, axis: int) -> Any:
 # --- quantized integers -----------------------------------------------------------------------
 
 
-def product_of_quantized(ctx: Context, x: Any) -> Any:
+def product_of_quantized(ctx: Context, x: Value) -> Value:
     """A Scan of products, each brought to the output's scale by its root and rounded (QuantizedReduceProd, reduce.h)."""
     ops, over = ctx.ops, held_axes(ctx)
     before, after = ctx.quantization(0), ctx.quantization(out(0))
@@ -130,7 +130,7 @@ def product_of_quantized(ctx: Context, x: Any) -> Any:
     )
     real = ops.Sub(ops.Cast(factors, to="int64"), np.asarray(before.zero_point[0]))
 
-    def step(current: Any, factor: Any) -> list[Any]:
+    def step(current: Value, factor: Value) -> list[Value]:
         return [rounded(ctx, ops.Mul(current, factor), *scaling)]
 
     first = ops.Gather(real, np.asarray(0), axis=0)
@@ -158,7 +158,7 @@ def scaled_by(before: Quantization, after: Quantization, count: int) -> tuple[in
     return min(mantissa + 2**15 >> 16, 2**KEPT_BITS - 1), KEPT_BITS - exponent
 
 
-def rounded(ctx: Context, value: Any, multiplier: int, shift: int) -> Any:
+def rounded(ctx: Context, value: Value, multiplier: int, shift: int) -> Value:
     """Halves upwards, 32 bits that wrap around (MultiplyByQuantizedMultiplier of 64 bits, internal/common.cc)."""
     ops, divisor = ctx.ops, np.asarray(2**shift)
     raised = ops.Add(ops.Mul(value, np.asarray(multiplier)), np.asarray(2 ** (shift - 1)))

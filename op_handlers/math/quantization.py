@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from onnx_tflite_plugin.api import (
@@ -17,6 +15,7 @@ from onnx_tflite_plugin.api import (
     Refused,
     Tensor,
     Transparent,
+    Value,
     Widened,
     handler,
     out,
@@ -24,7 +23,7 @@ from onnx_tflite_plugin.api import (
 
 
 @handler("QUANTIZE", max_version=6, layout=Transparent(), quantization=Dequantized())
-def quantize(ctx: Context, x: Any) -> Any:
+def quantize(ctx: Context, x: Value) -> Value:
     """The host's Q; from integers, its DQ and Q. QuantizeLinear knows no int32, so to and from it by arithmetic."""
     ops, before, after = ctx.ops, ctx.op[0], ctx.op[out(0)]
     if before.dtype == "int32":
@@ -63,7 +62,7 @@ def as_stored(at: Instance) -> Array | Widened | None:
 
 
 @handler("DEQUANTIZE", max_version=9, layout=Transparent(), quantization=Dequantized(), evaluate=as_stored)
-def dequantize(ctx: Context, x: Any) -> Any:
+def dequantize(ctx: Context, x: Value) -> Value:
     """The host's DQ; float16 is a Cast, which runtimes compute as they load the weights."""
     held = ctx.constant(0)
     if ctx.folds and held is not None and "float" in ctx.op[0].dtype:
@@ -85,7 +84,7 @@ def fake_range(at: Instance) -> Decline | None:
 
 
 @handler("FAKE_QUANT", max_version=2, layout=Transparent(), accepts=fake_range)
-def fake_quant(ctx: Context, x: Any) -> Any:
+def fake_quant(ctx: Context, x: Value) -> Value:
     """To the nearest step of a range that is moved so that 0 lies on a step; halves upwards (FakeQuantizeArray).
 
     The range is computed in float32, as the kernel does (NudgeQuantizationRange, internal/quantization_util.cc).

@@ -6,11 +6,9 @@ Where both seeds are 0 the sequence differs from session to session, else it is 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Refused, Terminate, handler, out
+from onnx_tflite_plugin.api import Context, Refused, Terminate, Value, handler, out
 from op_handlers.kernels.operands import as_int64
 
 NEWEST = 21  # ONNX Runtime has no generator of a later opset
@@ -25,28 +23,28 @@ def seed(ctx: Context) -> float | None:
 
 
 @handler("RANDOM_UNIFORM", max_version=1, layout=Terminate())
-def random_uniform(ctx: Context, shape: Any) -> Any:
+def random_uniform(ctx: Context, shape: Value) -> Value:
     """RandomUniform from 0 to below 1: the kernel's distribution, not its sequence."""
     return like(ctx, "RandomUniform", shape)
 
 
 @handler("RANDOM_STANDARD_NORMAL", max_version=1, layout=Terminate())
-def random_standard_normal(ctx: Context, shape: Any) -> Any:
+def random_standard_normal(ctx: Context, shape: Value) -> Value:
     """RandomNormal of mean 0 and deviation 1: the kernel's distribution, not its sequence."""
     return like(ctx, "RandomNormal", shape)
 
 
-def like(ctx: Context, onnx: str, shape: Any) -> Any:
+def like(ctx: Context, onnx: str, shape: Value) -> Value:
     """``Random*`` of a shape; one known at run time is that of a tensor."""
     ops, held = ctx.ops, ctx.constant(0)
     if held is not None and held.size:
-        return getattr(ops, onnx)(shape=held.astype(np.int64).tolist(), seed=seed(ctx))
+        return ops.named(onnx)(shape=held.astype(np.int64).tolist(), seed=seed(ctx))
     pattern = ops.Expand(np.zeros((), np.float32), as_int64(ctx, 0, shape))
-    return getattr(ops, f"{onnx}Like")(pattern, seed=seed(ctx))
+    return ops.named(f"{onnx}Like")(pattern, seed=seed(ctx))
 
 
 @handler("MULTINOMIAL", max_version=1, layout=Terminate())
-def multinomial(ctx: Context, logits: Any, count: Any) -> Any:
+def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
     """Classes passed by RandomUniformLike in the running sum of shares: the kernel's distribution, not its sequence.
 
     Logits that are not finite have no share.
@@ -55,7 +53,7 @@ def multinomial(ctx: Context, logits: Any, count: Any) -> Any:
     lowest = np.asarray(np.finfo(np.float32).min)
     finite = ops.Less(ops.Abs(logits), np.asarray(np.inf, np.float32))
     known = ops.Where(finite, logits, lowest)
-    most = ops.ReduceMax(known, [1], keepdims=1) if ctx.opset >= 18 else ops.ReduceMax(known, axes=[1], keepdims=1)
+    most = ops.ReduceMax(known, [1], keepdims=1)
     shares = ops.Where(finite, ops.Exp(ops.Cast(ops.Sub(logits, most), to="float64")), np.float64(0))
     passed = ops.CumSum(shares, np.asarray(1))
     total = ops.ReduceSum(shares, [1], keepdims=1)

@@ -21,6 +21,7 @@ from onnx_tflite_plugin.api import (
     NotQuantizable,
     Raw,
     Refused,
+    Value,
     constant_axes,
     handler,
     out,
@@ -29,7 +30,7 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import any_order, in_place
 
 
-def along(onnx: str) -> Any:
+def along(onnx: str) -> Callable[[Instance], Along | None]:
     """The emitted operator runs along the axes that slot 1 holds."""
 
     def found(at: Instance) -> Along | None:
@@ -69,7 +70,7 @@ def summed(at: Instance) -> Decline | None:
 
 
 @reduction("MEAN", "ReduceMean", max_version=3, quantization=Dequantized())
-def mean(ctx: Context, x: Any, axes: Any) -> Any:
+def mean(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceMean; over all trailing axes GlobalAveragePool, which fuses. Integers are divided towards zero."""
     over = held_axes(ctx)
     if not over:
@@ -88,7 +89,7 @@ def mean(ctx: Context, x: Any, axes: Any) -> Any:
     return reduced(ctx, "ReduceMean", x, axes)
 
 
-def counted(ctx: Context, x: Any, axes: Any) -> Any:
+def counted(ctx: Context, x: Value, axes: Value) -> Value | Array:
     """How many elements each result is made of, at least 1; as it runs where sizes or axes are known only then."""
     over = held_axes(ctx)
     sizes = [None] if over is None else [ctx.shape(0)[axis] for axis in over]
@@ -99,39 +100,35 @@ def counted(ctx: Context, x: Any, axes: Any) -> Any:
 
 
 @reduction("SUM", "ReduceSum", max_version=2, quantization=Dequantized(), accepts=summed)
-def total(ctx: Context, x: Any, axes: Any) -> Any:
+def total(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceSum; the sum of quantized integers is rescaled to the output's parameters, others wrap around."""
     if ctx.op[0].dtype != "int32":
         return reduced(ctx, "ReduceSum", x, axes)
     return ctx.ops.Cast(reduced(ctx, "ReduceSum", in_64_bits(ctx, x), axes), to="int32")
 
 
-def in_64_bits(ctx: Context, x: Any) -> Any:
+def in_64_bits(ctx: Context, x: Value) -> Value:
     """ONNX leaves overflow of ReduceSum to the runtime, and ONNX Runtime's 32 bits saturate."""
     return ctx.ops.Cast(x, to="int64") if ctx.op[0].dtype == "int32" else x
 
 
 @reduction("REDUCE_MAX", "ReduceMax", max_version=3, quantization=Raw(shift_safe=True))
-def reduce_max(ctx: Context, x: Any, axes: Any) -> Any:
+def reduce_max(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceMax; quantized elements are compared as stored, whatever the output's parameters."""
     return extreme(ctx, "ReduceMax", x, axes)
 
 
 @reduction("REDUCE_MIN", "ReduceMin", max_version=3, quantization=Raw(shift_safe=True))
-def reduce_min(ctx: Context, x: Any, axes: Any) -> Any:
+def reduce_min(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceMin; as ReduceMax."""
     return extreme(ctx, "ReduceMin", x, axes)
 
 
-def extreme(ctx: Context, onnx: str, x: Any, axes: Any) -> Any:
-    """In a wider dtype where ONNX has none of the operand's own."""
-    narrow = ctx.dtype(0)
+def extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
+    """Of no elements, what the kernel starts from."""
     if of_nothing(ctx):
-        return everywhere(ctx, start(narrow, least=onnx == "ReduceMax"))
-    wide = {"int16": "int32", "bool": "uint8"}.get(narrow)
-    if wide is None:
-        return reduced(ctx, onnx, x, axes)
-    return ctx.ops.Cast(reduced(ctx, onnx, ctx.ops.Cast(x, to=wide), axes), to=narrow)
+        return everywhere(ctx, start(ctx.dtype(0), least=onnx == "ReduceMax"))
+    return reduced(ctx, onnx, x, axes)
 
 
 def start(dtype: str, least: bool) -> Array:
@@ -147,7 +144,7 @@ def of_nothing(ctx: Context) -> bool:
     return 0 in (ctx.shape(0)[axis] for axis in held_axes(ctx) or ())
 
 
-def everywhere(ctx: Context, number: Array) -> Any:
+def everywhere(ctx: Context, number: Array) -> Value:
     """A result of one number."""
     sizes = ctx.shape(out(0))
     if None in sizes:
@@ -161,35 +158,33 @@ def held_axes(ctx: Context) -> list[int] | None:
     return None if held is None else sorted({int(axis) for axis in held.reshape(-1)})
 
 
-def reduced(ctx: Context, onnx: str, x: Any, axes: Any) -> Any:
-    """``Reduce*``; no axes are the identity. An input from opset 18 on (ReduceSum: 13), an attribute before."""
+def reduced(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
+    """``Reduce*``; no axes are the identity."""
     over, keep = held_axes(ctx), int(bool(ctx.options.keep_dims))
     if over == []:
         return x
-    if ctx.opset >= (13 if onnx == "ReduceSum" else 18):
-        operand = ctx.ops.Cast(ctx.ops.Reshape(axes, [-1]), to="int64") if over is None else over
-        return getattr(ctx.ops, onnx)(x, operand, keepdims=keep, noop_with_empty_axes=1)
-    if over is None:
-        raise Refused(f"axes known only at run time need opset 18 for {onnx}; try --opset 18")
-    return getattr(ctx.ops, onnx)(x, axes=over, keepdims=keep)
+    if over is not None:
+        return ctx.ops.named(onnx)(x, over, keepdims=keep)
+    asked = ctx.ops.Cast(ctx.ops.Reshape(axes, [-1]), to="int64")
+    return ctx.ops.named(onnx)(x, asked, keepdims=keep, noop_with_empty_axes=1)
 
 
 # --- logic --------------------------------------------------------------------------------------
 
 
 @reduction("REDUCE_ANY", "ReduceSum", max_version=1, quantization=NotQuantizable())
-def reduce_any(ctx: Context, x: Any, axes: Any) -> Any:
+def reduce_any(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceSum of ones; of no elements False (reduce.cc)."""
     return true_somewhere(ctx, x, axes)
 
 
 @reduction("REDUCE_ALL", "ReduceSum", max_version=1, quantization=NotQuantizable())
-def reduce_all(ctx: Context, x: Any, axes: Any) -> Any:
+def reduce_all(ctx: Context, x: Value, axes: Value) -> Value:
     """Nowhere false; of no elements True."""
     return ctx.ops.Not(true_somewhere(ctx, ctx.ops.Not(x), axes))
 
 
-def true_somewhere(ctx: Context, x: Any, axes: Any) -> Any:
+def true_somewhere(ctx: Context, x: Value, axes: Value) -> Value:
     """A sum above 0, which unlike a maximum has a value for no elements."""
     return ctx.ops.Cast(reduced(ctx, "ReduceSum", ctx.ops.Cast(x, to="int32"), axes), to="bool")
 
@@ -211,24 +206,22 @@ def place(code: str, onnx: str) -> Callable[[Callable[..., Any]], Handler]:
 
 
 @place("ARG_MAX", "ArgMax")
-def arg_max(ctx: Context, x: Any, axis: Any) -> Any:
+def arg_max(ctx: Context, x: Value, axis: Value) -> Value:
     """ArgMax; the first of equals, as the kernel does."""
     return first_place(ctx, "ArgMax", x, axis)
 
 
 @place("ARG_MIN", "ArgMin")
-def arg_min(ctx: Context, x: Any, axis: Any) -> Any:
+def arg_min(ctx: Context, x: Value, axis: Value) -> Value:
     """ArgMin; the first of equals."""
     return first_place(ctx, "ArgMin", x, axis)
 
 
-def first_place(ctx: Context, onnx: str, x: Any, axis: Any) -> Any:
+def first_place(ctx: Context, onnx: str, x: Value, axis: Value) -> Value:
     """``ArgMax`` or ``ArgMin`` along an axis, which is an attribute: one known at run time is put between two others."""
-    ops, made, held, emit = ctx.ops, ctx.op[out(0)].dtype, ctx.constant(1), getattr(ctx.ops, onnx)
+    ops, made, held, emit = ctx.ops, ctx.op[out(0)].dtype, ctx.constant(1), ctx.ops.named(onnx)
     if 0 in ctx.shape(0):
         return everywhere(ctx, np.zeros((), made))  # no results: ONNX Runtime refuses sizes of 0
-    if ctx.op[0].dtype == "bool":
-        x = ops.Cast(x, to="uint8")
     if held is not None:
         found = emit(x, axis=int(held.reshape(-1)[0]), keepdims=0)
     else:
@@ -253,7 +246,7 @@ def others_in_any_order(at: Instance) -> Attribute:
 
 
 @handler("CUMSUM", max_version=1, layout=others_in_any_order, axes=in_place, holds_axes={1})
-def cumulative_sum(ctx: Context, x: Any, axis: Any) -> Any:
+def cumulative_sum(ctx: Context, x: Value, axis: Value) -> Value:
     """CumSum."""
     options, held = ctx.options, ctx.constant(1)
     at = ctx.ops.Reshape(axis, np.zeros(0, np.int64)) if held is None else held.reshape(())

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from onnx_tflite_plugin.api import (
     Attribute,
     Context,
     Instance,
     Raw,
     Transparent,
+    Value,
     handler,
     letters,
     out,
     spelled,
 )
-from op_handlers.kernels.widening import where
 
 
 def rows(at: Instance) -> str | None:
@@ -28,7 +26,7 @@ def rows(at: Instance) -> str | None:
 
 
 @handler("SELECT", max_version=4, layout=Attribute(unordered="*"), axes=rows, quantization=Raw(shift_safe=True))
-def select(ctx: Context, condition: Any, x: Any, y: Any) -> Any:
+def select(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
     """Where; a condition of rank 1 chooses among rows (RankOneSelect, reference/select.h)."""
     rank = ctx.op[1].rank
     if ctx.op[0].rank == 1 and rank > 1:
@@ -38,16 +36,16 @@ def select(ctx: Context, condition: Any, x: Any, y: Any) -> Any:
 
 
 @handler("SELECT_V2", max_version=2, layout=Transparent(), quantization=Raw(shift_safe=True))
-def select_v2(ctx: Context, condition: Any, x: Any, y: Any) -> Any:
+def select_v2(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
     """Where, of broadcast operands."""
     return chosen(ctx, condition, x, y)
 
 
-def chosen(ctx: Context, condition: Any, x: Any, y: Any) -> Any:
+def chosen(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
     """Stored numbers are copied, whatever the scales; a single element takes the rank that the file gives it."""
     kind, ops = ctx.dtype(out(0)), ctx.ops
     if kind.startswith("complex"):
         condition = ops.Unsqueeze(condition, [-1])
-    found = where(ctx, kind, condition, x, y)
+    found = ops.Where(condition, x, y)
     widest = max(ctx.op[slot].rank for slot in range(3))
     return found if widest == ctx.op[out(0)].rank else ctx.reshaped(found, out(0))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Instance, Integer, handler
+from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Instance, Integer, Value, handler
 from op_handlers.kernels.softmax import softmax_of_words
 
 
@@ -23,7 +21,7 @@ def shares(at: Instance) -> FixedOutputRange | Integer:
     along=Along("Softmax", "k"),
     quantization=shares,
 )
-def softmax(ctx: Context, x: Any) -> Any:
+def softmax(ctx: Context, x: Value) -> Value:
     """Softmax along the last axis; beta scales the input (softmax.h). Of int16 by tables, as the kernel has it."""
     beta = float(ctx.options.beta)
     if ctx.integers:
@@ -41,6 +39,6 @@ def softmax(ctx: Context, x: Any) -> Any:
     along=Along("LogSoftmax", "k"),
     quantization=FixedOutputRange({"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}),
 )
-def log_softmax(ctx: Context, x: Any) -> Any:
+def log_softmax(ctx: Context, x: Value) -> Value:
     """LogSoftmax along the last axis."""
     return ctx.ops.LogSoftmax(x, axis=ctx.axis(-1))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from onnx_tflite_plugin.api import (
@@ -17,6 +15,7 @@ from onnx_tflite_plugin.api import (
     Operator,
     Quantization,
     Terminate,
+    Value,
     handler,
     out,
     spelled,
@@ -86,7 +85,7 @@ PRODUCTS = {
     quantization=lambda at: Integer() if at.op[out(0)].dtype == "int32" else Dequantized(weights=(1,)),
     accepts=multiplied,
 )
-def batch_matmul(ctx: Context, x: Any, w: Any) -> Any:
+def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:
     """MatMul; to int32 MatMulInteger of what the file stores, without zero points or scales (EvalInt8Int32)."""
     if ctx.op[out(0)].dtype == "int32":
         return ctx.ops.MatMulInteger(x, w, added(ctx, 0), added(ctx, 1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from onnx_tflite_plugin.api import (
     Context,
@@ -15,6 +14,7 @@ from onnx_tflite_plugin.api import (
     Operator,
     Refused,
     Terminate,
+    Value,
     handler,
     out,
     spelled,
@@ -103,7 +103,7 @@ NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4
     accepts=default_weights,
     sizes=dense_sizes,
 )
-def fully_connected(ctx: Context, x: Any, w: Any, b: Any = None) -> Any:
+def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Gemm on the input flattened to rows of the weight's length (fully_connected.cc); reshapes stay on the integers."""
     if ctx.op[0].rank != 2 or ctx.op[0].dims[-1] != ctx.op[1].shape[-1]:
         x = ctx.dequantize(ctx.ops.Reshape(ctx.raw(0), [-1, ctx.op[1].shape[-1]]), like=0)

@@ -6,7 +6,6 @@ The second direction sees the input, or in its place the auxiliary input where t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Operator, Value, out, spelled
 
@@ -68,6 +67,6 @@ def apart(ctx: Context, value: Value, directions: int, axis: int) -> Sequence[Va
     return [ctx.ops.Squeeze(part, [axis]) for part in parts]
 
 
-def side_by_side(ctx: Context, found: Sequence[Value]) -> Any:
+def side_by_side(ctx: Context, found: Sequence[Value]) -> Value | tuple[Value, ...]:
     """The outputs of both directions, (T, B, U) each, as one along the last axis, or as two."""
     return ctx.ops.Concat(*found, axis=2) if ctx.options.merge_outputs else tuple(found)

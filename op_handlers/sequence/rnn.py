@@ -6,11 +6,12 @@ Sizes: T steps, B batches, I inputs, A auxiliary inputs, U units.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    Array,
     Context,
     Decline,
     Dequantized,
@@ -85,7 +86,7 @@ def sequence_axes(at: Instance) -> str:
 @handler(
     "RNN", max_version=3, layout=Terminate(), quantization=weights_of, accepts=lambda at: refusal(at.op, 2, ONE_WAY)
 )
-def rnn(ctx: Context, *inputs: Any) -> Any:
+def rnn(ctx: Context, *inputs: Value) -> Value:
     """One step: Gemm of the input, Gemm of the last output, and the activation."""
     hidden = step(ctx, inputs, ONE_WAY, products(ctx, inputs, ONE_WAY, inputs[0]), inputs[ONE_WAY.hidden])
     ctx.assign(ONE_WAY.hidden, hidden)
@@ -100,7 +101,7 @@ def rnn(ctx: Context, *inputs: Any) -> Any:
     quantization=weights_of,
     accepts=lambda at: refusal(at.op, 3, ONE_WAY),
 )
-def unidirectional_sequence_rnn(ctx: Context, *inputs: Any) -> Any:
+def unidirectional_sequence_rnn(ctx: Context, *inputs: Value) -> Value:
     """RNN where it has the activation, else a Scan of steps."""
     (y,) = layers_run(ctx, inputs, (ONE_WAY,), (inputs[0],))
     return y
@@ -114,7 +115,7 @@ def unidirectional_sequence_rnn(ctx: Context, *inputs: Any) -> Any:
     quantization=weights_of,
     accepts=lambda at: refusal(at.op, 3, FORWARD, BACKWARD) or both_ways(at.op, 10, 11) or misread(at.op),
 )
-def bidirectional_sequence_rnn(ctx: Context, *inputs: Any) -> Any:
+def bidirectional_sequence_rnn(ctx: Context, *inputs: Value) -> Value | tuple[Value, ...]:
     """One RNN of both directions where they see the same, else one each; their outputs side by side, or apart."""
     x, auxiliary = inputs[0], inputs[auxiliary_slot(ctx.op)]
     ahead = ctx.ops.Concat(x, auxiliary, axis=2) if crossed(ctx.op) else x
@@ -141,7 +142,7 @@ def misread(op: Operator) -> Decline | None:
 # --- layers -----------------------------------------------------------------------------------
 
 
-def layers_run(ctx: Context, inputs: Sequence[Any], layers: Sequence[Layer], xs: Sequence[Value]) -> Sequence[Value]:
+def layers_run(ctx: Context, inputs: Sequence[Value], layers: Sequence[Layer], xs: Sequence[Value]) -> Sequence[Value]:
     """What the layers give, (T, B, U) each; their states are kept."""
     units = {ctx.op[layer.bias].shape[0] for layer in layers}
     if ctx.options.fused_activation_function not in ITS_OWN:
@@ -151,7 +152,7 @@ def layers_run(ctx: Context, inputs: Sequence[Any], layers: Sequence[Layer], xs:
     return [at_once(ctx, inputs, (layer,), x)[0] for layer, x in zip(layers, xs, strict=True)]
 
 
-def at_once(ctx: Context, inputs: Sequence[Any], layers: Sequence[Layer], x: Value) -> Sequence[Value]:
+def at_once(ctx: Context, inputs: Sequence[Value], layers: Sequence[Layer], x: Value) -> Sequence[Value]:
     """RNN, in one direction or in both."""
     ops, n = ctx.ops, len(layers)
     units = ctx.op[layers[0].bias].shape[0]
@@ -177,22 +178,23 @@ def at_once(ctx: Context, inputs: Sequence[Any], layers: Sequence[Layer], x: Val
     return apart(ctx, y, n, axis=1)
 
 
-def initial(ctx: Context, states: Sequence[Value]) -> Value | None:
+def initial(ctx: Context, states: Sequence[Value]) -> Value | Array | None:
     """The states of all directions, one behind the other; ``None`` where all begin at zero."""
     if all(unless_zero(ctx, state) is None for state in states):
         return None
     return stacked(ctx, states)
 
 
-def stacked(ctx: Context, parts: Sequence[Any]) -> Any:
+def stacked(ctx: Context, parts: Sequence[Value | Array]) -> Value | Array:
     """Along a new first axis, of directions."""
-    if all(isinstance(part, np.ndarray) for part in parts):
-        return np.stack(parts)
+    known = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(known) == len(parts):
+        return np.stack(known)
     held = [ctx.ops.Unsqueeze(part, [0]) for part in parts]
     return ctx.ops.Concat(*held, axis=0) if len(held) > 1 else held[0]
 
 
-def by_steps(ctx: Context, inputs: Sequence[Any], layer: Layer, x: Value) -> Value:
+def by_steps(ctx: Context, inputs: Sequence[Value], layer: Layer, x: Value) -> Value:
     """Scan over time of what is left when all products with the input are made at once."""
     units = ctx.op[layer.bias].shape[0]
 
@@ -211,7 +213,7 @@ def by_steps(ctx: Context, inputs: Sequence[Any], layer: Layer, x: Value) -> Val
     return y
 
 
-def products(ctx: Context, inputs: Sequence[Any], layer: Layer, x: Value) -> Value:
+def products(ctx: Context, inputs: Sequence[Value], layer: Layer, x: Value) -> Value:
     """What the input adds, bias included: (..., B, I) to (..., B, U)."""
     weights = wide_weights(ctx, inputs, layer)
     if ctx.op[0].rank == 2:
@@ -220,12 +222,12 @@ def products(ctx: Context, inputs: Sequence[Any], layer: Layer, x: Value) -> Val
     return ctx.ops.Add(ctx.ops.MatMul(x, turned), inputs[layer.bias])
 
 
-def step(ctx: Context, inputs: Sequence[Any], layer: Layer, seen: Value, hidden: Value) -> Value:
+def step(ctx: Context, inputs: Sequence[Value], layer: Layer, seen: Value, hidden: Value) -> Value:
     sums = ctx.ops.Gemm(hidden, matrix(ctx, inputs, layer.recurrent), seen, transB=1)
     return ACTIVATIONS[ctx.options.fused_activation_function](ctx.ops, sums)
 
 
-def wide_weights(ctx: Context, inputs: Sequence[Any], layer: Layer) -> Any:
+def wide_weights(ctx: Context, inputs: Sequence[Value], layer: Layer) -> Value | Array:
     """Of the input, and beside them of the auxiliary input."""
     own = matrix(ctx, inputs, layer.weights)
     if layer.auxiliary is None or ctx.op.tensor(layer.auxiliary) is None:
@@ -233,7 +235,7 @@ def wide_weights(ctx: Context, inputs: Sequence[Any], layer: Layer) -> Any:
     return ctx.ops.Concat(own, matrix(ctx, inputs, layer.auxiliary), axis=1)
 
 
-def matrix(ctx: Context, inputs: Sequence[Any], slot: int) -> Any:
+def matrix(ctx: Context, inputs: Sequence[Value], slot: int) -> Value | Array:
     """Weights in real numbers; an array where the file has them so."""
     held = ctx.constant(slot)
     if held is not None and held.dtype == np.float32:

@@ -5,8 +5,6 @@ Sizes: B batches, I inputs, F filters, M runs that are remembered, U units of F 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from onnx_tflite_plugin.api import (
@@ -21,7 +19,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import signed_bytes
+from op_handlers.kernels.operands import parameters, signed_bytes
 from op_handlers.kernels.recurrent import ACTIVATIONS, not_symmetric, not_variable
 
 X, FEATURES, TIMES, BIAS, STATE = range(5)
@@ -69,7 +67,7 @@ def svdf_of(at: Instance) -> Decline | None:
 
 
 @handler("SVDF", max_version=4, layout=Terminate(), quantization=weights, accepts=svdf_of)
-def svdf(ctx: Context, x: Any, features: Any, times: Any, bias: Any, state: Any) -> Any:
+def svdf(ctx: Context, x: Value, features: Value, times: Value, bias: Value, state: Value) -> Value:
     """Gemm, and the weighted sum of what it gave in this run and in those before."""
     if ctx.op[X].dtype == "int8":
         return integers(ctx, x, state)
@@ -88,7 +86,7 @@ def remembered(ctx: Context, made: Value, state: Value) -> Value:
     return after
 
 
-def units(ctx: Context, seen: Value, times: Any) -> Value:
+def units(ctx: Context, seen: Value, times: Value | Array) -> Value:
     """Weighted sums over all runs and a unit's filters: (B, F, M) to (B, U)."""
     ops, (filters, runs), rank = ctx.ops, ctx.op[TIMES].shape, ctx.options.rank
     weighted = ops.Reshape(ops.Mul(seen, times), [-1, filters // rank, rank * runs])
@@ -114,12 +112,8 @@ def integers(ctx: Context, x: Value, state: Value) -> Value:
 
 def held(ctx: Context, slot: int) -> Array:
     """The stored integers of a constant."""
-    found = ctx.constant(slot)
-    assert found is not None
-    return found
+    return ctx.required(slot)
 
 
 def scale(ctx: Context, slot: int) -> float:
-    quantization = ctx.op[slot].quantization
-    assert isinstance(quantization, Quantization)
-    return quantization.scale[0]
+    return parameters(ctx.op[slot]).scale[0]

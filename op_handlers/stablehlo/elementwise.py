@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Transparent, Value, handler
-from op_handlers.kernels.widening import computed_in
 
-WIDER = {"int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
-"""Dtypes that ONNX has no sum or product of, or not at every opset; a narrower result keeps the lowest bits."""
 FLOATS = ("float16", "float32", "float64")
 
 
@@ -17,17 +12,17 @@ def wrapped(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
     dtype, ops = ctx.op[0].dtype, ctx.ops
     if dtype == "bool":
         return {"Add": ops.Or, "Mul": ops.And}[onnx](x, y)
-    return computed_in(ctx, WIDER.get(dtype), dtype, onnx, x, y)
+    return ops.named(onnx)(x, y)
 
 
 @handler("STABLEHLO_ADD", max_version=1, layout=Transparent(), quantization=Raw())
-def add(ctx: Context, x: Any, y: Any) -> Any:
+def add(ctx: Context, x: Value, y: Value) -> Value:
     """Add."""
     return wrapped(ctx, "Add", x, y)
 
 
 @handler("STABLEHLO_MULTIPLY", max_version=1, layout=Transparent(), quantization=Raw())
-def multiply(ctx: Context, x: Any, y: Any) -> Any:
+def multiply(ctx: Context, x: Value, y: Value) -> Value:
     """Mul."""
     return wrapped(ctx, "Mul", x, y)
 
@@ -40,17 +35,17 @@ def chosen(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
     if dtype in FLOATS:
         beyond = ops.Less(x, y) if onnx == "Max" else ops.Less(y, x)
         return ops.Where(beyond, y, x)
-    return computed_in(ctx, {"int16": "int32", "uint16": "int32"}.get(dtype), dtype, onnx, x, y)
+    return ops.named(onnx)(x, y)
 
 
 @handler("STABLEHLO_MAXIMUM", max_version=1, layout=Transparent(), quantization=Raw())
-def maximum(ctx: Context, x: Any, y: Any) -> Any:
+def maximum(ctx: Context, x: Value, y: Value) -> Value:
     """The second operand where it is greater; of integers, Max."""
     return chosen(ctx, "Max", x, y)
 
 
 @handler("STABLEHLO_MINIMUM", max_version=1, layout=Transparent(), quantization=Raw())
-def minimum(ctx: Context, x: Any, y: Any) -> Any:
+def minimum(ctx: Context, x: Value, y: Value) -> Value:
     """The second operand where it is less; of integers, Min."""
     return chosen(ctx, "Min", x, y)
 
@@ -71,13 +66,13 @@ def no_floats(at: Instance) -> Decline | None:
     min_opset=lambda at: 13 if at.op[0].dtype == "bool" else 18,
     accepts=no_floats,
 )
-def both(ctx: Context, x: Any, y: Any) -> Any:
+def both(ctx: Context, x: Value, y: Value) -> Value:
     """And; of integers, BitwiseAnd."""
     return ctx.ops.And(x, y) if ctx.op[0].dtype == "bool" else ctx.ops.BitwiseAnd(x, y)
 
 
 @handler("STABLEHLO_SHIFT_LEFT", max_version=1, layout=Transparent(), quantization=Raw())
-def shift_left(ctx: Context, x: Any, y: Any) -> Any:
+def shift_left(ctx: Context, x: Value, y: Value) -> Value:
     """BitShift of unsigned 32 bits, of which the dtype's lowest remain; C promotes to 32 bits too (stablehlo_shift_left.cc)."""
     bits = [ctx.ops.Cast(operand, to="uint32") for operand in (x, y)]
     return ctx.ops.Cast(ctx.ops.BitShift(*bits, direction="LEFT"), to=ctx.op[0].dtype)

@@ -47,7 +47,7 @@ def placeable(at: Instance) -> Decline | None:
     quantization=Raw(shift_safe=True, onnx="Gather"),
     accepts=placeable,
 )
-def gather(ctx: Context, x: Any, indices: Any) -> Any:
+def gather(ctx: Context, x: Value, indices: Value) -> Value:
     """A slice for each index: Gather along one axis, else GatherND; starts are moved so that it fits (stablehlo_gather.cc).
 
     Letters stand for axes: ``b0`` of the indices, ``o0`` of the operand.
@@ -86,32 +86,30 @@ def result(op: Operator, batch: list[str]) -> list[str]:
     return [next(offsets) if k in o.offset_dims else next(batches) for k in range(op[out(0)].rank)]
 
 
-def vectors(ctx: Context, indices: Value) -> Any:
+def vectors(ctx: Context, indices: Value) -> Value | Array:
     """The starts, one vector along the last axis for each slice, moved so that the slice fits."""
     o, (x, held) = ctx.options, (ctx.op[0], ctx.op[1])
     starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, held.rank)
     sizes = [o.slice_sizes[axis] for axis in o.start_index_map]
     dims = [x.dims[axis] for axis in o.start_index_map]
     if None not in dims:
-        most: Any = np.asarray(
-            [size - own for size, own in zip(dims, sizes, strict=True) if size is not None], np.int64
-        )
+        known = np.asarray([size - own for size, own in zip(dims, sizes, strict=True) if size is not None], np.int64)
         if isinstance(starts, np.ndarray):
-            return np.maximum(np.minimum(starts, most), 0)
-    else:
-        shape = ctx.ops.Gather(ctx.ops.Shape(ctx.raw(0)), np.asarray(o.start_index_map, np.int64))
-        most = ctx.ops.Sub(shape, np.asarray(sizes, np.int64))
+            return np.maximum(np.minimum(starts, known), 0)
+        return ctx.ops.Max(ctx.ops.Min(starts, known), np.int64(0))
+    shape = ctx.ops.Gather(ctx.ops.Shape(ctx.raw(0)), np.asarray(o.start_index_map, np.int64))
+    most = ctx.ops.Sub(shape, np.asarray(sizes, np.int64))
     return ctx.ops.Max(ctx.ops.Min(starts, most), np.int64(0))
 
 
-def moved(ctx: Context, indices: Any, axis: int, rank: int) -> Any:
+def moved(ctx: Context, indices: Value | Array, axis: int, rank: int) -> Value | Array:
     """Index vectors along the last axis."""
     if isinstance(indices, np.ndarray):
         return np.moveaxis(indices, axis, -1)
     return transposed(ctx, indices, [*(k for k in range(rank) if k != axis), axis])
 
 
-def grid(ctx: Context, starts: Any, within: list[int]) -> Any:
+def grid(ctx: Context, starts: Value | Array, within: list[int]) -> Value | Array:
     """The places of a slice's elements along the axes ``within``: an axis for each, in front of the vectors."""
     if not within:
         return starts
@@ -125,7 +123,7 @@ def grid(ctx: Context, starts: Any, within: list[int]) -> Any:
     return ctx.ops.Add(ctx.ops.Unsqueeze(starts, list(range(-1 - len(within), -1))), steps)
 
 
-def picked(ctx: Context, vectors: Any, k: int) -> Any:
+def picked(ctx: Context, vectors: Value | Array, k: int) -> Value | Array:
     """One number of each vector."""
     return vectors[..., k] if isinstance(vectors, np.ndarray) else ctx.ops.Gather(vectors, np.asarray(k), axis=-1)
 
@@ -150,15 +148,6 @@ REDUCTIONS = {
     "STABLEHLO_MAXIMUM": "max",
     "STABLEHLO_MINIMUM": "min",
 }
-WIDER = {
-    "int8": "int32",
-    "int16": "int32",
-    "uint8": "int32",
-    "uint16": "int32",
-    "uint32": "int64",
-    "float16": "float32",
-}
-OF_BOOLS = {"add": "max", "mul": "min"}
 
 
 def reduction(ctx: Context) -> str:
@@ -180,27 +169,23 @@ def sized(at: Instance) -> Decline | None:
 
 
 @handler("STABLEHLO_SCATTER", max_version=1, layout=Terminate(), quantization=Raw(), min_opset=18, accepts=sized)
-def scatter(ctx: Context, x: Any, indices: Any, updates: Any) -> Any:
+def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
     """ScatterElements on the flattened operand, in the order of the updates; those beyond its ends go to one element more.
 
     ONNX Runtime scatters elements one after the other, as the kernel does: of several to one place the last one stays.
     """
-    ops, dtype, how = ctx.ops, ctx.op[0].dtype, reduction(ctx)
+    ops, how = ctx.ops, reduction(ctx)
     shape, count = ctx.op[0].shape, prod(ctx.op[0].shape)
     if not count or not prod(ctx.op[2].shape):
         return ops.Identity(x)
     places, beyond = flat_places(ctx, indices)
     data, new = ops.Reshape(x, [-1]), ops.Reshape(updates, [-1])
-    wide = {**WIDER, "bool": "int32"}.get(dtype) if how != "none" else None
-    if wide:
-        data, new = ops.Cast(data, to=wide), ops.Cast(new, to=wide)
-        how = OF_BOOLS.get(how, how) if dtype == "bool" else how
     if beyond:
         data = ops.Concat(data, ops.Slice(data, [0], [1], [0]), axis=0)
     y = ops.ScatterElements(data, places, new, axis=0, reduction=how)
     if beyond:
         y = ops.Slice(y, [0], [count], [0])
-    return ops.Reshape(ops.Cast(y, to=dtype) if wide else y, np.asarray(shape, np.int64))
+    return ops.Reshape(y, np.asarray(shape, np.int64))
 
 
 def flat_places(ctx: Context, indices: Value) -> tuple[Any, bool]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
-from op_handlers.tensor.padding import emitted
 
 
 def untouched(at: Instance) -> Attribute:
@@ -43,7 +41,7 @@ def not_empty(at: Instance) -> Decline | None:
     quantization=Raw(shift_safe=True, onnx="Pad"),
     accepts=not_empty,
 )
-def stablehlo_pad(ctx: Context, x: Any, number: Any) -> Any:
+def stablehlo_pad(ctx: Context, x: Value, number: Value) -> Value:
     """Pad, where nothing comes between elements; a negative edge crops (stablehlo_pad.cc)."""
     o = ctx.options
     rows = (ctx.by_axis(row) for row in (o.edge_padding_low, o.edge_padding_high, o.interior_padding))
@@ -66,7 +64,7 @@ def spread(
     edges = [0 if axis in within else max(count, 0) for side in (low, high) for axis, count in enumerate(side)]
     for axis in within:
         edges[len(low) + axis] = 1
-    y = x if not any(edges) else emitted(ctx, x, np.asarray(edges, np.int64), number)
+    y = x if not any(edges) else ctx.ops.Pad(x, np.asarray(edges, np.int64), number, mode="constant")
     for axis in within:
         y = ctx.ops.Gather(y, places(size_of(ctx, axis), low[axis], high[axis], interior[axis]), axis=axis)
     crops = [axis for axis in range(len(low)) if axis not in within and min(low[axis], high[axis]) < 0]
@@ -107,13 +105,13 @@ def undilated(at: Instance) -> Attribute:
     indexed_by_axis={1: 0},
     quantization=Raw(shift_safe=True, onnx="Pad"),
 )
-def dilate(ctx: Context, x: Any, steps: Any, number: Any) -> Any:
+def dilate(ctx: Context, x: Value, steps: Value, number: Value) -> Value:
     """A number put between elements; none behind the last (dilate.cc)."""
     held, rank = ctx.constant(1), ctx.op[0].rank
     if held is not None:
         return spread(ctx, x, scalar(ctx, 2, number), [0] * rank, [0] * rank, [int(step) - 1 for step in held])
     ops, apart = ctx.ops, as_int64(ctx, 1, steps)
-    y = emitted(ctx, x, np.asarray([0] * rank + [1] * rank, np.int64), scalar(ctx, 2, number))
+    y = ctx.ops.Pad(x, np.asarray([0] * rank + [1] * rank, np.int64), scalar(ctx, 2, number), mode="constant")
     for axis in range(rank):
         size, step = (ops.Gather(of, np.asarray(axis)) for of in (ops.Shape(x), apart))
         at = ops.Range(0, ops.Add(ops.Mul(ops.Sub(size, 1), step), 1), 1)

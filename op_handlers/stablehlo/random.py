@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Terminate, Value, handler, out
+from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Terminate, Value, ValueLike, handler, out
 
 LOW = 0xFFFFFFFF
 THREEFRY_PARITY = 0x1BD11BDA
@@ -30,12 +29,12 @@ class Bits:
         shifted = self.ops.BitShift(self.ops.Cast(x, to="uint64"), np.uint64(32), direction="RIGHT")
         return self.ops.Cast(shifted, to="int64")
 
-    def plus(self, x: Value, y: Value) -> Value:
+    def plus(self, x: ValueLike, y: ValueLike) -> Value:
         return self.low(self.ops.Add(x, y))
 
-    def xor(self, *terms: Value) -> Value:
-        total = terms[0]
-        for term in terms[1:]:
+    def xor(self, first: Value, *terms: ValueLike) -> Value:
+        total = first
+        for term in terms:
             total = self.ops.BitwiseXor(total, term)
         return total
 
@@ -90,7 +89,7 @@ def known_size(at: Instance) -> Decline | None:
     min_opset=18,
     accepts=known_size,
 )
-def rng_bit_generator(ctx: Context, state: Any) -> Any:
+def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
     """Threefry or Philox, in integers; the state's second number counts blocks (rng_bit_generator.cc)."""
     ops, bits = ctx.ops, Bits(ctx)
     made = ctx.op[out(1)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,6 @@ BODIES = {
 }
 REDUCED = {"ADD": "ReduceSum", "MAXIMUM": "ReduceMax", "MINIMUM": "ReduceMin"}
 COMBINED = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Min"}
-WIDER = {"int8": "int32", "uint8": "int32", "int16": "int32", "bool": "int32"}
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def sized(at: Instance) -> Decline | None:
     quantization=Raw(),
     accepts=sized,
 )
-def stablehlo_reduce_window(ctx: Context, x: Any, initial: Any) -> Any:
+def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
     """Padded with the initial value, then every window reduced (stablehlo_reduce_window.cc)."""
     o = ctx.options
     low, high = (ctx.by_axis(o.padding[side::2]) for side in (0, 1))
@@ -141,11 +139,11 @@ def reduced(ctx: Context, x: Value, start: Value, sizes: list[int], windows: Win
         what = {"ALL": "MINIMUM", "ANY": "MAXIMUM", "MUL": "MINIMUM"}.get(what, what)
         wide = "int32"
     else:
-        wide = WIDER.get(dtype, "")
+        wide = ctx.target.wider("Add", dtype) or ""
         x, start = (ops.Cast(v, to=wide) if wide else v for v in (x, start))
     places = {k: windows.places(k, sizes[k]) for k in windows.axes}
     y = multiplied(ctx, x, places) if what == "MUL" else together(ctx, x, places, what)
-    y = getattr(ops, COMBINED[what])(y, start)
+    y = ops.named(COMBINED[what])(y, start)
     return ops.Cast(y, to=dtype) if wide else y
 
 
@@ -155,10 +153,7 @@ def together(ctx: Context, x: Value, places: dict[int, Array], what: str) -> Val
     if not over:
         return x
     x = spanned(ctx, x, places)
-    reduce = getattr(ctx.ops, REDUCED[what])
-    if what == "ADD" or ctx.opset >= 18:
-        return reduce(x, np.asarray(over, np.int64), keepdims=0)
-    return reduce(x, axes=over, keepdims=0)
+    return ctx.ops.named(REDUCED[what])(x, over, keepdims=0)
 
 
 def spanned(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
@@ -202,7 +197,7 @@ def older_unwindowed(at: Instance) -> Attribute:
     quantization=Raw(),
     accepts=constant_windows,
 )
-def reduce_window(ctx: Context, x: Any, initial: Any, *_windows: Any) -> Any:
+def reduce_window(ctx: Context, x: Value, initial: Value, *_windows: Value) -> Value:
     """As StableHLO's, without padding; the window is in operands (stablehlo_reduce_window.cc)."""
     windows = Windows(*(ctx.by_axis(held or []) for held in _held(ctx.op)))
     what = ctx.options.reduce_function

@@ -13,6 +13,7 @@ from onnx_tflite_plugin.api import (
     Operator,
     Raw,
     Refused,
+    Resource,
     State,
     Terminate,
     Transparent,
@@ -29,7 +30,7 @@ def table_key(op: Operator) -> str:
 
 
 @handler("HASHTABLE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects())
-def hashtable(ctx: Context) -> Any:
+def hashtable(ctx: Context) -> Resource:
     """The table's token."""
     return ctx.make_resource(table_key(ctx.op))
 
@@ -42,7 +43,7 @@ def hashtable(ctx: Context) -> Any:
     quantization=Raw(),
     effects=Effects(),
 )
-def hashtable_import(ctx: Context, _table: Any, _keys: Any, _values: Any) -> Any:
+def hashtable_import(ctx: Context, _table: Resource, _keys: Value, _values: Value) -> tuple[()]:
     """Fills the table, unless it is; of equal keys the first stays (StaticHashtable::Import, static_hashtable.cc)."""
     for slot, state in enumerate(columns(ctx), 1):
         if state.initial is None:
@@ -51,7 +52,7 @@ def hashtable_import(ctx: Context, _table: Any, _keys: Any, _values: Any) -> Any
 
 
 @handler("HASHTABLE_SIZE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects())
-def hashtable_size(ctx: Context, _table: Any) -> Any:
+def hashtable_size(ctx: Context, _table: Resource) -> Value:
     """How many keys there are."""
     keys, _ = contents(ctx)
     return ctx.constant_value(np.asarray([len(keys)], np.int64))
@@ -65,7 +66,7 @@ def hashtable_size(ctx: Context, _table: Any) -> Any:
     quantization=Raw(),
     effects=Effects(),
 )
-def hashtable_find(ctx: Context, _table: Any, x: Any, default: Any) -> Any:
+def hashtable_find(ctx: Context, _table: Resource, x: Value, default: Value) -> Value:
     """LabelEncoder: the values of keys, the default for those that are not there."""
     keys, values = contents(ctx)
     fallback, missing = ctx.op.constant(2), ctx.ops.Reshape(default, np.zeros(0, np.int64))
@@ -82,14 +83,14 @@ def stored(texts: list[str]) -> Array:
     return np.asarray([text.encode() for text in texts], object)
 
 
-def encoded(ctx: Context, x: Value, keys: list[Any], values: list[Any], default: Any) -> Any:
+def encoded(ctx: Context, x: Value, keys: list[Any], values: list[Any], default: object) -> Value:
     """One LabelEncoder between dtypes of keys and of values."""
     before, after = (
-        ("strings", "string") if isinstance(held[0], str) else ("int64s", "int64") for held in (keys, values)
+        ("strings", "string") if isinstance(column[0], str) else ("int64s", "int64") for column in (keys, values)
     )
-    return ctx.ops.domain(LABELS).LabelEncoder(
-        x, **{f"keys_{before[0]}": keys, f"values_{after[0]}": values, f"default_{after[1]}": default}
-    )
+    held = {f"keys_{before[0]}": keys, f"values_{after[0]}": values, f"default_{after[1]}": default}
+    y: Value = ctx.ops.domain(LABELS).LabelEncoder(x, **held)
+    return y
 
 
 def columns(ctx: Context) -> tuple[State, State]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from onnx_tflite_plugin.api import (
     Context,
     Effects,
     Instance,
     Raw,
     Refused,
+    Resource,
     Terminate,
     Transparent,
+    Value,
     handler,
     out,
 )
@@ -23,7 +23,7 @@ def variable_key(at: Instance) -> str:
 
 
 @handler("VAR_HANDLE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects(names=variable_key))
-def var_handle(ctx: Context) -> Any:
+def var_handle(ctx: Context) -> Resource:
     """The state's token."""
     return ctx.make_resource(variable_key(ctx))
 
@@ -36,7 +36,7 @@ def var_handle(ctx: Context) -> Any:
     quantization=Raw(),
     effects=Effects(reads=(0,)),
 )
-def read_variable(ctx: Context, _resource: Any) -> Any:
+def read_variable(ctx: Context, _resource: Resource) -> Value:
     """The state's current value."""
     state = ctx.state(ctx.resource(0))
     if not state.known:
@@ -53,7 +53,7 @@ def read_variable(ctx: Context, _resource: Any) -> Any:
     quantization=Raw(),
     effects=Effects(writes=(0,)),
 )
-def assign_variable(ctx: Context, _resource: Any, value: Any) -> Any:
+def assign_variable(ctx: Context, _resource: Resource, value: Value) -> tuple[()]:
     """The state's next value."""
     state = ctx.state(ctx.resource(0))
     state.declare(ctx.op[1].dtype, ctx.shape(1))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from onnx_tflite_plugin.api import (
     Along,
+    Array,
     Attribute,
     Context,
     Instance,
@@ -22,10 +22,10 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.operands import as_int64, whole_numbers
-from op_handlers.tensor.padding import emitted, padded, zero
+from op_handlers.tensor.padding import padded, zero
 
 
-def quantized_along(onnx: str) -> Any:
+def quantized_along(onnx: str) -> Callable[[Instance], Along | None]:
     """Channels first costs integers more than the Transposes around it, which runtimes take out again."""
     return lambda at: Along(f"{onnx}/integers", "h w") if at.op[0].dtype in ("int8", "uint8") else None
 
@@ -41,7 +41,7 @@ def quantized_along(onnx: str) -> Any:
     along=quantized_along("DepthToSpace"),
     quantization=Raw(shift_safe=True),
 )
-def depth_to_space(ctx: Context, x: Any) -> Any:
+def depth_to_space(ctx: Context, x: Value) -> Value:
     """DepthToSpace, DCR, channels first; in any other order the Transpose it stands for."""
     size = ctx.options.block_size
     if channels_first(ctx) and ctx.target.has_kernel("DepthToSpace", ctx.dtype(0)):
@@ -59,7 +59,7 @@ def depth_to_space(ctx: Context, x: Any) -> Any:
     along=quantized_along("SpaceToDepth"),
     quantization=Raw(shift_safe=True),
 )
-def space_to_depth(ctx: Context, x: Any) -> Any:
+def space_to_depth(ctx: Context, x: Value) -> Value:
     """SpaceToDepth channels first; in any other order the Transpose it stands for."""
     size = ctx.options.block_size
     if channels_first(ctx) and ctx.target.has_kernel("SpaceToDepth", ctx.dtype(0)):
@@ -102,10 +102,10 @@ def spatial_axes(at: Instance) -> str:
     along=along_blocks,
     quantization=Raw(shift_safe=True, onnx="Pad"),
 )
-def space_to_batch_nd(ctx: Context, x: Any, block: Any, rows: Any) -> Any:
+def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> Value:
     """Pad with zero, then one batch per place in a block, the place before the batch (space_to_batch_nd.h)."""
     if not constant_blocks(ctx.op):
-        return batches_at_run_time(ctx, x, as_int64(ctx, 1, block), as_int64(ctx, 2, rows))
+        return batches_at_run_time(ctx, x, as_int64(ctx, 1, shape), as_int64(ctx, 2, paddings))
     block, rows = blocks(ctx.op)
     if any(map(any, rows)):
         x = padded(ctx, x, [(0, 0), *rows, (0, 0)], zero(ctx))
@@ -129,10 +129,10 @@ def space_to_batch_nd(ctx: Context, x: Any, block: Any, rows: Any) -> Any:
     along=along_blocks,
     quantization=Raw(shift_safe=True, onnx="Slice"),
 )
-def batch_to_space_nd(ctx: Context, x: Any, block: Any, crops: Any) -> Any:
+def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Value:
     """SPACE_TO_BATCH_ND backwards: the batches take their places again, then Slice the crops off."""
     if not constant_blocks(ctx.op):
-        return space_at_run_time(ctx, x, as_int64(ctx, 1, block), as_int64(ctx, 2, crops))
+        return space_at_run_time(ctx, x, as_int64(ctx, 1, shape), as_int64(ctx, 2, crops))
     block, rows = blocks(ctx.op)
     n, *size, c = ctx.op[0].dims
     wide, flat = words(len(block))
@@ -161,11 +161,11 @@ def blocks(op: Operator) -> tuple[list[int], list[tuple[int, int]]]:
     return block, list(zip(rows[::2], rows[1::2], strict=True))
 
 
-def batches_at_run_time(ctx: Context, x: Value, block: Any, rows: Any) -> Any:
+def batches_at_run_time(ctx: Context, x: Value, block: Value | Array, rows: Value | Array) -> Value:
     """The same in the file's order, the block, the paddings or both known only at run time."""
     ops, spatial = ctx.ops, ctx.op[0].rank - 2
     before, after = sides(ctx, rows)
-    full = emitted(ctx, x, ops.Concat([0], before, [0, 0], after, [0], axis=0), zero(ctx))
+    full = ctx.ops.Pad(x, ops.Concat([0], before, [0, 0], after, [0], axis=0), zero(ctx), mode="constant")
     n, size, c = edges(ctx, full)
     cells = ops.Div(size, block)
     pairs = ops.Reshape(ops.Concat(ops.Unsqueeze(cells, [1]), ops.Unsqueeze(block, [1]), axis=1), [-1])
@@ -174,7 +174,7 @@ def batches_at_run_time(ctx: Context, x: Value, block: Any, rows: Any) -> Any:
     return ops.Reshape(ops.Transpose(split, perm=perm), ops.Concat([-1], cells, c, axis=0))
 
 
-def space_at_run_time(ctx: Context, x: Value, block: Any, crops: Any) -> Any:
+def space_at_run_time(ctx: Context, x: Value, block: Value | Array, crops: Value | Array) -> Value:
     ops, spatial = ctx.ops, ctx.op[0].rank - 2
     _, size, c = edges(ctx, x)
     split = ops.Reshape(x, ops.Concat(block, [-1], size, c, axis=0))
@@ -187,13 +187,13 @@ def space_at_run_time(ctx: Context, x: Value, block: Any, crops: Any) -> Any:
     return ops.Slice(whole, before, ops.Sub(full, after), list(range(1, 1 + spatial)))
 
 
-def sides(ctx: Context, rows: Any) -> tuple[Any, Any]:
+def sides(ctx: Context, rows: Value | Array) -> tuple[Value, Value]:
     """What is before and after each spatial axis."""
     before, after = (ctx.ops.Gather(rows, np.asarray(side), axis=1) for side in (0, 1))
     return before, after
 
 
-def edges(ctx: Context, x: Value) -> tuple[Any, Any, Any]:
+def edges(ctx: Context, x: Value) -> tuple[Value, Value, Value]:
     """The numbers of batches, of places along each spatial axis, and of channels."""
     shape, rank = ctx.ops.Shape(x), ctx.op[0].rank
     n, size, c = (ctx.ops.Slice(shape, [a], [b]) for a, b in ((0, 1), (1, rank - 1), (rank - 1, rank)))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Raw, Refused, Terminate, Value, handler, out
+from onnx_tflite_plugin.api import Context, Raw, Refused, Terminate, Value, ValueLike, handler, out
 
 
 @handler("MATRIX_DIAG", max_version=1, layout=Terminate(), quantization=Raw())
-def matrix_diag(ctx: Context, x: Any) -> Any:
+def matrix_diag(ctx: Context, x: Value) -> Value:
     """Square matrices; elsewhere stored zeros, whatever the zero point (matrix_diag.cc)."""
     return on_diagonal(ctx, ctx.ops.Unsqueeze(x, [-1]), ctx.scalar(0))
 
 
 @handler("MATRIX_SET_DIAG", max_version=1, layout=Terminate(), quantization=Raw())
-def matrix_set_diag(ctx: Context, x: Any, diagonal: Any) -> Any:
+def matrix_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
     """Where on the diagonal, which is as long as the shorter side."""
     rows, columns = ctx.op[0].dims[-2:]
     return on_diagonal(ctx, ctx.ops.Unsqueeze(diagonal, [-1 if shorter(rows, columns) else -2]), x)
@@ -28,17 +26,13 @@ def shorter(rows: int | None, columns: int | None) -> bool:
     return rows <= columns
 
 
-def on_diagonal(ctx: Context, diagonal: Value, elsewhere: Any) -> Any:
-    """Where, in a dtype it has a kernel for."""
-    dtype = ctx.op[0].dtype
+def on_diagonal(ctx: Context, diagonal: Value, elsewhere: ValueLike) -> Value:
+    """Where, at places on the diagonal."""
     rows, columns = ctx.op[out(0)].dims[-2:]
     if rows is not None and columns is not None:
-        places: Any = np.eye(rows, columns, dtype=bool)
+        places: ValueLike = np.eye(rows, columns, dtype=bool)
     else:
         size = ctx.ops.Gather(ctx.ops.Shape(diagonal), np.asarray(-2))
         numbers = ctx.ops.Range(0, size, 1)
         places = ctx.ops.Equal(ctx.ops.Unsqueeze(numbers, [1]), numbers)
-    if dtype in ("float32", "int32", "int64", "uint8"):
-        return ctx.ops.Where(places, diagonal, elsewhere)
-    first, other = (ctx.ops.Cast(value, to="int32") for value in (diagonal, elsewhere))
-    return ctx.ops.Cast(ctx.ops.Where(places, first, other), to=dtype)
+    return ctx.ops.Where(places, diagonal, elsewhere)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from onnx_tflite_plugin.api import (
@@ -14,13 +12,14 @@ from onnx_tflite_plugin.api import (
     Raw,
     Terminate,
     Transparent,
+    Value,
+    ValueLike,
     handler,
     letters,
     out,
     spelled,
 )
 from op_handlers.kernels.operands import any_order, as_int64, with_axis
-from op_handlers.kernels.widening import where
 
 
 def everywhere(at: Instance) -> str:
@@ -36,17 +35,17 @@ def everywhere(at: Instance) -> str:
     indexed_by_axis={0: out(0)},
     quantization=Raw(shift_safe=True, onnx="Expand"),
 )
-def fill(ctx: Context, shape: Any, number: Any) -> Any:
+def fill(ctx: Context, shape: Value, number: Value) -> Value:
     """Expand."""
     return ctx.ops.Expand(number, as_int64(ctx, 0, shape))
 
 
 @handler("ZEROS_LIKE", max_version=1, layout=Transparent())
-def zeros_like(ctx: Context, x: Any) -> Any:
+def zeros_like(ctx: Context, x: Value) -> Value:
     """ConstantOfShape; a product with 0 would keep NaN."""
     zero = np.zeros((), ctx.op[0].dtype)
     if ctx.op[0].static:
-        sizes: Any = np.asarray(ctx.shape(0), np.int64)
+        sizes: ValueLike = np.asarray(ctx.shape(0), np.int64)
     else:
         sizes = ctx.ops.Shape(x)
     return ctx.ops.Expand(zero, sizes)
@@ -69,7 +68,7 @@ def sequence(op: Operator) -> Array | None:
 
 
 @handler("RANGE", max_version=2, layout=Terminate(), evaluate=lambda at: sequence(at.op))
-def range_(ctx: Context, start: Any, limit: Any, delta: Any) -> Any:
+def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
     """Range; of real numbers a running sum, which rounds at each number as the kernel does."""
     ops, known = ctx.ops, sequence(ctx.op)
     if known is not None:
@@ -97,7 +96,7 @@ def one_more(at: Instance) -> str | None:
     axes=one_more,
     quantization=Raw(),
 )
-def one_hot(ctx: Context, indices: Any, depth: Any, on: Any, off: Any) -> Any:
+def one_hot(ctx: Context, indices: Value, depth: Value, on: Value, off: Value) -> Value:
     """Equal to the class's number or not: ONNX's OneHot counts negative indices from the end, where here they are off.
 
     Indices of 64 bits are cut to 32 (OneHotComputeImpl, one_hot.cc).
@@ -105,6 +104,7 @@ def one_hot(ctx: Context, indices: Any, depth: Any, on: Any, off: Any) -> Any:
     ops, axis, held = ctx.ops, ctx.axis(ctx.options.axis, out(0)), ctx.constant(1)
     if ctx.op[0].dtype != "int32":
         indices = ops.Cast(indices, to="int32")
+    classes: Value | Array
     if held is None:
         zero, one = np.asarray(0, np.int32), np.asarray(1, np.int32)
         classes = ops.Range(zero, ops.Reshape(depth, np.zeros(0, np.int64)), one)
@@ -113,4 +113,4 @@ def one_hot(ctx: Context, indices: Any, depth: Any, on: Any, off: Any) -> Any:
     rank = ctx.op[0].rank
     aligned = ops.Unsqueeze(classes, list(range(1, rank + 1 - axis))) if axis < rank else classes
     hot = ops.Equal(ops.Unsqueeze(indices, [axis]), aligned)
-    return where(ctx, ctx.dtype(out(0)), hot, *(ops.Reshape(value, np.zeros(0, np.int64)) for value in (on, off)))
+    return ops.Where(hot, *(ops.Reshape(value, np.zeros(0, np.int64)) for value in (on, off)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -20,12 +19,13 @@ from onnx_tflite_plugin.api import (
     Quantization,
     Raw,
     Terminate,
+    Value,
     handler,
     letters,
     out,
     spelled,
 )
-from op_handlers.kernels.operands import any_order, as_int64
+from op_handlers.kernels.operands import any_order, as_int64, parameters
 
 
 def batch_dims(op: Operator) -> int:
@@ -82,7 +82,7 @@ def along(at: Instance) -> Along | None:
     quantization=Raw(shift_safe=True, onnx="Gather"),
     accepts=has_axes,
 )
-def gather(ctx: Context, x: Any, indices: Any) -> Any:
+def gather(ctx: Context, x: Value, indices: Value) -> Value:
     """Gather; with batch dimensions GatherND on indices of one number each."""
     shared = batch_dims(ctx.op)
     if not shared:
@@ -134,7 +134,7 @@ def table(at: Instance) -> Decline | None:
     accepts=table,
     sizes=lambda at: (*at.op[0].dims, *at.op[1].dims[1:]),
 )
-def embedding_lookup(ctx: Context, ids: Any, rows: Any) -> Any:
+def embedding_lookup(ctx: Context, ids: Value, rows: Value) -> Value:
     """Gather; integers are picked as such, and made real with the scales of their rows (embedding_lookup.cc)."""
     if not made_real(ctx.op):
         return ctx.ops.Gather(rows, ids, axis=0)
@@ -150,12 +150,12 @@ def embedding_lookup(ctx: Context, ids: Any, rows: Any) -> Any:
 
 def by_row(op: Operator) -> tuple[Array, Array]:
     """The table as bytes, which are signed whatever the file says, and scales that fit it; blocks on an axis of their own."""
-    held, known = op[1].array, op[1].quantization
+    held = op[1].array
     stored = held.view(np.int8) if held.dtype == np.uint8 else held.astype(np.int8)
     if op[1].blocks is not None:
         rows, size = len(stored), op[1].blocks.block_size
         return stored.reshape(rows, -1, size), op[1].blocks.flat().reshape(rows, -1, 1)
-    assert isinstance(known, Quantization)
+    known = parameters(op[1])
     scales = np.asarray(known.scale, np.float32)
     return stored, scales.reshape(-1, *[1] * (stored.ndim - 1)) if known.per_axis else scales.reshape(())
 
@@ -164,13 +164,13 @@ def by_row(op: Operator) -> tuple[Array, Array]:
 
 
 @handler("GATHER_ND", max_version=6, layout=Terminate(), quantization=Raw(shift_safe=True, onnx="GatherND"))
-def gather_nd(ctx: Context, x: Any, indices: Any) -> Any:
+def gather_nd(ctx: Context, x: Value, indices: Value) -> Value:
     """GatherND; an index out of range is an error there as it is here (gather_nd.cc)."""
     return ctx.ops.GatherND(x, indices if ctx.op[1].dtype == "int64" else as_int64(ctx, 1, indices))
 
 
 @handler("WHERE", max_version=2, layout=Terminate(), quantization=Raw())
-def where(ctx: Context, condition: Any) -> Any:
+def where(ctx: Context, condition: Value) -> Value:
     """NonZero, a row for each place (where.cc)."""
     held = condition if ctx.op[0].dtype == "bool" else ctx.ops.Cast(condition, to="bool")
     return ctx.ops.Transpose(ctx.ops.NonZero(held), perm=[1, 0])

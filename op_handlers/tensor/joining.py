@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from onnx_tflite_plugin.api import (
     Attribute,
     Context,
     Instance,
     Raw,
     SameScale,
+    Value,
     handler,
     letters,
     out,
@@ -19,7 +18,7 @@ from op_handlers.kernels.operands import any_order, with_axis
 
 
 @handler("CONCATENATION", max_version=7, layout=Attribute(), quantization=SameScale(onnx="Concat"))
-def concatenation(ctx: Context, *xs: Any) -> Any:
+def concatenation(ctx: Context, *xs: Value) -> Value:
     """Concat; uint8 operands of other scales are requantized, as the kernel does."""
     return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
 
@@ -37,7 +36,7 @@ def packed(at: Instance) -> str:
     axes=packed,
     quantization=Raw(shift_safe=True, onnx="Concat"),
 )
-def pack(ctx: Context, *xs: Any) -> Any:
+def pack(ctx: Context, *xs: Value) -> Value:
     """Unsqueeze and Concat along the new axis, which counts in the result's axes."""
     axis = ctx.axis(ctx.options.axis, out(0))
     return ctx.ops.Concat(*(ctx.ops.Unsqueeze(x, [axis]) for x in xs), axis=axis)

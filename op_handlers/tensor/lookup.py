@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, Instance, NotQuantizable, Raw, Terminate, Value, handler
+from onnx_tflite_plugin.api import Array, Context, Decline, Instance, NotQuantizable, Raw, Terminate, Value, handler
 from op_handlers.kernels.operands import as_int64
 from op_handlers.kernels.scattering import flat_rows, scattered
 
@@ -22,7 +20,7 @@ def ascending(at: Instance) -> Decline | None:
 
 
 @handler("HASHTABLE_LOOKUP", max_version=1, layout=Terminate(), quantization=Raw(), accepts=ascending)
-def hashtable_lookup(ctx: Context, lookup: Any, keys: Any, table: Any) -> Any:
+def hashtable_lookup(ctx: Context, lookup: Value, keys: Value, table: Value) -> tuple[Value, Value]:
     """Gather from a table with one more row, of stored zeros or an empty string, for keys that are not there."""
     ops = ctx.ops
     equal = ops.Cast(ops.Equal(ops.Unsqueeze(lookup, [1]), keys), to="int32")
@@ -32,7 +30,7 @@ def hashtable_lookup(ctx: Context, lookup: Any, keys: Any, table: Any) -> Any:
     return ops.Gather(ops.Concat(table, empty_row(ctx, table), axis=0), rows, axis=0), ops.Cast(hit, to="uint8")
 
 
-def empty_row(ctx: Context, table: Value) -> Any:
+def empty_row(ctx: Context, table: Value) -> Value | Array:
     if ctx.op[2].dtype == "string":
         return np.array([b""], object)
     shape = ctx.ops.Concat([1], ctx.ops.Slice(ctx.ops.Shape(table), [1], [ctx.op[2].rank]), axis=0)
@@ -61,7 +59,9 @@ def in_turn(at: Instance) -> Decline | None:
     quantization=NotQuantizable(),
     accepts=in_turn,
 )
-def embedding_lookup_sparse(ctx: Context, ids: Any, indices: Any, shape: Any, weights: Any, table: Any) -> Any:
+def embedding_lookup_sparse(
+    ctx: Context, ids: Value, indices: Value, shape: Value, weights: Value, table: Value
+) -> Value:
     """Sums of weighted rows by all indices but the last, zero where there are none (embedding_lookup_sparse.cc).
 
     Divided by the weights' sum, or by the root of their squares' sum. The indices are taken to be in order.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from onnx_tflite_plugin.api import (
@@ -13,6 +11,7 @@ from onnx_tflite_plugin.api import (
     Instance,
     Raw,
     Terminate,
+    Value,
     constant_axes,
     handler,
     letters,
@@ -33,7 +32,7 @@ INT64 = np.iinfo(np.int64)
     axes=lambda at: in_place(at, outputs=2),
     quantization=Raw(shift_safe=True, onnx="TopK"),
 )
-def topk_v2(ctx: Context, x: Any, k: Any) -> Any:
+def topk_v2(ctx: Context, x: Value, k: Value) -> tuple[Value, Value]:
     """TopK along the last axis; of equals, the first; NaN behind all others; none where k is negative (topk_v2.cc).
 
     NaN takes part as -inf: in a row that has both, the two count as equals here.
@@ -65,7 +64,7 @@ def not_reversed(at: Instance) -> Attribute:
     holds_axes={1},
     quantization=Raw(shift_safe=True, onnx="Slice"),
 )
-def reverse_v2(ctx: Context, x: Any, axes: Any) -> Any:
+def reverse_v2(ctx: Context, x: Value, axes: Value) -> Value:
     """Slice from the last element backwards."""
     count = ctx.op[1].shape[0]
     if not count:
@@ -90,7 +89,7 @@ def sequences_first(at: Instance) -> Implicit:
     axes=in_place,
     quantization=Raw(shift_safe=True, onnx="ReverseSequence"),
 )
-def reverse_sequence(ctx: Context, x: Any, lengths: Any) -> Any:
+def reverse_sequence(ctx: Context, x: Value, lengths: Value) -> Value:
     """ReverseSequence; what lies behind a sequence's end stays (reference_ops.h)."""
     time, batch = ctx.axis(ctx.options.seq_dim), ctx.axis(ctx.options.batch_dim)
     return ctx.ops.ReverseSequence(x, as_int64(ctx, 1, lengths), time_axis=time, batch_axis=batch)
@@ -100,10 +99,7 @@ def reverse_sequence(ctx: Context, x: Any, lengths: Any) -> Any:
 
 
 @handler("UNIQUE", max_version=1, layout=Terminate(), quantization=Raw())
-def unique(ctx: Context, x: Any) -> Any:
+def unique(ctx: Context, x: Value) -> tuple[Value, Value]:
     """Unique in the order in which values first come, and where each element is among them."""
-    dtype = ctx.op[0].dtype
-    wide = x if dtype in ("float32", "int64", "int8") else ctx.ops.Cast(x, to="int64")
-    values, _, places, _ = ctx.ops.Unique(wide, sorted=0, outputs=4)
-    kept = values if wide is x else ctx.ops.Cast(values, to=dtype)
-    return kept, ctx.ops.Cast(places, to=ctx.op[out(1)].dtype)
+    values, _, places, _ = ctx.ops.Unique(x, sorted=0, outputs=4)
+    return values, ctx.ops.Cast(places, to=ctx.op[out(1)].dtype)

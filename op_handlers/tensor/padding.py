@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Along, Array, Attribute, Context, Instance, Raw, Value, handler, out
+from onnx_tflite_plugin.api import Along, Array, Attribute, Context, Instance, Raw, Value, ValueLike, handler, out
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
 BY_AXIS = {1: 0}
@@ -21,18 +20,18 @@ def unpadded(at: Instance) -> Attribute:
 
 
 @handler("PAD", max_version=6, layout=unpadded, axes=in_place, indexed_by_axis=BY_AXIS, quantization=COPIED)
-def pad(ctx: Context, x: Any, paddings: Any) -> Any:
+def pad(ctx: Context, x: Value, paddings: Value) -> Value:
     """Pad with zero: on integers the zero point of the output (pad.cc)."""
-    return emitted(ctx, x, onnx_pads(ctx, paddings), zero(ctx))
+    return ctx.ops.Pad(x, onnx_pads(ctx, paddings), zero(ctx), mode="constant")
 
 
 @handler("PADV2", max_version=6, layout=unpadded, axes=in_place, indexed_by_axis=BY_AXIS, quantization=COPIED)
-def pad_v2(ctx: Context, x: Any, paddings: Any, number: Any = None) -> Any:
+def pad_v2(ctx: Context, x: Value, paddings: Value, number: Value | None = None) -> Value:
     """Pad with a number that has the output's parameters; with zero where there is none."""
     if number is None:
-        return emitted(ctx, x, onnx_pads(ctx, paddings), zero(ctx))
+        return ctx.ops.Pad(x, onnx_pads(ctx, paddings), zero(ctx), mode="constant")
     scalar = number if ctx.op[2].rank == 0 else ctx.ops.Reshape(number, np.zeros(0, np.int64))
-    return emitted(ctx, x, onnx_pads(ctx, paddings), scalar)
+    return ctx.ops.Pad(x, onnx_pads(ctx, paddings), scalar, mode="constant")
 
 
 def zero(ctx: Context) -> Array:
@@ -40,26 +39,17 @@ def zero(ctx: Context) -> Array:
     return ctx.scalar(quantization.zero_point[0] if ctx.integers and quantization else 0)
 
 
-def padded(ctx: Context, x: Value, rows: Sequence[tuple[int, int]], number: Value) -> Value:
+def padded(ctx: Context, x: Value, rows: Sequence[tuple[int, int]], number: ValueLike) -> Value:
     """Pad by (before, after) of each TFLite axis."""
-    return emitted(ctx, x, np.asarray(ctx.by_axis(rows), np.int64).T.reshape(-1), number)
+    return ctx.ops.Pad(x, np.asarray(ctx.by_axis(rows), np.int64).T.reshape(-1), number, mode="constant")
 
 
-def onnx_pads(ctx: Context, paddings: Value) -> Any:
+def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
     """Rows of (before, after) as ONNX has them: all befores, then all afters."""
     rows = as_int64(ctx, 1, paddings)
     if isinstance(rows, np.ndarray):
         return rows.T.reshape(-1)
     return ctx.ops.Concat(*(ctx.ops.Gather(rows, np.asarray(side), axis=1) for side in (0, 1)), axis=0)
-
-
-def emitted(ctx: Context, x: Value, pads: Any, number: Any = None, mode: str = "constant") -> Value:
-    """Pad; numbers that are not quantized pass through int32 where the target has no kernel for them."""
-    dtype = ctx.op[0].dtype
-    if ctx.quantized or ctx.target.has_kernel("Pad", dtype):
-        return ctx.ops.Pad(x, pads, number, mode=mode)
-    wide = None if number is None else ctx.ops.Cast(number, to="int32")
-    return ctx.ops.Cast(ctx.ops.Pad(ctx.ops.Cast(x, to="int32"), pads, wide, mode=mode), to=dtype)
 
 
 # --- mirror images ----------------------------------------------------------------------------
@@ -83,13 +73,13 @@ def gathered(at: Instance) -> Along | None:
     indexed_by_axis=BY_AXIS,
     quantization=COPIED,
 )
-def mirror_pad(ctx: Context, x: Any, paddings: Any) -> Any:
+def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
     """Pad, reflect; ONNX has no symmetric mode: by one it is edge, by more a Gather along each padded axis."""
     held = ctx.constant(1)
     if ctx.options.mode == "REFLECT":
-        return emitted(ctx, x, onnx_pads(ctx, paddings), mode="reflect")
+        return ctx.ops.Pad(x, onnx_pads(ctx, paddings), mode="reflect")
     if held is not None and held.max(initial=0) <= 1:
-        return emitted(ctx, x, onnx_pads(ctx, paddings), mode="edge")
+        return ctx.ops.Pad(x, onnx_pads(ctx, paddings), mode="edge")
     shape, y = ctx.shape(0), x
     for axis, size in enumerate(shape):
         if held is None or size is None:
@@ -106,7 +96,7 @@ def mirrored(size: int, before: int, after: int) -> Array:
     return np.minimum(place, 2 * size - 1 - place)
 
 
-def mirrored_at_run_time(ctx: Context, x: Value, rows: Any, axis: int) -> Value:
+def mirrored_at_run_time(ctx: Context, x: Value, rows: Value | Array, axis: int) -> Value:
     ops = ctx.ops
     size = ops.Gather(ops.Shape(x), np.asarray(axis))
     before, after = (ops.Gather(ops.Gather(rows, np.asarray(axis)), np.asarray(side)) for side in (0, 1))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from onnx_tflite_plugin.api import Attribute, Context, Instance, Raw, Transparent, handler, out
+from onnx_tflite_plugin.api import Attribute, Context, Instance, Raw, Transparent, Value, handler, out
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
 
@@ -20,7 +18,7 @@ def repeated_once(at: Instance) -> Attribute:
     indexed_by_axis={1: 0},
     quantization=Raw(shift_safe=True, onnx="Tile"),
 )
-def tile(ctx: Context, x: Any, times: Any) -> Any:
+def tile(ctx: Context, x: Value, times: Value) -> Value:
     """Tile."""
     return ctx.ops.Tile(x, as_int64(ctx, 1, times)) if ctx.op[0].rank else x
 
@@ -32,6 +30,6 @@ def tile(ctx: Context, x: Any, times: Any) -> Any:
     indexed_by_axis={1: out(0)},
     quantization=Raw(shift_safe=True, onnx="Expand"),
 )
-def broadcast_to(ctx: Context, x: Any, shape: Any) -> Any:
+def broadcast_to(ctx: Context, x: Value, shape: Value) -> Value:
     """Expand."""
     return ctx.ops.Expand(x, as_int64(ctx, 1, shape))

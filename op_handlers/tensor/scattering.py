@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Operator, Raw, Refused, Terminate, Value, handler, out
+from onnx_tflite_plugin.api import Array, Context, Operator, Raw, Refused, Terminate, Value, handler, out
 from op_handlers.kernels.operands import as_int64
 from op_handlers.kernels.scattering import flat_rows, scattered
 
@@ -27,7 +25,7 @@ def each_once(op: Operator) -> bool:
     min_opset=lambda at: 13 if each_once(at.op) else 16,
     quantization=Raw(),
 )
-def scatter_nd(ctx: Context, indices: Any, updates: Any, shape: Any) -> Any:
+def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Value:
     """Sums of what is written at each place, zero elsewhere: stored integers wrap (ScatterNd, reference_ops.h)."""
     places, sizes = as_int64(ctx, 0, indices), as_int64(ctx, 2, shape)
     depth = ctx.op[0].shape[-1]
@@ -42,7 +40,7 @@ def scatter_nd(ctx: Context, indices: Any, updates: Any, shape: Any) -> Any:
 
 
 @handler("SPARSE_TO_DENSE", max_version=3, layout=Terminate(), quantization=Raw())
-def sparse_to_dense(ctx: Context, indices: Any, shape: Any, values: Any, default: Any) -> Any:
+def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, default: Value) -> Value:
     """The default everywhere, then each value at its place: of several at one place, the last (sparse_to_dense.cc)."""
     places, sizes = as_int64(ctx, 0, indices), as_int64(ctx, 1, shape)
     depth = ctx.op[0].shape[-1] if ctx.op[0].rank == 2 else 1
@@ -54,7 +52,7 @@ def sparse_to_dense(ctx: Context, indices: Any, shape: Any, values: Any, default
     return shaped(ctx, scattered(ctx, filled, rows, one_each), sizes)
 
 
-def shaped(ctx: Context, value: Value, sizes: Any) -> Any:
+def shaped(ctx: Context, value: Value, sizes: Value | Array) -> Value:
     """The shape that an operand gives: in the file where it is a constant."""
     if isinstance(sizes, np.ndarray) and ctx.op[out(0)].static:
         return ctx.reshaped(value, out(0))

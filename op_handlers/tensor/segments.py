@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Raw, Refused, Terminate, Value, handler, out
+from onnx_tflite_plugin.api import Array, Context, Raw, Refused, Terminate, Value, ValueLike, handler, out
 from op_handlers.kernels.operands import as_int64
 from op_handlers.kernels.scattering import OUTSIDE, scattered
 
 
 @handler("SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw())
-def segment_sum(ctx: Context, x: Any, ids: Any) -> Any:
+def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
     """A row for each segment; these are numbered in order from 0 (ValidateSegmentIds, segment_sum.cc)."""
     rows = as_int64(ctx, 1, ids)
     if isinstance(rows, np.ndarray):
@@ -27,42 +27,42 @@ def segment_sum(ctx: Context, x: Any, ids: Any) -> Any:
 
 
 @handler("UNSORTED_SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw())
-def unsorted_segment_sum(ctx: Context, x: Any, ids: Any, count: Any) -> Any:
+def unsorted_segment_sum(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Sums; 0 where a segment has no rows."""
     return numbered(ctx, x, ids, count, 0, "add")
 
 
 @handler("UNSORTED_SEGMENT_PROD", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw())
-def unsorted_segment_prod(ctx: Context, x: Any, ids: Any, count: Any) -> Any:
+def unsorted_segment_prod(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Products; 1 where a segment has no rows."""
     return numbered(ctx, x, ids, count, 1, "mul")
 
 
 @handler("UNSORTED_SEGMENT_MAX", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw())
-def unsorted_segment_max(ctx: Context, x: Any, ids: Any, count: Any) -> Any:
+def unsorted_segment_max(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Maxima; the dtype's lowest finite number where a segment has no rows."""
     return numbered(ctx, without_nan(ctx, x, limits(ctx).min), ids, count, limits(ctx).min, "max")
 
 
 @handler("UNSORTED_SEGMENT_MIN", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw())
-def unsorted_segment_min(ctx: Context, x: Any, ids: Any, count: Any) -> Any:
+def unsorted_segment_min(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Minima; the dtype's highest finite number where a segment has no rows."""
     return numbered(ctx, without_nan(ctx, x, limits(ctx).max), ids, count, limits(ctx).max, "min")
 
 
-def without_nan(ctx: Context, x: Value, initial: float) -> Any:
+def without_nan(ctx: Context, x: Value, initial: float) -> Value:
     """No comparison with NaN is true, so that the kernel passes it over."""
     if ctx.op[0].dtype != "float32":
         return x
     return ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(initial), x)
 
 
-def limits(ctx: Context) -> Any:
+def limits(ctx: Context) -> np.finfo[Any] | np.iinfo[Any]:
     dtype = np.dtype(ctx.op[0].dtype)
     return np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
 
 
-def numbered(ctx: Context, x: Value, ids: Any, count: Any, initial: float, reduction: str) -> Any:
+def numbered(ctx: Context, x: Value, ids: Value, count: Value, initial: float, reduction: str) -> Value:
     """Rows of negative segments count in none (UnsortedSegmentRef, reference_ops.h): they go to a row behind, cut off."""
     ops = ctx.ops
     rows, segments = (ops.Reshape(as_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
@@ -74,7 +74,7 @@ def numbered(ctx: Context, x: Value, ids: Any, count: Any, initial: float, reduc
     return ops.Slice(combined(ctx, x, rows, ops.Add(segments, 1), initial, reduction), [0], segments)
 
 
-def combined(ctx: Context, x: Value, rows: Any, count: Any, initial: float, reduction: str) -> Any:
+def combined(ctx: Context, x: Value, rows: Value | Array, count: ValueLike, initial: float, reduction: str) -> Value:
     """``count`` rows that start as ``initial``, each combined with those of x that ``rows`` gives it.
 
     A row of x is what lies behind the axes that it shares with the ids.

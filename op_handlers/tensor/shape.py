@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from onnx_tflite_plugin.api import (
     Terminate,
     Transparent,
     Value,
+    ValueLike,
     handler,
     letters,
     out,
@@ -54,7 +54,7 @@ def elements(dims: Dims) -> int | None:
 @handler(
     "RESHAPE", max_version=1, layout=Attribute(unordered="*"), axes=reshaped, quantization=COPIED, sizes=asked_sizes
 )
-def reshape(ctx: Context, x: Any, shape: Any = None) -> Any:
+def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     """Reshape to the planned shape; a shape known only at run time is taken as it comes, in source order."""
     if shape is None or ctx.op[1].constant or sum(d is None for d in ctx.op[out(0)].dims) <= 1:
         return ctx.reshaped(x, out(0))
@@ -88,7 +88,7 @@ def squeezed_sizes(at: Instance) -> Dims:
     quantization=COPIED,
     sizes=squeezed_sizes,
 )
-def squeeze(ctx: Context, x: Any) -> Any:
+def squeeze(ctx: Context, x: Value) -> Value:
     """The same elements in the planned shape."""
     return ctx.reshaped(x, out(0))
 
@@ -100,7 +100,7 @@ def expanded(at: Instance) -> str | None:
 
 
 @handler("EXPAND_DIMS", max_version=1, layout=Attribute(unordered="*"), axes=expanded, quantization=COPIED)
-def expand_dims(ctx: Context, x: Any, axis: Any) -> Any:
+def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
     """Unsqueeze; the axis counts in the result's axes."""
     held = whole_numbers(ctx.op, 1)
     if held is None:
@@ -118,18 +118,19 @@ def expand_dims(ctx: Context, x: Any, axis: Any) -> Any:
     axes=permuted_by(1),
     quantization=COPIED,
 )
-def transpose(ctx: Context, x: Any, perm: Any) -> Any:
+def transpose(ctx: Context, x: Value, perm: Value) -> Value:
     """Only renames axes; where elements must move, the plan has put a Transpose at one of its edges."""
     return x if ctx.op.constant(1) is not None else transposed_at_run_time(ctx, x, perm)
 
 
-def transposed_at_run_time(ctx: Context, x: Value, perm: Value) -> Any:
+def transposed_at_run_time(ctx: Context, x: Value, perm: Value) -> Value:
     """Gather: Transpose takes no perm at run time. A place in the result is a sum of one stride of x for each axis."""
     ops, rank = ctx.ops, ctx.op[0].rank
-    axes, sizes, strides = ops.Cast(perm, to="int64"), ops.Shape(x), np.ones(1, np.int64)
+    axes, sizes = ops.Cast(perm, to="int64"), ops.Shape(x)
+    strides: ValueLike = np.ones(1, np.int64)
     for axis in reversed(range(1, rank)):
         strides = ops.Concat(ops.Mul(ops.Gather(strides, [0]), ops.Gather(sizes, [axis])), strides, axis=0)
-    places = np.zeros(1, np.int64)
+    places: ValueLike = np.zeros(1, np.int64)
     for axis in range(rank):
         source = ops.Gather(axes, np.asarray(axis))
         along = ops.Range(np.asarray(0), ops.Gather(sizes, source), np.asarray(1))
@@ -139,7 +140,7 @@ def transposed_at_run_time(ctx: Context, x: Value, perm: Value) -> Any:
 
 
 @handler("SHAPE", max_version=1, layout=Attribute(unordered="*"), indexed_by_axis={out(0): 0}, quantization=COPIED)
-def shape(ctx: Context, x: Any) -> Any:
+def shape(ctx: Context, x: Value) -> Value:
     """Shape of the planned order, which the host brings back to the file's; a constant where all sizes are known."""
     dtype = ctx.op[out(0)].dtype
     if ctx.op[0].static:
@@ -156,7 +157,7 @@ def shape(ctx: Context, x: Any) -> Any:
     quantization=COPIED,
     evaluate=lambda at: np.asarray(at.op[0].rank, np.int32),
 )
-def rank(ctx: Context, x: Any) -> Any:
+def rank(ctx: Context, x: Value) -> Value:
     """A constant: the rank is always known."""
     return ctx.constant_value(np.asarray(ctx.op[0].rank, np.int32))
 
@@ -178,7 +179,7 @@ def broadcast_shape(at: Instance) -> Array | None:
 
 
 @handler("BROADCAST_ARGS", max_version=1, layout=Terminate(), quantization=Raw(), evaluate=broadcast_shape)
-def broadcast_args(ctx: Context, first: Any, second: Any) -> Any:
+def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
     """The other size where one is 1, also where it is 0; a shorter shape has ones in front (broadcast_args.h)."""
     if ctx.op[0].constant and ctx.op[1].constant and broadcast_shape(ctx) is None:
         raise Refused("its shapes do not broadcast, which LiteRT refuses too")
@@ -187,7 +188,7 @@ def broadcast_args(ctx: Context, first: Any, second: Any) -> Any:
     return ctx.ops.Where(ctx.ops.Equal(a, ctx.scalar(1)), b, a)
 
 
-def in_front(ctx: Context, slot: int, shape: Value, rank: int) -> Any:
+def in_front(ctx: Context, slot: int, shape: Value, rank: int) -> Value:
     """A shape with ones in front of it up to a rank."""
     missing = rank - ctx.op[slot].shape[0]
     return ctx.ops.Concat(np.ones(missing, ctx.op[slot].dtype), shape, axis=0) if missing else shape

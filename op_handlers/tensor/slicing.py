@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    Array,
     Attribute,
     Context,
     Dims,
@@ -16,6 +16,7 @@ from onnx_tflite_plugin.api import (
     Raw,
     Refused,
     Value,
+    ValueLike,
     handler,
     letters,
     out,
@@ -24,6 +25,8 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
 INT64 = np.iinfo(np.int64)
+Place = Value | int
+"""Along one axis; a value of shape [1] where it is known at run time only."""
 
 
 # --- slice ------------------------------------------------------------------------------------
@@ -46,15 +49,15 @@ def taken_whole(at: Instance) -> Attribute:
     indexed_by_axis={1: 0, 2: 0},
     quantization=Raw(shift_safe=True, onnx="Slice"),
 )
-def slice_(ctx: Context, x: Any, begin: Any, size: Any) -> Any:
+def slice_(ctx: Context, x: Value, begin: Value, size: Value) -> Value:
     """Slice from begin to begin + size; a size of -1 reaches to the end."""
     first, length = as_int64(ctx, 1, begin), as_int64(ctx, 2, size)
     if isinstance(first, np.ndarray) and isinstance(length, np.ndarray):
         cut = [axis for axis, n in enumerate(ctx.shape(0)) if first[axis] or length[axis] not in (-1, n)]
         ends = np.where(length < 0, INT64.max, first + length)
         return ctx.ops.Slice(x, first[cut], ends[cut], cut) if cut else x
-    ends = ctx.ops.Where(ctx.ops.Equal(length, -1), INT64.max, ctx.ops.Add(first, length))
-    return ctx.ops.Slice(x, first, ends, list(range(ctx.op[0].rank)))
+    last = ctx.ops.Where(ctx.ops.Equal(length, -1), INT64.max, ctx.ops.Add(first, length))
+    return ctx.ops.Slice(x, first, last, list(range(ctx.op[0].rank)))
 
 
 # --- strided slice ----------------------------------------------------------------------------
@@ -149,17 +152,18 @@ def sliced_sizes(at: Instance) -> Dims:
     quantization=Raw(shift_safe=True, onnx="Slice"),
     sizes=sliced_sizes,
 )
-def strided_slice(ctx: Context, x: Any, begin: Any, end: Any, _strides: Any) -> Any:
+def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Value) -> Value:
     """Slice, then drop shrunk and insert new axes; masks, negative strides and bounds are settled here, not in ONNX."""
     taken = [cut for cut in cuts(ctx.op) if cut.axis is not None and not untouched(ctx.op, cut)]
-    strides = ctx.op.constant(3)
-    assert strides is not None
     if taken:
+        starts: ValueLike
+        ends: ValueLike
         if ctx.op[1].constant and ctx.op[2].constant and all(ctx.op[0].dims[c.axis or 0] is not None for c in taken):
             starts, ends = zip(*(static_bounds(ctx.op, cut) for cut in taken), strict=True)
         else:
             starts, ends = run_time_bounds(ctx, x, begin, end, taken)
         axes = [ctx.axis(cut.axis or 0) for cut in taken]
+        strides = ctx.required(3)
         steps = [1 if cut.shrinks else int(strides[cut.entry or 0]) for cut in taken]
         x = ctx.ops.Slice(x, starts, ends, axes, steps)
     if all(cut.axis is not None and not cut.shrinks for cut in cuts(ctx.op)):
@@ -169,24 +173,19 @@ def strided_slice(ctx: Context, x: Any, begin: Any, end: Any, _strides: Any) -> 
 
 def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:
     """Start and end as ONNX reads them. Both clamp as strided_slice_logic.h does, so no negative value is left to wrap."""
-    begin, end, strides = (op.constant(k) for k in (1, 2, 3))
-    assert begin is not None
-    assert end is not None
-    assert strides is not None
-    assert cut.axis is not None
-    assert cut.entry is not None
-    size, stride = op[0].dims[cut.axis] or 0, int(strides[cut.entry])
+    begin, end, stride = (int(op[k].array[cut.entry or 0]) for k in (1, 2, 3))
+    size = op[0].dims[cut.axis or 0] or 0
     low, high = (0, size) if stride > 0 else (-1, size - 1)
 
     def clamped(index: int) -> int:
         return min(max(index + size if index < 0 else index, low), high)
 
-    first = (0 if stride > 0 else size - 1) if cut.begin_masked else clamped(int(begin[cut.entry]))
+    first = (0 if stride > 0 else size - 1) if cut.begin_masked else clamped(begin)
     if cut.shrinks:
         if not 0 <= first < size:
-            raise Refused(f"index {int(begin[cut.entry])} is outside axis {cut.axis} of size {size}")
+            raise Refused(f"index {begin} is outside axis {cut.axis} of size {size}")
         return first, first + 1
-    stop = int(end[cut.entry]) + (first if op.options.get("offset") else 0)
+    stop = end + (first if op.options.get("offset") else 0)
     last = (size if stride > 0 else -1) if cut.end_masked else clamped(stop)
     if (last - first) * stride <= 0:
         return 0, 0  # empty, in either direction
@@ -197,8 +196,7 @@ def run_time_bounds(ctx: Context, x: Value, begin: Value, end: Value, taken: lis
     """Bounds known only at run time: masked ends are replaced, a shrunk axis ends one after its index."""
     if ctx.options.get("offset"):
         raise Refused("offset bounds known only at run time")
-    strides = ctx.op.constant(3)
-    assert strides is not None
+    strides = ctx.required(3)
     entries = [cut.entry or 0 for cut in taken]
     forward = np.asarray([int(strides[i]) > 0 or cut.shrinks for i, cut in zip(entries, taken, strict=True)])
     begins, ends = (ctx.ops.Gather(ctx.ops.Cast(v, to="int64"), np.asarray(entries), axis=0) for v in (begin, end))
@@ -241,7 +239,7 @@ def updated_whole(at: Instance) -> Attribute:
     indexed_by_axis={2: 0},
     quantization=Raw(shift_safe=True, onnx="Concat"),
 )
-def dynamic_update_slice(ctx: Context, x: Any, update: Any, start: Any) -> Any:
+def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) -> Value:
     """What lies in front, the update, and what lies behind, along one axis after the other.
 
     A start is moved so that the update lies inside (ClampStartIndices, dynamic_update_slice.cc).
@@ -272,17 +270,17 @@ def dynamic_update_slice(ctx: Context, x: Any, update: Any, start: Any) -> Any:
     return inserted(x, axes)
 
 
-def at(place: Any) -> Any:
+def at(place: Place) -> Value | list[int]:
     return [place] if isinstance(place, int) else place
 
 
-def extent(ctx: Context, value: Value, axis: int, dims: Dims) -> Any:
+def extent(ctx: Context, value: Value, axis: int, dims: Dims) -> Place:
     """The size of an axis: a number, or a value of shape [1] known at run time."""
     size = dims[axis]
     return ctx.ops.Gather(ctx.ops.Shape(value), [axis]) if size is None else size
 
 
-def update_bounds(ctx: Context, starts: Any, axis: int, size: Any, length: Any) -> tuple[Any, Any]:
+def update_bounds(ctx: Context, starts: Value | Array, axis: int, size: Place, length: Place) -> tuple[Place, Place]:
     """Where the update begins and ends along an axis: numbers, or values of shape [1] known at run time."""
     if isinstance(starts, np.ndarray) and isinstance(size, int) and isinstance(length, int):
         first = min(max(int(starts[axis]), 0), size - length)

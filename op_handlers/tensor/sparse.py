@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from onnx_tflite_plugin.api import Context, Raw, Terminate, handler
+from onnx_tflite_plugin.api import Context, Raw, Terminate, Value, handler
 
 
 @handler(
@@ -15,6 +13,6 @@ from onnx_tflite_plugin.api import Context, Raw, Terminate, handler
     quantization=Raw(),
     evaluate=lambda at: at.op.constant(0),
 )
-def densify(_ctx: Context, x: Any) -> Any:
+def densify(_ctx: Context, x: Value) -> Value:
     """The dense value, which the file's reader has made; who uses it sees a constant."""
     return x

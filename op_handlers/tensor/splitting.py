@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from onnx_tflite_plugin.api import (
@@ -30,23 +28,23 @@ from op_handlers.kernels.operands import any_order, as_int64, in_place
     requires_constant={0},
     quantization=Raw(shift_safe=True, onnx="Split"),
 )
-def split(ctx: Context, _axis: Any, x: Any) -> Any:
+def split(ctx: Context, _axis: Value, x: Value) -> tuple[Value, ...]:
     """Split in equal parts; the axis comes first."""
     return parted(ctx, x, slot=0, of=1)
 
 
-def parted(ctx: Context, x: Value, slot: int, of: int) -> Any:
+def parted(ctx: Context, x: Value, slot: int, of: int) -> tuple[Value, ...]:
     """Split along the axis a constant slot holds, in the sizes of the outputs."""
-    held = ctx.constant(slot)
-    assert held is not None
-    axis, n = int(held.reshape(-1)[0]), len(ctx.op.outputs)
+    axis, n = int(ctx.required(slot).reshape(-1)[0]), len(ctx.op.outputs)
     sizes, whole = [ctx.shape(out(k))[axis] for k in range(n)], ctx.shape(of)[axis]
     if None not in sizes:
-        return ctx.ops.Split(x, sizes, axis=axis, outputs=n)
+        return ctx.ops.Split(x, [size or 0 for size in sizes], axis=axis, outputs=n)
     if whole is not None and whole % n:
         raise Refused(f"{whole} elements do not split in {n} equal parts")
-    each = [whole // n] * n if whole is not None else ctx.ops.Div(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), [n])
-    return ctx.ops.Split(x, each if whole is not None else ctx.ops.Expand(each, [n]), axis=axis, outputs=n)
+    if whole is not None:
+        return ctx.ops.Split(x, [whole // n] * n, axis=axis, outputs=n)
+    each = ctx.ops.Div(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), [n])
+    return ctx.ops.Split(x, ctx.ops.Expand(each, [n]), axis=axis, outputs=n)
 
 
 @handler(
@@ -58,17 +56,15 @@ def parted(ctx: Context, x: Value, slot: int, of: int) -> Any:
     axes=lambda at: in_place(at, len(at.op.outputs)),
     quantization=Raw(shift_safe=True, onnx="Split"),
 )
-def split_v(ctx: Context, x: Any, sizes: Any, _axis: Any) -> Any:
+def split_v(ctx: Context, x: Value, sizes: Value, _axis: Value) -> tuple[Value, ...]:
     """Split in the sizes of an operand, of which one may be -1, the rest."""
-    held = ctx.constant(2)
-    assert held is not None
-    axis, n = int(held.reshape(-1)[0]), len(ctx.op.outputs)
+    axis, n = int(ctx.required(2).reshape(-1)[0]), len(ctx.op.outputs)
     if None not in [ctx.shape(out(k))[axis] for k in range(n)]:
         return parted(ctx, x, slot=2, of=0)
     wanted, whole = as_int64(ctx, 1, sizes), ctx.shape(0)[axis]
     if isinstance(wanted, np.ndarray) and (whole is not None or -1 not in wanted):
-        rest = (whole or 0) - int(wanted[wanted >= 0].sum())
-        return ctx.ops.Split(x, np.where(wanted < 0, rest, wanted), axis=axis, outputs=n)
+        left = (whole or 0) - int(wanted[wanted >= 0].sum())
+        return ctx.ops.Split(x, np.where(wanted < 0, left, wanted), axis=axis, outputs=n)
     rest = ctx.ops.Sub(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), ctx.ops.Add(ctx.ops.ReduceSum(wanted), 1))
     return ctx.ops.Split(x, ctx.ops.Where(ctx.ops.Equal(wanted, -1), rest, wanted), axis=axis, outputs=n)
 
@@ -90,7 +86,7 @@ def unpacked(at: Instance) -> str:
     axes=unpacked,
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )
-def unpack(ctx: Context, x: Any) -> Any:
+def unpack(ctx: Context, x: Value) -> Value | tuple[Value | None, ...]:
     """A Gather for each part that is used; of one part, Squeeze."""
     axis, n = ctx.axis(ctx.options.axis), len(ctx.op.outputs)
     if ctx.shape(0)[axis] not in (None, n):

@@ -79,6 +79,9 @@ class _Ops:
         self._ops = ops
         self._emits = emits
 
+    def named(self, name: str) -> Any:
+        return getattr(self, name)
+
     def __getattr__(self, name: str) -> Any:
         true, other = getattr(self._ops, name), self._emits.get(name)
         return true if other is None else lambda *operands, **attributes: other(true, *operands, **attributes)

@@ -48,7 +48,7 @@ MUTATIONS = (
     Mutation(
         "another output scale rescales",
         "REDUCE_MIN",
-        ("REDUCE_MIN-int16_without_axes_kept",),
+        ("REDUCE_MIN-uint8_to_another_scale,_which_XNNPACK_ignores_kept",),
         fields={"quantization": Dequantized()},
     ),
     Mutation("the axis is the file's", "ARG_MAX", ("ARG_MAX-an_axis_as_a_list",), fields={"holds_axes": ()}),
@@ -69,7 +69,7 @@ MUTATIONS = (
     Mutation(
         "another output scale rescales",
         "REDUCE_MAX",
-        ("REDUCE_MAX-int16_kept",),
+        ("REDUCE_MAX-uint8_to_another_scale,_which_XNNPACK_ignores_kept",),
         fields={"quantization": Dequantized()},
     ),
     *(

@@ -94,7 +94,7 @@ def crossed(op: Operator) -> bool:
     quantization=products,
     accepts=lambda at: refusal(at.op),
 )
-def bidirectional_sequence_lstm(ctx: Context, *inputs: Any) -> Any:
+def bidirectional_sequence_lstm(ctx: Context, *inputs: Value) -> Value | tuple[Value, ...]:
     """One LSTM of both directions where it is plain and they see the same, else each on its own."""
     x, auxiliary = inputs[0], inputs[auxiliary_slot(ctx.op)]
     ahead = ctx.ops.Concat(x, auxiliary, axis=2) if crossed(ctx.op) else x
@@ -112,6 +112,7 @@ def bidirectional_sequence_lstm(ctx: Context, *inputs: Any) -> Any:
     return side_by_side(ctx, [y for y, *_ in found])
 
 
-def cell(ctx: Context, inputs: Sequence[Any], slots: Sequence[int | None], reverse: bool) -> Cell:
+def cell(ctx: Context, inputs: Sequence[Value], slots: Sequence[int | None], reverse: bool) -> Cell:
     view: Any = View(ctx, slots)
-    return Cell(view, [None if slot is None else inputs[slot] for slot in slots], reverse)
+    given: Any = [None if slot is None else inputs[slot] for slot in slots]
+    return Cell(view, given, reverse)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Operator, Quantization, Refused, Value
+from onnx_tflite_plugin.api import Array, Context, Operator, Quantization, Refused, Value
 from op_handlers.kernels.operands import signed_bytes
 from op_handlers.kernels.recurrent import ACTIVATIONS as ACTIVATIONS_OF_ALL
 
@@ -58,7 +58,7 @@ class Cell:
     ``reverse``: a sequence is taken from its end.
     """
 
-    def __init__(self, ctx: Context, inputs: Sequence[Any], reverse: bool = False) -> None:
+    def __init__(self, ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> None:
         self.ctx, self.op, self.ops, self.inputs, self.reverse = ctx, ctx.op, ctx.ops, inputs, reverse
         self.gates = gates_of(ctx.op)
         self.normalizes = normalizes(ctx.op)
@@ -70,7 +70,7 @@ class Cell:
 
     # --- operands -----------------------------------------------------------------------------
 
-    def real(self, slot: int) -> Any:
+    def real(self, slot: int) -> Value | Array:
         """An operand in real numbers, as an array where it is a constant; biases the kernel counts in as the file says."""
         tensor, held = self.op[slot], self.ctx.constant(slot)
         if tensor.dtype == "float32" and held is not None:
@@ -81,30 +81,31 @@ class Cell:
             raise Refused(f"its bias {tensor.name!r} is int32 without a scale")
         return held.astype(np.float32) * np.float32(tensor.quantization.scale[0])
 
-    def joined(self, parts: Sequence[Any]) -> Any:
+    def joined(self, parts: Sequence[Value | Array]) -> Value | Array:
         """One below the other."""
-        if all(isinstance(part, np.ndarray) for part in parts):
-            return np.concatenate(parts)
+        known = [part for part in parts if isinstance(part, np.ndarray)]
+        if len(known) == len(parts):
+            return np.concatenate(known)
         return self.ops.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
-    def weights(self, slots: Sequence[int]) -> Any:
+    def weights(self, slots: Sequence[int]) -> Value | Array:
         """Matrices one below the other: (rows of all, columns)."""
         return self.joined([self.real(slot) for slot in slots])
 
-    def matrix(self, gate: Gate) -> Any:
+    def matrix(self, gate: Gate) -> Value | Array:
         """What a gate multiplies the input by, and beside it the auxiliary input."""
         own = self.real(gate.weights)
         return (
             own if self.op.tensor(gate.auxiliary) is None else self.ops.Concat(own, self.real(gate.auxiliary), axis=1)
         )
 
-    def inward(self) -> Any:
+    def inward(self) -> Value | Array:
         """What all gates multiply the input by: (G * C, I)."""
         if self.op.tensor(OUTPUT.auxiliary) is None:
             return self.weights([gate.weights for gate in self.gates])
         return self.joined([self.matrix(gate) for gate in self.gates])
 
-    def biases(self) -> Any:
+    def biases(self) -> Value | Array:
         return self.joined([self.real(gate.bias) for gate in self.gates])
 
     # --- states -------------------------------------------------------------------------------
@@ -134,14 +135,14 @@ class Cell:
         """What all steps' inputs add to the gates: (..., B, I) to (..., B, G * C). Biases come after a normalization."""
         return self.multiplied(x, self.inward(), None if self.normalizes else self.biases(), len(self.gates))
 
-    def multiplied(self, x: Value, weights: Any, bias: Any, gates: int) -> Value:
+    def multiplied(self, x: Value, weights: Value | Array, bias: Value | Array | None, gates: int) -> Value:
         """By the matrices of so many gates, for all steps at once."""
         if self.op[0].rank == 2:
             return self.ops.Gemm(x, weights, bias, transB=1)
         rows = self.ops.Gemm(self.ops.Flatten(x, axis=2), weights, bias, transB=1)
         return self.ops.Reshape(rows, [-1, self.batches, gates * self.cells])
 
-    def part(self, joined: Any, gate: Gate) -> Value:
+    def part(self, joined: Value | Array, gate: Gate) -> Value:
         """One gate's matrix of those of all, which are kept once."""
         first = self.gates.index(gate) * self.cells
         return self.ops.Slice(joined, [first], [first + self.cells], [0])
@@ -162,7 +163,7 @@ class Cell:
     def split(self, sums: Value) -> Sequence[Value]:
         """One part for each gate."""
         sizes = [self.cells] * len(self.gates)
-        return self.ops.Split(sums, sizes, axis=1, outputs=len(sizes))  # type: ignore[no-any-return]
+        return self.ops.Split(sums, sizes, axis=1, outputs=len(sizes))
 
     def share(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
         """How far a gate is open, 0 to 1."""

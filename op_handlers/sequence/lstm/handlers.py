@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from onnx_tflite_plugin.api import (
     Context,
@@ -14,6 +13,7 @@ from onnx_tflite_plugin.api import (
     Operator,
     Quantization,
     Terminate,
+    Value,
     handler,
     out,
 )
@@ -97,7 +97,7 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
     min_opset=newest,
     accepts=lambda at: stepwise(at.op, 3),
 )
-def unidirectional_sequence_lstm(ctx: Context, *inputs: Any) -> Any:
+def unidirectional_sequence_lstm(ctx: Context, *inputs: Value) -> Value:
     """LSTM where that bounds no cells, projects and normalizes nothing; else a Scan of steps spelled out."""
     cell = made(ctx, inputs)
     y, *states = way(cell)(cell, inputs[0], *cell.states())
@@ -106,7 +106,7 @@ def unidirectional_sequence_lstm(ctx: Context, *inputs: Any) -> Any:
     return ctx.ops.Transpose(y, perm=[1, 0, 2]) if turned else y
 
 
-def made(ctx: Context, inputs: Sequence[Any]) -> Cell:
+def made(ctx: Context, inputs: Sequence[Value]) -> Cell:
     """The cell of an operator's arithmetic."""
     return IntegerCell(ctx, inputs) if ctx.op[0].dtype == "int8" else Cell(ctx, inputs)
 
@@ -126,7 +126,7 @@ def one_step(at: Instance) -> Decline | None:
     min_opset=newest,
     accepts=one_step,
 )
-def lstm(ctx: Context, *inputs: Any) -> Any:
+def lstm(ctx: Context, *inputs: Value) -> tuple[Value | None, ...]:
     """One step spelled out: Gemm, Split, Sigmoid and Tanh."""
     if ctx.options.kernel_type == "BASIC":
         return basic(ctx, inputs)
@@ -134,4 +134,4 @@ def lstm(ctx: Context, *inputs: Any) -> Any:
     hidden, cells = cell.states()
     hidden, cells = cell.step(hidden, cells, cell.products(inputs[0]))
     cell.keep(hidden, cells)
-    return hidden
+    return (hidden,)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import frexp
-from typing import Any
 
 import numpy as np
 
@@ -78,7 +77,7 @@ def alike(one: Tensor | None, other: Tensor | None) -> bool:
 class IntegerCell(Cell):
     """Operands come as real numbers, constants as the file has them. Sums are real, of 16 bits in ``steps`` of theirs."""
 
-    def __init__(self, ctx: Context, inputs: Sequence[Any]) -> None:
+    def __init__(self, ctx: Context, inputs: Sequence[Value]) -> None:
         gates = gates_of(ctx.op)
         found = [step_of(tensor)[0] for tensor in between(ctx.op)] or [SEEN] * len(gates)
         self.steps = dict(zip(gates, found, strict=True))
@@ -92,16 +91,14 @@ class IntegerCell(Cell):
 
     def held(self, slot: int) -> Array:
         """The stored integers of a constant."""
-        found = self.ctx.constant(slot)
-        assert found is not None
-        return found
+        return self.ctx.required(slot)
 
-    def real(self, slot: int) -> Any:
+    def real(self, slot: int) -> Value | Array:
         """A vector in real numbers: a bias after a normalization has 2^-10 of its coefficients' scale."""
         scale = self.scale(slot) if self.op[slot].dtype != "int32" else self.scale(slot + 8) / 1024
         return self.held(slot).astype(np.float32) * np.float32(scale)
 
-    def weights(self, slots: Sequence[int]) -> Any:
+    def weights(self, slots: Sequence[int]) -> Value | Array:
         """Bytes, one matrix below the other; they become real as the model is loaded."""
         stored = np.concatenate([self.held(slot) for slot in slots])
         sizes = [self.op[slot].shape[0] for slot in slots]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import tanh
-from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Value
+from onnx_tflite_plugin.api import Array, Value
 from op_handlers.kernels.recurrent import unless_zero
 from op_handlers.sequence.lstm.cell import FORGET, INPUT, OUTPUT, Cell, Gate
 from op_handlers.sequence.lstm.integers import IntegerCell
@@ -66,7 +65,7 @@ def in_one_node(
     return [(ops.Squeeze(a, [1]), ops.Squeeze(b, [0]), ops.Squeeze(c, [0])) for a, b, c in zip(*parts, strict=True)]
 
 
-def of_all(cell: Cell, part: Callable[[Gate], Any], gates: Sequence[Gate] | None = None) -> Any:
+def of_all(cell: Cell, part: Callable[[Gate], Value | Array], gates: Sequence[Gate] | None = None) -> Value | Array:
     """One operand of each gate, one below the other.
 
     What a forget gate leaves is a gate of the negated sums: 1 - sigmoid(x) is sigmoid(-x).
@@ -78,21 +77,22 @@ def of_all(cell: Cell, part: Callable[[Gate], Any], gates: Sequence[Gate] | None
     return cell.joined(parts)
 
 
-def biases(cell: Cell) -> Any:
+def biases(cell: Cell) -> Value | Array:
     """Those of the input, and none of the last output."""
     held, none = of_all(cell, lambda gate: cell.real(gate.bias)), np.zeros(4 * cell.cells, np.float32)
     return np.concatenate([held, none]) if isinstance(held, np.ndarray) else cell.ops.Concat(held, none, axis=0)
 
 
-def peepholes(cell: Cell) -> Any:
+def peepholes(cell: Cell) -> Value | Array:
     return of_all(cell, lambda gate: cell.real(gate.peephole or 0), [gate for gate in cell.gates if gate.peephole])
 
 
-def stacked(layers: Sequence[Cell], part: Callable[[Cell], Any], shared: bool = False) -> Any:
+def stacked(layers: Sequence[Cell], part: Callable[[Cell], Value | Array], shared: bool = False) -> Value | Array:
     """One operand of each direction along a new first axis; a view of it where somebody else has it too."""
     parts, ops = [part(cell) for cell in layers], layers[0].ops
-    if all(isinstance(held, np.ndarray) for held in parts) and not shared:
-        return np.stack(parts)
+    known = [held for held in parts if isinstance(held, np.ndarray)]
+    if len(known) == len(parts) and not shared:
+        return np.stack(known)
     views = [ops.Unsqueeze(held, [0]) for held in parts]
     return ops.Concat(*views, axis=0) if len(views) > 1 else views[0]
 
@@ -125,7 +125,7 @@ def unless_bounded(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequenc
     most = ops.Mul(ops.Sigmoid(sums), tanh(FAR))
     near = ops.Less(ops.ReduceMax(ops.Sub(ops.Abs(found[0]), most), keepdims=0), -SHUT)
     exact = cell.ctx.graph(lambda: step_by_step(cell, x, hidden, cells))
-    return ops.If(near, then_branch=cell.ctx.graph(lambda: found), else_branch=exact, outputs=3)  # type: ignore[no-any-return]
+    return ops.If(near, then_branch=cell.ctx.graph(lambda: found), else_branch=exact, outputs=3)
 
 
 def step_by_step(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:

@@ -1,0 +1,86 @@
+"""An operator in the form that the model's opset has for it: over the opsets attributes became operands.
+
+What a handler writes is fitted by names alone: an operand that the schema lacks becomes the attribute of that name, an
+attribute that it lacks the operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnx_tflite_plugin.api.refusal import Refused
+
+
+@cache
+def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
+    """The schema a node must follow; ``None`` in a domain of which ONNX has no schemas.
+
+    Raises LookupError naming the opset where there is none.
+    """
+    try:
+        return onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        if domain not in _domains():
+            return None
+        raise LookupError(f"ONNX has no operator {domain}{'.' if domain else ''}{op_type} at opset {opset}") from None
+
+
+@cache
+def _domains() -> frozenset[str]:
+    return frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
+
+
+def fitted(
+    schema: onnx.defs.OpSchema, opset: int, operands: list[Any], attributes: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Operands and attributes as the opset has them.
+
+    Raises Refused where an operand would have to be an attribute and is known at run time only.
+    """
+    given, kept = list(operands), dict(attributes)
+    for k in range(schema.max_input, len(operands)):
+        name = _operand_name(schema.name, schema.domain, k)
+        if name in schema.attributes and name not in kept:
+            value = _constant(schema, opset, name, given.pop(schema.max_input))
+            kept.update({} if value is None else {name: value})
+    unknown = [name for name in kept if name not in schema.attributes]
+    names = [formal.name for formal in schema.inputs] if unknown else []
+    for name in unknown:
+        place = names.index(name) if name in names else 0
+        if name in names and (place >= len(given) or given[place] is None):
+            given += [None] * (place + 1 - len(given))
+            given[place] = kept.pop(name)
+    return given, kept
+
+
+@cache
+def _operand_name(op_type: str, domain: str, k: int) -> str:
+    """What the newest opset calls an operand; "" where it has none there."""
+    newest = onnx.defs.get_schema(op_type, domain)
+    return newest.inputs[k].name if k < len(newest.inputs) else ""
+
+
+def _constant(schema: onnx.defs.OpSchema, opset: int, name: str, operand: Any) -> Any:
+    known = operand
+    if isinstance(operand, ir.Value):
+        if operand.const_value is None:
+            since = _operand_since(schema.name, schema.domain, name, opset)
+            raise Refused(f"{name} known only at run time need opset {since} for {schema.name}; try --opset {since}")
+        known = operand.const_value.numpy()
+    if known is None:
+        return None
+    several = schema.attributes[name].type == onnx.defs.OpSchema.AttrType.INTS
+    return (np.reshape(known, -1) if several else np.asarray(known)).tolist()
+
+
+def _operand_since(op_type: str, domain: str, name: str, opset: int) -> int:
+    """The first opset above one that has an operand of that name."""
+    newest = onnx.defs.get_schema(op_type, domain).since_version
+    versions = (onnx.defs.get_schema(op_type, version, domain) for version in range(opset + 1, newest + 1))
+    return next(s.since_version for s in versions if name in (formal.name for formal in s.inputs))

@@ -1,0 +1,34 @@
+"""Dtypes that runtimes have no kernel of, by ONNX operator, and the wider dtype that it is computed in instead.
+
+Narrowing the result again is exact: it is one of the operands, or it wraps around as the narrow dtype does. Where runtimes
+differ by what reduces (``ScatterElements/add``), the key has the attribute ``reduction``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_SMALL_INTEGERS = dict.fromkeys(("int8", "uint8", "int16", "uint16"), "int32")
+_NUMBERS = {**dict.fromkeys(("int8", "uint8", "int16"), "int32"), "bfloat16": "float32"}
+_BRAIN = {"bfloat16": "float32"}
+_HALVES = dict.fromkeys(("float16", "bfloat16"), "float32")
+_EXTREMES = {"int16": "int32", "uint16": "int32", **_BRAIN}
+_REDUCED = {"int16": "int32", "bool": "uint8"}
+_PLACED = {"bool": "uint8"}
+_FLAGS = {"bool": "int32"}
+
+WIDER: Mapping[str, Mapping[str, str]] = {
+    # What ONNX Runtime lacks from version 1.20 on, of which the standard lacks the most too at opset 13.
+    **dict.fromkeys(("Floor", "Ceil", "Round", "Tanh"), _BRAIN),
+    **dict.fromkeys(("Sin", "Cos"), _HALVES),
+    **dict.fromkeys(("Add", "Mul"), _SMALL_INTEGERS),
+    **dict.fromkeys(("Max", "Min"), _EXTREMES),
+    **dict.fromkeys(("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"), _NUMBERS),
+    "Where": {"bool": "uint8", "int16": "int32", "uint16": "int32", **_BRAIN},
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), _REDUCED),
+    **dict.fromkeys(("ArgMax", "ArgMin"), _PLACED),
+    "Unique": dict.fromkeys(("uint8", "int16", "uint16", "int32", "uint32", "bool"), "int64"),
+    "Pad": {"int16": "int32", "uint16": "int32"},
+    **dict.fromkeys(("ScatterElements/add", "ScatterElements/mul"), _HALVES),
+    **dict.fromkeys(("ScatterElements/max", "ScatterElements/min"), _FLAGS),
+}

@@ -1,0 +1,83 @@
+"""``Lookup``: results of stored integers are looked up by the host, in whatever dtype they are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from conformance.models import Net, tensor
+from onnx_tflite_plugin.api import Array, Context, Handler, Instance, Lookup, Transparent, handler
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.host import Host
+
+CODE = "CUSTOM.Squared"
+
+
+def in_table_order(dtype: str) -> Array:
+    """0, 1, ..., and the negative integers behind them."""
+    limits = np.iinfo(dtype)
+    return np.concatenate([np.arange(0, limits.max + 1), np.arange(limits.min, 0)])
+
+
+def squares(at: Instance) -> Array:
+    """A result that tells its integer: no formula of the scales would give it."""
+    x, limits = in_table_order(at.op[0].dtype), np.iinfo(at.op[0].dtype)
+    return x * x % (limits.max + 1)
+
+
+def squared(table: Any = squares, dtypes: tuple[str, ...] = ("int8", "uint8", "int16"), **more: Any) -> Handler:
+    @handler(CODE, max_version=1, layout=Transparent(), quantization=Lookup(table, dtypes, **more))
+    def lowered(ctx: Context, x: Any) -> Any:
+        return ctx.ops.Mul(x, x)
+
+    return lowered
+
+
+def converted(declared: Handler, dtype: str, dims: tuple[int | None, ...] = (2, 3), **options: Any) -> Conversion:
+    """Between two operators of the same kind, so that what is in the middle is kept as the target likes it."""
+    model, x = Net(), tensor(*dims, dtype=dtype)
+    y = x.scaled(1.7)
+    model.output(model.call(CODE, [model.call(CODE, [x], y)], y))
+    return convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}), **options)
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "generic"])
+@pytest.mark.parametrize("dims", [(2, 3), (7,), (None, 3), (None, None)], ids=str)
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_every_stored_integer_gives_its_entry(dtype: str, dims: tuple[int | None, ...], target: str) -> None:
+    limits = np.iinfo(dtype)
+    shape = (7,) if len(dims) == 1 else (2, 3)
+    x = np.resize(np.asarray([limits.min, -1 if limits.min else 1, 0, 1, 11, limits.max, 13], dtype), shape)
+    proto = converted(squared(), dtype, dims, target=target).proto
+    assert "Mul" not in {node.op_type for node in proto.graph.node}
+    (y,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
+    once = x.astype(np.int64) ** 2 % (limits.max + 1)
+    np.testing.assert_array_equal(y, once**2 % (limits.max + 1))
+
+
+def test_another_dtype_is_dequantized() -> None:
+    nodes = [node.op_type for node in converted(squared(dtypes=("int16",)), "int8").proto.graph.node]
+    assert nodes.count("Mul") == 2
+    assert "GatherElements" not in nodes
+
+
+def test_without_its_quantization_the_operator_is_lowered() -> None:
+    nodes = [node.op_type for node in converted(squared(), "int8", quantization="float").proto.graph.node]
+    assert nodes == ["Mul", "Mul"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        (squared(lambda at: np.zeros(255, np.int8)), r"its table has shape \[255\], int8 has 256 integers"),
+        (squared(outputs={"int8": (1 / 256, -128)}), "the kernel insists on scale 0.00390625 and zero point -128"),
+        (squared(lambda at: 1 / 0), "failed: ZeroDivisionError"),
+    ],
+)
+def test_what_does_not_fit_is_refused(declared: Handler, text: str) -> None:
+    with pytest.raises(ConversionError, match=text):
+        converted(declared, "int8")

@@ -1,0 +1,208 @@
+"""``ctx.ops``: what editors are told of it, and operators in the form that the model's opset has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+from conformance.models import Net, tensor
+from onnx_tflite_plugin.api import Context, Handler, Transparent, handler
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.lowering.emitter import Emitter, typed
+from onnx_tflite_plugin.source.dtypes import bits
+from onnx_tflite_plugin.targets import TARGETS
+from tools.ops_stub import OPSET, STUB, stub
+
+CODE = "CUSTOM.Tried"
+X = np.asarray([[2, -3, 5], [-7, 11, -13]], np.float32)
+
+
+def tried(lower: Callable[..., Any], **declared: Any) -> Handler:
+    return handler(CODE, max_version=1, **{"layout": Transparent(), "axes": "a b, _ -> a b", **declared})(lower)
+
+
+def converted(lower: Callable[..., Any], opset: int | None = None) -> Conversion:
+    """A model of one operator, 2 x 3 to 2 x 3 and a second operand of one int32, lowered so."""
+    model = Net()
+    model.output(model.call(CODE, [tensor(2, 3), tensor(1, dtype="int32")], tensor(2, 3)))
+    return convert(model.build(), host=Host(packs="builtin", handlers={CODE: tried(lower)}), opset=opset)
+
+
+def test_the_stub_is_what_the_schemas_say() -> None:
+    if onnx.defs.onnx_opset_version() < OPSET:
+        pytest.skip(f"this version of onnx has no opset {OPSET}")
+    assert STUB.read_text(encoding="utf-8") == stub(), "python -m tools.ops_stub --write"
+
+
+# --- over the opsets ----------------------------------------------------------------------------
+
+
+def emitted(opset: int, op_type: str, *operands: Any, **attributes: Any) -> Any:
+    return Emitter(opset, UniqueNames()).emit(op_type, operands, attributes)[0].producer()
+
+
+@pytest.mark.parametrize(("opset", "operands"), [(13, 1), (17, 1), (18, 2), (26, 2)])
+@pytest.mark.parametrize("spelled", ["operand", "array", "attribute"])
+def test_axes_are_an_operand_where_the_opset_has_one_and_else_an_attribute(
+    spelled: str, opset: int, operands: int
+) -> None:
+    axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[spelled]
+    node = emitted(opset, "ReduceMax", X, *axes, keepdims=0, **({} if axes else {"axes": [2, 5]}))
+    assert len(node.inputs) == operands
+    found = node.attributes["axes"].as_ints() if operands == 1 else node.inputs[1].const_value.numpy().tolist()
+    assert list(found) == [2, 5]
+    assert node.attributes["keepdims"].as_int() == 0
+
+
+@pytest.mark.parametrize("opset", [17, 20])
+def test_a_number_of_no_axes_becomes_one_number(opset: int) -> None:
+    node = emitted(opset, "DFT", np.zeros((1, 2, 3, 2), np.float32), None, np.asarray(2))
+    axis = node.attributes["axis"].as_int() if opset < 20 else int(node.inputs[2].const_value.numpy())
+    assert axis == 2
+
+
+def test_an_operand_that_is_left_out_becomes_no_attribute() -> None:
+    assert "axes" not in emitted(13, "ReduceMax", X, None).attributes
+
+
+def test_what_is_known_at_run_time_only_is_no_attribute_and_names_the_opset_that_takes_it() -> None:
+    def lower(ctx: Context, x: Any, axis: Any) -> Any:
+        return ctx.ops.Add(x, ctx.ops.ReduceMax(x, ctx.ops.Cast(axis, to="int64"), keepdims=1))
+
+    with pytest.raises(
+        ConversionError, match=r"axes known only at run time need opset 18 for ReduceMax; try --opset 18"
+    ):
+        converted(lower, opset=17)
+    assert converted(lower, opset=18)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "given", "text"),
+    [
+        ("ReduceMax", {"axis": [1]}, "ReduceMax has no attribute axis at opset 17"),
+        ("Gelu", {}, "ONNX has no operator Gelu at opset 17"),
+        ("Reducemax", {}, "ONNX has no operator Reducemax at opset 17"),
+    ],
+)
+def test_what_no_opset_spells_so_is_refused(op_type: str, given: dict[str, Any], text: str) -> None:
+    with pytest.raises((TypeError, LookupError), match=text):
+        emitted(17, op_type, X, **given)
+
+
+# --- other domains ------------------------------------------------------------------------------
+
+
+def test_an_operator_of_a_runtime_s_own_domain_runs_there() -> None:
+    def lower(ctx: Context, x: Any, _axis: Any) -> Any:
+        return ctx.ops.domain("com.microsoft").QuickGelu(x, alpha=1.5)
+
+    conversion = converted(lower)
+    (node,) = conversion.proto.graph.node
+    assert (node.domain, node.op_type) == ("com.microsoft", "QuickGelu")
+    session = onnxruntime.InferenceSession(conversion.proto.SerializeToString())
+    (y,) = session.run(None, {"x0": X, "x1": np.zeros(1, np.int32)})
+    np.testing.assert_allclose(y, X / (1 + np.exp(-1.5 * X)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (3, "INT"),
+        (0.5, "FLOAT"),
+        ("tanh", "STRING"),
+        ([2, 3], "INTS"),
+        ([0.5, 2.0], "FLOATS"),
+        (np.zeros((2, 3), np.int8), "TENSOR"),
+    ],
+)
+def test_attributes_of_another_domain_have_the_type_of_what_is_given(value: Any, kind: str) -> None:
+    node = Emitter(17, UniqueNames()).emit("Own", [X], {"given": value}, domain="com.example")[0].producer()
+    assert node is not None
+    assert node.attributes["given"].type.name == kind
+
+
+# --- operands -----------------------------------------------------------------------------------
+
+
+def test_a_constant_that_must_be_there_is_refused_by_name_where_it_is_none() -> None:
+    with pytest.raises(ConversionError, match=r"its operand 1 \('.*'\) must be a constant"):
+        converted(lambda ctx, x, axis: ctx.ops.Mul(x, ctx.required(1).astype(np.float32)))
+
+
+def test_an_array_is_no_value() -> None:
+    with pytest.raises(ConversionError, match=r"a ndarray is no value of the model; constants: ctx.constant_value"):
+        converted(lambda ctx, x, axis: ctx.reshaped(X, 0))
+
+
+# --- dtypes without a kernel --------------------------------------------------------------------
+
+
+def types(op_type: str, *operands: Any, opset: int = 18, **attributes: Any) -> tuple[list[str], str]:
+    """The operators that are emitted, and the dtype of the first result, where the target widens as ONNX Runtime does."""
+    emitter = Emitter(opset, UniqueNames(), TARGETS["onnxruntime"].widens)
+    graph_inputs = [emitter.own(typed(ir.Value(name=f"x{k}"), a.dtype.name, a.shape)) for k, a in enumerate(operands)]
+    y = emitter.emit(op_type, graph_inputs, attributes)[0]
+    assert y.type is not None
+    return [node.op_type for node in emitter.nodes], y.type.dtype.name
+
+
+SHORT, FLAG = np.zeros((2, 3), np.int16), np.zeros((2, 3), bool)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "operands", "attributes", "nodes", "dtype"),
+    [
+        ("Max", (SHORT, SHORT), {}, ["Cast", "Cast", "Max", "Cast"], "INT16"),
+        ("Max", (X, X), {}, ["Max"], "FLOAT"),
+        ("Less", (SHORT, SHORT), {}, ["Cast", "Cast", "Less"], "BOOL"),
+        ("ArgMax", (FLAG,), {}, ["Cast", "ArgMax"], "INT64"),
+        ("Where", (FLAG, FLAG, FLAG), {}, ["Cast", "Cast", "Where", "Cast"], "BOOL"),
+        ("Where", (FLAG, X, X), {}, ["Where"], "FLOAT"),
+        ("Unique", (SHORT,), {"sorted": 0}, ["Cast", "Unique", "Cast"], "INT16"),
+    ],
+)
+def test_a_dtype_without_a_kernel_is_computed_in_a_wider_one_and_what_is_of_another_dtype_is_left_alone(
+    op_type: str, operands: Any, attributes: Any, nodes: list[str], dtype: str
+) -> None:
+    assert types(op_type, *operands, **attributes) == (nodes, dtype)
+
+
+def test_what_reduces_decides_which_dtypes_a_scatter_has() -> None:
+    places = np.zeros((2, 3), np.int64)
+    assert types("ScatterElements", FLAG, places, FLAG, reduction="max")[0] == [
+        "Cast",
+        "Cast",
+        "ScatterElements",
+        "Cast",
+    ]
+    assert types("ScatterElements", FLAG, places, FLAG)[0] == ["ScatterElements"]
+
+
+def test_constants_of_a_handler_are_written_in_the_wider_dtype() -> None:
+    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
+    x = emitter.own(typed(ir.Value(name="x"), "int16", (2, 3)))
+    emitter.emit("Max", [x, np.asarray(7, np.int16)], {})
+    assert [node.op_type for node in emitter.nodes] == ["Cast", "Max", "Cast"]
+    constant = emitter.nodes[1].inputs[1]
+    assert constant is not None
+    assert constant.dtype is not None
+    assert constant.dtype.name == "INT32"
+
+
+def test_a_target_s_table_names_operators_of_onnx_and_dtypes_that_are_wider() -> None:
+    for target in TARGETS.values():
+        for key, row in target.widens.items():
+            name, _, reduction = key.partition("/")
+            attributes = onnx.defs.get_schema(name, 26).attributes
+            assert not reduction or "reduction" in attributes
+            for narrow, wide in row.items():
+                assert bits(wide) > bits(narrow) or (narrow, wide) == ("bool", "uint8"), (target.name, key)

@@ -1,0 +1,1 @@
+"""What is generated for the repository, and checked by its tests. Not in the wheel."""
