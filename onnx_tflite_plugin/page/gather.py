@@ -38,6 +38,7 @@ class Page:
     transposes: Sequence[Mapping[str, Any]] = ()
     errors: Sequence[Mapping[str, Any]] = ()
     verdict: str = ""
+    wrong: bool = False
     notes: Sequence[str] = field(default=())
 
     def as_dict(self) -> dict[str, Any]:
@@ -59,22 +60,25 @@ def gather(
     notes: list[str] = []
     errors: list[dict[str, Any]] = []
     seconds: dict[int, float] = {}
-    verdict = ""
+    verdict, wrong = "", False
     try:
         from onnx_tflite_plugin.page.measured import measured
 
         told("comparing every tensor with LiteRT")
-        errors, verdict, seconds, other = measured(tflite, onnx, _PROFILED)
+        errors, verdict, wrong, seconds, other = measured(tflite, onnx, _PROFILED)
         if other:
             notes.append(f"{1e6 * other:.0f} µs a run belong to nodes that ONNX Runtime made of several operators")
     except ConversionError as error:
         notes.append(f"not compared and not timed: {error}")
     made = {tensor.index: op.index for op in graph for tensor in op.outputs if tensor is not None}
-    errors = [{**error, "operator": made.get(error["tensor"])} for error in errors]
+    first = next((k for k, error in enumerate(errors) if not error["ok"]), None) if wrong else None
+    errors = [
+        {**error, "operator": made.get(error["tensor"]), "first_wrong": k == first} for k, error in enumerate(errors)
+    ]
     operators = list(_operators(model, graph, nodes, seconds, errors))
     facts = {**_facts(tflite, onnx, operators), "line": report.line if report else ""}
     edges = list(_edges(graph))
-    return Page(title, facts, operators, edges, list(_transposes(onnx, report)), errors, verdict, notes)
+    return Page(title, facts, operators, edges, list(_transposes(onnx, report)), errors, verdict, wrong, notes)
 
 
 def _graph_of(model: Model, onnx: onnx.ModelProto) -> Sequence[Operator]:
@@ -104,7 +108,7 @@ def _operators(
     target = target_named("onnxruntime")
     taken = taken_by(model, Host(), target)
     quantized = any(_quantized(tensor) for op in operators for tensor in op.outputs if tensor is not None)
-    wrong = {error["tensor"]: error["text"] for error in errors if not error["ok"]}
+    wrong = {error["tensor"]: error["text"] for error in errors if error["first_wrong"]}
     for op in operators:
         layout, quantization = kinds_of(taken[op], target)
         output = next((tensor for tensor in op.outputs if tensor is not None), None)

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def measured(tflite: bytes, onnx: ModelProto, runs: int) -> tuple[list[dict[str, Any]], str, dict[int, float], float]:
-    """(tensors compared in execution order, the verdict on the outputs, seconds a run by operator, seconds of the rest).
+def measured(
+    tflite: bytes, onnx: ModelProto, runs: int
+) -> tuple[list[dict[str, Any]], str, bool, dict[int, float], float]:
+    """(tensors in execution order, the verdict on the outputs, whether they are wrong, seconds a run by operator, of the rest).
 
     Raises ConversionError where a model does not run, MissingExtra without the runtimes.
     """
@@ -29,7 +31,8 @@ def measured(tflite: bytes, onnx: ModelProto, runs: int) -> tuple[list[dict[str,
     actual = examined.trial.actual(examined.session, drawn)
     compared = examined.trial.compared(actual, expected)
     verdict = "; ".join(f"{one.name}: {one.text}" for one in compared)
-    verdict = f"{'within tolerance' if all(one.ok for one in compared) else 'NOT within tolerance'}: {verdict}"
+    wrong = not all(one.ok for one in compared)
+    verdict = f"{'NOT ' if wrong else ''}within tolerance of LiteRT: {verdict}"
     search = Search(examined.trial, onnx, examined.session, fresh=examined.fresh)
     tensors = examined.entry.subgraph.tensors
     errors = [
@@ -44,7 +47,7 @@ def measured(tflite: bytes, onnx: ModelProto, runs: int) -> tuple[list[dict[str,
         for comparison, value in search.comparisons(drawn[:1])
     ]
     seconds, rest = _profiled(onnx, Pairs(examined.entry, examined.session).feeds(drawn[0]), runs)
-    return errors, verdict, seconds, rest
+    return errors, verdict, wrong, seconds, rest
 
 
 def _profiled(onnx: ModelProto, feeds: dict[str, Any], runs: int) -> tuple[dict[int, float], float]:

@@ -42,7 +42,7 @@ function summary() {
   element("line").textContent = facts.line;
   const verdict = element("verdict");
   verdict.textContent = page.verdict;
-  verdict.className = page.verdict.startsWith("within") ? "ok" : page.verdict ? "wrong" : "";
+  verdict.className = page.wrong ? "wrong" : "ok";
   const edge = (side) => (one) => {
     const scale = one.scale ? (one.scale.length > 1 ? `${one.scale.length} scales` : `scale ${one.scale[0].toPrecision(6)}, zero point ${one.zero_point[0]}`) : "";
     const told = [one.description, one.mean ? `(x - ${one.mean}) / ${one.std}` : "", one.labels ? `${one.labels.length} labels: ${one.labels.slice(0, 3).join(", ")}…` : ""];
@@ -51,7 +51,7 @@ function summary() {
   table(element("edges"), ["", "name", "type", "quantization", "metadata"],
     [...facts.inputs.map(edge("input")), ...facts.outputs.map(edge("output"))]);
   const rows = [["TFLite file", size(facts.tflite_bytes)], ["ONNX model", `${size(facts.onnx_bytes)}, of which constants ${size(facts.constant_bytes)}`],
-    ["operators", facts.operators], ["nodes", facts.nodes], ["opset", facts.opset], ...Object.entries(facts.authored)];
+    ["operators", facts.operators], ["nodes of the main graph", facts.nodes], ["opset", facts.opset], ...Object.entries(facts.authored)];
   if (facts.states.length) rows.push(["states", facts.states.join(", ")]);
   table(element("facts"), ["", ""], rows);
   page.notes.forEach((note) => make("li", note, element("notes")));
@@ -67,31 +67,53 @@ function legend() {
   for (const [name, colour] of Object.entries(COLOURS)) if (used.has(name)) add(colour, `${name}: ${MEANING[name]}`);
   if (page.transposes.length) add("#fff", "forces a Transpose", "box-shadow:inset 0 0 0 2px #c2410c");
   if (page.operators.some((op) => op.float_island)) add("#fff", "float in a quantized network", "box-shadow:inset 0 0 0 2px #8b5cf6");
-  if (page.operators.some((op) => op.wrong)) add("#b3261e", "outside its tolerance");
+  if (page.operators.some((op) => op.wrong)) add("#b3261e", "first outside its tolerance");
+}
+
+const AT_ONCE = 250; // operators laid out together: dagre recurses as deep as a chain is long
+
+/** Positions of all operators: pieces of the network, in the order it runs in, one under the other. */
+function arranged(widths) {
+  const positions = new Map();
+  let top = 0;
+  for (let start = 0; start < page.operators.length; start += AT_ONCE) {
+    const piece = page.operators.slice(start, start + AT_ONCE);
+    const within = new Set(piece.map((op) => op.index));
+    const layout = new dagre.graphlib.Graph({ multigraph: true });
+    layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 34 });
+    layout.setDefaultEdgeLabel(() => ({}));
+    for (const op of piece) layout.setNode(String(op.index), { width: widths.get(op.index), height: 34 });
+    page.edges.forEach((edge, k) => {
+      if (within.has(edge.from) && within.has(edge.to)) layout.setEdge(String(edge.from), String(edge.to), {}, `e${k}`);
+    });
+    dagre.layout(layout);
+    const { width, height } = layout.graph();
+    for (const op of piece) {
+      const { x, y } = layout.node(String(op.index));
+      positions.set(String(op.index), { x: x - width / 2, y: y + top });
+    }
+    top += height + 34;
+  }
+  return positions;
 }
 
 function graph() {
   const forced = new Set(page.transposes.flatMap((one) => one.operators));
-  const layout = new dagre.graphlib.Graph({ multigraph: true });
-  layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 34, ranker: page.operators.length > 600 ? "longest-path" : "network-simplex" });
-  layout.setDefaultEdgeLabel(() => ({}));
   const elements = [];
+  const widths = new Map();
   for (const op of page.operators) {
     const label = `${op.index} ${op.code}\n${op.nodes.slice(0, 3).join(", ")}${op.nodes.length > 3 ? ", …" : ""}`;
     const width = Math.max(90, 6.4 * Math.max(...label.split("\n").map((line) => line.length)) + 12);
-    layout.setNode(String(op.index), { width, height: 34 });
+    widths.set(op.index, width);
     const classes = [forced.has(op.index) ? "forced" : "", op.float_island ? "island" : "", op.wrong ? "wrong" : ""];
     elements.push({ data: { id: String(op.index), label, width, colour: COLOURS[op.layout] || "#e5e7eb" }, classes: classes.join(" ") });
   }
-  page.edges.forEach((edge, k) => {
-    layout.setEdge(String(edge.from), String(edge.to), {}, `e${k}`);
-    elements.push({ data: { id: `e${k}`, source: String(edge.from), target: String(edge.to) } });
-  });
-  dagre.layout(layout);
+  page.edges.forEach((edge, k) => elements.push({ data: { id: `e${k}`, source: String(edge.from), target: String(edge.to) } }));
+  const positions = arranged(widths);
   const drawn = cytoscape({
     container: element("graph"), elements, minZoom: 0.02, maxZoom: 4,
     textureOnViewport: elements.length > 1500, hideEdgesOnViewport: elements.length > 3000,
-    layout: { name: "preset", positions: (node) => { const at = layout.node(node.id()); return { x: at.x, y: at.y }; }, fit: true },
+    layout: { name: "preset", positions: (node) => positions.get(node.id()), fit: true },
     style: [
       { selector: "node", style: { shape: "round-rectangle", width: "data(width)", height: 34, "background-color": "data(colour)",
         label: "data(label)", "text-wrap": "wrap", "text-valign": "center", "font-size": 10, "border-width": 1, "border-color": "#8a94a6", "min-zoomed-font-size": 5 } },
@@ -103,9 +125,10 @@ function graph() {
     ],
   });
   drawn.on("tap", "node", (event) => details(Number(event.target.id())));
-  if (page.operators.length > 60 && page.operators.length) {
+  if (page.operators.length > 60) {
+    const start = positions.get(String(page.operators[0].index));
     drawn.zoom(1);
-    drawn.pan({ x: element("graph").clientWidth / 2 - layout.node(String(page.operators[0].index)).x, y: 40 - layout.node(String(page.operators[0].index)).y });
+    drawn.pan({ x: element("graph").clientWidth / 2 - start.x, y: 40 - start.y });
   }
   window.graphOfPage = drawn;
 }
@@ -127,7 +150,7 @@ function details(index) {
 function errors() {
   const parent = element("errors");
   if (!page.errors.length) { element("errors-hint").textContent = "Not compared."; return; }
-  element("errors-hint").textContent = "Along the network: the distance as a share of what is allowed. At 1 a tensor is outside its tolerance.";
+  element("errors-hint").textContent = "Along the network: the distance as a share of what is allowed. Beyond 1 a tensor is outside the tolerance of a single operator" + (page.wrong ? "." : "; the outputs are within theirs, so what adds up on the way is roundings.");
   const NS = "http://www.w3.org/2000/svg";
   const width = 1200, height = 180, left = 46, floor = 1e-4;
   const svg = document.createElementNS(NS, "svg");
@@ -147,9 +170,10 @@ function errors() {
     draw("text", { x: left - 6, y: y(10 ** power) + 4, "text-anchor": "end" }, power === -4 ? "equal" : String(10 ** power));
   }
   const step = (width - left - 10) / Math.max(1, shares.length);
-  const first = page.errors.findIndex((one) => !one.ok);
+  const first = page.errors.findIndex((one) => one.first_wrong);
+  const beyond = page.wrong ? "#b3261e" : "#d97706";
   shares.forEach((share, k) => {
-    const mark = draw("circle", { cx: left + (k + 0.5) * step, cy: y(share), r: k === first ? 6 : 3, fill: page.errors[k].ok ? "#3f6fd1" : "#b3261e", class: k === first ? "first" : "" });
+    const mark = draw("circle", { cx: left + (k + 0.5) * step, cy: y(share), r: k === first ? 6 : 3, fill: page.errors[k].ok ? "#3f6fd1" : beyond, class: k === first ? "first" : "" });
     const title = document.createElementNS(NS, "title");
     title.textContent = `${page.errors[k].operator ?? "input"} ${page.errors[k].name}: ${page.errors[k].text}`;
     mark.appendChild(title);

@@ -1,0 +1,24 @@
+"""A headless browser, where there is one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+BROWSER = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+
+
+def drawn(page: Path) -> tuple[str, list[str]]:
+    """The document once its scripts have run, and the lines of the console."""
+    assert BROWSER is not None, "a browser is needed: chromium or google-chrome on PATH"
+    done = subprocess.run(
+        [
+            BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",
+            "--virtual-time-budget=60000", "--enable-logging=stderr", "--dump-dom", page.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
