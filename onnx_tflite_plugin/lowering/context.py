@@ -318,7 +318,7 @@ class Context:
 
     def looked_up(self, table: Array, indices: Value, dims: Dims | None) -> ir.Value:
         """The table's entry for each index."""
-        return picked(self, table, own_value(indices), dims)
+        return picked(self.scope.emitter, table, own_value(indices), dims)
 
     # --- results ------------------------------------------------------------------------------
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.checked import described
+from onnx_tflite_plugin.api.declarations import Instance
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.guard import Mismatch
 from onnx_tflite_plugin.lowering.context import Context
-from onnx_tflite_plugin.lowering.emitter import dtype_of
+from onnx_tflite_plugin.lowering.emitter import dtype_of, own_value
+from onnx_tflite_plugin.lowering.lookup import picked
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Held, Resource
 from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
 from onnx_tflite_plugin.quantization.plan import Arithmetic, Form, Storage, file_storage
 from onnx_tflite_plugin.source.activations import BOUNDS
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
-from onnx_tflite_plugin.source.model import Tensor
+from onnx_tflite_plugin.source.model import Array, Tensor
 
 
 def finished(ctx: Context, k: int, value: Held | None) -> ir.Value | None:
@@ -103,3 +107,16 @@ def clamped(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage) -> ir
     least, most = INTEGER_RANGE[storage.dtype]
     low, high = least if clamp.low is None else clamp.low, most if clamp.high is None else clamp.high
     return ctx.node("Clip", value, np.asarray(low, storage.dtype), np.asarray(high, storage.dtype))
+
+
+def results_by_table(ctx: Context, table: Callable[[Instance], Array]) -> ir.Value:
+    """Output 0, looked up by input 0, both as they are stored. Raises Mismatch for a table of another size."""
+    entries, (low, high) = np.asarray(table(ctx)), INTEGER_RANGE[ctx.op[0].dtype]
+    if entries.shape != (high - low + 1,):
+        raise Mismatch(f"its table has shape {list(entries.shape)}, {ctx.op[0].dtype} has {high - low + 1} integers")
+    before, after = ctx.shifts
+    if before or after:
+        first, last = INTEGER_RANGE[ctx.dtype(0)]
+        stored = np.concatenate([np.arange(0, last + 1), np.arange(first, 0)])
+        entries = entries[stored - before].astype(np.int32) + after
+    return picked(ctx.scope.emitter, entries.astype(ctx.dtype(~0)), own_value(ctx.inputs[0]), ctx.shape(0))

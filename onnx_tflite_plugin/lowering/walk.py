@@ -14,8 +14,7 @@ from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import dtype_of
-from onnx_tflite_plugin.lowering.lookup import results_by_table
-from onnx_tflite_plugin.lowering.results import finished
+from onnx_tflite_plugin.lowering.results import finished, results_by_table
 from onnx_tflite_plugin.lowering.scope import NotLowered, Scope
 from onnx_tflite_plugin.lowering.values import FILE, STORED
 from onnx_tflite_plugin.source.dtypes import HANDLES
