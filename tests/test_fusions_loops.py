@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from conformance.cases.fusions.recurrent import ALIKE, LAYERS, Layer
+from conformance.cases.fusions.loops import ALIKE, LAYERS, Layer
 from conformance.models import Net
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
