@@ -27,7 +27,7 @@ import numpy as np
 from .schema import BuilderError, Table, did_you_mean, encode, enum, enum_value, options_table, options_tables
 from .storage import Array, sparse, stored_bytes
 
-__all__ = ["BuilderError", "GraphBuilder", "ModelBuilder", "TensorRef", "blockwise", "quant"]
+__all__ = ["BuilderError", "GraphBuilder", "ModelBuilder", "TensorRef", "blockwise", "encoded", "quant"]
 
 _EXTENDED_CODES = 127  # codes from here on stand in builtin_code alone
 _UNPLACED = 2  # an external offset not known yet; it must only be no default, so that the field is written
@@ -293,7 +293,8 @@ class ModelBuilder:
         # Offsets have a fixed width: encoded again with the real ones, the flatbuffer is as long as before.
         return b"".join(map(_aligned, [self._encode(), *(item.data for item in self._externals)]))
 
-    def _encode(self) -> bytes:
+    def table(self) -> Table:
+        """The file's root table, with all its children."""
         codes = [
             Table(
                 "OperatorCode",
@@ -315,9 +316,17 @@ class ModelBuilder:
             "metadata": self._metadata or None,
             "signature_defs": self._signatures or None,
         }
-        builder = flatbuffers.Builder(1024)
-        builder.Finish(encode(builder, Table("Model", fields)), file_identifier=b"TFL3")
-        return bytes(builder.Output())
+        return Table("Model", fields)
+
+    def _encode(self) -> bytes:
+        return encoded(self.table())
+
+
+def encoded(model: Table) -> bytes:
+    """A file of a root table."""
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(encode(builder, model), file_identifier=b"TFL3")
+    return bytes(builder.Output())
 
 
 def _split(code: str | int) -> tuple[int, str, str]:

@@ -248,6 +248,7 @@ class CaseTrial:
             options["layout_plan"] = "local"
         if turned:
             options["layout"] = {**turned, **options.get("layout", {})}
+        options.setdefault("check", "standard")  # what follows opens it
         return convert(self.data, host=self.host, **options)
 
     def turned(self) -> dict[str, str]:

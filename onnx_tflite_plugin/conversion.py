@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import os
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api import VERSION
+from onnx_tflite_plugin.api.budget import budget
+from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import BoundModel
+from onnx_tflite_plugin.binding.consistency import check_consistent, doubtful, stale
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
-from onnx_tflite_plugin.errors import InvalidModel, Problem, UnsupportedOperator
+from onnx_tflite_plugin.errors import (
+    Blamed,
+    ConversionError,
+    InternalError,
+    InvalidModel,
+    Problem,
+    TooLarge,
+    UnsupportedOperator,
+)
 from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_weights
-from onnx_tflite_plugin.graph.serialized import to_proto, without_constants_infos
+from onnx_tflite_plugin.graph.opening import check_opens
+from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
+from onnx_tflite_plugin.guard import BUILTIN, Failed, debug, raised
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
@@ -69,10 +83,10 @@ class Conversion:
 
     def save(self, path: str | Path) -> list[Path]:
         """Write the model, whole or not at all; weights beyond 2 GB go to ``<path>.data``. Returns the files written."""
-        path = Path(path)
+        path = files.place_of(path)
         if weight_bytes(self.model) > LARGEST_PROTO:
-            return _save_external(self.model, path)
-        _write(path, self.proto.SerializeToString())
+            return files.write_external(self.model, path)
+        files.write(path, self.proto.SerializeToString())
         return [path]
 
 
@@ -96,6 +110,7 @@ def convert(
     outputs: Sequence[str] = (),
     keep_unknown: bool = False,
     verify: bool | VerifyOptions = False,
+    check: str = "auto",
     prefer: Sequence[str] = (),
     block: Sequence[str] = (),
     packs: str | None = None,
@@ -124,6 +139,7 @@ def convert(
         outputs: tensors that become the outputs; what they do not need is left out.
         keep_unknown: write operators that nobody converts as nodes of the domain "tflite".
         verify: compare with LiteRT; a ``VerifyOptions`` says on which data and how closely.
+        check: whether ONNX Runtime must open the result: "auto" where that is cheap or in doubt, "full", "standard" for never.
         prefer: op packs that win where several claim an operator.
         block: op packs to leave out.
         packs: "builtin", or a comma-separated list of the only other packs to use.
@@ -142,7 +158,15 @@ def convert(
     stages = Stages(progress)
     stages("reading")
     content = os.fspath(source) if isinstance(source, str | os.PathLike) else bytes(source)
-    conversion = convert_model(read(content), host, chosen, stages)
+    try:
+        conversion = convert_model(read(content), host, chosen, stages)
+    except ConversionError as error:
+        from onnx_tflite_plugin.verify.diagnosis import diagnosed
+
+        diagnosis = diagnosed(error, content)
+        if diagnosis is error:
+            raise
+        raise diagnosis from error
     if chosen.verify:
         conversion = _verified(conversion, content, chosen, stages)
     stages.done()
@@ -155,6 +179,43 @@ def convert_model(
     """Convert a model that has been read; as :func:`convert`."""
     options, stages = options or ConvertOptions(), stages or Stages()
     target = target_of(options)
+    try:
+        with budget():
+            if doubtful(model):
+                model = _rederived(model, host, options, target) or model
+            try:
+                return _converted(model, host, options, target, stages)
+            except ConversionError as error:
+                current = _rederived(model, host, options, target) if stale(error) else None
+                if current is None:
+                    raise
+                return _converted(current, host, options, target, stages)
+    except Refused as refusal:
+        raise TooLarge(str(refusal)) from refusal
+    except RecursionError as error:
+        raise TooLarge("the model is nested too deeply: one thing in another more often than Python allows") from error
+    except MemoryError as error:
+        raise TooLarge("out of memory: the model needs more than this machine or its limits allow") from error
+    except ConversionError:
+        raise
+    except Exception as error:
+        debug(error)
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{raised(error)}, in {frame.name}, {frame.filename}:{frame.lineno}"
+        problem = Blamed("the model", place, Failed(BUILTIN, place).hint, ours=True)
+        raise InternalError("the conversion failed:", [problem]) from error
+
+
+def _rederived(model: Model, host: Host | None, options: ConvertOptions, target: Target) -> Model | None:
+    """The model in the sizes that follow from its inputs, ``None`` where they are those that are stored."""
+    from onnx_tflite_plugin.shapes.resizing import rederived
+
+    return rederived(model, host or Host(prefer=options.prefer, block=options.block, packs=options.packs), target)
+
+
+def _converted(
+    model: Model, host: Host | None, options: ConvertOptions, target: Target, stages: Progress
+) -> Conversion:
     from onnx_tflite_plugin.graph.names import UniqueNames
     from onnx_tflite_plugin.lowering.emitter import Emitter
     from onnx_tflite_plugin.lowering.interface import chosen, entered, graph_edges
@@ -178,6 +239,7 @@ def convert_model(
     stages("binding operators to handlers")
     model, places = resized(model, options.input_shape, options.dynamic_batch, names, host, target)
     bound = host.bind(model, target, highest)
+    check_consistent(bound, target, highest)
     if options.quantization == "float":
         bound = unquantized(resolve(bound, target, highest), target, highest)
     stages("fusions")
@@ -233,6 +295,8 @@ def convert_model(
     stages("checking")
     if weight_bytes(lowered) <= LARGEST_PROTO:
         check_valid(lowered, conversion.proto)
+        if target.opens:
+            check_opens(lowered, conversion.proto.SerializeToString(), options.check)
     return conversion
 
 
@@ -325,48 +389,13 @@ def _verified(conversion: Conversion, source: str | bytes, options: ConvertOptio
     from onnx_tflite_plugin.verify import verify
 
     chosen = options.verify if isinstance(options.verify, VerifyOptions) else VerifyOptions()
-    verification = verify(
-        source if isinstance(source, bytes) else Path(source),
-        conversion.proto.SerializeToString(),
-        signature=options.signature,
-        progress=stages,
-        **vars(chosen),
-    )
+    data = source if isinstance(source, bytes) else Path(source)
+    given = {"signature": options.signature, "progress": stages, **vars(chosen)}
+    if weight_bytes(conversion.model) > LARGEST_PROTO:  # runs from a file only
+        with tempfile.TemporaryDirectory() as folder:
+            verification = verify(data, conversion.save(Path(folder) / "model.onnx")[0], **given)
+    else:
+        verification = verify(data, conversion.proto.SerializeToString(), **given)
     if not verification.ok:
         raise VerificationError(f"the converted model does not agree with LiteRT:\n{verification.text}")
     return replace(conversion, verification=verification)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write beside the target and rename, so that a failure leaves nothing."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
-
-
-def _save_external(model: ir.Model, path: Path) -> list[Path]:
-    import onnx
-    import onnx_ir as ir
-
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        ir.save(model, Path(folder) / path.name, external_data=f"{path.name}.data")
-        proto = onnx.load(Path(folder) / path.name, load_external_data=False)
-        without_constants_infos(proto.graph)
-        onnx.save(proto, Path(folder) / path.name)
-        written = [path.with_name(f"{path.name}.data"), path]
-        for file in written:
-            os.replace(Path(folder) / file.name, file)
-    return written[::-1]

@@ -32,8 +32,35 @@ class Problem:
         return f"{self.where}: {self.reason}" + (f" ({self.hint})" if self.hint else "")
 
 
+@dataclass(frozen=True)
+class Contradiction(Problem):
+    """The file's own fault: a field that does not go with the rest."""
+
+
+@dataclass(frozen=True)
+class Blamed(Problem):
+    """A failure that is taken to be a pack's, or the converter's own; of ``ours`` a file that LiteRT refuses may be the reason."""
+
+    ours: bool = False
+
+
+CONTRADICTION = "the file contradicts itself:"
+
+
 class InvalidModel(ConversionError):
     """The file is not a TFLite model, or one of its fields contradicts the rest."""
+
+
+class StaleShape(InvalidModel):
+    """What is stored of a result does not follow from the operands; where it is its shape, LiteRT takes the one that does."""
+
+
+class TooLarge(ConversionError):
+    """The conversion would take more memory than it may, or calls more deeply nested."""
+
+
+class InternalError(ConversionError):
+    """The converter failed where no pack's code was running."""
 
 
 class UnsupportedOperator(ConversionError):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import FrameType, MethodType, ModuleType
 
-from onnx_tflite_plugin.errors import Problem
+from onnx_tflite_plugin.errors import Blamed, Problem
 
 BUILTIN = "onnx-tflite-plugin"
 INLINE = "inline"  # handlers given to a host as objects
@@ -45,7 +45,7 @@ class Failed(Exception):
         return "" if self.pack == INLINE else f"--block {self.pack} leaves it out; report it to its authors"
 
     def problem(self, where: str) -> Problem:
-        return Problem(where, self.reason, self.hint)
+        return Blamed(where, self.reason, self.hint, self.pack == BUILTIN)
 
 
 @contextmanager

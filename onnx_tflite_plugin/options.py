@@ -51,6 +51,7 @@ class ConvertOptions:
     outputs: Sequence[str] = ()
     keep_unknown: bool = False
     verify: bool | VerifyOptions = False
+    check: str = "auto"
     prefer: Sequence[str] = ()
     block: Sequence[str] = ()
     packs: str | None = None
@@ -76,6 +77,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "io_layout": ("source", "onnx"),
     "layout_plan": ("least", "local"),
     "state": ("io", "reset"),
+    "check": ("auto", "full", "standard"),
 }
 
 

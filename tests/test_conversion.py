@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -205,7 +206,7 @@ def test_a_save_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError("disk full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(stage.os, "replace", full)
+        patched.setattr(os, "replace", full)
         with pytest.raises(OSError, match="disk full"):
             conversion.save(path)
     assert path.read_bytes() == b"older"

@@ -26,6 +26,7 @@ ROOMS = (
     "api",
     "guard",
     "targets",
+    "files",
     "graph",
     "binding",
     "host",

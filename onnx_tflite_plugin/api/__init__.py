@@ -4,6 +4,7 @@
 """
 
 from onnx_tflite_plugin.api.axes import constant_axes, letters, permuted_by, reduced_by, reshape_axes, reshaped, spelled
+from onnx_tflite_plugin.api.budget import spend
 from onnx_tflite_plugin.api.builtins import builtin
 from onnx_tflite_plugin.api.context import Context, Resource, State, Target
 from onnx_tflite_plugin.api.declarations import (
@@ -107,5 +108,6 @@ __all__ = [
     "reshape_axes",
     "reshaped",
     "spelled",
+    "spend",
     "transposed_pads",
 ]

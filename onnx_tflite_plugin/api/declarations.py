@@ -255,6 +255,9 @@ class Handler(Checked):
     (``Widened`` where the file keeps an operand in its place). A variable tensor begins with it.
     ``sizes``: output 0's, where the lowering takes them from the file instead of letting them follow from its operands';
     raises Refused where there are none.
+    ``converts``: dtypes that output 0 may have, by the dtype of the first activation, where both are float or quantized;
+    ``"*"`` stands for any. Those not listed keep their dtype, as in an operator without ``converts``; a file in which
+    they do not is refused.
     ``aliases``: further names its entry points may have; an entry point of another name is not taken.
     """
 
@@ -276,6 +279,7 @@ class Handler(Checked):
     accepts: Accepts | None = None
     evaluate: Evaluate | None = None
     sizes: SizesOf | None = None
+    converts: Mapping[str, Collection[str]] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
 
     @property
@@ -310,6 +314,7 @@ class Declarations(TypedDict, total=False):
     accepts: Accepts | None
     evaluate: Evaluate | None
     sizes: SizesOf | None
+    converts: Mapping[str, Collection[str]]
     aliases: tuple[str, ...]
 
 

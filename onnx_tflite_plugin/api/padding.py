@@ -15,7 +15,14 @@ from onnx_tflite_plugin.source.model import Dims
 def conv_pads(
     padding: str, size: Dims, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> list[int]:
-    """``[begin of each axis..., end of each axis...]`` for spatial sizes. Raises Refused for SAME on unknown sizes."""
+    """``[begin of each axis..., end of each axis...]`` for spatial sizes.
+
+    Raises Refused for SAME on unknown sizes, and for windows, strides or dilations that are not positive.
+    """
+    if min((*kernel, *stride, *dilation), default=1) < 1:
+        raise Refused(
+            f"its window {list(kernel)}, strides {list(stride)} and dilations {list(dilation)} are not all positive"
+        )
     if padding == "VALID":
         return [0] * (2 * len(kernel))
     before, after = [], []

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.api.declarations import Along, Axes, Behaviour, Effects, Handler, Layout
-from onnx_tflite_plugin.errors import InvalidModel, Problem
+from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
 
@@ -135,7 +135,7 @@ def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
             if callee == index:
                 where = f"subgraphs[{index}].operators[{op.index}]"
                 reason = f"{op.code} calls subgraph {index}, of which it is a part"
-                raise InvalidModel("the file contradicts itself:", [Problem(where, reason, "the file is damaged")])
+                raise InvalidModel(CONTRADICTION, [Contradiction(where, reason, "the file is damaged")])
             if callee not in seen:
                 seen.add(callee)
                 waiting.extend(reached.get(callee, ()))

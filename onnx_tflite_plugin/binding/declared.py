@@ -26,7 +26,7 @@ from onnx_tflite_plugin.api.declarations import (
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
 from onnx_tflite_plugin.errors import HandlerError, Problem
-from onnx_tflite_plugin.guard import Failed, Mismatch, definition, guarded
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, definition, guarded
 from onnx_tflite_plugin.source.activations import ACTIVATIONS
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 from onnx_tflite_plugin.targets import PRICED, Target
@@ -142,7 +142,10 @@ def evaluated(handler: Handler, pack: str, at: Instance) -> Array | Widened | No
     if handler.evaluate is None:
         return None
     with guarded(f"evaluate of handler {handler.name}", pack, handler.evaluate, label(at.op)):
-        array = handler.evaluate(at)
+        try:
+            array = handler.evaluate(at)
+        except Refused:  # the lowering says why
+            return None
         if array is None:
             return None
         if isinstance(array, Widened) and at.op.constant(array.slot) is not None:
@@ -150,7 +153,10 @@ def evaluated(handler: Handler, pack: str, at: Instance) -> Array | Widened | No
         if not isinstance(array, np.ndarray):
             raise Mismatch(f"it returned {described(array)}, not an array or None")
         tensor = at.op[~0]
-        if array.dtype.name != tensor.dtype or (tensor.static and array.shape != tensor.shape):
+        agrees = array.dtype.name == tensor.dtype and (not tensor.static or array.shape == tensor.shape)
+        if not agrees and pack == BUILTIN:  # the file's fault, which is told where the result is checked
+            return None
+        if not agrees:
             wanted = f"{tensor.dtype} {list(tensor.shape)}"
             raise Mismatch(f"it returned {array.dtype.name} {list(array.shape)}, the tensor is {wanted}")
         return array
@@ -166,6 +172,16 @@ def sized(bound: Bound, target: Target, opset: int) -> Dims | None:
     read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
     dims: Dims = read("sizes", bound.handler.sizes, tuple)
     return dims
+
+
+def behaviour(bound: Bound, target: Target, opset: int) -> Behaviour | None:
+    """What a handler declares of quantization; ``None`` where that fails, which is told when all is read."""
+    read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
+    try:
+        declared: Behaviour = read("quantization", bound.handler.quantization, Behaviour)
+    except (Failed, Refused):
+        return None
+    return declared
 
 
 def called(options: Iterable[str], op: Operator) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from typing import Any, NoReturn
@@ -42,6 +43,7 @@ for command in (convert, inspect, verify, report, bench, handlers, conformance, 
 
 def main() -> None:
     """The process: console script and ``python -m`` alike."""
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a name still gets the rest

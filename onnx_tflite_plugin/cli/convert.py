@@ -15,7 +15,7 @@ from onnx_tflite_plugin.cli.data import data_options, existing, pairs
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
-from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, working
+from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, unread, working
 from onnx_tflite_plugin.cli.paths import readable, writable
 from onnx_tflite_plugin.cli.report import write_page
 from onnx_tflite_plugin.options import CHOICES, TARGET_NAMES, VerifyOptions, flag
@@ -101,6 +101,10 @@ def _switch(name: str, text: str) -> Callable[[Any], Any]:
     "Write operators that nobody converts as nodes of the domain tflite, for a runtime that has kernels for them.",
 )
 @_switch("verify", "Compare with LiteRT before writing; no file if they disagree (extra: verify).")
+@_choice(
+    "check",
+    "Whether ONNX Runtime must open the result before it is written: auto asks it where that is cheap or in doubt.",
+)
 @data_options
 @click.option(
     "--prefer", metavar="DIST", multiple=True, help="This op pack wins where several claim an operator. Repeatable."
@@ -172,11 +176,12 @@ def convert(
     from onnx_tflite_plugin.cli.summary import as_json as described
     from onnx_tflite_plugin.cli.summary import summary
 
-    if as_json:
-        print_json(described(conversion, Path(job.name), files, seconds))
-    elif not quiet:
-        told = [Row("report", [f"{page}; open it in a browser"])] if page is not None else []
-        print_rows([*summary(conversion, files, seconds), *told])
+    with unread():
+        if as_json:
+            print_json(described(conversion, Path(job.name), files, seconds))
+        elif not quiet:
+            told = [Row("report", [f"{page}; open it in a browser"])] if page is not None else []
+            print_rows([*summary(conversion, files, seconds), *told])
 
 
 def _there(model: Path) -> None:

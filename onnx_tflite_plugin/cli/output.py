@@ -188,6 +188,16 @@ def apart() -> Iterator[None]:
             os.close(real)
 
 
+@contextmanager
+def unread() -> Iterator[None]:
+    """Whoever reads what is printed inside may have left: the work is done, and that is no failure."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush passes
+
+
 def _flush() -> None:
     """Write out what Python and C hold back of descriptor 1."""
     with suppress(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
@@ -13,6 +14,8 @@ def readable(path: Path) -> Path:
     if path.is_dir():
         raise UsageProblem(f"{path} is a directory, not a file")
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opened, a pipe would be waited for
+            raise UsageProblem(f"{path} is no regular file; write the model to one first")
         path.open("rb").close()
     except FileNotFoundError:
         raise UsageProblem(f"{path}: there is no such file") from None

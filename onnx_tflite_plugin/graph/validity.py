@@ -5,9 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.errors import HandlerError, Problem
+from onnx_tflite_plugin.errors import (
+    CONTRADICTION,
+    Blamed,
+    Contradiction,
+    HandlerError,
+    Problem,
+    StaleShape,
+    TargetRefusal,
+)
 from onnx_tflite_plugin.graph.metadata import lowered_by
-from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.guard import BUILTIN, Failed
 
 if TYPE_CHECKING:
     import onnx
@@ -20,7 +28,14 @@ _SHAPE = re.compile(
 
 
 def weight_bytes(model: ir.Model) -> int:
-    return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
+    import onnx_ir as ir
+
+    tensors = (value.const_value for value in model.graph.initializers.values() if value.const_value is not None)
+    return sum(_text_bytes(tensor) if tensor.dtype == ir.DataType.STRING else tensor.nbytes for tensor in tensors)
+
+
+def _text_bytes(tensor: ir.TensorProtocol) -> int:
+    return sum(len(text) for text in tensor.numpy().reshape(-1))
 
 
 def invalid(proto: onnx.ModelProto) -> str:
@@ -39,14 +54,22 @@ def check_valid(model: ir.Model, proto: onnx.ModelProto) -> None:
     text = invalid(proto)
     if not text:
         return
+    if "has unsupported type" in text:
+        raise TargetRefusal(
+            "ONNX has not all operators in these dtypes:", [Problem("the model", text, "--quantization float")]
+        )
     message = "what was emitted is not valid ONNX:"
     offending = next((node for node in model.graph if node.name and f"node name: {node.name})" in text), None)
     handler, pack = ("", "") if offending is None else lowered_by(offending.metadata_props)
     if offending is None or not handler:
-        raise HandlerError(message, [Problem("the model", text, Failed("onnx-tflite-plugin", text).hint)])
+        raise HandlerError(message, [Blamed("the model", text, Failed(BUILTIN, text).hint, ours=True)])
     shape = _SHAPE.search(text)
     if shape is not None:
         what = "rank" if shape["what"] == "rank" else f"a size in {shape['what']}"
         text = f"what it emits has {what} of {shape['made']}, the file says {shape['file']} ({text})"
+        if pack == BUILTIN:
+            raise StaleShape(
+                CONTRADICTION, [Contradiction(f"{offending.op_type} {offending.name!r}", text, "convert it again")]
+            )
     failed = Failed(pack, f"handler {handler} of {pack} failed: {text}")
     raise HandlerError(message, [failed.problem(f"{offending.op_type} {offending.name!r}")])

@@ -17,10 +17,11 @@ from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, check_calls
+from onnx_tflite_plugin.binding.consistency import Unfit, unfit
 from onnx_tflite_plugin.binding.declared import At, accepted, called
 from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.binding.inlining import Inlining
-from onnx_tflite_plugin.errors import Problem, UnsupportedOperator
+from onnx_tflite_plugin.errors import CONTRADICTION, Blamed, Contradiction, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
 from onnx_tflite_plugin.host.hooks import Hooks
 from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, HOOKS, Offer, canonical, discover, misdeclared, misnamed
@@ -44,7 +45,7 @@ class Registration:
     def claim(self, op: Operator, target: Target, opset: int) -> Handler | Decline | None:
         if op.code != self.code:
             return None
-        return accepted(self.handler, self.pack, At(op, target, opset)) or self.handler
+        return unfit(self.handler, op) or accepted(self.handler, self.pack, At(op, target, opset)) or self.handler
 
 
 class Host:
@@ -175,7 +176,8 @@ class Host:
     def bind(self, model: Model, target: Target, opset: int) -> BoundModel:
         """One handler per operator that can run. Raises UnsupportedOperator with everything that is missing."""
         missing: dict[tuple[str, str], list[Operator]] = defaultdict(list)
-        hints: dict[tuple[str, str], str] = {}
+        contradictions: list[Problem] = []
+        reasons: dict[tuple[str, str], Problem] = {}
         graphs: dict[int, BoundGraph] = {}
         calls: dict[tuple[int, Operator], list[int]] = {}
         inlining, waiting = Inlining(model), [model.root]
@@ -194,12 +196,16 @@ class Host:
                     indices = called(taken.handler.subgraphs, taken.op)
                     calls[index, taken.op] = [i for i in indices if i < len(model.subgraphs)]
                     waiting.extend(calls[index, taken.op])
+                elif isinstance(taken, Contradiction):
+                    contradictions.append(taken)
                 else:
                     missing[op.code, taken.reason].append(op)
-                    hints[op.code, taken.reason] = taken.hint
+                    reasons[op.code, taken.reason] = taken
             graphs[index] = BoundGraph(model.subgraphs[index], tuple(bound))
+        if contradictions:
+            raise InvalidModel(CONTRADICTION, contradictions)
         if missing:
-            problems = [Problem(_where(ops), reason, hints[code, reason]) for (code, reason), ops in missing.items()]
+            problems = [replace(problem, where=_where(missing[key])) for key, problem in reasons.items()]
             for pack, failures in self.hooks.failures.items():  # it might have taken them
                 problems += [failed.problem(f"{pack}, whose hooks are left out") for failed in failures]
             raise UnsupportedOperator("operators that cannot be converted:", problems)
@@ -256,13 +262,15 @@ class Host:
             return Problem(op.code, reason, f"update {pack}, or install a pack that serves it")
         return Bound(op, handler, pack, (op,))
 
-    def _claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[str | Failed]]:
+    def _claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[str | Failed | Unfit]]:
         """Who takes an operator, and why others do not; one that fails does not, and is a warning."""
         claims: list[tuple[str, Handler]] = []
-        declined: list[str | Failed] = []
+        declined: list[str | Failed | Unfit] = []
         for pack, answer in self.hooks.claims(at):
             if isinstance(answer, Handler):
                 claims.append((pack, answer))
+            elif isinstance(answer, Unfit):
+                declined.append(answer)
             elif isinstance(answer, Decline):
                 declined.append(f"declined by {pack}: {answer.reason}")
             else:
@@ -306,12 +314,19 @@ def _where(ops: Sequence[Operator]) -> str:
     return f"{first.code} v{first.version} ({place}op {first.index}{named}{more})"
 
 
-def _nobody(op: Operator, reasons: Sequence[str | Failed]) -> Problem:
+def _nobody(op: Operator, answers: Sequence[str | Failed | Unfit]) -> Problem:
     """Why nobody takes an operator, and what would help."""
+    wrong = next((answer for answer in answers if isinstance(answer, Unfit)), None)
+    if wrong is not None:
+        return wrong.problem
+    reasons = [answer for answer in answers if not isinstance(answer, Unfit)]
     if reasons:
         hints = dict.fromkeys(reason.hint for reason in reasons if isinstance(reason, Failed))
         texts = dict.fromkeys(reason.reason if isinstance(reason, Failed) else reason for reason in reasons)
-        return Problem(op.code, "; ".join(texts), "; ".join(filter(None, hints)))
+        reason, hint = "; ".join(texts), "; ".join(filter(None, hints))
+        if not hints:
+            return Problem(op.code, reason, hint)
+        return Blamed(op.code, reason, hint, all(r.pack == BUILTIN for r in reasons if isinstance(r, Failed)))
     name = quote(op.code, safe="._-")
     served = f"an entry point named {name!r} in the group {HANDLERS} would serve it"
     hint = f"{served}: python -m onnx_tflite_plugin new-pack DIR --op {name}"

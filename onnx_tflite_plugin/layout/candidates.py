@@ -7,7 +7,17 @@ from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.layout.frame import AxesError, Frame, FrameOrder, Group, Part, make_frame, merged, parse_axes
+from onnx_tflite_plugin.layout.frame import (
+    AxesError,
+    Frame,
+    FrameOrder,
+    Group,
+    Part,
+    RankError,
+    make_frame,
+    merged,
+    parse_axes,
+)
 from onnx_tflite_plugin.layout.order import INSERTED, Atom, Order, count, permuted, source_order
 from onnx_tflite_plugin.source.model import Operator
 
@@ -140,7 +150,7 @@ def _implicit_letters(op: Operator, layout: Implicit, declared: str) -> dict[int
     letters = {slot: ["".join(group) for group in spelled.get(slot) or ()] for slot in present}
     for slot, of in letters.items():
         if len(of) != op[slot].rank:
-            raise AxesError(f"slot {slot}: axes {' '.join(of)!r} do not fit a tensor of rank {op[slot].rank}")
+            raise RankError(f"slot {slot}: axes {' '.join(of)!r} do not fit a tensor of rank {op[slot].rank}")
     return letters
 
 

@@ -36,6 +36,10 @@ class AxesError(ValueError):
     """A declaration of axes that does not parse, or does not fit the operands."""
 
 
+class RankError(AxesError):
+    """Operands that have other axes than the declaration says: the file's fault where the declaration holds for others."""
+
+
 _TOKEN = re.compile(r"\s*(\(|\)|\.\.\.|[A-Za-z]\w*|1|_)")
 
 
@@ -218,7 +222,7 @@ def _expand(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group]:
         else:
             result.append(group or (f"{UNIT}{slot}:{axis}",))
     if len(result) != len(dims):
-        raise AxesError(f"axes {' '.join(map(str, groups))} do not fit a tensor of rank {len(dims)}")
+        raise RankError(f"axes {' '.join(map(str, groups))} do not fit a tensor of rank {len(dims)}")
     return result
 
 
@@ -238,7 +242,7 @@ def _sizes(
         if missing and size is not None:
             rest = prod(s for letter in group if (s := sizes[letter]) is not None)
             if rest == 0 or size % rest:
-                raise AxesError(f"axis of size {size} does not divide into {' '.join(group)}")
+                raise RankError(f"axis of size {size} does not divide into {' '.join(group)}")
             sizes[missing[0]] = size // rest
     return sizes
 

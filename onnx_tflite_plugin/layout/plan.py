@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.api.declarations import Along
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.errors import HandlerError, Problem
+from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, HandlerError, InvalidModel, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
 from onnx_tflite_plugin.layout import solver
 from onnx_tflite_plugin.layout.candidates import Freedom, freedom, slots_of
-from onnx_tflite_plugin.layout.frame import AxesError, FrameOrder
+from onnx_tflite_plugin.layout.frame import AxesError, FrameOrder, RankError
 from onnx_tflite_plugin.layout.order import Order, all_axes, axes, count, source_order, without_unit_axes
 from onnx_tflite_plugin.layout.spread import Edges, spread
 from onnx_tflite_plugin.layout.states import state_groups
@@ -128,12 +128,16 @@ def _freedoms(model: BoundModel, flat: Flat) -> dict[Bound, Freedom]:
             freedoms[bound] = freedom(bound, flat(bound))
         except (AxesError, LookupError) as error:
             problems.append(_misfit(bound, error))
+    if problems and all(isinstance(problem, Contradiction) for problem in problems):
+        raise InvalidModel(CONTRADICTION, problems)
     if problems:
         raise HandlerError("a handler's axes do not fit its operands:", problems)
     return freedoms
 
 
 def _misfit(bound: Bound, error: Exception) -> Problem:
+    if isinstance(error, RankError) and bound.pack == BUILTIN:
+        return Contradiction(bound.label, str(error), "what the operator takes has other axes")
     whose = f"the declaration of {bound.handler.name} in {bound.pack}"
     if bound.pack == BUILTIN:
         return Problem(bound.label, str(error), whose)

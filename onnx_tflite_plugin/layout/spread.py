@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.layout.candidates import Freedom, slots_of
@@ -78,14 +78,16 @@ class _Spread:
     offered: dict[Tensor, list[Order]]
     together: Mapping[Bound, Bound]
     members: Mapping[Bound, Sequence[Bound]]
+    told: set[tuple[Tensor, Order]] = field(default_factory=set)
 
     def offer(self, tensor: Tensor, order: Order) -> None:
         """Somebody makes or wants ``tensor`` in this order: its flexible users may work in it."""
         waiting = [(tensor, order)]
         while waiting:
             tensor, order = waiting.pop()
-            if tensor.constant:
+            if tensor.constant or (tensor, order) in self.told:
                 continue
+            self.told.add((tensor, order))  # its users never take later what they do not take now
             seen = self.offered.get(tensor)
             if seen is not None and order not in seen and sorted(perm_of(order) or ()) == list(range(tensor.rank)):
                 seen.append(order)

@@ -155,8 +155,12 @@ class Context:
             return self._bias(slot, tensor)
         if slot in self._stored:
             return self.scope.values.get(tensor, self.order(slot), FILE)
-        form = self.arithmetic.form if slot in data_slots(self.bound) else STORED
+        form = self.arithmetic.form if slot in self._data_slots else STORED
         return self.aligned(self.fetch(slot, form), slot)
+
+    @cached_property
+    def _data_slots(self) -> frozenset[int]:
+        return frozenset(data_slots(self.bound))
 
     def fetch(self, slot: int, form: Form) -> ir.Value:
         """The operand in its planned order and a form."""

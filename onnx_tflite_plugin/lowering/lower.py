@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
 
 from onnx_tflite_plugin.binding.bound import BoundModel
-from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, HandlerError, StaleShape
 from onnx_tflite_plugin.graph.metadata import write_states, write_tensor
 from onnx_tflite_plugin.layout.order import Order, source_order, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan
@@ -16,7 +16,7 @@ from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.scope import AfterLowering, Job, Scope
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE
-from onnx_tflite_plugin.lowering.walk import walk
+from onnx_tflite_plugin.lowering.walk import begin, walk
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.targets.base import Target
@@ -47,11 +47,14 @@ def lower(
         for tensor, name in zip(model.main.inputs, names.inputs, strict=True)
     ]
     walk(scope)
+    if job.problems and all(isinstance(problem, Contradiction) for problem in job.problems):
+        raise StaleShape(CONTRADICTION, job.problems)
     if job.problems:
         raise HandlerError("the model cannot be converted:", job.problems) from next(iter(job.causes), None)
-    outputs: list[ir.Value] = []
+    outputs: dict[ir.Value, None] = {}
     for tensor, name in zip(model.main.outputs, names.outputs, strict=True):
-        outputs.append(_graph_output(scope, tensor, name, layout.edge(tensor), outputs))
+        begin(scope, tensor)
+        outputs[_graph_output(scope, tensor, name, layout.edge(tensor), outputs)] = None
     state_inputs, state_outputs, defaults, carried = states.interface(outputs)
     graph = ir.Graph(
         [*inputs, *state_inputs],
@@ -96,10 +99,11 @@ def _graph_input(scope: Scope, tensor: Tensor, name: str, order: Order) -> ir.Va
     return value
 
 
-def _graph_output(scope: Scope, tensor: Tensor, name: str, order: Order, before: Sequence[ir.Value]) -> ir.Value:
+def _graph_output(scope: Scope, tensor: Tensor, name: str, order: Order, before: Collection[ir.Value]) -> ir.Value:
     """The tensor in its edge's order and the file's dtype, under the tensor's own name."""
     value = scope.values.get(tensor, order, FILE)
-    if value.producer() is None or value in before or value.producer() not in scope.emitter.nodes:
+    maker = value.producer()
+    if maker is None or value in before or maker.graph is not None:  # a node that has a graph is in an inner one
         kept = value
         value = scope.emitter.emit("Identity", [kept], {})[0]
         value.type, value.shape = kept.type, kept.shape
@@ -138,9 +142,10 @@ def _used_by(node: ir.Node) -> set[ir.Value]:
 def _constants(graph: ir.Graph) -> list[ir.Value]:
     """Every constant that a node, here or in an inner graph, uses."""
     used: dict[ir.Value, None] = {}
+    inputs = set(graph.inputs)
     for node in graph:
         for value in sorted(_used_by(node), key=lambda v: v.name or ""):
-            if value.const_value is not None and value not in graph.inputs:
+            if value.const_value is not None and value not in inputs:
                 used[value] = None
     return list(used)
 

@@ -10,17 +10,25 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Instance
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.guard import Mismatch
+from onnx_tflite_plugin.guard import BUILTIN, Mismatch
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import dtype_of, own_value
 from onnx_tflite_plugin.lowering.lookup import picked
-from onnx_tflite_plugin.lowering.values import FILE, STORED, Held, Resource
+from onnx_tflite_plugin.lowering.values import FILE, STORED, Held, Resource, physical_dims
 from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
 from onnx_tflite_plugin.quantization.plan import Arithmetic, Form, Storage, file_storage
 from onnx_tflite_plugin.source.activations import BOUNDS
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Array, Tensor
+
+
+class Contradicted(Refused):
+    """A built-in handler's result is not what is stored of its tensor: the file's fault. ``field``: which output."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        self.field = field
+        super().__init__(reason)
 
 
 def finished(ctx: Context, k: int, value: Held | None) -> ir.Value | None:
@@ -46,6 +54,7 @@ def finished(ctx: Context, k: int, value: Held | None) -> ir.Value | None:
     value = activated(ctx, value, tensor)
     value = _unindexed(ctx, ~k, value)
     _check(ctx, value, tensor, form, k)
+    _check_shape(ctx, value, tensor, k)
     ctx.scope.values.put(tensor, value, ctx.order(~k), form)
     return value
 
@@ -67,8 +76,21 @@ def _check(ctx: Context, value: ir.Value, tensor: Tensor, form: Form, k: int) ->
     storage = ctx.scope.storage.storage(tensor)
     wanted = dtype_of(storage.dtype if form is STORED else tensor.dtype)
     returned = value.type.dtype if value.type is not None else wanted
+    if returned != wanted and ctx.bound.pack == BUILTIN:
+        reason = f"tensor {tensor} is {tensor.dtype}, {ctx.op.code} of these operands gives {returned.name.lower()}"
+        raise Contradicted(f"outputs[{k}]", reason)
     if returned != wanted:
         raise Mismatch(f"output {k} is {returned.name.lower()}, the tensor is {wanted.name.lower()}")
+
+
+def _check_shape(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
+    """A result that is an operand, or a constant, has a shape already, which must be the tensor's."""
+    dims = physical_dims(tensor, ctx.order(~k))
+    if ctx.bound.pack != BUILTIN or value.shape is None or dims is None:
+        return
+    given = [size if isinstance(size, int) else None for size in value.shape]
+    if len(given) != len(dims) or any(a != b for a, b in zip(given, dims, strict=True) if None not in (a, b)):
+        raise Contradicted(f"outputs[{k}]", f"tensor {tensor} is of shape {list(dims)}, {given} follows")
 
 
 def activated(ctx: Context, value: ir.Value, tensor: Tensor) -> ir.Value:

@@ -6,13 +6,16 @@ to begin anew it is neither: a constant, its initial value, stands where the inp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.budget import spend
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.graph.metadata import CarriedState
@@ -21,6 +24,9 @@ from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, own_value, typed
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Tensor
+
+if TYPE_CHECKING:
+    import onnx
 
 
 @dataclass(eq=False)
@@ -61,6 +67,8 @@ class State:
     @property
     def first(self) -> Array:
         """The value before the first run: 0 where the file has none."""
+        if self.initial is None:
+            spend(prod(d or 1 for d in self.dims), 8, f"the initial value of the state {self.name!r}")
         initial = np.zeros([d or 1 for d in self.dims]) if self.initial is None else self.initial
         return np.asarray(initial, dtype_of(self.dtype).numpy())
 
@@ -85,34 +93,55 @@ def constant_of(value: ir.Value) -> Array:
     """
     if value.const_value is not None:
         return np.asarray(value.const_value.numpy())
-    nodes: dict[int, ir.Node] = {}
-    constants: dict[str, ir.Value] = {}
-
-    def visit(needed: ir.Value) -> None:
-        if needed.const_value is not None:
-            constants[needed.name or ""] = needed
-            return
-        node = needed.producer()
-        if node is None:
-            raise LookupError(f"{needed.name!r} is not known at conversion time")
-        if id(node) not in nodes:
-            for operand in node.inputs:
-                if operand is not None:
-                    visit(operand)
-            nodes[id(node)] = node
-
-    visit(value)
+    nodes, constants = _made_of(value)
     import onnx
     from onnx.reference import ReferenceEvaluator
 
-    protos = [ir.to_proto(node) for node in nodes.values()]
+    protos = [ir.to_proto(node) for node in nodes]
     tensors = [ir.to_proto(v.const_value) for v in constants.values() if v.const_value is not None]
     output = onnx.helper.make_empty_tensor_value_info(value.name or "")
     graph = onnx.helper.make_graph(protos, "constant", [], [output], tensors)
-    versions = {node.domain: node.version for node in nodes.values()}
+    versions = {node.domain: node.version for node in nodes}
     imports = [onnx.helper.make_opsetid(domain, version or 21) for domain, version in versions.items()]
-    (result,) = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=imports)).run(None, {})
+    model = onnx.helper.make_model(graph, opset_imports=imports)
+    _spend_on(onnx.shape_inference.infer_shapes(model, data_prop=True))
+    (result,) = ReferenceEvaluator(model).run(None, {})
     return np.asarray(result)
+
+
+def _made_of(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
+    """The nodes that compute a value, in an order they can run in, and the constants they use.
+
+    Raises LookupError where it depends on an input.
+    """
+    nodes: dict[ir.Node, bool] = {}  # whether its operands are told
+    constants: dict[str, ir.Value] = {}
+    order: list[ir.Node] = []
+    waiting = [value]
+    while waiting:
+        needed = waiting[-1]
+        node = needed.producer()
+        if needed.const_value is not None:
+            constants[needed.name or ""] = needed
+            waiting.pop()
+        elif node is None:
+            raise LookupError(f"{needed.name!r} is not known at conversion time")
+        elif node not in nodes:
+            nodes[node] = True
+            waiting.extend(operand for operand in node.inputs if operand is not None)
+        else:
+            waiting.pop()
+            if nodes[node]:
+                nodes[node] = False
+                order.append(node)
+    return order, constants
+
+
+def _spend_on(model: onnx.ModelProto) -> None:
+    """Take what evaluating it makes out of the budget, as far as shape inference tells sizes."""
+    for info in (*model.graph.value_info, *model.graph.output):
+        dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
+        spend(prod(dims), 8, f"the initial value of a state, with {info.name!r} of shape {dims},")
 
 
 class States:
@@ -175,16 +204,18 @@ class States:
             state.initial = tensor.array
         if state.initial is None:
             quantization = affine(tensor) if tensor.dtype == "int8" else None
+            spend(prod(tensor.shape), 8, f"the initial value of the state {name!r}, of shape {list(tensor.shape)},")
             state.initial = np.full(
                 tensor.shape, quantization.zero_point[0] if quantization else 0, dtype_of(tensor.dtype).numpy()
             )
         return state
 
     def interface(
-        self, graph_outputs: list[ir.Value]
+        self, graph_outputs: Collection[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], list[CarriedState]]:
         """State inputs, state outputs, default initializers, and which of them belong together."""
-        inputs, outputs, initializers, carried = [], [], [], []
+        inputs, initializers, carried = [], [], []
+        outputs: dict[ir.Value, None] = {}
         for state in self.by_key.values():
             if state.input is None:
                 continue
@@ -200,11 +231,11 @@ class States:
             typed(following, state.dtype, state.dims)
             state.input.const_value = ir.tensor(state.first, name=state.name)
             inputs.append(state.input)
-            outputs.append(following)
+            outputs[following] = None
             initializers.append(state.input)
             shape = tuple(d if d is not None else -1 for d in state.dims)
             carried.append(CarriedState(str(state.input.name), following.name, state.dtype, shape))
-        return inputs, outputs, initializers, carried
+        return inputs, [*outputs], initializers, carried
 
 
 def _users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) -> Iterator[tuple[str | None, Bound]]:

@@ -50,7 +50,7 @@ class Values:
         self.emitter = emitter
         self.plan = storage
         self.prefix = prefix
-        self._made: dict[tuple[Tensor, Order, Form], ir.Value] = {}
+        self._made: dict[Tensor, dict[tuple[Order, Form], ir.Value]] = {}
         self._constants: dict[tuple[Tensor, Order, Form, Weights], ir.Value] = {}
         self._native: dict[Tensor, tuple[Order, Form]] = {}
         self._resources: dict[Tensor, Resource] = {}
@@ -66,10 +66,8 @@ class Values:
             self._resources[tensor] = value
             return
         form = self._form(tensor, form)
-        if tensor in self._native:
-            self._made = {key: derived for key, derived in self._made.items() if key[0] is not tensor}
         self._native[tensor] = order, form
-        self._made[tensor, order, form] = value
+        self._made[tensor] = {(order, form): value}
         if not outer or value.shape is None:
             self._describe(tensor, value, order, form)
 
@@ -100,10 +98,10 @@ class Values:
         form = self._form(tensor, form)
         if tensor.constant:
             return self._constant(tensor, order, form, weights)
-        key = (tensor, order, form)
-        if key not in self._made:
-            self._made[key] = self._derive(tensor, order, form)
-        return self._made[key]
+        made = self._made.setdefault(tensor, {})
+        if (order, form) not in made:
+            made[order, form] = self._derive(tensor, order, form)
+        return made[order, form]
 
     def _form(self, tensor: Tensor, form: Form) -> Form:
         """Forms that are the same for this tensor are one."""
@@ -121,17 +119,12 @@ class Values:
         elif form is FLOAT:
             value = self.dequantize(self.get(tensor, order, STORED), self.plan.storage(tensor), order)
         elif form is native_form:
+            there = self._made[tensor]
             start = next(
-                (
-                    o
-                    for t, o, f in self._made
-                    if t is tensor and f is form and without_unit_axes(o) == without_unit_axes(order)
-                ),
+                (o for o, f in there if f is form and without_unit_axes(o) == without_unit_axes(order)),
                 native,
             )
-            value = self.moved(
-                self._made[tensor, start, form], with_pairs(start, tensor.dtype), with_pairs(order, tensor.dtype)
-            )
+            value = self.moved(there[start, form], with_pairs(start, tensor.dtype), with_pairs(order, tensor.dtype))
         else:
             value = self.converted(self.get(tensor, order, native_form), tensor, native_form, form)
         self._describe(tensor, value, order, form)

@@ -8,13 +8,13 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.declarations import Lookup
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.errors import Problem
+from onnx_tflite_plugin.errors import Contradiction, Problem
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import dtype_of
-from onnx_tflite_plugin.lowering.results import finished, results_by_table
+from onnx_tflite_plugin.lowering.results import Contradicted, finished, results_by_table
 from onnx_tflite_plugin.lowering.scope import NotLowered, Scope
 from onnx_tflite_plugin.lowering.values import FILE, STORED
 from onnx_tflite_plugin.source.dtypes import HANDLES
@@ -25,9 +25,8 @@ def walk(scope: Scope) -> None:
     """Lower every operator; failures are gathered, and operators that need what failed are passed over."""
     for bound in scope.model.graphs[scope.index].operators:
         for tensor in bound.op.inputs:
-            if tensor is not None and tensor.is_variable and not scope.values.has(tensor):
-                state = scope.states.variable(tensor, scope.values.name(tensor))
-                scope.values.put(tensor, state.get(), source_order(tensor.dims), FILE)
+            if tensor is not None:
+                begin(scope, tensor)
         if not all(scope.values.has(t) for t in bound.op.inputs if t is not None):
             continue
         try:
@@ -41,12 +40,23 @@ def walk(scope: Scope) -> None:
             scope.job.problems.extend(scope.job.after(bound, outputs))
 
 
+def begin(scope: Scope, tensor: Tensor) -> None:
+    """Give a variable tensor that nothing has assigned yet what it remembers."""
+    if tensor.is_variable and not scope.values.has(tensor):
+        state = scope.states.variable(tensor, scope.values.name(tensor))
+        scope.values.put(tensor, state.get(), source_order(tensor.dims), FILE)
+
+
 def _guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | None:
     """The operator's finished outputs; None where its handler refused it. Raises Failed where it failed."""
     with guarded(f"handler {bound.handler.name}", bound.pack, bound.handler.lower, bound.label):
         try:
             return _lower(scope, bound)
         except NotLowered:
+            return None
+        except Contradicted as wrong:
+            where = f"subgraphs[{bound.op.subgraph}].operators[{bound.op.index}].{wrong.field}"
+            scope.job.problems.append(Contradiction(where, str(wrong), "convert the original model again"))
             return None
         except Refused as refusal:
             whose = f"handler {bound.handler.name} in {bound.pack}"

@@ -86,6 +86,24 @@ def _asked(
     return {by_name[name]: tuple(shape) for name, shape in shapes.items()}
 
 
+def rederived(model: Model, host: Host, target: Target) -> Model | None:
+    """The model in the sizes that follow from its inputs, as LiteRT takes them; ``None`` where the file has no others."""
+    try:
+        dims = Sizes(model, host, target, "sizes that do not follow:").behind({t: t.dims for t in model.main.inputs})
+    except (ConversionError, Refused):
+        return None
+    found = {tensor: _filled(sizes, tensor) for tensor, sizes in dims.items()}
+    changed = {tensor: sizes for tensor, sizes in found.items() if not _agree(sizes, tensor.dims)}
+    return with_dims(model, changed) if changed else None
+
+
+def _filled(sizes: Dims, tensor: Tensor) -> Dims:
+    """The derived sizes, and the stored ones where nothing is derived."""
+    if len(sizes) != tensor.rank:
+        return sizes
+    return tuple(stored if size is None else size for size, stored in zip(sizes, tensor.dims, strict=True))
+
+
 def _batch(model: Model) -> Places:
     """Axis 0 of the inputs that have the first one's size there."""
     stored = next((tensor.dims[0] for tensor in model.main.inputs if tensor.rank), None)
@@ -190,7 +208,7 @@ class Sizes:
             for tensor in op.inputs
             if tensor is not None
         }
-        opened = [None if t is None else _sized(t, (None,) * t.rank) for t in op.outputs]
+        opened = [None if t is None else _sized(t, (None,) * _rank(t, op, operands)) for t in op.outputs]
         alone = replace(op, inputs=tuple(None if t is None else operands[t] for t in op.inputs), outputs=tuple(opened))
         bound = self._bound(alone)
         if any(tensor in dims for tensor in operands):
@@ -247,6 +265,12 @@ def _check_scales(tensor: Tensor, dims: Dims) -> None:
     quantization = affine(tensor)
     if quantization is not None and quantization.per_axis and dims[quantization.axis] != len(quantization.scale):
         raise Refused(f"{tensor.name!r} has {len(quantization.scale)} scales along axis {quantization.axis}")
+
+
+def _rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> int:
+    """A result's rank: where the operand that it has it from has another by now, that one."""
+    first = next((t for t in op.inputs if t is not None), None)
+    return operands[first].rank if first is not None and first.rank == tensor.rank else tensor.rank
 
 
 def _label(op: Operator) -> str:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
+from onnx_tflite_plugin.errors import InvalidModel, Problem
 from onnx_tflite_plugin.source.buffers import Buffers
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, File, Table
+from onnx_tflite_plugin.source.formats import described
 from onnx_tflite_plugin.source.metadata import KEY, read_metadata
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph
 from onnx_tflite_plugin.source.schema import (
@@ -47,17 +50,21 @@ def read(source: str | Path | bytes) -> Model:
 
 
 def _map(path: Path) -> bytes | mmap.mmap:
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for, and /dev/zero read without end
+        where = Problem("file", "it is no regular file", "write it to one first")
+        raise InvalidModel(f"cannot read {path}", [where])
     with path.open("rb") as stream:
         try:
             return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):  # empty, a pipe, or a file system that cannot map
+        except (OSError, ValueError):  # empty, or a file system that cannot map
             return stream.read()
 
 
 def _read_model(file: File) -> Model:
     # LiteRT asks for the identifier too, whatever the file's name.
     if file.view[4:8] != IDENTIFIER:
-        raise file.invalid("file", "not a TFLite file (no TFL3 identifier)", "is it the .tflite, and all of it?")
+        hint = described(file.view) or "is it the .tflite, and all of it?"
+        raise file.invalid("file", "not a TFLite file (no TFL3 identifier)", hint)
     table = file.root(MODEL)
     version = table.number("version")
     if version != VERSION:

@@ -41,6 +41,8 @@ def read_tensors(
         if data is None and 0 in dims and None not in dims and not variable and index not in given:
             # Nothing has to be stored for no elements, and nothing else says what they are.
             data = buffers.constant((0, 0), table, dtype, shape) if dtype not in HANDLES else None
+        if data is not None:
+            dims = shape  # LiteRT never resizes what is stored
         old = not knows_rank and index not in computed
         ranked = bool(shape) or data is not None or old or table.flag("has_rank")
         tensors.append(

@@ -36,6 +36,7 @@ class Target:
     ``lacks``: ONNX operators the runtime does not have, with what to do about it.
     ``passes``: names of rewrites of the finished model for speed, in their order.
     ``saturates``: on some processors the runtime adds two uint8 x int8 products in 16 bits.
+    ``opens``: the runtime is ONNX Runtime itself, which is asked whether it opens what was converted.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Target:
     prices: Mapping[str, Price] = field(default_factory=dict)
     passes: Sequence[str] = ()
     saturates: bool = False
+    opens: bool = False
 
     def price(self, along: Along, last: bool, nbytes: int) -> int:
         """Byte equivalents that an operator costs more for working along this axis."""

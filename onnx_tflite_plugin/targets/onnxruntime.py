@@ -66,4 +66,5 @@ ONNXRUNTIME = Target(
         "fold_width",
     ),
     saturates=True,
+    opens=True,
 )

@@ -19,6 +19,7 @@ from onnx_tflite_plugin.api import (
     ValueLike,
     handler,
     out,
+    spend,
 )
 from op_handlers.kernels.operands import as_int64, unscaled, whole_numbers
 
@@ -85,6 +86,7 @@ def picked(op: Operator) -> tuple[Array, Array] | None:
 
 def nearest(op: Operator, size: int, made: int) -> Array:
     """Where the kernels look, in float32 or fixed point as they do (GetNearestNeighbor, optimized_ops.h)."""
+    spend(4 * max(made, 0), 8, "the places of resized rows or columns")
     o, place = op.options, np.arange(made)
     if in_fixed_point(op):
         return np.asarray(np.minimum(place * ((size << 16) // made + 1) >> 16, size - 1))

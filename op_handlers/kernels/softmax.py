@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Refused, Value
+from onnx_tflite_plugin.api import Array, Context, Refused, Value, spend
 from op_handlers.kernels.fixed_point import rescaled, saturated
 from op_handlers.kernels.tables import on_lines, samples
 
@@ -57,6 +57,7 @@ def factors(ctx: Context, sums: Value, axis: int) -> Value:
 
 def powers(count: int) -> Array:
     """By the upper bits of a sum of so many exponentials, 65536 over the power of two below the sum."""
+    spend(4 * count, 8, "a table of powers")
     _, bits = np.frexp(np.maximum(np.arange(2 * count), 1))
     return np.asarray(2.0 ** (17 - LEAST_BITS - bits))
 

@@ -33,6 +33,7 @@ def dtypes(op: Operator) -> tuple[str, str]:
     max_version=9,
     layout=Transparent(),
     quantization=Raw(),
+    converts={"*": ("*",)},
     min_opset=lambda at: max(PACKED.get(dtype, 13) for dtype in dtypes(at.op)),
 )
 def cast(ctx: Context, x: Value) -> Value:
@@ -98,6 +99,7 @@ def needs_bitcast(at: Instance) -> int:
     max_version=1,
     layout=lambda at: Transparent() if at.op[0].rank == at.op[out(0)].rank else Terminate(),
     quantization=Raw(),
+    converts={"*": ("*",)},
     accepts=shared_bits,
     min_opset=needs_bitcast,
 )

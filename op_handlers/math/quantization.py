@@ -22,7 +22,13 @@ from onnx_tflite_plugin.api import (
 )
 
 
-@handler("QUANTIZE", max_version=6, layout=Transparent(), quantization=Dequantized())
+@handler(
+    "QUANTIZE",
+    max_version=6,
+    layout=Transparent(),
+    quantization=Dequantized(),
+    converts={"*": ("int8", "uint8", "int16", "int4", "uint4", "int2")},
+)
 def quantize(ctx: Context, x: Value) -> Value:
     """The host's Q; from integers, its DQ and Q. QuantizeLinear knows no int32, so to and from it by arithmetic."""
     ops, before, after = ctx.ops, ctx.op[0], ctx.op[out(0)]
@@ -61,7 +67,14 @@ def as_stored(at: Instance) -> Array | Widened | None:
     return Widened() if at.op[0].constant else None
 
 
-@handler("DEQUANTIZE", max_version=9, layout=Transparent(), quantization=Dequantized(), evaluate=as_stored)
+@handler(
+    "DEQUANTIZE",
+    max_version=9,
+    layout=Transparent(),
+    quantization=Dequantized(),
+    evaluate=as_stored,
+    converts={"*": ("float32",)},
+)
 def dequantize(ctx: Context, x: Value) -> Value:
     """The host's DQ; float16 is a Cast, which runtimes compute as they load the weights."""
     held = ctx.constant(0)

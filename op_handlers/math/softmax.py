@@ -20,6 +20,7 @@ def shares(at: Instance) -> FixedOutputRange | Integer:
     axes="... k -> ... k",
     along=Along("Softmax", "k"),
     quantization=shares,
+    converts={"int8": ("int8", "int16")},
 )
 def softmax(ctx: Context, x: Value) -> Value:
     """Softmax along the last axis; beta scales the input (softmax.h). Of int16 by tables, as the kernel has it."""

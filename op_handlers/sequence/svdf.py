@@ -67,7 +67,7 @@ def svdf_of(at: Instance) -> Decline | None:
 
 
 @handler("SVDF", max_version=4, layout=Terminate(), quantization=weights, accepts=svdf_of)
-def svdf(ctx: Context, x: Value, features: Value, times: Value, bias: Value, state: Value) -> Value:
+def svdf(ctx: Context, x: Value, features: Value, times: Value, bias: Value | None, state: Value) -> Value:
     """Gemm, and the weighted sum of what it gave in this run and in those before."""
     if ctx.op[X].dtype == "int8":
         return integers(ctx, x, state)

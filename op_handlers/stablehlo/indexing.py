@@ -19,6 +19,7 @@ from onnx_tflite_plugin.api import (
     Value,
     handler,
     out,
+    spend,
 )
 from op_handlers.kernels.operands import as_int64
 
@@ -115,6 +116,7 @@ def grid(ctx: Context, starts: Value | Array, within: list[int]) -> Value | Arra
         return starts
     o = ctx.options
     sizes = [o.slice_sizes[axis] for axis in within]
+    spend(prod(sizes) * 2 * len(o.start_index_map), 8, "the places of a slice's elements")
     steps = np.zeros([*sizes, len(o.start_index_map)], np.int64)
     for axis, step in zip(within, np.indices(sizes), strict=True):
         steps[..., list(o.start_index_map).index(axis)] = step
@@ -165,6 +167,12 @@ def reduction(ctx: Context) -> str:
 def sized(at: Instance) -> Decline | None:
     if not at.op[0].static or not at.op[2].static or not at.op[1].static:
         return Decline("it scatters into or from tensors of unknown size; give it with --input-shape")
+    o, (x, _, new) = at.op.options, (at.op[0], at.op[1], at.op[2])
+    told = (new.rank, o.update_window_dims), (x.rank, (*o.inserted_window_dims, *o.scatter_dims_to_operand_dims))
+    if any(not 0 <= axis < rank for rank, axes in told for axis in axes):
+        return Decline("its dimension numbers name axes that its operands do not have")
+    if len(o.update_window_dims) + len(o.inserted_window_dims) != x.rank:
+        return Decline(f"its windows have {len(o.update_window_dims)} axes, which are not those left of {x.rank}")
     return vectorless(at.op)
 
 
@@ -194,6 +202,7 @@ def flat_places(ctx: Context, indices: Value) -> tuple[Any, bool]:
     windows, axes = list(o.update_window_dims), [k for k in range(x.rank) if k not in o.inserted_window_dims]
     strides = [prod(x.shape[k + 1 :]) for k in range(x.rank)]
     starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, held.rank)
+    spend(4 * prod(new.shape), 8, "the places of what is scattered")
     total: Any = np.zeros(new.shape, np.int64)
     inside: Any = np.ones(new.shape, bool)
     for axis in range(x.rank):

@@ -17,6 +17,7 @@ from onnx_tflite_plugin.api import (
     Value,
     handler,
     out,
+    spend,
 )
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
@@ -85,6 +86,7 @@ def size_of(ctx: Context, axis: int) -> int:
 def places(size: int, low: int, high: int, interior: int) -> Array:
     """Where each element comes from; ``size`` where a number is put."""
     span = max((size - 1) * (interior + 1) + 1, 0)
+    spend(4 * max(low + span + high, 0), 8, "the places of padded elements")
     at = np.arange(-low, span + high)
     held = (at % (interior + 1) == 0) & (at >= 0) & (at < span)
     return np.where(held, at // (interior + 1), size).astype(np.int64)

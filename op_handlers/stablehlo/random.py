@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Terminate, Value, ValueLike, handler, out
+from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Terminate, Value, ValueLike, handler, out, spend
 
 LOW = 0xFFFFFFFF
 THREEFRY_PARITY = 0x1BD11BDA
@@ -98,6 +98,7 @@ def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
     generator, size = (threefry, 2) if ctx.options.algorithm == "THREEFRY" else (philox, 4)
     blocks = -(-count // size)
 
+    spend(2 * blocks, 8, "the counters of random bits")
     words = ops.Cast(state, to="int64")
     key64, counter64 = (ops.Gather(words, np.asarray([k])) for k in (0, 1))
     each = ops.Add(counter64, np.arange(blocks, dtype=np.int64))

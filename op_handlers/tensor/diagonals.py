@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Raw, Refused, Terminate, Value, ValueLike, handler, out
+from onnx_tflite_plugin.api import Context, Raw, Refused, Terminate, Value, ValueLike, handler, out, spend
 
 
 @handler("MATRIX_DIAG", max_version=1, layout=Terminate(), quantization=Raw())
@@ -30,6 +30,7 @@ def on_diagonal(ctx: Context, diagonal: Value, elsewhere: ValueLike) -> Value:
     """Where, at places on the diagonal."""
     rows, columns = ctx.op[out(0)].dims[-2:]
     if rows is not None and columns is not None:
+        spend(rows * columns, 1, "a mask of the diagonal")
         places: ValueLike = np.eye(rows, columns, dtype=bool)
     else:
         size = ctx.ops.Gather(ctx.ops.Shape(diagonal), np.asarray(-2))

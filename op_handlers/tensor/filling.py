@@ -18,6 +18,7 @@ from onnx_tflite_plugin.api import (
     letters,
     out,
     spelled,
+    spend,
 )
 from op_handlers.kernels.operands import any_order, as_int64, with_axis
 
@@ -63,6 +64,7 @@ def sequence(op: Operator) -> Array | None:
         return None
     real = start.dtype == np.float32
     size = int(np.ceil(np.abs((limit - start) / delta)) if real else -(-abs(int(limit - start)) // abs(int(delta))))
+    spend(2 * size, start.itemsize, "a range")
     steps = np.concatenate([start.reshape(1), np.full(size, delta, start.dtype)])
     return np.add.accumulate(steps, dtype=start.dtype)[:size]
 
@@ -109,6 +111,7 @@ def one_hot(ctx: Context, indices: Value, depth: Value, on: Value, off: Value) -
         zero, one = np.asarray(0, np.int32), np.asarray(1, np.int32)
         classes = ops.Range(zero, ops.Reshape(depth, np.zeros(0, np.int64)), one)
     else:
+        spend(max(int(held.reshape(-1)[0]), 0), 4, "the numbers of classes")
         classes = np.arange(int(held.reshape(-1)[0]), dtype=np.int32)
     rank = ctx.op[0].rank
     aligned = ops.Unsqueeze(classes, list(range(1, rank + 1 - axis))) if axis < rank else classes

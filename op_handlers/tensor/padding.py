@@ -6,7 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Along, Array, Attribute, Context, Instance, Raw, Value, ValueLike, handler, out
+from onnx_tflite_plugin.api import (
+    Along,
+    Array,
+    Attribute,
+    Context,
+    Instance,
+    Raw,
+    Value,
+    ValueLike,
+    handler,
+    out,
+    spend,
+)
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
 BY_AXIS = {1: 0}
@@ -91,6 +103,7 @@ def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
 
 def mirrored(size: int, before: int, after: int) -> Array:
     """The places of an axis and its mirror images; no image is longer than the axis (mirror_pad.cc)."""
+    spend(3 * (before + size + after), 8, "the places of mirrored elements")
     place = np.arange(-before, size + after)
     place = np.maximum(place, -1 - place)
     return np.minimum(place, 2 * size - 1 - place)

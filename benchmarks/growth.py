@@ -1,0 +1,140 @@
+"""``python -m benchmarks.growth``: seconds and memory of conversions of 1,000, 10,000 and more operators.
+
+Four shapes of graph, each a trap of its own: a chain, a residual net, one tensor that all operators read, and all results
+joined by one operator. Every conversion is a process of its own, so that its peak of memory is known; what the imports
+take is in it. A time per operator that rises with their number is a place that is not linear.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+
+from conformance.builder import GraphBuilder, ModelBuilder
+
+SIZES = (1_000, 10_000)
+
+
+def chain(g: GraphBuilder, count: int) -> None:
+    """Each operator reads what the one before it made."""
+    x = g.input("x", (1, 8))
+    for k in range(count):
+        y = g.tensor(f"y{k}", (1, 8))
+        g.operator(("ABS", "NEG", "FLOOR")[k % 3], [x], [y])
+        x = y
+    g.output(x)
+
+
+def residual(g: GraphBuilder, count: int) -> None:
+    """Blocks of a convolution, a RELU and an ADD of what went in."""
+    x, size = g.input("x", (1, 4, 4, 8)), (1, 4, 4, 8)
+    w, b = g.constant("w", np.eye(8, dtype=np.float32).reshape(8, 1, 1, 8)), g.constant("b", np.zeros(8, np.float32))
+    for k in range(count // 3):
+        a, r, y = (g.tensor(f"{letter}{k}", size) for letter in "ary")
+        g.operator("CONV_2D", [x, w, b], [a], {"padding": "SAME", "stride_w": 1, "stride_h": 1})
+        g.operator("RELU", [a], [r])
+        g.operator("ADD", [r, x], [y])
+        x = y
+    g.output(x)
+
+
+def fan(g: GraphBuilder, count: int) -> None:
+    """One tensor read by all operators, and all their results graph outputs."""
+    x = g.input("x", (1, 8))
+    for k in range(count):
+        g.operator("ABS", [x], [y := g.tensor(f"y{k}", (1, 8))])
+        g.output(y)
+
+
+def joined(g: GraphBuilder, count: int) -> None:
+    """One tensor read by all operators but the last, which joins their results, each of them twice."""
+    x = g.input("x", (1, 8))
+    parts = [g.tensor(f"y{k}", (1, 8)) for k in range(count - 1)]
+    for y in parts:
+        g.operator("ABS", [x], [y])
+    g.operator("CONCATENATION", [*parts, *parts], [z := g.tensor("z", (1, 16 * len(parts)))], {"axis": 1})
+    g.output(z)
+
+
+SHAPES: dict[str, Callable[[GraphBuilder, int], None]] = {
+    shape.__name__: shape for shape in (chain, residual, fan, joined)
+}
+
+
+def measured(shape: str, count: int) -> dict[str, float]:
+    """Seconds of one conversion here, and the most bytes that this process has held."""
+    from onnx_tflite_plugin import convert
+
+    small, model = ModelBuilder(), ModelBuilder()
+    SHAPES[shape](small.main, 6)
+    SHAPES[shape](model.main, count)
+    convert(small.build())
+    data = model.build()
+    del model
+    start = time.perf_counter()
+    convert(data)
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+def in_a_process(shape: str, count: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.growth", "--one", shape, str(count)]
+    ran = subprocess.run(command, capture_output=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    told: dict[str, float] = json.loads(ran.stdout)
+    return told
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--shape", "shapes", multiple=True, type=click.Choice([*SHAPES]), help="Only this. Repeatable.")
+@click.option("--size", "sizes", multiple=True, type=int, help="Number of operators; 1,000 and 10,000. Repeatable.")
+@click.option("--picture", type=click.Path(path_type=Path), help="Draw time and memory to this file.")
+@click.option("--one", type=(str, int), hidden=True)
+def main(shapes: Sequence[str], sizes: Sequence[int], picture: Path | None, one: tuple[str, int] | None) -> None:
+    """Convert generated models of growing size, and tell how time and memory grow."""
+    if one:
+        click.echo(json.dumps(measured(*one)))
+        return
+    sizes = sorted(sizes or SIZES)
+    found: dict[str, list[dict[str, float]]] = {}
+    for shape in shapes or SHAPES:
+        for count in sizes:
+            one_ = in_a_process(shape, count)
+            found.setdefault(shape, []).append(one_)
+            each = 1e3 * one_["seconds"] / count
+            click.echo(
+                f"{shape:9} {count:7} operators {one_['seconds']:8.1f} s {each:6.2f} ms each {one_['bytes'] / 1e6:7.0f} MB"
+            )
+    if picture:
+        draw(found, sizes, picture)
+
+
+def draw(found: dict[str, list[dict[str, float]]], sizes: Sequence[int], path: Path) -> None:
+    """Seconds and megabytes over operators, all logarithmic: what is linear runs along the diagonal."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, 2, figsize=(10, 4.5))
+    for panel, key, unit, label in zip(panels, ("seconds", "bytes"), (1, 1e6), ("seconds", "MB"), strict=True):
+        for shape, rows in found.items():
+            panel.loglog(sizes, [row[key] / unit for row in rows], marker="o", label=shape)
+        panel.set_xlabel("operators")
+        panel.set_ylabel(label)
+        panel.grid(alpha=0.3)
+        panel.legend()
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()

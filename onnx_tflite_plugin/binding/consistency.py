@@ -1,0 +1,293 @@
+"""What a file says of an operator, held against what its handler declares: the kernels refuse the same as they prepare.
+
+Operands and results come in the number and rank that the handler takes, and dtypes of results follow from operands'.
+Nothing here depends on an operator; what differs between them is declared (``converts``, ``axes``, the parameters of the lowering).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from onnx_tflite_plugin.api.declarations import Decline, Dequantized, FixedOutputRange, Handler, SameScale
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.binding.bound import Bound, BoundModel
+from onnx_tflite_plugin.binding.declared import behaviour, sized
+from onnx_tflite_plugin.errors import (
+    CONTRADICTION,
+    Blamed,
+    Contradiction,
+    ConversionError,
+    InvalidModel,
+    Problem,
+    StaleShape,
+    UnsupportedOperator,
+)
+from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.source.dtypes import HANDLES, QUANTIZED
+from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor
+from onnx_tflite_plugin.targets import Target
+
+_HINT = "convert the original model again"
+_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+OUTSIDE_SCHEMA = ("CUSTOM", "STABLEHLO_COMPOSITE")  # their authors alone know what they give
+
+
+@dataclass(frozen=True)
+class Unfit(Decline):
+    """Declined for operands that the file gives or leaves out."""
+
+    problem: Contradiction
+
+
+def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
+    """Raises InvalidModel with every operand that contradicts its operator. ``opset``: as declared functions are told."""
+    main = model.main.subgraph
+    problems = [
+        Contradiction(f"subgraphs[{main.index}].inputs[{k}]", f"tensor {tensor} is a constant", _HINT)
+        for k, tensor in enumerate(main.inputs)
+        if tensor.constant
+    ]
+    problems += [
+        problem
+        for bound in model.operators()
+        for problem in (
+            *_ranks(bound),
+            *_shared(bound),
+            *_per_axis(bound, target, opset),
+            *_results(bound, target, opset),
+        )
+    ]
+    if problems:
+        raise InvalidModel(CONTRADICTION, problems)
+    sizes = [problem for bound in model.main.operators for problem in _sizes(bound, target, opset)]
+    if sizes:
+        raise StaleShape(CONTRADICTION, sizes)
+    edges = (*model.main.inputs, *model.main.outputs)
+    handles = [
+        Problem(f"tensor {tensor}", f"ONNX has no dtype {tensor.dtype}") for tensor in edges if tensor.dtype in HANDLES
+    ]
+    if handles:
+        raise UnsupportedOperator("graph inputs and outputs that cannot be converted:", handles)
+
+
+def doubtful(model: Model) -> bool:
+    """Whether the file gives a result no elements although all operands have some: it may, but sizes are to be derived first."""
+    return any(
+        any(t is not None and 0 in t.shape for t in op.outputs)
+        and not any(t is not None and 0 in t.shape for t in op.inputs)
+        for op in model.main.operators
+    )
+
+
+def stale(error: ConversionError) -> bool:
+    """Whether stored sizes that do not follow may be the reason of a failure."""
+    ours = any(isinstance(problem, Blamed) and problem.ours for problem in error.problems)
+    return ours or isinstance(error, StaleShape)
+
+
+def unfit(handler: Handler, op: Operator) -> Unfit | None:
+    """Why the operands are too few or too many for a handler, or lack one; ``None`` where they are what it takes."""
+    if op.builtin in OUTSIDE_SCHEMA:
+        return None
+    needed, most = _arity(handler.lower)
+    given = len(op.inputs)
+    if (given < len(needed) and any(needed[given:])) or (most is not None and given > most):
+        takes = (
+            f"{len(needed)} or more"
+            if most is None
+            else f"{len(needed)}"
+            if len(needed) == most
+            else f"{len(needed)} to {most}"
+        )
+        wrong = _problem(op, "inputs", f"{given} operands, and {op.code} takes {takes}")
+        return Unfit(wrong.reason, wrong)
+    absent = next((slot for slot, required in enumerate(needed[:given]) if required and op.inputs[slot] is None), None)
+    if absent is None:
+        return None
+    wrong = _problem(op, f"inputs[{absent}]", f"it is absent, and {op.code} cannot do without")
+    return Unfit(wrong.reason, wrong)
+
+
+@cache
+def _arity(lower: object) -> tuple[tuple[bool, ...], int | None]:
+    """Whether each operand without a default is used, and how many operands there may be (``None``: any number).
+
+    One may be absent where its parameter begins with an underscore, for it is not used, or is annotated with None.
+    """
+    try:
+        _, *parameters = inspect.signature(lower).parameters.values()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return (), None
+    needed: list[bool] = []
+    most = 0
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return tuple(needed), None
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            most += 1
+            if parameter.default is parameter.empty:
+                optional = parameter.name.startswith("_") or "None" in str(parameter.annotation)
+                needed.append(not optional)
+    return tuple(needed), most
+
+
+# --- ranks ------------------------------------------------------------------------------------
+
+
+def _ranks(bound: Bound) -> Iterator[Contradiction]:
+    """Operands whose rank is not that of the axes which the handler gives them for any instance."""
+    if not isinstance(bound.handler.axes, str) or bound.op.builtin in OUTSIDE_SCHEMA:
+        return
+    inputs, outputs = _axis_counts(bound.handler.axes)
+    for name, counts, tensors in (("inputs", inputs, bound.op.inputs), ("outputs", outputs, bound.op.outputs)):
+        for k, (count, tensor) in enumerate(zip(counts, tensors, strict=False)):
+            if count is not None and tensor is not None and tensor.has_rank and tensor.rank != count:
+                reason = f"tensor {tensor} of shape {list(tensor.shape)} has rank {tensor.rank}, {bound.op.code} takes {count}"
+                yield _problem(bound.op, f"{name}[{k}]", reason)
+
+
+def _shared(bound: Bound) -> Iterator[Contradiction]:
+    """Operands that share an axis, as weights and bias do, and have other sizes along it."""
+    if not isinstance(bound.handler.axes, str) or bound.op.builtin in OUTSIDE_SCHEMA:
+        return
+    sizes: dict[str, tuple[int, int]] = {}
+    for slot, text in enumerate(bound.handler.axes.partition("->")[0].split(",")):
+        tensor, letters = bound.op.tensor(slot), re.findall(r"[A-Za-z]\w*", text)
+        if tensor is None or not re.fullmatch(r"[\sA-Za-z]*", text) or tensor.rank != len(letters):
+            continue
+        for letter, size in zip(letters, tensor.dims, strict=True):
+            if size is None:
+                continue
+            first, other = sizes.setdefault(letter, (slot, size))
+            if size != other:
+                reason = f"tensor {tensor} has {size} along {letter}, and inputs[{first}] has {other}"
+                yield _problem(bound.op, f"inputs[{slot}]", reason)
+
+
+@cache
+def _axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
+    """How many axes ``"n h w c, o -> n o"`` gives each input and output; ``None`` where it does not tell."""
+    inputs, _, outputs = text.partition("->")
+    return tuple(map(_axis_count, inputs.split(","))), tuple(map(_axis_count, outputs.split(",")))
+
+
+def _axis_count(slot: str) -> int | None:
+    """One for each letter, and for each group in brackets."""
+    if "..." in slot or slot.strip() == "_":
+        return None
+    return len(re.findall(r"\([^)]*\)|\w+", slot))
+
+
+def _sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
+    """Output 0 where its stored sizes are not those that the handler derives: kernels ask nobody for them."""
+    tensor = bound.op.tensor(~0)
+    if bound.handler.sizes is None or tensor is None or not tensor.has_rank:
+        return
+    try:
+        follows = sized(bound, target, opset)
+    except (Failed, Refused):
+        return
+    agree = follows is None or (
+        len(follows) == tensor.rank and all(a == b or None in (a, b) for a, b in zip(follows, tensor.dims, strict=True))
+    )
+    if not agree and follows is not None:
+        yield _problem(
+            bound.op, "outputs[0]", f"tensor {tensor} is of shape {list(tensor.dims)}, {list(follows)} follows"
+        )
+
+
+# --- dtypes -----------------------------------------------------------------------------------
+
+
+def _results(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
+    """Result 0 where it is of another dtype than the operands, both being float or quantized.
+
+    Otherwise a QuantizeLinear or DequantizeLinear would be put in that the kernels know nothing of.
+    """
+    op = bound.op
+    if op.builtin in OUTSIDE_SCHEMA or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
+        return
+    result = _kind(op.outputs[0]) or _unscaled(bound, op.outputs[0], target, opset)
+    activations = _activations(bound, target, opset)
+    bare = (
+        next((t for t in activations if not _kind(t) and t.dtype in QUANTIZED), None)
+        if bound.handler.converts
+        else None
+    )
+    if bare is not None and _unscaled(bound, bare, target, opset):
+        yield _problem(
+            op, f"inputs[{op.inputs.index(bare)}]", f"tensor {bare} is {_told(bare)}, and {op.code} computes with it"
+        )
+        return
+    first = next((t for t in activations if _kind(t)), None)
+    if first is None or not result:
+        return
+    converts = bound.handler.converts
+    given = converts.get(_kind(first), converts.get("*", (_kind(first),)))
+    if result not in given and "*" not in given:
+        reason = f"tensor {op.outputs[0]} is {_told(op.outputs[0])}, where {op.code} has an operand of {_told(first)}"
+        yield _problem(op, "outputs[0]", reason)
+
+
+def _activations(bound: Bound, target: Target, opset: int) -> list[Tensor]:
+    """The operands but for weights; those that are constants come last."""
+    declared = behaviour(bound, target, opset) if any(map(_quantized, bound.op.inputs)) else None
+    weights = declared.weight_slots if isinstance(declared, Dequantized) else ()
+    held = [t for slot, t in enumerate(bound.op.inputs) if t is not None and slot not in weights]
+    return sorted(held, key=lambda tensor: tensor.constant)
+
+
+def _per_axis(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
+    """Results with a scale for each coordinate, which only weights may have: kernels read one scale of all others."""
+    op = bound.op
+    sides = any(map(_quantized, op.inputs)), any(map(_quantized, op.outputs))
+    if bound.handler.converts and sides[0] != sides[1]:  # what becomes quantized, or real, may have a scale for each
+        return
+    for k, tensor in enumerate(op.outputs):
+        if tensor is None or not _scaled_by_axis(tensor):
+            continue
+        if any(other is not None and other.quantization == tensor.quantization for other in op.inputs):
+            continue
+        scales = len(tensor.quantization.scale) if isinstance(tensor.quantization, Quantization) else 0
+        yield _problem(op, f"outputs[{k}]", f"tensor {tensor} has {scales} scales, and what is computed has one")
+    if any(t is not None and not t.constant and _scaled_by_axis(t) for t in op.inputs):
+        for tensor in _activations(bound, target, opset):
+            if not tensor.constant and _scaled_by_axis(tensor):
+                where = f"inputs[{op.inputs.index(tensor)}]"
+                yield _problem(op, where, f"tensor {tensor} has a scale for each coordinate, and is no weight")
+
+
+def _scaled_by_axis(tensor: Tensor) -> bool:
+    return _quantized(tensor) and isinstance(tensor.quantization, Quantization) and tensor.quantization.per_axis
+
+
+def _quantized(tensor: Tensor | None) -> bool:
+    return tensor is not None and tensor.dtype in QUANTIZED and tensor.quantization is not None
+
+
+def _kind(tensor: Tensor) -> str:
+    """The dtype of what is float or quantized, else nothing."""
+    return tensor.dtype if tensor.dtype in _FLOATS or _quantized(tensor) else ""
+
+
+def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
+    """What an integer result without parameters is called where the kernel computes with real numbers, else nothing."""
+    if tensor.dtype not in QUANTIZED or (not any(map(_quantized, bound.op.inputs)) and not bound.handler.converts):
+        return ""
+    declared = behaviour(bound, target, opset)
+    real = isinstance(declared, Dequantized | SameScale | FixedOutputRange)
+    return f"{tensor.dtype} without a scale" if real else ""
+
+
+def _told(tensor: Tensor) -> str:
+    if _quantized(tensor):
+        return f"quantized {tensor.dtype}"
+    return f"{tensor.dtype} without a scale" if tensor.dtype in QUANTIZED else tensor.dtype
+
+
+def _problem(op: Operator, field: str, reason: str) -> Contradiction:
+    return Contradiction(f"subgraphs[{op.subgraph}].operators[{op.index}].{field}", reason, _HINT)

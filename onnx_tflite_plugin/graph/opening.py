@@ -1,0 +1,51 @@
+"""Whether ONNX Runtime opens a finished model: its kernels are fewer than ONNX's dtypes, and nothing but itself lists them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.errors import Problem, TargetRefusal
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+CHEAP = 1 << 20
+"""Bytes of a model that is opened unless it is forbidden: it takes some milliseconds, and 0.1 s once for ONNX Runtime."""
+COMMON = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
+"""Dtypes that practically every kernel takes; a larger model is opened only where it computes with others."""
+DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
+"""Those whose kernels ONNX Runtime brings."""
+
+
+def check_opens(model: ir.Model, serialized: bytes, asked: str) -> None:
+    """Raises TargetRefusal with ONNX Runtime's reason. ``asked``: full, standard, or auto: where it is cheap or in doubt.
+
+    A model with operators of other domains needs kernels that are not ONNX Runtime's own: it is opened only if that is asked for.
+    """
+    if asked == "standard" or (asked == "auto" and not DOMAINS.issuperset(model.graph.opset_imports)):
+        return
+    if asked == "auto" and len(serialized) > CHEAP and not _unusual(model):
+        return
+    if find_spec("onnxruntime") is None:
+        return
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    try:
+        onnxruntime.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the package's own types share no other base
+        reason = " ".join(str(error).split()).replace("[ONNXRuntimeError] : ", "")
+        hint = "another --opset or --quantization float may help; --check standard writes it all the same"
+        raise TargetRefusal(
+            f"ONNX Runtime {onnxruntime.__version__} does not open what was converted:",
+            [Problem("the ONNX model", reason, hint)],
+        ) from error
+
+
+def _unusual(model: ir.Model) -> bool:
+    """Whether anything is computed in a dtype that only some kernels take."""
+    values = (*model.graph.inputs, *(value for node in model.graph.all_nodes() for value in node.outputs))
+    return any(value.type is not None and value.type.dtype.name not in COMMON for value in values)

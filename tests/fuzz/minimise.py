@@ -1,0 +1,49 @@
+"""A file that does the same with less in it: tables and numbers are left out as long as the outcome stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+Same = Callable[[bytes], bool]
+
+
+def minimised(data: bytes, original: bytes, same: Same, seconds: float = 30.0) -> bytes:
+    """The file with as many of its changes undone as ``same`` allows, then with what else may be zeros.
+
+    ``original``: what it was mutated from; where their sizes differ, as a structural mutation's do, it is of no help.
+    """
+    end = time.monotonic() + seconds
+    best = bytearray(data)
+    if len(original) == len(data):
+        for start, stop in _differing(data, original):
+            if time.monotonic() > end:
+                break
+            trial = bytearray(best)
+            trial[start:stop] = original[start:stop]
+            if same(bytes(trial)):
+                best = trial
+    width = len(best) // 2
+    while width >= 4:
+        for start in range(8, len(best), width):
+            if time.monotonic() > end:
+                return bytes(best)
+            trial = bytearray(best)
+            trial[start : start + width] = bytes(len(trial[start : start + width]))
+            if trial != best and same(bytes(trial)):
+                best = trial
+        width //= 2
+    return bytes(best)
+
+
+def _differing(one: bytes, other: bytes) -> Iterator[tuple[int, int]]:
+    """Runs of bytes in which two files differ."""
+    start = None
+    for at, (a, b) in enumerate(zip(one, other, strict=True)):
+        if a != b and start is None:
+            start = at
+        elif a == b and start is not None:
+            yield start, at
+            start = None
+    if start is not None:
+        yield start, len(one)

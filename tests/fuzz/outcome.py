@@ -1,0 +1,44 @@
+"""What can become of a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["equal", "different", "uncompared", "invalid", "refused", "bug"]
+
+KINDS: dict[Kind, str] = {
+    "equal": "converted, and LiteRT agrees",
+    "different": "converted, and LiteRT computes something else",
+    "uncompared": "converted; LiteRT does not run it",
+    "invalid": "InvalidModel",
+    "refused": "another ConversionError",
+    "bug": "raised, blamed on a handler, does not load, or over its time or memory",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``sort`` tells outcomes of one kind apart: an exception's type, or which bound was broken. ``where``: file and line."""
+
+    kind: Kind
+    sort: str = ""
+    where: str = ""
+    text: str = ""
+    seconds: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What is the same for files that show one and the same thing: numbers and names in texts are left out."""
+        text = re.sub(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.e+-]*|\[[^]]*\]", "…", self.text)
+        return self.kind, self.sort, self.where, text[:80]
+
+    @property
+    def line(self) -> str:
+        return f"{self.kind} {self.sort} {self.where} {self.seconds:.1f} s: {self.text}"
+
+    @classmethod
+    def of(cls, fields: Sequence[Any]) -> Outcome:
+        return cls(*fields)

@@ -1,0 +1,34 @@
+"""Models to begin with: the conformance cases', as the tables they are written from."""
+
+from __future__ import annotations
+
+from functools import cache
+from unittest.mock import patch
+
+from conformance.builder import ModelBuilder
+from conformance.case import Case
+from conformance.cases import builtin
+from conformance.schema import Table
+
+LARGEST = 20_000  # bytes of a model; what is mutated in larger ones is mostly weights
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """Those that convert and that LiteRT runs."""
+    return tuple(case for case in builtin() if case.counts and case.reference is None)
+
+
+@cache
+def table(number: int) -> Table | None:
+    """The root table of a case's model; ``None`` for one that no builder made, or is large."""
+    built: list[Table] = []
+
+    def build(self: ModelBuilder) -> bytes:
+        built.append(self.table())
+        return original(self)
+
+    original = ModelBuilder.build
+    with patch.object(ModelBuilder, "build", build):
+        data = cases()[number].build()
+    return built[-1] if len(built) == 1 and len(data) <= LARGEST else None

@@ -1,0 +1,128 @@
+"""The child: converts files it is given and compares them with LiteRT, telling the parent which stage it is in.
+
+A request on standard input is a file's size on a line, then its bytes; the answers are lines of JSON: the name of a
+stage as it begins, at last the fields of an ``Outcome``. Memory beyond what the imports take is limited.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, TextIO
+
+from conformance.bounds import bound
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError
+from onnx_tflite_plugin.verify import LiteRTError, OnnxRuntime, OrtError, Tolerance, verify
+
+from .outcome import Kind, Outcome
+
+REPORT = "please report"  # what a message says that takes the fault to be the converter's
+RANDOM = frozenset({"MULTINOMIAL", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"})  # drawn anew in every run
+UNFED = ("No corresponding Numpy type", "Unable to handle object")  # inputs that its Python API does not take
+LARGEST_COMPARED = 1 << 28  # bytes of a model that is run
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    if not os.environ.get("FUZZ_STDERR"):
+        os.dup2(nothing, 2)
+    _limit(int(sys.argv[1]))
+    while size := sys.stdin.buffer.readline():
+        outcome = tried(sys.stdin.buffer.read(int(size)), answers)
+        _tell(answers, [outcome.kind, outcome.sort, outcome.where, outcome.text, outcome.seconds])
+
+
+def tried(data: bytes, answers: TextIO) -> Outcome:
+    """What becomes of a file."""
+    start = time.perf_counter()
+
+    def outcome(kind: Kind, sort: str = "", where: str = "", text: str = "") -> Outcome:
+        return Outcome(kind, sort, where, " ".join(text.split())[:500], round(time.perf_counter() - start, 3))
+
+    _tell(answers, "convert")
+    try:
+        conversion = convert(data)
+        proto = conversion.proto.SerializeToString()
+    except InvalidModel as error:
+        return outcome("invalid", "InvalidModel", text=str(error))
+    except ConversionError as error:
+        kind: Kind = "bug" if REPORT in str(error) else "refused"
+        return outcome(kind, type(error).__name__, _deepest(error.__cause__) if kind == "bug" else "", str(error))
+    except MemoryError as error:
+        return outcome("bug", "MemoryError", _deepest(error), str(error))
+    except Exception as error:
+        return outcome("bug", type(error).__name__, _deepest(error), str(error))
+    _tell(answers, "load")
+    try:
+        OnnxRuntime(proto)
+    except OrtError as error:
+        return outcome("bug", "does not load", text=str(error))
+    if any(op.code in RANDOM for graph in conversion.source.subgraphs for op in graph.operators):
+        return outcome("uncompared", "random")
+    if len(proto) > LARGEST_COMPARED or not conversion.source.main.operators:
+        return outcome("uncompared", "size")
+    _tell(answers, "compare")
+    return outcome(*_compared(data, proto, conversion))
+
+
+def _compared(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, str, str, str]:
+    try:
+        verification = verify(data, proto, tolerance=_declared(conversion))
+    except LiteRTError as error:
+        return "uncompared", "LiteRT refuses", "", str(error)
+    except OrtError as error:
+        if any(text in str(error) for text in UNFED):
+            return "uncompared", "not fed", "", str(error)
+        return "different", "ONNX Runtime does not run it", "", str(error)
+    except InvalidModel:  # its reader trusts offsets that LiteRT never follows
+        return "uncompared", "not read", "", ""
+    except VerificationError as error:
+        return "different", "VerificationError", "", str(error)
+    except MemoryError:
+        return "uncompared", "memory", "", ""
+    except Exception as error:  # verify's own
+        return "bug", f"verify: {type(error).__name__}", _deepest(error), str(error)
+    codes = "+".join(sorted({op.code for op in conversion.source.main.operators}))[:80]
+    return ("equal", "", "", "") if verification.ok else ("different", "numbers", codes, verification.text)
+
+
+def _declared(conversion: Conversion) -> Tolerance | None:
+    """The widest tolerance that conformance declares of an operator in the model; ``None`` where it declares none."""
+    operators = [op for graph in conversion.source.subgraphs for op in graph.operators]
+    dtypes = {(op.code, t.dtype) for op in operators for t in (*op.inputs, *op.outputs) if t is not None}
+    rows = [row.tolerance for row in (bound(code, dtype) for code, dtype in dtypes) if row is not None]
+    return max(rows, key=lambda one: (one.steps, one.of_range, one.integers), default=None)
+
+
+def _deepest(error: BaseException | None) -> str:
+    """``file:line`` of the innermost frame that is the project's."""
+    if error is None:
+        return ""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "onnx_tflite_plugin" in frame.filename or "op_handlers" in frame.filename]
+    return f"{Path(own[-1].filename).name}:{own[-1].lineno} {own[-1].name}" if own else ""
+
+
+def _limit(extra: int) -> None:
+    """No more than ``extra`` bytes of addresses beyond those in use, and no core files."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + extra
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _tell(answers: TextIO, told: Any) -> None:
+    answers.write(json.dumps(told) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

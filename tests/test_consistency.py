@@ -1,0 +1,201 @@
+"""Files that contradict themselves: refused as InvalidModel naming operator and field, or taken as LiteRT takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder, ModelBuilder, quant
+from onnx_tflite_plugin.errors import ConversionError, InvalidModel
+from onnx_tflite_plugin.verify import verify
+
+Draw = Callable[[GraphBuilder], int]
+Q = quant(0.05, 3)
+
+
+def drawn(draw: Draw) -> bytes:
+    """A model whose output ``draw`` returns."""
+    model = ModelBuilder()
+    model.main.output(draw(model.main))
+    return model.build()
+
+
+def maximum_of_floats_in_int8(g: GraphBuilder) -> int:
+    x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3), "int8", quantization=Q)
+    g.operator("MAXIMUM", [x, x], [y])
+    return y
+
+
+def dequantize_to_int8(g: GraphBuilder) -> int:
+    x = g.input("x", (2, 3), "int8", quantization=Q)
+    y = g.tensor("y", (2, 3), "int8", quantization=Q)
+    g.operator("DEQUANTIZE", [x], [y])
+    return y
+
+
+def relu_to_another_dtype(g: GraphBuilder) -> int:
+    x = g.input("x", (2, 3), "int8", quantization=Q)
+    y = g.tensor("y", (2, 3), "uint8", quantization=Q)
+    g.operator("RELU", [x], [y])
+    return y
+
+
+def floor_of_nothing(g: GraphBuilder) -> int:
+    g.input("x", (2, 3))
+    g.operator("FLOOR", [None], [y := g.tensor("y", (2, 3))])
+    return y
+
+
+def floor_of_two(g: GraphBuilder) -> int:
+    x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
+    g.operator("FLOOR", [x, x], [y])
+    return y
+
+
+def pooled(rank: int) -> Draw:
+    def draw(g: GraphBuilder) -> int:
+        shape = (1, 2, 3, 5)[:rank]
+        x, y = g.input("x", shape), g.tensor("y", shape)
+        g.operator("MAX_POOL_2D", [x], [y], {"stride_w": 1, "stride_h": 1, "filter_width": 1, "filter_height": 1})
+        return y
+
+    return draw
+
+
+def tanh_by_axis(g: GraphBuilder) -> int:
+    x = g.input("x", (2, 3), "int8", quantization=Q)
+    y = g.tensor("y", (2, 3), "int8", quantization=quant([1 / 128, 1 / 64, 1 / 32], axis=1))
+    g.operator("TANH", [x], [y])
+    return y
+
+
+def product_with_scales_by_axis(g: GraphBuilder) -> int:
+    x = g.input("x", (2, 3), "int8", quantization=Q)
+    w = g.input("w", (2, 3), "int8", quantization=quant([0.1, 0.2, 0.3], axis=1))
+    g.operator("MUL", [x, w], [y := g.tensor("y", (2, 3), "int8", quantization=Q)])
+    return y
+
+
+def gathered_as_float16(g: GraphBuilder) -> int:
+    x, y = g.input("x", (5, 3), "uint8"), g.tensor("y", (2, 3), "float16")
+    g.operator("GATHER", [x, g.constant("at", np.array([1, 4], np.int32))], [y])
+    return y
+
+
+REFUSED: list[tuple[Draw, str]] = [
+    (maximum_of_floats_in_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, where MAXIMUM has"),
+    (dequantize_to_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, where DEQUANTIZE has"),
+    (relu_to_another_dtype, "operators[0].outputs[0]: tensor 1 'y' is quantized uint8, where RELU has"),
+    (floor_of_nothing, "operators[0].inputs[0]: it is absent, and FLOOR cannot do without"),
+    (floor_of_two, "operators[0].inputs: 2 operands, and FLOOR takes 1"),
+    (pooled(3), "operators[0].inputs[0]: tensor 0 'x' of shape [1, 2, 3] has rank 3, MAX_POOL_2D takes 4"),
+    (tanh_by_axis, "operators[0].outputs[0]: tensor 1 'y' has 3 scales"),
+    (product_with_scales_by_axis, "operators[0].inputs[1]: tensor 1 'w' has a scale for each coordinate"),
+    (gathered_as_float16, "operators[0].outputs[0]: tensor 1 'y' is float16, GATHER of these operands gives uint8"),
+]
+
+
+@pytest.mark.parametrize(("draw", "text"), REFUSED, ids=[draw.__name__ for draw, _ in REFUSED])
+def test_a_contradiction_is_an_invalid_model_that_names_operator_and_field(draw: Draw, text: str) -> None:
+    with pytest.raises(InvalidModel) as caught:
+        otp.convert(drawn(draw))
+    assert text in str(caught.value)
+    assert "please report" not in str(caught.value)
+
+
+def test_a_rank_that_fits_is_no_contradiction() -> None:
+    assert verify(drawn(pooled(4)), otp.convert(drawn(pooled(4))).proto).ok
+
+
+def convolved(g: GraphBuilder) -> int:
+    """A convolution whose stored sizes are those of another stride, and an operator behind it that has them too."""
+    x, w = g.input("x", (1, 7, 5, 3)), g.constant("w", np.ones((2, 1, 1, 3), np.float32))
+    y, z = g.tensor("y", (1, 7, 5, 2)), g.tensor("z", (1, 7, 5, 2))
+    g.operator(
+        "CONV_2D",
+        [x, w, g.constant("b", np.ones(2, np.float32))],
+        [y],
+        {"stride_w": 2, "stride_h": 2, "padding": "VALID"},
+    )
+    g.operator("ABS", [y], [z])
+    return z
+
+
+def test_stored_sizes_that_do_not_follow_give_way_to_those_that_do_as_in_litert() -> None:
+    converted = otp.convert(drawn(convolved))
+    assert [dim.dim_value for dim in converted.proto.graph.output[0].type.tensor_type.shape.dim] == [1, 4, 3, 2]
+    assert verify(drawn(convolved), converted.proto).ok
+
+
+def scalar_weights(g: GraphBuilder) -> int:
+    x, w = g.input("x", (2, 3)), g.input("w", ())
+    g.operator("FULLY_CONNECTED", [x, w, None], [y := g.tensor("y", (2, 1))])
+    return y
+
+
+def test_what_fails_in_a_built_in_handler_is_the_files_fault_where_litert_does_not_run_it_either() -> None:
+    with pytest.raises(InvalidModel, match=r"NumDimensions.filter. != 2") as caught:
+        otp.convert(drawn(scalar_weights))
+    assert "please report" not in str(caught.value)
+
+
+def large_state(g: GraphBuilder) -> int:
+    x, y = g.input("x", (1,)), g.tensor("y", (1 << 28,))
+    g.operator("ADD", [x, g.tensor("v", (1 << 28,), variable=True)], [y])
+    return y
+
+
+def large_resize(g: GraphBuilder) -> int:
+    size = 1 << 28
+    x, y = g.input("x", (1, 1, 1, 1)), g.tensor("y", (1, size, 1, 1))
+    g.operator("RESIZE_NEAREST_NEIGHBOR", [x, g.constant("size", np.array([size, 1], np.int32))], [y])
+    return y
+
+
+def folded_state(g: GraphBuilder) -> int:
+    size, inner = 1 << 29, g.model.subgraph("init")
+    for graph in (g, inner):
+        graph.operator("VAR_HANDLE", [], [handle := graph.tensor("v", (), "resource")], {"shared_name": "v"})
+        if graph is inner:
+            big, shape = graph.tensor("big", (size,)), graph.constant("shape", np.array([size], np.int32))
+            graph.operator("BROADCAST_TO", [graph.constant("one", np.ones(1, np.float32)), shape], [big])
+            graph.operator("ASSIGN_VARIABLE", [handle, big], [])
+        else:
+            graph.operator("READ_VARIABLE", [handle], [y := graph.tensor("y", (size,))])
+    g.operator("CALL_ONCE", [], [], {"init_subgraph_index": 1})
+    g.operators.insert(0, g.operators.pop())
+    return y
+
+
+@pytest.mark.parametrize("draw", [large_state, large_resize, folded_state])
+def test_arrays_made_at_conversion_have_a_budget(draw: Draw) -> None:
+    with pytest.raises(ConversionError, match="ONNX_TFLITE_PLUGIN_BUDGET=BYTES allows more"):
+        otp.convert(drawn(draw))
+
+
+def test_the_budget_is_asked_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def state(g: GraphBuilder) -> int:
+        x, y = g.input("x", (1,)), g.tensor("y", (1000,))
+        g.operator("ADD", [x, g.tensor("v", (1000,), variable=True)], [y])
+        return y
+
+    otp.convert(drawn(state))
+    monkeypatch.setenv("ONNX_TFLITE_PLUGIN_BUDGET", "7999")
+    with pytest.raises(ConversionError, match="would take 8000 bytes"):
+        otp.convert(drawn(state))
+
+
+def without_kernel(g: GraphBuilder) -> int:
+    x, y = g.input("x", (2, 3), "uint64"), g.tensor("y", (2,), "uint64")
+    g.operator("REDUCE_MIN", [x, g.constant("axis", np.array([1], np.int32))], [y])
+    return y
+
+
+def test_what_onnx_runtime_does_not_open_is_refused_unless_asked_for() -> None:
+    with pytest.raises(ConversionError, match="does not open what was converted"):
+        otp.convert(drawn(without_kernel))
+    assert otp.convert(drawn(without_kernel), check="standard").proto.graph.node
+    assert otp.convert(drawn(without_kernel), target="generic").proto.graph.node

@@ -1,0 +1,134 @@
+"""What is handed in by mistake, and where results go: formats, pipes, links, long names, leftovers, closed output."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin import conversion, files
+from onnx_tflite_plugin.errors import InvalidModel
+
+
+def small(constant: int = 3) -> bytes:
+    model = ModelBuilder()
+    x = model.main.input("x", (2, constant))
+    w = model.main.constant("w", np.arange(constant, dtype=np.float32))
+    model.main.operator("ADD", [x, w], [y := model.main.tensor("y", (2, constant))])
+    model.main.output(y)
+    return model.build()
+
+
+def zipped(*names: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, small())
+    return file.getvalue()
+
+
+MISTAKEN = [
+    (gzip.compress(small()), "it is compressed with gzip: gunzip it first"),
+    (zipped("readme.txt"), "it is a zip archive: unpack it first"),
+    (zipped("hand.tflite", "palm.tflite"), "as .task bundles are: unpack hand.tflite, palm.tflite first"),
+    (zipped("archive/data.pkl"), "it is a PyTorch file"),
+    (zipped("hand.tflite")[:60], "it is a zip archive: unpack it first"),
+    (otp.convert(small()).proto.SerializeToString(), "it is an ONNX model already"),
+    (b"<!DOCTYPE html><html>", "it is a web page"),
+    (b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer"),
+    (b"", "it is empty"),
+    (b"something else", "is it the .tflite, and all of it?"),
+]
+
+
+@pytest.mark.parametrize(("data", "text"), MISTAKEN)
+def test_a_file_of_another_format_is_told_what_it_is(data: bytes, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(data)
+    for source in (data, path):
+        with pytest.raises(InvalidModel) as caught:
+            otp.convert(source)
+        assert text in str(caught.value)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe.tflite")
+    for source in (pipe, Path("/dev/zero")):
+        with pytest.raises(InvalidModel, match="no regular file"):
+            otp.convert(source)
+        ran = command("convert", source, tmp_path / "out.onnx")
+        assert (ran.returncode, "no regular file" in ran.stderr) == (2, True)
+
+
+def command(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "onnx_tflite_plugin", *map(str, arguments)]
+    given = {"capture_output": True, **options}
+    return subprocess.run(line, text=True, timeout=60, check=False, **given)  # type: ignore[call-overload, no-any-return]
+
+
+def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    target, link = tmp_path / "elsewhere/real.onnx", tmp_path / "out.onnx"
+    link.symlink_to(target)
+    for _ in range(2):  # pointing to nothing, then to a file
+        assert otp.convert(small()).save(link) == [target]
+        assert link.is_symlink()
+        assert target.stat().st_size > 0
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_name_may_be_as_long_as_file_systems_take(
+    letter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / (letter * (250 // len(letter.encode())) + ".onnx")
+    assert otp.convert(small()).save(path) == [path]
+    monkeypatch.setattr(conversion, "LARGEST_PROTO", 10)
+    model, data = otp.convert(small(1000), check="standard").save(path)
+    assert (model, data.suffix, data.stat().st_size >= 4000) == (path, ".data", True)
+    assert sorted(tmp_path.iterdir()) == sorted([model, data])
+
+
+def test_what_a_killed_process_left_is_removed_at_the_next_run(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    program = (
+        "import os, signal, sys; from pathlib import Path; from onnx_tflite_plugin import files\n"
+        "os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "files.write(Path(sys.argv[1]), b'half')"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == -9
+    (left,) = tmp_path.iterdir()
+    other = tmp_path / f"{files._prefix(path)}{os.getpid()}.running"
+    other.write_bytes(b"of a process that runs")
+    otp.convert(small()).save(path)
+    assert not left.exists()
+    assert other.exists()
+
+
+def test_a_conversion_succeeds_whose_output_nobody_reads(tmp_path: Path) -> None:
+    model, out = tmp_path / "model.tflite", tmp_path / "out.onnx"
+    model.write_bytes(small())
+    reader, writer = os.pipe()
+    os.close(reader)
+    ran = command("convert", model, out, capture_output=False, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (ran.returncode, ran.stderr, out.exists()) == (0, "", True)
+    out.unlink()
+    line = [sys.executable, "-m", "onnx_tflite_plugin", "convert", str(model), str(out)]
+    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *line], stderr=subprocess.PIPE, check=False)
+    assert (closed.returncode, closed.stderr, out.exists()) == (0, b"", True)
+
+
+def test_a_model_too_large_for_protobuf_is_verified_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversion, "LARGEST_PROTO", 10)
+    converted = otp.convert(small(1000), verify=True)
+    assert converted.verification is not None
+    assert converted.verification.ok

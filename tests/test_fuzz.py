@@ -1,0 +1,95 @@
+"""A short run of the fuzzer with a fixed seed, and the fuzzer itself: what it takes for what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from fuzz import campaign, structure
+from fuzz.campaign import Tally, inputs, one, run
+from fuzz.child import Child
+from fuzz.minimise import minimised
+
+from conformance.builder import ModelBuilder
+
+SEED, COUNT = 20, 200  # as many as take 30 s of processor time
+KNOWN: frozenset[str] = frozenset()
+
+
+@pytest.fixture(scope="module")
+def child() -> Iterator[Child]:
+    with Child() as child:
+        yield child
+
+
+def added() -> ModelBuilder:
+    model = ModelBuilder()
+    x = model.main.input("x", (2, 3))
+    model.main.operator("ADD", [x, x], [y := model.main.tensor("y", (2, 3))])
+    model.main.output(y)
+    return model
+
+
+def large() -> bytes:
+    model = ModelBuilder()
+    x = model.main.input("x", (1,))
+    state = model.main.tensor("v", (1 << 29,), variable=True)
+    model.main.operator("ADD", [x, state], [y := model.main.tensor("y", (1 << 29,))])
+    model.main.output(y)
+    return model.build()
+
+
+def test_no_mutated_model_is_a_bug(child: Child) -> None:
+    tally = Tally()
+    for made, outcome in run(SEED, child, count=COUNT):
+        tally.add(made, outcome)
+    bugs = [f"{made.name}: {outcome.line}" for made, outcome in tally.first.values() if outcome.kind == "bug"]
+    assert not bugs
+    assert sum(tally.kinds.values()) == COUNT
+    assert tally.kinds["equal"] > COUNT / 20
+    assert tally.kinds["invalid"] > COUNT / 10
+
+
+def test_outcomes_are_told_apart(child: Child) -> None:
+    data = added().build()
+    assert child.tried(data).kind == "equal"
+    assert child.tried(data[:40]).kind == "invalid"
+    assert child.tried(large()).kind == "refused"
+
+
+def test_a_process_that_ends_or_takes_too_long_is_a_bug_and_replaced() -> None:
+    with Child(seconds=0.0) as impatient:
+        outcome = impatient.tried(added().build())
+        assert (outcome.kind, outcome.sort.partition(":")[0]) == ("bug", "over its time")
+        impatient.seconds = 30.0
+        assert impatient.tried(added().build()).kind == "equal"
+        assert impatient._process is not None
+        impatient._process.kill()
+        impatient._process.wait()
+        outcome = impatient.tried(added().build())
+        assert (outcome.kind, outcome.sort.partition(":")[0]) == ("bug", "died")
+
+
+def test_an_input_follows_from_its_seed_and_number_alone() -> None:
+    first = [made for made, _ in zip(inputs(SEED), range(12), strict=False)]
+    assert len({made.data for made in first}) > 8
+    again = one(SEED, int(first[3].name.split()[0].partition(":")[2]))
+    assert again == first[3]
+    assert all(made.data != made.original for made in first if made.name.endswith("structure")) or campaign.BYTES_SHARE
+
+
+def test_every_mutation_changes_some_model() -> None:
+    model = added()
+    model.main.constant("c", np.arange(6, dtype=np.float32))
+    before = model.build()
+    tables = [structure.mutated(model.table(), seed) for seed in range(200)]
+    assert sum(data is not None and data != before for data in tables) > 150
+
+
+def test_what_is_not_needed_for_an_outcome_is_left_out() -> None:
+    original = bytes(64)
+    data = bytearray(original)
+    data[20], data[50] = 7, 9
+    small = minimised(bytes(data), original, lambda trial: trial[20] == 7)
+    assert [at for at, byte in enumerate(small) if byte] == [20]
