@@ -9,30 +9,53 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from onnx_tflite_plugin.cli.output import apart
-from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.cli.output import apart, print_json
 
 from .coverage import gaps
 from .packs import Suite, suite
 from .runner import CaseResult, run_case
 
 
-def run(pack: str | None = None, op: str | None = None) -> int:
-    """Run every case of a pack, an operator, or of everything installed; returns the exit code."""
-    console = Console()
-    try:
-        with apart():
-            chosen = suite(pack, op)
-    except ConversionError as error:
-        console.print(str(error), style="red", markup=False, highlight=False)
-        return 1
+def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False) -> int:
+    """Run every case of a pack, an operator, or of everything installed; returns the exit code.
+
+    Raises ConversionError where a pack cannot be loaded, UsageProblem where nothing is there to be run.
+    """
+    console = Console(stderr=as_json)
+    with apart():
+        chosen = suite(pack, op)
     if not chosen.handlers and not chosen.cases:
-        console.print(f"no handler and no case for {op or 'anything'}", style="red", markup=False, highlight=False)
-        return 1
+        raise UsageProblem(f"no handler and no case for {op or 'anything'}")
     results = _results(chosen, console)
     missing = list(gaps(chosen.host, chosen.handlers, chosen.cases))
-    _print(console, chosen, results, missing)
-    return 0 if all(result.ok for result in results) and not missing and not chosen.problems else 1
+    passed = all(result.ok for result in results) and not missing and not chosen.problems
+    if as_json:
+        print_json({"passed": passed, **_described(chosen, results, missing)})
+    else:
+        _print(console, chosen, results, missing)
+    return 0 if passed else 1
+
+
+def _described(chosen: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> dict[str, object]:
+    cases = [
+        {
+            "case": result.case.id,
+            "operator": result.case.op,
+            "status": result.status,
+            "reasons": result.reasons,
+            "conversions": result.variants,
+            "seconds": round(result.seconds, 3),
+        }
+        for result in results
+    ]
+    return {
+        "cases": cases,
+        "packs": dict(chosen.handlers),
+        "missing": list(missing),
+        "problems": [str(problem) for problem in chosen.problems],
+        "notes": list(chosen.notes),
+    }
 
 
 def _results(chosen: Suite, console: Console) -> list[CaseResult]:

@@ -227,10 +227,20 @@ def test_handlers_that_do_not_load_are_shown_with_the_reason(
 @pytest.mark.parametrize("code", [0, 1])
 def test_conformance_exits_as_its_command_says(run: Run, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     seen: list[Any] = []
-    fake = SimpleNamespace(run=lambda pack, op: seen.append((pack, op)) or code)
+    fake = SimpleNamespace(run=lambda pack, op, as_json: seen.append((pack, op, as_json)) or code)
     monkeypatch.setitem(sys.modules, "conformance.command", fake)
     assert run("conformance", "--pack", "my-pack", "--op", "ADD")[0] == code
-    assert seen == [("my-pack", "ADD")]
+    assert seen == [("my-pack", "ADD", False)]
+
+
+def test_conformance_as_json(run: Run) -> None:
+    code, out, _ = run("conformance", "--op", "FLOOR", "--json")
+    told = json.loads(out)
+    assert (code, told["passed"]) == (0, True)
+    assert {case["operator"] for case in told["cases"]} == {"FLOOR"}
+    code, out, _ = run("conformance", "--op", "NOTHING", "--json")
+    assert code == 2
+    assert json.loads(out)["error"]["message"] == "no handler and no case for NOTHING"
 
 
 # --- the summary ------------------------------------------------------------------------------

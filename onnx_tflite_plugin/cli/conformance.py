@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import click
 
+from onnx_tflite_plugin.cli.failures import on_failure
+
 
 @click.command()
 @click.option("--pack", metavar="DIST", help="Only this op pack.")
 @click.option("--op", metavar="CODE", help="Only this operator: its name, CUSTOM.<code> or COMPOSITE.<name>.")
+@click.option("--json", "as_json", is_flag=True, help="Print every case's result as JSON, and nothing else.")
 @click.pass_context
-def conformance(ctx: click.Context, pack: str | None, op: str | None) -> None:
+def conformance(ctx: click.Context, /, pack: str | None, op: str | None, as_json: bool) -> None:
     """Run the cases that handlers must pass.
 
     Each is a small model, converted and compared with LiteRT or the case's own reference. Exits with 0 where all
     pass. Needs the extra verify.
     """
+    on_failure(as_json=as_json)
     from conformance.command import run
 
-    ctx.exit(run(pack, op))
+    ctx.exit(run(pack, op, as_json=as_json))

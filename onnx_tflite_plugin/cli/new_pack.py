@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote
 
 import click
 
-from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.cli.output import Row, print_rows
+from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
+from onnx_tflite_plugin.cli.output import Row, print_json, print_rows
 from onnx_tflite_plugin.cli.summary import BUILTIN
 
 _FREE = ("CUSTOM.", "COMPOSITE.")  # names that the schema does not list
@@ -48,12 +48,14 @@ numpy. Give the models the operands and options that the kernel wants (``alone``
     metavar="CODE",
     help="The operator: its name, CUSTOM.<code> or COMPOSITE.<name>; may be percent-encoded.",
 )
-def new_pack(folder: Path, op: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON, and nothing else.")
+def new_pack(folder: Path, op: str, as_json: bool) -> None:
     """Write an op pack for one operator into DIR.
 
     It installs and passes its own test as it is: pip install -e DIR, then pytest DIR. For an operator that is built in
     already it wraps the built-in handler; otherwise lowering and reference are placeholders to fill in.
     """
+    on_failure(as_json=as_json)
     code = unquote(op)
     builtin = _builtin(code)
     distribution = _distribution(folder)
@@ -66,6 +68,9 @@ def new_pack(folder: Path, op: str) -> None:
     handler = next(
         name for name in files if name.startswith(f"{package}/") and not name.endswith(("__init__.py", "/cases.py"))
     )
+    if as_json:
+        print_json({"folder": str(folder), "files": list(files), "distribution": distribution, "package": package})
+        return
     quoted = shlex.quote(str(folder))
     print_rows(
         row

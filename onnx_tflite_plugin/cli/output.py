@@ -59,13 +59,14 @@ def _folded(line: str, width: int, *, code: bool) -> list[str]:
     if code or len(line) <= width:
         return [line]
     indent = len(line) - len(line.lstrip())
-    parts, current = [], ""
-    for word in line.split(" "):
-        if current.strip() and len(current) + 1 + len(word) > width:
+    first, *words = line.lstrip().split(" ")
+    parts, current = [], " " * indent + first
+    for word in words:
+        if len(current) + 1 + len(word) > width:
             parts.append(current.rstrip())
             current = " " * (indent + 2) + word
         else:
-            current = f"{current} {word}" if current or parts else word
+            current = f"{current} {word}"
     return [*parts, current]
 
 

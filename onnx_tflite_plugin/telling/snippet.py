@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onnx_tflite_plugin.telling.edges import Edge
 
+_FITS = 42  # characters of the inputs on one line, at a terminal of 80 columns
 _NUMPY = {"bool": "bool", "string": "object"}
 
 
@@ -18,18 +19,18 @@ def snippet(path: str, inputs: Sequence[Edge], *, states: bool = False) -> str:
     """
     fed = [f"{edge.name!r}: {_array(edge)}" for edge in inputs]
     feeds = "{" + ", ".join(fed) + "}"
-    if len(feeds) > 60 and len(fed) > 1:
+    if len(feeds) > _FITS and fed:
         feeds = "{\n" + "".join(f"    {item},\n" for item in fed) + "}"
     if states:
         return (
             "import numpy as np; from onnx_tflite_plugin.runtime import Session\n"
             f"session = Session({path!r})  # carries the states from run to run\n"
-            f"outputs = session.run({feeds})"
+            f"out = session.run({feeds})"
         )
     return (
         "import numpy as np, onnxruntime as ort\n"
         f"session = ort.InferenceSession({path!r})\n"
-        f"outputs = session.run(None, {feeds})"
+        f"out = session.run(None, {feeds})"
     )
 
 
