@@ -250,6 +250,14 @@ def test_a_usage_error_is_json_where_json_is_asked_for(run: Run, arguments: list
     assert err
 
 
+@pytest.mark.parametrize("command", ["verify", "bench", "report"])
+def test_models_the_other_way_round_are_told(run: Run, folder: Path, command: str) -> None:
+    run("convert", folder / "a.tflite")
+    code, _, err = run(command, folder / "a.onnx", folder / "a.tflite")
+    assert code == 2
+    assert "a.tflite is the TFLite model: it comes first" in err
+
+
 def test_the_same_problem_is_told_once_with_its_count(run: Run, tmp_path: Path) -> None:
     built = ModelBuilder()
     g = built.main

@@ -11,7 +11,7 @@ import click
 from onnx_tflite_plugin.cli.data import existing
 from onnx_tflite_plugin.cli.failures import on_failure
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, working
-from onnx_tflite_plugin.cli.paths import readable
+from onnx_tflite_plugin.cli.paths import pair, readable
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.verify.bench import Benchmark, Spread
@@ -45,9 +45,10 @@ def bench(
     """
     on_failure(as_json=as_json)
     existing(inputs)
-    readable(tflite)
-    if onnx is not None:
-        readable(onnx)
+    if onnx is None:
+        readable(tflite)
+    else:
+        pair(tflite, onnx)
     from onnx_tflite_plugin.conversion import convert
     from onnx_tflite_plugin.verify.bench import bench as run
 

@@ -161,7 +161,7 @@ def convert(
     start = time.perf_counter()
     from onnx_tflite_plugin.conversion import convert as run
 
-    doing = f"{'converting and verifying' if options['verify'] else 'converting'} {job.name}"
+    doing = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
     with working(doing) as stage, apart():
         conversion = run(job.source, signature=job.signature, progress=stage, **options)
         files = [] if job.output == STREAM else conversion.save(job.output)

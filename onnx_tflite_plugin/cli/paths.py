@@ -40,3 +40,16 @@ def writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageProblem(f"the directory {folder} cannot be written to")
     return path
+
+
+def pair(tflite: Path, onnx: Path) -> None:
+    """Raises UsageProblem where one of the two cannot be opened, or where they are the other way round."""
+    readable(tflite)
+    readable(onnx)
+    if _is_tflite(onnx) and not _is_tflite(tflite):
+        raise UsageProblem(f"{onnx} is the TFLite model: it comes first, the ONNX model second")
+
+
+def _is_tflite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(8)[4:] == b"TFL3"

@@ -9,7 +9,7 @@ import click
 
 from onnx_tflite_plugin.cli.failures import on_failure
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, size, working
-from onnx_tflite_plugin.cli.paths import readable, writable
+from onnx_tflite_plugin.cli.paths import pair, writable
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -30,8 +30,7 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
     distance of every tensor from LiteRT, and the time of each operator. Needs the extra verify for the last two.
     """
     on_failure(as_json=as_json)
-    readable(tflite)
-    readable(onnx)
+    pair(tflite, onnx)
     output = writable(output or onnx.with_suffix(".html"), sources=(tflite, onnx))
     import onnx as package
 

@@ -10,7 +10,7 @@ import click
 from onnx_tflite_plugin.cli.data import data_options, existing
 from onnx_tflite_plugin.cli.failures import on_failure
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, working
-from onnx_tflite_plugin.cli.paths import readable
+from onnx_tflite_plugin.cli.paths import pair
 
 
 @click.command()
@@ -42,8 +42,7 @@ def verify(
     """
     on_failure(as_json=as_json)
     existing(data["inputs"])
-    readable(tflite)
-    readable(onnx)
+    pair(tflite, onnx)
     from onnx_tflite_plugin.cli.summary import verification_json, verified
     from onnx_tflite_plugin.verify import verify as run
 
