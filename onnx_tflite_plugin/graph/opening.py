@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 CHEAP = 1 << 20
 """Bytes of a model that is opened unless it is forbidden: it takes some milliseconds, and 0.1 s once for ONNX Runtime."""
+DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
+"""Those of the operators that ONNX Runtime has; nodes of others need a library that is loaded into the session."""
 COMMON = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
 """Dtypes that practically every kernel takes; a larger model is opened only where it computes with others."""
 DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
@@ -27,7 +29,8 @@ def check_opens(model: ir.Model, serialized: bytes, asked: str) -> None:
         return
     if asked == "auto" and len(serialized) > CHEAP and not _unusual(model):
         return
-    if find_spec("onnxruntime") is None:
+    foreign = any(node.domain not in DOMAINS for node in model.graph.all_nodes())
+    if (foreign and asked == "auto") or find_spec("onnxruntime") is None:
         return
     import onnxruntime
 
