@@ -191,9 +191,3 @@ ZEROS_LIKE 1 float32 int32 int64
 REGISTERED = {
     code: Kernel(int(version), frozenset(dtypes)) for code, version, *dtypes in map(str.split, _KERNELS.splitlines())
 }
-
-NO_ONNX_FORM = {
-    "LSH_PROJECTION": "it hashes the bytes of its input with a function that ONNX has no operators for",
-    "SKIP_GRAM": "it makes strings of strings, and ONNX has no operator that takes a string apart by words and joins them",
-}
-"""Registered operators that no ONNX graph can express, with the reason."""
