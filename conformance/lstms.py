@@ -59,6 +59,7 @@ class Lstm:
     time: int | None = TIME
     inputs: int = INPUTS
     hidden: tuple[float, int] = STATE
+    read: tuple[float, int] = STATE
     open: float = 0.0
     shuts: float = 0.0
     holds: bool = False
@@ -82,7 +83,7 @@ class Lstm:
     @property
     def y(self) -> Spec:
         spec = tensor(*self.shaped(self.made), dtype=self.dtype)
-        return spec if self.dtype == "float32" else replace(spec, scale=STATE[0], zero_point=STATE[1])
+        return spec if self.dtype == "float32" else replace(spec, scale=self.read[0], zero_point=self.read[1])
 
     def matrix(self, rows: int, columns: int, name: str, size: float = 0.0061) -> Spec:
         if self.weights == "float32":

@@ -102,6 +102,7 @@ def unidirectional_sequence_lstm(ctx: Context, *inputs: Value) -> Value:
     cell = made(ctx, inputs)
     y, *states = way(cell)(cell, inputs[0], *cell.states())
     cell.keep(*states)
+    y = cell.finished(y)
     turned = ctx.op[out(0)].rank != 3 and not ctx.options.time_major
     return ctx.ops.Transpose(y, perm=[1, 0, 2]) if turned else y
 
@@ -134,4 +135,4 @@ def lstm(ctx: Context, *inputs: Value) -> tuple[Value | None, ...]:
     hidden, cells = cell.states()
     hidden, cells = cell.step(hidden, cells, cell.products(inputs[0]))
     cell.keep(hidden, cells)
-    return (hidden,)
+    return (cell.finished(hidden),)

@@ -136,7 +136,8 @@ def step_by_step(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[
         return [hidden, cells, hidden]
 
     sizes = (cell.outputs, cell.cells, len(cell.gates) * cell.cells)
-    types = [(name, "float32", (None, size)) for name, size in zip(("hidden", "cells", "products"), sizes, strict=True)]
+    names = ("hidden", "cells", "products")
+    types = [(name, dtype, (None, size)) for name, dtype, size in zip(names, cell.states_of, sizes, strict=True)]
     inner, back = cell.ctx.graph(body, types), [1] if cell.reverse else None
     hidden, cells, y = cell.ops.Scan(
         hidden,
