@@ -67,6 +67,8 @@ def floats(op: str) -> Iterator[Case]:
     for activation in ("RELU", "RELU6"):
         yield lstm(f"float32 with {activation}", op=op, fused_activation_function=activation)
     yield lstm("float32 that begins with float16", op=op, begun="float16")
+    for name in ("plain", "without an input gate", "that projects"):
+        yield lstm(f"float32 on float16 constants {name}", op=op, halved=True, **PARTS[name])
     yield lstm("float32 over fifty runs", {"runs": 50}, op=op)
     for dtype in ("float32", "int8"):
         for flat in (False, True):
