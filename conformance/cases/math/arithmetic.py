@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import (
     BOTH,
-    Net,
     Spec,
     alone,
     between_convolutions,
@@ -19,7 +18,7 @@ from conformance.models import (
     constant,
     drawn,
     filled,
-    net,
+    in_bfloat16,
     opsets,
     tensor,
 )
@@ -306,17 +305,6 @@ def minimum() -> Iterator[Case]:
             yield binary(op, f"{dtype} of no scale", x, x.shaped(5, 1, 1), opsets=EVERY_OPSET)
         half = tensor(*IMAGE, dtype="float16")
         yield binary(op, "float16", half, half.shaped(7, 1), opsets=EVERY_OPSET)
-        yield net(op, "bfloat16", bfloat16(op), dtype="bfloat16", opsets=EVERY_OPSET)
+        yield in_bfloat16(op, [tensor(*IMAGE), tensor(*IMAGE)], tensor(*IMAGE))
     infinite = {"x0": np.array([np.inf, -np.inf, 0.0, 2], np.float32), "x1": np.array([1, 1, -0.0, np.inf], np.float32)}
     yield binary("MINIMUM", "float32 of infinity", tensor(4), tensor(4), given=infinite)
-
-
-def bfloat16(op: str) -> Callable[[Net], None]:
-    """From and to float32, for nothing hands such numbers to ONNX Runtime."""
-
-    def draw(model: Net) -> None:
-        half = tensor(*IMAGE, dtype="bfloat16")
-        x, y = (model.call("CAST", [tensor(*IMAGE)], half) for _ in range(2))
-        model.output(model.call("CAST", [model.call(op, [x, y], half)], tensor(*IMAGE)))
-
-    return draw

@@ -93,9 +93,7 @@ def integer(op: str) -> Iterator[Case]:
     for name, part in PARTS.items():
         yield lstm(f"int8 {name}", op=op, dtype="int8", weights="int8", **part)
     for scale in (-15, -14, -13, -11, -10, -9):
-        yield lstm(
-            f"int8 with cells of scale 2^{scale}", op=op, dtype="int8", weights="int8", cells_scale=2.0**scale
-        )
+        yield lstm(f"int8 with cells of scale 2^{scale}", op=op, dtype="int8", weights="int8", cells_scale=2.0**scale)
     nearly = 2.0**-11 * 1.0005
     yield lstm("int8 with cells of nearly a power of two", op=op, dtype="int8", weights="int8", cells_scale=nearly)
     yield lstm("int8 whose output reads its state otherwise", op=op, dtype="int8", weights="int8", read=(0.0093, 11))
