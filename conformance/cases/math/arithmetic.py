@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import (
     BOTH,
+    Net,
     Spec,
     alone,
     between_convolutions,
@@ -19,6 +20,7 @@ from conformance.models import (
     drawn,
     filled,
     in_bfloat16,
+    net,
     opsets,
     tensor,
 )
@@ -34,6 +36,7 @@ def cases() -> Iterator[Case]:
     for op in ("ADD", "SUB", "MUL"):
         yield from arithmetic(op)
     yield from multiplied()
+    yield from shapeless()
     yield from bare()
     yield from powers_of_two()
     yield from broadcast()
@@ -42,6 +45,25 @@ def cases() -> Iterator[Case]:
     yield from differences()
     yield from maximum()
     yield from minimum()
+
+
+def shapeless() -> Iterator[Case]:
+    """Old converters store no shape for results that they did not know; the operands broadcast to it."""
+
+    def draw(shape: tuple[int | None, ...]) -> Callable[[Net], None]:
+        def drawing(model: Net) -> None:
+            x, y = model.input(tensor(*shape)), model.input(tensor(*shape[-2:]))
+            made = [model.graph.tensor(name, None, "float32") for name in ("sum", "product", "shown")]
+            model.graph.operator("ADD", [y, x], [made[0]], {"fused_activation_function": "RELU6"})
+            model.graph.operator("MUL", [made[0], y], [made[1]], {"fused_activation_function": "NONE"})
+            model.graph.operator("TANH", [made[1]], [made[2]])
+            model.graph.output(made[2])
+
+        return drawing
+
+    yield net("ADD", "results of no stored shape", draw(IMAGE))
+    given = {"x0": drawn(2, 11, 7, 3), "x1": drawn(7, 3)}
+    yield net("ADD", "results of no stored shape and an unknown size", draw((2, None, 7, 3)), given=given)
 
 
 def operands(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
