@@ -31,13 +31,6 @@ class Bound(NamedTuple):
 
 BOUNDS: tuple[Bound, ...] = (
     Bound(
-        "LSTM",
-        "int8",
-        Tolerance(steps=2),
-        "sigmoid and tanh are fixed-point approximations, a few of 2^-15 off, and rounding passes that on to every later step "
-        "(LstmStepInteger8x8_16, lstm_eval.cc)",
-    ),
-    Bound(
         "QUANTIZE",
         "int32",
         Tolerance(integers=1),
@@ -49,12 +42,6 @@ BOUNDS: tuple[Bound, ...] = (
         Tolerance(steps=600),
         "positions are fixed-point numbers of 10 bits: up to 1/1024 of two neighbours' difference (ResizeBilinearInteger, "
         "reference/resize_bilinear.h)",
-    ),
-    Bound(
-        "UNIDIRECTIONAL_SEQUENCE_LSTM",
-        "int8",
-        Tolerance(steps=2),
-        "as of LSTM, at every step of a run",
     ),
 )
 
@@ -150,12 +137,14 @@ EQUAL = frozenset(
 # What the lowering computes on integers as the kernel does.
 EXACT: Mapping[str, frozenset[str]] = {
     "AVERAGE_POOL_2D": frozenset({"int8", "uint8"}),
+    "LSTM": frozenset({"int8"}),
     "REDUCE_PROD": frozenset({"int8", "int16"}),
     "REDUCE_WINDOW": frozenset({"int8", "uint8", "int16"}),
     "SOFTMAX": frozenset({"int16"}),
     "STABLEHLO_REDUCE_WINDOW": frozenset({"int8", "uint8", "int16"}),
     "STABLEHLO_SCATTER": frozenset({"int8", "uint8", "int16"}),
     "TANH": frozenset({"int16"}),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": frozenset({"int8"}),
 }
 
 

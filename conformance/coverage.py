@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx_tflite_plugin.api import Handler, Operator, Terminate
+from onnx_tflite_plugin.api import Decline, Handler, Operator, Terminate
 from onnx_tflite_plugin.binding.bound import Bound, Declared
 from onnx_tflite_plugin.binding.declared import resolve, resolved
 from onnx_tflite_plugin.host import Host
@@ -18,14 +18,14 @@ from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify import structure
 
 from .case import Case
-from .registered import NO_ONNX_FORM, REGISTERED
+from .registered import REGISTERED
 from .runner import channels_first
 
 
 @dataclass(frozen=True)
 class Coverage:
     """The operators that LiteRT registers: those of which every kernel dtype has a passing case and the newest version a
-    handler, those of which some have (with what is missing), those without a handler, and those ONNX cannot express.
+    handler, those of which some have (with what is missing), those without a handler, and those that ONNX cannot express.
     """
 
     full: tuple[str, ...]
@@ -50,9 +50,10 @@ def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage
     for case in cases:
         if case.counts:
             passing.setdefault(case.op, set()).add(case.dtype)
+    refused = formless(handlers)
     full, part = [], {}
     for code, kernel in REGISTERED.items():
-        if code not in handlers:
+        if code not in handlers or code in refused:
             continue
         dtypes = sorted(kernel.dtypes - passing.get(code, set()))
         newest = handlers[code].max_version
@@ -61,18 +62,23 @@ def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage
             part[code] = ", ".join(lacking)
         else:
             full.append(code)
-    absent = [code for code in REGISTERED if code not in handlers]
-    missing = tuple(code for code in absent if code not in NO_ONNX_FORM)
-    return Coverage(tuple(full), part, missing, tuple(code for code in absent if code in NO_ONNX_FORM))
+    missing = tuple(code for code in REGISTERED if code not in handlers)
+    return Coverage(tuple(full), part, missing, tuple(code for code in REGISTERED if code in refused))
+
+
+def formless(handlers: Mapping[str, Handler]) -> dict[str, str]:
+    """Operators whose handlers decline them in every model, with the reason."""
+    return {code: found.accepts.reason for code, found in handlers.items() if isinstance(found.accepts, Decline)}
 
 
 def gaps(host: Host, handlers: Iterable[tuple[str, str]], cases: Sequence[Case]) -> Iterator[str]:
     """What is missing, one line a handler, given as (operator, pack)."""
+    refused = formless({code: found for code, _, found in host.handlers() if isinstance(found, Handler)})
     for op, pack in handlers:
-        mine = [case for case in cases if case.op == op and case.counts]
+        mine = [case for case in cases if case.op == op and (case.refused if op in refused else case.counts)]
         if not mine:
             yield f"{op} of {pack} has no case"
-        elif all(case.dtype.startswith("complex") for case in mine):
+        elif op in refused or all(case.dtype.startswith("complex") for case in mine):
             continue  # nothing brings complex numbers into another order
         elif not any(_leaves_source_order(case, host) for case in mine) and not all(
             _terminates(case, host) for case in mine

@@ -27,7 +27,7 @@ def begin(graph: GraphBuilder, state: TensorRef, dtype: str) -> None:
 
 @dataclass(frozen=True)
 class Lstm:
-    """One operator. ``begun`` is the dtype of constants that its states begin with.
+    """One operator. ``begun`` is the dtype of constants that its states begin with, ``halved``: its own are of float16.
 
     ``dtype`` is the activations', ``weights`` the matrices'; ``outputs`` is not 0 where it projects.
 
@@ -59,9 +59,12 @@ class Lstm:
     time: int | None = TIME
     inputs: int = INPUTS
     hidden: tuple[float, int] = STATE
+    read: tuple[float, int] = STATE
     open: float = 0.0
     shuts: float = 0.0
     holds: bool = False
+    seed: str = ""
+    halved: bool = False
     options: tuple[tuple[str, Any], ...] = ()
 
     # --- operands -----------------------------------------------------------------------------
@@ -82,24 +85,27 @@ class Lstm:
     @property
     def y(self) -> Spec:
         spec = tensor(*self.shaped(self.made), dtype=self.dtype)
-        return spec if self.dtype == "float32" else replace(spec, scale=STATE[0], zero_point=STATE[1])
+        return spec if self.dtype == "float32" else replace(spec, scale=self.read[0], zero_point=self.read[1])
 
     def matrix(self, rows: int, columns: int, name: str, size: float = 0.0061) -> Spec:
         if self.weights == "float32":
-            held = constant(0.6 * drawn(rows, columns, seed=name))
+            held = constant(0.6 * drawn(rows, columns, seed=self.seed + name))
             if self.shuts and name == "x output":
                 held = constant(-self.shuts * np.abs(drawn(rows, columns, seed=name)))
             return Spec((rows, columns)) if self.given else held
         low, high = (0, 255) if self.weights == "uint8" else (-127, 127)
         scales = (size * drawn(rows, seed="scales", low=0.4, high=1.6)).tolist() if self.per_row else size
         return constant(
-            drawn(rows, columns, dtype=self.weights, seed=name, low=low, high=high), None, scales, self.point
+            drawn(rows, columns, dtype=self.weights, seed=self.seed + name, low=low, high=high),
+            None,
+            scales,
+            self.point,
         )
 
     def vector(self, size: int, name: str, step: float, most: float = 0.6) -> Spec:
         """A bias or coefficients: float32, or int32 and int16 of scale ``step``."""
         more = {"b input": -4.0 if self.holds else self.open, "b forget": 7.0 if self.holds else self.open}
-        values = drawn(size, seed=name, low=-most, high=most) + more.get(name, 0)
+        values = drawn(size, seed=self.seed + name, low=-most, high=most) + more.get(name, 0)
         if self.dtype == "float32":
             return constant(values)
         return constant((values / step).astype("int32"), "int32", 1.0)
@@ -108,7 +114,7 @@ class Lstm:
         """Coefficients of a layer normalization: int16 where activations are int8, else float32."""
         if self.dtype == "int8":
             return constant(drawn(size, dtype="int16", seed=name), None, 2.1e-5)
-        return constant(0.5 * drawn(size, seed=name))
+        return constant(0.5 * drawn(size, seed=self.seed + name))
 
     def seen(self, name: str) -> Spec:
         """Peepholes are of the matrices' dtype; int16 where activations are int8."""
@@ -168,9 +174,16 @@ class Lstm:
             model.graph.tensor(f"between {k}", (0,), dtype, quantization=held) for k, (dtype, held) in enumerate(kinds)
         ]
 
+    def placed(self, model: Net, spec: Spec) -> TensorRef:
+        """Constants of float16 come through DEQUANTIZE, as converters leave them."""
+        if not self.halved or spec.value is None or spec.dtype != "float32":
+            return model.place(spec)
+        held = constant(spec.value.astype("float16"), "float16")
+        return model.call("DEQUANTIZE", [held], tensor(*spec.shape))
+
     def call(self, model: Net, x: TensorRef | None = None, name: str = "") -> TensorRef:
         specs = self.operands()
-        refs = [None if spec is None else model.place(spec) for spec in (specs if x is None else specs[1:])]
+        refs = [None if spec is None else self.placed(model, spec) for spec in (specs if x is None else specs[1:])]
         refs = refs if x is None else [x, *refs]
         small = self.dtype == "int8"
         hidden = self.state(model, f"{name}hidden", self.made, self.dtype, STATE)

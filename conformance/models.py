@@ -277,6 +277,27 @@ Placed = Callable[..., Case]
 BOTH: tuple[Placed, Placed] = (alone, between_convolutions)
 
 
+def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: str = "bfloat16", **more: Any) -> Case:
+    """One operator on bfloat16, cast from and to float32: nothing hands such numbers to ONNX Runtime.
+
+    Every float32 operand and result is one; ``options`` among the case's keywords are the operator's.
+    """
+    options = more.pop("options", {})
+
+    def draw(model: Net) -> None:
+        def cast(spec: Spec) -> Spec | TensorRef:
+            narrow = replace(spec, dtype="bfloat16", value=None, name="")
+            return model.call("CAST", [spec], narrow) if spec.dtype == "float32" else spec
+
+        placed = [spec if spec is None else cast(spec) for spec in operands]
+        refs = [model.place(spec) if isinstance(spec, Spec) else spec for spec in placed]
+        made = [model.result(replace(spec, dtype="bfloat16") if spec.dtype == "float32" else spec) for spec in results]
+        model.graph.operator(op, refs, made, options, version=FIRST_VERSION.get(op, 1))
+        model.output(*(model.call("CAST", [ref], spec) for ref, spec in zip(made, results, strict=True)))
+
+    return net(op, name, draw, **{"dtype": "bfloat16", "opsets": EVERY_OPSET, **more})
+
+
 def unary(op: str, name: str, x: Spec, y: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
     """``y = op(x)``; the result is like ``x`` unless given."""
     return place(op, name, [x], y or replace(x, name=""), **case)

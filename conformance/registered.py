@@ -24,8 +24,8 @@ ATAN2 1 float32 float64 float16 bfloat16
 AVERAGE_POOL_2D 3 float32 int8 uint8 int16
 BATCH_MATMUL 4 float32 int8 int16
 BATCH_TO_SPACE_ND 4 float32 int8 uint8 int16 int32 int64 bool
-BIDIRECTIONAL_SEQUENCE_LSTM 3 float32 int8
-BIDIRECTIONAL_SEQUENCE_RNN 3 float32 int8
+BIDIRECTIONAL_SEQUENCE_LSTM 3 float32
+BIDIRECTIONAL_SEQUENCE_RNN 3 float32
 BITCAST 1 float32 int8 uint8 int16 int32 int64 bool
 BITWISE_XOR 1 int8 uint8 int16 uint16 int32 uint32
 BROADCAST_ARGS 1 int32 int64
@@ -100,7 +100,7 @@ NEG 1 float32 float16 bfloat16 int8 int16 int32 int64
 NON_MAX_SUPPRESSION_V4 1 float32
 NON_MAX_SUPPRESSION_V5 1 float32
 NOT_EQUAL 4 float32 float16 bool int16 int32 int64 uint8 int8 string
-ONE_HOT 1 float32 int8 uint8 int16 int32 int64 bool
+ONE_HOT 1 float32 int8 uint8 int32 int64 bool
 PACK 5 float32 uint8 int8 int16 int32 int64 uint32
 PAD 6 float32 float16 bfloat16 uint8 int8 int16 int32 int64 bool
 PADV2 6 float32 float16 bfloat16 uint8 int8 int16 int32 int64 bool
@@ -130,7 +130,7 @@ REVERSE_SEQUENCE 1 float32 uint8 int16 int32 int64
 REVERSE_V2 4 float32 float16 bfloat16 uint8 int8 int16 int32 int64 bool
 RFFT2D 1 float32
 RIGHT_SHIFT 1 int8 uint8 int16 uint16 int32 uint32
-RNN 3 float32 int8
+RNN 3 float32
 ROUND 1 float32 float16 bfloat16
 RSQRT 3 float32 int8 int16
 SCATTER_ND 1 float32 int8 uint8 int32 int64 bool
@@ -175,7 +175,7 @@ TOPK_V2 3 float32 int8 uint8 int16 int32 int64
 TRANSPOSE 9 float32 int8 uint8 int16 int32 int64 bool
 TRANSPOSE_CONV 5 float32 int8 uint8 int16
 UNIDIRECTIONAL_SEQUENCE_LSTM 4 float32 int8
-UNIDIRECTIONAL_SEQUENCE_RNN 3 float32 int8
+UNIDIRECTIONAL_SEQUENCE_RNN 3 float32
 UNIQUE 1 float32 uint8 int8 int16 int32 int64
 UNPACK 6 float32 float16 bfloat16 uint8 int8 int16 int32 bool
 UNSORTED_SEGMENT_MAX 1 float32 int32
@@ -191,9 +191,3 @@ ZEROS_LIKE 1 float32 int32 int64
 REGISTERED = {
     code: Kernel(int(version), frozenset(dtypes)) for code, version, *dtypes in map(str.split, _KERNELS.splitlines())
 }
-
-NO_ONNX_FORM = {
-    "LSH_PROJECTION": "it hashes the bytes of its input with a function that ONNX has no operators for",
-    "SKIP_GRAM": "it makes strings of strings, and ONNX has no operator that takes a string apart by words and joins them",
-}
-"""Registered operators that no ONNX graph can express, with the reason."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -19,8 +19,7 @@ from onnx_tflite_plugin.source import read
 from .bounds import BOUNDS, EQUAL, EXACT, bound
 from .case import Case
 from .cases import builtin
-from .coverage import Coverage, coverage, declarations, instances
-from .registered import NO_ONNX_FORM
+from .coverage import Coverage, coverage, declarations, formless, instances
 
 ROOT = Path(__file__).parent.parent
 FILE, README = ROOT / "docs" / "operators.md", ROOT / "README.md"
@@ -64,20 +63,22 @@ def table(host: Host | None = None) -> str:
     cases = builtin()
     headings = ["operator", "versions", "layout", "quantization", *COLUMNS, "others", "difference", "ONNX"]
     lines = [INTRODUCTION, LAYOUTS, _row(headings), _row(["---"] * len(headings))]
-    lines += [_row(_cells(code, found, [case for case in cases if case.op == code], host)) for code, found in handlers]
-    lines += _coverage(coverage(dict(handlers), cases))
-    for title, rows in _notes(cases, {code for code, _ in handlers}):
+    refused = formless(dict(handlers))
+    taken = [(code, found) for code, found in handlers if code not in refused]
+    lines += [_row(_cells(code, found, [case for case in cases if case.op == code], host)) for code, found in taken]
+    lines += _coverage(coverage(dict(handlers), cases), refused)
+    for title, rows in _notes(cases, {code for code, _ in taken}):
         if rows:
             lines += ["", f"## {title}", *rows]
     return "\n".join(lines) + "\n"
 
 
-def _coverage(found: Coverage) -> Iterator[str]:
+def _coverage(found: Coverage, refused: Mapping[str, str]) -> Iterator[str]:
     yield from ("", "## Coverage", found.text)
     part = "; ".join(f"{code} ({lacking})" for code, lacking in found.part.items())
     yield from (f"- **Without a case** in these dtypes or versions: {part or 'none'}.",)
     yield f"- **Without a handler**: {', '.join(found.missing) or 'none'}."
-    yield from (f"- **{code}** has no form in ONNX: {NO_ONNX_FORM[code]}." for code in found.refused)
+    yield from (f"- **{code}**: {reason}." for code, reason in refused.items())
 
 
 def readme(host: Host | None = None) -> str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from onnx_tflite_plugin.api.declarations import Handler
+from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import called, resolved
@@ -160,7 +160,7 @@ def describe_handler(code: str, pack: str, handler: Handler) -> dict[str, Any]:
         "quantization": declared_kind(handler.quantization),
         "max_version": handler.max_version,
         "summary": handler.summary,
-        "error": "",
+        "error": handler.accepts.reason if isinstance(handler.accepts, Decline) else "",
     }
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from conformance.cases import builtin
-from conformance.coverage import coverage
-from conformance.registered import NO_ONNX_FORM, REGISTERED
-from onnx_tflite_plugin.api import Handler
+from conformance.coverage import coverage, formless
+from conformance.registered import REGISTERED
+from onnx_tflite_plugin.api import Decline, Handler
 from onnx_tflite_plugin.host import Host
 
 
@@ -23,7 +23,7 @@ def test_every_registered_operator_is_counted_once(handlers: dict[str, Handler])
     named = [*found.full, *found.part, *found.missing, *found.refused]
     assert sorted(named) == sorted(REGISTERED)
     assert str(len(REGISTERED)) in found.text
-    assert set(found.refused) <= set(NO_ONNX_FORM)
+    assert set(found.refused) <= set(formless(handlers))
 
 
 def test_a_dtype_without_a_passing_case_makes_an_operator_partial(handlers: dict[str, Handler]) -> None:
@@ -36,3 +36,13 @@ def test_a_dtype_without_a_passing_case_makes_an_operator_partial(handlers: dict
 def test_a_version_that_no_handler_knows_makes_an_operator_partial(handlers: dict[str, Handler]) -> None:
     older = {**handlers, "MAX_POOL_2D": replace(handlers["MAX_POOL_2D"], max_version=2)}
     assert coverage(older, builtin()).part["MAX_POOL_2D"] == "version 3"
+
+
+def test_an_operator_that_is_always_declined_counts_as_without_a_form_even_with_cases(
+    handlers: dict[str, Handler],
+) -> None:
+    declined = {**handlers, "FLOOR": replace(handlers["FLOOR"], accepts=Decline("it has no form"))}
+    found = coverage(declined, builtin())
+    assert "FLOOR" in found.refused
+    assert "FLOOR" not in (*found.full, *found.part, *found.missing)
+    assert formless(declined)["FLOOR"] == "it has no form"

@@ -238,7 +238,7 @@ IndexedOf = Mapping[int, int] | Callable[[Instance], Mapping[int, int]]
 BehaviourOf = Behaviour | Callable[[Instance], Behaviour]
 ActivationOf = str | None | Callable[[Instance], str]
 OpsetOf = int | Callable[[Instance], int]
-Accepts = Callable[[Instance], Decline | None]
+Accepts = Decline | Callable[[Instance], Decline | None]
 Evaluate = Callable[[Instance], Array | Widened | None]
 SizesOf = Callable[[Instance], Dims]
 
@@ -250,7 +250,8 @@ class Handler(Checked):
     ``lower(ctx, *inputs)`` returns one value per TFLite output (a single value for one output).
     ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
     ``subgraphs``: the options that hold subgraph indices. ``inlines``: the one whose operators may take the operator's
-    place, planned with those around it; the lowering serves where they cannot. ``accepts``: a reason to decline an instance, or None.
+    place, planned with those around it; the lowering serves where they cannot.
+    ``accepts``: a reason to decline an instance, or None; a literal one declines all: the operator has no form in ONNX.
     ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file
     (``Widened`` where the file keeps an operand in its place). A variable tensor begins with it.
     ``sizes``: output 0's, where the lowering takes them from the file instead of letting them follow from its operands';

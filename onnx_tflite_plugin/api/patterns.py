@@ -38,21 +38,32 @@ class Call:
     """One operator of a pattern, by the code its handler declares. ``commutes``: operands match in either order.
 
     It has as many operands as the operator has that are present: one with a bias and one without are two patterns.
-    ``options``: values the operator's options must have.
+    ``options``: values the operator's options must have. ``beside``: further operators, of the pattern's last one alone,
+    that use none of its results but some of its operands; their results follow its own as those of the fused operator.
     """
 
     code: str
     operands: tuple[Call | Operand, ...]
     commutes: bool
+    beside: tuple[Call, ...]
     options: Mapping[str, Any]
 
-    def __init__(self, code: str, *operands: Call | Operand, commutes: bool = False, **options: Any) -> None:
-        for name, value in (("code", code), ("operands", operands), ("commutes", commutes), ("options", options)):
+    def __init__(
+        self,
+        code: str,
+        *operands: Call | Operand,
+        commutes: bool = False,
+        beside: tuple[Call, ...] = (),
+        **options: Any,
+    ) -> None:
+        fields = {"code": code, "operands": operands, "commutes": commutes, "beside": beside, "options": options}
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     def codes(self) -> frozenset[str]:
-        """Its operator, and those its operands come from."""
-        return frozenset({self.code}).union(*(part.codes() for part in self.operands if isinstance(part, Call)))
+        """Its operator, those its operands come from, and those beside it."""
+        parts = [part for part in (*self.operands, *self.beside) if isinstance(part, Call)]
+        return frozenset({self.code}).union(*(part.codes() for part in parts))
 
 
 def operands(names: str, constant: bool = False) -> tuple[Operand, ...]:

@@ -125,8 +125,8 @@ class _Reader:
 
 def accepted(handler: Handler, pack: str, at: Instance) -> Decline | None:
     """What a handler's ``accepts`` says of an operator; a refusal declines. Raises Failed where it fails."""
-    if handler.accepts is None:
-        return None
+    if not callable(handler.accepts):
+        return handler.accepts
     with guarded(f"accepts of handler {handler.name}", pack, handler.accepts, label(at.op)):
         try:
             answer = handler.accepts(at)

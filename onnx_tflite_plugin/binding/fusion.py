@@ -73,7 +73,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
     operators = list(graph.operators)
     gone: set[Bound] = set()
     applied = stage.done.applied
-    for position, root in reversed(list(enumerate(graph.operators))):  # the last first: the longest match wins
+    for root in reversed(graph.operators):  # the last first: the longest match wins
         if root.handler.code not in roots or root in gone:
             continue
         for pattern in fusion.patterns:
@@ -81,13 +81,13 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
             if match is None:
                 continue
             try:
-                replaced = _replacement(fusion, pack, match, root, stage)
+                replaced = _replacement(fusion, pack, pattern, match, root, stage)
             except Failed as failed:
                 stage.done.failed[fusion.name] = failed
                 return graph.with_operators(_kept(graph, operators, gone))
             if replaced is not None:
                 gone.update(finder.bound(op) for op in match.calls.values())
-                operators[position] = replaced
+                operators[finder.place(pattern, match)] = replaced
                 applied[fusion.name] = applied.get(fusion.name, 0) + 1
             break
     return graph.with_operators(_kept(graph, operators, gone))
@@ -98,7 +98,7 @@ def _kept(graph: BoundGraph, operators: Sequence[Bound], gone: set[Bound]) -> tu
     return tuple(bound for bound, before in pairs if bound is not before or bound not in gone)
 
 
-def _replacement(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _Stage) -> Bound | None:
+def _replacement(fusion: Fusion, pack: str, pattern: Call, match: Match, root: Bound, stage: _Stage) -> Bound | None:
     """The operator in place of a match, its declarations read; None where it is declined, or of a newer opset."""
     options = _options(fusion, pack, match, root)
     if isinstance(options, Decline):
@@ -107,9 +107,11 @@ def _replacement(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _S
         return None
     op = root.op
     members = tuple(sorted({*match.calls.values()}, key=lambda member: member.index))
+    results = [tensor for call in (pattern, *pattern.beside) for tensor in match.calls[call].outputs]
+    between = [tensor for member in members for tensor in member.intermediates]
     fused = Operator(
         op.subgraph, op.index, fusion.name, fusion.name, 1, Options(fusion.name, options),
-        tuple(match.tensors.get(operand) for operand in fusion.inputs), op.outputs,
+        tuple(match.tensors.get(operand) for operand in fusion.inputs), tuple(results), tuple(between),
     )  # fmt: skip
     try:
         bound = resolved(Bound(fused, fusion.handler, pack, members), stage.target, stage.highest)
@@ -141,6 +143,7 @@ class _Finder:
         self.graphs = graphs
         self.makers = {t: bound for bound in graph.operators for t in bound.op.outputs if t is not None}
         self.by_op = {bound.op: bound for bound in graph.operators}
+        self.positions = {bound.op: position for position, bound in enumerate(graph.operators)}
         self.users: dict[Tensor, list[Operator]] = {}
         self.outputs = set(graph.outputs)
         for bound in graph.operators:
@@ -153,15 +156,44 @@ class _Finder:
 
     def find(self, pattern: Call, root: Bound, gone: set[Bound]) -> Match | None:
         """The first match whose last operator is ``root`` and of which nothing inside is used outside."""
-        matches = self._call(pattern, root, Match({}, {}, self.graphs))
-        return next((match for match in matches if self._closed({*match.calls.values()}, root.op, gone)), None)
+        matches = self._beside(pattern.beside, self._call(pattern, root, Match({}, {}, self.graphs)))
+        return next((match for match in matches if self._closed(pattern, match, gone)), None)
 
-    def _closed(self, members: set[Operator], root: Operator, gone: set[Bound]) -> bool:
-        inside = {tensor for op in members - {root} for tensor in op.outputs if tensor is not None}
+    def _beside(self, calls: Sequence[Call], matches: Iterator[Match]) -> Iterator[Match]:
+        """Matches that hold further calls too, wherever these are."""
+        if not calls:
+            yield from matches
+            return
+        for match in matches:
+            for bound in self.by_op.values():
+                yield from self._beside(calls[1:], self._call(calls[0], bound, match))
+
+    def _closed(self, pattern: Call, match: Match, gone: set[Bound]) -> bool:
+        members, ends = {*match.calls.values()}, self._ends(pattern, match)
+        inside = {tensor for op in members - ends for tensor in op.outputs if tensor is not None}
         users = {user for tensor in inside for user in self.users.get(tensor, ())}
         return (
-            users <= members and self.outputs.isdisjoint(inside) and not any(self.by_op[op] in gone for op in members)
+            users <= members
+            and self.outputs.isdisjoint(inside)
+            and not any(self.by_op[op] in gone for op in members)
+            and not any(user in members for op in ends for user in self._users(op) if len(ends) > 1)
+            and self.place(pattern, match) >= 0
         )
+
+    def _ends(self, pattern: Call, match: Match) -> set[Operator]:
+        return {match.calls[call] for call in (pattern, *pattern.beside)}
+
+    def _users(self, op: Operator) -> Iterator[Operator]:
+        return (user for tensor in op.outputs if tensor is not None for user in self.users.get(tensor, ()))
+
+    def place(self, pattern: Call, match: Match) -> int:
+        """The position of one of the last operators that all others may move to; -1 where there is none."""
+        ends = self._ends(pattern, match)
+        makers = (self.makers[tensor].op for tensor in match.tensors.values() if tensor in self.makers)
+        earliest = max((self.positions[maker] for maker in makers), default=-1)
+        latest = min((self.positions[user] for op in ends for user in self._users(op)), default=len(self.positions))
+        fitting = (self.positions[op] for op in ends if earliest < self.positions[op] < latest)
+        return max(fitting, default=-1)
 
     def _call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:
         """Every way in which the operator is the pattern, given what is known so far."""

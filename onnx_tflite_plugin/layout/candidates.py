@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent
@@ -84,9 +84,9 @@ def freedom(bound: Bound, flat: bool = False) -> Freedom:
     aligned = bound.declared.aligned
     if axes is None and not aligned:
         return Freedom(bound, layout, None, {})  # an instance whose axes cannot be followed
+    groups = default_axes(bound) if axes is None else _declared_axes(op, axes)
     if aligned:
-        _known_rank(op)
-    groups = _default_axes(bound) if axes is None else _declared_axes(op, axes)
+        _known_rank(op, groups)
     unordered = (
         "*"
         if isinstance(layout, Transparent)
@@ -99,9 +99,9 @@ def freedom(bound: Bound, flat: bool = False) -> Freedom:
     return Freedom(bound, layout, frame, {}, aligned)
 
 
-def _known_rank(op: Operator) -> None:
+def _known_rank(op: Operator, groups: Collection[int]) -> None:
     """Old converters store ``[]`` for a result whose shape they did not know; broadcasting would have made a scalar."""
-    rank = max((t.rank for t in op.inputs if t is not None and count(t.dims) != 1), default=0)
+    rank = max((op[slot].rank for slot in groups if slot >= 0 and count(op[slot].dims) != 1), default=0)
     for tensor in op.outputs:
         if tensor is not None and tensor.rank == 0 < rank:
             raise AxesError(f"the file stores no shape for {tensor.name!r}, made of operands of rank {rank}")
@@ -114,7 +114,7 @@ def _declared_axes(op: Operator, declared: str) -> dict[int, list[Group]]:
     return slots | {~k: g for k, g in enumerate(outputs) if g is not None and op.tensor(~k) is not None}
 
 
-def _default_axes(bound: Bound) -> dict[int, list[Group]]:
+def default_axes(bound: Bound) -> dict[int, list[Group]]:
     """All operands that hold data, aligned from the right."""
     op, declared = bound.op, bound.declared
     apart = {*declared.holds_axes, *declared.requires_constant, *declared.indexed_by_axis}

@@ -21,6 +21,7 @@ from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.errors import ConversionError, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.layout.candidates import default_axes
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
 from onnx_tflite_plugin.layout.spread import Edges
@@ -54,6 +55,7 @@ def resized(
     A size given as a name is left open. Returns the sizes that were named. Raises UnsupportedOption for a name or a rank
     the model does not have, UnsupportedOperator where sizes do not follow.
     """
+    model = ranked(model, host, target)
     asked = _asked(model, shapes, names)
     fixed = {
         tensor: tuple(own if isinstance(size, str) else size for size, own in zip(sizes, tensor.dims, strict=True))
@@ -102,6 +104,29 @@ def _filled(sizes: Dims, tensor: Tensor) -> Dims:
     if len(sizes) != tensor.rank:
         return sizes
     return tuple(stored if size is None else size for size, stored in zip(sizes, tensor.dims, strict=True))
+
+
+def ranked(model: Model, host: Host, target: Target) -> Model:
+    """The model with a rank for results of which its file tells none, where operands that broadcast give them one."""
+    if all(tensor.has_rank for tensor in model.main.tensors):
+        return model
+    found: dict[Tensor, Dims] = {}
+    for op in model.main.operators:
+        unknown = [tensor for tensor in op.outputs if tensor is not None and not tensor.has_rank]
+        held = replace(op, inputs=tuple(t if t is None or t not in found else _sized(t, found[t]) for t in op.inputs))
+        bound = host.take(held, target, target.opsets[2]) if unknown else None
+        if isinstance(bound, Bound):
+            bound = resolved(bound, target, target.opsets[2])
+            operands = [held[slot].dims for slot in default_axes(bound) if slot >= 0] if bound.declared.aligned else []
+            found.update((tensor, _broadcast(operands)) for tensor in unknown if any(operands))
+    return with_dims(model, found)
+
+
+def _broadcast(shapes: Sequence[Dims]) -> Dims:
+    """The shape that aligned shapes make; a size is unknown where one is, and no other is more than 1."""
+    rank = max(map(len, shapes))
+    rows = zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True)
+    return tuple(next((n for n in row if n not in (1, None)), None if None in row else 1) for row in rows)
 
 
 def _batch(model: Model) -> Places:
@@ -290,9 +315,9 @@ def _small(tensor: Tensor | None) -> bool:
 
 def _sized(tensor: Tensor, dims: Dims) -> Tensor:
     """The tensor in other sizes; an unknown one is stored as 1."""
-    return (
-        tensor if dims == tensor.dims else replace(tensor, shape=tuple(1 if n is None else n for n in dims), dims=dims)
-    )
+    if dims == tensor.dims:
+        return tensor
+    return replace(tensor, shape=tuple(1 if n is None else n for n in dims), dims=dims, has_rank=True)
 
 
 def _valued(tensor: Tensor, value: Array | None) -> Tensor:

@@ -19,7 +19,7 @@ _FLAGS = {"bool": "int32"}
 
 WIDER: Mapping[str, Mapping[str, str]] = {
     # What ONNX Runtime lacks from version 1.20 on, of which the standard lacks the most too at opset 13.
-    **dict.fromkeys(("Floor", "Ceil", "Round", "Tanh"), _BRAIN),
+    **dict.fromkeys(("Floor", "Ceil", "Neg", "Round", "Tanh"), _BRAIN),
     **dict.fromkeys(("Sin", "Cos"), _HALVES),
     **dict.fromkeys(("Add", "Mul"), _SMALL_INTEGERS),
     **dict.fromkeys(("Max", "Min"), _EXTREMES),
@@ -28,7 +28,7 @@ WIDER: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("ReduceMax", "ReduceMin"), _REDUCED),
     **dict.fromkeys(("ArgMax", "ArgMin"), _PLACED),
     "Unique": dict.fromkeys(("uint8", "int16", "uint16", "int32", "uint32", "bool"), "int64"),
-    "Pad": {"int16": "int32", "uint16": "int32"},
+    "Pad": _EXTREMES,
     **dict.fromkeys(("ScatterElements/add", "ScatterElements/mul"), _HALVES),
     **dict.fromkeys(("ScatterElements/max", "ScatterElements/min"), _FLAGS),
 }

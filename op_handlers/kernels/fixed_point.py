@@ -45,9 +45,9 @@ def saturated(numbers: Array) -> Array:
 # --- 16 bit functions (fixedpoint.h of gemmlowp) ----------------------------------------------
 
 
-def tanh(x: Array) -> Array:
-    """Of numbers with 3 bits before the point: 2 / (1 + exp(-2 |x|)) - 1, with the sign of x."""
-    result = saturated(reciprocal_of_mean(exponential(-np.abs(x), 4)) - fixed(1, 2) << 2)
+def tanh(x: Array, whole: int = 3) -> Array:
+    """2 / (1 + exp(-2 |x|)) - 1, with the sign of x."""
+    result = saturated(reciprocal_of_mean(exponential(-np.abs(x), whole + 1)) - fixed(1, 2) << 2)
     return np.asarray(np.sign(x) * result)
 
 
@@ -62,10 +62,10 @@ def exponential(x: Array, whole: int) -> Array:
     quarter = 1 << 13 - whole
     over = (x & quarter - 1) - quarter
     made = on_the_last_quarter(over << whole)
-    for power in range(-2, whole):
+    for power in range(-2, min(whole, 5)):
         chosen = over - x & 1 << 15 - whole + power
         made = np.where(chosen != 0, times(made, fixed(exp(-(2.0**power)))), made)
-    return np.where(x == 0, MOST, made)
+    return np.where(x == 0, MOST, np.where(x < -32 << 15 - whole, 0, made))
 
 
 def on_the_last_quarter(x: Array) -> Array:

@@ -141,7 +141,19 @@ def tanh(ctx: Context, x: Value) -> Value:
 @handler("LOGISTIC", max_version=3, layout=Transparent(), quantization=sigmoid_by_table)
 def logistic(ctx: Context, x: Value) -> Value:
     """Sigmoid; XNNPACK takes 8 bit outputs of any scale, though the builtin kernels insist on 1/256 (activations.cc)."""
-    return ctx.ops.Sigmoid(x)
+    return of_rounded_powers(ctx, x) if ctx.op[0].dtype == "bfloat16" else ctx.ops.Sigmoid(x)
+
+
+def of_rounded_powers(ctx: Context, x: Value) -> Value:
+    """exp(x) / (1 + exp(x)), each rounded to bfloat16 (Eigen's scalar_logistic_op); 1 where exp is infinite."""
+    ops = ctx.ops
+
+    def rounded(value: Value) -> Value:
+        return ops.Cast(ops.Cast(value, to="bfloat16"), to="float32")
+
+    power = rounded(ops.Exp(ops.Cast(x, to="float32")))
+    share = ops.Where(ops.IsInf(power), 1.0, ops.Div(power, rounded(ops.Add(power, 1.0))))
+    return ops.Cast(share, to="bfloat16")
 
 
 @handler("HARD_SWISH", max_version=1, layout=Transparent(), quantization=Dequantized())

@@ -81,9 +81,11 @@ def bits(dtype: str) -> int:
 
 
 def shared_bits(at: Instance) -> Decline | None:
-    """What has bits of its own in ONNX."""
-    for dtype in dtypes(at.op):
-        if dtype in PACKED or dtype.startswith("complex") or dtype in ("bool", "string"):
+    """What has bits of its own in ONNX; True is 1 in both, but a bool may be made of no other bits."""
+    before, after = dtypes(at.op)
+    for dtype in (before, after):
+        made = dtype == "bool" != before
+        if dtype in PACKED or dtype.startswith("complex") or dtype == "string" or made:
             return Decline(f"it reads the bits of {dtype}, which ONNX gives no meaning; bitcast another dtype")
     return None
 
@@ -108,6 +110,8 @@ def bitcast(ctx: Context, x: Value) -> Value:
     before, after = dtypes(ctx.op)
     if before == after:
         return x
+    if before == "bool":
+        x, before = ctx.ops.Cast(x, to="uint8"), "uint8"
     wide, narrow = f"uint{bits(before)}", f"uint{bits(after)}"
     stored = same_bits(ctx, x, before, wide)
     if bits(before) > bits(after):

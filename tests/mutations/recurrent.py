@@ -9,6 +9,7 @@ from op_handlers.sequence.lstm import cell
 from .planting import Mutation, left_out, returning, with_attributes
 
 CELL, WHOLE = "op_handlers.sequence.lstm.cell:Cell", "op_handlers.sequence.lstm.integers:IntegerCell"
+INTEGERS = "op_handlers.sequence.lstm.integers"
 BOTH = "op_handlers.sequence.lstm.bidirectional"
 SEQUENCE, STEP = "UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM"
 
@@ -76,7 +77,31 @@ MUTATIONS = (
         "biases in half steps",
         STEP,
         (f"{STEP}-int8_plain",),
-        patches={f"{WHOLE}.biases": lambda original: lambda self: original(self) / 2},
+        patches={f"{WHOLE}.moved": lambda original: lambda self, sums, offsets: original(self, sums, offsets / 2)},
+    ),
+    Mutation(
+        "one rounding where the kernel rounds twice",
+        SEQUENCE,
+        (f"{SEQUENCE}-int8_plain",),
+        patches={f"{INTEGERS}:ONCE": lambda _original: 0},
+    ),
+    Mutation(
+        "halves to the even number",
+        SEQUENCE,
+        (f"{SEQUENCE}-int8_that_holds_what_it_has",),
+        patches={f"{INTEGERS}:TIES": lambda _original: 1.0, f"{INTEGERS}:SHARE": lambda _original: 2.0**-15},
+    ),
+    Mutation(
+        "cells of one step whatever their scale",
+        SEQUENCE,
+        (f"{SEQUENCE}-int8_with_cells_of_scale_2^-9", f"{SEQUENCE}-int8_with_cells_of_scale_2^-15"),
+        patches={f"{INTEGERS}:tanh": lambda original: lambda x, whole=3: original(x)},
+    ),
+    Mutation(
+        "an output that is rescaled to its own scale",
+        STEP,
+        (f"{STEP}-int8_whose_output_reads_its_state_otherwise",),
+        patches={f"{WHOLE}.finished": lambda _original: lambda self, y: self.ops.Mul(y, self.scale(cell.HIDDEN))},
     ),
     Mutation(
         "peepholes without a scale",

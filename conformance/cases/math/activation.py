@@ -18,6 +18,7 @@ from conformance.models import (
     constant,
     drawn,
     filled,
+    in_bfloat16,
     net,
     opsets,
     tensor,
@@ -216,13 +217,6 @@ def curved() -> Iterator[Case]:
     yield from int16()
 
 
-def bfloat16(model: Net) -> None:
-    """From and to float32, for nothing hands such numbers to ONNX Runtime."""
-    half = tensor(*IMAGE, dtype="bfloat16")
-    x = model.call("CAST", [tensor(*IMAGE)], half)
-    model.output(model.call("CAST", [model.call("TANH", [x], half)], tensor(*IMAGE)))
-
-
 def int16() -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="int16")
     unit = replace(x, scale=1 / 32768)
@@ -235,7 +229,10 @@ def int16() -> Iterator[Case]:
             given: dict[str, Any] = {"given": {"x0": every}, "runs": 1}
             yield unary(op, f"every int16 from a scale of {name}", whole, replace(whole, scale=1 / 32768), **given)
     yield unary("TANH", "int16 to another scale", x, x, kernel_refuses="output_scale_log2_rounded")
-    yield net("TANH", "bfloat16", bfloat16, dtype="bfloat16", span=WIDE, opsets=EVERY_OPSET)
+    for op in ("TANH", "LOGISTIC"):
+        yield in_bfloat16(op, [tensor(*IMAGE)], tensor(*IMAGE), span=WIDE)
+    far = {"x0": np.array([-200, -90, -20, 20, 88, 90, 200, np.inf, -np.inf], np.float32)}
+    yield in_bfloat16("LOGISTIC", [tensor(9)], tensor(9), name="bfloat16 far from zero", given=far)
     for approximate in (False, True):
         options = {"approximate": approximate}
         name = "int16" + ", approximate" * approximate

@@ -19,6 +19,7 @@ from conformance.models import (
     constant,
     drawn,
     filled,
+    in_bfloat16,
     net,
     opsets,
     tensor,
@@ -35,6 +36,7 @@ def cases() -> Iterator[Case]:
     for op in ("ADD", "SUB", "MUL"):
         yield from arithmetic(op)
     yield from multiplied()
+    yield from shapeless()
     yield from bare()
     yield from powers_of_two()
     yield from broadcast()
@@ -43,6 +45,25 @@ def cases() -> Iterator[Case]:
     yield from differences()
     yield from maximum()
     yield from minimum()
+
+
+def shapeless() -> Iterator[Case]:
+    """Old converters store no shape for results that they did not know; the operands broadcast to it."""
+
+    def draw(shape: tuple[int | None, ...]) -> Callable[[Net], None]:
+        def drawing(model: Net) -> None:
+            x, y = model.input(tensor(*shape)), model.input(tensor(*shape[-2:]))
+            made = [model.graph.tensor(name, None, "float32") for name in ("sum", "product", "shown")]
+            model.graph.operator("ADD", [y, x], [made[0]], {"fused_activation_function": "RELU6"})
+            model.graph.operator("MUL", [made[0], y], [made[1]], {"fused_activation_function": "NONE"})
+            model.graph.operator("TANH", [made[1]], [made[2]])
+            model.graph.output(made[2])
+
+        return drawing
+
+    yield net("ADD", "results of no stored shape", draw(IMAGE))
+    given = {"x0": drawn(2, 11, 7, 3), "x1": drawn(7, 3)}
+    yield net("ADD", "results of no stored shape and an unknown size", draw((2, None, 7, 3)), given=given)
 
 
 def operands(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
@@ -306,17 +327,6 @@ def minimum() -> Iterator[Case]:
             yield binary(op, f"{dtype} of no scale", x, x.shaped(5, 1, 1), opsets=EVERY_OPSET)
         half = tensor(*IMAGE, dtype="float16")
         yield binary(op, "float16", half, half.shaped(7, 1), opsets=EVERY_OPSET)
-        yield net(op, "bfloat16", bfloat16(op), dtype="bfloat16", opsets=EVERY_OPSET)
+        yield in_bfloat16(op, [tensor(*IMAGE), tensor(*IMAGE)], tensor(*IMAGE))
     infinite = {"x0": np.array([np.inf, -np.inf, 0.0, 2], np.float32), "x1": np.array([1, 1, -0.0, np.inf], np.float32)}
     yield binary("MINIMUM", "float32 of infinity", tensor(4), tensor(4), given=infinite)
-
-
-def bfloat16(op: str) -> Callable[[Net], None]:
-    """From and to float32, for nothing hands such numbers to ONNX Runtime."""
-
-    def draw(model: Net) -> None:
-        half = tensor(*IMAGE, dtype="bfloat16")
-        x, y = (model.call("CAST", [tensor(*IMAGE)], half) for _ in range(2))
-        model.output(model.call("CAST", [model.call(op, [x, y], half)], tensor(*IMAGE)))
-
-    return draw

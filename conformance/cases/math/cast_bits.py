@@ -34,7 +34,10 @@ def cases() -> Iterator[Case]:
     x = tensor(2, 5, 7, 3, dtype="int8")
     yield unary("BITCAST", "int8 of another scale, which the kernel ignores", x, x.scaled(3, 40), between_convolutions)
     refused = "which ONNX gives no meaning"
-    yield unary("BITCAST", "bool to int8", tensor(3, dtype="bool"), tensor(3, dtype="int8", scale=0), refused=refused)
+    yield unary("BITCAST", "int8 to bool", tensor(3, dtype="int8", scale=0), tensor(3, dtype="bool"), refused=refused)
+    for after, shape in (("bool", (3, 4)), ("int8", (3, 4)), ("uint8", (3, 4)), ("int32", (3,)), ("float32", (3,))):
+        x = tensor(3, 4, dtype="bool")
+        yield unary("BITCAST", f"bool to {after}", x, tensor(*shape, dtype=after, scale=0), targets=("onnxruntime",))
 
 
 def cast(before: str, after: str, shape: tuple[int, ...], result: tuple[int, ...]) -> Case:

@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.math.arithmetic import numbered
-from conformance.models import BOTH, Spec, between_convolutions, drawn, opsets, tensor, unary
+from conformance.models import BOTH, Spec, between_convolutions, drawn, in_bfloat16, opsets, tensor, unary
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance
 
@@ -29,6 +29,7 @@ def cases() -> Iterator[Case]:
 def negated() -> Iterator[Case]:
     for dtype in ("float32", "float16", "int8", "int16", "int32", "int64"):
         yield unary("NEG", dtype, tensor(*IMAGE, dtype=dtype), opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
+    yield in_bfloat16("NEG", [tensor(*IMAGE)], tensor(*IMAGE))
     yield unary("NEG", "float32", tensor(*IMAGE), place=between_convolutions)
     x = tensor(*IMAGE, dtype="int8")
     for place in BOTH:
@@ -44,6 +45,7 @@ def floored() -> Iterator[Case]:
     edges = np.array([-2.5, -1.0, -0.5, -0.0, 0.0, 0.5, 0.999, 1.5, 2.5, -8388609.0, np.inf, -np.inf], np.float32)
     yield unary("FLOOR", "float32 at its edges", tensor(12), given={"x0": edges}, opsets=EVERY_OPSET)
     yield unary("FLOOR", "float32", tensor(2, 5, 7, 3), place=between_convolutions)
+    yield in_bfloat16("FLOOR", [tensor(12)], tensor(12), given={"x0": edges})
     yield unary("FLOOR", "float16", tensor(2, 5, 7, 3, dtype="float16"), span=(-9.0, 9.0), opsets=EVERY_OPSET)
 
 
@@ -53,6 +55,7 @@ def squares() -> Iterator[Case]:
 
 
 def magnitudes() -> Iterator[Case]:
+    yield unary("ABS", "float16", tensor(*IMAGE, dtype="float16"), opsets=EVERY_OPSET)
     for dtype in ("float32", "int8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         point = 0 if dtype == "int16" else -37

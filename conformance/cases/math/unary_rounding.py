@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import between_convolutions, constant, tensor, unary
+from conformance.models import between_convolutions, constant, in_bfloat16, tensor, unary
 from onnx_tflite_plugin.source.model import Array
 
 IMAGE = (2, 5, 7, 3)
@@ -37,6 +37,7 @@ def rounded() -> Iterator[Case]:
     for dtype in ("float32", "float16"):
         given = {"x0": halves.astype(dtype)}
         yield unary("ROUND", f"{dtype} halves", tensor(18, dtype=dtype), given=given, opsets=EVERY_OPSET)
+    yield in_bfloat16("ROUND", [tensor(18)], tensor(18), given={"x0": halves})
     yield unary("ROUND", "float32 below a half", tensor(6), given={"x0": EDGES[:6]})
     yield unary("ROUND", "float32", tensor(*IMAGE), place=between_convolutions, span=(-9.0, 9.0))
     yield unary("ROUND", "a scalar", tensor())

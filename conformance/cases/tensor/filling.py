@@ -152,6 +152,7 @@ def one_hot() -> Iterator[Case]:
     """An index that is no class is off: a negative one too."""
     for axis in (-1, 0, 1, 2):
         yield hot(f"axis {axis}", (2, 5), axis)
+    yield hot("int16", (2, 5), 1, dtype="int16", kernel_refuses="failed to invoke")
     for dtype in ("float32", "int8", "uint8", "int32", "int64", "bool"):
         for fixed in (True, False):
             text = f"{dtype}{', known values' if fixed else ''}"

@@ -211,7 +211,7 @@ def gathered() -> Iterator[Case]:
         yield gather_nd(f"the first {depth} axes", (11,), depth, opsets=EVERY_OPSET)
         yield gather_nd(f"places of rank 3, {depth} axes", (3, 2), depth)
     yield gather_nd("places of rank 3, 2 axes", (3, 2), 2, place=BOTH[-1], transposes=4)
-    for dtype in ("int8", "uint8", "int16", "int32", "int64"):
+    for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool", "string"):
         yield gather_nd(dtype, (11,), 2, dtype=dtype)
     for kind in ("int16", "int64"):
         yield gather_nd(f"{kind} places", (11,), 3, kind=kind)

@@ -93,7 +93,7 @@ def stacks() -> Iterator[Case]:
         yield packed(dtype, [x, x, x], -2, opsets=opsets(dtype))
         yield packed(f"{dtype} with a constant", [x, filled(x)], 2, dtype=dtype)
         yield net("PACK", f"{dtype} between convolutions", swapped(2, dtype), dtype=dtype, transposes=4)
-    for dtype in ("int32", "int64"):
+    for dtype in ("int32", "int64", "uint32"):
         yield packed(dtype, [tensor(5, 3, dtype=dtype)] * 2, 1)
     yield packed("one operand", [tensor(5, 3)], 1)
     yield packed("scalars", [tensor(), tensor(), tensor()], 0)

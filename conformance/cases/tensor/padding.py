@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, opsets, tensor
+from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, in_bfloat16, net, opsets, tensor
 
 IMAGE = (2, 5, 7, 3)
 REAL = ("float32", "int8", "uint8", "int16")
@@ -52,6 +52,10 @@ def pads() -> Iterator[Case]:
         if dtype in REAL:
             yield pad(dtype, x, ROWS, BOTH[1], **only)
             yield pad(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], BOTH[1], **only)
+    sizes = [size + sum(row) for size, row in zip(IMAGE, ROWS, strict=True)]
+    table = constant(np.asarray(ROWS, np.int32))
+    yield in_bfloat16("PAD", [tensor(*IMAGE), table], tensor(*sizes))
+    yield in_bfloat16("PADV2", [tensor(*IMAGE), table, constant(np.float32(1.5))], tensor(*sizes))
     for dtype in ("int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
         yield pad(f"{dtype} to another zero point, which is what it pads with", x, ROWS, y=x.scaled(1.0, 40))

@@ -90,4 +90,5 @@ def broadcast() -> Iterator[Case]:
         yield broadcast_to(dtype, (5, 1, 3), IMAGE, dtype=dtype)
     yield broadcast_to("a shape of int64", (5, 1, 3), IMAGE, kind="int64")
     yield broadcast_to("one number", (), (5, 7))
+    yield broadcast_to("one number to a scalar", (), ())
     yield broadcast_to("a shape known as it runs", (5, 1, 3), IMAGE, fixed=False)

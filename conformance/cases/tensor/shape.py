@@ -286,6 +286,9 @@ def transposes() -> Iterator[Case]:
 
 def shapes() -> Iterator[Case]:
     """Asked of an image that is channels first, it is the file's shape, and no Transpose is made to ask."""
+    for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
+        of, y = tensor(*IMAGE, dtype=dtype), tensor(4, dtype="int32")
+        yield unary("SHAPE", f"static, of {dtype}", of, y, options={"out_type": "INT32"})
     for dtype in ("int32", "int64"):
         y = tensor(4, dtype=dtype)
         options = {"out_type": dtype.upper()}
@@ -353,7 +356,7 @@ def copies() -> Iterator[Case]:
 
 def ranks() -> Iterator[Case]:
     """Known before anything runs; what uses it sees a constant."""
-    for dtype in ("float32", "int8", "int32", "bool", "string"):
+    for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64", "bool", "string"):
         for shape in ((), (7,), (2, 0, 3), IMAGE):
             yield unary("RANK", f"{dtype} of shape {list(shape)}", tensor(*shape, dtype=dtype), tensor(dtype="int32"))
     yield unary("RANK", "unknown sizes", tensor(None, None, 3), tensor(dtype="int32"), given={"x0": drawn(2, 5, 3)})

@@ -11,7 +11,7 @@ import numpy as np
 from conformance.builder import TensorRef
 from conformance.case import Case
 from conformance.copies import Copy, copied
-from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, int32s, net, opsets, tensor
+from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, in_bfloat16, int32s, net, opsets, tensor
 
 IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
@@ -169,8 +169,9 @@ def taken_apart() -> Iterator[Case]:
     for dtype in REAL:
         yield unpacked(dtype, tensor(*IMAGE, dtype=dtype), 2, opsets=opsets(dtype))
         yield net("UNPACK", f"{dtype} between convolutions", reversed_along(1, 1, dtype), dtype=dtype, transposes=2)
-    for dtype in ("int32", "bool"):
+    for dtype in ("int32", "bool", "float16"):
         yield unpacked(dtype, tensor(5, 3, dtype=dtype), 1)
+    yield in_bfloat16("UNPACK", [tensor(5, 3)], *[tensor(5)] * 3, options={"axis": 1, "num": 3})
     yield net("UNPACK", "rows that become columns between convolutions", reversed_along(1, 2, "float32"))
     for axis in (1, 3):
         yield net("UNPACK", f"all axes of one size, along axis {axis}", cube_apart(axis))

@@ -17,7 +17,7 @@ from op_handlers.sequence.directions import (
     time_first_both,
 )
 from op_handlers.sequence.lstm.cell import ACTIVATIONS, GATES, PROJECTION, Cell
-from op_handlers.sequence.lstm.sequences import at_once, in_one_node, peeps, way
+from op_handlers.sequence.lstm.sequences import peeps, way
 
 CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
 NORMS = (None,) * 4
@@ -101,12 +101,12 @@ def bidirectional_sequence_lstm(ctx: Context, *inputs: Value) -> Value | tuple[V
     back = ahead if auxiliary is None or crossed(ctx.op) else auxiliary
     layers = [cell(ctx, inputs, slots, reverse) for slots, reverse in ((AHEAD, False), (BACK, True))]
     starts = [layer.states() for layer in layers]
-    if ahead is back and all(way(layer) is at_once for layer in layers) and len({*map(peeps, layers)}) == 1:
-        found = in_one_node(layers, ahead, starts)
+    ways = [way(layer) for layer in layers]
+    if ahead is back and len({*ways}) == len({*map(peeps, layers)}) == 1:
+        found = ways[0](layers, ahead, starts)
     else:
-        found = [
-            way(layer)(layer, seen, *start) for layer, seen, start in zip(layers, (ahead, back), starts, strict=True)
-        ]
+        each = zip(ways, layers, (ahead, back), starts, strict=True)
+        found = [made for way, layer, seen, start in each for made in way([layer], seen, [start])]
     for layer, (_, *states) in zip(layers, found, strict=True):
         layer.keep(*states)
     return side_by_side(ctx, [y for y, *_ in found])

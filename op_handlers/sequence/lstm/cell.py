@@ -58,6 +58,9 @@ class Cell:
     ``reverse``: a sequence is taken from its end.
     """
 
+    states_of = ("float32", "float32", "float32")
+    """Dtypes of outputs, cells and sums between steps."""
+
     def __init__(self, ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> None:
         self.ctx, self.op, self.ops, self.inputs, self.reverse = ctx, ctx.op, ctx.ops, inputs, reverse
         self.gates = gates_of(ctx.op)
@@ -129,6 +132,10 @@ class Cell:
         for slot, value in ((HIDDEN, hidden), (CELLS, cells)):
             self.ctx.assign(slot, value if self.op[slot].rank == 2 else self.ctx.reshaped(value, slot))
 
+    def finished(self, y: Value) -> Value:
+        """Outputs as the operator gives them."""
+        return y
+
     # --- steps --------------------------------------------------------------------------------
 
     def products(self, x: Value) -> Value:
@@ -151,9 +158,8 @@ class Cell:
         """The output and the cells after one more input: forget, take in, give out."""
         sums = dict(zip(self.gates, self.sums(hidden, products), strict=True))
         forget = self.share(FORGET, sums, cells)
-        take = self.share(INPUT, sums, cells) if INPUT in sums else self.ops.Sub(1.0, forget)
-        update = self.activated(self.normalized(UPDATE, sums[UPDATE]))
-        cells = self.updated(cells, forget, take, update)
+        take = self.share(INPUT, sums, cells) if INPUT in sums else self.rest(forget)
+        cells = self.updated(cells, forget, take, self.updated_by(sums))
         give = self.share(OUTPUT, sums, cells)
         return self.output(give, cells), cells
 
@@ -171,6 +177,13 @@ class Cell:
         if gate.peephole is not None and self.op.tensor(gate.peephole) is not None:
             seen = self.peeped(gate, gate.peephole, seen, cells)
         return self.ops.Sigmoid(self.normalized(gate, seen))
+
+    def rest(self, share: Value) -> Value:
+        return self.ops.Sub(1.0, share)
+
+    def updated_by(self, sums: dict[Gate, Value]) -> Value:
+        """What the cells may take in."""
+        return self.activated(self.normalized(UPDATE, sums[UPDATE]))
 
     def peeped(self, gate: Gate, slot: int, sums: Value, cells: Value) -> Value:
         return self.ops.Add(sums, self.ops.Mul(cells, self.real(slot)))

@@ -99,16 +99,22 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
 )
 def unidirectional_sequence_lstm(ctx: Context, *inputs: Value) -> Value:
     """LSTM where that bounds no cells, projects and normalizes nothing; else a Scan of steps spelled out."""
-    cell = made(ctx, inputs)
-    y, *states = way(cell)(cell, inputs[0], *cell.states())
-    cell.keep(*states)
+    y = through(ctx, inputs)
     turned = ctx.op[out(0)].rank != 3 and not ctx.options.time_major
     return ctx.ops.Transpose(y, perm=[1, 0, 2]) if turned else y
 
 
-def made(ctx: Context, inputs: Sequence[Value]) -> Cell:
+def through(ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> Value:
+    """The outputs of a sequence, time first."""
+    cell = made(ctx, inputs, reverse)
+    ((y, *states),) = way(cell)([cell], inputs[0], [cell.states()])
+    cell.keep(*states)
+    return cell.finished(y)
+
+
+def made(ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> Cell:
     """The cell of an operator's arithmetic."""
-    return IntegerCell(ctx, inputs) if ctx.op[0].dtype == "int8" else Cell(ctx, inputs)
+    return (IntegerCell if ctx.op[0].dtype == "int8" else Cell)(ctx, inputs, reverse)
 
 
 def one_step(at: Instance) -> Decline | None:
@@ -134,4 +140,4 @@ def lstm(ctx: Context, *inputs: Value) -> tuple[Value | None, ...]:
     hidden, cells = cell.states()
     hidden, cells = cell.step(hidden, cells, cell.products(inputs[0]))
     cell.keep(hidden, cells)
-    return (hidden,)
+    return (cell.finished(hidden),)

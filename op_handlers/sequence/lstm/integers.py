@@ -1,27 +1,28 @@
-"""A step of an LSTM of 8 bit activations and 16 bit cells: real arithmetic, rounded and bounded where that adds up.
+"""A step of an LSTM of 8 bit activations and 16 bit cells as the kernel computes it: every number is a stored integer.
 
-The cells are rounded twice a step, which keeps what decays slowly from decaying at all, and outputs as the states they
-are. What the gates see is bounded only: the kernel rounds it too, to 2^-12, and takes sigmoid and tanh of it in fixed
-point, a few of 2^-15 off (EvalInteger8x8_16, kernels/lstm_eval.cc). With its roundings and its functions as tables, 0.5%
-of the outputs are a step off instead of 2%, in 1.2 to 1.5 times the time and 400 kB more.
-
-Inside, outputs are real numbers and cells whole steps.
+(LstmStepInteger8x8_16, kernels/lstm_eval.cc.) A state passes any difference on to all later steps, so nothing is left out:
+products are exact sums in float32, or float64 where a sum may have more than 24 bits; they are rescaled in float64 with the
+kernel's two roundings; sigmoid and tanh are tables of its fixed-point functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import frexp
+from math import floor, frexp
+from typing import Any
 
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Tensor, Value, out
+from op_handlers.kernels.fixed_point import logistic, tanh
+from op_handlers.kernels.sigmoids import power_of_two
 from op_handlers.sequence.lstm.cell import (
     CELLS,
     HIDDEN,
     OUTPUT,
     PROJECTION,
     PROJECTION_BIAS,
+    UPDATE,
     Cell,
     Gate,
     gates_of,
@@ -30,6 +31,11 @@ from op_handlers.sequence.lstm.cell import (
 
 SEEN = 2.0**-12  # a step of what sigmoid and tanh are taken of
 LEAST, MOST = -32768.0, 32767.0  # of 16 bits
+TIES = 1 + 2.0**-36  # carries a half over to the number farther from 0, where Round takes the even one
+SHARE = 2.0**-15 * TIES  # a step of how far a gate is open
+ONCE = 20  # divided by 2 ** 20 and more a number is rounded once: the kernel's first rounding decides once in 2 ** 21
+UPWARDS = np.arange(-32768, 32768)
+"""What tables have an entry for."""
 
 
 def step_of(tensor: Tensor | None) -> tuple[float, int]:
@@ -54,11 +60,13 @@ def whole(op: Operator) -> Decline | None:
     for tensor in (*(op[slot] for slot in scales), op.intermediates[4], *between(op)):
         if not step_of(tensor)[0]:
             return Decline(f"{tensor.name if tensor else 'an intermediate'!r} must have one scale")
-    mantissa, exponent = frexp(step_of(op[CELLS])[0])
-    if mantissa != 0.5 or not -15 <= exponent - 1 <= -9:
-        return Decline("the scale of its cells is no power of two from 2^-15 to 2^-9, which its tanh is made for")
-    if not alike(op[HIDDEN], op[out(0)]):
-        return Decline("its output and its state have different scales, which the kernel does not rescale")
+    exponent = power_of_two(step_of(op[CELLS])[0])
+    if exponent is None:
+        return Decline("the scale of its cells is no power of two, which LiteRT insists on")
+    if not -15 <= exponent <= -9:
+        return Decline(
+            "the scale of its cells is not from 2^-15 to 2^-9, for which LiteRT has a tanh; else it takes none"
+        )
     if op.tensor(OUTPUT.peephole or 0) is not None and op[OUTPUT.recurrent].shape[0] != op[OUTPUT.recurrent].shape[1]:
         return Decline("it has peepholes and projects to another size, where the kernel mixes up its cells")
     return None
@@ -69,119 +77,201 @@ def between(op: Operator) -> Sequence[Tensor | None]:
     return [op.intermediates[gate.weights - 1] for gate in gates_of(op)] if normalizes(op) else []
 
 
-def alike(one: Tensor | None, other: Tensor | None) -> bool:
-    (scale, zero_point), (second, second_point) = step_of(one), step_of(other)
-    return abs(scale - second) <= 1e-6 * scale and zero_point == second_point
-
-
 class IntegerCell(Cell):
-    """Operands come as real numbers, constants as the file has them. Sums are real, of 16 bits in ``steps`` of theirs."""
+    """Inputs and outputs are float32, cells and sums float64, all of them stored integers less their zero point."""
 
-    def __init__(self, ctx: Context, inputs: Sequence[Value]) -> None:
-        gates = gates_of(ctx.op)
-        found = [step_of(tensor)[0] for tensor in between(ctx.op)] or [SEEN] * len(gates)
-        self.steps = dict(zip(gates, found, strict=True))
-        self.step_of_cells = step_of(ctx.op[CELLS])[0]
-        super().__init__(ctx, inputs)
+    states_of = ("float32", "float64", "float64")
+
+    def __init__(self, ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> None:
+        scales = [step_of(tensor)[0] for tensor in between(ctx.op)] or [SEEN] * len(gates_of(ctx.op))
+        self.steps = dict(zip(gates_of(ctx.op), map(np.float32, scales), strict=True))
+        self.exponent = power_of_two(step_of(ctx.op[CELLS])[0]) or 0
+        super().__init__(ctx, inputs, reverse)
+        self.plain = not self.normalizes and self.op.tensor(OUTPUT.peephole or 0) is None
+        self.sigmoids = self.table(logistic(UPWARDS), SHARE)
+        self.tangents = self.table(tanh(UPWARDS), 2.0 ** (-15 - self.exponent))
+        self.shown = self.table(tanh(UPWARDS, 15 + self.exponent), 2.0**15 * self.hidden_scale())
+        self.both = self.ops.Concat(self.sigmoids, self.tangents, axis=0) if self.plain else None
 
     # --- operands -----------------------------------------------------------------------------
 
-    def scale(self, slot: int) -> float:
-        return step_of(self.op[slot])[0]
+    def scale(self, slot: int) -> np.float32:
+        return np.float32(step_of(self.op[slot])[0])
+
+    def point(self, slot: int) -> int:
+        return step_of(self.op[slot])[1]
+
+    def hidden_scale(self) -> float:
+        """Of a product of two numbers of 15 bits behind the point, in steps of what is projected or given out."""
+        return float(np.float32(2.0**-15 / np.float32(step_of(self.op.intermediates[4])[0]) * 2.0**-15))
 
     def held(self, slot: int) -> Array:
         """The stored integers of a constant."""
         return self.ctx.required(slot)
 
-    def real(self, slot: int) -> Value | Array:
-        """A vector in real numbers: a bias after a normalization has 2^-10 of its coefficients' scale."""
-        scale = self.scale(slot) if self.op[slot].dtype != "int32" else self.scale(slot + 8) / 1024
-        return self.held(slot).astype(np.float32) * np.float32(scale)
+    def table(self, entries: Array, factor: float) -> Value:
+        """Of 16 bits in the file; multiplied as the model is loaded."""
+        if self.ctx.folds:
+            return self.ctx.constant_value(entries * factor)
+        return self.ops.Mul(self.ops.Cast(entries.astype(np.int16), to="float64"), np.float64(factor))
 
     def weights(self, slots: Sequence[int]) -> Value | Array:
-        """Bytes, one matrix below the other; they become real as the model is loaded."""
+        """Bytes, one matrix below the other."""
         stored = np.concatenate([self.held(slot) for slot in slots])
-        sizes = [self.op[slot].shape[0] for slot in slots]
-        scales = np.repeat([self.scale(slot) for slot in slots], sizes).astype(np.float32)[:, None]
-        if self.ctx.folds:
-            return stored.astype(np.float32) * scales
-        return self.ops.Mul(self.ops.Cast(stored, to="float32"), scales)
+        dtype = self.exact(slots)
+        return stored.astype(dtype) if self.ctx.folds else self.ops.Cast(stored, to=dtype)
+
+    def exact(self, slots: Sequence[int]) -> str:
+        """A dtype that holds all sums of products of a matrix's rows with bytes less a zero point."""
+        largest = max(int(np.abs(self.held(slot).astype(np.int64)).sum(axis=1).max(initial=0)) for slot in slots)
+        return "float32" if 255 * largest <= 2**24 else "float64"
 
     # --- states -------------------------------------------------------------------------------
 
     def states(self) -> tuple[Value, Value]:
         hidden, cells = super().states()
-        return hidden, self.ops.Cast(cells, to="float32")
+        return self.counted(hidden, HIDDEN), self.ops.Cast(cells, to="float64")
 
     def keep(self, hidden: Value, cells: Value) -> None:
-        super().keep(hidden, self.ops.Cast(cells, to="int16"))
+        super().keep(self.ops.Mul(hidden, self.scale(HIDDEN)), self.ops.Cast(cells, to="int16"))
+
+    def finished(self, y: Value) -> Value:
+        """What is stored is the state, whatever it stands for."""
+        apart = self.point(HIDDEN) - self.point(out(0))
+        return self.ops.Mul(self.ops.Add(y, np.float32(apart)) if apart else y, self.scale(out(0)))
+
+    def counted(self, real: Value, slot: int) -> Value:
+        return self.ops.Round(self.ops.Mul(real, 1 / self.scale(slot)))
+
+    # --- arithmetic ---------------------------------------------------------------------------
+
+    def summed(self, x: Value, slots: Sequence[int], matrix: Any) -> Value:
+        """Products of bytes and their exact sums."""
+        wide = self.exact(slots) == "float64"
+        sums = self.ops.Gemm(self.ops.Cast(x, to="float64") if wide else x, matrix, None, transB=1)
+        return sums if wide else self.ops.Cast(sums, to="float64")
+
+    def rescaled(self, sums: Value, scales: Sequence[Any]) -> Value:
+        """By a mantissa of 31 bits, halves upwards, then by a power of two, halves away from 0; a scale for each gate.
+
+        (QuantizeMultiplier, internal/quantization_util.cc; MultiplyByQuantizedMultiplier, internal/common.cc)
+        """
+        ops, parts = self.ops, [decomposed(float(scale)) for scale in scales]
+        factors, shares = (self.of_each([part[k] for part in parts]) for k in (0, 1))
+        if max(share for _, share in parts) <= 2.0**-ONCE:
+            return ops.Round(ops.Mul(sums, factors * shares * TIES))
+        first = ops.Floor(ops.Add(ops.Mul(sums, factors), np.float64(0.5)))
+        return first if np.all(shares == 1) else ops.Round(ops.Mul(first, shares * TIES))
+
+    def of_each(self, numbers: Sequence[float]) -> Any:
+        """One number for each cell of each gate, or for all."""
+        return (
+            np.float64(numbers[0]) if len({*numbers}) == 1 else np.repeat(np.asarray(numbers, np.float64), self.cells)
+        )
+
+    def moved(self, sums: Value, offsets: Array) -> Value:
+        return self.ops.Add(sums, offsets.astype(np.float64)) if offsets.any() else sums
+
+    def bounded(self, x: Value, least: float = LEAST, most: float = MOST) -> Value:
+        return self.ops.Clip(x, np.float64(least), np.float64(most))
+
+    def read(self, table: Value, numbers: Value, ahead: Any = 0.0) -> Value:
+        """The entries of numbers, ``ahead`` entries behind their own."""
+        return self.ops.Gather(table, self.ops.Cast(self.ops.Add(numbers, np.float64(ahead - LEAST)), to="int32"))
 
     # --- steps --------------------------------------------------------------------------------
 
-    def rounded(self, x: Value, least: float = LEAST, most: float = MOST) -> Value:
-        return self.ops.Clip(self.ops.Round(x), least, most)
-
-    def bounded(self, sums: Value, gates: Sequence[Gate]) -> Value:
-        """To 16 bits in the steps of each gate."""
-        steps = [self.steps[gate] for gate in gates]
-        if len({*steps}) == 1:
-            return self.ops.Clip(sums, LEAST * steps[0], MOST * steps[0])
-        of_each = np.repeat(steps, self.cells).astype(np.float32)
-        return self.ops.Max(self.ops.Min(sums, of_each * np.float32(MOST)), of_each * np.float32(LEAST))
-
     def products(self, x: Value) -> Value:
-        return self.bounded(super().products(x), self.gates)
+        """What the inputs of all steps add; biases count in steps of input times weight."""
+        slots, flat = [gate.weights for gate in self.gates], self.op[0].rank == 2
+        rows = self.counted(x if flat else self.ops.Flatten(x, axis=2), 0)
+        sums = self.summed(rows, slots, self.inward())
+        if not self.normalizes:
+            sums = self.moved(sums, np.concatenate([self.held(gate.bias) for gate in self.gates]))
+        seen = self.bounded(self.rescaled(sums, [self.factor(gate, gate.weights, 0) for gate in self.gates]))
+        return seen if flat else self.ops.Reshape(seen, [-1, self.batches, len(slots) * self.cells])
 
-    def biases(self) -> Array:
-        """They count in steps of input times weight, whatever the file says."""
-        scales = [self.scale(0) * self.scale(gate.weights) for gate in self.gates]
-        parts = [self.held(gate.bias) * scale for gate, scale in zip(self.gates, scales, strict=True)]
-        return np.concatenate(parts).astype(np.float32)
+    def factor(self, gate: Gate, weights: int, seen: int) -> np.float32:
+        """Of products with a matrix, in steps of what a gate sees."""
+        return self.scale(weights) * self.scale(seen) / self.steps[gate]
 
     def sums(self, hidden: Value, products: Value) -> Sequence[Value]:
-        return self.split(self.bounded(self.ops.Gemm(hidden, self.recurrent, products, transB=1), self.gates))
+        """What each gate sees; of a plain cell what becomes of it, looked up at once."""
+        slots = [gate.recurrent for gate in self.gates]
+        scales = [self.factor(gate, gate.recurrent, HIDDEN) for gate in self.gates]
+        seen = self.rescaled(self.summed(hidden, slots, self.recurrent), scales)
+        sums = self.bounded(self.ops.Add(products, seen))
+        if self.plain:
+            sums = self.read(self.both, sums, self.of_each([2.0**16 * (gate is UPDATE) for gate in self.gates]))
+        return self.split(sums)
+
+    def share(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
+        """How far a gate is open, 0 to 1."""
+        if self.plain:
+            return sums[gate]
+        seen = sums[gate]
+        if gate.peephole is not None and self.op.tensor(gate.peephole) is not None:
+            seen = self.peeped(gate, gate.peephole, seen, cells)
+        return self.read(self.sigmoids, self.normalized(gate, seen))
+
+    def rest(self, share: Value) -> Value:
+        return self.ops.Sub(np.float64(MOST * SHARE), share)
+
+    def updated_by(self, sums: dict[Gate, Value]) -> Value:
+        """In steps of the cells."""
+        return sums[UPDATE] if self.plain else self.read(self.tangents, self.normalized(UPDATE, sums[UPDATE]))
 
     def peeped(self, gate: Gate, slot: int, sums: Value, cells: Value) -> Value:
-        real = (self.held(slot) * (self.scale(slot) * self.step_of_cells)).astype(np.float32)
-        return self.bounded(self.ops.Add(sums, self.ops.Mul(cells, real)), [gate])
+        scale = np.float32(2.0**self.exponent * float(self.scale(slot)) / float(self.steps[gate]))
+        seen = self.rescaled(self.ops.Mul(cells, self.held(slot).astype(np.float64)), [scale])
+        return self.bounded(self.ops.Add(sums, seen))
 
     def normalized(self, gate: Gate, sums: Value) -> Value:
-        """A variance below a step's square counts as the guard's (PortableApplyLayerNorm)."""
+        """In steps of 2^-10; a variance below 1 counts as the guard's (PortableApplyLayerNorm, portable_tensor_utils.cc)."""
         if not self.normalizes:
             return sums
-        ops, least = self.ops, self.steps[gate] ** 2
-        guard = max(1.0, float(int(10000 * self.scale(gate.norm)))) * least
-        centred = ops.Sub(sums, ops.ReduceMean(sums, [-1]))
-        variance = ops.ReduceMean(ops.Mul(centred, centred), [-1])
-        variance = ops.Where(ops.Less(variance, least), guard, variance)
-        even = ops.Div(centred, ops.Sqrt(variance))
-        scaled = ops.Add(ops.Mul(even, self.real(gate.norm)), self.real(gate.bias))
-        return ops.Clip(scaled, LEAST * SEEN, MOST * SEEN)
+        ops, cells, coefficients = self.ops, self.cells, self.scale(gate.norm)
+        guard = max(1.0, float(int(10000 * coefficients)))
+        mean = self.cut(ops.Div(ops.Mul(ops.ReduceSum(sums, [-1]), np.float64(1024)), np.float64(cells)))
+        squares = ops.Mul(ops.ReduceSum(ops.Mul(sums, sums), [-1]), np.float64(2**20 // cells))
+        variance = self.cut(ops.Mul(ops.Sub(squares, ops.Mul(mean, mean)), np.float64(2.0**-20)))
+        variance = ops.Where(ops.Less(variance, np.float64(1)), np.float64(guard), variance)
+        centred = ops.Sub(ops.Mul(sums, np.float64(1024)), mean)
+        even = ops.Round(ops.Div(centred, ops.Sqrt(variance)))
+        scaled = self.moved(ops.Mul(even, self.held(gate.norm).astype(np.float64)), self.held(gate.bias))
+        made = ops.Round(ops.Mul(scaled, np.float64(2.0**-10 * TIES)))
+        return self.bounded(self.rescaled(made, [coefficients * np.float32(2**12)]))
 
-    def activated(self, x: Value) -> Value:
-        """Always tanh, whatever the option."""
-        return self.ops.Tanh(x)
+    def cut(self, x: Value) -> Value:
+        """Towards zero, as C++ divides integers."""
+        return self.ops.Cast(self.ops.Cast(x, to="int64"), to="float64")
 
     def updated(self, cells: Value, forget: Value, take: Value, update: Value) -> Value:
         ops = self.ops
-        kept = ops.Round(ops.Mul(forget, cells))
-        taken = ops.Round(ops.Mul(take, ops.Mul(update, 1 / self.step_of_cells)))
-        most = float(int(min(self.ctx.options.cell_clip / self.step_of_cells, MOST)))
-        return ops.Clip(ops.Add(kept, taken), max(LEAST, -most) if most else LEAST, most or MOST)
+        after = ops.Add(ops.Round(ops.Mul(forget, cells)), ops.Round(ops.Mul(take, update)))
+        clip = np.float32(self.ctx.options.cell_clip) / np.float32(step_of(self.op[CELLS])[0])
+        most = float(int(min(clip, np.float32(MOST))))
+        return self.bounded(after, -most, most) if most > 0 else self.bounded(after)
 
     def output(self, give: Value, cells: Value) -> Value:
-        """In real numbers, on the steps of the state. What is projected has its zero point added where it was meant off."""
-        ops, (step, zero_point) = self.ops, step_of(self.op.intermediates[4])
-        hidden = ops.Mul(give, self.activated(ops.Mul(cells, self.step_of_cells)))
-        steps = ops.Mul(hidden, 1 / step)
-        last, last_point = step_of(self.op[HIDDEN])
+        """What is projected has its zero point taken off where it was meant to be added."""
+        ops, (step, point), last = self.ops, step_of(self.op.intermediates[4]), self.point(HIDDEN)
+        made = ops.Round(ops.Mul(give, self.read(self.shown, cells)))
         if self.projection is None:
-            made = self.rounded(steps, -128.0 - zero_point, 127.0 - zero_point)
-            return ops.Mul(made if zero_point == last_point else ops.Add(made, float(zero_point - last_point)), last)
-        steps = self.rounded(steps, -128.0 + zero_point, 127.0 + zero_point)
-        biased = self.op.tensor(PROJECTION_BIAS) is not None
-        bias = (self.held(PROJECTION_BIAS) * (self.scale(PROJECTION) * step)).astype(np.float32) if biased else None
-        made = ops.Gemm(ops.Mul(steps, step), self.projection, bias, transB=1)
-        most = float(int(min(self.ctx.options.proj_clip / step_of(self.op[out(0)])[0], 127.0)))
-        least, most = (-most, most) if most else (-128.0, 127.0)
-        return ops.Mul(self.rounded(ops.Mul(made, 1 / last), least - last_point, most - last_point), last)
+            moved = ops.Add(made, np.float64(point - last)) if point != last else made
+            return ops.Cast(self.bounded(moved, -128.0 - last, 127.0 - last), to="float32")
+        hidden = ops.Cast(self.bounded(made, point - 128.0, point + 127.0), to="float32")
+        sums = self.summed(hidden, [PROJECTION], self.projection)
+        if self.op.tensor(PROJECTION_BIAS) is not None:
+            sums = self.moved(sums, self.held(PROJECTION_BIAS))
+        given = self.rescaled(sums, [self.scale(PROJECTION) * np.float32(step) / self.scale(HIDDEN)])
+        most = float(int(min(np.float32(self.ctx.options.proj_clip) / self.scale(out(0)), np.float32(127))))
+        least, most = (-most, most) if most > 0 else (-128.0, 127.0)
+        return ops.Cast(self.bounded(given, least - last, most - last), to="float32")
+
+
+def decomposed(scale: float) -> tuple[float, float]:
+    """A multiplier's mantissa of 31 bits with its shift to the left, and its shift to the right as a power of two."""
+    fraction, exponent = frexp(scale)
+    mantissa = floor(fraction * 2**31 + 0.5)
+    return (mantissa * 2.0 ** (max(exponent, 0) - 31), 2.0 ** min(exponent, 0)) if exponent >= -31 else (0.0, 1.0)

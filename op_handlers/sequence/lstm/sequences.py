@@ -12,7 +12,10 @@ from op_handlers.kernels.recurrent import unless_zero
 from op_handlers.sequence.lstm.cell import FORGET, INPUT, OUTPUT, Cell, Gate
 from op_handlers.sequence.lstm.integers import IntegerCell
 
-Way = Callable[..., Sequence[Value]]
+Starts = Sequence[tuple[Value, Value]]
+"""The last output and the cells of each direction."""
+Way = Callable[[Sequence[Cell], Value, Starts], Sequence[Sequence[Value]]]
+"""From cells, one for each direction, and what they see: the outputs, the last output and the cells of each."""
 ITS_OWN: Mapping[str, Sequence[str] | None] = {"TANH": None, "RELU": ("Sigmoid", "Relu", "Relu")}
 """ONNX's activations of gates, update and cells; ``None`` is its default."""
 FAR = 5.0  # tanh is 1e-4 from 1 here: more than the sums of a gate are off, relative to its share
@@ -33,16 +36,8 @@ def peeps(cell: Cell) -> bool:
     return cell.op.tensor(OUTPUT.peephole or 0) is not None
 
 
-def at_once(cell: Cell, x: Value, hidden: Value, cells: Value, shared: bool = False) -> Sequence[Value]:
-    """LSTM. ``shared``: its matrices are somebody else's too."""
-    (found,) = in_one_node((cell,), x, ((hidden, cells),), shared)
-    return found
-
-
-def in_one_node(
-    layers: Sequence[Cell], x: Value, starts: Sequence[tuple[Value, Value]], shared: bool = False
-) -> Sequence[Sequence[Value]]:
-    """LSTM of one direction or both: the outputs, the last output and the cells of each."""
+def at_once(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = False) -> Sequence[Sequence[Value]]:
+    """LSTM of one direction or both. ``shared``: its matrices are somebody else's too."""
     ops, n = layers[0].ops, len(layers)
     activations = ITS_OWN[layers[0].ctx.options.fused_activation_function]
     y, hidden, cells = ops.LSTM(
@@ -106,29 +101,45 @@ def begun(layers: Sequence[Cell], states: Sequence[Value]) -> Value | None:
     return ops.Concat(*views, axis=0) if len(views) > 1 else views[0]
 
 
-def unless_bounded(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
-    """LSTM as if nothing bounded the cells, and Scan instead where any may have gone beyond 5: seldom, the bound is 10.
+def unless_bounded(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
+    """LSTM as if nothing bounded the cells, and Scan instead where any may have gone beyond 5: seldom, the bound is 10."""
+    ops, ctx, n = layers[0].ops, layers[0].ctx, len(layers)
+    found = at_once(layers, x, starts, shared=True)
+    near = [far_from(cell, x, hidden, y) for cell, (hidden, _), (y, *_) in zip(layers, starts, found, strict=True)]
+    exact = ctx.graph(lambda: [value for made in step_by_step(layers, x, starts) for value in made])
+    either = ops.If(
+        near[0] if n == 1 else ops.And(*near),
+        then_branch=ctx.graph(lambda: [value for made in found for value in made]),
+        else_branch=exact,
+        outputs=3 * n,
+    )
+    return [either[3 * k : 3 * k + 3] for k in range(n)]
+
+
+def far_from(cell: Cell, x: Value, hidden: Value, y: Value) -> Value:
+    """Whether no cell of a sequence has come near its bound.
 
     An output is its gate's share of the tanh of the cell, and those shares can be had at once when all outputs are known.
     """
     ops = cell.ops
-    found = at_once(cell, x, hidden, cells, shared=True)
     first = ops.Unsqueeze(hidden, [0])
     before = (
-        ops.Concat(ops.Slice(found[0], [1], [2**31 - 1], [0]), first, axis=0)
+        ops.Concat(ops.Slice(y, [1], [2**31 - 1], [0]), first, axis=0)
         if cell.reverse
-        else ops.Concat(first, ops.Slice(found[0], [0], [-1], [0]), axis=0)
+        else ops.Concat(first, ops.Slice(y, [0], [-1], [0]), axis=0)
     )
     of_input, of_output = (cell.part(joined, OUTPUT) for joined in (cell.inward(), cell.recurrent))
     seen = cell.multiplied(x, of_input, cell.real(OUTPUT.bias), 1)
     sums = ops.Add(seen, cell.multiplied(before, of_output, None, 1))
     most = ops.Mul(ops.Sigmoid(sums), tanh(FAR))
-    near = ops.Less(ops.ReduceMax(ops.Sub(ops.Abs(found[0]), most), keepdims=0), -SHUT)
-    exact = cell.ctx.graph(lambda: step_by_step(cell, x, hidden, cells))
-    return ops.If(near, then_branch=cell.ctx.graph(lambda: found), else_branch=exact, outputs=3)
+    return ops.Less(ops.ReduceMax(ops.Sub(ops.Abs(y), most), keepdims=0), -SHUT)
 
 
-def step_by_step(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
+def step_by_step(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
+    return [scanned(cell, x, *start) for cell, start in zip(layers, starts, strict=True)]
+
+
+def scanned(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
     """Scan over time of what is left when all products with the input are made at once."""
 
     def body(hidden: Value, cells: Value, products: Value) -> list[Value]:
@@ -136,7 +147,8 @@ def step_by_step(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[
         return [hidden, cells, hidden]
 
     sizes = (cell.outputs, cell.cells, len(cell.gates) * cell.cells)
-    types = [(name, "float32", (None, size)) for name, size in zip(("hidden", "cells", "products"), sizes, strict=True)]
+    names = ("hidden", "cells", "products")
+    types = [(name, dtype, (None, size)) for name, dtype, size in zip(names, cell.states_of, sizes, strict=True)]
     inner, back = cell.ctx.graph(body, types), [1] if cell.reverse else None
     hidden, cells, y = cell.ops.Scan(
         hidden,

@@ -13,7 +13,6 @@ from conformance.case import EVERY_OPSET, Case
 from conformance.cases.control.loops import looped
 from conformance.lstms import BATCH, CELLS, INPUTS, SEQUENCE, STEP, TIME, Lstm
 from conformance.models import Net, Spec, constant, drawn, net, tensor
-from onnx_tflite_plugin.verify import Tolerance
 
 OUTPUTS = 13
 
@@ -68,6 +67,8 @@ def floats(op: str) -> Iterator[Case]:
     for activation in ("RELU", "RELU6"):
         yield lstm(f"float32 with {activation}", op=op, fused_activation_function=activation)
     yield lstm("float32 that begins with float16", op=op, begun="float16")
+    for name in ("plain", "without an input gate", "that projects"):
+        yield lstm(f"float32 on float16 constants {name}", op=op, halved=True, **PARTS[name])
     yield lstm("float32 over fifty runs", {"runs": 50}, op=op)
     for dtype in ("float32", "int8"):
         for flat in (False, True):
@@ -91,8 +92,12 @@ def hybrid(op: str) -> Iterator[Case]:
 def integer(op: str) -> Iterator[Case]:
     for name, part in PARTS.items():
         yield lstm(f"int8 {name}", op=op, dtype="int8", weights="int8", **part)
-    for scale in (-15, -9):
+    for scale in (-15, -14, -13, -11, -10, -9):
         yield lstm(f"int8 with cells of scale 2^{scale}", op=op, dtype="int8", weights="int8", cells_scale=2.0**scale)
+    nearly = 2.0**-11 * 1.0005
+    yield lstm("int8 with cells of nearly a power of two", op=op, dtype="int8", weights="int8", cells_scale=nearly)
+    yield lstm("int8 whose output reads its state otherwise", op=op, dtype="int8", weights="int8", read=(0.0093, 11))
+    yield lstm("int8 over fifty runs", {"runs": 50}, op=op, dtype="int8", weights="int8")
     yield lstm(
         "int8 that projects from another zero point",
         op=op,
@@ -105,8 +110,7 @@ def integer(op: str) -> Iterator[Case]:
     size = (BATCH, 53, INPUTS) if op == SEQUENCE else (BATCH, INPUTS)
     still = [{"x0": drawn(*size, dtype="int8")}, *[{"x0": np.full(size, -5, np.int8)}] * 4]
     holding: dict[str, Any] = {"holds": True, "time": 53, "cells_scale": 2**-9}
-    near = "whether a cell that decays is rounded back to what it was hangs on the last bits of its forget gate"
-    given = {"given": still, "runs": 5, "tolerance": Tolerance(steps=8), "why": near}
+    given = {"given": still, "runs": 5}
     yield lstm("int8 that holds what it has", given, op=op, dtype="int8", weights="int8", **holding)
     yield lstm("int8 whose states have one axis", op=op, dtype="int8", weights="int8", flat=True)
 
@@ -228,6 +232,8 @@ def refused(op: str) -> Iterator[Case]:
     )
     odd = {"refused": "no power of two"}
     yield lstm("int8 with odd cells", odd, op=op, dtype="int8", weights="int8", cells_scale=0.0003)
+    coarse = {"refused": "not from 2^-15 to 2^-9"}
+    yield lstm("int8 with coarse cells", coarse, op=op, dtype="int8", weights="int8", cells_scale=2.0**-8)
     mixed = {"refused": "mixes up its cells"}
     yield lstm(
         "int8 that peeps and projects", mixed, op=op, dtype="int8", weights="int8", peephole=True, outputs=OUTPUTS

@@ -1,0 +1,1 @@
+"""Cases of ``op_handlers.refused``."""

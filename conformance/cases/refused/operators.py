@@ -1,0 +1,26 @@
+"""Each is refused with its own reason, however it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.case import Case
+from conformance.models import Spec, alone, constant, drawn, tensor
+
+TEXT = tensor(1, dtype="string")
+
+
+def cases() -> Iterator[Case]:
+    rows = tensor(5, 3)
+    hashes = constant(drawn(2, 3))
+    yield refusal("LSH_PROJECTION", "hashes the bytes", [hashes, rows], tensor(2, dtype="int32"), type="SPARSE")
+    yield refusal("SKIP_GRAM", "makes strings of strings", [TEXT], TEXT, ngram_size=2, max_skip_size=1)
+    yield refusal("CONCAT_EMBEDDINGS", "never gave a kernel", [rows], rows, num_channels=1)
+    yield refusal("DELEGATE", "a LiteRT delegate took over", [rows], rows)
+    heatmaps, offsets = tensor(1, 5, 7, 17), tensor(1, 5, 7, 34)
+    poses = tensor(1, 3, 17, 2)
+    yield refusal("CUSTOM.PosenetDecoderOp", "code of Coral's library", [heatmaps, offsets], poses)
+
+
+def refusal(code: str, reason: str, operands: list[Spec | None], made: Spec, **options: object) -> Case:
+    return alone(code, "always", operands, made, options=options or None, refused=reason)

@@ -1,0 +1,1 @@
+"""Operators that have no form in ONNX, each with the reason."""

@@ -1,0 +1,79 @@
+"""Two LSTMs, one of them on what is reversed, are one of two directions; what only looks so stays two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import pytest
+
+from conformance.cases.fusions.directions import ALONE, APART, TOGETHER, TURNED, Pair
+from conformance.models import Net
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.host import Host
+
+ONE = "BIDIRECTIONAL_SEQUENCE_LSTM_APART"
+BACKWARDS = "UNIDIRECTIONAL_SEQUENCE_LSTM_BACKWARDS"
+
+
+def converted(pair: Pair) -> Conversion:
+    model = Net()
+    pair.draw(model)
+    return convert(model.build(), host=Host(packs="builtin"))
+
+
+def everywhere(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            yield from everywhere(attribute.g)
+
+
+def directions(found: Conversion) -> list[str]:
+    """Of the recurrent nodes that are run: those outside of branches."""
+    texts = [
+        next((attribute.s.decode() for attribute in node.attribute if attribute.name == "direction"), "forward")
+        for node in found.proto.graph.node
+        if node.op_type == "LSTM"
+    ]
+    return sorted(texts)
+
+
+def scans(found: Conversion) -> bool:
+    """Whether ONNX's LSTM cannot say it: not only where cells come near their bounds."""
+    return any(node.op_type == "Scan" for node in found.proto.graph.node)
+
+
+def reversals(found: Conversion) -> int:
+    """Slices that go backwards."""
+    held = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in found.proto.graph.initializer}
+    slices = [node for node in everywhere(found.proto.graph) if node.op_type == "Slice" and len(node.input) == 5]
+    return sum(bool((held[node.input[4]] < 0).any()) for node in slices)
+
+
+@pytest.mark.parametrize("pair", TOGETHER.values(), ids=TOGETHER)
+def test_both_directions_are_one_operator_and_nothing_is_reversed(pair: Pair) -> None:
+    found = converted(pair)
+    assert found.report.fused[ONE] == 1
+    assert reversals(found) == 0
+    assert directions(found) == ([] if scans(found) else ["bidirectional"])
+
+
+@pytest.mark.parametrize("pair", TURNED.values(), ids=TURNED)
+def test_what_is_not_reversed_again_is_reversed_behind_the_one_operator(pair: Pair) -> None:
+    found = converted(pair)
+    assert found.report.fused[ONE] == 1
+    assert directions(found) == ["bidirectional"]
+
+
+@pytest.mark.parametrize("pair", APART.values(), ids=APART)
+def test_what_differs_stays_two(pair: Pair) -> None:
+    assert ONE not in converted(pair).report.fused
+
+
+@pytest.mark.parametrize("pair", ALONE.values(), ids=ALONE)
+def test_one_from_the_end_needs_nothing_reversed(pair: Pair) -> None:
+    found = converted(pair)
+    assert found.report.fused == {BACKWARDS: 1}
+    assert reversals(found) == 0
+    assert directions(found) == ([] if scans(found) else ["reverse"])
