@@ -72,7 +72,7 @@ def _environment(tool: Tool) -> Path:
 
 def _tried(tool: Tool, python: Path, path: Path, folder: Path) -> str:
     """What went wrong; empty where nothing did."""
-    conversion = otp.convert(path, weights_dtype="uint8")
+    conversion = otp.convert(path, weights_dtype="uint8", weights="fold" if tool.fold else "keep")
     if tool.floats_only and any(edge.dtype != "float32" for edge in conversion.report.inputs):
         return ""
     (source,) = conversion.save(folder / "model.onnx")

@@ -11,9 +11,10 @@ OLDEST = "1.20.1"
 
 @dataclass(frozen=True)
 class Tool:
-    """``script`` reads the model at ``sys.argv[1]`` and writes ``sys.argv[2]``; ``allowed`` is a share of the output's range.
+    """``script`` reads the model at ``sys.argv[1]`` and writes ``sys.argv[2]``; ``sys.argv[3]`` has inputs, as .npz.
 
-    ``runs``: the result is run by the tool's own ONNX Runtime, and the script writes its outputs as .npz instead.
+    ``allowed`` is a share of the output's range. ``fold``: weights must be float32 for it, ``--weights fold``. ``runs``:
+    the tool's own ONNX Runtime runs the model, and the script writes its outputs as .npz instead.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Tool:
     allowed: float = 0.0
     floats_only: bool = False
     runs: bool = False
+    fold: bool = False
 
 
 _RUN = """
@@ -32,7 +34,13 @@ feeds = dict(np.load(sys.argv[3]))
 np.savez(sys.argv[2], *session.run(None, feeds))
 """
 _SAVE = "import sys, onnx\nmodel = onnx.load(sys.argv[1])\n"
-_QUANTIZE = "import sys\nfrom onnxruntime.quantization import "
+_QUANTIZE = """
+import sys, onnx
+from onnxruntime.quantization.shape_inference import quant_pre_process
+ready = sys.argv[2] + ".ready.onnx"
+quant_pre_process(sys.argv[1], ready)
+from onnxruntime.quantization import """
+_DTYPE = "extra_options={'DefaultTensorType': onnx.TensorProto.FLOAT}"
 
 TOOLS = (
     Tool("oldest onnxruntime", [f"onnxruntime=={OLDEST}", "numpy<3"], _RUN, 1e-5, runs=True),
@@ -57,6 +65,7 @@ TOOLS = (
         + "onnx.save(float16.convert_float_to_float16(model, keep_io_types=True), sys.argv[2])",
         5e-2,
         floats_only=True,
+        fold=True,
     ),
     Tool(
         "quant_pre_process",
@@ -68,9 +77,10 @@ TOOLS = (
     Tool(
         "quantize_dynamic",
         ["onnxruntime", "onnx", "sympy"],
-        _QUANTIZE + "quantize_dynamic\nquantize_dynamic(sys.argv[1], sys.argv[2])",
+        _QUANTIZE + f"quantize_dynamic\nquantize_dynamic(ready, sys.argv[2], {_DTYPE})",
         0.75,
         floats_only=True,
+        fold=True,
     ),
     Tool(
         "quantize_static",
@@ -80,9 +90,12 @@ TOOLS = (
         + "class Reader(CalibrationDataReader):\n"
         + "    def __init__(self): self.left = [dict(np.load(sys.argv[3]))]\n"
         + "    def get_next(self): return self.left.pop() if self.left else None\n"
-        + "quantize_static(sys.argv[1], sys.argv[2], Reader())",
+        + "quantize_static(ready, sys.argv[2], Reader(), "
+        + _DTYPE
+        + ")",
         0.75,
         floats_only=True,
+        fold=True,
     ),
     Tool(
         "mobile usability checker",
