@@ -10,6 +10,8 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, quant
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
+from onnx_tflite_plugin.layout.frame import Frame, FrameOrder
+from onnx_tflite_plugin.layout.order import Order
 from onnx_tflite_plugin.verify import verify
 
 Draw = Callable[[GraphBuilder], int]
@@ -199,3 +201,34 @@ def test_what_onnx_runtime_does_not_open_is_refused_unless_asked_for() -> None:
         otp.convert(drawn(without_kernel))
     assert otp.convert(drawn(without_kernel), check="standard").proto.graph.node
     assert otp.convert(drawn(without_kernel), target="generic").proto.graph.node
+
+
+def fan(count: int) -> bytes:
+    """One tensor read by so many operators, and all of their results twice by another."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 3))
+    parts = [g.tensor(f"y{k}", (1, 3)) for k in range(count)]
+    for y in parts:
+        g.operator("ABS", [x], [y])
+    g.operator("CONCATENATION", [*parts, *parts], [z := g.tensor("z", (1, 6 * count))], {"axis": 1})
+    g.output(z)
+    return model.build()
+
+
+def test_orders_are_offered_as_often_as_there_are_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+    original = Frame.to_frame
+
+    def counted(frame: Frame, order: Order, slot: int) -> FrameOrder | None:
+        nonlocal calls
+        calls += 1
+        return original(frame, order, slot)
+
+    monkeypatch.setattr(Frame, "to_frame", counted)
+    numbers = []
+    for count in (40, 80):
+        calls = 0
+        otp.convert(fan(count), check="standard")
+        numbers.append(calls)
+    assert 0 < numbers[1] < 2.2 * numbers[0]

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.targets.base import Target
 AfterLowering = Callable[[Bound, tuple[ir.Value | None, ...]], Sequence[Problem]]
 
 
-DEEPEST, MOST_INLINED = 64, 20_000  # subgraphs inside each other, and operators of all that are inlined
+DEEPEST, MOST_INLINED = 64, 10_000  # subgraphs inside each other, and operators of all that are inlined
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,12 +12,19 @@ from pathlib import Path
 
 from onnx_tflite_plugin.errors import Blamed, ConversionError, InvalidModel, Problem
 
-SECONDS = 20
+SECONDS = 20  # of processor time: a model that takes longer is no broken one
+PATIENCE = 120  # seconds that a busy machine may take for it
 LARGEST = 1 << 28  # bytes of a file that is tried; larger ones are not fuzzed but made
 _REFUSED = 3
 _UNKNOWN = b"unresolved"  # operators that LiteRT does not know may be a pack's
 _PROGRAM = f"""
 import sys, warnings
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+except ImportError:  # no such limits here
+    pass
 warnings.simplefilter("ignore")
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 try:
@@ -60,11 +68,12 @@ def refusal(source: str | Path | bytes) -> str:
 def _asked(path: Path) -> str:
     command = [sys.executable, "-c", _PROGRAM, os.fspath(path)]
     try:
-        ran = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
+        ran = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     if _UNKNOWN in ran.stdout:
         return ""
     if ran.returncode == _REFUSED:
         return ran.stdout.decode(errors="replace").strip() or "it gives no reason"
-    return f"it dies of signal {-ran.returncode}" if ran.returncode < 0 else ""
+    killed = ran.returncode < 0 and -ran.returncode not in (signal.SIGXCPU, signal.SIGKILL)  # of which we are the cause
+    return f"it dies of signal {-ran.returncode}" if killed else ""

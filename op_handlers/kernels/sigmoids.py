@@ -56,6 +56,8 @@ def logistic_table() -> Array:
 
 def power_of_two(scale: float) -> int | None:
     """The exponent, where the scale is so near a power that the kernel takes it for one (CheckedLog2)."""
+    if scale <= 0:
+        return None
     exponent = round(log2(scale))
     return exponent if abs(log2(scale) - exponent) < 1e-3 else None
 
