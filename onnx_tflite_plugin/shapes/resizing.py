@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.declarations import Transparent
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
@@ -117,7 +118,8 @@ def ranked(model: Model, host: Host, target: Target) -> Model:
         bound = host.take(held, target, target.opsets[2]) if unknown else None
         if isinstance(bound, Bound):
             bound = resolved(bound, target, target.opsets[2])
-            operands = [held[slot].dims for slot in default_axes(bound) if slot >= 0] if bound.declared.aligned else []
+            meets = bound.declared.aligned and isinstance(bound.declared.layout, Transparent)
+            operands = [held[slot].dims for slot in default_axes(bound) if slot >= 0] if meets else []
             found.update((tensor, _broadcast(operands)) for tensor in unknown if any(operands))
     return with_dims(model, found)
 

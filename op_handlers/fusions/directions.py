@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from onnx_tflite_plugin.api import Call, Context, Decline, Match, Operand, Options, Tensor, fusion, operands
+from onnx_tflite_plugin.api import Call, Context, Decline, Match, Operand, Options, Tensor, Value, fusion, operands
 from op_handlers.sequence.directions import both_axes, time_first_both
 from op_handlers.sequence.lstm.bidirectional import AHEAD, BACK, bidirectional_sequence_lstm
 from op_handlers.sequence.lstm.bidirectional import products as both_products
@@ -65,7 +65,7 @@ def turned(match: Match, options: Options, seen: Tensor) -> Decline | None:
     quantization=products,
     min_opset=newest,
 )
-def lstm_backwards(ctx: Context, *inputs: Any) -> Any:
+def lstm_backwards(ctx: Context, *inputs: Value) -> Value:
     """LSTM in reverse, or a Scan from the end."""
     return through(ctx, inputs, reverse=True)
 
@@ -113,7 +113,7 @@ def both_operands() -> list[Operand]:
     axes=both_axes,
     quantization=both_products,
 )
-def lstm_bidirectional(ctx: Context, *inputs: Any) -> Any:
+def lstm_bidirectional(ctx: Context, *inputs: Value) -> tuple[Value, ...]:
     """LSTM of both directions."""
     forwards, backwards = bidirectional_sequence_lstm(ctx, *inputs)
     if not ctx.options.turned:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from onnx_tflite_plugin.api import Context, Decline, Handler, Refused, Terminate, handler
+from onnx_tflite_plugin.api import Context, Decline, Handler, Refused, Terminate, Value, handler
 
 EVERY_VERSION = 2**31 - 1
 
@@ -12,7 +10,7 @@ EVERY_VERSION = 2**31 - 1
 def without_form(code: str, reason: str) -> Handler:
     """A handler that declines every instance."""
 
-    def refused(ctx: Context, *_inputs: Any) -> Any:
+    def refused(ctx: Context, *_inputs: Value) -> Value:
         """None."""
         raise Refused(reason)
 

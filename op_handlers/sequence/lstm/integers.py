@@ -91,6 +91,7 @@ class IntegerCell(Cell):
         self.sigmoids = self.table(logistic(UPWARDS), SHARE)
         self.tangents = self.table(tanh(UPWARDS), 2.0 ** (-15 - self.exponent))
         self.shown = self.table(tanh(UPWARDS, 15 + self.exponent), 2.0**15 * self.hidden_scale())
+        self.both = self.ops.Concat(self.sigmoids, self.tangents, axis=0) if self.plain else None
 
     # --- operands -----------------------------------------------------------------------------
 
@@ -200,9 +201,8 @@ class IntegerCell(Cell):
         scales = [self.factor(gate, gate.recurrent, HIDDEN) for gate in self.gates]
         seen = self.rescaled(self.summed(hidden, slots, self.recurrent), scales)
         sums = self.bounded(self.ops.Add(products, seen))
-        if self.plain:
-            both = self.ops.Concat(self.sigmoids, self.tangents, axis=0)
-            sums = self.read(both, sums, self.of_each([2.0**16 * (gate is UPDATE) for gate in self.gates]))
+        if self.both is not None:
+            sums = self.read(self.both, sums, self.of_each([2.0**16 * (gate is UPDATE) for gate in self.gates]))
         return self.split(sums)
 
     def share(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
