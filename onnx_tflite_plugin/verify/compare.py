@@ -245,32 +245,38 @@ def compare(
         mean_spread=max((between.mean for between in spreads), default=0.0) / span,
     )
     if tolerance.unbiased and unit == "range" and comparison.ok:
-        comparison = replace(comparison, problem=_offset(actual, expected[nearest], span))
+        comparison = replace(comparison, problem=_offset(actual, expected[nearest]))
     return replace(comparison, distance=math.inf) if comparison.problem else comparison
 
 
 _RUNS = 6  # from which on a mean says something
+_ALIKE = 3  # times the least range of a run
 _NEGLIGIBLE = 1e-3  # of the range
 
 
-def _offset(actual: Sequence[Array], expected: Sequence[Array], span: float) -> str:
+def _offset(actual: Sequence[Array], expected: Sequence[Array]) -> str:
     """What remains of the difference when it is averaged over all runs, where noise would have left less; else nothing.
 
     Dynamic quantization rounds activations to steps that are others in every run: what that changes has a mean of zero. The
-    mean of R runs has then a variance of 1/R of theirs; over n elements, the quotient of both is 1 give or take 1/n.
+    mean of R runs has then a variance of 1/R of theirs; over n elements, the quotient of both is 1 give or take 1/n. Noise grows
+    with what is fed: only the runs with the least range count.
     """
-    shapes = {array.shape for array in (*actual, *expected)}
-    if len(actual) < _RUNS or len(shapes) > 1 or not actual[0].size:
+    if len({array.shape for array in (*actual, *expected)}) > 1 or not actual[0].size:
         return ""
-    difference = np.stack([a.astype(np.float64) - b for a, b in zip(actual, expected, strict=True)]) / span
+    spans = [float(np.ptp(array)) for array in expected]
+    least = min(spans)
+    chosen = [k for k, span in enumerate(spans) if span <= _ALIKE * least]
+    if len(chosen) < _RUNS or not math.isfinite(least) or not least:
+        return ""
+    difference = np.stack([actual[k].astype(np.float64) - expected[k] for k in chosen]) / least
     if not np.isfinite(difference).all():
         return ""
     means, variances = difference.mean(0), difference.var(0, ddof=1)
     offset = math.sqrt(float(np.square(means).mean()))
-    noise = float(variances.mean()) / len(actual)
+    noise = float(variances.mean()) / len(chosen)
     if offset <= _NEGLIGIBLE or offset**2 <= (4 + 30 / means.size) * noise:
         return ""
-    return f"off by the same {offset:.2g} of the output's range in all {len(actual)} runs, which is no noise of dynamic quantization"
+    return f"off by the same {offset:.2g} of the output's range in {len(chosen)} runs, which is no noise of dynamic quantization"
 
 
 def inherited_step(tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance) -> float:

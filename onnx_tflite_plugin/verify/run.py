@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 WIDTHS = (1.0, 4.0, 16.0)  # so that bounds like that of RELU6 are met
-RUNS_OF_NOISE = 8
+NOISY = (*(1.0,) * 6, 4.0, 16.0)  # enough of one width to tell an offset from noise
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 _DEPENDENT = (
     "its int8 weights are exact only where the processor adds uint8 x int8 products exactly; another may differ"
@@ -119,7 +119,7 @@ def verify(
     notes = (*((_NAN,) if _all_nan(actual) else ()), *((_DEPENDENT,) if depends(examined.session.proto) else ()))
     if all(comparison.ok for comparison in comparisons):
         told("looking closer at outputs that hardly move")
-        wrong, said = examined.weak(drawn, expected)
+        wrong, said = examined.weak(drawn, expected, comparisons)
         return Verification((*comparisons, *wrong), tuple(expected), len(drawn), notes=(*said, *notes))
     told("looking for the first tensor outside its tolerance")
     search = Search(examined.trial, examined.onnx, examined.session, fresh=examined.fresh)
@@ -229,7 +229,7 @@ class Examined:
             drawn = drawing.draw(
                 self.as_converted() if inputs is not None else self.entry,
                 given=inputs, shapes=shapes, seed=seed, runs=self.enough(runs), caution=caution, ranges=ranges,
-                described=told, widths=WIDTHS,
+                described=told, widths=NOISY if self.trial.tolerance.unbiased else WIDTHS,
             )  # fmt: skip
             if not self.stateful and _repeated(drawn):
                 drawn = drawn[:1]
@@ -242,7 +242,7 @@ class Examined:
 
     def enough(self, runs: int) -> int:
         """As many runs as are asked for, or as it takes to tell an offset from noise."""
-        return max(runs, RUNS_OF_NOISE if self.trial.tolerance.unbiased and runs > 1 and not self.stateful else 1)
+        return max(runs, len(NOISY) if self.trial.tolerance.unbiased and runs > 1 and not self.stateful else 1)
 
     def extend(self, drawn: list[list[Array]], expected: dict[str, list[list[Array]]], seed: int) -> None:
         """Add a run in which each size that the ONNX model leaves open is another, if LiteRT takes such sizes."""
@@ -278,10 +278,12 @@ class Examined:
             (*outputs.values(), *wrong), (original.kernels,), len(runs), diverging=diverging, notes=(note,)
         )
 
-    def weak(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[list[Comparison], list[str]]:
+    def weak(
+        self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]
+    ) -> tuple[list[Comparison], list[str]]:
         """What is wrong behind outputs that hardly move, and which those are."""
         search = Search(self.trial, self.onnx, self.session, fresh=self.fresh)
-        return Weak(self.trial, self.session, search, self._alone).examine(runs, expected)
+        return Weak(self.trial, self.session, search, self._alone).examine(runs, expected, comparisons)
 
     def _alone(self, tflite: bytes, onnx: ModelProto) -> Verification:
         """A part of both models, on inputs of its own."""

@@ -28,6 +28,10 @@ _FAR = 2
 """Tolerances by which a tensor in between must be off on average: what a deep network's differ by stays below one."""
 
 
+_OFTEN = 0.25
+"""Steps that an output of few may be off on average: more than rounding is."""
+
+
 class Verdict(Protocol):
     """What comes of a part of both models."""
 
@@ -43,21 +47,22 @@ class Weak:
     ) -> None:
         self.trial, self.session, self.search, self.alone = trial, session, search, alone
 
-    def examine(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[list[Comparison], list[str]]:
-        """Comparisons that fail though the outputs agree, and a line on each output that says little."""
+    def examine(
+        self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]
+    ) -> tuple[list[Comparison], list[str]]:
+        """Comparisons that fail though those of the outputs do not, and a line on each output that says little."""
         outputs = list(self._outputs(expected))
         if not outputs:
             return [], []
-        wrong = self._before(runs[:1])
-        for tensor, _ in outputs:
+        wrong = [_judged(comparisons[k]) for k, _, _ in outputs if comparisons[k].mean > _often(comparisons[k])]
+        wrong += self._before(runs[:1])
+        for _, tensor, _ in outputs:
             wrong += self._last(tensor)
-        notes = [
-            f"{tensor.name!r} spans {steps} of {count} steps on these inputs" for tensor, (steps, count) in outputs
-        ]
+        notes = [f"{tensor.name!r} spans {steps} of 256 steps on these inputs" for _, tensor, steps in outputs]
         return wrong, [f"{note}: tensors before it were compared too" for note in notes]
 
-    def _outputs(self, expected: Mapping[str, Sequence[Run]]) -> Iterator[tuple[Tensor, tuple[int, int]]]:
-        """Quantized 8-bit outputs of more than one element with the steps they span, and could span."""
+    def _outputs(self, expected: Mapping[str, Sequence[Run]]) -> Iterator[tuple[int, Tensor, int]]:
+        """Quantized 8-bit outputs of more than one element, by position, with the steps they span."""
         for k, tensor in enumerate(self.trial.entry.outputs):
             if tensor.dtype not in ("int8", "uint8") or not isinstance(tensor.quantization, Quantization):
                 continue
@@ -66,7 +71,7 @@ class Weak:
                 continue
             steps = int(max(array.max() for array in arrays)) - int(min(array.min() for array in arrays)) + 1
             if steps < SPAN:
-                yield tensor, (steps, 256)
+                yield k, tensor, steps
 
     def _before(self, runs: Sequence[Run]) -> list[Comparison]:
         """The first tensor in between that is far off."""
@@ -105,3 +110,11 @@ class Weak:
             ]
         except ConversionError:  # it does not run by itself
             return []
+
+
+def _often(comparison: Comparison) -> float:
+    return max(_OFTEN, 2 * comparison.mean_spread)
+
+
+def _judged(comparison: Comparison) -> Comparison:
+    return replace(comparison, problem=f"off by {comparison.mean:.2g} LSB on average, in an output that spans few")
