@@ -384,7 +384,7 @@ class TestInputs:
         for seed in range(5):
             ids, left, _ = draw(entry, seed=seed)[0]
             assert ids.min() >= 0
-            assert ids.max() < 4
+            assert ids.max() < 5
             assert left.min() < 0
 
     def test_a_float_quantized_right_away_is_drawn_over_that_range(self) -> None:

@@ -2,7 +2,7 @@
 
 | of | key | text |
 |---|---|---|
-| model | ``state`` | JSON, an object per state: see :class:`CarriedState` |
+| model | ``state`` | JSON, an object per state: see :class:`CarriedState`; none where every run begins anew |
 | model | ``weights`` | JSON, ``{dtype: number of 8-bit products whose weights have it}`` |
 | model | ``signature`` | the key of the signature that was converted |
 | model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors of the subgraph between which it was cut |
@@ -79,9 +79,9 @@ class CarriedState:
         return value
 
 
-def write_states(given: MutableMapping[str, str], states: Sequence[CarriedState]) -> None:
-    """Nothing is written of a model without states."""
-    if states:
+def write_states(given: MutableMapping[str, str], states: Sequence[CarriedState], *, reset: bool = False) -> None:
+    """Nothing is written of a model without states. ``reset``: it has some, and begins anew in every run."""
+    if states or reset:
         given[_STATE] = json.dumps(
             [{"input": s.input, "output": s.output, "dtype": s.dtype, "shape": list(s.shape)} for s in states]
         )
@@ -96,6 +96,11 @@ def read_states(given: Mapping[str, str]) -> tuple[CarriedState, ...]:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the model's {_STATE} cannot be read: {error!r}") from error
+
+
+def forgets(given: Mapping[str, str]) -> bool:
+    """Whether the model has states that begin anew in every run."""
+    return given.get(_STATE) == "[]"
 
 
 def write_weights(given: MutableMapping[str, str], products: Mapping[str, int]) -> None:

@@ -66,7 +66,7 @@ def lower(
     for value in [*defaults, *_constants(graph)]:
         graph.register_initializer(value)
     result = ir.Model(graph, ir_version=ir_version(emitter.opset), producer_name="onnx-tflite-plugin")
-    write_states(result.metadata_props, carried)
+    write_states(result.metadata_props, carried, reset=reset)
     _find_shapes(result)
     return result
 

@@ -30,13 +30,14 @@ class Tolerance:
 
     ``of_range``: a share of the range of a float output. ``steps``: quantization steps of int8, uint8, int16 and
     uint16; ``int16_steps``: of 16-bit ones, where those are more. ``integers``: the difference of wider integers,
-    booleans and text.
+    booleans and text. ``unbiased``: what floats differ by must be noise: the same offset in every run is none.
     """
 
     of_range: float = 1e-3
     steps: float = 1
     integers: float = 0
     int16_steps: float = 0
+    unbiased: bool = False
 
     def of_dtype(self, dtype: str) -> float:
         """The steps that quantized integers may differ by."""
@@ -47,7 +48,7 @@ class Tolerance:
         """What a model may differ by: dynamic-range arithmetic is coarse, a single operator is exact."""
         operators = [operator for graph in model.subgraphs for operator in graph.operators]
         if any(_dynamic_range(operator) for operator in operators):
-            return cls(of_range=2e-2, int16_steps=INT16_STEPS)
+            return cls(of_range=2e-2, int16_steps=INT16_STEPS, unbiased=True)
         return cls(of_range=1e-5) if len(operators) == 1 else cls(int16_steps=INT16_STEPS)
 
 
@@ -243,7 +244,39 @@ def compare(
         mean=distance.mean / span,
         mean_spread=max((between.mean for between in spreads), default=0.0) / span,
     )
+    if tolerance.unbiased and unit == "range" and comparison.ok:
+        comparison = replace(comparison, problem=_offset(actual, expected[nearest]))
     return replace(comparison, distance=math.inf) if comparison.problem else comparison
+
+
+_RUNS = 6  # from which on a mean says something
+_ALIKE = 3  # times the least range of a run
+_NEGLIGIBLE = 1e-3  # of the range
+
+
+def _offset(actual: Sequence[Array], expected: Sequence[Array]) -> str:
+    """What remains of the difference when it is averaged over all runs, where noise would have left less; else nothing.
+
+    Dynamic quantization rounds activations to steps that are others in every run: what that changes has a mean of zero. The
+    mean of R runs has then a variance of 1/R of theirs; over n elements, the quotient of both is 1 give or take 1/n. Noise grows
+    with what is fed: only the runs with the least range count.
+    """
+    if len({array.shape for array in (*actual, *expected)}) > 1 or not actual[0].size:
+        return ""
+    spans = [float(np.ptp(array)) for array in expected]
+    least = min(spans)
+    chosen = [k for k, span in enumerate(spans) if span <= _ALIKE * least]
+    if len(chosen) < _RUNS or not math.isfinite(least) or not least:
+        return ""
+    difference = np.stack([actual[k].astype(np.float64) - expected[k] for k in chosen]) / least
+    if not np.isfinite(difference).all():
+        return ""
+    means, variances = difference.mean(0), difference.var(0, ddof=1)
+    offset = math.sqrt(float(np.square(means).mean()))
+    noise = float(variances.mean()) / len(chosen)
+    if offset <= _NEGLIGIBLE or offset**2 <= (4 + 30 / means.size) * noise:
+        return ""
+    return f"off by the same {offset:.2g} of the output's range in {len(chosen)} runs, which is no noise of dynamic quantization"
 
 
 def inherited_step(tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import InvalidInputs, VerificationError
 from ..source.authored import Described
-from ..source.model import Array, Quantization, Subgraph, Tensor
+from ..source.model import Array, Operator, Quantization, Subgraph, Tensor
 from .structure import Entry, operands
 from .user_data import Given, dtype_of, runs_of
 
@@ -30,12 +30,14 @@ def draw(
     caution: int = 0,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     described: Described | None = None,
+    widths: Sequence[float] = (1.0,),
 ) -> list[list[Array]]:
     """The inputs of each run in the entry's order: what is given by name, the rest drawn.
 
     ``given`` is one mapping for all runs, one a run (which then sets their number), a file or a folder, see
     :mod:`.user_data`; ``described`` is what the metadata says of the inputs, for images. ``shapes`` sets dynamic sizes,
     ``ranges`` the least and the largest value drawn, by input name.
+    ``widths``, run by run: standard deviations of floats whose range nothing tells.
     ``caution`` makes what is drawn harder to refuse: at 1 nothing is negative and wide integers are 1, at 2 they
     are 0.
     """
@@ -52,6 +54,7 @@ def draw(
                 (seed, run, k),
                 caution,
                 (ranges or {}).get(name),
+                widths[run % len(widths)],
             )
             for k, (tensor, name) in enumerate(zip(entry.inputs, entry.input_names, strict=True))
         ]
@@ -78,6 +81,7 @@ def _random(
     seed: tuple[int, ...],
     caution: int,
     span: tuple[float, float] | None = None,
+    width: float = 1.0,
 ) -> Array:
     generator = np.random.default_rng(seed)
     dtype = tensor.dtype
@@ -105,7 +109,7 @@ def _random(
     if "float" not in dtype:
         raise VerificationError(f"input {tensor} is a {dtype}: nothing can be drawn for it")
     low_high = _float_range(graph, tensor)
-    values = np.asarray(generator.uniform(*low_high, shape) if low_high else generator.standard_normal(shape))
+    values = np.asarray(generator.uniform(*low_high, shape) if low_high else width * generator.standard_normal(shape))
     return (np.abs(values) if caution else values).astype(dtype_of(dtype))
 
 
@@ -122,12 +126,16 @@ def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, in
     if caution:
         return (1, 2) if caution == 1 else (0, 1)
     arithmetic = True
-    sizes = [_BOUND]
+    sizes, tables = [_BOUND], list[int]()
     reached, waiting = {tensor.index}, [tensor.index]
     while waiting:
         index = waiting.pop()
         for operator in graph.operators:
             if all(slot is None or slot.index != index for slot in operator.inputs):
+                continue
+            if rows := _rows(operator, index):
+                arithmetic = False
+                tables.append(rows)
                 continue
             slots = [slot for slot in (*operator.inputs, *operator.outputs) if slot is not None]
             if any(slot.dtype != tensor.dtype or slot.shape not in (tensor.shape, ()) for slot in slots):
@@ -138,7 +146,21 @@ def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, in
                 if slot is not None and slot.dtype in _WHOLE and slot.index not in reached:
                     reached.add(slot.index)
                     waiting.append(slot.index)
-    return (-_BOUND if arithmetic else 0), min(sizes)
+    if tables and len(sizes) == 1:  # numbers of rows, and nothing else that anybody indexes with
+        return 0, min(tables)
+    return (-_BOUND if arithmetic else 0), min([*sizes, *tables])
+
+
+def _rows(operator: Operator, index: int) -> int:
+    """How many rows the table has of which this operand picks some: the result has its shape and behind it that of a row."""
+    ids = next(slot for slot in operator.inputs if slot is not None and slot.index == index)
+    for table in operator.inputs:
+        for result in operator.outputs:
+            if table is None or result is None or table is ids or table.rank < 1:
+                continue
+            if result.shape == (*ids.shape, *table.shape[1:]) and result.dtype == table.dtype != ids.dtype:
+                return table.shape[0]
+    return 0
 
 
 def _float_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..errors import InvalidModel, VerificationError
-from ..graph.metadata import Part, props, read_origin
+from ..graph.metadata import Part, forgets, props, read_origin
 from ..progress import Progress
 from ..source import check_source, read
 from ..source.authored import Described
@@ -29,10 +29,13 @@ from .processor import depends, multiplies_exactly, processor
 from .structure import Entry
 from .trial import Pairs, Run, Trial
 from .user_data import Given
+from .weak import Weak
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+WIDTHS = (1.0, 4.0, 16.0)  # so that bounds like that of RELU6 are met
+NOISY = (*(1.0,) * 6, 4.0, 16.0)  # enough of one width to tell an offset from noise
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 _DEPENDENT = (
     "its int8 weights are exact only where the processor adds uint8 x int8 products exactly; another may differ"
@@ -115,7 +118,9 @@ def verify(
     comparisons = examined.trial.compared(actual, expected)
     notes = (*((_NAN,) if _all_nan(actual) else ()), *((_DEPENDENT,) if depends(examined.session.proto) else ()))
     if all(comparison.ok for comparison in comparisons):
-        return Verification(comparisons, tuple(expected), len(drawn), notes=notes)
+        told("looking closer at outputs that hardly move")
+        wrong, said = examined.weak(drawn, expected, comparisons)
+        return Verification((*comparisons, *wrong), tuple(expected), len(drawn), notes=(*said, *notes))
     told("looking for the first tensor outside its tolerance")
     search = Search(examined.trial, examined.onnx, examined.session, fresh=examined.fresh)
     diverging, reasons = search.divergence(drawn, expected)
@@ -173,7 +178,8 @@ class Examined:
             tolerance = Tolerance(of_range=tolerance)
         self.trial = Trial(data, model, self.entry, tolerance, signature, progress)
         self.pairs = Pairs(self.entry, self.session)
-        self.fresh = not self.session.states and stateful(model)
+        self.stateful = stateful(model)
+        self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))
 
     def _origin(self) -> tuple[str | None, Part | None]:
         """The signature and the part that the ONNX model was converted from. Raises VerificationError."""
@@ -222,10 +228,10 @@ class Examined:
         for caution in range(3):
             drawn = drawing.draw(
                 self.as_converted() if inputs is not None else self.entry,
-                given=inputs, shapes=shapes, seed=seed, runs=max(runs, 1), caution=caution, ranges=ranges,
-                described=told,
+                given=inputs, shapes=shapes, seed=seed, runs=self.enough(runs), caution=caution, ranges=ranges,
+                described=told, widths=NOISY if self.trial.tolerance.unbiased else WIDTHS,
             )  # fmt: skip
-            if not self.session.states and _repeated(drawn):
+            if not self.stateful and _repeated(drawn):
                 drawn = drawn[:1]
             try:
                 return drawn, self.trial.expected(drawn, fresh=self.fresh)
@@ -234,10 +240,14 @@ class Examined:
         hint = "" if inputs is not None else "; where the drawn inputs are the reason, give some"
         raise LiteRTError(f"{refusal}{hint}") from refusal
 
+    def enough(self, runs: int) -> int:
+        """As many runs as are asked for, or as it takes to tell an offset from noise."""
+        return max(runs, len(NOISY) if self.trial.tolerance.unbiased and runs > 1 and not self.stateful else 1)
+
     def extend(self, drawn: list[list[Array]], expected: dict[str, list[list[Array]]], seed: int) -> None:
         """Add a run in which each size that the ONNX model leaves open is another, if LiteRT takes such sizes."""
         others = self._others()
-        if not others or self.session.states:
+        if not others or self.stateful:
             return
         (more,) = drawing.draw(self.entry, shapes={**self.shapes(), **others}, seed=seed)
         try:
@@ -267,6 +277,20 @@ class Examined:
         return Verification(
             (*outputs.values(), *wrong), (original.kernels,), len(runs), diverging=diverging, notes=(note,)
         )
+
+    def weak(
+        self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]
+    ) -> tuple[list[Comparison], list[str]]:
+        """What is wrong behind outputs that hardly move, and which those are."""
+        search = Search(self.trial, self.onnx, self.session, fresh=self.fresh)
+        return Weak(self.trial, self.session, search, self._alone).examine(runs, expected, comparisons)
+
+    def _alone(self, tflite: bytes, onnx: ModelProto) -> Verification:
+        """A part of both models, on inputs of its own."""
+        examined = Examined(tflite, onnx, None, self.trial.tolerance, lambda stage: None)
+        drawn, expected = examined.expected(None, 0, 3, None, {})
+        comparisons = examined.trial.compared(examined.trial.actual(examined.session, drawn), expected)
+        return Verification(comparisons, tuple(expected), len(drawn))
 
     def bisected(self, divergence: Divergence | None, runs: Sequence[Run], folder: Path) -> str:
         """Writes the smallest part that disagrees, and says where it is."""

@@ -150,14 +150,23 @@ class Pairs:
 
 
 def paired(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
-    """The ONNX model's inputs or outputs in the TFLite model's order: by name where all agree, else by position."""
+    """The ONNX model's inputs or outputs in the TFLite model's order: by name where all agree, else by position.
+
+    Raises VerificationError where they are others, or outputs come in another order.
+    """
     if len(names) != len(infos):
         listed = ", ".join(info.name for info in infos)
         raise VerificationError(
             f"the TFLite model has {len(names)} {side}s ({', '.join(names)}), the ONNX model {len(infos)} ({listed})"
         )
     by_name = {info.name: info for info in infos}
-    return [by_name[name] for name in names] if set(by_name) == set(names) else list(infos)
+    if set(by_name) != set(names):
+        return list(infos)
+    if side == "output" and [*by_name] != [*names]:
+        raise VerificationError(
+            f"the outputs come in another order: {', '.join(by_name)} instead of {', '.join(names)}"
+        )
+    return [by_name[name] for name in names]
 
 
 def restored_dtype(tensor: Tensor, array: Array) -> np.dtype[np.generic]:

@@ -1,0 +1,120 @@
+"""Outputs that say little: the softmax of a thousand classes has all of its numbers at 0 or 1 of 256 steps, whatever the network
+before it makes. There the tensors before are compared too, and the last operator on inputs of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from ..errors import ConversionError
+from ..graph.extraction import extracted
+from ..source.model import Quantization, Tensor
+from .compare import Comparison
+from .diverging import Search
+from .litert import LiteRTError
+from .ort import OnnxRuntime, OrtError
+from .part import cut_file
+from .structure import operands
+from .trial import Run, Trial
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+SPAN = 16
+"""Steps below which an output says little."""
+_FAR = 2
+"""Tolerances by which a tensor in between must be off on average: what a deep network's differ by stays below one."""
+
+
+_OFTEN = 0.25
+"""Steps that an output of few may be off on average: more than rounding is."""
+
+
+class Verdict(Protocol):
+    """What comes of a part of both models."""
+
+    @property
+    def comparisons(self) -> Sequence[Comparison]: ...
+
+
+class Weak:
+    """Looks behind the outputs of a trial that hardly move. ``alone`` verifies a part of both models on inputs of its own."""
+
+    def __init__(
+        self, trial: Trial, session: OnnxRuntime, search: Search, alone: Callable[[bytes, ModelProto], Verdict]
+    ) -> None:
+        self.trial, self.session, self.search, self.alone = trial, session, search, alone
+
+    def examine(
+        self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]
+    ) -> tuple[list[Comparison], list[str]]:
+        """Comparisons that fail though those of the outputs do not, and a line on each output that says little."""
+        outputs = list(self._outputs(expected))
+        if not outputs:
+            return [], []
+        wrong = [_judged(comparisons[k]) for k, _, _ in outputs if comparisons[k].mean > _often(comparisons[k])]
+        wrong += self._before(runs[:1])
+        for _, tensor, _ in outputs:
+            wrong += self._last(tensor)
+        notes = [f"{tensor.name!r} spans {steps} of 256 steps on these inputs" for _, tensor, steps in outputs]
+        return wrong, [f"{note}: tensors before it were compared too" for note in notes]
+
+    def _outputs(self, expected: Mapping[str, Sequence[Run]]) -> Iterator[tuple[int, Tensor, int]]:
+        """Quantized 8-bit outputs of more than one element, by position, with the steps they span."""
+        for k, tensor in enumerate(self.trial.entry.outputs):
+            if tensor.dtype not in ("int8", "uint8") or not isinstance(tensor.quantization, Quantization):
+                continue
+            arrays = [run[k] for runs in expected.values() for run in runs if run[k].size]
+            if not arrays or max(array.size for array in arrays) < 2:
+                continue
+            steps = int(max(array.max() for array in arrays)) - int(min(array.min() for array in arrays)) + 1
+            if steps < SPAN:
+                yield k, tensor, steps
+
+    def _before(self, runs: Sequence[Run]) -> list[Comparison]:
+        """The first tensor in between that is far off."""
+        try:
+            for comparison, _ in self.search.comparisons(runs):
+                if comparison.problem or comparison.mean > _FAR * comparison.band:
+                    return [
+                        replace(
+                            comparison,
+                            problem=comparison.problem or f"off by {comparison.in_unit(comparison.mean)} on average",
+                        )
+                    ]
+        except (LiteRTError, OrtError):
+            return []
+        return []
+
+    def _last(self, tensor: Tensor) -> list[Comparison]:
+        """The operator that makes an output, on inputs that make it move."""
+        operator = self.search.producers.get(tensor.index)
+        entering = list({t.index: t for t in operands(operator)}.values()) if operator is not None else []
+        names = [
+            next((v.name for v in self.search.values.get(t.index, ()) if v.form == "stored"), "") for t in entering
+        ]
+        made = next((value.name for value in self.search.values.get(tensor.index, ()) if value.form == "stored"), "")
+        if not names or not all(names) or not made:
+            return []
+        part = extracted(self.session.proto, names, [made])
+        if part is None:
+            return []
+        data = cut_file(self.trial.data, self.trial.entry.subgraph.index, [t.index for t in entering], [tensor.index])
+        try:
+            return [
+                replace(comparison, name=f"{tensor.name} of {operator.code if operator else ''} alone")
+                for comparison in self.alone(data, part).comparisons
+                if not comparison.ok
+            ]
+        except ConversionError:  # it does not run by itself
+            return []
+
+
+def _often(comparison: Comparison) -> float:
+    return max(_OFTEN, 2 * comparison.mean_spread)
+
+
+def _judged(comparison: Comparison) -> Comparison:
+    return replace(comparison, problem=f"off by {comparison.mean:.2g} LSB on average, in an output that spans few")
