@@ -108,4 +108,13 @@ def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) ->
     if ctx.op[0].rank != 2 or ctx.op[0].dims[-1] != ctx.op[1].shape[-1]:
         x = ctx.dequantize(ctx.ops.Reshape(ctx.raw(0), [-1, ctx.op[1].shape[-1]]), like=0)
     y = ctx.ops.Gemm(x, signed_bytes(ctx, 1, w), b, transB=None if ctx.op[1].blocks else 1)
-    return y if ctx.op[out(0)].rank == 2 else ctx.reshaped(ctx.quantize(y, like=out(0)), out(0))
+    return y if ctx.op[out(0)].rank == 2 else in_rows_of(ctx, ctx.raw(0), ctx.quantize(y, like=out(0)))
+
+
+def in_rows_of(ctx: Context, x: Value, y: Value) -> Value:
+    """The product of all rows with the leading axes of x, of which any number may be unknown."""
+    ops, dims = ctx.ops, ctx.shape(out(0))
+    if dims.count(None) <= 1:
+        return ctx.reshaped(y, out(0))
+    leading = ops.Slice(ops.Shape(x), [0], [len(dims) - 1])
+    return ops.Reshape(y, ops.Concat(leading, [ctx.op[1].shape[0]], axis=0))
