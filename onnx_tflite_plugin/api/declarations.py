@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack
 
 from onnx_tflite_plugin.api.checked import Checked, check_keywords
+from onnx_tflite_plugin.api.dtypes import check_rows
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
@@ -238,6 +239,7 @@ IndexedOf = Mapping[int, int] | Callable[[Instance], Mapping[int, int]]
 BehaviourOf = Behaviour | Callable[[Instance], Behaviour]
 ActivationOf = str | None | Callable[[Instance], str]
 OpsetOf = int | Callable[[Instance], int]
+TypesOf = str | Collection[str] | Callable[[Instance], str | Collection[str]]
 Accepts = Decline | Callable[[Instance], Decline | None]
 Evaluate = Callable[[Instance], Array | Widened | None]
 SizesOf = Callable[[Instance], Dims]
@@ -251,7 +253,9 @@ class Handler(Checked):
     ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
     ``subgraphs``: the options that hold subgraph indices. ``inlines``: the one whose operators may take the operator's
     place, planned with those around it; the lowering serves where they cannot.
-    ``accepts``: a reason to decline an instance, or None; a literal one declines all: the operator has no form in ONNX.
+    ``types``: the dtypes that the kernel takes, a row for each combination (``"float32, float32 int8 -> float32"``; ``_`` is
+    any); others are refused before conversion. ``accepts``: a reason to decline an instance, or None; a literal one
+    declines all: the operator has no form in ONNX.
     ``evaluate``: output 0 where it is known at conversion time, or None; who uses it then sees a constant of the file
     (``Widened`` where the file keeps an operand in its place). A variable tensor begins with it.
     ``sizes``: output 0's, where the lowering takes them from the file instead of letting them follow from its operands';
@@ -277,11 +281,17 @@ class Handler(Checked):
     subgraphs: tuple[str, ...] = ()
     inlines: str = ""
     effects: Effects | None = None
+    types: TypesOf = ""
     accepts: Accepts | None = None
     evaluate: Evaluate | None = None
     sizes: SizesOf | None = None
     converts: Mapping[str, Collection[str]] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.types):
+            check_rows(self.types)
 
     @property
     def name(self) -> str:
@@ -312,6 +322,7 @@ class Declarations(TypedDict, total=False):
     subgraphs: tuple[str, ...]
     inlines: str
     effects: Effects | None
+    types: TypesOf
     accepts: Accepts | None
     evaluate: Evaluate | None
     sizes: SizesOf | None

@@ -5,7 +5,7 @@ Each declared function is called once, with the instance, under one guard; what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from onnx_tflite_plugin.api.declarations import (
     Layout,
     Widened,
 )
+from onnx_tflite_plugin.api.dtypes import refusal
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
 from onnx_tflite_plugin.errors import HandlerError, Problem
@@ -124,17 +125,36 @@ class _Reader:
 
 
 def accepted(handler: Handler, pack: str, at: Instance) -> Decline | None:
-    """What a handler's ``accepts`` says of an operator; a refusal declines. Raises Failed where it fails."""
+    """What a handler's ``types`` and ``accepts`` say of an operator; a refusal declines. Raises Failed where one fails."""
+    reason = types_refused(handler, pack, at)
+    if reason:
+        return Decline(reason)
     if not callable(handler.accepts):
         return handler.accepts
     with guarded(f"accepts of handler {handler.name}", pack, handler.accepts, label(at.op)):
         try:
             answer = handler.accepts(at)
-        except Refused as refusal:
-            return Decline(str(refusal))
+        except Refused as refused_:
+            return Decline(str(refused_))
         if not (answer is None or isinstance(answer, Decline)):
             raise Mismatch(f"it returned {described(answer)}, not a Decline or None")
         return answer
+
+
+def types_refused(handler: Handler, pack: str, at: Instance) -> str:
+    """Why an operator's dtypes are none that its handler takes; "" where they are. Raises Failed where it cannot tell."""
+    if not handler.types:
+        return ""
+    with guarded(
+        f"types of handler {handler.name}",
+        pack,
+        handler.types if callable(handler.types) else handler.lower,
+        label(at.op),
+    ):
+        types = handler.types(at) if callable(handler.types) else handler.types
+        if not fits(types, str | Collection[str]):
+            raise Mismatch(f"it returned {described(types)}, not a row of dtypes or several")
+        return refusal(at.op, types)
 
 
 def evaluated(handler: Handler, pack: str, at: Instance) -> Array | Widened | None:

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
-from onnx_tflite_plugin.binding.declared import resolved
+from onnx_tflite_plugin.binding.declared import At, resolved, types_refused
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
 from onnx_tflite_plugin.targets.base import Target
@@ -100,7 +100,7 @@ def _kept(graph: BoundGraph, operators: Sequence[Bound], gone: set[Bound]) -> tu
 
 def _replacement(fusion: Fusion, pack: str, pattern: Call, match: Match, root: Bound, stage: _Stage) -> Bound | None:
     """The operator in place of a match, its declarations read; None where it is declined, or of a newer opset."""
-    options = _options(fusion, pack, match, root)
+    options = _typed(fusion, pack, match, root, stage) or _options(fusion, pack, match, root)
     if isinstance(options, Decline):
         if options.reason:
             stage.done.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
@@ -122,6 +122,15 @@ def _replacement(fusion: Fusion, pack: str, pattern: Call, match: Match, root: B
         stage.done.declined.append(f"{fusion.name} at {root.label}: it needs opset {bound.declared.min_opset}")
         return None
     return bound
+
+
+def _typed(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _Stage) -> Decline | None:
+    """Why the operands' dtypes are none that the fusion takes; a function of them sees no options yet."""
+    op = root.op
+    operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
+    probe = Operator(op.subgraph, op.index, fusion.name, fusion.name, 1, Options(), operands, op.outputs)
+    reason = types_refused(fusion.handler, pack, At(probe, stage.target, stage.highest))
+    return Decline(reason) if reason else None
 
 
 def _options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapping[str, Any] | Decline:

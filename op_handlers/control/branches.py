@@ -35,10 +35,8 @@ def if_else(ctx: Context, condition: Value, *inputs: Value) -> tuple[Value, ...]
 
 
 def branched(at: Instance) -> Decline | None:
-    op = at.op
-    if not op.options.get("branch_subgraph_indices"):
-        return Decline("it has no branches, which LiteRT refuses")
-    return None if op[0].dtype == "int32" else Decline(f"its index is {op[0].dtype}; LiteRT takes int32")
+    branches = at.op.options.get("branch_subgraph_indices")
+    return None if branches else Decline("it has no branches, which LiteRT refuses")
 
 
 @handler(
@@ -48,6 +46,7 @@ def branched(at: Instance) -> Decline | None:
     quantization=Raw(),
     subgraphs=("branch_subgraph_indices",),
     effects=Effects(),
+    types="int32",
     accepts=branched,
 )
 def stablehlo_case(ctx: Context, index: Value, *inputs: Value) -> tuple[Value, ...]:

@@ -110,8 +110,6 @@ def last_axis_only(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("it raises to another power than 2")
     if size is None or any(_elements(match, operand) not in (None, size) for operand in (gamma, beta)):
         return Decline("its scale or offset is not one number per element of the last axis")
-    if match[x].dtype != "float32":
-        return Decline(f"it computes in {match[x].dtype}")
     return {"epsilon": float(small.reshape(-1)[0])}
 
 
@@ -142,6 +140,7 @@ def normalized(at: Instance) -> str:
     where=last_axis_only,
     layout=Terminate(unordered="..."),
     axes=normalized,
+    types="float32",
     quantization=NotQuantizable(),
     min_opset=17,
 )

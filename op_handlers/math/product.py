@@ -9,8 +9,6 @@ import numpy as np
 from onnx_tflite_plugin.api import (
     Attribute,
     Context,
-    Decline,
-    Instance,
     Integer,
     NotQuantizable,
     Operator,
@@ -31,14 +29,6 @@ def quantized(op: Operator) -> bool:
     return op[0].quantization is not None
 
 
-def multiplied(at: Instance) -> Decline | None:
-    """uint8 has no quantized kernel."""
-    op = at.op
-    if quantized(op) and op[0].dtype not in ("int8", "int16"):
-        return Decline(f"it multiplies quantized {op[0].dtype}, for which there is no kernel; dequantize it before")
-    return None
-
-
 @handler(
     "REDUCE_PROD",
     max_version=2,
@@ -48,7 +38,7 @@ def multiplied(at: Instance) -> Decline | None:
     along=along("ReduceProd"),
     holds_axes={1},
     quantization=lambda at: Integer() if quantized(at.op) else NotQuantizable(),
-    accepts=multiplied,
+    types=lambda at: "int8 int16" if quantized(at.op) else "",  # uint8 has no quantized kernel
 )
 def reduce_prod(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceProd; integers by Mul, which wraps around as the kernel's do."""

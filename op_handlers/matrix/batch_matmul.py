@@ -49,10 +49,8 @@ def multiplied(at: Instance) -> Decline | None:
     """Scales per channel count for float rows only, one for each column, without a zero point (batch_matmul.cc)."""
     op = at.op
     x, w, y = op[0], op[1], op[out(0)]
-    if "int32" == y.dtype != x.dtype == "int8" == w.dtype:
+    if y.dtype == "int32":
         return None
-    if (x.dtype, w.dtype, y.dtype) not in PRODUCTS:
-        return Decline(f"it multiplies {x.dtype} by {w.dtype} to {y.dtype}, for which there is no kernel")
     if any("int" in t.dtype and not isinstance(t.quantization, Quantization) for t in (x, w, y)):
         return Decline("its integers have no scale")
     if not isinstance(w.quantization, Quantization):
@@ -68,21 +66,13 @@ def multiplied(at: Instance) -> Decline | None:
     return None
 
 
-PRODUCTS = {
-    ("float32", "float32", "float32"),
-    ("float32", "int8", "float32"),
-    ("int8", "int8", "int8"),
-    ("int16", "int16", "int16"),
-    ("int16", "int8", "int16"),
-}
-
-
 @handler(
     "BATCH_MATMUL",
     max_version=4,
     layout=batched,
     axes=batched_axes,
     quantization=lambda at: Integer() if at.op[out(0)].dtype == "int32" else Dequantized(weights=(1,)),
+    types=("float32, float32 int8 -> float32", "int8, int8 -> int8 int32", "int16, int16 int8 -> int16"),
     accepts=multiplied,
 )
 def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:

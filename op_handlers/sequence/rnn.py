@@ -66,13 +66,21 @@ def weights_of(at: Instance) -> Dequantized:
     return Dequantized(weights=tuple(slot for layer in layers for slot in layer.matrices))
 
 
+def kinds(*layers: Layer) -> tuple[str, ...]:
+    """float32 by weights that are all of one dtype."""
+    slots = {slot for layer in layers for slot in layer.matrices}
+    places = range(1, max(slots) + 1)
+    return tuple(
+        ", ".join(["float32", *(dtype if slot in slots else "_" for slot in places)])
+        for dtype in ("float32", "int8", "uint8")
+    )
+
+
 def refusal(op: Operator, rank: int, *layers: Layer) -> Decline | None:
     """What the kernels refuse, or read as something else than it is."""
     matrices = [slot for layer in layers for slot in layer.matrices if op.tensor(slot) is not None]
-    dtypes = {op[slot].dtype for slot in matrices}
-    if op[0].dtype != "float32" or op[0].rank != rank or len(dtypes) != 1 or not dtypes <= {"float32", "int8", "uint8"}:
-        kinds = ", ".join(sorted(dtypes))
-        return Decline(f"it multiplies {op[0].dtype} of rank {op[0].rank} by {kinds}, for which there is no kernel")
+    if op[0].rank != rank:
+        return Decline(f"its input has rank {op[0].rank}, LiteRT takes rank {rank}")
     activation = op.options.fused_activation_function
     if activation not in ACTIVATIONS:
         return Decline(f"activation {activation} is not known")
@@ -84,7 +92,12 @@ def sequence_axes(at: Instance) -> str:
 
 
 @handler(
-    "RNN", max_version=3, layout=Terminate(), quantization=weights_of, accepts=lambda at: refusal(at.op, 2, ONE_WAY)
+    "RNN",
+    max_version=3,
+    layout=Terminate(),
+    quantization=weights_of,
+    types=kinds(ONE_WAY),
+    accepts=lambda at: refusal(at.op, 2, ONE_WAY),
 )
 def rnn(ctx: Context, *inputs: Value) -> Value:
     """One step: Gemm of the input, Gemm of the last output, and the activation."""
@@ -99,6 +112,7 @@ def rnn(ctx: Context, *inputs: Value) -> Value:
     layout=Implicit({0: "t b i", out(0): "t b o"}),
     axes=sequence_axes,
     quantization=weights_of,
+    types=kinds(ONE_WAY),
     accepts=lambda at: refusal(at.op, 3, ONE_WAY),
 )
 def unidirectional_sequence_rnn(ctx: Context, *inputs: Value) -> Value:
@@ -113,6 +127,7 @@ def unidirectional_sequence_rnn(ctx: Context, *inputs: Value) -> Value:
     layout=time_first_both,
     axes=both_axes,
     quantization=weights_of,
+    types=kinds(FORWARD, BACKWARD),
     accepts=lambda at: refusal(at.op, 3, FORWARD, BACKWARD) or both_ways(at.op, 10, 11) or misread(at.op),
 )
 def bidirectional_sequence_rnn(ctx: Context, *inputs: Value) -> Value | tuple[Value, ...]:

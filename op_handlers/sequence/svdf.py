@@ -23,12 +23,10 @@ from op_handlers.kernels.operands import parameters, signed_bytes
 from op_handlers.kernels.recurrent import ACTIVATIONS, not_symmetric, not_variable
 
 X, FEATURES, TIMES, BIAS, STATE = range(5)
-KINDS = {
-    ("float32", "float32", "float32", "float32", "float32"),
-    ("float32", "int8", "int8", "float32", "float32"),
-    ("float32", "uint8", "uint8", "float32", "float32"),
-    ("int8", "int8", "int16", "int32", "int16"),
-}
+KINDS = (
+    *(f"float32, {weights}, {weights}, float32, float32" for weights in ("float32", "int8", "uint8")),
+    "int8, int8, int16, int32, int16",
+)
 
 
 def weights(at: Instance) -> Dequantized:
@@ -42,10 +40,6 @@ def weights(at: Instance) -> Dequantized:
 def svdf_of(at: Instance) -> Decline | None:
     """What the kernel refuses, or reads as something else than it is."""
     op = at.op
-    bias = op.tensor(BIAS)
-    kind = (op[X].dtype, op[FEATURES].dtype, op[TIMES].dtype, bias.dtype if bias else "", op[STATE].dtype)
-    if not any(kind in (known, (*known[:BIAS], "", known[STATE])) for known in KINDS):
-        return Decline(f"its operands are {', '.join(filter(None, kind))}, for which there is no kernel")
     filters, runs = op[TIMES].shape
     if op[STATE].rank != 2 or op[STATE].shape[1] != filters * runs:
         return Decline(
@@ -66,7 +60,7 @@ def svdf_of(at: Instance) -> Decline | None:
     return not_variable(op, (STATE,)) or not_symmetric(op, (FEATURES, TIMES, STATE))
 
 
-@handler("SVDF", max_version=4, layout=Terminate(), quantization=weights, accepts=svdf_of)
+@handler("SVDF", max_version=4, layout=Terminate(), quantization=weights, types=KINDS, accepts=svdf_of)
 def svdf(ctx: Context, x: Value, features: Value, times: Value, bias: Value | None, state: Value) -> Value:
     """Gemm, and the weighted sum of what it gave in this run and in those before."""
     if ctx.op[X].dtype == "int8":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Transparent, Value, handler
+from onnx_tflite_plugin.api import Context, Raw, Transparent, Value, handler
 
 FLOATS = ("float16", "float32", "float64")
 
@@ -50,21 +50,13 @@ def minimum(ctx: Context, x: Value, y: Value) -> Value:
     return chosen(ctx, "Min", x, y)
 
 
-def no_floats(at: Instance) -> Decline | None:
-    return (
-        Decline(f"it takes the bits of {at.op[0].dtype}, which the kernel refuses")
-        if at.op[0].dtype in FLOATS
-        else None
-    )
-
-
 @handler(
     "STABLEHLO_AND",
     max_version=1,
     layout=Transparent(),
     quantization=Raw(),
     min_opset=lambda at: 13 if at.op[0].dtype == "bool" else 18,
-    accepts=no_floats,
+    types="bool int8 uint8 int16 uint16 int32 uint32 int64 uint64",
 )
 def both(ctx: Context, x: Value, y: Value) -> Value:
     """And; of integers, BitwiseAnd."""

@@ -1,0 +1,128 @@
+"""``types``: the dtypes that a kernel takes are declared, and any other is refused before conversion, by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.models import Net, tensor
+from conformance.registered import REGISTERED
+from onnx_tflite_plugin.api import Call, Context, Handler, Transparent, fusion, handler, operands
+from onnx_tflite_plugin.api.dtypes import parsed, rows
+from onnx_tflite_plugin.binding.fusion import fuse
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.targets import TARGETS
+
+CODE = "CUSTOM.Product"
+
+
+def product(types: Any) -> Handler:
+    @handler(CODE, max_version=1, layout=Transparent(), types=types)
+    def lowered(ctx: Context, x: Any, y: Any = None) -> Any:
+        return x if y is None else ctx.ops.Mul(x, ctx.ops.Cast(y, to=ctx.op[0].dtype))
+
+    return lowered
+
+
+def converts(types: Any, *dtypes: str) -> str:
+    """Nothing where a model of operands of these dtypes, the last the result's, converts; else why it does not."""
+    model = Net()
+    *inputs, y = (tensor(2, 3, dtype=dtype, scale=0) for dtype in dtypes)
+    model.output(model.call(CODE, inputs, y))
+    try:
+        convert(model.build(), host=Host(packs="builtin", handlers={CODE: product(types)}))
+    except ConversionError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("types", "dtypes", "taken"),
+    [
+        ("float32 int32", ("float32", "float32"), True),
+        ("float32 int32", ("int32", "int64", "int32"), True),
+        ("float32 int32", ("int64", "int64"), False),
+        ("float32, int32 int64", ("float32", "int64", "float32"), True),
+        ("float32, int32 int64", ("float32", "float32", "float32"), False),
+        ("float32, int32 int64", ("float32", "float32"), True),
+        ("_, int32", ("int64", "int32", "int64"), True),
+        ("int32, int32 -> int32", ("int32", "int32", "int32"), True),
+        ("int32, int32 -> int64", ("int32", "int32", "int32"), False),
+        (("float32, float32", "int32, int64"), ("int32", "int64", "int32"), True),
+        (("float32, float32", "int32, int64"), ("float32", "int64", "float32"), False),
+        ((), ("int64", "int64"), True),
+        (lambda at: "int32" if len(at.op.inputs) > 1 else "int64", ("int32", "int32"), False),
+    ],
+)
+def test_an_operator_converts_where_a_row_has_its_dtypes(types: Any, dtypes: tuple[str, ...], taken: bool) -> None:
+    assert (converts(types, *dtypes) == "") == taken
+
+
+def test_a_refusal_says_what_it_is_and_what_the_kernel_takes() -> None:
+    said = converts(("float32, float32 int8 -> float32", "int8, _"), "int32", "int64", "int32")
+    assert "CUSTOM.Product v1 (op 0" in said
+    assert "its dtypes are int32, int64 -> int32, for which there is no kernel" in said
+    assert "float32, float32 or int8 -> float32; int8, any" in said
+
+
+@pytest.mark.parametrize(
+    ("types", "text"),
+    [
+        ("flaot32", "types: 'flaot32' is no dtype; did you mean 'float32'"),
+        ("float32,, int8", "leaves a slot empty"),
+        ("float32 ->", "leaves a slot empty"),
+        (("float32", "real"), "'real' is no dtype"),
+        (7, r"Handler\(types=...\) takes"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_named_where_it_is_written(types: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        product(types)
+
+
+@pytest.mark.parametrize(
+    ("types", "text"),
+    [
+        (lambda at: 7, "failed: it returned the int 7, not a row of dtypes"),
+        (lambda at: 1 / 0, "failed: ZeroDivisionError"),
+        (lambda at: "flaot32", "'flaot32' is no dtype"),
+    ],
+)
+def test_a_function_of_the_instance_that_fails_is_blamed(types: Any, text: str) -> None:
+    said = converts(types, "int32", "int32")
+    assert "types of handler test_types:lowered" in said
+    assert text in said
+
+
+def test_a_fusion_leaves_other_dtypes_alone() -> None:
+    (x,) = operands("x")
+
+    @fusion("TWICE", pattern=Call("NEG", Call("NEG", x)), inputs=(x,), layout=Transparent(), types="float32")
+    def lowered(ctx: Context, x: Any) -> Any:
+        return x
+
+    def applied(dtype: str) -> dict[str, int]:
+        model, spec = Net(), tensor(2, 3, dtype=dtype)
+        model.output(model.call("NEG", [model.call("NEG", [spec], spec)], spec))
+        target = TARGETS["onnxruntime"]
+        bound = Host(packs="builtin").bind(read(model.build()), target, 18)
+        return fuse(bound, [("mine", lowered)], target).applied
+
+    assert applied("float32") == {"TWICE": 1}
+    assert applied("int32") == {}
+
+
+def test_built_in_handlers_take_every_dtype_that_litert_registers() -> None:
+    """In some slot: a table's column counts weights too."""
+    taken = {
+        code: {name for row in rows(found.types) for side in parsed(row) for slot in side for name in slot.split()}
+        for code, _, found in Host(packs="builtin").handlers()
+        if isinstance(found, Handler) and not callable(found.types) and found.types
+    }
+    assert taken
+    lacking = {code: REGISTERED[code].dtypes - names for code, names in taken.items() if code != "STABLEHLO_CASE"}
+    assert {code: sorted(missing) for code, missing in lacking.items() if missing} == {}
