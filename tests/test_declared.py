@@ -92,7 +92,9 @@ def every(function: Seen) -> dict[str, Any]:
         "axes": function("axes", "a b -> a b"),
         "along": function("along", Along("Softmax", "b")),
         "indexed_by_axis": function("indexed_by_axis", {}),
+        "reshapes": function("reshapes", {}),
         "quantization": function("quantization", Dequantized()),
+        "types": function("types", "float32 int8"),
         "activation": function("activation", "RELU"),
         "min_opset": function("min_opset", 14),
         "accepts": function("accepts", None),
@@ -241,3 +243,42 @@ def test_a_fusion_that_fails_leaves_its_operators_as_they_are() -> None:
     done = fuse(bound, [("mine", twice(where=lambda match: 1 / 0))], target)
     assert [one.op.code for one in done.model.operators()] == ["ABS"] * 4
     assert "where of fusion TWICE of mine failed: ZeroDivisionError" in done.failed["TWICE"].reason
+
+
+# --- shapes of a lowering's own -----------------------------------------------------------------
+
+
+def flat(shapes: Any) -> Handler:
+    @handler(CODE, max_version=1, layout=Transparent(), axes="a b -> a b", quantization=Dequantized(), reshapes=shapes)
+    def lowered(ctx: Context, x: Any) -> Any:
+        return ctx.ops.Abs(x)
+
+    return lowered
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nodes"),
+    [
+        ("float32", ["Reshape", "Abs", "Reshape"]),
+        ("int16", ["Reshape", "Cast", "Mul", "Abs", "QuantizeLinear", "Reshape"]),
+    ],
+)
+def test_operands_and_results_are_reshaped_as_integers(dtype: str, nodes: list[str]) -> None:
+    conversion = converted(flat({0: (None,), ~0: (6,)}), network(1, dtype=dtype))
+    assert [node.op_type for node in conversion.proto.graph.node if node.op_type != "Sub"] == nodes
+    x = (np.arange(6).reshape(2, 3) - 2).astype(dtype)
+    session = onnxruntime.InferenceSession(conversion.proto.SerializeToString())
+    np.testing.assert_array_equal(session.run(None, {"x0": x})[0], abs(x))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "text"),
+    [
+        ({1: (6,)}, "the operator has nothing in slot 1"),
+        ({0: (None, None)}, "for slot 0 leaves more than one size open"),
+        (lambda at: {0: 6}, "it returned a dict, not a mapping of int to"),
+    ],
+)
+def test_shapes_that_fit_no_operand_are_refused(shapes: Any, text: str) -> None:
+    with pytest.raises(HandlerError, match=text):
+        converted(flat(shapes), network(1))

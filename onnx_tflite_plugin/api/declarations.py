@@ -239,6 +239,7 @@ IndexedOf = Mapping[int, int] | Callable[[Instance], Mapping[int, int]]
 BehaviourOf = Behaviour | Callable[[Instance], Behaviour]
 ActivationOf = str | None | Callable[[Instance], str]
 OpsetOf = int | Callable[[Instance], int]
+ShapesOf = Mapping[int, Dims] | Callable[[Instance], Mapping[int, Dims]]
 TypesOf = str | Collection[str] | Callable[[Instance], str | Collection[str]]
 Accepts = Decline | Callable[[Instance], Decline | None]
 Evaluate = Callable[[Instance], Array | Widened | None]
@@ -250,6 +251,8 @@ class Handler(Checked):
     """One operator's lowering and everything the host must know about it. Made by ``@handler``.
 
     ``lower(ctx, *inputs)`` returns one value per TFLite output (a single value for one output).
+    ``reshapes``: shapes in which the lowering takes an operand, or gives a result, where that is not the slot's own; one size
+    may be None. The host reshapes, on the integers where the slot is quantized.
     ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
     ``subgraphs``: the options that hold subgraph indices. ``inlines``: the one whose operators may take the operator's
     place, planned with those around it; the lowering serves where they cannot.
@@ -274,6 +277,7 @@ class Handler(Checked):
     along: AlongOf = None
     indexed_by_axis: IndexedOf = field(default_factory=dict)
     holds_axes: Collection[int] = ()
+    reshapes: ShapesOf = field(default_factory=dict)
     requires_constant: Collection[int] = ()
     quantization: BehaviourOf = NotQuantizable()
     activation: ActivationOf = None
@@ -315,6 +319,7 @@ class Declarations(TypedDict, total=False):
     along: AlongOf
     indexed_by_axis: IndexedOf
     holds_axes: Collection[int]
+    reshapes: ShapesOf
     requires_constant: Collection[int]
     quantization: BehaviourOf
     activation: ActivationOf

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from onnx_tflite_plugin.api.declarations import Along, Axes, Behaviour, Effects, Handler, Layout
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel
-from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
+from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +24,7 @@ class Declared:
     along: Along | None
     indexed_by_axis: Mapping[int, int]
     holds_axes: frozenset[int]
+    reshapes: Mapping[int, Dims]
     requires_constant: frozenset[int]
     quantization: Behaviour
     activation: str

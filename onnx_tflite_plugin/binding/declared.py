@@ -74,6 +74,7 @@ def resolved(bound: Bound, target: Target, opset: int) -> Bound:
             along=read("along", handler.along, Along | None, _unpriced),
             indexed_by_axis=read("indexed_by_axis", handler.indexed_by_axis, Mapping[int, int]),
             holds_axes=frozenset(handler.holds_axes),
+            reshapes=read("reshapes", handler.reshapes, Mapping[int, Dims], _unfit_shapes),
             requires_constant=frozenset(handler.requires_constant),
             quantization=read("quantization", handler.quantization, Behaviour),
             activation=_activation(read),
@@ -241,6 +242,15 @@ def _unpriced(along: Along | None, at: At) -> str:
         return ""
     own = "give it one of its own, Along(..., price=Price(...))"
     return f"no target has a price for {along.onnx!r}{did_you_mean(along.onnx, PRICED)}; {own}"
+
+
+def _unfit_shapes(shapes: Mapping[int, Dims], at: At) -> str:
+    for slot, dims in shapes.items():
+        if at.op.tensor(slot) is None:
+            return f"the operator has nothing in slot {slot}"
+        if dims.count(None) > 1:
+            return f"{list(dims)} for slot {slot} leaves more than one size open"
+    return ""
 
 
 def _absent_slots(effects: Effects | None, at: At) -> str:

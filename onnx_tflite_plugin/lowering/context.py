@@ -156,7 +156,15 @@ class Context:
         if slot in self._stored:
             return self.scope.values.get(tensor, self.order(slot), FILE)
         form = self.arithmetic.form if slot in self._data_slots else STORED
-        return self.aligned(self.fetch(slot, form), slot)
+        dims = self.bound.declared.reshapes.get(slot)
+        return self.aligned(self.fetch(slot, form), slot) if dims is None else self._reshaped_input(slot, form, dims)
+
+    def _reshaped_input(self, slot: int, form: Form, dims: Dims) -> ir.Value:
+        """An operand in another shape, reshaped before it is dequantized."""
+        integers = form is FLOAT and affine(self.op[slot]) is not None and self.target.moves_integers
+        value = self.scope.values.get(self.op[slot], self.order(slot), STORED if integers else form)
+        value = self.node("Reshape", value, [-1 if size is None else size for size in dims])
+        return own_value(self.dequantize(value, slot)) if integers else value
 
     @cached_property
     def _data_slots(self) -> frozenset[int]:

@@ -51,6 +51,8 @@ def finished(ctx: Context, k: int, value: Held | None) -> ir.Value | None:
     if not ctx.scope.emitter.owns(value):
         raise Mismatch(f"it returned {value.name!r} for output {k}, which is no value of this model")
     form = STORED if ctx.arithmetic is Arithmetic.FLOAT or affine(tensor) is None else ctx.arithmetic.form
+    if ~k in ctx.bound.declared.reshapes:
+        value = ctx.reshaped(ctx.quantize(value, ~k) if ctx.arithmetic is Arithmetic.FLOAT else value, ~k)
     value = activated(ctx, value, tensor)
     value = _unindexed(ctx, ~k, value)
     _check(ctx, value, tensor, form, k)

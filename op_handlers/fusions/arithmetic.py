@@ -152,6 +152,7 @@ def transpose_conv_arithmetic(ctx: Context, shape: Value, w: Value, x: Value, *_
     where=per_channel,
     layout=fully_connected.layout,
     axes=fully_connected.axes,
+    reshapes=fully_connected.reshapes,
     activation=FUSED,
 )
 def fully_connected_arithmetic(ctx: Context, x: Value, w: Value, *_constants: Value) -> Value:

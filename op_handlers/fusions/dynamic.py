@@ -32,7 +32,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.image.convolution import steps
 from op_handlers.kernels.operands import parameters
-from op_handlers.matrix.fully_connected import contracted, dense_axes
+from op_handlers.matrix.fully_connected import contracted, dense_axes, in_rows
 
 x, b = operands("x b")
 (w,) = operands("w", constant=True)
@@ -86,16 +86,14 @@ def large(match: Match) -> Mapping[str, Any] | Decline:
     trait="multiplies_dynamically",
     layout=contracted,
     axes=dense_axes,
+    reshapes=in_rows,
     quantization=Integer(),
     activation=FUSED,
 )
 def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
     """MatMulInteger of what DynamicQuantizeLinear makes of the rows."""
     depth = ctx.op[1].shape[-1]
-    if ctx.op[0].rank != 2 or ctx.op[0].dims[-1] != depth:
-        x = ctx.ops.Reshape(x, [-1, depth])
-    y = product(ctx, x, ctx.required(1).reshape(-1, depth).T, b)
-    return y if ctx.op[out(0)].rank == 2 else ctx.reshaped(y, out(0))
+    return product(ctx, x, ctx.required(1).reshape(-1, depth).T, b)
 
 
 # --- convolutions -----------------------------------------------------------------------------

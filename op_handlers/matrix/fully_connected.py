@@ -90,6 +90,13 @@ def dense_sizes(at: Instance) -> Dims:
     return (count // depth, rows)
 
 
+def in_rows(at: Instance) -> dict[int, Dims]:
+    """Both sides are matrices in ONNX."""
+    op, (units, depth) = at.op, at.op[1].shape
+    operand: dict[int, Dims] = {} if op[0].rank == 2 and op[0].dims[-1] == depth else {0: (None, depth)}
+    return operand if op[out(0)].rank == 2 else {**operand, out(0): (None, units)}
+
+
 NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4", "int2")}
 
 
@@ -98,14 +105,12 @@ NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4
     max_version=14,
     layout=contracted,
     axes=dense_axes,
+    reshapes=in_rows,
     quantization=Dequantized(bias={2: (0, 1)}, blocks=(1,)),
     activation="fused_activation_function",
     accepts=default_weights,
     sizes=dense_sizes,
 )
 def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
-    """Gemm on the input flattened to rows of the weight's length (fully_connected.cc); reshapes stay on the integers."""
-    if ctx.op[0].rank != 2 or ctx.op[0].dims[-1] != ctx.op[1].shape[-1]:
-        x = ctx.dequantize(ctx.ops.Reshape(ctx.raw(0), [-1, ctx.op[1].shape[-1]]), like=0)
-    y = ctx.ops.Gemm(x, signed_bytes(ctx, 1, w), b, transB=None if ctx.op[1].blocks else 1)
-    return y if ctx.op[out(0)].rank == 2 else ctx.reshaped(ctx.quantize(y, like=out(0)), out(0))
+    """Gemm on the input flattened to rows of the weight's length (fully_connected.cc)."""
+    return ctx.ops.Gemm(x, signed_bytes(ctx, 1, w), b, transB=None if ctx.op[1].blocks else 1)

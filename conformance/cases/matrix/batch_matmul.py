@@ -288,7 +288,7 @@ def refused() -> Iterator[Case]:
         bytes_,
         bytes_.shaped(7, 3),
         y=bytes_.shaped(5, 3),
-        refused="it multiplies uint8 by uint8",
+        refused="its dtypes are uint8, uint8 -> uint8",
         dtype="uint8",
     )
     rows = tensor(5, 7, dtype="int16")
@@ -297,7 +297,7 @@ def refused() -> Iterator[Case]:
         rows,
         rows.shaped(7, 3),
         y=tensor(5, 3, dtype="int32"),
-        refused="it multiplies int16 by int16 to int32",
+        refused="its dtypes are int16, int16 -> int32",
     )
     plain = tensor(5, 7, dtype="int8", scale=0)
     yield times(
