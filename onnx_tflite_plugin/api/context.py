@@ -16,11 +16,17 @@ class Target(Protocol):
     @property
     def clips_integers(self) -> bool: ...
     @property
-    def fuses_global_average_pool(self) -> bool: ...
+    def prefers(self) -> frozenset[str]:
+        """ONNX operators that are faster, or fuse, where a more general one would do."""
+
     @property
-    def blocks_channels(self) -> bool: ...
+    def blocks_channels(self) -> frozenset[str]:
+        """ONNX operators that work on floats with the channels in blocks, or keep such an order."""
+
     @property
-    def resizes_last_axes_only(self) -> bool: ...
+    def last_axes_only(self) -> frozenset[str]:
+        """ONNX operators that work on the last axes, whatever they are told."""
+
     def has_kernel(self, onnx: str, dtype: str) -> bool: ...
     def wider(self, onnx: str, dtype: str) -> str | None:
         """The dtype in which ``ctx.ops`` computes an operator of ``dtype``; ``None`` where the runtime has a kernel of it."""

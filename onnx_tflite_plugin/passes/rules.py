@@ -11,9 +11,7 @@ from onnx_tflite_plugin.targets.base import Target
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-# ONNX Runtime 1.31 carries Q and DQ across these, writes the dtype on the Q it puts in, and then makes it uint8.
-MOVES = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
-TRANSPOSED = "Transpose"  # it moves Transposes out of the way of other operators first
+TRANSPOSED = "Transpose"  # ONNX Runtime moves Transposes out of the way of other operators first
 
 
 def check_model(model: ir.Model, target: Target, opset: int) -> None:
@@ -27,16 +25,16 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
         hint = f"--opset {target.no_int8_from - 1}, or --target onnxruntime"
         problems += [
             Problem(f"node {name!r}", f"ONNX Runtime does not load int8 around {op_type} at opset {opset}", hint)
-            for name, op_type in _moved(model)
+            for name, op_type in _moved(model, target.no_int8_moves)
         ]
     if problems:
         raise TargetRefusal(f"nodes that target {target.name} does not take:", problems)
 
 
-def _moved(model: ir.Model) -> Iterator[tuple[str | None, str]]:
+def _moved(model: ir.Model, moves: frozenset[str]) -> Iterator[tuple[str | None, str]]:
     """Nodes that move what was int8 right before them, or becomes int8 right behind them."""
     for node in model.graph.all_nodes():
-        if node.op_type in MOVES and _beside_integers(node) and (node.op_type != TRANSPOSED or _within_unit(node)):
+        if node.op_type in moves and _beside_integers(node) and (node.op_type != TRANSPOSED or _within_unit(node)):
             yield node.name, node.op_type
         elif node.op_type == "MatMul" and _added(node) and any(_dequantizes(value) for value in node.inputs):
             yield node.name, "MatMul and Add"

@@ -23,7 +23,8 @@ class Target:
     added to stored values. ``weights``: the same for constant weights. ``no_integer_kernel``: ONNX operator → integer
     dtypes the runtime lacks a kernel for. ``widens``: ONNX operator → dtype without a kernel → the wider one that it is
     computed in. ``clips_integers``: a fused activation may follow Q as an integer Clip.
-    ``blocks_channels``: float convolutions work on channels in blocks, an order that they, Relu and Add of their results keep.
+    ``prefers``: ONNX operators that are faster, or fuse, where a more general one would do.
+    ``blocks_channels``: ONNX operators that work on floats with the channels in blocks, or keep such an order.
     ``keeps_unit_axes``: dtypes in which convolutions and pools of images of one row are slower as those of sequences.
 
     ``quantizes``: the dtypes QuantizeLinear and DequantizeLinear take. ``symmetric``: only with zero points of 0.
@@ -31,8 +32,8 @@ class Target:
     DequantizeLinear. ``multiplies_weights``: the same for constants under float activations, where both are computed
     as the model is loaded. ``multiplies_dynamically``: dynamic quantization makes products faster.
     ``fused_blocks``: the smallest and largest power of two of elements with one scale that a product takes as stored;
-    any where there is none. ``resizes_last_axes_only``: Resize works on the last axes, whatever it is told.
-    ``no_int8_from``: the opset from which ONNX Runtime does not load int8 that is dequantized to be moved.
+    any where there is none. ``last_axes_only``: ONNX operators that work on the last axes, whatever they are told.
+    ``no_int8_from``: the opset from which ONNX Runtime does not load int8 that ``no_int8_moves`` move between Q and DQ.
     ``lacks``: ONNX operators the runtime does not have, with what to do about it.
     ``passes``: names of rewrites of the finished model for speed, in their order.
     ``saturates``: on some processors the runtime adds two uint8 x int8 products in 16 bits.
@@ -46,8 +47,8 @@ class Target:
     no_integer_kernel: Mapping[str, frozenset[str]] = field(default_factory=dict)
     widens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     clips_integers: bool = False
-    fuses_global_average_pool: bool = False
-    blocks_channels: bool = False
+    prefers: frozenset[str] = frozenset()
+    blocks_channels: frozenset[str] = frozenset()
     keeps_unit_axes: frozenset[str] = frozenset()
     quantizes: frozenset[str] = INTEGERS
     symmetric: bool = False
@@ -56,7 +57,8 @@ class Target:
     multiplies_weights: bool = True
     fused_blocks: tuple[int, int] | None = None
     multiplies_dynamically: bool = False
-    resizes_last_axes_only: bool = False
+    last_axes_only: frozenset[str] = frozenset()
+    no_int8_moves: frozenset[str] = frozenset()
     no_int8_from: int = 99
     lacks: Mapping[str, str] = field(default_factory=dict)
     prices: Mapping[str, Price] = field(default_factory=dict)

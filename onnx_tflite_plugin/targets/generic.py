@@ -10,6 +10,8 @@ GENERIC = Target(
     name="generic",
     opsets=(13, 19, 26),
     no_int8_from=21,
+    # ONNX Runtime 1.31 carries Q and DQ across these, writes the dtype on the Q it puts in, and then makes it uint8.
+    no_int8_moves=frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}),
     widens=WIDER,
     no_integer_kernel={
         **dict.fromkeys(

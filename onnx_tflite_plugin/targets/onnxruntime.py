@@ -29,8 +29,8 @@ ONNXRUNTIME = Target(
     # 16x1024 by 1024x1024: 94 us, 336 in float32.
     multiplies_dynamically=True,
     clips_integers=True,
-    fuses_global_average_pool=True,
-    blocks_channels=True,
+    prefers=frozenset({"GlobalAveragePool"}),
+    blocks_channels=frozenset({"Conv", "Relu", "Add", "MaxPool", "AveragePool", "GlobalAveragePool"}),
     # Blocks are of images only: as sequences, convolutions of floats take 1.03 to 1.9 times as long, by channel up to 4.6;
     # those of int8, and what is between them, 0.76 to 1.01. int16 is computed as float.
     keeps_unit_axes=frozenset({"float32", "int16"}),

@@ -15,7 +15,7 @@ TVM = replace(
     quantizes=INTEGERS - _SUB_BYTE,
     weights={"int4": ("int8", 0), "int2": ("int8", 0)},
     # It takes the last two axes for height and width whatever the scales say, and gives a result of another shape.
-    resizes_last_axes_only=True,
+    last_axes_only=frozenset({"Resize"}),
     prices={"Resize": Price(inner=1e6), "Resize/dequantized": Price(inner=1e6)},
     lacks={
         **dict.fromkeys(("If", "Loop", "Scan"), "its front end takes no inner graphs"),

@@ -12,11 +12,11 @@ from onnx_tflite_plugin.api import (
     Attribute,
     Context,
     Dequantized,
+    Implicit,
     Instance,
     Operator,
     Raw,
     Value,
-    ValueLike,
     handler,
     out,
     spend,
@@ -31,27 +31,24 @@ def sampled(at: Instance) -> Along | None:
     return Along("Resize" if at.op[0].dtype == "float32" else "Resize/dequantized", "h w", slot=out(0))
 
 
+def resizable(at: Instance) -> Attribute | Implicit:
+    """Height and width anywhere, or last where the target resizes no others."""
+    last = "Resize" in at.target.last_axes_only
+    return Implicit({0: "n c h w", out(0): "n c h w"}) if last else Attribute(unordered="n c")
+
+
 @handler(
     "RESIZE_BILINEAR",
     max_version=4,
-    layout=Attribute(unordered="n c"),
+    layout=resizable,
     axes="n h w c -> n h w c",
     along=sampled,
     quantization=Dequantized(),
 )
 def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
     """Resize, linear."""
-    perm = ctx.perm()
-    if ctx.target.resizes_last_axes_only and perm[-2:] != (1, 2):
-        there = [*(perm.index(axis) for axis in perm if axis not in (1, 2)), perm.index(1), perm.index(2)]
-        y = resized(ctx, ctx.ops.Transpose(x, perm=there), sizes(ctx, size, [perm[axis] for axis in there]))
-        return ctx.ops.Transpose(y, perm=[there.index(axis) for axis in range(4)])
-    return resized(ctx, x, sizes(ctx, size, perm))
-
-
-def resized(ctx: Context, x: Value, made: ValueLike) -> Value:
-    y = ctx.ops.Resize(x, None, None, made, mode="linear", coordinate_transformation_mode=coordinates(ctx))
-    return unscaled(ctx, y)
+    wanted, how = sizes(ctx, size, ctx.perm()), coordinates(ctx)
+    return unscaled(ctx, ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=how))
 
 
 def coordinates(ctx: Context) -> str:

@@ -78,7 +78,8 @@ def prelu(ctx: Context, x: Value, slope: Value) -> Value:
     if (slopes == slopes.flat[0]).all():
         return ctx.ops.LeakyRelu(x, alpha=slopes.flat[0])
     per_channel = slopes.size == slopes.shape[-1] == channels
-    if per_channel and ctx.target.blocks_channels and len(ctx.shape(0)) == 4 and ctx.axis(-1) == 1:
+    unblocked = "Conv" in ctx.target.blocks_channels and "PRelu" not in ctx.target.blocks_channels
+    if per_channel and unblocked and len(ctx.shape(0)) == 4 and ctx.axis(-1) == 1:
         return blocked_prelu(ctx, x, slopes.reshape(-1, 1, 1, 1))
     return ctx.ops.PRelu(x, slope)
 

@@ -83,7 +83,7 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
         if ctx.quantized:
             raise Refused("it is the mean of no integers, which the kernel leaves unset; give sizes above 0")
         return everywhere(ctx, np.asarray(np.nan, dtype))
-    if ctx.target.fuses_global_average_pool and over == list(range(2, ctx.op[0].rank)):
+    if "GlobalAveragePool" in ctx.target.prefers and over == list(range(2, ctx.op[0].rank)):
         pooled = ctx.quantize(ctx.ops.GlobalAveragePool(x), like=out(0))
         return pooled if ctx.options.keep_dims else ctx.ops.Squeeze(pooled, over)
     return reduced(ctx, "ReduceMean", x, axes)
