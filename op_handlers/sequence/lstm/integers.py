@@ -201,7 +201,7 @@ class IntegerCell(Cell):
         scales = [self.factor(gate, gate.recurrent, HIDDEN) for gate in self.gates]
         seen = self.rescaled(self.summed(hidden, slots, self.recurrent), scales)
         sums = self.bounded(self.ops.Add(products, seen))
-        if self.plain:
+        if self.both is not None:
             sums = self.read(self.both, sums, self.of_each([2.0**16 * (gate is UPDATE) for gate in self.gates]))
         return self.split(sums)
 
