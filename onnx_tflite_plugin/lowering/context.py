@@ -76,20 +76,6 @@ class Context(Operands):
         form = STORED if self.target.moves_integers else self.arithmetic.form
         return self.scope.values.get(self.op[slot], self.order(slot), form)
 
-    def quantize(self, value: Value, like: int) -> Value:
-        """Floats to the integers of a slot; the value itself where the slot is not quantized."""
-        tensor = self.op[like]
-        if affine(tensor) is None or not self.target.moves_integers:
-            return value
-        return self.scope.values.quantize(own_value(value), self.scope.storage.storage(tensor), self.order(like))
-
-    def dequantize(self, value: Value, like: int) -> Value:
-        """Integers of a slot to floats; the value itself where the slot is not quantized."""
-        tensor = self.op[like]
-        if affine(tensor) is None or not self.target.moves_integers:
-            return value
-        return self.scope.values.dequantize(own_value(value), self.scope.storage.storage(tensor), self.order(like))
-
     def scalar(self, number: float, slot: int = 0) -> Array:
         """A number in the dtype the slot is delivered in."""
         tensor = self.op[slot]

@@ -9,7 +9,9 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.declarations import Dequantized
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.layout.order import source_order
+from onnx_tflite_plugin.lowering.emitter import own_value
 from onnx_tflite_plugin.lowering.planned import Planned
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Held, arranged
 from onnx_tflite_plugin.quantization.plan import Arithmetic, Form, Storage, Weights
@@ -155,3 +157,19 @@ class Operands(Planned):
             return self.node("Mul", floats, np.asarray(scale, np.float32))
         storage = Storage("int32", 0, Quantization(tuple(scale), (0,) * len(scale), 0))
         return values.dequantize(values.get(tensor), storage, source_order(tensor.dims))
+
+    # --- quantization -------------------------------------------------------------------------
+
+    def quantize(self, value: Value, like: int) -> Value:
+        """Floats to the integers of a slot; the value itself where the slot is not quantized."""
+        tensor = self.op[like]
+        if affine(tensor) is None or not self.target.moves_integers:
+            return value
+        return self.scope.values.quantize(own_value(value), self.scope.storage.storage(tensor), self.order(like))
+
+    def dequantize(self, value: Value, like: int) -> Value:
+        """Integers of a slot to floats; the value itself where the slot is not quantized."""
+        tensor = self.op[like]
+        if affine(tensor) is None or not self.target.moves_integers:
+            return value
+        return self.scope.values.dequantize(own_value(value), self.scope.storage.storage(tensor), self.order(like))
