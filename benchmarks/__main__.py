@@ -28,13 +28,13 @@ from .table import show
 
 def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, str]:
     """Reads repeated ``NAME=PATH``."""
-    found = {}
+    by_name = {}
     for text in given:
         name, _, path = text.partition("=")
         if name not in COMMANDS or not path:
             raise click.BadParameter(f"{text!r} is not NAME=PATH with a name of {', '.join(COMMANDS)}", ctx, param)
-        found[name] = path
-    return found
+        by_name[name] = path
+    return by_name
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -76,8 +76,8 @@ def benchmark(
         if png is not None:
             chart.available()
         machine = _machine()
-        found = list(installed(pythons, timeout))
-        converters: list[Converter] = [Ours(optimize, target), *(peer for peer in found if not isinstance(peer, str))]
+        peers = list(installed(pythons, timeout))
+        converters: list[Converter] = [Ours(optimize, target), *(peer for peer in peers if not isinstance(peer, str))]
         notes = [machine, "converters: " + "; ".join(f"{one.name} {one.version}" for one in converters)]
         notes += [f"{plural(len(models), 'model')}, {plural(rounds, 'round')}"]
         rows = []
@@ -86,7 +86,7 @@ def benchmark(
                 rows.append(benched(path, name, converters, rounds))
     except MissingExtra as error:
         raise UsageProblem(str(error)) from None
-    show(rows, [*notes, *(line for line in found if isinstance(line, str))])
+    show(rows, [*notes, *(line for line in peers if isinstance(line, str))])
     if as_json is not None:
         as_json.write_text(_json(rows, notes), encoding="utf-8")
     if png is not None:
@@ -102,12 +102,12 @@ def named(paths: Sequence[Path]) -> dict[str, Path]:
             raise UsageProblem(f"there is no .tflite file in {path}")
         files |= {file.resolve(): file for file in inside}
     ends = {file: [*file.parts[:-1], file.stem] for file in files}
-    found = {}
+    by_name = {}
     for file, parts in ends.items():
         others = [other for other in ends.values() if other is not parts]
         least = next(k for k in range(1, len(parts) + 2) if all(other[-k:] != parts[-k:] for other in others))
-        found["/".join(parts[-least:])] = files[file]
-    return found
+        by_name["/".join(parts[-least:])] = files[file]
+    return by_name
 
 
 def _machine() -> str:

@@ -93,8 +93,8 @@ def _limits(rows: Sequence[Row]) -> tuple[float, float]:
 
 def _overall(rows: Sequence[Row]) -> dict[str, Mean]:
     """Each converter's mean over all kinds."""
-    found = list(means(rows))
-    whole = [mean for mean in found if mean.kind == ALL] or found
+    averages = list(means(rows))
+    whole = [mean for mean in averages if mean.kind == ALL] or averages
     return {mean.converter: mean for mean in whole}
 
 

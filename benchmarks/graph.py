@@ -49,37 +49,37 @@ def _unfused(graph: GraphProto) -> int:
 
     Dequantizing is DequantizeLinear, or a Cast of what QuantizeLinear gave and the Mul behind it.
     """
-    held: dict[str, str] = {}  # what is known of a value: "stored" integers, those "cast", or "float"
+    kinds: dict[str, str] = {}  # what is known of a value: "stored" integers, those "cast", or "float"
     computing = []
     for node in graph.node:
-        operands = {held[name] for name in node.input if name in held}
+        operands = {kinds[name] for name in node.input if name in kinds}
         match node.op_type:
             case "QuantizeLinear":
-                made = "stored"
+                kind = "stored"
             case "DequantizeLinear":
-                made = "float"
+                kind = "float"
             case "Cast" if "stored" in operands:
-                made = "cast"
+                kind = "cast"
             case "Mul" if "cast" in operands:
-                made = "float"
+                kind = "float"
             case moving if operands and _MOVES.fullmatch(moving):
-                made = min(operands)
+                kind = min(operands)
             case _ if "float" in operands and not _fused(node):
                 computing.append(node)
-                made = "float"
+                kind = "float"
             case _:
                 continue
-        held |= dict.fromkeys(node.output, made)
+        kinds |= dict.fromkeys(node.output, kind)
     quantized = _quantized(graph)
     return sum(not quantized.isdisjoint(node.output) for node in computing)
 
 
 def _quantized(graph: GraphProto) -> set[str]:
     """The values that QuantizeLinear takes, and all they are computed from."""
-    found: set[str] = set()
+    quantized: set[str] = set()
     for node in reversed(graph.node):
         if node.op_type == "QuantizeLinear":
-            found.add(node.input[0])
-        elif not found.isdisjoint(node.output):
-            found.update(node.input)
-    return found
+            quantized.add(node.input[0])
+        elif not quantized.isdisjoint(node.output):
+            quantized.update(node.input)
+    return quantized

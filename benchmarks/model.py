@@ -44,9 +44,9 @@ def benched(source: Path, name: str, converters: Sequence[Converter], rounds: in
         return Row(name, problem=_CRASHED)
     sound = [one for one in converters if _apart(source, name, [one], 1)]
     row = _apart(source, name, sound, rounds) or Row(name, problem=_CRASHED)
-    known = {outcome.converter: outcome for outcome in row.outcomes}
+    by_converter = {outcome.converter: outcome for outcome in row.outcomes}
     crashed = (Outcome(one.name, problem=_CRASHED) for one in converters)
-    return replace(row, outcomes=tuple(known.get(one.converter, one) for one in crashed))
+    return replace(row, outcomes=tuple(by_converter.get(one.converter, one) for one in crashed))
 
 
 def _apart(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row | None:
@@ -189,8 +189,8 @@ class Converted:
         actual = []
         for arrays in original.runs:
             runtime.run(self._fed(arrays))
-            found = runtime.values()
-            actual.append([port.taken(found[name]) for name, port in zip(self._results, self._taken, strict=True)])
+            values = runtime.values()
+            actual.append([port.taken(values[name]) for name, port in zip(self._results, self._taken, strict=True)])
         producers = structure.producers(original.entry.subgraph)
         for k, tensor in enumerate(original.entry.outputs):
             yield compare(

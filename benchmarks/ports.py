@@ -30,11 +30,11 @@ class Port:
     def of(cls, tensor: Tensor, info: ValueInfoProto) -> Port:
         from onnx import TensorProto
 
-        held = info.type.tensor_type
-        sizes = tuple(size.dim_value for size in held.shape.dim)
+        type_ = info.type.tensor_type
+        sizes = tuple(size.dim_value for size in type_.shape.dim)
         order = (0, tensor.rank - 1, *range(1, tensor.rank - 1))
         moved = tensor.rank > 2 and sizes != tensor.shape and sizes == tuple(tensor.shape[axis] for axis in order)
-        return cls(tensor, order if moved else None, held.elem_type == TensorProto.FLOAT)
+        return cls(tensor, order if moved else None, type_.elem_type == TensorProto.FLOAT)
 
     def given(self, array: Array) -> Array:
         """What to feed for the tensor's array."""

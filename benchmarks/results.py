@@ -73,8 +73,8 @@ class Row:
 
     def timed(self, converter: str) -> tuple[float, float] | None:
         """A converter's ratio and its best, where it has them."""
-        found = (one for one in self.outcomes if one.converter == converter)
-        return next(((one.ratio.median, one.best) for one in found if one.ratio and one.best), None)
+        times = (one for one in self.outcomes if one.converter == converter)
+        return next(((one.ratio.median, one.best) for one in times if one.ratio and one.best), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,11 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 def means(rows: Sequence[Row]) -> Iterator[Mean]:
     """One a kind and converter that has a ratio to count, then over all kinds where there is more than one."""
-    known = [row for row in rows if row.kind]
-    kinds = sorted({row.kind for row in known})
-    names = list(dict.fromkeys(one.converter for row in known for one in row.outcomes))
+    sorted_rows = [row for row in rows if row.kind]
+    kinds = sorted({row.kind for row in sorted_rows})
+    names = list(dict.fromkeys(one.converter for row in sorted_rows for one in row.outcomes))
     for kind in [*kinds, *([ALL] if len(kinds) > 1 else [])]:
-        chosen = [row for row in known if kind in (row.kind, ALL)]
+        chosen = [row for row in sorted_rows if kind in (row.kind, ALL)]
         for name in names:
             counting = [row for row in chosen if row.counts and row.timed(name)]
             ratio, best = _means(counting, name)
@@ -113,6 +113,6 @@ def means(rows: Sequence[Row]) -> Iterator[Mean]:
 
 def _means(rows: Sequence[Row], converter: str) -> tuple[float | None, float | None]:
     """Of the ratios and of the best, over the rows that have them."""
-    found = [timed for row in rows if (timed := row.timed(converter))]
-    ratio, best = ([pair[k] for pair in found] for k in range(2))
-    return (geometric_mean(ratio), geometric_mean(best)) if found else (None, None)
+    times = [timed for row in rows if (timed := row.timed(converter))]
+    ratio, best = ([pair[k] for pair in times] for k in range(2))
+    return (geometric_mean(ratio), geometric_mean(best)) if times else (None, None)

@@ -83,10 +83,10 @@ def _print(console: Console, chosen: Suite, results: Sequence[CaseResult], missi
         table.add_row(op, packs.get(op, "-"), *cells, style=style)
     console.print(table)
     for status, heading in (("known", "known to fail"), ("failed", "failed")):
-        found = [result.text for result in results if result.status == status]
-        if found:
+        texts = [result.text for result in results if result.status == status]
+        if texts:
             console.print(f"\n{heading}:", style="bold")
-            for text in found:
+            for text in texts:
                 console.print(text, markup=False, highlight=False, style="red" if status == "failed" else None)
     for line in [*missing, *map(str, chosen.problems)]:
         console.print(line, markup=False, highlight=False, style="red")

@@ -37,13 +37,13 @@ def copied(op: str, copy: Copy) -> Iterator[Case]:
         for place in BOTH:
             name = f"{dtype} copied to other parameters, which the kernel ignores"
             opsets = (None, 26) if dtype == "int16" else (None,)
-            made = copy.results(dtype)
+            results = copy.results(dtype)
             case: dict[str, Any] = {"options": copy.options, "dtype": dtype, "opsets": opsets, "transposes": None}
-            yield place(op, name, copy.operands(dtype), *made, **case)
+            yield place(op, name, copy.operands(dtype), *results, **case)
 
 
 def copy_refused(op: str, copy: Copy) -> Iterator[Case]:
     """The kernel insists on the input's parameters."""
     for dtype in ("int8", "uint8"):
-        name, made = f"{dtype} copied to other parameters", copy.results(dtype)
-        yield alone(op, name, copy.operands(dtype), *made, options=copy.options, kernel_refuses="params.scale")
+        name, results = f"{dtype} copied to other parameters", copy.results(dtype)
+        yield alone(op, name, copy.operands(dtype), *results, options=copy.options, kernel_refuses="params.scale")

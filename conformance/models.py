@@ -151,9 +151,9 @@ class Net:
     def call(self, code: str, inputs: Sequence[Spec | TensorRef | None], *outputs: Spec, **options: Any) -> TensorRef:
         """One operator on tensors made before, or on specs placed now; returns its first output."""
         refs = [self.place(operand) if isinstance(operand, Spec) else operand for operand in inputs]
-        made = [self.result(spec) for spec in outputs]
-        self.graph.operator(code, refs, made, options, version=FIRST_VERSION.get(code, 1))
-        return made[0] if made else TensorRef(-1)
+        results = [self.result(spec) for spec in outputs]
+        self.graph.operator(code, refs, results, options, version=FIRST_VERSION.get(code, 1))
+        return results[0] if results else TensorRef(-1)
 
     def plumbed(self, spec: Spec) -> TensorRef:
         """A graph input brought to ``spec`` by a convolution, which leaves it channels first."""
@@ -229,9 +229,9 @@ def alone(
 
     def draw(model: Net) -> None:
         refs = [None if spec is None else model.place(spec) for spec in inputs]
-        made = [model.result(spec) for spec in outputs]
-        model.graph.operator(op, refs, made, options, version=FIRST_VERSION.get(op, 1))
-        model.output(*made)
+        results = [model.result(spec) for spec in outputs]
+        model.graph.operator(op, refs, results, options, version=FIRST_VERSION.get(op, 1))
+        model.output(*results)
 
     return net(op, name, draw, **{"dtype": _dtype(inputs), **case})
 
@@ -248,9 +248,9 @@ def between_convolutions(
         refs = [
             None if spec is None else model.plumbed(spec) if plumbed(spec) else model.place(spec) for spec in inputs
         ]
-        made = [model.result(spec) for spec in outputs]
-        model.graph.operator(op, refs, made, options, version=FIRST_VERSION.get(op, 1))
-        model.output(*(model.drained(ref) if plumbed(model.spec(ref)) else ref for ref in made))
+        results = [model.result(spec) for spec in outputs]
+        model.graph.operator(op, refs, results, options, version=FIRST_VERSION.get(op, 1))
+        model.output(*(model.drained(ref) if plumbed(model.spec(ref)) else ref for ref in results))
 
     if all(plumbed(spec) for spec in outputs):
         turned = [spec for spec in inputs if spec is not None and spec.value is None and len(spec.shape) > 2]
@@ -269,8 +269,8 @@ def _whole(spec: Spec) -> bool:
 
 def _dtype(inputs: Sequence[Spec | None]) -> str:
     """The dtype of the first operand that is computed, else of the first."""
-    found = [spec for spec in inputs if spec is not None]
-    return next((spec.dtype for spec in found if spec.value is None), found[0].dtype if found else "float32")
+    specs = [spec for spec in inputs if spec is not None]
+    return next((spec.dtype for spec in specs if spec.value is None), specs[0].dtype if specs else "float32")
 
 
 Placed = Callable[..., Case]
@@ -305,9 +305,9 @@ def unary(op: str, name: str, x: Spec, y: Spec | None = None, place: Placed = al
 
 def binary(op: str, name: str, x: Spec, y: Spec, z: Spec | None = None, place: Placed = alone, **case: Any) -> Case:
     """``z = op(x, y)``; the result is like the computed operand, in the broadcast shape."""
-    made = z or replace(x if x.value is None else y, name="", value=None)
+    result = z or replace(x if x.value is None else y, name="", value=None)
     shape = np.broadcast_shapes(*(tuple(1 if size is None else size for size in spec.shape) for spec in (x, y)))
-    return place(op, name, [x, y], made if z else made.shaped(*shape), **case)
+    return place(op, name, [x, y], result if z else result.shaped(*shape), **case)
 
 
 def opsets(dtype: str = "float32", place: Placed = alone) -> tuple[int | None, ...]:

@@ -52,11 +52,11 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
         reason = "; ".join(["no such pack is installed, or it offers nothing", *host.warnings])
         raise PackError("nothing to try:", [Problem(pack, reason, f"pip install {pack}")])
     mine = {code for code, _ in handlers}
-    found = [case for case in builtin() if pack is None or case.op in mine]
+    cases = [case for case in builtin() if pack is None or case.op in mine]
     problems, notes = [], [*host.warnings]
     for dist, entry in entries:
         try:
-            found += _loaded(dist, entry)
+            cases += _loaded(dist, entry)
         except Failed as failed:
             problem = Problem(f"{entry.name} = {entry.value} of {dist}", failed.reason)
             if pack is not None:
@@ -65,7 +65,7 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
                 problems.append(problem)
             else:
                 notes.append(str(problem))
-    kept = {id(case): case for case in found if op is None or case.op == op}
+    kept = {id(case): case for case in cases if op is None or case.op == op}
     tried = tuple(pair for pair in handlers if op is None or pair[0] == op)
     return Suite(host, tried, tuple(kept.values()), tuple(problems), tuple(notes))
 
@@ -86,9 +86,9 @@ def _loaded(dist: str, entry: EntryPoint) -> list[Case]:
     with guarded(f"cases {entry.name}", dist, entry.value.partition(":")[0]):
         given = entry.load()
         cases: Iterable[object] = given() if callable(given) else given
-        found = []
+        loaded = []
         for case in cases:
             if not isinstance(case, Case):
                 raise Mismatch(f"it holds {described(case)}, not a Case")
-            found.append(case)
-        return found
+            loaded.append(case)
+        return loaded

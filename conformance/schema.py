@@ -158,7 +158,7 @@ def fields_of(table: str) -> Mapping[str, Field]:
         if table not in _LATER_TABLES:
             raise BuilderError(f"the schema has no table {table!r}: {did_you_mean(table, options_tables())}")
         return _LATER_TABLES[table]
-    found = {}
+    fields = {}
     for function in dir(tflite):
         if not function.startswith(table + "Add"):
             continue
@@ -168,12 +168,12 @@ def fields_of(table: str) -> Mapping[str, Field]:
         method, (slot, _, default) = recorder.call
         name = re.sub(r"(?<!^)([A-Z])", r"_\1", camel).lower()
         if method != "PrependUOffsetTRelativeSlot":
-            found[name] = Field(slot, "scalar", method.removeprefix("Prepend").removesuffix("Slot"), default)
+            fields[name] = Field(slot, "scalar", method.removeprefix("Prepend").removesuffix("Slot"), default)
         elif hasattr(tflite, f"{table}Start{camel}Vector"):
-            found[name] = Field(slot, "vector", _element(table, camel))
+            fields[name] = Field(slot, "vector", _element(table, camel))
         else:
-            found[name] = Field(slot, "offset")
-    return dict(sorted(found.items(), key=lambda item: item[1].slot))
+            fields[name] = Field(slot, "offset")
+    return dict(sorted(fields.items(), key=lambda item: item[1].slot))
 
 
 def _element(table: str, camel: str) -> str:
@@ -194,11 +194,11 @@ def enum_value(name: str, value: str | int) -> int:
     """The number of an enum's value given by name (in any case) or by number."""
     if not isinstance(value, str):
         return int(value)
-    known = enum(name)
+    values = enum(name)
     for key in (value, value.upper()):
-        if key in known:
-            return known[key]
-    raise BuilderError(f"{name} has no value {value!r}: {did_you_mean(value.upper(), known)}")
+        if key in values:
+            return values[key]
+    raise BuilderError(f"{name} has no value {value!r}: {did_you_mean(value.upper(), values)}")
 
 
 @cache
@@ -217,22 +217,22 @@ def options_table(code: str) -> str:
 
 def encode(builder: flatbuffers.Builder, table: Table) -> int:
     """Write a table with all its children; returns its offset."""
-    known = fields_of(table.name)
+    fields = fields_of(table.name)
     values: dict[str, Any] = {}
     for name, value in table.fields.items():
-        if name not in known:
-            raise BuilderError(f"{table.name} has no field {name!r}: {did_you_mean(name, known)}")
+        if name not in fields:
+            raise BuilderError(f"{table.name} has no field {name!r}: {did_you_mean(name, fields)}")
         if value is None:
             continue
         try:
-            values[name] = _prepare(builder, table.name, name, known[name], value)
+            values[name] = _prepare(builder, table.name, name, fields[name], value)
         except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, BuilderError):
                 raise
             raise BuilderError(f"{table.name}.{name} cannot hold {value!r}: {error}") from error
-    builder.StartObject(len(known) + _skipped_slots(known))
+    builder.StartObject(len(fields) + _skipped_slots(fields))
     for name, value in values.items():
-        entry = known[name]
+        entry = fields[name]
         if entry.kind == "scalar":
             getattr(builder, f"Prepend{entry.number}Slot")(entry.slot, value, entry.default)
         else:
@@ -240,9 +240,9 @@ def encode(builder: flatbuffers.Builder, table: Table) -> int:
     return int(builder.EndObject())
 
 
-def _skipped_slots(known: Mapping[str, Field]) -> int:
+def _skipped_slots(fields: Mapping[str, Field]) -> int:
     """Deprecated fields keep their slot but have no writer."""
-    return max((entry.slot for entry in known.values()), default=-1) + 1 - len(known)
+    return max((entry.slot for entry in fields.values()), default=-1) + 1 - len(fields)
 
 
 def _prepare(builder: flatbuffers.Builder, table: str, name: str, entry: Field, value: Any) -> Any:

@@ -53,8 +53,8 @@ def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float 
     scales = np.broadcast_to(float(np.asarray(x.scale)) * np.asarray(w.scale), (channels,))
     spread = SPREAD * SUB_BYTE.get(w.dtype, SPREAD) * np.sqrt(depth) * (256 if x.dtype == "int16" else 1)
     values = (drawn(channels, seed="b", low=-1, high=1) * spread).astype(dtype)
-    held = scales * stored if isinstance(w.scale, Sequence) else scales[:1] * stored
-    return constant(values, None, held.tolist())
+    integers = scales * stored if isinstance(w.scale, Sequence) else scales[:1] * stored
+    return constant(values, None, integers.tolist())
 
 
 def blocked(model: Net, shape: Sequence[int], size: int, dtype: str = "int4", flat: bool = False) -> TensorRef:

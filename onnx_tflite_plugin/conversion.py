@@ -15,7 +15,6 @@ from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.consistency import check_consistent, doubtful, stale
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
@@ -26,7 +25,6 @@ from onnx_tflite_plugin.errors import (
     InvalidModel,
     Problem,
     TooLarge,
-    UnsupportedOperator,
 )
 from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_weights
 from onnx_tflite_plugin.graph.opening import check_opens
@@ -40,11 +38,11 @@ from onnx_tflite_plugin.options import ConvertOptions, Shape, VerifyOptions, tar
 from onnx_tflite_plugin.passes import PASSES
 from onnx_tflite_plugin.passes.rules import check_model
 from onnx_tflite_plugin.progress import Progress, Stages
+from onnx_tflite_plugin.quantization.opset import opset_of
 from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
 from onnx_tflite_plugin.quantization.unquantized import unquantized
 from onnx_tflite_plugin.report import Report, Transposed, node_counts
 from onnx_tflite_plugin.source import check_source, read
-from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.metadata import described
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
@@ -253,7 +251,7 @@ def _converted(
     host.hooks.check(packs)
     stages("planning dtypes")
     storage = plan_storage(fused.model, target, fold=options.fold)
-    opset = _opset(fused.model, storage, options, target)
+    opset = opset_of(fused.model, storage, options.opset, target)
     stages("planning the layout")
     layout = plan_layout(
         fused.model,
@@ -312,34 +310,6 @@ def _settled(model: ir.Model, target: Target, form: str) -> Mapping[str, int]:
     if forms:
         write_weights(model.metadata_props, forms)
     return forms
-
-
-def _opset(model: BoundModel, storage: StoragePlan, options: ConvertOptions, target: Target) -> int:
-    """The asked-for opset, or the target's default raised to what operators and dtypes need.
-
-    Raises UnsupportedOperator naming the operators that need a newer one than was asked for.
-    """
-    low, default, high = target.opsets
-    problems, needed = [], low
-    for bound in model.operators():
-        tensors = [t for t in (*bound.op.outputs, *storage.dequantized(bound)) if t is not None]
-        kept = {t: _dtype_opset(storage.storage(t).dtype, affine(t) is not None) for t in tensors}
-        least = max([bound.declared.min_opset, *kept.values()])
-        needed = max(needed, least)
-        if least > (options.opset or high):
-            folds = all(tensor.constant for tensor, opset in kept.items() if opset == least)
-            hint = f"--opset {least}" + (" or --weights fold" if folds and least in kept.values() else "")
-            problems.append(Problem(bound.label, f"needs opset {least}", hint))
-    if problems:
-        raise UnsupportedOperator(f"operators that opset {options.opset or high} cannot express:", problems)
-    return options.opset or max(default, needed)
-
-
-def _dtype_opset(dtype: str, quantized: bool) -> int:
-    """ONNX has int4 from opset 21 on and int2 from 25; QuantizeLinear takes int16, which is no new dtype, from 21."""
-    if dtype == "int16":
-        return 21 if quantized else 13
-    return {"int4": 21, "uint4": 21, "int2": 25}.get(dtype, 13)
 
 
 def _report(

@@ -46,16 +46,16 @@ class Network(Net):
         given = self.spec(x)
         batch, *size, channels = given.shape
         assert channels is not None
-        made = [
+        outputs = [
             -(-(s or 0) // stride) if padding == "SAME" else ((s or 0) - k) // stride + 1
             for s, k in zip(size, kernel, strict=True)
         ]
-        held = (1, *kernel, features) if deep else (features, *kernel, channels // options.pop("groups", 1))
+        shape = (1, *kernel, features) if deep else (features, *kernel, channels // options.pop("groups", 1))
         dtype = weights or given.dtype
-        w = weight(held, dtype, (3 if deep else 0) if per_axis and dtype == "int8" else None, seed=name or "w")
+        w = weight(shape, dtype, (3 if deep else 0) if per_axis and dtype == "int8" else None, seed=name or "w")
         w = w if point is None else replace(w, zero_point=point)
         depth = int(np.prod(kernel)) * (1 if deep else channels)
-        y = product(given, w, (batch, *made, features), depth)
+        y = product(given, w, (batch, *outputs, features), depth)
         b = bias(given, w, features, "float32" if given.scale is None else "int32", depth)
         op = "DEPTHWISE_CONV_2D" if deep else "CONV_2D"
         if deep:
@@ -73,8 +73,8 @@ class Network(Net):
 
 def built(draw: Draw) -> bytes:
     model = Network()
-    made = draw(model)
-    model.output(*(made if isinstance(made, tuple) else (made,)))
+    output = draw(model)
+    model.output(*(output if isinstance(output, tuple) else (output,)))
     return model.build()
 
 

@@ -82,9 +82,9 @@ class TestMeans:
             self.row("d", "int8", 1e-3, ours=0.5, peer=1),
             Row("e", problem="does not run: no"),
         ]
-        found = {(mean.kind, mean.converter): mean for mean in means(rows)}
-        assert list(found) == [(kind, name) for kind in ("float", "int8", "all") for name in ("ours", "peer")]
-        assert [(mean.counted, mean.models) for mean in found.values()] == [
+        by_kind = {(mean.kind, mean.converter): mean for mean in means(rows)}
+        assert list(by_kind) == [(kind, name) for kind in ("float", "int8", "all") for name in ("ours", "peer")]
+        assert [(mean.counted, mean.models) for mean in by_kind.values()] == [
             (2, 3),
             (1, 3),
             (1, 1),
@@ -92,11 +92,11 @@ class TestMeans:
             (3, 4),
             (2, 4),
         ]
-        ratios = [mean.ratio for mean in found.values()]
+        ratios = [mean.ratio for mean in by_kind.values()]
         assert ratios == pytest.approx([4, 4, 0.5, 1, 2, 2])
-        assert [mean.best for mean in found.values()] == pytest.approx([ratio / 2 for ratio in ratios])
-        assert found["float", "peer"].ours == pytest.approx(2)
-        assert found["all", "peer"].ours == pytest.approx(1)
+        assert [mean.best for mean in by_kind.values()] == pytest.approx([ratio / 2 for ratio in ratios])
+        assert by_kind["float", "peer"].ours == pytest.approx(2)
+        assert by_kind["all", "peer"].ours == pytest.approx(1)
 
     @staticmethod
     def row(name: str, kind: str, seconds: float, **ratios: float | None) -> Row:
@@ -170,8 +170,8 @@ class TestGraph:
     def test_integer_operators_are_fused_and_float_ones_between_dequantizing_and_quantizing_unfused(
         self, nodes: list[tuple[str, str, str]], fused: int, unfused: int
     ) -> None:
-        found = counted(graph(*nodes))
-        assert (found.fused, found.unfused) == (fused, unfused)
+        counts = counted(graph(*nodes))
+        assert (counts.fused, counts.unfused) == (fused, unfused)
 
     def test_inner_graphs_count(self) -> None:
         inner = graph(

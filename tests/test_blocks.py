@@ -84,17 +84,17 @@ def test_folded_blocks_are_the_numbers_of_kept_ones() -> None:
     x = np.random.default_rng(1).standard_normal((ROWS, DEPTH)).astype(np.float32)
     exact = onnxruntime.SessionOptions()
     exact.add_session_config_entry("session.disable_quant_qdq", "1")
-    made = [
+    models = [
         onnxruntime.InferenceSession(c.proto.SerializeToString(), exact, providers=["CPUExecutionProvider"]).run(
             None, {"x": x}
         )[0]
         for c in (kept, folded)
     ]
-    np.testing.assert_allclose(made[0], made[1], rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(models[0], models[1], rtol=1e-5, atol=1e-3)
 
 
 def test_a_plan_that_cuts_blocks_folds_them() -> None:
-    handlers = {code: found for code, _, found in Host(packs="builtin").handlers() if isinstance(found, Handler)}
+    handlers = {code: handler for code, _, handler in Host(packs="builtin").handlers() if isinstance(handler, Handler)}
     any_order = replace(
         handlers["FULLY_CONNECTED"],
         layout=Terminate(unordered="k"),

@@ -36,10 +36,10 @@ def test_options_enums_and_absent_operands_reach_the_kernel() -> None:
     options = {"padding": "SAME", "stride_h": 2, "stride_w": 2, "fused_activation_function": "RELU"}
     g.operator("CONV_2D", [x, w, b], [y], options)
     g.output(y)
-    (found,) = outputs(model, np.ones((1, 5, 7, 3), np.float32))
-    assert found.shape == (1, 3, 4, 2)
-    assert found[0, 1, 1].tolist() == [3.0, 0.0]
-    assert found[0, 0, 0].tolist() == [18.0, 0.0]
+    (output,) = outputs(model, np.ones((1, 5, 7, 3), np.float32))
+    assert output.shape == (1, 3, 4, 2)
+    assert output[0, 1, 1].tolist() == [3.0, 0.0]
+    assert output[0, 0, 0].tolist() == [18.0, 0.0]
 
 
 def test_plain_numbers_become_float32_and_int32() -> None:
@@ -63,8 +63,8 @@ def test_packed_integers_are_weights_of_a_hybrid_layer(dtype: str, low: int, hig
     w = g.constant("w", values.astype(getattr(ml_dtypes, dtype)), quantization=quant(scales, 0, axis=0))
     g.operator("FULLY_CONNECTED", [x, w, None], [y])
     g.output(y)
-    (found,) = outputs(model, np.ones((1, columns), np.float32))
-    np.testing.assert_allclose(found[0], values.sum(1) * scales, rtol=1e-5)
+    (output,) = outputs(model, np.ones((1, columns), np.float32))
+    np.testing.assert_allclose(output[0], values.sum(1) * scales, rtol=1e-5)
 
 
 def test_packing_puts_the_first_element_lowest_and_pads_with_zeros() -> None:
@@ -80,8 +80,8 @@ def test_strings_keep_zero_bytes_and_other_scripts() -> None:
     indices, y = g.input("i", (3,), "int32"), g.tensor("y", (3,), "string")
     g.operator("GATHER", [g.constant("s", ["a", "kůň", "d\0e"]), indices], [y], {"axis": 0})
     g.output(y)
-    (found,) = outputs(model, np.array([2, 1, 0], np.int32))
-    assert found.tolist() == [b"d\0e", "kůň".encode(), b"a"]
+    (output,) = outputs(model, np.array([2, 1, 0], np.int32))
+    assert output.tolist() == [b"d\0e", "kůň".encode(), b"a"]
 
 
 @pytest.mark.parametrize("index", ["int32", "uint8", "uint16"])
@@ -118,9 +118,9 @@ def test_blockwise_scales_are_a_tensor_of_the_subgraph() -> None:
     block = blockwise(g.constant("scales", scales), 32)
     g.operator("FULLY_CONNECTED", [x, g.constant("w", values.astype(ml_dtypes.int4), quantization=block), None], [y])
     g.output(y)
-    (found,) = outputs(model, np.ones((1, 64), np.float32))
+    (output,) = outputs(model, np.ones((1, 64), np.float32))
     expected = (values.reshape(4, 2, 32).sum(2) * scales.astype(np.float32)).sum(1)
-    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(output[0], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_external_buffers_lie_behind_the_flatbuffer_aligned() -> None:
@@ -240,8 +240,8 @@ def test_signatures_and_metadata() -> None:
     model.metadata("min_runtime_version", b"1.14.0")
     read = tflite.Model.GetRootAs(model.build())
     assert read.Buffers(read.Metadata(0).Buffer()).DataAsNumpy().tobytes() == b"1.14.0"
-    found = LiteRT(model.build(), signature="go").run({"left": 3 * ONES})
-    assert found[0].tolist() == [9, 9, 9]
+    output = LiteRT(model.build(), signature="go").run({"left": 3 * ONES})
+    assert output[0].tolist() == [9, 9, 9]
 
 
 def test_intermediates_and_quantization_ranges_are_written() -> None:

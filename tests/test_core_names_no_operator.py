@@ -69,9 +69,9 @@ def listing(graph: ir.Graph) -> list[object]:
 
 @pytest.fixture(scope="module")
 def hosts() -> tuple[Host, Host]:
-    found = {entry.name: entry.load() for entry in entry_points(group=HANDLERS)}
-    return Host(offers=[], handlers=found), Host(
-        offers=[], handlers={f"CUSTOM.{code}": handler for code, handler in found.items()}
+    by_code = {entry.name: entry.load() for entry in entry_points(group=HANDLERS)}
+    return Host(offers=[], handlers=by_code), Host(
+        offers=[], handlers={f"CUSTOM.{code}": handler for code, handler in by_code.items()}
     )
 
 
@@ -111,5 +111,5 @@ def test_no_source_file_of_the_core_mentions_an_operator() -> None:
     for file in core.rglob("*.py"):
         if "api" in file.parts or "templates" in file.parts:
             continue  # examples in docstrings
-        named = {(file.name, found.strip('"')) for found in pattern.findall(file.read_text())}
+        named = {(file.name, text.strip('"')) for text in pattern.findall(file.read_text())}
         assert named <= FORMAT, file

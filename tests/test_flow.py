@@ -7,6 +7,7 @@ runs late is a circle. Rooms may be imported only by rooms further down in :data
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -167,3 +168,19 @@ def test_however_it_is_written_an_import_closes_a_circle(text: str) -> None:
 def test_a_relative_import_from_the_parents_package_is_followed() -> None:
     edges = imports({"p.r": ("", True), "p.r.a": ("from ..s.b import x", False), "p.s.b": ("from ..r import a", False)})
     assert circles(edges) == [["p.r.a", "p.s.b"]]
+
+
+def test_one_module_knows_the_keys_of_a_models_metadata() -> None:
+    """Everybody else reads and writes them by its functions."""
+    folder = Path(onnx_tflite_plugin.__file__).parent
+    key = re.compile(
+        r"onnx_tflite_plugin\.(state|weights|operators|handler|pack|tensor|form|order|shift|signature|part)\b"
+    )
+    for file in folder.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        texts = [
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
+        names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+        assert "PREFIX" not in names, file
+        assert [text for text in texts if key.fullmatch(text)] == [], file

@@ -23,37 +23,37 @@ def report(draw: spelling.Draw) -> Report:
 
 @pytest.mark.parametrize(("op", "name"), SHOULD, ids=[f"{op}-{name}" for op, name in SHOULD])
 def test_steps_become_weights(op: str, name: str) -> None:
-    found = report(spelling.behind(op, spelling.ABSORBED[name]))
-    assert found.fused == {f"{op}_ARITHMETIC": 1}
-    assert not {"Mul", "Add", "Sub"} & found.nodes.keys()
-    assert found.nodes[NODES[op]] == 1
+    outcome = report(spelling.behind(op, spelling.ABSORBED[name]))
+    assert outcome.fused == {f"{op}_ARITHMETIC": 1}
+    assert not {"Mul", "Add", "Sub"} & outcome.nodes.keys()
+    assert outcome.nodes[NODES[op]] == 1
 
 
 @pytest.mark.parametrize("name", spelling.LEFT)
 def test_what_weights_cannot_hold_stays(name: str) -> None:
     last = spelling.LEFT[name][-1]
-    found = report(spelling.behind("CONV_2D", spelling.LEFT[name]))
-    assert {"MUL": "Mul", "ADD": "Add", "SUB": "Sub"}[last[1] if last[0] == "C" else last[0]] in found.nodes
+    outcome = report(spelling.behind("CONV_2D", spelling.LEFT[name]))
+    assert {"MUL": "Mul", "ADD": "Add", "SUB": "Sub"}[last[1] if last[0] == "C" else last[0]] in outcome.nodes
 
 
 def test_of_three_steps_the_longest_run_is_taken() -> None:
-    found = report(spelling.behind("CONV_2D", [*ONE, ("ADD", ("C",)), *ONE]))
-    assert found.fused == {"CONV_2D_ARITHMETIC": 1}
-    assert found.nodes == {"Transpose": 2, "Conv": 1, "Mul": 1}
+    outcome = report(spelling.behind("CONV_2D", [*ONE, ("ADD", ("C",)), *ONE]))
+    assert outcome.fused == {"CONV_2D_ARITHMETIC": 1}
+    assert outcome.nodes == {"Transpose": 2, "Conv": 1, "Mul": 1}
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_integers_decline_for_what_is_rounded_in_between(dtype: str) -> None:
-    found = report(spelling.quantized(dtype))
-    assert not found.fused
-    assert any(f"it computes in {dtype}, which is rounded in between" in reason for reason in found.declined)
+    outcome = report(spelling.quantized(dtype))
+    assert not outcome.fused
+    assert any(f"it computes in {dtype}, which is rounded in between" in reason for reason in outcome.declined)
 
 
 def test_an_activation_that_cannot_be_passed_is_the_reason() -> None:
-    found = report(spelling.behind("CONV_2D", [("ADD", ("C",))], activation="RELU"))
-    assert [reason.rpartition(": ")[2] for reason in found.declined] == ["an activation comes in between"]
+    outcome = report(spelling.behind("CONV_2D", [("ADD", ("C",))], activation="RELU"))
+    assert [reason.rpartition(": ")[2] for reason in outcome.declined] == ["an activation comes in between"]
 
 
 def test_every_member_is_reported_as_converted() -> None:
-    found = report(spelling.behind("CONV_2D", [*ONE, ("ADD", ("C",))]))
-    assert found.operators == {"ADD": 1, "CONV_2D": 1, "MUL": 1}
+    outcome = report(spelling.behind("CONV_2D", [*ONE, ("ADD", ("C",))]))
+    assert outcome.operators == {"ADD": 1, "CONV_2D": 1, "MUL": 1}

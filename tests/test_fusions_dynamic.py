@@ -26,10 +26,10 @@ def converted(case: Case, **options: object) -> Conversion:
 
 @pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.id)
 def test_the_cases_are_of_what_they_say(case: Case) -> None:
-    found = converted(case).report
-    assert found.fused.keys() <= FUSIONS
-    assert found.nodes["DynamicQuantizeLinear"] == 1
-    assert not {"Conv", "Gemm"} & found.nodes.keys()
+    report = converted(case).report
+    assert report.fused.keys() <= FUSIONS
+    assert report.nodes["DynamicQuantizeLinear"] == 1
+    assert not {"Conv", "Gemm"} & report.nodes.keys()
 
 
 @pytest.mark.parametrize(
@@ -58,16 +58,16 @@ def test_padding_goes_into_the_patches() -> None:
     w = g.constant("w", np.ones((29, 3, 5, 31), np.int8), quantization=quant(0.1, 0))
     g.output(y := g.tensor("y", (1, 13, 10, 29)))
     g.operator("CONV_2D", [padded, w], [y], {"padding": "VALID", "stride_h": 1, "stride_w": 1})
-    found = convert(model.build(), optimize="speed").report
-    assert found.fused == {"CONV_2D_PADDED": 1, "CONV_2D_DYNAMIC": 1}
-    assert found.nodes["Pad"] == 1
+    report = convert(model.build(), optimize="speed").report
+    assert report.fused == {"CONV_2D_PADDED": 1, "CONV_2D_DYNAMIC": 1}
+    assert report.nodes["Pad"] == 1
 
 
 @pytest.mark.parametrize("options", [{"weights": "fold"}, {"quantization": "float"}])
 def test_real_weights_are_multiplied_as_such(options: dict[str, str]) -> None:
-    found = converted(conv("", **PIXELS), optimize="speed", **options).report
-    assert not found.fused
-    assert not {"MatMulInteger", "DynamicQuantizeLinear", "Cast"} & found.nodes.keys()
+    report = converted(conv("", **PIXELS), optimize="speed", **options).report
+    assert not report.fused
+    assert not {"MatMulInteger", "DynamicQuantizeLinear", "Cast"} & report.nodes.keys()
 
 
 @pytest.mark.parametrize("target", ["generic", "openvino", "tvm", "tensorrt"])

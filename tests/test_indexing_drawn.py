@@ -50,10 +50,10 @@ class Draw:
         self.given[name] = array
         return Spec(array.shape, dtype, name=name)
 
-    def case(self, op: str, operands: list[Spec], *made: Spec, **options: Any) -> Case:
+    def case(self, op: str, operands: list[Spec], *outputs: Spec, **options: Any) -> Case:
         kept = {spec.name for spec in operands if spec.value is None}
         given = {name: array for name, array in self.given.items() if name in kept}
-        return alone(op, "drawn", operands, *made, given=given, options=options, runs=1)
+        return alone(op, "drawn", operands, *outputs, given=given, options=options, runs=1)
 
 
 def dynamic_update_slice(draw: Draw) -> Case:
@@ -109,8 +109,8 @@ def segments(draw: Draw) -> Case:
     shared = int(draw.random.integers(1, len(shape) + 1))
     count = int(draw.random.integers(1, 9))
     ids = draw.whole("ids", draw.random.integers(-2, count, shape[:shared]))
-    made = Spec((count, *shape[shared:]), x.dtype)
-    return draw.case(f"UNSORTED_SEGMENT_{kind}", [x, ids, draw.whole("count", count)], made)
+    y = Spec((count, *shape[shared:]), x.dtype)
+    return draw.case(f"UNSORTED_SEGMENT_{kind}", [x, ids, draw.whole("count", count)], y)
 
 
 def blocks(draw: Draw) -> Case:
@@ -123,8 +123,8 @@ def blocks(draw: Draw) -> Case:
     n, c = (int(k) for k in draw.random.integers(1, 4, 2))
     x = draw.data((n, *map(int, size), c), "float32", "int8", "uint8", "int32", "int64")
     operands = [x, draw.whole("block", block), draw.whole("rows", rows)]
-    made = replace(x, name="").shaped(n * int(block.prod()), *map(int, cells), c)
-    return draw.case("SPACE_TO_BATCH_ND", operands, made)
+    y = replace(x, name="").shaped(n * int(block.prod()), *map(int, cells), c)
+    return draw.case("SPACE_TO_BATCH_ND", operands, y)
 
 
 def diagonals(draw: Draw) -> Case:

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.source.model import Array
 VALUE = drawn(2, 3)
 
 
-def made(evaluate: Callable[[Instance], Any], **more: Any) -> Handler:
+def floor_handler(evaluate: Callable[[Instance], Any], **more: Any) -> Handler:
     """A handler of FLOOR that knows its result."""
 
     @handler("FLOOR", max_version=1, layout=Transparent(), evaluate=evaluate, **more)
@@ -32,12 +32,12 @@ def made(evaluate: Callable[[Instance], Any], **more: Any) -> Handler:
     return floor
 
 
-def floored(held: Array = VALUE, shown: bool = False) -> bytes:
+def floored(value: Array = VALUE, shown: bool = False) -> bytes:
     """An input plus the floor of a constant, which may be an output too."""
     model = Net()
-    known = model.call("FLOOR", [constant(held)], tensor(2, 3))
-    total = model.call("ADD", [tensor(2, 3), known], tensor(2, 3))
-    model.output(total, *([known] if shown else []))
+    result = model.call("FLOOR", [constant(value)], tensor(2, 3))
+    total = model.call("ADD", [tensor(2, 3), result], tensor(2, 3))
+    model.output(total, *([result] if shown else []))
     return model.build()
 
 
@@ -46,24 +46,24 @@ def converted(data: bytes, handlers: Mapping[str, Handler]) -> Conversion:
 
 
 def floor_of(at: Instance) -> Array | None:
-    held = at.op.constant(0)
-    return None if held is None else np.floor(held)
+    array = at.op.constant(0)
+    return None if array is None else np.floor(array)
 
 
 def test_nothing_is_left_to_compute() -> None:
-    assert converted(floored(), {"FLOOR": made(floor_of)}).report.nodes == {"Add": 1}
+    assert converted(floored(), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1}
 
 
 def test_the_operator_still_counts_as_converted() -> None:
-    assert converted(floored(), {"FLOOR": made(floor_of)}).report.operators == {"ADD": 1, "FLOOR": 1}
+    assert converted(floored(), {"FLOOR": floor_handler(floor_of)}).report.operators == {"ADD": 1, "FLOOR": 1}
 
 
 def test_it_may_be_a_graph_output_too() -> None:
-    assert converted(floored(shown=True), {"FLOOR": made(floor_of)}).report.nodes == {"Add": 1, "Floor": 1}
+    assert converted(floored(shown=True), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1, "Floor": 1}
 
 
 def test_what_is_not_known_is_computed() -> None:
-    assert converted(floored(), {"FLOOR": made(lambda at: None)}).report.nodes == {"Floor": 1, "Add": 1}
+    assert converted(floored(), {"FLOOR": floor_handler(lambda at: None)}).report.nodes == {"Floor": 1, "Add": 1}
 
 
 def test_results_of_known_results_are_known() -> None:
@@ -71,7 +71,7 @@ def test_results_of_known_results_are_known() -> None:
     once = model.call("FLOOR", [constant(VALUE)], tensor(2, 3))
     twice = model.call("FLOOR", [once], tensor(2, 3))
     model.output(model.call("ADD", [tensor(2, 3), twice], tensor(2, 3)))
-    assert converted(model.build(), {"FLOOR": made(floor_of)}).report.nodes == {"Add": 1}
+    assert converted(model.build(), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1}
 
 
 def test_handlers_are_asked_with_the_constant_in_place() -> None:
@@ -83,7 +83,7 @@ def test_handlers_are_asked_with_the_constant_in_place() -> None:
 
     from op_handlers.math.arithmetic import add
 
-    converted(floored(), {"FLOOR": made(floor_of), "ADD": replace(add, accepts=accepts)})
+    converted(floored(), {"FLOOR": floor_handler(floor_of), "ADD": replace(add, accepts=accepts)})
     assert seen == [True]
 
 
@@ -98,7 +98,7 @@ def test_handlers_are_asked_with_the_constant_in_place() -> None:
 )
 def test_a_value_that_contradicts_the_file_names_the_handler(evaluate: Callable[[Instance], Any], text: str) -> None:
     with pytest.raises(HandlerError, match="test_known:floor of inline") as caught:
-        converted(floored(), {"FLOOR": made(evaluate)})
+        converted(floored(), {"FLOOR": floor_handler(evaluate)})
     assert text in str(caught.value)
 
 
@@ -107,11 +107,11 @@ def test_sparse_weights_cost_what_dense_ones_cost(dtype: str) -> None:
     def network(sparse: bool) -> bytes:
         model = Net()
         x, w = tensor(1, 5, 7, 3, dtype=dtype), weight((4, 3, 2, 3), dtype, 0)
-        held = dense(model, w) if sparse else w
+        weights = dense(model, w) if sparse else w
         y = product(x, w, (1, 5, 7, 4), 18)
         model.output(
             model.call(
-                "CONV_2D", [x, held, bias(x, w, 4, BIASES[dtype], 18)], y, padding="SAME", stride_h=1, stride_w=1
+                "CONV_2D", [x, weights, bias(x, w, 4, BIASES[dtype], 18)], y, padding="SAME", stride_h=1, stride_w=1
             )
         )
         return model.build()
@@ -133,11 +133,11 @@ def with_slopes(model: Net, slopes: Any) -> None:
 
 
 def test_slopes_of_float16_are_decided_by_as_slopes_of_float32_are() -> None:
-    narrow, wide = Net(), Net()
+    half, wide = Net(), Net()
     slopes = drawn(1, 1, 3).astype(np.float16)
-    with_slopes(narrow, widened(narrow, slopes))
+    with_slopes(half, widened(half, slopes))
     with_slopes(wide, constant(slopes.astype(np.float32)))
-    assert convert(narrow.build()).report.nodes == convert(wide.build()).report.nodes
+    assert convert(half.build()).report.nodes == convert(wide.build()).report.nodes
 
 
 @pytest.mark.parametrize("weights", ["keep", "fold"])
@@ -149,8 +149,8 @@ def test_float16_weights_stay_float16_unless_they_are_folded(weights: str) -> No
     y = model.call("CONV_2D", [tensor(1, 5, 7, 32), w, biases], image, padding="SAME", stride_h=1, stride_w=1)
     model.output(model.call("MUL", [y, constant(drawn(64, seed="scales"))], image))
     conversion = convert(model.build(), weights=weights, verify=True)
-    held = {i.data_type for i in conversion.proto.graph.initializer if prod(i.dims) == 64 * 32}
-    assert held == ({10} if weights == "keep" else {1})  # TensorProto.FLOAT16, FLOAT
+    dtypes = {i.data_type for i in conversion.proto.graph.initializer if prod(i.dims) == 64 * 32}
+    assert dtypes == ({10} if weights == "keep" else {1})  # TensorProto.FLOAT16, FLOAT
     assert conversion.report.nodes.get("Mul", 0) == (1 if weights == "keep" else 0)
 
 

@@ -73,7 +73,7 @@ def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabellingPr
     prices = tuple((0, *(rng.choice((0, 0, 0, 5000, -5000)) for _ in labels[1:])) for _ in range(length))
     wires = zip(producers, consumers, strict=True)
     return LabellingProblem(
-        prices, tuple(Wire(rng.randint(1000, 100000), made, tuple(wanted)) for made, wanted in wires)
+        prices, tuple(Wire(rng.randint(1000, 100000), producer, tuple(wanted)) for producer, wanted in wires)
     )
 
 
@@ -146,7 +146,7 @@ def test_moves_nearly_always_end_at_the_optimum() -> None:
     for _ in range(200):
         pins = [Pin(k % 8, tuple("abc")) for k in range(8)] + [Pin(None, (key,)) for key in "abc"]
         ends = [rng.choices(pins, k=rng.randint(2, 4)) for _ in range(14)]
-        wires = tuple(Wire(rng.randint(1, 8), made, tuple(wanted)) for made, *wanted in ends)
+        wires = tuple(Wire(rng.randint(1, 8), producer, tuple(wanted)) for producer, *wanted in ends)
         problem = LabellingProblem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(8)), wires)
         missed += solve(problem, table_limit=0).cost > solve(problem).cost
     assert missed <= 4
@@ -200,7 +200,7 @@ def test_one_variable_at_both_ends_of_a_wire() -> None:
 def test_a_tie_keeps_label_0(keys: tuple[str, str]) -> None:
     ends = Pin(None, ("src",)), Pin(None, ("other",))
     between = [ends[0], *(Pin(k, keys) for k in range(5)), ends[1]]
-    wires = tuple(Wire(10, made, (wanted,)) for made, wanted in itertools.pairwise(between))
+    wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(between))
     assert solve(LabellingProblem(((0, 0),) * 5, wires)).labels == (0,) * 5
 
 
@@ -208,7 +208,7 @@ def test_ties_keep_most_labels_0_where_some_variables_are_the_other_way_round() 
     reverse = BOTH[::-1]
     keys = [BOTH, reverse, BOTH, reverse, reverse]
     pins = [Pin(k, keys[k]) for k in range(5)]
-    wires = tuple(Wire(10, made, (wanted,)) for made, wanted in itertools.pairwise(pins))
+    wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(pins))
     assert solve(LabellingProblem(((0, 0),) * 5, wires)).labels == (1, 0, 1, 0, 0)
 
 

@@ -24,13 +24,13 @@ def normalized(net: Network, channels: int = 16, shape: tuple[int, ...] = (), ro
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 16), (16,)])
 def test_a_scale_and_an_offset_are_one_convolution(shape: tuple[int, ...]) -> None:
-    found = Applied("affine_as_convolution", lambda net: normalized(net, shape=shape))
-    assert found.count == 1
-    assert found.near(1e-6)
-    assert len(found.nodes("Conv")) == 3
-    assert not {"Mul", "Add"} & {node.op_type for node in found.after.graph.node}
+    applied = Applied("affine_as_convolution", lambda net: normalized(net, shape=shape))
+    assert applied.count == 1
+    assert applied.near(1e-6)
+    assert len(applied.nodes("Conv")) == 3
+    assert not {"Mul", "Add"} & {node.op_type for node in applied.after.graph.node}
     scale = drawn(*shape, dtype="float32", seed="scale").reshape(-1, 1, 1, 1)
-    assert np.array_equal(found.held(found.nodes("Conv")[1], 1), scale)
+    assert np.array_equal(applied.held(applied.nodes("Conv")[1], 1), scale)
 
 
 def test_what_was_normalized_may_be_read_by_others_too() -> None:
@@ -39,9 +39,9 @@ def test_what_was_normalized_may_be_read_by_others_too() -> None:
         y = net.like("ADD", net.like("MUL", x, per_channel(1, 1, 1, 16, seed="a")), per_channel(1, 1, 1, 16, seed="b"))
         return net.like("ADD", net.conv(net.like("EXP", y), 32, (1, 1)), net.conv(x, 32, (1, 1)))
 
-    found = Applied("affine_as_convolution", draw)
-    assert found.count == 1
-    assert found.near(1e-6)
+    applied = Applied("affine_as_convolution", draw)
+    assert applied.count == 1
+    assert applied.near(1e-6)
 
 
 def scaled_twice(net: Network) -> tuple[TensorRef, TensorRef]:

@@ -31,11 +31,11 @@ def normalized(net: Network, dtype: str = "int8", channels: int = 32, **multipli
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_scale_and_an_offset_are_one_convolution_within_a_step(dtype: str) -> None:
-    found = Applied("batch_norm_as_convolution", lambda net: normalized(net, dtype))
-    assert found.count == 1
-    assert found.steps <= 1
-    assert found.fused["QLinearConv"] == 3
-    assert not {"QLinearMul", "QLinearAdd", "Mul", "Add"} & found.fused.keys()
+    applied = Applied("batch_norm_as_convolution", lambda net: normalized(net, dtype))
+    assert applied.count == 1
+    assert applied.steps <= 1
+    assert applied.fused["QLinearConv"] == 3
+    assert not {"QLinearMul", "QLinearAdd", "Mul", "Add"} & applied.fused.keys()
 
 
 @pytest.mark.parametrize(

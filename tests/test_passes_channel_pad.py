@@ -31,11 +31,11 @@ def residual(
 
 @pytest.mark.parametrize("pads", [(0, 16), (16, 0), (4, 12), (0, 8)], ids=str)
 def test_zeros_come_from_a_convolution_by_the_identity(pads: tuple[int, int]) -> None:
-    found = Applied("channel_pad_as_convolution", lambda net: residual(net, pads))
-    assert found.count == 1
-    assert found.near(1e-6)
-    assert not found.nodes("Pad")
-    [identity] = [held for node in found.nodes("Conv") if (held := found.held(node, 1)).shape[1] == 16]
+    applied = Applied("channel_pad_as_convolution", lambda net: residual(net, pads))
+    assert applied.count == 1
+    assert applied.near(1e-6)
+    assert not applied.nodes("Pad")
+    [identity] = [held for node in applied.nodes("Conv") if (held := applied.held(node, 1)).shape[1] == 16]
     assert np.array_equal(np.argwhere(identity[:, :, 0, 0]), [(pads[0] + k, k) for k in range(16)])
 
 

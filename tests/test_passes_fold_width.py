@@ -36,22 +36,22 @@ def first(shape: Sequence[int | None], features: int, *settings: Any, dtype: str
 
 @pytest.mark.parametrize("settings", FOLDED, ids=str)
 def test_folding_an_image_changes_no_bit(settings: tuple[Any, ...]) -> None:
-    found = Applied("fold_width", first(*settings))
-    assert found.count == 1
-    assert found.equal
-    [conv] = found.nodes("Conv")
-    assert found.held(conv, 1).shape[1] > settings[0][3]  # columns are channels now
-    assert found.fused["QLinearConv"] == 1
-    assert "Transpose" not in found.fused
+    applied = Applied("fold_width", first(*settings))
+    assert applied.count == 1
+    assert applied.equal
+    [conv] = applied.nodes("Conv")
+    assert applied.held(conv, 1).shape[1] > settings[0][3]  # columns are channels now
+    assert applied.fused["QLinearConv"] == 1
+    assert "Transpose" not in applied.fused
 
 
 @pytest.mark.parametrize("per_axis", [True, False])
 def test_what_a_folded_column_does_not_reach_is_at_the_weights_zero_point(per_axis: bool) -> None:
-    found = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8", per_axis=per_axis))
-    [conv] = found.nodes("Conv")
-    assert found.count == 1
-    assert found.equal
-    assert np.count_nonzero(found.held(conv, 1) == 119 - 128) > found.held(conv, 1).size / 4
+    applied = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8", per_axis=per_axis))
+    [conv] = applied.nodes("Conv")
+    assert applied.count == 1
+    assert applied.equal
+    assert np.count_nonzero(applied.held(conv, 1) == 119 - 128) > applied.held(conv, 1).size / 4
 
 
 def test_folding_leaves_an_open_batch_open() -> None:
@@ -59,16 +59,16 @@ def test_folding_leaves_an_open_batch_open() -> None:
 
 
 def test_one_channel_may_come_through_a_reshape() -> None:
-    found = Applied("fold_width", first((1, 13, 32, 1), 8, (3, 3), 2, "SAME"))
-    assert not any(node.op_type == "Transpose" for node in found.before.graph.node[:4])
-    assert found.count == 1
+    applied = Applied("fold_width", first((1, 13, 32, 1), 8, (3, 3), 2, "SAME"))
+    assert not any(node.op_type == "Transpose" for node in applied.before.graph.node[:4])
+    assert applied.count == 1
 
 
 def test_a_fused_activation_stays_behind_the_folded_convolution() -> None:
-    found = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", fused_activation_function="RELU"))
-    assert found.count == 1
-    assert found.equal
-    assert found.fused["QLinearConv"] == 1
+    applied = Applied("fold_width", first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", fused_activation_function="RELU"))
+    assert applied.count == 1
+    assert applied.equal
+    assert applied.fused["QLinearConv"] == 1
 
 
 UNFOLDED: dict[str, Draw] = {
@@ -84,9 +84,9 @@ UNFOLDED: dict[str, Draw] = {
 
 @pytest.mark.parametrize("name", UNFOLDED)
 def test_what_does_not_gain_by_folding_is_left_alone(name: str) -> None:
-    found = Applied("fold_width", UNFOLDED[name])
-    assert found.count == 0
-    assert found.after == ir.to_proto(ir.from_proto(found.before))
+    applied = Applied("fold_width", UNFOLDED[name])
+    assert applied.count == 0
+    assert applied.after == ir.to_proto(ir.from_proto(applied.before))
 
 
 def test_an_image_on_its_side_is_left_alone() -> None:
@@ -94,17 +94,17 @@ def test_an_image_on_its_side_is_left_alone() -> None:
         x = net.input(image(1, 64, 32, 3))
         return net.conv(net.like("TRANSPOSE", x, constant([0, 2, 1, 3]), shape=(1, 32, 64, 3)), 8, (3, 3), 2)
 
-    found = Applied("fold_width", draw)
-    turned = next(node for node in found.before.graph.node if node.op_type == "Transpose")
+    applied = Applied("fold_width", draw)
+    turned = next(node for node in applied.before.graph.node if node.op_type == "Transpose")
     assert list(turned.attribute[0].ints) == [0, 3, 2, 1]
-    assert found.count == 0
+    assert applied.count == 0
 
 
 def test_a_folded_result_may_be_the_graphs_own() -> None:
     draw = first((1, 13, 32, 3), 8, (3, 3), 2, "SAME", dtype="uint8")
-    found = Applied("fold_width", draw, io_layout="onnx", layout={"x0": "NHWC:NHWC"})
-    assert found.count == 1
-    assert found.equal
+    applied = Applied("fold_width", draw, io_layout="onnx", layout={"x0": "NHWC:NHWC"})
+    assert applied.count == 1
+    assert applied.equal
 
 
 def test_only_images_are_folded_not_what_convolutions_made() -> None:

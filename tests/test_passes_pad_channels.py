@@ -64,24 +64,28 @@ def joined(net: Network, dtype: str = "float32") -> TensorRef:
 @pytest.mark.parametrize("draw", [separable, carried, joined], ids=lambda draw: draw.__name__)
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_padded_channels_change_no_number(draw: Callable[..., TensorRef], dtype: str) -> None:
-    found = Applied("pad_channels", lambda net: draw(net, dtype))
-    assert found.count == {separable: 1, carried: 2, joined: 2}[draw]
-    assert found.equal if dtype == "int8" else found.near(1e-5)
-    assert not {"Slice", "Gather"} & {node.op_type for node in found.after.graph.node}
-    for conv in found.nodes("Conv"):
-        assert found.held(conv, 1).shape[0] % 16 == 0
+    applied = Applied("pad_channels", lambda net: draw(net, dtype))
+    assert applied.count == {separable: 1, carried: 2, joined: 2}[draw]
+    assert applied.equal if dtype == "int8" else applied.near(1e-5)
+    assert not {"Slice", "Gather"} & {node.op_type for node in applied.after.graph.node}
+    for conv in applied.nodes("Conv"):
+        assert applied.held(conv, 1).shape[0] % 16 == 0
     if dtype == "int8":
-        assert not {"Conv", "FusedConv"} & found.fused.keys()
+        assert not {"Conv", "FusedConv"} & applied.fused.keys()
 
 
 def test_what_is_new_has_weights_of_zero_in_front_and_behind() -> None:
-    found = Applied("pad_channels", separable)
-    wide, deep, last = found.nodes("Conv")
-    assert [found.held(conv, 1).shape for conv in (wide, deep, last)] == [(32, 7, 1, 1), (32, 1, 3, 5), (32, 32, 1, 1)]
+    applied = Applied("pad_channels", separable)
+    wide, deep, last = applied.nodes("Conv")
+    assert [applied.held(conv, 1).shape for conv in (wide, deep, last)] == [
+        (32, 7, 1, 1),
+        (32, 1, 3, 5),
+        (32, 32, 1, 1),
+    ]
     assert [a.i for a in deep.attribute if a.name == "group"] == [32]
-    assert not found.held(wide, 1)[29:].any()
-    assert not found.held(last, 1)[:, 29:].any()
-    assert np.all(found.held(last, 1)[:, :29].any(axis=1))
+    assert not applied.held(wide, 1)[29:].any()
+    assert not applied.held(last, 1)[:, 29:].any()
+    assert np.all(applied.held(last, 1)[:, :29].any(axis=1))
 
 
 def test_narrow_weights_stay_narrow() -> None:
@@ -89,12 +93,13 @@ def test_narrow_weights_stay_narrow() -> None:
         x = net.conv(net.input(image(1, 5, 3, 7, dtype="float32")), 29, (1, 1), weights="int8")
         return net.conv(net.conv(x, 29, deep=True, weights="int8"), 32, (1, 1), weights="int8")
 
-    found = Applied("pad_channels", draw)
-    assert found.count == 1
-    assert found.near(1e-5)
-    assert [found.held(conv, 1).dtype.name for conv in found.nodes("Conv")] == ["int8"] * 3
+    applied = Applied("pad_channels", draw)
+    assert applied.count == 1
+    assert applied.near(1e-5)
+    assert [applied.held(conv, 1).dtype.name for conv in applied.nodes("Conv")] == ["int8"] * 3
     assert (
-        max(np.prod(one.dims) for one in found.after.graph.initializer if one.data_type == onnx.TensorProto.FLOAT) == 32
+        max(np.prod(one.dims) for one in applied.after.graph.initializer if one.data_type == onnx.TensorProto.FLOAT)
+        == 32
     )
 
 
@@ -103,24 +108,24 @@ def test_weights_with_a_zero_point_that_read_padded_channels_are_at_it() -> None
         x = net.conv(net.input(image(1, 11, 13, 7, dtype="uint8")), 29, (1, 1), point=128)
         return net.conv(x, 32, (1, 1))
 
-    found = Applied("pad_channels", draw)
-    assert found.count == 1
-    assert found.equal
-    assert np.all(found.held(found.nodes("Conv")[1], 1)[:, 29:] == 119 - 128)
+    applied = Applied("pad_channels", draw)
+    assert applied.count == 1
+    assert applied.equal
+    assert np.all(applied.held(applied.nodes("Conv")[1], 1)[:, 29:] == 119 - 128)
 
 
 @pytest.mark.parametrize(("kernel", "count"), [((3, 1), 1), ((1, 1), 0)])
 def test_a_large_tensor_is_cut_back_where_its_kernel_gathers_its_input(kernel: Sequence[int], count: int) -> None:
-    found = Applied("pad_channels", lambda net: net.conv(net.input(image(1, 97, 11, 8)), 7, kernel))
-    assert found.count == count
-    assert found.equal
+    applied = Applied("pad_channels", lambda net: net.conv(net.input(image(1, 97, 11, 8)), 7, kernel))
+    assert applied.count == count
+    assert applied.equal
 
 
 @pytest.mark.parametrize(("features", "count"), [(8, 0), (12, 1), (18, 1), (20, 0), (16, 0), (7, 1)])
 def test_integers_are_padded_to_what_kernels_have_fast_paths_for(features: int, count: int) -> None:
-    found = Applied("pad_channels", lambda net: net.conv(net.conv(net.input(image(1, 11, 13, 7)), features), 32))
-    assert found.count == count
-    assert found.equal
+    applied = Applied("pad_channels", lambda net: net.conv(net.conv(net.input(image(1, 11, 13, 7)), features), 32))
+    assert applied.count == count
+    assert applied.equal
 
 
 def test_a_small_tensor_is_cut_back_for_whoever_needs_it_whole() -> None:
@@ -128,20 +133,20 @@ def test_a_small_tensor_is_cut_back_for_whoever_needs_it_whole() -> None:
         x = net.conv(net.input(image(1, 5, 7, 3, dtype="float32")), 29, (1, 1), name="cut")
         return net.like("SOFTMAX", x, beta=1.0), net.conv(net.conv(x, 29, deep=True), 32, (1, 1))
 
-    found = Applied("pad_channels", draw)
-    assert found.count == 1
-    assert found.near(1e-6)
-    [cut] = found.nodes("Slice")
+    applied = Applied("pad_channels", draw)
+    assert applied.count == 1
+    assert applied.near(1e-6)
+    [cut] = applied.nodes("Slice")
     assert cut.output[0] == "cut"
-    assert found.marks("cut")["tensor"]
-    assert not found.marks(cut.input[0])
+    assert applied.marks("cut")["tensor"]
+    assert not applied.marks(cut.input[0])
 
 
 def test_a_padded_graph_output_is_cut_back_under_its_name() -> None:
-    found = Applied("pad_channels", lambda net: net.conv(net.input(image(1, 5, 7, 3)), 13, name="out"))
-    assert found.count == 1
-    assert found.equal
-    assert found.after.graph.output[0].name == "out"
+    applied = Applied("pad_channels", lambda net: net.conv(net.input(image(1, 5, 7, 3)), 13, name="out"))
+    assert applied.count == 1
+    assert applied.equal
+    assert applied.after.graph.output[0].name == "out"
 
 
 def test_channels_with_gaps_are_gathered_for_whoever_needs_them_whole() -> None:
@@ -151,10 +156,10 @@ def test_channels_with_gaps_are_gathered_for_whoever_needs_them_whole() -> None:
         y = net.call("CONCATENATION", parts, net.spec(parts[0]).shaped(1, 3, 5, 56), axis=3)
         return net.like("SOFTMAX", y, beta=1.0)
 
-    found = Applied("pad_channels", draw)
-    assert found.count == 2
-    assert found.near(1e-6)
-    assert len(found.nodes("Gather")) == 1
+    applied = Applied("pad_channels", draw)
+    assert applied.count == 2
+    assert applied.near(1e-6)
+    assert len(applied.nodes("Gather")) == 1
 
 
 def wide(net: Network, features: int = 29, rows: int = 47, dtype: str = "float32", **options: Any) -> TensorRef:
@@ -173,17 +178,17 @@ def test_padding_in_other_places_is_not_the_same() -> None:
         y = net.call("CONCATENATION", parts[:2], net.spec(parts[2]).shaped(1, 3, 5, 56), axis=3)
         return net.conv(net.like("ADD", y, net.conv(parts[2], 56, deep=True)), 32, (1, 1))
 
-    found = Applied("pad_channels", draw)
-    assert found.count == 3
-    assert found.near(1e-5)
-    assert {"Gather", "Slice"} <= {node.op_type for node in found.after.graph.node}
+    applied = Applied("pad_channels", draw)
+    assert applied.count == 3
+    assert applied.near(1e-5)
+    assert {"Gather", "Slice"} <= {node.op_type for node in applied.after.graph.node}
 
 
 def test_a_padded_result_may_be_the_graphs_own() -> None:
-    found = Applied("pad_channels", lambda net: wide(net, rows=3), io_layout="onnx")
-    assert found.count == 1
-    assert found.near(1e-6)
-    assert found.after.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 29
+    applied = Applied("pad_channels", lambda net: wide(net, rows=3), io_layout="onnx")
+    assert applied.count == 1
+    assert applied.near(1e-6)
+    assert applied.after.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 29
 
 
 def stacked(net: Network) -> TensorRef:
@@ -211,9 +216,9 @@ UNPADDED: dict[str, Draw] = {
 
 @pytest.mark.parametrize("name", UNPADDED)
 def test_what_does_not_gain_by_padding_is_left_alone(name: str) -> None:
-    found = Applied("pad_channels", UNPADDED[name])
-    assert found.count == 0
-    assert found.after == ir.to_proto(ir.from_proto(found.before))
+    applied = Applied("pad_channels", UNPADDED[name])
+    assert applied.count == 0
+    assert applied.after == ir.to_proto(ir.from_proto(applied.before))
 
 
 def test_a_scale_for_each_channel_of_a_result_is_left_alone() -> None:

@@ -25,7 +25,7 @@ def saturates(rows: Array) -> bool:
     """Whether any two uint8 make two neighbouring products add up to more than int16 holds (vpmaddubsw)."""
     padded = np.pad(rows, ((0, 0), (0, rows.shape[-1] % 2))).astype(int).reshape(-1, 2)
     sums = [padded @ np.array(pair) for pair in every((0, 255), repeat=2)]
-    return any(bool((found > 32767).any() or (found < -32768).any()) for found in sums)
+    return any(bool((partial_sums > 32767).any() or (partial_sums < -32768).any()) for partial_sums in sums)
 
 
 @settings(deadline=None)  # a busy machine is no failure
@@ -72,8 +72,8 @@ def model(
     return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
 
 
-def only(found: ir.Model) -> Product:
-    (product,) = products(found)
+def only(planted_model: ir.Model) -> Product:
+    (product,) = products(planted_model)
     return product
 
 
@@ -99,8 +99,8 @@ def test_a_kernel_is_paired_place_by_place_along_its_channels(
     weights = np.zeros(shape, np.int8)
     for place in pair:
         weights[place] = 65
-    found = unit("Conv", weights, [1, shape[1], *[7] * (len(shape) - 2)])
-    assert only(found).exact == exact
+    product_model = unit("Conv", weights, [1, shape[1], *[7] * (len(shape) - 2)])
+    assert only(product_model).exact == exact
 
 
 def test_what_convolves_each_channel_by_itself_is_exact_with_any_weights_but_the_least() -> None:
@@ -121,8 +121,8 @@ def test_a_matrix_is_paired_along_the_axis_that_is_summed(op_type: str, attribut
         weights = np.zeros((4, 4), np.int8)
         weights[:2, 0] = 65
         weights = weights if axis == 0 else weights.T
-        found = unit(op_type, weights, [5, 4], **attributes)
-        assert only(found).exact == (axis != along)
+        product_model = unit(op_type, weights, [5, 4], **attributes)
+        assert only(product_model).exact == (axis != along)
 
 
 def test_what_is_moved_on_its_way_may_be_paired_anyhow() -> None:
@@ -145,13 +145,13 @@ def test_activations_of_int8_that_are_computed_are_never_taken_for_exact() -> No
 def test_two_int8_operands_are_both_made_uint8() -> None:
     """ARM64 without dotprod wraps -128 times -128, twice."""
     nodes = [helper.make_node("MatMulInteger", ["w", "other"], ["y"])]
-    found = model(nodes, None, [5, 3], I32, [stored("other", np.full((2, 3), -128, np.int8))])
-    assert {product.slot for product in products(found)} == {0, 1}
-    settle(found, "auto")
-    check(found)
+    product_model = model(nodes, None, [5, 3], I32, [stored("other", np.full((2, 3), -128, np.int8))])
+    assert {product.slot for product in products(product_model)} == {0, 1}
+    settle(product_model, "auto")
+    check(product_model)
     inputs = [{"x": np.zeros((5, 3), np.uint8), "w": np.full((3, 2), value, np.int8)} for value in (-128, 127)]
     for feeds, expected in zip(inputs, (2 * 128 * 128, -2 * 127 * 128), strict=True):
-        (sums,) = ReferenceEvaluator(ir.to_proto(found)).run(None, feeds)
+        (sums,) = ReferenceEvaluator(ir.to_proto(product_model)).run(None, feeds)
         assert (sums == expected).all()
 
 
@@ -173,29 +173,29 @@ def looped(weights: Array) -> ir.Model:
     return model(nodes, weights, [5, 3], extra=[stored("trips", np.int64(2))])
 
 
-def swapped(found: ir.Model) -> ir.Model:
+def swapped(planted_model: ir.Model) -> ir.Model:
     """With the branches of every choice exchanged."""
-    for node in found.graph.all_nodes():
+    for node in planted_model.graph.all_nodes():
         if node.op_type == "If":
             then, other = (node.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
             node.attributes["then_branch"] = ir.AttrGraph("then_branch", other)
             node.attributes["else_branch"] = ir.AttrGraph("else_branch", then)
-    return found
+    return planted_model
 
 
-def with_least(found: ir.Model) -> ir.Model:
+def with_least(planted_model: ir.Model) -> ir.Model:
     """With a weight of -128 behind the probe."""
-    settle(found, "auto")
-    (value,) = (v for v in found.graph.initializers.values() if v.name is not None and v.name.startswith("w"))
+    settle(planted_model, "auto")
+    (value,) = (v for v in planted_model.graph.initializers.values() if v.name is not None and v.name.startswith("w"))
     weights = WIDE.copy()
     weights[1, 1] = -128
     value.const_value = ir.tensor(weights, name=value.name)
-    return found
+    return planted_model
 
 
-def settled(found: ir.Model) -> ir.Model:
-    settle(found, "auto")
-    return found
+def settled(planted_model: ir.Model) -> ir.Model:
+    settle(planted_model, "auto")
+    return planted_model
 
 
 def products_of_integers(weights: Array) -> ir.Model:
@@ -233,7 +233,9 @@ def test_the_rule_refuses_what_may_overflow(planted: object) -> None:
     ids=["dense", "fed", "integers", "in a loop"],
 )
 def test_every_form_but_int8_passes_the_rule(planted: object, form: str) -> None:
-    found = planted()  # type: ignore[operator]
-    settle(found, form)
-    check(found)
-    assert len(list(products(found))) == (0 if form == "uint8" or "w" in {v.name for v in found.graph.inputs} else 1)
+    planted_model = planted()  # type: ignore[operator]
+    settle(planted_model, form)
+    check(planted_model)
+    assert len(list(products(planted_model))) == (
+        0 if form == "uint8" or "w" in {v.name for v in planted_model.graph.inputs} else 1
+    )

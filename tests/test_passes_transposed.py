@@ -54,14 +54,14 @@ def enlarged(
 )
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_transposed_convolution_is_one_of_several_places(settings: tuple[Any, ...], dtype: str) -> None:
-    found = Applied("transposed_as_convolution", lambda net: enlarged(net, *settings, dtype))
-    assert found.count == 1
-    assert found.steps <= 1
-    differing = [np.count_nonzero(first != second) / first.size for first, second in found.outputs]
+    applied = Applied("transposed_as_convolution", lambda net: enlarged(net, *settings, dtype))
+    assert applied.count == 1
+    assert applied.steps <= 1
+    differing = [np.count_nonzero(first != second) / first.size for first, second in applied.outputs]
     assert max(differing) < 0.01  # sums of float32 that end on the other side of a half
-    assert found.fused["QLinearConv"] == 3
-    assert "ConvTranspose" not in found.fused
-    assert verify(found.data, settled(found.after)).ok
+    assert applied.fused["QLinearConv"] == 3
+    assert "ConvTranspose" not in applied.fused
+    assert verify(applied.data, settled(applied.after)).ok
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,11 @@ def counter() -> bytes:
     handle = init.tensor("h", (), "resource")
     init.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
     init.operator("ASSIGN_VARIABLE", [handle, init.constant("start", [1.0, 2.0])], [])
-    x, handle, held, y = g.input("x", (2,)), g.tensor("h", (), "resource"), g.tensor("r", (2,)), g.tensor("y", (2,))
+    x, handle, value, y = g.input("x", (2,)), g.tensor("h", (), "resource"), g.tensor("r", (2,)), g.tensor("y", (2,))
     g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
     g.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
-    g.operator("READ_VARIABLE", [handle], [held])
-    g.operator("ADD", [held, x], [y])
+    g.operator("READ_VARIABLE", [handle], [value])
+    g.operator("ADD", [value, x], [y])
     g.operator("ASSIGN_VARIABLE", [handle, y], [])
     g.output(y)
     return model.build()
@@ -50,9 +50,9 @@ def test_states_move_on_as_in_litert_and_reset_sets_them_back(tmp_path: Path) ->
     for _ in range(4):
         x = rng.standard_normal(2).astype(np.float32)
         (wanted,) = original.run([x])
-        found = session.run({"x": x})
-        assert list(found) == ["y"]
-        np.testing.assert_array_equal(found["y"], wanted)
+        outputs = session.run({"x": x})
+        assert list(outputs) == ["y"]
+        np.testing.assert_array_equal(outputs["y"], wanted)
         first.append(x)
     session.reset()
     np.testing.assert_array_equal(session.run({"x": first[0]})["y"], first[0] + np.array([1, 2], np.float32))
@@ -118,10 +118,10 @@ def model(
 ) -> bytes:
     sides = [[helper.make_tensor_value_info(*port) for port in side] for side in (inputs, outputs)]
     graph = helper.make_graph(nodes, "g", *sides, list(constants))
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     if states:
-        helper.set_model_props(made, {PREFIX + "state": json.dumps(list(states))})
-    return made.SerializeToString()
+        helper.set_model_props(proto, {PREFIX + "state": json.dumps(list(states))})
+    return proto.SerializeToString()
 
 
 def accumulating(**state: Any) -> bytes:
@@ -197,10 +197,10 @@ def test_what_numpy_has_no_name_for_goes_in_and_out(number: int, dtype: Any, val
     ]
     session = Session(model(nodes, ports[:1], ports[1:], constants=[scale]))
     x = np.array(values).astype(dtype)
-    found = session.run({"x": x})
-    assert found["real"].tolist() == values
-    assert found["y"].dtype == x.dtype
-    assert found["y"].astype(np.float32).tolist() == values
+    outputs = session.run({"x": x})
+    assert outputs["real"].tolist() == values
+    assert outputs["y"].dtype == x.dtype
+    assert outputs["y"].astype(np.float32).tolist() == values
     with pytest.raises(ValueError, match=f"is {np.dtype(dtype).name}"):
         session.run({"x": np.zeros(5, np.int8)})
 

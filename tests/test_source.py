@@ -133,16 +133,16 @@ def test_vectors_are_tuples_and_enums_in_them_have_names() -> None:
     fields = {"WindowStrides": [3, 5], "Padding": [1, 2], "PrecisionConfig": [0, 2], "FeatureGroupCount": 1 << 40}
 
     def build(builder: Any) -> int:
-        made: dict[str, Any] = {}
+        vectors: dict[str, Any] = {}
         for key, value in fields.items():
             dtype = np.uint32 if key == "PrecisionConfig" else np.int64
-            made[key] = builder.CreateNumpyVector(np.array(value, dtype)) if isinstance(value, list) else value
-        return table(builder, "StablehloConvolutionOptions", **made)
+            vectors[key] = builder.CreateNumpyVector(np.array(value, dtype)) if isinstance(value, list) else value
+        return table(builder, "StablehloConvolutionOptions", **vectors)
 
     built = (tflite.BuiltinOptions2.StablehloConvolutionOptions, build)
-    found = read(of(171, options_2=built).write()).main.operators[0].options
-    assert (found.window_strides, found.padding, found.lhs_dilation) == ((3, 5), (1, 2), ())
-    assert (found.precision_config, found.feature_group_count) == (("DEFAULT", "HIGHEST"), 1 << 40)
+    options = read(of(171, options_2=built).write()).main.operators[0].options
+    assert (options.window_strides, options.padding, options.lhs_dilation) == ((3, 5), (1, 2), ())
+    assert (options.precision_config, options.feature_group_count) == (("DEFAULT", "HIGHEST"), 1 << 40)
 
 
 def test_options_the_package_lacks_are_read() -> None:
@@ -150,24 +150,24 @@ def test_options_the_package_lacks_are_read() -> None:
         branches = builder.CreateNumpyVector(np.array([2, 3], np.int32))
         return table(builder, "", 1, raw=[(0, "UOffsetTRelative", branches)])
 
-    found = read(of(209, options_2=(23, build)).write()).main.operators[0].options
-    assert (found.table, dict(found)) == ("StablehloCaseOptions", {"branch_subgraph_indices": (2, 3)})
+    options = read(of(209, options_2=(23, build)).write()).main.operators[0].options
+    assert (options.table, dict(options)) == ("StablehloCaseOptions", {"branch_subgraph_indices": (2, 3)})
 
 
 def test_unknown_options_are_kept_apart_from_none() -> None:
     built = (200, options("AbsOptions"))
-    found = read(of(4711, options=built).write()).main.operators[0].options
-    assert (found.table, dict(found)) == ("builtin_options[200]", {})
+    parsed = read(of(4711, options=built).write()).main.operators[0].options
+    assert (parsed.table, dict(parsed)) == ("builtin_options[200]", {})
 
 
 @pytest.mark.parametrize(("code", "own"), [(0, "AddOptions"), (18, "MulOptions"), (101, "AbsOptions"), (19, "")])
 def test_a_table_of_another_operator_is_passed_over(code: int, own: str) -> None:
     """LiteRT asks each operator for its own table: a MUL does not gain the RELU of an ADD's."""
-    found = (
+    parsed = (
         read(of(code, options=(11, options("AddOptions", FusedActivationFunction=1))).write()).main.operators[0].options
     )
-    assert found.table == own
-    assert found.get("fused_activation_function", "NONE") == ("RELU" if code == 0 else "NONE")
+    assert parsed.table == own
+    assert parsed.get("fused_activation_function", "NONE") == ("RELU" if code == 0 else "NONE")
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,11 @@ def test_the_options_table_of_an_operator_follows_from_its_name(operator: str, e
 def test_an_operator_without_options_has_the_schemas_defaults() -> None:
     model = unary(tensors=[Tensor("x"), Tensor("y")], operators=[Operator((0, 0))])
     model.codes = [(0, 0, None, 1)]
-    found = read(model.write()).main.operators[0].options
-    assert (found.table, dict(found)) == ("AddOptions", {"fused_activation_function": "NONE", "pot_scale_int16": True})
+    options = read(model.write()).main.operators[0].options
+    assert (options.table, dict(options)) == (
+        "AddOptions",
+        {"fused_activation_function": "NONE", "pot_scale_int16": True},
+    )
     model.codes = [(19, 19, None, 1)]
     assert not read(model.write()).main.operators[0].options
 
@@ -238,9 +241,11 @@ def test_signatures_and_metadata() -> None:
     model.buffers = [b"payload"]
     model.metadata = {"min_runtime_version": 1, "empty": 0, "lost": 99}
     model.signatures = [("serve", 0, {"b": 0, "a": 0}, {"out": 1})]
-    found = read(model.write())
-    assert found.metadata == {"min_runtime_version": b"payload", "empty": b""}, "LiteRT, too, passes over a lost buffer"
-    [signature] = found.signatures
+    source = read(model.write())
+    assert source.metadata == {"min_runtime_version": b"payload", "empty": b""}, (
+        "LiteRT, too, passes over a lost buffer"
+    )
+    [signature] = source.signatures
     assert (signature.key, signature.subgraph, list(signature.inputs.items())) == ("serve", 0, [("b", 0), ("a", 0)])
     assert signature.outputs == {"out": 1}
 
@@ -298,8 +303,8 @@ def details(*numbers: int, dimensions: tuple[int, ...] = ()) -> Any:
 )
 def test_quantization_with_details(quantization: Any, expected: object) -> None:
     weights = Tensor("w", (2, 4), INT8, bytes(8), scale=[0.5], zero_point=[3], details=quantization)
-    found = read(unary(tensors=[Tensor("x"), Tensor("y"), weights]).write()).main.tensors[2]
-    assert found.quantization == expected
+    tensor = read(unary(tensors=[Tensor("x"), Tensor("y"), weights]).write()).main.tensors[2]
+    assert tensor.quantization == expected
 
 
 @pytest.mark.parametrize("zero_points", [-1, 0, 2, 3])  # none, what a writer leaves out, the scales, zeros
@@ -307,10 +312,10 @@ def test_blocks_hold_their_scales(zero_points: int) -> None:
     scales = Tensor("scales", (2, 3), tflite.TensorType.FLOAT16, np.array([1, 2, 3, 4, 5, 0.1], np.float16).tobytes())
     zeros = Tensor("zeros", (6,), INT8, bytes(6))
     weights = Tensor("w", (2, 12), tflite.TensorType.INT4, bytes(12), details=(2, details(2, zero_points, 4)))
-    found = read(unary(tensors=[Tensor("x"), Tensor("y"), scales, zeros, weights]).write()).main.tensors
-    assert found[4].quantization == BlockwiseQuantization(found[2], 4)
-    assert found[4].blocks is not None
-    assert found[4].blocks.flat().tolist() == [1, 2, 3, 4, 5, np.float32(np.float16(0.1))]
+    parsed = read(unary(tensors=[Tensor("x"), Tensor("y"), scales, zeros, weights]).write()).main.tensors
+    assert parsed[4].quantization == BlockwiseQuantization(parsed[2], 4)
+    assert parsed[4].blocks is not None
+    assert parsed[4].blocks.flat().tolist() == [1, 2, 3, 4, 5, np.float32(np.float16(0.1))]
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("inf")])

@@ -33,9 +33,9 @@ PLAIN = [name for name in NAMES if name not in ("string", "resource", "variant",
 @pytest.mark.parametrize("dtype", PLAIN)
 def test_plain_types_are_views(dtype: str) -> None:
     expected = np.arange(1, 7).astype(getattr(ml_dtypes, dtype, dtype)).reshape(2, 3)
-    found = constant((2, 3), dtype, expected.tobytes() + b"spare")
-    np.testing.assert_array_equal(found, expected)
-    assert (found.dtype.name, found.flags.writeable, found.flags.owndata) == (dtype, False, False)
+    array = constant((2, 3), dtype, expected.tobytes() + b"spare")
+    np.testing.assert_array_equal(array, expected)
+    assert (array.dtype.name, array.flags.writeable, array.flags.owndata) == (dtype, False, False)
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_plain_types_are_views(dtype: str) -> None:
     ],
 )
 def test_packed_types_start_in_the_low_bits(dtype: str, data: bytes, expected: list[list[int]]) -> None:
-    found = constant((2, 3), dtype, data)
-    assert found.dtype.name == dtype
-    assert found.astype(int).tolist() == expected
-    assert not found.flags.writeable
+    array = constant((2, 3), dtype, data)
+    assert array.dtype.name == dtype
+    assert array.astype(int).tolist() == expected
+    assert not array.flags.writeable
 
 
 def test_an_odd_number_of_packed_values() -> None:
@@ -59,20 +59,20 @@ def test_an_odd_number_of_packed_values() -> None:
 
 
 def test_any_byte_but_0_is_true() -> None:
-    found = constant((4,), "bool", b"\x00\x01\x02\xff")
-    assert found.tolist() == [False, True, True, True]
-    assert found.view(np.uint8).tolist() == [0, 1, 1, 1]
+    array = constant((4,), "bool", b"\x00\x01\x02\xff")
+    assert array.tolist() == [False, True, True, True]
+    assert array.view(np.uint8).tolist() == [0, 1, 1, 1]
 
 
-def strings(*words: bytes) -> bytes:
-    ends = np.cumsum([4 * (len(words) + 2), *map(len, words)])
-    return struct.pack(f"<{len(words) + 2}i", len(words), *ends) + b"".join(words)
+def strings(*texts: bytes) -> bytes:
+    ends = np.cumsum([4 * (len(texts) + 2), *map(len, texts)])
+    return struct.pack(f"<{len(texts) + 2}i", len(texts), *ends) + b"".join(texts)
 
 
 def test_strings_are_objects_of_bytes() -> None:
-    words = [b"ab", b"", b"\xff\x00c"]
-    found = constant((3, 1), "string", strings(*words))
-    assert (found.dtype, found.tolist()) == (np.dtype(object), [[word] for word in words])
+    texts = [b"ab", b"", b"\xff\x00c"]
+    array = constant((3, 1), "string", strings(*texts))
+    assert (array.dtype, array.tolist()) == (np.dtype(object), [[text] for text in texts])
     assert constant((), "string", strings(b"one")).item() == b"one"
     assert constant((0,), "string", b"").shape == (0,)
     assert constant((0,), "string", strings()).shape == (0,)
@@ -110,9 +110,9 @@ def test_buffers_and_options_behind_the_flatbuffer(tmp_path: Path) -> None:
     model.subgraphs[0].operators[0].large = (size, 3)
     path = tmp_path / "big.tflite"
     path.write_bytes(model.write() + b"opt" + np.array([1.5, -2.5], "<f4").tobytes())
-    found = read(path)
-    assert found.main.operators[0].custom_options == b"opt"
-    weights = found.main.tensors[2].array
+    source = read(path)
+    assert source.main.operators[0].custom_options == b"opt"
+    weights = source.main.tensors[2].array
     assert weights.tolist() == [1.5, -2.5]
     assert not weights.flags.owndata
     assert not weights.flags.aligned, "the test wants an odd address"
@@ -129,8 +129,8 @@ def test_tensors_with_the_same_bytes_share_their_value() -> None:
 
 def test_array_is_decoded_once() -> None:
     tensor = Tensor("c", (3,), tflite.TensorType.INT4, b"\x21\x03")
-    found = read(unary(tensors=[Tensor("x"), Tensor("y"), tensor]).write()).main.tensors[2]
-    assert found.array is found.array
+    decoded = read(unary(tensors=[Tensor("x"), Tensor("y"), tensor]).write()).main.tensors[2]
+    assert decoded.array is decoded.array
 
 
 def test_a_tensor_computed_at_run_time_has_no_array() -> None:
@@ -231,15 +231,15 @@ def test_sparse_constants_decode(
     dense = (generator.integers(1, 9, shape) * (generator.random(shape) < 0.25)).astype(np.float32)
     dense[(-1,) * dense.ndim] = 3.0
     values, levels = encode(dense, order, csr, blocks, widths)
-    found = constant(shape, "float32", values.tobytes(), sparsity=sparsity(order, tuple(blocks), levels))
-    np.testing.assert_array_equal(found, dense)
-    assert not found.flags.writeable
+    array = constant(shape, "float32", values.tobytes(), sparsity=sparsity(order, tuple(blocks), levels))
+    np.testing.assert_array_equal(array, dense)
+    assert not array.flags.writeable
 
 
 def test_sparse_constants_of_packed_type_and_without_values() -> None:
     build = sparsity((0, 1), (), [2, ([0, 1, 2], [2, 0], "Uint8", "Uint8")])
-    found = constant((2, 3), "int4", b"\xf3", sparsity=build)
-    assert found.astype(int).tolist() == [[0, 0, 3], [-1, 0, 0]]
+    array = constant((2, 3), "int4", b"\xf3", sparsity=build)
+    assert array.astype(int).tolist() == [[0, 0, 3], [-1, 0, 0]]
     build = sparsity((0,), (), [([0, 0], [], "Uint8", "Uint8")])
     assert constant((5,), "float32", bytes(4), sparsity=build).tolist() == [0] * 5
 

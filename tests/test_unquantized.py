@@ -44,7 +44,7 @@ def test_each_operator_computes_what_the_kernel_rounds(op: str, host: Host) -> N
         and not (op in BY_TABLE and case.dtype == "int16")
     ]
     assert cases
-    assert {case.id: found for case in cases if (found := mismatches(case, host, quantization="float"))} == {}
+    assert {case.id: texts for case in cases if (texts := mismatches(case, host, quantization="float"))} == {}
 
 
 def test_nothing_quantized_is_left() -> None:
@@ -80,7 +80,7 @@ def test_verify_finds_the_operator_that_is_wrong_without_quantization() -> None:
     array = onnx.numpy_helper.to_array(weights).copy()
     array[0] *= 1.5
     weights.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(array), weights.name))
-    found = verify(DIGITS, proto.SerializeToString())
-    assert not found.ok
-    assert found.diverging is not None
-    assert found.diverging.operator.code == "CONV_2D"
+    verification = verify(DIGITS, proto.SerializeToString())
+    assert not verification.ok
+    assert verification.diverging is not None
+    assert verification.diverging.operator.code == "CONV_2D"

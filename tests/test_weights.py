@@ -16,13 +16,13 @@ def network(activations: str = "float32", weights: str = "int8") -> bytes:
     """A convolution with a scale per channel."""
     model = ModelBuilder()
     g = model.main
-    known = quant(1 / 512, 0) if activations == "int16" else None
-    x = g.input("x", (1, 5, 7, 31), activations, quantization=known)
+    input_scale = quant(1 / 512, 0) if activations == "int16" else None
+    x = g.input("x", (1, 5, 7, 31), activations, quantization=input_scale)
     scales = tuple(0.01 * (k + 1) for k in range(37))
     stored = np.random.default_rng(0).integers(-127, 128, (37, 3, 3, 31)).astype(weights)
     w = g.constant("w", stored, quantization=quant(scales, (0,) * 37, axis=0) if weights == "int8" else None)
-    made = quant(1 / 16, 0) if activations == "int16" else None
-    g.output(y := g.tensor("y", (1, 5, 7, 37), activations, quantization=made))
+    output_scale = quant(1 / 16, 0) if activations == "int16" else None
+    g.output(y := g.tensor("y", (1, 5, 7, 37), activations, quantization=output_scale))
     if weights == "float16":
         floats = g.tensor("floats", stored.shape)
         g.operator("DEQUANTIZE", [w], [floats])
@@ -39,8 +39,10 @@ def run(conversion: otp.Conversion) -> np.ndarray:
     session = onnxruntime.InferenceSession(conversion.proto.SerializeToString(), providers=["CPUExecutionProvider"])
     given = session.get_inputs()[0]
     x = np.random.default_rng(1).standard_normal(given.shape) * (1 if given.type == "tensor(float)" else 300)
-    made: np.ndarray = session.run(None, {"x": x.astype(np.float32 if given.type == "tensor(float)" else np.int16)})[0]
-    return made
+    output: np.ndarray = session.run(None, {"x": x.astype(np.float32 if given.type == "tensor(float)" else np.int16)})[
+        0
+    ]
+    return output
 
 
 @pytest.mark.parametrize("weights", ["int8", "float16"])
@@ -63,8 +65,8 @@ def test_a_target_that_reads_compressed_weights_gets_their_dequantize_linear() -
 def test_sixteen_bit_activations_never_meet_real_weights_between_dq_and_q() -> None:
     """ONNX Runtime would round the weights to 8 bits with one scale for all channels."""
     for how in ("keep", "fold"):
-        found = operators(otp.convert(network("int16"), weights=how))
-        assert (found["DequantizeLinear"], found["QuantizeLinear"]) == (0, 1)
+        counted = operators(otp.convert(network("int16"), weights=how))
+        assert (counted["DequantizeLinear"], counted["QuantizeLinear"]) == (0, 1)
     np.testing.assert_array_equal(*(run(otp.convert(network("int16"), weights=how)) for how in ("keep", "fold")))
 
 
@@ -75,6 +77,6 @@ def test_eight_bit_activations_keep_the_dequantize_linear_that_fuses_whatever_is
     w = g.constant("w", np.ones((11, 3, 3, 3), np.int8), quantization=quant(0.1, 0))
     g.output(y := g.tensor("y", (1, 5, 7, 11), "int8", quantization=quant(0.3, 5)))
     g.operator("CONV_2D", [x, w], [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
-    found = [operators(otp.convert(model.build(), weights=how)) for how in ("keep", "fold")]
-    assert found[0] == found[1]
-    assert found[0]["DequantizeLinear"] >= 2
+    counted = [operators(otp.convert(model.build(), weights=how)) for how in ("keep", "fold")]
+    assert counted[0] == counted[1]
+    assert counted[0]["DequantizeLinear"] >= 2

@@ -94,7 +94,7 @@ class Context(Protocol):
     def perm(self, slot: int = 0) -> tuple[int, ...]:
         """Physical axis → TFLite axis."""
 
-    def by_axis(self, held: Sequence[Any], slot: int = 0) -> list[Any]:
+    def by_axis(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
         """One entry per TFLite axis, in planned order."""
 
     # operands
@@ -116,7 +116,7 @@ class Context(Protocol):
     # quantization
     @property
     def folds(self) -> bool:
-        """Whether constants of narrow dtypes are to be real numbers in the file (``--weights fold``)."""
+        """Whether quantized and float16 constants are to be float32 in the file (``--weights fold``)."""
 
     @property
     def quantized(self) -> bool:
@@ -133,7 +133,7 @@ class Context(Protocol):
         """Dtype of the slot's integers as they are delivered."""
 
     def raw(self, slot: int) -> Value:
-        """The stored integers of a quantized operand, or its real numbers where the target runs nothing on integers.
+        """The stored integers of a quantized operand, or its floats where the target runs nothing on integers.
 
         ``dequantize`` then leaves them alone. Any other operand itself.
         """
@@ -142,7 +142,7 @@ class Context(Protocol):
         """Real numbers to a slot's integers; the value itself where the slot is not quantized."""
 
     def dequantize(self, value: Value, like: int) -> Value:
-        """A slot's integers to real numbers; the value itself where the slot is not quantized."""
+        """A slot's integers to floats; the value itself where the slot is not quantized."""
 
     def looked_up(self, table: Array, indices: Value, dims: Dims | None) -> Value:
         """The table's entry for each index; negative ones count from its end.

@@ -176,6 +176,12 @@ def node_props(operators: Iterable[tuple[int, int]], handler: str, pack: str, na
     return {PREFIX + "operators": texts, PREFIX + "handler": handler, PREFIX + "pack": pack, PREFIX + "name": name}
 
 
+def lowered_from(given: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
+    """(subgraph, operator) of each TFLite operator that a node was lowered from; empty where it does not say."""
+    pairs = (text.partition(":") for text in given.get(PREFIX + "operators", "").split(",") if text)
+    return tuple((int(subgraph), int(index)) for subgraph, _, index in pairs)
+
+
 def lowered_by(given: Mapping[str, str]) -> tuple[str, str]:
     """Handler and pack of a node; empty where it does not say."""
     return given.get(PREFIX + "handler", ""), given.get(PREFIX + "pack", "")

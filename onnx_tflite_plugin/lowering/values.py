@@ -90,7 +90,7 @@ class Values:
         *,
         weights: Weights = Weights.DEQUANTIZED,
     ) -> ir.Value:
-        """The tensor in an order and form. ``weights``: how a quantized constant becomes real.
+        """The tensor in an order and form. ``weights``: how a quantized constant becomes float.
 
         Raises LookupError for a tensor nobody made.
         """
@@ -114,8 +114,8 @@ class Values:
             raise LookupError(f"tensor {tensor} is used before an operator makes it")
         native, native_form = self._native[tensor]
         if form is FLOAT and not self.plan.target.moves_integers and order != native:
-            real = self.get(tensor, native, FLOAT)
-            value = self.moved(real, native, order)
+            floats = self.get(tensor, native, FLOAT)
+            value = self.moved(floats, native, order)
         elif form is FLOAT:
             value = self.dequantize(self.get(tensor, order, STORED), self.plan.storage(tensor), order)
         elif form is native_form:
@@ -130,17 +130,17 @@ class Values:
         self._describe(tensor, value, order, form)
         return value
 
-    # --- steps ------------------------------------------------------------------------------
+    # --- conversions ------------------------------------------------------------------------------
 
     def moved(self, value: ir.Value, start: Order, end: Order) -> ir.Value:
         """Bring a value from one order to another."""
-        steps, dims = move(start, end), physical(start)
-        if steps.split is not None:
-            value, dims = self.reshape(value, dims, steps.split), steps.split
-        if steps.perm is not None:
-            value = self.emitter.emit("Transpose", [value], {"perm": steps.perm})[0]
-            dims = tuple(dims[axis] for axis in steps.perm)
-        return value if steps.shape is None else self.reshape(value, dims, steps.shape)
+        moves, dims = move(start, end), physical(start)
+        if moves.split is not None:
+            value, dims = self.reshape(value, dims, moves.split), moves.split
+        if moves.perm is not None:
+            value = self.emitter.emit("Transpose", [value], {"perm": moves.perm})[0]
+            dims = tuple(dims[axis] for axis in moves.perm)
+        return value if moves.shape is None else self.reshape(value, dims, moves.shape)
 
     def reshape(self, value: ir.Value, before: Dims, dims: Dims) -> ir.Value:
         """A Reshape; where only axes of size 1 come or go an Unsqueeze or a Squeeze, which needs no sizes.
@@ -160,14 +160,14 @@ class Values:
         return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in dims]], zero)[0]
 
     def converted(self, value: ir.Value, tensor: Tensor, start: Form, end: Form) -> ir.Value:
-        """Stored integers to the file's, or back: the same real numbers, so the same scale on both sides."""
+        """Stored integers to the file's, or back, which have the same scale."""
         forms = {STORED: self.plan.storage(tensor), FILE: file_storage(tensor)}
         order = source_order(tensor.dims)
-        real = self.dequantize(value, forms[start], order)
-        return self.quantize(real, forms[end], order)
+        floats = self.dequantize(value, forms[start], order)
+        return self.quantize(floats, forms[end], order)
 
     def dequantize(self, value: ir.Value, storage: Storage, order: Order, *, multiply: bool = False) -> ir.Value:
-        """Stored integers as real numbers; ``multiply``: by Cast and Mul whatever the target makes of the dtype."""
+        """Stored integers, dequantized; ``multiply``: by Cast and Mul whatever the target makes of the dtype."""
         if storage.blocks is not None:
             return self._dequantize_blocks(value, storage.blocks, order)
         scale, zero_point, axis = self._parameters(storage, order)
@@ -177,10 +177,10 @@ class Values:
         if axis is not None:
             along = [-1 if k == axis else 1 for k in range(len(physical(order)))]
             scale, zero_point = scale.reshape(along), zero_point.reshape(along)
-        real = self._emit("Cast", value, to="float32")
+        floats = self._emit("Cast", value, to="float32")
         if zero_point.any():
-            real = self._emit("Sub", real, zero_point.astype(np.float32))
-        return self._emit("Mul", real, scale)
+            floats = self._emit("Sub", floats, zero_point.astype(np.float32))
+        return self._emit("Mul", floats, scale)
 
     def _dequantize_blocks(self, value: ir.Value, blocks: BlockwiseQuantization, order: Order) -> ir.Value:
         """A scale per block of the last axis, in blocks of the size the target fuses."""
@@ -199,9 +199,9 @@ class Values:
             integers = self.emitter.emit("QuantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
         else:
             low, high = (float(end) for end in INTEGER_RANGE[storage.dtype])
-            steps = self._emit("Round", self._emit("Div", value, scale))
-            shifted_steps = self._emit("Add", steps, zero_point.astype(np.float32))
-            integers = self._emit("Cast", self._emit("Clip", shifted_steps, low, high), to=storage.dtype)
+            rounded = self._emit("Round", self._emit("Div", value, scale))
+            with_zero_point = self._emit("Add", rounded, zero_point.astype(np.float32))
+            integers = self._emit("Cast", self._emit("Clip", with_zero_point, low, high), to=storage.dtype)
         return typed(integers, storage.dtype, None)
 
     def _emit(self, op_type: str, *operands: Operand, **attributes: str) -> ir.Value:
@@ -313,9 +313,9 @@ def arranged(array: Array, order: Order) -> Array:
     order = with_pairs(order, array.dtype.name)
     if array.dtype.kind == "c":
         array = np.ascontiguousarray(array).view(array.real.dtype).reshape(*array.shape, 2)
-    steps = move(source_order(array.shape), order)
-    if steps.split is not None:
-        array = array.reshape([d or 0 for d in steps.split])
-    if steps.perm is not None:
-        array = array.transpose(steps.perm)
-    return array if steps.shape is None else array.reshape([d or 0 for d in steps.shape])
+    moves = move(source_order(array.shape), order)
+    if moves.split is not None:
+        array = array.reshape([d or 0 for d in moves.split])
+    if moves.perm is not None:
+        array = array.transpose(moves.perm)
+    return array if moves.shape is None else array.reshape([d or 0 for d in moves.shape])

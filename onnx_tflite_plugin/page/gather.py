@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.graph.metadata import PREFIX, props, read_authored
+from onnx_tflite_plugin.graph.metadata import lowered_from, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import kinds_of, taken_by
 from onnx_tflite_plugin.page.labels import operator_of
@@ -83,19 +82,18 @@ def gather(
 
 def _graph_of(model: Model, onnx: onnx.ModelProto) -> Sequence[Operator]:
     """The operators of the subgraph that was converted."""
-    key = props(onnx.metadata_props).get(PREFIX + "signature")
+    key, _ = read_origin(props(onnx.metadata_props))
     root = next((one.subgraph for one in model.signatures if one.key == key), model.root)
     return model.subgraphs[root].operators
 
 
 def _nodes(onnx: onnx.ModelProto) -> dict[int, list[str]]:
     """The ONNX operators that each TFLite operator of the main graph became."""
-    found: dict[int, list[str]] = defaultdict(list)
+    nodes: dict[int, list[str]] = defaultdict(list)
     for node in onnx.graph.node:
-        for place in props(node.metadata_props).get(PREFIX + "operators", "").split(","):
-            if place:
-                found[int(place.partition(":")[2])].append(node.op_type)
-    return found
+        for _, index in lowered_from(props(node.metadata_props)):
+            nodes[index].append(node.op_type)
+    return nodes
 
 
 def _operators(
@@ -159,7 +157,7 @@ def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: Sequence[Mapping[str
         "inputs": [_edge(info, authored.get("inputs", ())) for info in onnx.graph.input],
         "outputs": [_edge(info, authored.get("outputs", ())) for info in onnx.graph.output],
         "authored": {key: value for key, value in authored.items() if isinstance(value, str)},
-        "states": [state["input"] for state in json.loads(given.get(PREFIX + "state", "[]"))],
+        "states": [state.input for state in read_states(given)],
     }
 
 

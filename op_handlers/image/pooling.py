@@ -48,7 +48,7 @@ def average_pool_2d(ctx: Context, x: Value) -> Value:
 
 
 def stored_zero(ctx: Context) -> Array | None:
-    """The 0 of the file's integers, as they are delivered; ``None`` where real numbers are."""
+    """The 0 of the file's integers, as they are delivered; ``None`` where floats are."""
     held, known = ctx.op[out(0)].quantization, ctx.quantization(out(0))
     if not ctx.integers or known is None or not isinstance(held, Quantization):
         return None

@@ -16,7 +16,7 @@ UNIT = 12288  # of a number that sigmoids are looked up for
 
 
 def sigmoid_by_table(at: Instance) -> FixedOutputRange | Lookup:
-    """A table where real numbers are up to 6 steps away from the kernel's int16; elsewhere they are within one.
+    """A table where float arithmetic is up to 6 quantization steps away from the kernel's int16; elsewhere they are within one.
 
     Tables for all would make an EfficientNet's file 2.7 times as large, and it 18 % slower.
     """

@@ -67,7 +67,7 @@ def minimum(ctx: Context, x: Value, y: Value) -> Value:
 
 @handler("ADD_N", max_version=1, layout=Transparent())
 def add_n(ctx: Context, *operands: Value) -> Value:
-    """Sum, which ONNX has of real numbers only; of integers a chain of Add."""
+    """Sum, which ONNX has of floats only; of integers a chain of Add."""
     return ctx.ops.Sum(*operands) if ctx.op[0].dtype == "float32" else reduce(ctx.ops.Add, operands)
 
 
@@ -81,7 +81,7 @@ def floor_div(ctx: Context, x: Value, y: Value) -> Value:
 
 @handler("FLOOR_MOD", max_version=2, layout=Transparent(), quantization=Raw())
 def floor_mod(ctx: Context, x: Value, y: Value) -> Value:
-    """Mod, with the divisor's sign; of real numbers Mod has the dividend's, so the divisor is added (reference/floor_mod.h)."""
+    """Mod, with the divisor's sign; of floats Mod has the dividend's, so the divisor is added (reference/floor_mod.h)."""
     ops = ctx.ops
     if ctx.dtype(0) != "float32":
         return ops.Mod(x, y)

@@ -251,7 +251,7 @@ def wide_weights(ctx: Context, inputs: Sequence[Value], layer: Layer) -> Value |
 
 
 def matrix(ctx: Context, inputs: Sequence[Value], slot: int) -> Value | Array:
-    """Weights in real numbers; an array where the file has them so."""
+    """Weights in float; an array where the file has them so."""
     held = ctx.constant(slot)
     if held is not None and held.dtype == np.float32:
         return held

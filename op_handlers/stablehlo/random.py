@@ -99,13 +99,13 @@ def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
     blocks = -(-count // size)
 
     spend(2 * blocks, 8, "the counters of random bits")
-    words = ops.Cast(state, to="int64")
-    key64, counter64 = (ops.Gather(words, np.asarray([k])) for k in (0, 1))
+    state64 = ops.Cast(state, to="int64")
+    key64, counter64 = (ops.Gather(state64, np.asarray([k])) for k in (0, 1))
     each = ops.Add(counter64, np.arange(blocks, dtype=np.int64))
     counter = [bits.low(each), bits.high(each)]
     key = (bits.low(key64), bits.high(key64))
     if size == 4:
-        more = ops.Gather(words, np.asarray([2])) if ctx.op[0].dims == (3,) else key64
+        more = ops.Gather(state64, np.asarray([2])) if ctx.op[0].dims == (3,) else key64
         zeros = np.zeros(blocks, np.int64)
         counter += [ops.Add(part, zeros) for part in (bits.low(more), bits.high(more))]
     numbers = ops.Concat(*(ops.Unsqueeze(part, [1]) for part in generator(bits, key, counter)), axis=1)
@@ -115,5 +115,5 @@ def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
         low, high = (ops.Gather(pairs, np.asarray(k), axis=1) for k in (0, 1))
         flat = ops.Add(low, ops.Mul(high, np.int64(1 << 32)))
     drawn = ops.Reshape(ops.Cast(flat, to=made.dtype), np.asarray(made.shape, np.int64))
-    following = ops.Add(words, np.asarray([0, blocks, 0][: ctx.op[0].shape[0]], np.int64))
+    following = ops.Add(state64, np.asarray([0, blocks, 0][: ctx.op[0].shape[0]], np.int64))
     return ops.Cast(following, to="uint64"), drawn

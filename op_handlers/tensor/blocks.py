@@ -111,7 +111,7 @@ def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> 
         x = padded(ctx, x, [(0, 0), *rows, (0, 0)], zero(ctx))
     n, *size, c = ctx.op[0].dims
     total = [None if s is None else s + sum(row) for s, row in zip(size, rows, strict=True)]
-    wide, flat = words(len(block))
+    wide, flat = axis_patterns(len(block))
     sizes = {
         "n": n,
         "c": c,
@@ -135,7 +135,7 @@ def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Val
         return space_at_run_time(ctx, x, as_int64(ctx, 1, shape), as_int64(ctx, 2, crops))
     block, rows = blocks(ctx.op)
     n, *size, c = ctx.op[0].dims
-    wide, flat = words(len(block))
+    wide, flat = axis_patterns(len(block))
     sizes = {
         "n": cut(n, prod(block)),
         "c": c,
@@ -150,7 +150,7 @@ def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Val
     return ctx.ops.Slice(whole, starts, ends, [ctx.axis(1 + k) for k in cropped])
 
 
-def words(spatial: int) -> tuple[str, str]:
+def axis_patterns(spatial: int) -> tuple[str, str]:
     """The axes with blocks in height and width, and with the places in a block before the batch."""
     return ("n hp c", "pn h c") if spatial == 1 else ("n hp wq c", "pqn h w c")
 
@@ -210,12 +210,12 @@ def cut(size: int | None, block: int) -> int | None:
 
 
 def rearranged(ctx: Context, x: Value, before: str, after: str, sizes: Mapping[str, int | None]) -> Value:
-    """Reshape, Transpose, Reshape in planned order. Each word is an axis of the file, each letter a factor of it."""
+    """Reshape, Transpose, Reshape in planned order. Each group is an axis of the file, each letter a factor of it."""
     left, right = ctx.by_axis(before.split()), ctx.by_axis(after.split(), out(0))
     letters, wanted = "".join(left), "".join(right)
     split = shaped(ctx, x, [sizes[letter] for letter in letters])
     moved = ctx.ops.Transpose(split, perm=[letters.index(letter) for letter in wanted])
-    return shaped(ctx, moved, [times([sizes[letter] for letter in word]) for word in right])
+    return shaped(ctx, moved, [times([sizes[letter] for letter in group]) for group in right])
 
 
 def times(sizes: Sequence[int | None]) -> int | None:

@@ -71,7 +71,7 @@ def sequence(op: Operator) -> Array | None:
 
 @handler("RANGE", max_version=2, layout=Terminate(), evaluate=lambda at: sequence(at.op))
 def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
-    """Range; of real numbers a running sum, which rounds at each number as the kernel does."""
+    """Range; of floats a running sum, which rounds at each number as the kernel does."""
     ops, known = ctx.ops, sequence(ctx.op)
     if known is not None:
         return ctx.constant_value(known)

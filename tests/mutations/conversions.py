@@ -43,8 +43,10 @@ def _handed_on(ctx: Any, x: Any) -> Any:
 
 
 def _pointless(ctx: Any, x: Any) -> Any:
-    found = ctx.op[0].quantization
-    return x if found is None or len(found.scale) > 1 else ctx.ops.Add(x, float(found.scale[0] * found.zero_point[0]))
+    stored = ctx.op[0].quantization
+    return (
+        x if stored is None or len(stored.scale) > 1 else ctx.ops.Add(x, float(stored.scale[0] * stored.zero_point[0]))
+    )
 
 
 def _initial(ctx: Any, _resource: Any) -> Any:

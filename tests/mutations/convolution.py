@@ -15,7 +15,7 @@ POOL = "op_handlers.image.pooling"
 PADDING = "onnx_tflite_plugin.api.padding"
 VALUES = "onnx_tflite_plugin.lowering.values"
 RESULTS = "onnx_tflite_plugin.lowering.results"
-CONTEXT = "onnx_tflite_plugin.lowering.context:Context"
+OPERANDS = "onnx_tflite_plugin.lowering.operands:Operands"
 
 
 def more_in_front(original: Any) -> Any:
@@ -175,7 +175,7 @@ MUTATIONS = (
         "the bias has the scale of the file",
         "CONV_2D",
         ("CONV_2D-int8_with_a_bias_scale_in_the_file_that_is_off,_which_the_kernel_ignores",),
-        patches={f"{CONTEXT}._bias": the_files_scale},
+        patches={f"{OPERANDS}._bias": the_files_scale},
     ),
     Mutation(
         "the scales per channel stay on the file's axis",

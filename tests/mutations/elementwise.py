@@ -11,12 +11,12 @@ from onnx_tflite_plugin.api import Dequantized, Raw
 from .planting import Mutation, left_out, the_files_axis, with_attributes
 
 
-def _tanh(ctx: Any, made: Any) -> Any:
-    return ctx.ops.Tanh(made) if ctx.options.fused_activation_function == "TANH" else made
+def _tanh(ctx: Any, value: Any) -> Any:
+    return ctx.ops.Tanh(value) if ctx.options.fused_activation_function == "TANH" else value
 
 
-def _scaled(ctx: Any, made: Any) -> Any:
-    return ctx.ops.Mul(made, ctx.scalar(ctx.options.beta))
+def _scaled(ctx: Any, value: Any) -> Any:
+    return ctx.ops.Mul(value, ctx.scalar(ctx.options.beta))
 
 
 def _larger(ctx: Any, x: Any) -> Any:

@@ -45,7 +45,7 @@ def coordinates(align: str, half: str, neither: str) -> Change:
     )
 
 
-def one_table_of_words(wide: str, flat: str) -> Change:
+def one_axis_pattern(wide: str, flat: str) -> Change:
     """Blocks of two axes in another order."""
     return lambda original: lambda spatial: (wide, flat) if spatial == 2 else original(spatial)
 
@@ -125,13 +125,13 @@ MUTATIONS = (
         "the batch comes before the place in a block",
         "SPACE_TO_BATCH_ND",
         ("SPACE_TO_BATCH_ND-int8_without_padding",),
-        patches={f"{BLOCKS}:words": one_table_of_words("n hp wq c", "npq h w c")},
+        patches={f"{BLOCKS}:axis_patterns": one_axis_pattern("n hp wq c", "npq h w c")},
     ),
     Mutation(
         "columns of a block first",
         "BATCH_TO_SPACE_ND",
         ("BATCH_TO_SPACE_ND-int16_without_crops",),
-        patches={f"{BLOCKS}:words": one_table_of_words("n hp wq c", "qpn h w c")},
+        patches={f"{BLOCKS}:axis_patterns": one_axis_pattern("n hp wq c", "qpn h w c")},
     ),
     Mutation(
         "integers are padded with 0",

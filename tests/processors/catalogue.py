@@ -138,8 +138,8 @@ CASES = (
 
 
 def cases() -> Iterator[Case]:
-    known = {case.id: case for case in builtin()}
-    yield from (known[name] for name in CASES)
+    by_id = {case.id: case for case in builtin()}
+    yield from (by_id[name] for name in CASES)
     yield net("ADD", "int8 in residual blocks", residual, dtype="int8")
 
 
@@ -175,8 +175,8 @@ def residual(model: Net) -> None:
         x = model.spec(total)
         w = weight((CHANNELS, 3, 3, CHANNELS), "int8", 0, seed=f"block {block}")
         y, b = product(x, w, (1, 7, 9, CHANNELS), 9 * CHANNELS), bias(x, w, CHANNELS, "int32", 9 * CHANNELS)
-        made = model.call("CONV_2D", [total, w, b], y, padding="SAME", stride_h=1, stride_w=1)
-        total = model.call("ADD", [total, made], y.scaled(1.3, zero_point=7 - block))
+        z = model.call("CONV_2D", [total, w, b], y, padding="SAME", stride_h=1, stride_w=1)
+        total = model.call("ADD", [total, z], y.scaled(1.3, zero_point=7 - block))
     model.output(total)
 
 
@@ -194,8 +194,8 @@ def with_outputs(data: bytes, codes: Sequence[str]) -> bytes:
     model = schema.ModelT.InitFromPackedBuf(data)
     wanted = {getattr(schema.BuiltinOperator, code) for code in codes}
     graph = model.subgraphs[0]
-    made = [operator for operator in graph.operators if len(operator.outputs)]
-    last = {model.operatorCodes[operator.opcodeIndex].builtinCode: operator.outputs[0] for operator in made}
+    computed = [operator for operator in graph.operators if len(operator.outputs)]
+    last = {model.operatorCodes[operator.opcodeIndex].builtinCode: operator.outputs[0] for operator in computed}
     graph.outputs = [*graph.outputs, *(tensor for code, tensor in last.items() if code in wanted)]
     builder = flatbuffers.Builder(len(data))
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")

@@ -81,8 +81,8 @@ class Emulator:
     def qemu(self, machine: Machine) -> Path:
         """The emulator: the installed one, or one unpacked from Debian's package."""
         for name in (f"qemu-{machine}", f"qemu-{machine}-static"):
-            if found := shutil.which(name):
-                return Path(found)
+            if executable := shutil.which(name):
+                return Path(executable)
         folder = self.cache / "qemu"
         for package in ("qemu-user-static", "qemu-user", None):  # newer releases have the static one in qemu-user
             for path in (folder / f"qemu-{machine}-static", folder / f"qemu-{machine}"):
@@ -99,8 +99,8 @@ class Emulator:
         wanted = " ".join(f"{name}=={version(name)}" for name in PACKAGES)
         folder = self.cache / f"root-{machine}"
         done = folder / DONE
-        if done.exists() and (known := done.read_text().splitlines())[0] == wanted:
-            return folder, known[1]
+        if done.exists() and (lines := done.read_text().splitlines())[0] == wanted:
+            return folder, lines[1]
         shutil.rmtree(folder, ignore_errors=True)
         self._fetch(folder / "debs", self._packages(machine))
         for package in sorted((folder / "debs").glob("*.deb")):
@@ -158,7 +158,7 @@ class Emulator:
         folder.mkdir(parents=True, exist_ok=True)
         self._apt("apt-get", "download", *packages, folder=folder)
 
-    def _apt(self, *words: str, folder: Path | None = None) -> str:
+    def _apt(self, *arguments: str, folder: Path | None = None) -> str:
         """An apt command on lists of its own, for both kinds of machine; they are fetched once."""
         if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
             raise NotInstalled("qemu-user is not installed, and there is no apt to fetch it with")
@@ -179,7 +179,7 @@ class Emulator:
         if not self._updated:
             self._updated = True
             _run(["apt-get", *options, "update"])
-        return _run([words[0], *options, *words[1:]], folder)
+        return _run([arguments[0], *options, *arguments[1:]], folder)
 
 
 def _extract(folder: Path, wanted: Container[str]) -> None:

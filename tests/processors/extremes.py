@@ -171,13 +171,13 @@ def looped(name: str, shape: tuple[int, int], *, dtype: str = "int8", least: int
         turn, value, _ = _carried(body, x, y)
         following = body.tensor("following", (), "int32")
         body.operator("ADD", [turn, body.constant("one", np.int32(1))], [following])
-        made = [value]
+        carried = [value]
         for k, (factor, like) in enumerate(((one, x), (w, y))):
             constants = [factor, zeros(x, factor, depth)]
-            held = [body.constant(f"c{k}", c.value, c.dtype, quantization=c.quantization) for c in constants]
-            made.append(body.tensor(f"made {k}", shape, dtype, quantization=like.quantization))
-            body.operator("FULLY_CONNECTED", [made[k], *held], [made[k + 1]])
-        body.output(following, value, made[-1])
+            operands = [body.constant(f"c{k}", c.value, c.dtype, quantization=c.quantization) for c in constants]
+            carried.append(body.tensor(f"made {k}", shape, dtype, quantization=like.quantization))
+            body.operator("FULLY_CONNECTED", [carried[k], *operands], [carried[k + 1]])
+        body.output(following, value, carried[-1])
         before = constant(np.zeros(shape, dtype), None, y.scale, y.zero_point)
         inputs = [model.place(constant(np.int32(0))), model.input(x), model.place(before)]
         results = [model.result(spec) for spec in (Spec((), "int32"), x, y)]

@@ -38,13 +38,15 @@ def masked(mask: str, folder: Path) -> dict[str, str]:
         raise Unsupported(f"hiding instructions needs Linux on x86-64, not {sys.platform} on {platform.machine()}")
     library = _compiled(folder)
     preloaded = [str(library), *filter(None, [os.environ.get("LD_PRELOAD")])]
-    found = {"LD_PRELOAD": ":".join(preloaded), "HIDE_CPUID": mask}
-    tried = subprocess.run([sys.executable, "-c", ""], env={**os.environ, **found}, capture_output=True, text=True)
+    environment = {"LD_PRELOAD": ":".join(preloaded), "HIDE_CPUID": mask}
+    tried = subprocess.run(
+        [sys.executable, "-c", ""], env={**os.environ, **environment}, capture_output=True, text=True
+    )
     if tried.returncode == UNSUPPORTED:
         raise Unsupported("this kernel or processor cannot make CPUID fault, which hiding instructions needs")
     if tried.returncode or tried.stderr:
         raise Unsupported(f"{library} cannot be preloaded: {tried.stderr.strip() or tried.returncode}")
-    return found
+    return environment
 
 
 def _compiled(folder: Path) -> Path:

@@ -121,21 +121,21 @@ def converted(entries: Iterable[Entry], part: str = "") -> Models:
 
     Of each kind of overflow one is planted whatever the part is.
     """
-    host, made, problems = Host(packs="builtin"), [], []
+    host, models, problems = Host(packs="builtin"), [], []
     planted: set[str] = set()
     for entry in entries:
         chosen = part in entry.name
         try:
             if chosen:
-                made.append(Converted(entry, host))
-                if not made[-1].varies:
+                models.append(Converted(entry, host))
+                if not models[-1].varies:
                     problems.append(f"{entry.name}: its results hardly vary: the trial proves nothing")
             if (chosen and entry.overflows) or not planted.issuperset(entry.overflows):
-                made.append(Converted(entry, host, planted=True))
+                models.append(Converted(entry, host, planted=True))
                 planted.update(entry.overflows)
         except (ConversionError, VerificationError) as error:
             problems.append(f"{entry.name}: {' '.join(str(error).split())}")
-    return Models(tuple(made), tuple(problems))
+    return Models(tuple(models), tuple(problems))
 
 
 # --- what came of it --------------------------------------------------------------------------
@@ -190,9 +190,9 @@ def tried_on(processor: Processor, command: Command, models: Models, folder: Pat
     jobs = folder / "jobs.json"
     jobs.write_text(json.dumps([one.job(folder, name) for name, one in chosen.items()]))
     start = time.perf_counter()
-    words = [*command.start, str(WORKER), str(jobs), str(folder)]
+    arguments = [*command.start, str(WORKER), str(jobs), str(folder)]
     try:
-        ran = subprocess.run(words, env=command.environment, capture_output=True, text=True, timeout=TIMEOUT)
+        ran = subprocess.run(arguments, env=command.environment, capture_output=True, text=True, timeout=TIMEOUT)
         told, said, status = ran.stdout, ran.stderr, ran.returncode
     except subprocess.TimeoutExpired as error:
         told, said, status = _text(error.stdout), f"no end after {TIMEOUT} s", 1

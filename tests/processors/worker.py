@@ -31,14 +31,14 @@ def run(job: dict[str, Any], folder: Path, out: Path) -> None:
     session = onnxruntime.InferenceSession(str(folder / job["model"]), options, providers=["CPUExecutionProvider"])
     wanted = [*job["outputs"], *(state["output"] for state in job["states"])]
     carried: dict[str, Any] = {}
-    made = {}
+    returned = {}
     with np.load(folder / job["feeds"]) as stored:
         for k, names in enumerate(job["runs"]):
             fed = {name: stored[f"{k}.{place}"] for place, name in enumerate(names)}
             values = dict(zip(wanted, session.run(wanted, {**fed, **carried}), strict=True))
             carried = {state["input"]: values[state["output"]] for state in job["states"]}
-            made.update({f"{k}.{place}": values[name] for place, name in enumerate(job["outputs"])})
-    np.savez(out / f"{job['name']}.npz", **made)
+            returned.update({f"{k}.{place}": values[name] for place, name in enumerate(job["outputs"])})
+    np.savez(out / f"{job['name']}.npz", **returned)
 
 
 def main(path: str, target: str) -> None:

@@ -1,0 +1,106 @@
+"""One operator being lowered, as it was planned: its slots' orders, and what it computes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import onnx_ir as ir
+
+from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.layout.order import Order, axes, physical
+from onnx_tflite_plugin.lowering.emitter import Operand
+from onnx_tflite_plugin.lowering.scope import Scope
+from onnx_tflite_plugin.quantization.plan import Arithmetic, data_slots
+from onnx_tflite_plugin.source.affine import affine
+from onnx_tflite_plugin.source.model import Dims, Operator, Options, Quantization
+from onnx_tflite_plugin.targets.base import Target
+
+
+class Planned:
+    """Slots: inputs 0, 1, ...; output ``k`` is ``out(k)``."""
+
+    def __init__(self, scope: Scope, bound: Bound) -> None:
+        self.op: Operator = bound.op
+        self.options: Options = bound.op.options
+        self.bound = bound
+        self.scope = scope
+        self.arithmetic: Arithmetic = scope.storage.arithmetic[bound]
+
+    def node(self, op_type: str, *operands: Operand, **attributes: Any) -> ir.Value:
+        """The one value of an ONNX operator."""
+        return self.scope.emitter.emit(op_type, operands, attributes)[0]
+
+    @property
+    def opset(self) -> int:
+        return self.scope.emitter.opset
+
+    @property
+    def target(self) -> Target:
+        return self.scope.target
+
+    # --- shapes and orders --------------------------------------------------------------------
+
+    def order(self, slot: int) -> Order:
+        return self.scope.layout.order(self.bound, slot)
+
+    def shape(self, slot: int) -> Dims:
+        """The slot's shape in its planned order; ``None`` for unknown sizes."""
+        return physical(self.order(slot))
+
+    def axis(self, axis: int, slot: int = 0) -> int:
+        """Where a TFLite axis of the slot (negative counts from the end) lies in the planned order."""
+        return self.perm(slot).index(axis % max(self.op[slot].rank, 1))
+
+    def perm(self, slot: int = 0) -> tuple[int, ...]:
+        """Physical axis → TFLite axis."""
+        return axes(self.order(slot))
+
+    def by_axis(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
+        """One entry per TFLite axis of the slot, in planned order."""
+        return [entries[axis] for axis in self.perm(slot)]
+
+    @cached_property
+    def _indexed(self) -> dict[int, int]:
+        return dict(self.bound.declared.indexed_by_axis)
+
+    @cached_property
+    def _data_slot(self) -> int:
+        """The slot whose axes are meant where an operand holds axis numbers: the first data input."""
+        apart = {*self.bound.declared.holds_axes, *self._indexed}
+        for slot in range(len(self.op.inputs)):
+            if slot not in apart and self.op.tensor(slot) is not None:
+                return slot
+        raise LookupError("holds_axes and indexed_by_axis leave no operand whose axes could be meant")
+
+    @cached_property
+    def _data_slots(self) -> frozenset[int]:
+        return frozenset(data_slots(self.bound))
+
+    # --- quantization -------------------------------------------------------------------------
+
+    @property
+    def quantized(self) -> bool:
+        """Whether any data operand is quantized."""
+        return any(affine(self.op.tensor(slot)) is not None for slot in self._data_slots)
+
+    def quantization(self, slot: int) -> Quantization | None:
+        """The slot's parameters as its integers are delivered; ``None`` where it is not quantized."""
+        tensor = self.op.tensor(slot)
+        if affine(tensor) is None or tensor is None:
+            return None
+        return affine(tensor) if self.arithmetic is Arithmetic.FILE else self.scope.storage.storage(tensor).quantization
+
+    def dtype(self, slot: int) -> str:
+        """The dtype of the slot's integers as delivered and returned."""
+        tensor = self.op[slot]
+        return tensor.dtype if self.arithmetic is Arithmetic.FILE else self.scope.storage.storage(tensor).dtype
+
+    @property
+    def shifts(self) -> tuple[int, int]:
+        """What the storage adds to the file's integers of input 0 and of output 0."""
+        if self.arithmetic is Arithmetic.FILE:
+            return 0, 0
+        storage = self.scope.storage
+        return storage.storage(self.op[0]).shift, storage.storage(self.op[~0]).shift
