@@ -88,6 +88,23 @@ def test_any_signature_is_converted_from_its_subgraph_and_verified_as_such(
     assert conversion.report.operators == codes[key]
 
 
+def test_a_signature_gives_what_it_names_under_every_name_and_tensors_inside_too() -> None:
+    """As quantizers leave it, it names the integers in front of a DEQUANTIZE, where the subgraph gives real numbers."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3), "int8", quantization=quant(0.05, -3))
+    inner = g.tensor("inner", (2, 3), "int8", quantization=quant(0.07, 4))
+    g.operator("ADD", [x, x], [inner])
+    g.output(unary(g, "DEQUANTIZE", inner, "outer"), unary(g, "DEQUANTIZE", x, "unnamed"))
+    model.signature("step", {"cache": x}, {"cache": inner, "same": inner, "scores": 2})
+    conversion = otp.convert(model.build(), signature="step")
+    assert interface(conversion) == (["cache"], [f"cache#{inner}", "same", "scores", "unnamed"])
+    assert [info.type.tensor_type.elem_type for info in conversion.proto.graph.output] == [3, 3, 1, 1]
+    checked = verify(model.build(), conversion.proto.SerializeToString(), signature="step")
+    assert checked.ok
+    assert "xnnpack" not in checked.kernels
+
+
 def test_an_output_that_is_an_input_a_constant_or_listed_twice_has_a_value_of_its_own() -> None:
     model = ModelBuilder()
     g = model.main

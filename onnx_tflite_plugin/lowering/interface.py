@@ -45,7 +45,7 @@ def entered(model: Model, signature: Signature | None) -> tuple[Model, Interface
         return model, _names(*sides)
     model = replace(model, root=signature.subgraph)
     main = model.main
-    inputs, outputs = _signed(main, main.inputs, signature.inputs), _signed(main, main.outputs, signature.outputs)
+    inputs, outputs = _signed(main, main.inputs, signature.inputs), _given(main, signature.outputs)
     ordered = replace(main, inputs=tuple(t for _, t in inputs), outputs=tuple(t for _, t in outputs))
     subgraphs = tuple(ordered if graph is main else graph for graph in model.subgraphs)
     return replace(model, subgraphs=subgraphs), _names(inputs, outputs)
@@ -59,6 +59,14 @@ def _signed(graph: Subgraph, side: Sequence[Tensor], names: Mapping[str, int]) -
     signed = [(name, graph.tensors[index]) for name, index in names.items() if graph.tensors[index] in side]
     covered = {tensor for _, tensor in signed}
     return [*signed, *((None, tensor) for tensor in side if tensor not in covered)]
+
+
+def _given(graph: Subgraph, names: Mapping[str, int]) -> list[Named]:
+    """What a signature gives: tensors inside the subgraph, too, as quantizers leave them; then what the main subgraph does."""
+    named = _signed(graph, graph.tensors, names)[: len(names)]
+    covered = {tensor for _, tensor in named}
+    rest = graph.outputs if graph.index == 0 or not named else ()
+    return [*named, *((None, tensor) for tensor in rest if tensor not in covered)]
 
 
 def _names(inputs: Sequence[Named], outputs: Sequence[Named]) -> InterfaceNames:

@@ -53,6 +53,12 @@ class LiteRT:
         data = model if isinstance(model, bytes) else model.read_bytes()
         self.kernels = kernels
         self.entry = structure.entry(known or structure.read(data), signature)
+        if not set(self.entry.outputs) <= set(self.entry.subgraph.outputs):
+            if kernels == "xnnpack":
+                raise LiteRTError(
+                    "XNNPACK does not keep tensors inside the subgraph, of which the signature names some"
+                )
+            preserve = True  # else LiteRT reuses their memory before they are read
         with self._running("load the model"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.interpreter = package.Interpreter(

@@ -61,8 +61,11 @@ def entry(model: Model, signature: str | None = None) -> Entry:
         main = model.main
         return Entry(main, main.inputs, main.outputs, _names(main.inputs), _names(main.outputs))
     graph = model.subgraphs[found.subgraph]
+    inside = tuple(graph.tensors[index] for index in {*found.outputs.values()})
+    outputs_and_inside = (*graph.outputs, *(tensor for tensor in inside if tensor not in graph.outputs))
     (inputs, input_names), (outputs, output_names) = (
-        _signed(graph, side, names) for side, names in ((graph.inputs, found.inputs), (graph.outputs, found.outputs))
+        _signed(graph, side, names)
+        for side, names in ((graph.inputs, found.inputs), (outputs_and_inside, found.outputs))
     )
     return Entry(graph, inputs, outputs, input_names, output_names)
 
