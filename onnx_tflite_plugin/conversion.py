@@ -350,8 +350,8 @@ def _report(
     packs: dict[str, int] = {}
     for bound in fused.model.operators():
         packs[bound.pack] = packs.get(bound.pack, 0) + 1
-        for op in bound.members:
-            operators[op.code] = operators.get(op.code, 0) + 1
+    for op in {op for bound in fused.model.operators() for op in bound.members}:
+        operators[op.code] = operators.get(op.code, 0) + 1
     kept: dict[str, int] = {}
     for tensor, stored in storage.shifted.items():
         text = f"{tensor.dtype} kept as {stored.dtype}"

@@ -43,6 +43,15 @@ def test_what_is_spelled_out_is_one_convolution(kind: str, setting: Conv, dtype:
     assert not AROUND & nodes.keys()
 
 
+@pytest.mark.parametrize("setting", spelling.SHARED.values(), ids=spelling.SHARED)
+def test_what_several_operators_read_is_each_convolutions_own_and_stays_for_the_others(setting: Conv) -> None:
+    fused, nodes = converted(setting)
+    twice = setting.again == "CONV_2D"
+    assert fused == {f"CONV_2D_{'DILATED' if setting.block else 'PADDED'}": 1 + twice}
+    assert nodes["Conv"] == 1 + twice
+    assert bool(AROUND & nodes.keys()) == (not twice)
+
+
 @pytest.mark.parametrize("setting", spelling.ALONE.values(), ids=spelling.ALONE)
 def test_what_looks_alike_is_left_alone(setting: Conv) -> None:
     fused, nodes = converted(setting)

@@ -40,12 +40,14 @@ class Call:
     It has as many operands as the operator has that are present: one with a bias and one without are two patterns.
     ``options``: values the operator's options must have. ``beside``: further operators, of the pattern's last one alone,
     that use none of its results but some of its operands; their results follow its own as those of the fused operator.
+    ``shared``: its result may be used outside the match, too; the operator stays for those who do.
     """
 
     code: str
     operands: tuple[Call | Operand, ...]
     commutes: bool
     beside: tuple[Call, ...]
+    shared: bool
     options: Mapping[str, Any]
 
     def __init__(
@@ -54,10 +56,11 @@ class Call:
         *operands: Call | Operand,
         commutes: bool = False,
         beside: tuple[Call, ...] = (),
+        shared: bool = False,
         **options: Any,
     ) -> None:
-        fields = {"code": code, "operands": operands, "commutes": commutes, "beside": beside, "options": options}
-        for name, value in fields.items():
+        fields = {"code": code, "operands": operands, "commutes": commutes, "beside": beside, "shared": shared}
+        for name, value in {**fields, "options": options}.items():
             object.__setattr__(self, name, value)
 
     def codes(self) -> frozenset[str]:

@@ -72,6 +72,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
     finder = _Finder(graph, stage.graphs)
     operators = list(graph.operators)
     gone: set[Bound] = set()
+    shared: set[Bound] = set()
     applied = stage.done.applied
     for root in reversed(graph.operators):  # the last first: the longest match wins
         if root.handler.code not in roots or root in gone:
@@ -84,18 +85,26 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
                 replaced = _replacement(fusion, pack, pattern, match, root, stage)
             except Failed as failed:
                 stage.done.failed[fusion.name] = failed
-                return graph.with_operators(_kept(graph, operators, gone))
+                return graph.with_operators(_kept(graph, operators, gone, shared))
             if replaced is not None:
-                gone.update(finder.bound(op) for op in match.calls.values())
+                for call, op in match.calls.items():
+                    (shared if call.shared else gone).add(finder.bound(op))
                 operators[finder.place(pattern, match)] = replaced
                 applied[fusion.name] = applied.get(fusion.name, 0) + 1
             break
-    return graph.with_operators(_kept(graph, operators, gone))
+    return graph.with_operators(_kept(graph, operators, gone, shared))
 
 
-def _kept(graph: BoundGraph, operators: Sequence[Bound], gone: set[Bound]) -> tuple[Bound, ...]:
-    pairs = zip(operators, graph.operators, strict=True)
-    return tuple(bound for bound, before in pairs if bound is not before or bound not in gone)
+def _kept(graph: BoundGraph, operators: Sequence[Bound], gone: set[Bound], shared: set[Bound]) -> tuple[Bound, ...]:
+    """What is left: of ``shared`` operators those whose results are still used."""
+    kept: list[Bound] = []
+    used = set(graph.outputs)
+    for bound, before in reversed(list(zip(operators, graph.operators, strict=True))):
+        if bound is before and (bound in gone or (bound in shared and used.isdisjoint(bound.op.outputs))):
+            continue
+        kept.append(bound)
+        used.update(tensor for tensor in bound.op.inputs if tensor is not None)
+    return tuple(reversed(kept))
 
 
 def _replacement(fusion: Fusion, pack: str, pattern: Call, match: Match, root: Bound, stage: _Stage) -> Bound | None:
@@ -164,7 +173,7 @@ class _Finder:
         return self.by_op[op]
 
     def find(self, pattern: Call, root: Bound, gone: set[Bound]) -> Match | None:
-        """The first match whose last operator is ``root`` and of which nothing inside is used outside."""
+        """The first match whose last operator is ``root`` and of which nothing inside is used outside, unless shared."""
         matches = self._beside(pattern.beside, self._call(pattern, root, Match({}, {}, self.graphs)))
         return next((match for match in matches if self._closed(pattern, match, gone)), None)
 
@@ -179,7 +188,8 @@ class _Finder:
 
     def _closed(self, pattern: Call, match: Match, gone: set[Bound]) -> bool:
         members, ends = {*match.calls.values()}, self._ends(pattern, match)
-        inside = {tensor for op in members - ends for tensor in op.outputs if tensor is not None}
+        within = {op for call, op in match.calls.items() if op not in ends and not call.shared}
+        inside = {tensor for op in within for tensor in op.outputs if tensor is not None}
         users = {user for tensor in inside for user in self.users.get(tensor, ())}
         return (
             users <= members

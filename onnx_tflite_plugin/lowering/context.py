@@ -341,16 +341,22 @@ class Context:
 
     def reshaped(self, value: Value, slot: int) -> ir.Value:
         """The same elements in the slot's planned shape: nothing where it has it, else a Reshape."""
-        value, wanted = own_value(value), self.shape(slot)
+        value, wanted = own_value(value), self._sizes(slot)
         if value.shape is not None and tuple(value.shape) == wanted and None not in wanted:
             return value
         if sum(d is None for d in wanted) > 1:
-            before = tuple(d if isinstance(d, int) else None for d in value.shape or ())
+            operand = next((k for k, held in enumerate(self.inputs) if held is value), None)
+            inferred = tuple(d if isinstance(d, int) else None for d in value.shape or ())
             with suppress(ValueError):
+                before = inferred if operand is None else self._sizes(operand)
                 return self.scope.values.reshape(value, before, wanted)
             raise Refused(f"its result has more than one unknown size {wanted}; give input shapes with --input-shape")
         allowzero = 1 if 0 in wanted and self.opset >= 14 else None
         return self.node("Reshape", value, [-1 if d is None else d for d in wanted], allowzero=allowzero)
+
+    def _sizes(self, slot: int) -> Dims:
+        """The shape of the slot's value: complex numbers are pairs along a last axis."""
+        return self.shape(slot) + ((2,) if self.op[slot].dtype.startswith("complex") else ())
 
     # --- subgraphs and state ------------------------------------------------------------------
 

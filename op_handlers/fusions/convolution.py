@@ -43,17 +43,20 @@ class Axis(NamedTuple):
 
 def convolved(code: str, before: Sequence[Call]) -> list[Call]:
     """A convolution with a bias or without, behind an image; or behind a sequence reshaped to one row or column."""
-    images = [*before, *(Call(name, sequence, shape) for sequence in before for name in ("RESHAPE", "EXPAND_DIMS"))]
+    images = [
+        *before,
+        *(Call(name, sequence, shape, shared=True) for sequence in before for name in ("RESHAPE", "EXPAND_DIMS")),
+    ]
     return [Call(code, image, w, *bias) for image in images for bias in ((b,), ())]
 
 
 def padded(code: str) -> list[Call]:
-    return convolved(code, [Call("PAD", x, rows), Call("PADV2", x, rows, number)])
+    return convolved(code, [Call("PAD", x, rows, shared=True), Call("PADV2", x, rows, number, shared=True)])
 
 
 def dilated(code: str) -> list[Call]:
     """The result may be a sequence again."""
-    images = convolved(code, [Call("SPACE_TO_BATCH_ND", x, block, rows)])
+    images = convolved(code, [Call("SPACE_TO_BATCH_ND", x, block, rows, shared=True)])
     sequences = [Call("RESHAPE", image, other) for image in images] + [Call("SQUEEZE", image) for image in images]
     return [Call("BATCH_TO_SPACE_ND", made, block, crops) for made in (*images, *sequences)]
 

@@ -44,15 +44,17 @@ class Conv:
     opening: str = "RESHAPE"
     closing: str = "SQUEEZE"
     unit: int = 1
-    again: bool = False  # the padded image is used a second time
+    again: Literal["", "RELU", "CONV_2D"] = ""  # the padded image, or its batches, are used a second time, by that
 
     def __call__(self, model: Net) -> None:
         x = tensor(*self.shape, dtype=self.dtype)
         ref = model.input(x)
         padded = self.batches(model, ref, x) if self.block else self.zeros(model, ref, x)
-        made = self.product(model, self.image(model, padded))
-        model.output(self.back(model, made) if self.block else made)
-        if self.again:
+        image = self.image(model, padded)
+        for _ in range(2 if self.again == "CONV_2D" else 1):
+            made = self.product(model, image)
+            model.output(self.back(model, made) if self.block else made)
+        if self.again == "RELU":
             model.output(model.call("RELU", [padded], replace(model.spec(padded), name="")))
 
     # --- what is around -----------------------------------------------------------------------
@@ -152,13 +154,20 @@ DILATED: dict[str, Conv] = {
     "batches in a row by other operators": replace(CAUSAL, opening="EXPAND_DIMS", closing="RESHAPE"),
     "batches in a column": replace(CAUSAL, kernel=(3, 1), unit=2),
 }
+SHARED: dict[str, Conv] = {
+    "pads of two convolutions": Conv(again="CONV_2D"),
+    "pads of two rows": replace(ROW, again="CONV_2D", opening="EXPAND_DIMS"),
+    "pads that another operator reads": Conv(again="RELU"),
+    "batches of two convolutions": replace(DILATED["batches"], again="CONV_2D"),
+    "batches of two rows": replace(CAUSAL, again="CONV_2D", opening="EXPAND_DIMS"),
+    "batches that another operator reads": replace(CAUSAL, again="RELU"),
+}
 ALONE: dict[str, Conv] = {
     "pads of channels": Conv(around=((0, 0), (1, 0), (0, 1), (0, 1))),
     "pads of batches": Conv(around=((1, 0), (1, 0), (0, 1), (0, 0))),
     "PADV2 with a number": Conv(code="PADV2", number=2),
     "PADV2 with a number of int8": Conv(code="PADV2", number=0, dtype="int8"),
     "pads to another scale": Conv(dtype="int8", scaled=2.0),
-    "a padded image that is used twice": Conv(again=True),
     "a crop deeper than the padding": Conv(block=(2, 2), rows=((0, 1), (0, 1)), crops=((1, 0), (0, 0))),
     "batches and a stride": Conv(block=(2, 2), rows=((0, 1), (0, 1)), crops=((0, 0), (0, 0)), stride=(2, 1)),
 }
@@ -191,6 +200,10 @@ def cases() -> Iterator[Case]:
         setting = {**PADDED, **DILATED}[name]
         for each in (setting, depthwise(setting)):
             yield spelled(f"{name} without bias", replace(each, bias="none"))
+    for name, setting in SHARED.items():
+        for dtype in ("float32", "int8"):
+            for each in (setting, depthwise(setting)):
+                yield spelled(f"{dtype}, {name}", replace(each, dtype=dtype))
     for name, setting in ALONE.items():
         yield spelled(f"{name}, left alone", setting)
 
