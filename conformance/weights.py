@@ -35,7 +35,7 @@ def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: 
     return constant(values, None, scales, 0, per_axis)
 
 
-def product(x: Spec, w: Spec, shape: Sequence[int], depth: int, zero_point: int | None = None) -> Spec:
+def product(x: Spec, w: Spec, shape: Sequence[int | None], depth: int, zero_point: int | None = None) -> Spec:
     """The result, with a scale under which sums of ``depth`` products fill its dtype."""
     if x.scale is None:
         return Spec(tuple(shape))

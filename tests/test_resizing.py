@@ -90,7 +90,8 @@ def test_unknown_sizes_can_be_pinned_where_an_operator_needs_them() -> None:
     model = Net()
     x, w = model.input(tensor(None, None, None, 3)), constant(drawn(4, 3, 3, 3))
     made = tensor(None, None, None, 4)
-    model.output(model.call("CONV_2D", [x, w, constant(drawn(4))], made, padding="SAME", stride_h=2, stride_w=2))
+    options: dict[str, Any] = dict.fromkeys(("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor"), 2)
+    model.output(model.call("CONV_2D", [x, w, constant(drawn(4))], made, padding="SAME", **options))
     data = model.build()
     with pytest.raises(Exception, match="--input-shape"):
         convert(data)

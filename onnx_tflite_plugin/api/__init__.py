@@ -32,7 +32,7 @@ from onnx_tflite_plugin.api.declarations import (
 )
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.ops import Ops
-from onnx_tflite_plugin.api.padding import conv_pads, transposed_pads
+from onnx_tflite_plugin.api.padding import Padding, conv_pads, padding_attributes, transposed_pads
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Where, fusion, operands
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.refusal import Refused
@@ -78,6 +78,7 @@ __all__ = [
     "Operator",
     "Ops",
     "Options",
+    "Padding",
     "Price",
     "Quantization",
     "Raw",
@@ -103,6 +104,7 @@ __all__ = [
     "letters",
     "operands",
     "out",
+    "padding_attributes",
     "permuted_by",
     "reduced_by",
     "reshape_axes",

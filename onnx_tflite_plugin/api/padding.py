@@ -7,9 +7,17 @@ and dilation widens the kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.source.model import Dims
+
+
+class Padding(TypedDict, total=False):
+    """Attributes of a Conv or a pool."""
+
+    pads: list[int]
+    auto_pad: str
 
 
 def conv_pads(
@@ -33,10 +41,26 @@ def conv_pads(
     return [*before, *after]
 
 
+def padding_attributes(
+    padding: str, size: Dims, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Padding:
+    """``pads`` of a Conv or a pool, or ``auto_pad`` where they follow from sizes known only at run time.
+
+    Raises Refused where ONNX Runtime's ``auto_pad`` counts otherwise than the kernels: with a dilation, or where a stride is
+    longer than the kernel.
+    """
+    try:
+        return {"pads": conv_pads(padding, size, kernel, stride, dilation)}
+    except Refused:
+        if any(d != 1 for d in dilation) or any(s > k for s, k in zip(stride, kernel, strict=True)):
+            raise
+        return {"auto_pad": "SAME_UPPER"}
+
+
 def _same(size: int | None, extent: int, stride: int) -> int:
     """Padding that makes ceil(size / stride) outputs."""
     if size is None:
-        if stride == 1:
+        if 1 in (stride, extent):
             return extent - 1
         raise Refused("SAME padding with a stride on an unknown size; give it with --input-shape")
     return max((-(-size // stride) - 1) * stride + extent - size, 0)

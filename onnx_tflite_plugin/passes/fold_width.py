@@ -50,6 +50,8 @@ class Window:
             return None
         if integer(unit.conv, "group", 1) != 1 or {*ints(unit.conv, "dilations", [1, 1])} != {1}:
             return None
+        if "auto_pad" in unit.conv.attributes:
+            return None
         _, height, width, channels = (size or 0 for size in image)
         features, _, tall, wide = weights.shape
         down, across = ints(unit.conv, "strides", [1, 1])

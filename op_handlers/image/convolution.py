@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from onnx_tflite_plugin.api import (
     Context,
     Dequantized,
@@ -9,15 +13,16 @@ from onnx_tflite_plugin.api import (
     Implicit,
     Instance,
     Options,
+    Padding,
     Refused,
     Value,
     ValueLike,
-    conv_pads,
     handler,
     out,
+    padding_attributes,
     transposed_pads,
 )
-from op_handlers.kernels.operands import narrow_weights, signed_bytes
+from op_handlers.kernels.operands import as_int64, narrow_weights, signed_bytes
 
 BIASED = Dequantized(bias={2: (0, 1)})
 SQUEEZABLE = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
@@ -76,10 +81,10 @@ def convolution(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group
     strides, dilations = steps(ctx.options, along)
     known = ctx.options.get("pads")
     if known:
-        pads = [known[axis][side] for side in (0, 1) for axis in along]
+        pads: Padding = {"pads": [known[axis][side] for side in (0, 1) for axis in along]}
     else:
-        pads = conv_pads(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, dilations)
-    return ctx.ops.Conv(x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, group=group)
+        pads = padding_attributes(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, dilations)
+    return ctx.ops.Conv(x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, **pads, group=group)
 
 
 def spatial(ctx: Context) -> tuple[str, list[int]]:
@@ -113,9 +118,9 @@ def asked_image(at: Instance) -> Dims:
     activation="fused_activation_function",
     sizes=asked_image,
 )
-def transpose_conv(ctx: Context, _shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
+def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """ConvTranspose."""
-    return transposed(ctx, x, w, b)
+    return transposed(ctx, shape, x, w, b)
 
 
 @handler(
@@ -126,17 +131,35 @@ def transpose_conv(ctx: Context, _shape: Value, w: Value, x: Value, b: Value | N
     activation="fused_activation_function",
     sizes=asked_image,
 )
-def conv_3d_transpose(ctx: Context, _shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
+def conv_3d_transpose(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """ConvTranspose over depth, height and width."""
-    return transposed(ctx, x, w, b)
+    return transposed(ctx, shape, x, w, b)
 
 
-def transposed(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None) -> Value:
+def transposed(ctx: Context, shape: Value, x: Value, w: ValueLike, b: ValueLike | None) -> Value:
     """ConvTranspose, padded as the forward convolution of its output would be (transpose_conv.cc)."""
     along, kernel = spatial(ctx)
     strides, dilations = steps(ctx.options, along)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    pads, extra = transposed_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
-    return ctx.ops.ConvTranspose(
+    pads, extra = [0] * (2 * len(kernel)), [s - 1 for s in strides]
+    known = None not in (*ctx.shape(out(0))[2:], *ctx.shape(2)[2:])
+    if known:
+        pads, extra = transposed_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
+    y = ctx.ops.ConvTranspose(
         x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, output_padding=extra
     )
+    return y if known else asked_part(ctx, shape, y, reach, strides)
+
+
+def asked_part(ctx: Context, shape: Value, y: Value, reach: Sequence[int], strides: Sequence[int]) -> Value:
+    """Of all that a transposed convolution makes, as many elements as operand 0 asks for: without what SAME pads in front."""
+    ops, axes = ctx.ops, ctx.perm(out(0))[2:]
+    sizes = as_int64(ctx, 0, shape)
+    asked = sizes[[*axes]] if isinstance(sizes, np.ndarray) else ops.Gather(sizes, [*axes])
+    first: ValueLike = np.zeros(len(axes), np.int64)
+    if ctx.options.padding == "SAME":
+        steps_taken = ops.Div(ops.Sub(asked, np.ones(1, np.int64)), np.asarray(strides, np.int64))
+        spanned = ops.Add(ops.Mul(steps_taken, np.asarray(strides, np.int64)), np.asarray(reach, np.int64))
+        first = ops.Div(ops.Max(ops.Sub(spanned, asked), np.zeros(1, np.int64)), np.full(1, 2, np.int64))
+    y = ops.Slice(y, first, ops.Add(first, asked), [k + 2 for k in range(len(axes))])
+    return ops.Reshape(y, ops.Concat([0, 0], asked, axis=0))  # which fails where so many cannot come from the input

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TypedDict
 
 import numpy as np
 
@@ -14,12 +13,13 @@ from onnx_tflite_plugin.api import (
     Implicit,
     Instance,
     Integer,
+    Padding,
     Quantization,
     Raw,
     Value,
-    conv_pads,
     handler,
     out,
+    padding_attributes,
 )
 from op_handlers.kernels.operands import unscaled
 
@@ -40,7 +40,7 @@ def average_pool_2d(ctx: Context, x: Value) -> Value:
     window, zero = windows(ctx), stored_zero(ctx)
     if zero is not None:
         x = ctx.ops.DequantizeLinear(x, np.float32(1), zero)
-    if window["kernel_shape"] == list(ctx.shape(0)[2:]) and not any(window["pads"]):
+    if window["kernel_shape"] == list(ctx.shape(0)[2:]) and not any(window.get("pads", [1])):
         y = ctx.ops.GlobalAveragePool(x)
     else:
         y = ctx.ops.AveragePool(x, count_include_pad=0, **window)
@@ -79,10 +79,9 @@ def l2_pool_2d(ctx: Context, x: Value) -> Value:
     return ctx.ops.Sqrt(ctx.ops.AveragePool(ctx.ops.Mul(x, x), count_include_pad=0, **windows(ctx)))
 
 
-class Window(TypedDict):
+class Window(Padding):
     kernel_shape: list[int]
     strides: list[int]
-    pads: list[int]
 
 
 def windows(ctx: Context) -> Window:
@@ -90,5 +89,5 @@ def windows(ctx: Context) -> Window:
     along = [("height", "width")[axis - 1] for axis in ctx.perm()[2:]]
     kernel = [ctx.options[f"filter_{axis}"] for axis in along]
     strides = [ctx.options[f"stride_{axis[0]}"] for axis in along]
-    pads = conv_pads(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, [1] * len(kernel))
-    return Window(kernel_shape=kernel, strides=strides, pads=pads)
+    pads = padding_attributes(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, [1] * len(kernel))
+    return {"kernel_shape": kernel, "strides": strides, **pads}

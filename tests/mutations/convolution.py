@@ -12,6 +12,7 @@ from .planting import Change, Mutation, handing_on, with_attributes
 
 CONV = "op_handlers.image.convolution"
 POOL = "op_handlers.image.pooling"
+PADDING = "onnx_tflite_plugin.api.padding"
 VALUES = "onnx_tflite_plugin.lowering.values"
 RESULTS = "onnx_tflite_plugin.lowering.results"
 CONTEXT = "onnx_tflite_plugin.lowering.context:Context"
@@ -156,19 +157,19 @@ MUTATIONS = (
         "the larger half of SAME in front",
         "CONV_2D",
         ("CONV_2D-float32_in_three_groups",),
-        patches={f"{CONV}:conv_pads": more_in_front},
+        patches={f"{PADDING}:conv_pads": more_in_front},
     ),
     Mutation(
         "dilation does not widen SAME",
         "DEPTHWISE_CONV_2D",
         ("DEPTHWISE_CONV_2D-SAME_2x3_dilated_2x3",),
-        patches={f"{CONV}:conv_pads": without_dilation},
+        patches={f"{PADDING}:conv_pads": without_dilation},
     ),
     Mutation(
         "dilation does not widen SAME",
         "CONV_3D",
         ("CONV_3D-SAME_2x2x2_stride_2x1x2_dilated_2x1x1",),
-        patches={f"{CONV}:conv_pads": without_dilation},
+        patches={f"{PADDING}:conv_pads": without_dilation},
     ),
     Mutation(
         "the bias has the scale of the file",
@@ -245,7 +246,7 @@ MUTATIONS = (
         "dilation does not widen SAME",
         "CONV_2D",
         ("CONV_2D-SAME_3x3_dilated_2_with_stride_2",),
-        patches={f"{CONV}:conv_pads": without_dilation},
+        patches={f"{PADDING}:conv_pads": without_dilation},
     ),
     Mutation(
         "groups are not thought of",
@@ -281,13 +282,13 @@ MUTATIONS = (
         "the larger half of SAME in front",
         "CONV_3D",
         ("CONV_3D-SAME_3x2x4",),
-        patches={f"{CONV}:conv_pads": more_in_front},
+        patches={f"{PADDING}:conv_pads": more_in_front},
     ),
     Mutation(
         "the larger half of SAME in front",
         "MAX_POOL_2D",
         ("MAX_POOL_2D-float32_SAME_3x2",),
-        patches={f"{POOL}:conv_pads": more_in_front},
+        patches={f"{PADDING}:conv_pads": more_in_front},
     ),
     Mutation(
         "operands are compared as floats",

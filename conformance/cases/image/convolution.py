@@ -20,6 +20,7 @@ FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
 
 def cases() -> Iterator[Case]:
     yield from geometry()
+    yield from open_sizes()
     yield from groups()
     yield from dtypes()
     yield from activations()
@@ -35,7 +36,7 @@ def conv(
     name: str,
     *,
     op: str = "CONV_2D",
-    shape: Sequence[int] = IMAGE,
+    shape: Sequence[int | None] = IMAGE,
     out: int = 4,
     kernel: Sequence[int] = (3, 2),
     stride: Sequence[int] = (1, 1),
@@ -54,9 +55,10 @@ def conv(
     """A convolution alone. ``biased`` is the bias's dtype, ``None`` for no bias. Options in capitals' names go to the case."""
     case = {key: options.pop(key) for key in [*options] if key in Case.__dataclass_fields__}
     n, *size, channels = shape
+    assert channels is not None
     given = [k if padding == "SAME" else None for k in kernel]
     made_size = [
-        -(-s // t) if g else (s - ((k - 1) * d + 1)) // t + 1
+        None if s is None else -(-s // t) if g else (s - ((k - 1) * d + 1)) // t + 1
         for s, k, t, d, g in zip(size, kernel, stride, dilation, given, strict=True)
     ]
     x = tensor(*shape, dtype=dtype)
@@ -120,6 +122,23 @@ def geometry(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
         yield conv("1x1 stride 2", kernel=(1, 1), stride=(2, 2), padding="SAME")
         yield conv("a kernel larger than the image", shape=(1, 2, 3, 3), kernel=(5, 7))
         yield conv("one channel in and out", shape=(2, 5, 7, 1), out=1)
+
+
+def open_sizes(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
+    """Height and width are known only at run time: what SAME adds follows from them, odd and even."""
+    kernels = {"3x2 stride 2x1": ((3, 2), (2, 1)), "4x3 stride 2": ((4, 3), (2, 2)), "1x1 stride 3": ((1, 1), (3, 3))}
+    shape = (2, None, None, more.get("shape", IMAGE)[3])
+    more = {key: value for key, value in more.items() if key != "shape"}
+    for dtype in ("float32", "int8", "uint8", "int16"):
+        given = [{"x0": drawn(2, h, w, shape[3] or 1, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
+        case: dict[str, Any] = {"op": op, "shape": shape, "dtype": dtype, "given": given, **more}
+        for name, (kernel, stride) in kernels.items():
+            yield conv(f"{dtype} of open sizes, SAME {name}", kernel=kernel, stride=stride, **case)
+        yield conv(f"{dtype} of open sizes, VALID", padding="VALID", stride=(2, 1), **case)
+        yield conv(f"{dtype} of open sizes, dilated", kernel=(3, 3), dilation=(2, 3), **case)
+    case = {"op": op, "shape": shape, "refused": "--input-shape", **more}
+    yield conv("of open sizes, dilated with a stride", dilation=(2, 2), stride=(2, 2), **case)
+    yield conv("of open sizes, with a stride longer than the kernel", kernel=(2, 2), stride=(3, 3), **case)
 
 
 def groups() -> Iterator[Case]:
@@ -232,6 +251,7 @@ def chains() -> Iterator[Case]:
 def depthwise() -> Iterator[Case]:
     op = "DEPTHWISE_CONV_2D"
     yield from geometry(op, out=6)
+    yield from open_sizes(op, out=6)
     yield from activations(op, out=3)
     for dtype in ("int8", "uint8", "int16"):
         for multiplier in (1, 2):
@@ -281,6 +301,12 @@ def transposed() -> Iterator[Case]:
     yield transpose_conv("VALID with rows beyond the last kernel", padding="VALID", extra=(1, 0))
     yield transpose_conv("SAME on an odd output", padding="SAME", extra=(-1, -1))
     yield transpose_conv("a kernel smaller than its stride", kernel=(1, 2), stride=(3, 3), padding="VALID")
+    for padding, more in (("SAME", 0), ("SAME", -1), ("VALID", 0), ("VALID", 1)):
+        for kernel, stride in (((3, 3), (2, 2)), ((2, 5), (3, 1)), ((4, 4), (2, 2))):
+            name = f"a shape known as it runs, {padding} {kernel} stride {stride}, {more} from the usual"
+            yield transpose_conv(name, padding=padding, kernel=kernel, stride=stride, extra=(more, 0), at_run_time=True)
+    for dtype in ("int8", "uint8", "int16"):
+        yield transpose_conv(f"{dtype} of a shape known as it runs", dtype=dtype, activation="RELU6", at_run_time=True)
     refused = "cannot come from input size"
     yield transpose_conv("an output that is too large for its input", padding="VALID", extra=(2, 0), refused=refused)
 
@@ -300,9 +326,10 @@ def transpose_conv(
     stored: float = 1.0,
     activation: str = "NONE",
     extra: Sequence[int] = (0, 0),
+    at_run_time: bool = False,
     **case: Any,
 ) -> Case:
-    """``extra``: how far the output is from the usual size."""
+    """``extra``: how far the output is from the usual size. ``at_run_time``: no size but the channels is in the file."""
     n, *size, channels = shape
     usual = [
         s * t if padding == "SAME" else s * t + max(k - t, 0) for s, k, t in zip(size, kernel, stride, strict=True)
@@ -319,11 +346,12 @@ def transpose_conv(
         "stride_w": stride[1],
         "fused_activation_function": activation,
     }
-    return alone(
-        "TRANSPOSE_CONV",
-        name,
-        [constant(list(wanted)), w, x, *b],
-        replace(y, name=""),
-        options=options,
-        **{"dtype": dtype, **case},
-    )
+    asked = constant(list(wanted))
+    if at_run_time:
+        images = [drawn(batch, *size, channels, dtype=dtype) for batch in (n, 1)]
+        case["given"] = [{"asked": np.array([len(i), *wanted[1:]], np.int32), "image": i} for i in images]
+        case["sizes"] = ()  # the kernel insists that both agree
+        asked = tensor(4, dtype="int32", name="asked")
+        x, y = replace(x.shaped(None, None, None, channels), name="image"), y.shaped(None, None, None, out)
+    operands = [asked, w, x, *b]
+    return alone("TRANSPOSE_CONV", name, operands, replace(y, name=""), options=options, **{"dtype": dtype, **case})

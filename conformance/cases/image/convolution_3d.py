@@ -161,8 +161,9 @@ def sizes() -> Iterator[Case]:
         options=strided,
         given=given,
         runs=2,
-        refused="give it with --input-shape",
     )
+    options = settings("SAME", (2, 2, 2)) | {"dilation_d_factor": 2}
+    yield alone("CONV_3D", "unknown depth, dilated", [x, w], y, options=options, given=given, refused="--input-shape")
     operands = [tensor(*VOLUME), tensor(2, 3, 2, 2, 3), tensor(3)]
     yield alone(
         "CONV_3D",
@@ -193,7 +194,6 @@ def sizes() -> Iterator[Case]:
         unknown,
         options=options,
         given=asked,
-        refused="of unknown size",
     )
     grouped = [tensor(2, 3, 5, 7, 4), constant(drawn(3, 3, 3, 2, 4))]
     yield alone(

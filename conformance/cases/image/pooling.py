@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import BOTH, Placed, alone, tensor
+from conformance.models import BOTH, Placed, alone, drawn, tensor
 
 IMAGE = (2, 5, 7, 3)
 
@@ -39,6 +39,21 @@ def cases() -> Iterator[Case]:
         for dtype in ("int8",) if op == "MAX_POOL_2D" else ("int8", "int16"):
             yield pool(op, f"{dtype} to another scale, which the kernel ignores", dtype, "VALID", rescaled=2.0)
     yield from l2_pools()
+    for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"):
+        yield from open_sizes(op)
+
+
+def open_sizes(op: str) -> Iterator[Case]:
+    """Height and width are known only at run time, odd and even."""
+    for dtype in ("float32",) if op == "L2_POOL_2D" else ("float32", "int8", "uint8", "int16"):
+        given = [{"x0": drawn(2, h, w, 3, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
+        case: dict[str, Any] = {"shape": (2, None, None, 3), "given": given}
+        for kernel, stride in (((3, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 2)), ((1, 1), (2, 2))):
+            for padding in ("SAME", "VALID"):
+                name = f"{dtype} of open sizes, {padding} {kernel[0]}x{kernel[1]} stride {stride[0]}x{stride[1]}"
+                yield pool(op, name, dtype, padding, kernel, stride, **case)
+    name = "of open sizes, with a stride longer than the window"
+    yield pool(op, name, "float32", "SAME", (2, 2), (3, 3), shape=(2, None, None, 3), refused="--input-shape")
 
 
 def l2_pools() -> Iterator[Case]:
@@ -64,14 +79,17 @@ def pool(
     kernel: Sequence[int] = (3, 2),
     stride: Sequence[int] = (1, 1),
     *,
-    shape: Sequence[int] = IMAGE,
+    shape: Sequence[int | None] = IMAGE,
     activation: str = "NONE",
     rescaled: float = 1.0,
     place: Placed = alone,
     **case: Any,
 ) -> Case:
     n, *size, channels = shape
-    made = [-(-s // t) if padding == "SAME" else (s - k) // t + 1 for s, k, t in zip(size, kernel, stride, strict=True)]
+    made = [
+        None if s is None else -(-s // t) if padding == "SAME" else (s - k) // t + 1
+        for s, k, t in zip(size, kernel, stride, strict=True)
+    ]
     x = tensor(*shape, dtype=dtype)
     options = {
         "padding": padding,
