@@ -17,6 +17,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from conformance.builder import ModelBuilder, quant
+from conformance.models import Net, constant, drawn, tensor
+from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.errors import InvalidInputs, InvalidModel, MissingExtra, VerificationError
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Array
@@ -457,3 +459,18 @@ def test_onnx_runtime_returns_the_values_asked_for() -> None:
 def test_importing_verify_imports_no_runtime() -> None:
     code = "import sys, onnx_tflite_plugin.verify; assert not {'onnxruntime', 'ai_edge_litert'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_open_sizes_that_are_stored_too_small_to_run_are_tried_larger() -> None:
+    """A file that stores an open height and width as 1 has no pixel left behind a window of 3 x 3."""
+    model = Net()
+    window = constant(drawn(4, 3, 3, 3))
+    made = tensor(1, None, None, 4)
+    operands = [tensor(1, None, None, 3), window, constant(drawn(4))]
+    model.output(model.call("CONV_2D", operands, made, padding="VALID", stride_h=1, stride_w=1))
+    data = model.build()
+    checked = verify(data, convert(data).proto)
+    assert checked.ok
+    assert checked.runs == 4  # three of that size, one of another
+    with pytest.raises(VerificationError, match="cannot run the model"):
+        verify(data, convert(data).proto, shapes={"x0": (1, 2, 2, 3)})

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 WIDTHS = (1.0, 4.0, 16.0)  # so that bounds like that of RELU6 are met
 NOISY = (*(1.0,) * 6, 4.0, 16.0)  # enough of one width to tell an offset from noise
+_WIDE = 64  # for open sizes where those of the file are too small to run, as those of images are that it stores as 1
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 _DEPENDENT = (
     "its int8 weights are exact only where the processor adds uint8 x int8 products exactly; another may differ"
@@ -180,6 +181,7 @@ class Examined:
         self.pairs = Pairs(self.entry, self.session)
         self.stateful = stateful(model)
         self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))
+        self.least = 0  # of open sizes behind axis 0
 
     def _origin(self) -> tuple[str | None, Part | None]:
         """The signature and the part that the ONNX model was converted from. Raises VerificationError."""
@@ -222,14 +224,16 @@ class Examined:
         ranges: Mapping[str, tuple[float, float]],
     ) -> tuple[list[list[Array]], dict[str, list[list[Array]]]]:
         """Each run's inputs, and each kernel set's outputs; drawn inputs that every one of them refuses are drawn anew."""
-        shapes = {**self.shapes(), **(shapes or {})}
+        asked = shapes or {}
         refusal: LiteRTError | None = None
         told = self.described() if isinstance(inputs, str | os.PathLike) else None
-        for caution in range(3):
+        for caution, self.least in ((0, 0), (1, 0), (2, 0), (0, _WIDE)):
+            if self.least and (inputs is not None or asked or self.shapes() == self.shapes(0)):
+                break
             drawn = drawing.draw(
                 self.as_converted() if inputs is not None else self.entry,
-                given=inputs, shapes=shapes, seed=seed, runs=self.enough(runs), caution=caution, ranges=ranges,
-                described=told, widths=NOISY if self.trial.tolerance.unbiased else WIDTHS,
+                given=inputs, shapes={**self.shapes(), **asked}, seed=seed, runs=self.enough(runs), caution=caution,
+                ranges=ranges, described=told, widths=NOISY if self.trial.tolerance.unbiased else WIDTHS,
             )  # fmt: skip
             if not self.stateful and _repeated(drawn):
                 drawn = drawn[:1]
@@ -326,17 +330,19 @@ class Examined:
         shapes = {}
         for tensor, name, dims in self._dims():
             if len(dims) == tensor.rank and any(isinstance(size, str) for size in dims):
-                for size, stored in zip(dims, tensor.shape, strict=True):
+                for axis, (size, stored) in enumerate(zip(dims, tensor.shape, strict=True)):
                     if isinstance(size, str):
-                        sizes.setdefault(size, stored + 1)
+                        sizes.setdefault(size, max(stored, self.least if axis else 0) + 1)
                 shapes[name] = tuple(sizes[size] if isinstance(size, str) else size for size in dims)
         return shapes
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them."""
+    def shapes(self, least: int | None = None) -> dict[str, tuple[int, ...]]:
+        """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them; open sizes at ``least``."""
+        least = self.least if least is None else least
         return {
             name: tuple(
-                stored if isinstance(size, str) else size for size, stored in zip(dims, tensor.shape, strict=True)
+                size if isinstance(size, int) else max(stored, least if axis else 0)
+                for axis, (size, stored) in enumerate(zip(dims, tensor.shape, strict=True))
             )
             for tensor, name, dims in self._dims()
             if len(dims) == tensor.rank

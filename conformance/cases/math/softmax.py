@@ -16,6 +16,9 @@ def cases() -> Iterator[Case]:
     yield from softmax()
     yield from log_softmax()
     yield from one_element()
+    for op in ("SOFTMAX", "LOG_SOFTMAX"):
+        for dtype in ("int8", "uint8"):
+            yield of_unknown_size(op, dtype)
 
 
 IMAGE = (2, 5, 7, 3)
@@ -43,6 +46,16 @@ def softmax() -> Iterator[Case]:
     yield unary(
         "SOFTMAX", "int8 to another scale", x, x, options={"beta": 1.0}, kernel_refuses="output->params.zero_point"
     )
+
+
+def of_unknown_size(op: str, dtype: str) -> Case:
+    """An axis of any size, one among them."""
+    x = tensor(3, None, dtype=dtype)
+    scale, point = {"SOFTMAX": FIXED, "LOG_SOFTMAX": {"int8": (1 / 16, 127), "uint8": (1 / 16, 255)}}[op][dtype]
+    rows = [{"x0": drawn(3, size, dtype=dtype)} for size in (5, 1, 11)]
+    options = {"beta": 1.0} if op == "SOFTMAX" else None
+    y = replace(x, scale=scale, zero_point=point)
+    return unary(op, f"{dtype}, an axis of unknown size", x, y, options=options, given=rows, opsets=EVERY_OPSET)
 
 
 def softmax_of_int16() -> Iterator[Case]:

@@ -76,6 +76,10 @@ def rows() -> Iterator[Case]:
     yield dense("image of rows across axes", IMAGE, depth=15, place=between_convolutions)
     yield dense("unknown batch", (None, 11), given=[{"x0": drawn(n, 11)} for n in (1, 3)])
     yield dense("unknown batch of rank 3", (None, 5, 11), given=[{"x0": drawn(n, 5, 11)} for n in (1, 3)])
+    for dtype in ("float32", "int8"):
+        given = [{"x0": drawn(n, m, 11, dtype=dtype)} for n, m in ((1, 5), (3, 2))]
+        case: dict[str, Any] = {"dtype": dtype, "given": given, "opsets": EVERY_OPSET}
+        yield dense(f"{dtype} of unknown sizes, rank kept", (None, None, 11), keep=True, **case)
     yield dense("one row", (1, 11))
     yield dense("no rows", (2, 0, 11))
     yield dense("no rows, rank 2", (0, 11))
