@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.shapes.inference import infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
-SMALL, LARGE = 101, 100_003  # beyond any size that a file holds as a number, on both sides of most
+SMALL, LARGE = 101, 1009  # two, for a file may hold one as a number; inference takes memory for what vectors hold
 InputAxis = tuple[str, int]  # a graph input and its axis
 
 
