@@ -139,7 +139,7 @@ class CaseTrial:
         """The inputs of each run, those at other sizes last."""
         given = self._given()
         return [
-            *draw(self.entry, given=given, runs=self.case.runs),
+            *draw(self.entry, given=given, runs=self.case.runs, nan=True),
             *(arrays for other in self._resized(given[0]) for arrays in draw(self.entry, **other)),
         ]
 

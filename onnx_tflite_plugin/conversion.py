@@ -274,6 +274,7 @@ def _converted(
     )
     stages("rewriting")
     check_model(lowered, target, opset)
+    planned = node_counts(lowered).get("Transpose", 0)
     selected = [name for name in target.passes if speed or (PASSES[name].exact and options.optimize == "faithful")]
     passes = {name: PASSES[name].run(lowered) for name in selected}
     lowered = host.hooks.finish(lowered, packs)
@@ -281,6 +282,7 @@ def _converted(
     write_origin(lowered.metadata_props, None if signature is None else signature.key, part)
     report = replace(
         _report(fused, layout, storage, lowered, host, target, opset, passes),
+        transposes=planned,
         weights=weights,
         inputs=edges(lowered.graph.inputs, names.inputs, main.inputs, told),
         outputs=edges(lowered.graph.outputs, names.outputs, main.outputs, told),

@@ -33,7 +33,11 @@ from onnx_tflite_plugin.targets import Target
 
 _HINT = "convert the original model again"
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-OUTSIDE_SCHEMA = ("CUSTOM", "STABLEHLO_COMPOSITE")  # their authors alone know what they give
+
+
+def _is_named(op: Operator) -> bool:
+    """Whether its author alone knows what it gives: custom operators and composites, whose codes hold a name."""
+    return "." in op.code
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def stale(error: ConversionError) -> bool:
 
 def unfit(handler: Handler, op: Operator) -> Unfit | None:
     """Why the operands are too few or too many for a handler, or lack one; ``None`` where they are what it takes."""
-    if op.builtin in OUTSIDE_SCHEMA:
+    if _is_named(op):
         return None
     needed, most = _arity(handler.lower)
     given = len(op.inputs)
@@ -140,7 +144,7 @@ def _arity(lower: object) -> tuple[tuple[bool, ...], int | None]:
 
 def _ranks(bound: Bound) -> Iterator[Contradiction]:
     """Operands whose rank is not that of the axes which the handler gives them for any instance."""
-    if not isinstance(bound.handler.axes, str) or bound.op.builtin in OUTSIDE_SCHEMA:
+    if not isinstance(bound.handler.axes, str) or _is_named(bound.op):
         return
     inputs, outputs = _axis_counts(bound.handler.axes)
     for name, counts, tensors in (("inputs", inputs, bound.op.inputs), ("outputs", outputs, bound.op.outputs)):
@@ -152,7 +156,7 @@ def _ranks(bound: Bound) -> Iterator[Contradiction]:
 
 def _shared(bound: Bound) -> Iterator[Contradiction]:
     """Operands that share an axis, as weights and bias do, and have other sizes along it."""
-    if not isinstance(bound.handler.axes, str) or bound.op.builtin in OUTSIDE_SCHEMA:
+    if not isinstance(bound.handler.axes, str) or _is_named(bound.op):
         return
     sizes: dict[str, tuple[int, int]] = {}
     for slot, text in enumerate(bound.handler.axes.partition("->")[0].split(",")):
@@ -209,7 +213,7 @@ def _results(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction
     Otherwise a QuantizeLinear or DequantizeLinear would be put in that the kernels know nothing of.
     """
     op = bound.op
-    if op.builtin in OUTSIDE_SCHEMA or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
+    if _is_named(op) or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
         return
     result = _kind(op.outputs[0]) or _unscaled(bound, op.outputs[0], target, opset)
     activations = _activations(bound, target, opset)

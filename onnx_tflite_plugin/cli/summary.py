@@ -80,7 +80,7 @@ def _layout(report: Report) -> Iterator[str]:
     yield f"{_PLANS.get(report.layout, report.layout)}: {left}"
     yield from (f"  {line}" for line in at_most([_transposed(copy) for copy in report.transposed], 5))
     if report.transposes > len(report.transposed) > 0:
-        yield f"  {report.transposes - len(report.transposed)} more belong to operators or were added for speed"
+        yield f"  {report.transposes - len(report.transposed)} more belong to operators"
     if report.bought:
         gains = [f"{_operator(label)} saves about {_time(gain)}" for label, gain in report.bought]
         yield f"  more bytes moved for speed: {', '.join(at_most(gains, 2))}"

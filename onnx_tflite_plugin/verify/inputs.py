@@ -31,17 +31,18 @@ def draw(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     described: Described | None = None,
     widths: Sequence[float] = (1.0,),
+    nan: bool = False,
 ) -> list[list[Array]]:
     """The inputs of each run in the entry's order: what is given by name, the rest drawn.
 
     ``given`` is one mapping for all runs, one a run (which then sets their number), a file or a folder, see
     :mod:`.user_data`; ``described`` is what the metadata says of the inputs, for images. ``shapes`` sets dynamic sizes,
     ``ranges`` the least and the largest value drawn, by input name.
-    ``widths``, run by run: standard deviations of floats whose range nothing tells.
+    ``nan``: whether what is given may hold NaN. ``widths``, run by run: standard deviations of floats whose range nothing tells.
     ``caution`` makes what is drawn harder to refuse: at 1 nothing is negative and wide integers are 1, at 2 they
     are 0.
     """
-    named = runs_of(entry, given, described) or [{}]
+    named = runs_of(entry, given, described, nan=nan) or [{}]
     check_ranges(entry, ranges or {})
     return [
         [

@@ -232,8 +232,8 @@ class Examined:
                 break
             drawn = drawing.draw(
                 self.as_converted() if inputs is not None else self.entry,
-                given=inputs, shapes={**self.shapes(), **asked}, seed=seed, runs=self.enough(runs), caution=caution, ranges=ranges,
-                described=told, widths=NOISY if self.trial.tolerance.unbiased else WIDTHS,
+                given=inputs, shapes={**self.shapes(), **asked}, seed=seed, runs=self.enough(runs), caution=caution,
+                ranges=ranges, described=told, widths=NOISY if self.trial.tolerance.unbiased else WIDTHS,
             )  # fmt: skip
             if not self.stateful and _repeated(drawn):
                 drawn = drawn[:1]

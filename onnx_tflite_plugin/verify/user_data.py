@@ -26,8 +26,12 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".webp")
 _POSITIONAL = re.compile(r"arr_(\d+)")  # what numpy calls arrays that were saved without names
 
 
-def runs_of(entry: Entry, given: Given, described: Described | None = None) -> list[dict[str, Array]]:
+def runs_of(
+    entry: Entry, given: Given, described: Described | None = None, *, nan: bool = False
+) -> list[dict[str, Array]]:
     """The arrays of each run under the entry's names, in the tensors' dtypes; empty where nothing is given.
+
+    ``nan``: whether floats may be NaN, which is most often a mistake.
 
     An array that holds several inputs along its first axis is that many runs. Raises InvalidInputs.
     """
@@ -40,7 +44,7 @@ def runs_of(entry: Entry, given: Given, described: Described | None = None) -> l
     runs: list[dict[str, Array]] = []
     for step in steps:
         _check_names(entry, list(step))
-        fitted = {name: _fitted(_tensor(entry, name), name, np.asarray(value)) for name, value in step.items()}
+        fitted = {name: _fitted(_tensor(entry, name), name, np.asarray(value), nan) for name, value in step.items()}
         runs += _unstacked(entry, fitted)
     return runs
 
@@ -138,13 +142,13 @@ def _normalized(pixels: Array, tensor: Tensor, told: TensorMetadata) -> Array:
 # --- does it fit ------------------------------------------------------------------------------
 
 
-def _fitted(tensor: Tensor, name: str, array: Array) -> Array:
+def _fitted(tensor: Tensor, name: str, array: Array, nan: bool) -> Array:
     """A given array in the tensor's dtype, where no value is lost; its shape fits, or is a stack of such."""
     _check_shape(tensor, name, array)
     if tensor.dtype == "string":
         return array.astype(object)
     dtype = dtype_of(tensor.dtype)
-    if array.dtype.kind == "f" and np.isnan(array).any():
+    if not nan and array.dtype.kind == "f" and np.isnan(array).any():
         raise InvalidInputs(f"input {name!r}: {int(np.isnan(array).sum())} of {array.size} elements are NaN")
     if array.dtype == dtype:
         return array

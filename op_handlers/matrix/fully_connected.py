@@ -90,21 +90,18 @@ def dense_sizes(at: Instance) -> Dims:
     return (count // depth, rows)
 
 
+def leads(at: Instance) -> bool:
+    """Whether the result keeps several axes of unknown size."""
+    return at.op[out(0)].dims.count(None) > 1
+
+
 def in_rows(at: Instance) -> dict[int, Dims]:
-    """Both sides are matrices in ONNX; a result of more than one unknown size takes them from the operand."""
+    """Both sides are matrices in ONNX, unless the result's sizes are known as it runs only: ``with_leading``."""
+    if leads(at):
+        return {}
     op, (units, depth) = at.op, at.op[1].shape
     operand: dict[int, Dims] = {} if op[0].rank == 2 and op[0].dims[-1] == depth else {0: (None, depth)}
-    return operand if op[out(0)].rank == 2 or open_rows(op) else {**operand, out(0): (None, units)}
-
-
-def open_rows(op: Operator) -> bool:
-    return op[out(0)].dims.count(None) > 1
-
-
-def with_leading_axes(ctx: Context, y: Value) -> Value:
-    """The product of all rows with the leading axes of the operand, of which any number may be unknown."""
-    leading = ctx.ops.Slice(ctx.ops.Shape(ctx.raw(0)), [0], [len(ctx.shape(out(0))) - 1])
-    return ctx.ops.Reshape(y, ctx.ops.Concat(leading, [ctx.op[1].shape[0]], axis=0))
+    return operand if op[out(0)].rank == 2 else {**operand, out(0): (None, units)}
 
 
 NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4", "int2")}
@@ -123,5 +120,14 @@ NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4
 )
 def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Gemm on the input flattened to rows of the weight's length (fully_connected.cc)."""
-    y = ctx.ops.Gemm(x, signed_bytes(ctx, 1, w), b, transB=None if ctx.op[1].blocks else 1)
-    return with_leading_axes(ctx, ctx.quantize(y, out(0))) if open_rows(ctx.op) else y
+    if leads(ctx):
+        rows = ctx.dequantize(ctx.ops.Reshape(ctx.raw(0), [-1, ctx.op[1].shape[-1]]), like=0)
+        y = ctx.ops.Gemm(rows, signed_bytes(ctx, 1, w), b, transB=None if ctx.op[1].blocks else 1)
+        return with_leading(ctx, ctx.raw(0), ctx.quantize(y, like=out(0)))
+    return ctx.ops.Gemm(x, signed_bytes(ctx, 1, w), b, transB=None if ctx.op[1].blocks else 1)
+
+
+def with_leading(ctx: Context, x: Value, y: Value) -> Value:
+    """The product of all rows with the leading axes of x."""
+    leading = ctx.ops.Slice(ctx.ops.Shape(x), [0], [ctx.op[0].rank - 1])
+    return ctx.ops.Reshape(y, ctx.ops.Concat(leading, [ctx.op[1].shape[0]], axis=0))
