@@ -12,6 +12,7 @@ from onnx_tflite_plugin.api import (
     Instance,
     Lookup,
     Operator,
+    Quantization,
     Raw,
     Transparent,
     Value,
@@ -53,7 +54,21 @@ def rsqrt(x: Array) -> Array:
     return np.where(x > 0, 1 / np.sqrt(np.abs(x)), np.inf)
 
 
-@handler("EXP", max_version=2, layout=Transparent(), quantization=Lookup(on_lines_of(np.exp)))
+def beyond_floats(at: Instance) -> Decline | None:
+    """The kernel's int16 table is undefined from there on: it converts infinity, and differences of it, to integers."""
+    steps = at.op[0].quantization
+    if at.op[0].dtype != "int16" or not isinstance(steps, Quantization):
+        return None
+    largest = (np.iinfo(np.int16).max - steps.zero_point[0]) * steps.scale[0]
+    limit = float(np.log(np.finfo(np.float32).max))
+    if largest <= limit:
+        return None
+    return Decline(
+        f"its operand reaches {largest:.4g}, and exp of more than {limit:.4g} is no float32; give it a smaller scale"
+    )
+
+
+@handler("EXP", max_version=2, layout=Transparent(), quantization=Lookup(on_lines_of(np.exp)), accepts=beyond_floats)
 def exponential(ctx: Context, x: Value) -> Value:
     """Exp (exp.cc)."""
     return ctx.ops.Exp(x)
