@@ -109,6 +109,10 @@ class Values:
             return STORED
         return form
 
+    def _stays(self, tensor: Tensor) -> bool:
+        """Whether the target moves nothing of the dtype that a quantized tensor is stored in."""
+        return quantized(tensor) and not self.plan.target.has_kernel("", self.plan.storage(tensor).dtype)
+
     def _derive(self, tensor: Tensor, order: Order, form: Form) -> ir.Value:
         if tensor not in self._native:
             raise LookupError(f"tensor {tensor} is used before an operator makes it")
@@ -118,6 +122,8 @@ class Values:
             value = self.moved(floats, native, order)
         elif form is FLOAT:
             value = self.dequantize(self.get(tensor, order, STORED), self.plan.storage(tensor), order)
+        elif form is native_form is STORED and order != native and self._stays(tensor):
+            value = self.quantize(self.get(tensor, order, FLOAT), self.plan.storage(tensor), order)
         elif form is native_form:
             there = self._made[tensor]
             start = next(

@@ -116,7 +116,7 @@ def verify(
     if apart.without_quantization(examined.session.proto, examined.pairs.values, examined.entry):
         return examined.apart(drawn)
     actual = examined.trial.actual(examined.session, drawn)
-    comparisons = examined.trial.compared(actual, expected)
+    comparisons = examined.compared(actual, expected)
     notes = (*((_NAN,) if _all_nan(actual) else ()), *((_DEPENDENT,) if depends(examined.session.proto) else ()))
     if all(comparison.ok for comparison in comparisons):
         told("looking closer at outputs that hardly move")
@@ -181,6 +181,7 @@ class Examined:
         self.pairs = Pairs(self.entry, self.session)
         self.stateful = stateful(model)
         self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))
+        self.widths = NOISY if tolerance.unbiased else WIDTHS
         self.least = 0  # of open sizes behind axis 0
 
     def _origin(self) -> tuple[str | None, Part | None]:
@@ -233,7 +234,7 @@ class Examined:
             drawn = drawing.draw(
                 self.as_converted() if inputs is not None else self.entry,
                 given=inputs, shapes={**self.shapes(), **asked}, seed=seed, runs=self.enough(runs), caution=caution,
-                ranges=ranges, described=told, widths=NOISY if self.trial.tolerance.unbiased else WIDTHS,
+                ranges=ranges, described=told, widths=self.widths,
             )  # fmt: skip
             if not self.stateful and _repeated(drawn):
                 drawn = drawn[:1]
@@ -246,7 +247,7 @@ class Examined:
 
     def enough(self, runs: int) -> int:
         """As many runs as are asked for, or as it takes to tell an offset from noise."""
-        return max(runs, len(NOISY) if self.trial.tolerance.unbiased and runs > 1 and not self.stateful else 1)
+        return max(runs, len(self.widths) if self.trial.tolerance.unbiased and runs > 1 and not self.stateful else 1)
 
     def extend(self, drawn: list[list[Array]], expected: dict[str, list[list[Array]]], seed: int) -> None:
         """Add a run in which each size that the ONNX model leaves open is another, if LiteRT takes such sizes."""
@@ -281,6 +282,18 @@ class Examined:
         return Verification(
             (*outputs.values(), *wrong), (original.kernels,), len(runs), diverging=diverging, notes=(note,)
         )
+
+    def compared(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
+        """One comparison an output: that of the runs drawn equally wide which is nearest to its limit, or beyond it.
+
+        A share of the range says nothing of runs whose own range is a small part of it.
+        """
+        widths = [self.widths[k % len(self.widths)] for k in range(len(actual))]
+        groups = [
+            self.trial.compared(*_chosen(actual, expected, [k for k, one in enumerate(widths) if one == width]))
+            for width in dict.fromkeys(widths)
+        ]
+        return tuple(max(found, key=_nearness) for found in zip(*groups, strict=True))
 
     def weak(
         self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]
@@ -361,6 +374,18 @@ class Examined:
             if value is not None and value.order is not None and len(value.order) == len(sizes):
                 sizes = [sizes[k] for k in np.argsort(value.order)]
             yield tensor, name, sizes
+
+
+def _chosen(
+    actual: Sequence[Run], expected: Mapping[str, Sequence[Run]], which: Sequence[int]
+) -> tuple[list[Run], dict[str, list[Run]]]:
+    """Some of the runs."""
+    return [actual[k] for k in which], {kernels: [runs[k] for k in which] for kernels, runs in expected.items()}
+
+
+def _nearness(comparison: Comparison) -> tuple[bool, float]:
+    """How near a comparison is to failing, failures last."""
+    return not comparison.ok, comparison.distance / comparison.band if comparison.band else comparison.distance
 
 
 def _repeated(runs: Sequence[Run]) -> bool:
