@@ -19,7 +19,8 @@ from conformance.models import Net, Spec, constant, drawn, tensor
 from conformance.weights import bias
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify import structure, verify
+from onnx_tflite_plugin.verify.inputs import widens
 
 Draw = Callable[[Any], Any]
 Spoil = Callable[[onnx.ModelProto], None]
@@ -246,3 +247,10 @@ def test_an_offset_is_told_from_noise(offset: float) -> None:
     found = compare("y", actual, {"builtin": expected}, Tolerance(of_range=2e-2, unbiased=True))
     assert found.ok == (offset == 0)
     assert ("off by the same" in found.problem) == (offset > 0)
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", True), ("int8", False)])
+def test_only_floats_of_no_known_range_are_drawn_wider(dtype: str, expected: bool) -> None:
+    net = Network()
+    net.output(net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), 4, (1, 1)))
+    assert widens(structure.entry(structure.read(net.build()))) == expected

@@ -63,6 +63,12 @@ def draw(
     ]
 
 
+def widens(entry: Entry) -> bool:
+    """Whether ``widths`` change anything: there is a float input whose range nothing tells."""
+    floats = [tensor for tensor in entry.inputs if "float" in tensor.dtype]
+    return any(_float_range(entry.subgraph, tensor) is None for tensor in floats)
+
+
 def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> None:
     """Raises InvalidInputs for a range of an input that the model does not have, or that has no numbers."""
     for name, (low, high) in ranges.items():

@@ -181,7 +181,7 @@ class Examined:
         self.pairs = Pairs(self.entry, self.session)
         self.stateful = stateful(model)
         self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))
-        self.widths = NOISY if tolerance.unbiased else WIDTHS
+        self.widths = (1.0,) if not drawing.widens(self.entry) else NOISY if tolerance.unbiased else WIDTHS
         self.least = 0  # of open sizes behind axis 0
 
     def _origin(self) -> tuple[str | None, Part | None]:
@@ -247,7 +247,7 @@ class Examined:
 
     def enough(self, runs: int) -> int:
         """As many runs as are asked for, or as it takes to tell an offset from noise."""
-        return max(runs, len(self.widths) if self.trial.tolerance.unbiased and runs > 1 and not self.stateful else 1)
+        return max(runs, len(NOISY) if self.trial.tolerance.unbiased and runs > 1 and not self.stateful else 1)
 
     def extend(self, drawn: list[list[Array]], expected: dict[str, list[list[Array]]], seed: int) -> None:
         """Add a run in which each size that the ONNX model leaves open is another, if LiteRT takes such sizes."""
