@@ -30,12 +30,11 @@ from .structure import Entry
 from .trial import Pairs, Run, Trial
 from .user_data import Given
 from .weak import Weak
+from .widths import NOISY, compared_by_width, widths
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-WIDTHS = (1.0, 4.0, 16.0)  # so that bounds like that of RELU6 are met
-NOISY = (*(1.0,) * 6, 4.0, 16.0)  # enough of one width to tell an offset from noise
 _WIDE = 64  # for open sizes where those of the file are too small to run, as those of images are that it stores as 1
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 _DEPENDENT = (
@@ -116,7 +115,7 @@ def verify(
     if apart.without_quantization(examined.session.proto, examined.pairs.values, examined.entry):
         return examined.apart(drawn)
     actual = examined.trial.actual(examined.session, drawn)
-    comparisons = examined.compared(actual, expected)
+    comparisons = compared_by_width(examined.trial, actual, expected, examined.widths)
     notes = (*((_NAN,) if _all_nan(actual) else ()), *((_DEPENDENT,) if depends(examined.session.proto) else ()))
     if all(comparison.ok for comparison in comparisons):
         told("looking closer at outputs that hardly move")
@@ -181,7 +180,7 @@ class Examined:
         self.pairs = Pairs(self.entry, self.session)
         self.stateful = stateful(model)
         self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))
-        self.widths = (1.0,) if not drawing.widens(self.entry) else NOISY if tolerance.unbiased else WIDTHS
+        self.widths = widths(self.entry, tolerance)
         self.least = 0  # of open sizes behind axis 0
 
     def _origin(self) -> tuple[str | None, Part | None]:
@@ -283,18 +282,6 @@ class Examined:
             (*outputs.values(), *wrong), (original.kernels,), len(runs), diverging=diverging, notes=(note,)
         )
 
-    def compared(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
-        """One comparison an output: that of the runs drawn equally wide which is nearest to its limit, or beyond it.
-
-        A share of the range says nothing of runs whose own range is a small part of it.
-        """
-        widths = [self.widths[k % len(self.widths)] for k in range(len(actual))]
-        groups = [
-            self.trial.compared(*_chosen(actual, expected, [k for k, one in enumerate(widths) if one == width]))
-            for width in dict.fromkeys(widths)
-        ]
-        return tuple(max(found, key=_nearness) for found in zip(*groups, strict=True))
-
     def weak(
         self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]
     ) -> tuple[list[Comparison], list[str]]:
@@ -374,18 +361,6 @@ class Examined:
             if value is not None and value.order is not None and len(value.order) == len(sizes):
                 sizes = [sizes[k] for k in np.argsort(value.order)]
             yield tensor, name, sizes
-
-
-def _chosen(
-    actual: Sequence[Run], expected: Mapping[str, Sequence[Run]], which: Sequence[int]
-) -> tuple[list[Run], dict[str, list[Run]]]:
-    """Some of the runs."""
-    return [actual[k] for k in which], {kernels: [runs[k] for k in which] for kernels, runs in expected.items()}
-
-
-def _nearness(comparison: Comparison) -> tuple[bool, float]:
-    """How near a comparison is to failing, failures last."""
-    return not comparison.ok, comparison.distance / comparison.band if comparison.band else comparison.distance
 
 
 def _repeated(runs: Sequence[Run]) -> bool:
