@@ -296,7 +296,7 @@ def _converted(
     if weight_bytes(lowered) <= LARGEST_PROTO:
         check_valid(lowered, conversion.proto)
         if target.opens:
-            check_opens(lowered, conversion.proto.SerializeToString(), options.check)
+            check_opens(lowered, conversion.proto, options.check)
     return conversion
 
 

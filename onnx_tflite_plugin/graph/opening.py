@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
 
 if TYPE_CHECKING:
+    import onnx
     import onnx_ir as ir
 
 CHEAP = 1 << 20
@@ -16,21 +17,14 @@ DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 """Those of the operators that ONNX Runtime has; nodes of others need a library that is loaded into the session."""
 COMMON = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
 """Dtypes that practically every kernel takes; a larger model is opened only where it computes with others."""
-DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
-"""Those whose kernels ONNX Runtime brings."""
 
 
-def check_opens(model: ir.Model, serialized: bytes, asked: str) -> None:
+def check_opens(model: ir.Model, proto: onnx.ModelProto, asked: str) -> None:
     """Raises TargetRefusal with ONNX Runtime's reason. ``asked``: full, standard, or auto: where it is cheap or in doubt.
 
-    A model with operators of other domains needs kernels that are not ONNX Runtime's own: it is opened only if that is asked for.
+    ``proto`` is the model as protobuf. One with operators of other domains is opened only if that is asked for.
     """
-    if asked == "standard" or (asked == "auto" and not DOMAINS.issuperset(model.graph.opset_imports)):
-        return
-    if asked == "auto" and len(serialized) > CHEAP and not _unusual(model):
-        return
-    foreign = any(node.domain not in DOMAINS for node in model.graph.all_nodes())
-    if (foreign and asked == "auto") or find_spec("onnxruntime") is None:
+    if asked == "standard" or (asked == "auto" and not _worthwhile(model, proto)) or find_spec("onnxruntime") is None:
         return
     import onnxruntime
 
@@ -38,7 +32,7 @@ def check_opens(model: ir.Model, serialized: bytes, asked: str) -> None:
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     try:
-        onnxruntime.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
+        onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the package's own types share no other base
         reason = " ".join(str(error).split()).replace("[ONNXRuntimeError] : ", "")
         hint = "another --opset or --quantization float may help; --check standard writes it all the same"
@@ -46,6 +40,13 @@ def check_opens(model: ir.Model, serialized: bytes, asked: str) -> None:
             f"ONNX Runtime {onnxruntime.__version__} does not open what was converted:",
             [Problem("the ONNX model", reason, hint)],
         ) from error
+
+
+def _worthwhile(model: ir.Model, proto: onnx.ModelProto) -> bool:
+    """Whether opening the model is cheap or its dtypes are in doubt, and no library of kernels is wanted."""
+    if any(node.domain not in DOMAINS for node in model.graph.all_nodes()):
+        return False
+    return proto.ByteSize() <= CHEAP or _unusual(model)
 
 
 def _unusual(model: ir.Model) -> bool:
