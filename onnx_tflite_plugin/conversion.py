@@ -281,8 +281,7 @@ def _converted(
     weights = _settled(lowered, target, options.weights_dtype)
     write_origin(lowered.metadata_props, None if signature is None else signature.key, part)
     report = replace(
-        _report(fused, layout, storage, lowered, host, target, opset, passes),
-        transposes=planned,
+        _report(fused, layout, storage, lowered, host, target, opset, planned, passes),
         weights=weights,
         inputs=edges(lowered.graph.inputs, names.inputs, main.inputs, told),
         outputs=edges(lowered.graph.outputs, names.outputs, main.outputs, told),
@@ -316,7 +315,7 @@ def _settled(model: ir.Model, target: Target, form: str) -> Mapping[str, int]:
 
 def _report(
     fused: Fused, layout: LayoutPlan, storage: StoragePlan, model: ir.Model, host: Host, target: Target, opset: int,
-    passes: Mapping[str, int],
+    transposes: int, passes: Mapping[str, int],
 ) -> Report:  # fmt: skip
     operators: dict[str, int] = {}
     packs: dict[str, int] = {}
@@ -328,15 +327,14 @@ def _report(
     for tensor, stored in storage.shifted.items():
         text = f"{tensor.dtype} kept as {stored.dtype}"
         kept[text] = kept.get(text, 0) + 1
-    nodes = node_counts(model)
     return Report(
         target=target.name,
         opset=opset,
         operators=dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
-        nodes=nodes,
+        nodes=node_counts(model),
         layout="local" if layout.method == "local" else "least" if layout.exact else "heuristic",
         layout_cost=layout.cost,
-        transposes=nodes.get("Transpose", 0),
+        transposes=transposes,
         transposed=tuple(
             Transposed(str(c.tensor.name), f"{spelled(c.start)} -> {spelled(c.end)}", c.bytes, c.producer, c.consumers)
             for c in layout.copies

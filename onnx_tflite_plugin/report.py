@@ -28,8 +28,8 @@ class Transposed:
 class Report:
     """Counts, the layout plan, and everything a user should know about a conversion.
 
-    ``layout`` is ``"least"`` (provably), ``"heuristic"`` or ``"local"``; ``transposes`` counts Transpose nodes in the
-    model; ``transposed`` names the tensors and who forced each. ``bought``: operators for whose speed the plan is not
+    ``layout`` is ``"least"`` (provably), ``"heuristic"`` or ``"local"``; ``transposes`` counts Transpose nodes before
+    any rewrite; ``transposed`` names the tensors and who forced each. ``bought``: operators for whose speed the plan is not
     the one that moves the fewest bytes, with the byte equivalents (8 kB a microsecond) each saves. ``passes``: rewrites
     for speed, with the number of places each changed. ``weights``: 8-bit products by the dtype of their weights.
     ``signature``: the key of the signature that was converted, and ``other_signatures`` those that were not.
