@@ -9,26 +9,21 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.passes.channels import BROADCASTING, CARRIERS
-from onnx_tflite_plugin.passes.graph import Editor, constant, only_user, producer, sizes
+from onnx_tflite_plugin.passes.graph import DIVISOR, Editor, constant, only_user, producer, rewrite_nodes, sizes
 from onnx_tflite_plugin.source.model import Array
 
-_LEAST = 4  # by which channels are divided, or pad_channels sees to it
 _BLOCKED = ("Conv", "Concat", *CARRIERS, *BROADCASTING)
 
 
 def run(model: ir.Model) -> int:
     """Replace Mul and Add with constants per channel by a convolution each; returns how many pairs."""
-    editor = Editor(model)
-    changed = sum(_replace(editor, node) for node in [node for node in model.graph if node.op_type == "Mul"])
-    if changed:
-        editor.tidy()
-    return changed
+    return rewrite_nodes(model, "Mul", _replace)
 
 
 def _replace(editor: Editor, node: ir.Node) -> bool:
     follower = only_user(node.outputs[0], "Add")
     shape = sizes(node.outputs[0])
-    if follower is None or shape is None or len(shape) != 4 or not shape[1] or shape[1] % _LEAST:
+    if follower is None or shape is None or len(shape) != 4 or not shape[1] or shape[1] % DIVISOR:
         return False
     value, factor = _operands(node, shape[1])
     _, offset = _operands(follower, shape[1])

@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import BLOCK, Affine, Editor, only_user, producer, sizes
+from onnx_tflite_plugin.passes.graph import BLOCK, Affine, Editor, only_user, producer, rewrite_nodes, sizes
 from onnx_tflite_plugin.source.model import Array
 
 _LARGEST = 2.0**24  # integers up to here are exact in float32, in which sums are scaled
@@ -53,11 +53,7 @@ def _per_channel(shape: tuple[int, ...], channels: int) -> bool:
 
 def run(model: ir.Model) -> int:
     """Replace Mul and Add with constants per channel by a convolution each."""
-    editor = Editor(model)
-    changed = sum(_replace(editor, node) for node in [node for node in model.graph if node.op_type == "Mul"])
-    if changed:
-        editor.tidy()
-    return changed
+    return rewrite_nodes(model, "Mul", _replace)
 
 
 def _replace(editor: Editor, node: ir.Node) -> bool:

@@ -7,26 +7,21 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import Editor, constant, only_user, producer, sizes
+from onnx_tflite_plugin.passes.graph import DIVISOR, Editor, constant, only_user, producer, rewrite_nodes, sizes
 
-_LEAST = 4  # by which channels are divided, or pad_channels sees to it
 _MOST = 128  # channels beyond which the products cost more than two changes of layout
 
 
 def run(model: ir.Model) -> int:
     """Replace pads of channels in front of sums with convolutions; returns how many."""
-    editor = Editor(model)
-    changed = sum(_replace(editor, node) for node in [node for node in model.graph if node.op_type == "Pad"])
-    if changed:
-        editor.tidy()
-    return changed
+    return rewrite_nodes(model, "Pad", _replace)
 
 
 def _replace(editor: Editor, node: ir.Node) -> bool:
     front, behind = _channels(node)
     shape = sizes(node.inputs[0])
     total = only_user(node.outputs[0], "Add")
-    if shape is None or total is None or not shape[1] or shape[1] % _LEAST or shape[1] > _MOST or front + behind <= 0:
+    if shape is None or total is None or not shape[1] or shape[1] % DIVISOR or shape[1] > _MOST or front + behind <= 0:
         return False
     if not any(producer(value, "Conv") for value in total.inputs):
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -18,7 +18,10 @@ from onnx_tflite_plugin.source.model import Array
 
 CHANNELS_FIRST, CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 BLOCK = 16  # channels that kernels work on at a time
+DIVISOR = 4  # of the channels that go into blocks, or pad_channels sees to it
 _DEQUANTIZING = ("Cast", "DequantizeLinear", "Mul", "Sub")  # how stored weights become float, in three nodes at most
+
+_Place = TypeVar("_Place")
 
 
 # --- reading ----------------------------------------------------------------------------------
@@ -227,14 +230,26 @@ class Editor:
         RemoveUnusedNodesPass()(self.model)
 
 
-def rewrite_units(model: ir.Model, op_type: str, change: Callable[[Editor, QuantizedConv], bool]) -> int:
-    """Try every quantized unit around an operator; returns how many were changed."""
+def rewrite(model: ir.Model, places: Sequence[_Place], change: Callable[[Editor, _Place], bool]) -> int:
+    """Try every place; returns how many were changed."""
+    if not places:
+        return 0
     editor = Editor(model)
-    units = [unit for node in model.graph if node.op_type == op_type and (unit := QuantizedConv.of(node))]
-    changed = sum(change(editor, unit) for unit in units)
+    changed = sum(change(editor, place) for place in places)
     if changed:
         editor.tidy()
     return changed
+
+
+def rewrite_nodes(model: ir.Model, op_type: str, change: Callable[[Editor, ir.Node], bool]) -> int:
+    """Try every node of an operator in the main graph; returns how many were changed."""
+    return rewrite(model, [node for node in model.graph if node.op_type == op_type], change)
+
+
+def rewrite_units(model: ir.Model, op_type: str, change: Callable[[Editor, QuantizedConv], bool]) -> int:
+    """Try every quantized unit around an operator; returns how many were changed."""
+    units = [unit for node in model.graph if node.op_type == op_type and (unit := QuantizedConv.of(node))]
+    return rewrite(model, units, change)
 
 
 def forget(value: ir.Value) -> None:
