@@ -28,7 +28,7 @@ from onnx_tflite_plugin.errors import (
 )
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.source.dtypes import HANDLES, QUANTIZED
-from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor
+from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
 _HINT = "convert the original model again"
@@ -195,10 +195,7 @@ def _sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
         follows = sized(bound, target, opset)
     except (Failed, Refused):
         return
-    agree = follows is None or (
-        len(follows) == tensor.rank and all(a == b or None in (a, b) for a, b in zip(follows, tensor.dims, strict=True))
-    )
-    if not agree and follows is not None:
+    if follows is not None and not agree(follows, tensor.dims):
         yield _problem(
             bound.op, "outputs[0]", f"tensor {tensor} is of shape {list(tensor.dims)}, {list(follows)} follows"
         )

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.quantization.plan import Arithmetic, Form, Storage, file
 from onnx_tflite_plugin.source.activations import BOUNDS
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
-from onnx_tflite_plugin.source.model import Array, Tensor
+from onnx_tflite_plugin.source.model import Array, Tensor, agree
 
 
 class Contradicted(Refused):
@@ -91,7 +91,7 @@ def _check_shape(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
     if ctx.bound.pack != BUILTIN or value.shape is None or dims is None:
         return
     given = [size if isinstance(size, int) else None for size in value.shape]
-    if len(given) != len(dims) or any(a != b for a, b in zip(given, dims, strict=True) if None not in (a, b)):
+    if not agree(given, dims):
         raise Contradicted(f"outputs[{k}]", f"tensor {tensor} is of shape {list(dims)}, {given} follows")
 
 

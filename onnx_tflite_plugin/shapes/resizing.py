@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.declarations import Transparent
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.errors import ConversionError, Problem, UnsupportedOperator, UnsupportedOption
@@ -33,7 +33,7 @@ from onnx_tflite_plugin.quantization.plan import plan_storage
 from onnx_tflite_plugin.shapes.inference import infer, skeleton
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import HANDLES
-from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor
+from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
 SAMPLES = (2, 3)
@@ -96,7 +96,7 @@ def rederived(model: Model, host: Host, target: Target) -> Model | None:
     except (ConversionError, Refused):
         return None
     found = {tensor: _filled(sizes, tensor) for tensor, sizes in dims.items()}
-    changed = {tensor: sizes for tensor, sizes in found.items() if not _agree(sizes, tensor.dims)}
+    changed = {tensor: sizes for tensor, sizes in found.items() if not agree(sizes, tensor.dims)}
     return with_dims(model, changed) if changed else None
 
 
@@ -172,7 +172,7 @@ def opened(model: Model, places: Places, host: Host, target: Target) -> tuple[Mo
 
     samples = [at(sample) for sample in range(len(SAMPLES) + 1)]
     for tensor, dims in samples[0].items():
-        if tensor.has_rank and not _agree(dims, tensor.dims):
+        if tensor.has_rank and not agree(dims, tensor.dims):
             reason = f"the file gives it the shape {list(tensor.dims)}, from its operator follows {list(dims)}"
             raise UnsupportedOperator(sizes.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
         if len({len(sample[tensor]) for sample in samples}) > 1:
@@ -186,10 +186,6 @@ def opened(model: Model, places: Places, host: Host, target: Target) -> tuple[Mo
         for tensor in samples[0]
     }
     return with_dims(model, varying), places
-
-
-def _agree(one: Dims, other: Dims) -> bool:
-    return len(one) == len(other) and all(a == b or a is None or b is None for a, b in zip(one, other, strict=True))
 
 
 class Sizes:
@@ -215,7 +211,7 @@ class Sizes:
                     continue
                 problems = error.problems if isinstance(error, ConversionError) else ()
                 reason = problems[0].reason if problems else str(error)
-                raise UnsupportedOperator(self.message, [Problem(_label(op), reason)]) from error
+                raise UnsupportedOperator(self.message, [Problem(label(op), reason)]) from error
             moved = any(tensor in dims for tensor in op.inputs if tensor is not None)
             for tensor, (sizes, value) in results.items():
                 if moved or sizes != tensor.dims:
@@ -298,11 +294,6 @@ def _rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> in
     """A result's rank: where the operand that it has it from has another by now, that one."""
     first = next((t for t in op.inputs if t is not None), None)
     return operands[first].rank if first is not None and first.rank == tensor.rank else tensor.rank
-
-
-def _label(op: Operator) -> str:
-    named = next((f" {t.name!r}" for t in op.outputs if t is not None), "")
-    return f"op {op.index} {op.code} v{op.version}{named}"
 
 
 def _small(tensor: Tensor | None) -> bool:

@@ -6,7 +6,7 @@ operands keep their slot as ``None``. Nothing here imports onnx or tflite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,11 @@ from onnx_tflite_plugin.source.authored import Metadata
 
 Array = npt.NDArray[Any]
 Dims = tuple[int | None, ...]
+
+
+def agree(one: Sequence[int | None], other: Sequence[int | None]) -> bool:
+    """Whether two shapes may be of one tensor: as many axes, and equal sizes wherever both are known."""
+    return len(one) == len(other) and all(a == b or None in (a, b) for a, b in zip(one, other, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
