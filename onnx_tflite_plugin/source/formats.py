@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
+
+from onnx_tflite_plugin.source.streams import stream_of
 
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x1f\x8b", "it is compressed with gzip: gunzip it first"),
@@ -36,36 +37,10 @@ def described(view: memoryview) -> str:
     return "" if start else "it is empty"
 
 
-class _Bytes(io.RawIOBase):
-    """A file over bytes that are not copied."""
-
-    def __init__(self, view: memoryview) -> None:
-        self._view, self._at = view, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = max(offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._view)}[whence], 0)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        end = len(self._view) if size is None or size < 0 else self._at + size
-        data = bytes(self._view[self._at : end])
-        self._at += len(data)
-        return data
-
-
 def _archive(view: memoryview) -> str:
     """A zip archive, which a .task bundle and a PyTorch file are too, with the models in it."""
     try:
-        with zipfile.ZipFile(_Bytes(view)) as archive:
+        with zipfile.ZipFile(stream_of(view)) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
         names = []

@@ -7,7 +7,6 @@ left out.
 
 from __future__ import annotations
 
-import io
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source.authored import AssociatedFile, Metadata, TensorMetadata
 from onnx_tflite_plugin.source.flatbuffer import File, Layout, Table
 from onnx_tflite_plugin.source.model import Model
+from onnx_tflite_plugin.source.streams import stream_of
 
 KEY = "TFLITE_METADATA"
 MOST_FILES, MOST_BYTES = 64, 1 << 23  # of the zip: a vocabulary of 250k entries has 4 MB
@@ -131,7 +131,7 @@ def _unpacked(model: memoryview) -> dict[str, bytes]:
     """The files behind the model, as far as they can be read and are no larger than such files are."""
     found: dict[str, bytes] = {}
     try:
-        with zipfile.ZipFile(io.BufferedReader(_Bytes(model))) as archive:
+        with zipfile.ZipFile(stream_of(model)) as archive:
             left = MOST_BYTES
             for entry in archive.infolist()[:MOST_FILES]:
                 if entry.is_dir() or entry.file_size > left:
@@ -142,29 +142,3 @@ def _unpacked(model: memoryview) -> dict[str, bytes]:
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError, NotImplementedError):
         return found
     return found
-
-
-class _Bytes(io.RawIOBase):
-    """A stream over bytes in memory, without a copy."""
-
-    def __init__(self, view: memoryview) -> None:
-        self._view, self._position = view, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._view)}[whence]
-        if start + offset < 0:
-            raise OSError("a position before the start")
-        self._position = start + offset
-        return self._position
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        piece = self._view[self._position : self._position + len(buffer)]
-        buffer[: len(piece)] = piece
-        self._position += len(piece)
-        return len(piece)
