@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +17,12 @@ import numpy as np
 import onnx
 import pytest
 
+import onnx_tflite_plugin as otp
 import onnx_tflite_plugin.conversion
 import onnx_tflite_plugin.verify
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.cli import cli
+from onnx_tflite_plugin.options import CHOICES, ConvertOptions
 
 
 class Ran(NamedTuple):
@@ -349,6 +353,21 @@ def test_a_terminated_process_leaves_nothing(added: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script, "convert", str(added)], capture_output=True)
     assert done.returncode == 143
     assert names(added.parent) == {"added.tflite"}
+
+
+# --- defaults ---------------------------------------------------------------------------------
+
+
+def test_the_command_and_the_function_have_the_same_defaults(run: Run, tmp_path: Path) -> None:
+    function = {name: parameter.default for name, parameter in inspect.signature(otp.convert).parameters.items()}
+    own = {each.name: each.default for each in fields(ConvertOptions) if each.default is not MISSING}
+    command = {option.name: option.default for option in cli.commands["convert"].params}
+    for name in CHOICES.keys() | {"target"}:
+        assert (name, function[name], own[name]) == (name, command[name], command[name])
+    digits = Path(__file__).parent.parent / "examples" / "digits_int8.tflite"
+    done = run("convert", digits, tmp_path / "digits.onnx")
+    assert "for speed: 1 fold_width, with 3 Transposes of their own" in done.out
+    assert onnx.load(tmp_path / "digits.onnx").SerializeToString() == otp.convert(digits).proto.SerializeToString()
 
 
 # --- quick ------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.cli.many import convert_all
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, unread, working
 from onnx_tflite_plugin.cli.paths import readable, writable
 from onnx_tflite_plugin.cli.report import write_page
-from onnx_tflite_plugin.options import CHOICES, TARGET_NAMES, VerifyOptions, flag
+from onnx_tflite_plugin.options import CHOICES, TARGET_NAMES, ConvertOptions, VerifyOptions, flag
 
 
 def _repeated(name: str, form: str, read: Callable[[str], Any], text: str) -> Callable[[Any], Any]:
@@ -39,8 +39,10 @@ def _names(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> 
 
 
 def _choice(name: str, text: str) -> Callable[[Any], Any]:
-    values = CHOICES[name]
-    return click.option(flag(name), type=click.Choice(list(values)), default=values[0], show_default=True, help=text)
+    default = getattr(ConvertOptions, name)
+    return click.option(
+        flag(name), type=click.Choice(list(CHOICES[name])), default=default, show_default=True, help=text
+    )
 
 
 def _switch(name: str, text: str) -> Callable[[Any], Any]:
@@ -54,7 +56,11 @@ def _switch(name: str, text: str) -> Callable[[Any], Any]:
     "--opset", type=int, metavar="N", help="ONNX opset; by default the target's, raised where an operator needs it."
 )
 @click.option(
-    "--target", type=click.Choice(TARGET_NAMES), default="onnxruntime", show_default=True, help="Runtime to write for."
+    "--target",
+    type=click.Choice(TARGET_NAMES),
+    default=ConvertOptions.target,
+    show_default=True,
+    help="Runtime to write for.",
 )
 @_choice("quantization", "Keep quantization as QuantizeLinear and DequantizeLinear, or drop it: float32 throughout.")
 @_choice(

@@ -131,7 +131,9 @@ def _fused(report: Report) -> Iterator[str]:
 
 def _passes(report: Report) -> Iterator[str]:
     if report.passes:
-        yield f"for speed: {counted(list(report.passes.items()))}"
+        added = report.nodes.get("Transpose", 0) - report.transposes
+        own = f", with {plural(added, 'Transpose')} of their own" if added > 0 else ""
+        yield f"for speed: {counted(list(report.passes.items()))}{own}"
 
 
 def _states(report: Report) -> Iterator[str]:
