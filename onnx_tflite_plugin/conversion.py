@@ -24,6 +24,7 @@ from onnx_tflite_plugin.errors import (
     InternalError,
     InvalidModel,
     Problem,
+    StaleDtype,
     TooLarge,
 )
 from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_weights
@@ -181,13 +182,20 @@ def convert_model(
         with budget():
             if doubtful(model):
                 model = _rederived(model, host, options, target) or model
-            try:
-                return _converted(model, host, options, target, stages)
-            except ConversionError as error:
-                current = _rederived(model, host, options, target) if stale(error) else None
-                if current is None:
-                    raise
-                return _converted(current, host, options, target, stages)
+            retyped: set[tuple[int, int]] = set()
+            while True:
+                try:
+                    return _converted(model, host, options, target, stages)
+                except StaleDtype as error:
+                    if retyped.issuperset(error.dtypes):
+                        raise
+                    retyped |= error.dtypes.keys()
+                    model = _retyped(model, error)
+                except ConversionError as error:
+                    current = _rederived(model, host, options, target) if stale(error) else None
+                    if current is None:
+                        raise
+                    return _converted(current, host, options, target, stages)
     except Refused as refusal:
         raise TooLarge(str(refusal)) from refusal
     except RecursionError as error:
@@ -202,6 +210,12 @@ def convert_model(
         place = f"{raised(error)}, in {frame.name}, {frame.filename}:{frame.lineno}"
         problem = Blamed("the model", place, Failed(BUILTIN, place).hint, ours=True)
         raise InternalError("the conversion failed:", [problem]) from error
+
+
+def _retyped(model: Model, error: StaleDtype) -> Model:
+    from onnx_tflite_plugin.shapes.resizing import retyped
+
+    return retyped(model, error.dtypes)
 
 
 def _rederived(model: Model, host: Host | None, options: ConvertOptions, target: Target) -> Model | None:

@@ -138,6 +138,25 @@ def scalar_weights(g: GraphBuilder) -> int:
     return y
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_floats_with_a_scale_that_are_computed_from_integers_are_integers_as_in_litert(dtype: str) -> None:
+    """One after the other: what follows from the first is seen when that is settled."""
+
+    def draw(g: GraphBuilder) -> int:
+        x, y = g.input("x", (2, 3), dtype, quantization=Q), g.tensor("y", (2, 3), dtype, quantization=Q)
+        a, b = (g.tensor(name, (2, 3), "float32", quantization=Q) for name in "ab")
+        for operands, result in (([x, x], a), ([a, a], b), ([b, x], y)):
+            g.operator("ADD", operands, [result])
+        return y
+
+    data = drawn(draw)
+    conversion = otp.convert(data)
+    assert {value.dtype.name for value in conversion.model.graph.inputs} == {dtype.upper()}
+    verification = verify(data, conversion)
+    assert verification.ok
+    assert verification.comparisons[0].distance == 0
+
+
 def test_what_fails_in_a_built_in_handler_is_the_files_fault_where_litert_does_not_run_it_either() -> None:
     with pytest.raises(InvalidModel, match=r"NumDimensions.filter. != 2") as caught:
         otp.convert(drawn(scalar_weights))

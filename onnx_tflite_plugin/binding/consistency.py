@@ -23,6 +23,7 @@ from onnx_tflite_plugin.errors import (
     ConversionError,
     InvalidModel,
     Problem,
+    StaleDtype,
     StaleShape,
     UnsupportedOperator,
 )
@@ -65,6 +66,9 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
             *_results(bound, target, opset),
         )
     ]
+    dtypes = {key: dtype for bound in model.main.operators for key, dtype in _stale_dtypes(bound, target, opset)}
+    if dtypes:
+        raise StaleDtype(CONTRADICTION, problems, dtypes)
     if problems:
         raise InvalidModel(CONTRADICTION, problems)
     sizes = [problem for bound in model.main.operators for problem in _sizes(bound, target, opset)]
@@ -232,6 +236,21 @@ def _results(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction
     if result not in given and "*" not in given:
         reason = f"tensor {op.outputs[0]} is {_told(op.outputs[0])}, where {op.code} has an operand of {_told(first)}"
         yield _problem(op, "outputs[0]", reason)
+
+
+def _stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tuple[int, int], str]]:
+    """Result 0 where the file says float of what has a scale and is computed from integers, as old converters wrote it.
+
+    Kernels that take their result's dtype from the operand, as ADD's does (add.cc), compute integers of that scale.
+    """
+    result = bound.op.tensor(~0)
+    if result is None or result.dtype not in _FLOATS or not isinstance(result.quantization, Quantization):
+        return
+    if bound.handler.converts or bound.handler.subgraphs or _is_named(bound.op) or result.quantization.per_axis:
+        return
+    first = next((t for t in _activations(bound, target, opset) if _kind(t)), None)
+    if first is not None and _quantized(first):
+        yield (result.subgraph, result.index), first.dtype
 
 
 def _activations(bound: Bound, target: Target, opset: int) -> list[Tensor]:

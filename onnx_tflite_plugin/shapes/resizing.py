@@ -337,23 +337,34 @@ def _nothing(value: ir.Value) -> Array:
 
 def with_dims(model: Model, dims: Mapping[Tensor, Dims]) -> Model:
     """The model with other sizes of some of its main subgraph's tensors."""
-    main = model.main
-    resized = {tensor: _sized(tensor, dims[tensor]) if tensor in dims else tensor for tensor in main.tensors}
+    return with_main(model, _changed(model.main, {tensor: _sized(tensor, sizes) for tensor, sizes in dims.items()}))
+
+
+def retyped(model: Model, dtypes: Mapping[tuple[int, int], str]) -> Model:
+    """The model with other dtypes of some tensors, which are given by subgraph and index."""
+    graphs = []
+    for graph in model.subgraphs:
+        named = {tensor: dtypes.get((graph.index, tensor.index), tensor.dtype) for tensor in graph.tensors}
+        graphs.append(_changed(graph, {tensor: replace(tensor, dtype=dtype) for tensor, dtype in named.items()}))
+    return replace(model, subgraphs=tuple(graphs))
+
+
+def _changed(main: Subgraph, changed: Mapping[Tensor, Tensor]) -> Subgraph:
+    """The subgraph with other tensors in the places of some."""
 
     def all_of(tensors: Collection[Tensor | None]) -> tuple[Tensor | None, ...]:
-        return tuple(None if tensor is None else resized[tensor] for tensor in tensors)
+        return tuple(None if tensor is None else changed.get(tensor, tensor) for tensor in tensors)
 
     def some(tensors: Collection[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(resized[tensor] for tensor in tensors)
+        return tuple(changed.get(tensor, tensor) for tensor in tensors)
 
     operators = tuple(
         replace(op, inputs=all_of(op.inputs), outputs=all_of(op.outputs), intermediates=all_of(op.intermediates))
         for op in main.operators
     )
-    changed = replace(
+    return replace(
         main, tensors=some(main.tensors), inputs=some(main.inputs), outputs=some(main.outputs), operators=operators
     )
-    return with_main(model, changed)
 
 
 def with_main(model: Model, main: Subgraph) -> Model:
