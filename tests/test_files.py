@@ -50,7 +50,7 @@ MISTAKEN = [
 ]
 
 
-@pytest.mark.parametrize(("data", "text"), MISTAKEN)
+@pytest.mark.parametrize(("data", "text"), MISTAKEN, ids=[text for _, text in MISTAKEN])
 def test_a_file_of_another_format_is_told_what_it_is(data: bytes, text: str, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(data)
