@@ -375,11 +375,15 @@ def _verified(conversion: Conversion, source: str | bytes, options: ConvertOptio
     chosen = options.verify if isinstance(options.verify, VerifyOptions) else VerifyOptions()
     data = source if isinstance(source, bytes) else Path(source)
     given = {"signature": options.signature, "progress": stages, **vars(chosen)}
-    if weight_bytes(conversion.model) > LARGEST_PROTO:  # runs from a file only
+    large = weight_bytes(conversion.model) > LARGEST_PROTO
+    if large:  # runs from a file only
         with tempfile.TemporaryDirectory() as folder:
             verification = verify(data, conversion.save(Path(folder) / "model.onnx")[0], **given)
     else:
-        verification = verify(data, conversion.proto.SerializeToString(), **given)
+        verification = verify(data, conversion.proto, **given)
     if not verification.ok:
         raise VerificationError(f"the converted model does not agree with LiteRT:\n{verification.text}")
-    return replace(conversion, verification=verification)
+    verified = replace(conversion, verification=verification)
+    if not large:
+        vars(verified)["proto"] = conversion.proto  # the same model: what was verified is what is saved
+    return verified

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 
@@ -250,3 +251,17 @@ def test_weights_beyond_protobufs_limit_go_beside_the_model(tmp_path: Path, monk
 
 def test_the_same_file_converts_to_the_same_bytes() -> None:
     assert otp.convert(network()).proto.SerializeToString() == otp.convert(network()).proto.SerializeToString()
+
+
+def test_a_verified_model_is_made_protobuf_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models: list[object] = []
+    to_proto = stage.to_proto
+
+    def counted(model: ir.Model) -> onnx.ModelProto:
+        models.append(model)
+        return to_proto(model)
+
+    monkeypatch.setattr(stage, "to_proto", counted)
+    (path,) = otp.convert(network(), verify=True).save(tmp_path / "m.onnx")
+    assert len(models) == 1
+    assert path.stat().st_size
