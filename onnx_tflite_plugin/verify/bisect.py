@@ -72,7 +72,7 @@ def smallest(
         if part is None:
             continue
         indices = [tensor.index for tensor in inputs]
-        data = cut_file(trial.data, trial.entry.subgraph.index, indices, [divergence.tensor.index])
+        data = cut_file(trial.data, trial.entry.subgraph, indices, [divergence.tensor.index])
         entry = structure.entry(structure.read(data))
         given = [{name: held[k] for name, k in zip(entry.input_names, indices, strict=True)} for held in kept]
         for chosen in given:

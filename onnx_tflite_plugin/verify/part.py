@@ -6,28 +6,27 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..shapes.cutting import needed
-from . import structure
+from ..source.model import Subgraph
 from .packages import optional
 
 
-def cut_file(data: bytes, graph: int, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-    """The model whose subgraph ``graph`` is only what computes tensors ``outputs`` from tensors ``inputs``, by index.
+def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
+    """The model whose ``subgraph`` is only what computes tensors ``outputs`` from tensors ``inputs``, by index.
 
     It is the first subgraph then; constants that nothing needs any more are left out, and so are signatures.
     """
     import flatbuffers
 
     schema = optional("ai_edge_litert.schema_py_generated")
-    subgraph = structure.read(data).subgraphs[graph]
     operators = needed(subgraph, [subgraph.tensors[k] for k in inputs], [subgraph.tensors[k] for k in outputs])
     kept = [operator.index for operator in operators]
     model = schema.ModelT.InitFromPackedBuf(data)
-    part = model.subgraphs[graph]
+    part = model.subgraphs[subgraph.index]
     part.inputs, part.outputs = list(inputs), list(outputs)
     part.operators = [part.operators[k] for k in kept]
     model.signatureDefs = []
-    if graph:
-        model.subgraphs[0], model.subgraphs[graph] = part, model.subgraphs[0]
+    if subgraph.index:
+        model.subgraphs[0], model.subgraphs[subgraph.index] = part, model.subgraphs[0]
     _empty(model, _buffers(model))
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")

@@ -195,7 +195,7 @@ class Examined:
         count = len(self.entry.subgraph.tensors)
         if not all(0 <= k < count for k in (*part.inputs, *part.outputs)):
             raise VerificationError(f"the ONNX model is a part of another file: this one has only {count} tensors")
-        return cut_file(data, self.entry.subgraph.index, part.inputs, part.outputs)
+        return cut_file(data, self.entry.subgraph, part.inputs, part.outputs)
 
     def as_converted(self) -> Entry:
         """The entry with the sizes of the ONNX model, which given arrays must fit."""

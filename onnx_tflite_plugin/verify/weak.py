@@ -101,7 +101,7 @@ class Weak:
         part = extracted(self.session.proto, names, [made])
         if part is None:
             return []
-        data = cut_file(self.trial.data, self.trial.entry.subgraph.index, [t.index for t in entering], [tensor.index])
+        data = cut_file(self.trial.data, self.trial.entry.subgraph, [t.index for t in entering], [tensor.index])
         try:
             return [
                 replace(comparison, name=f"{tensor.name} of {operator.code if operator else ''} alone")
