@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.page.labels import operator_of
-from onnx_tflite_plugin.verify.diverging import Search
 from onnx_tflite_plugin.verify.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.run import Examined
-from onnx_tflite_plugin.verify.trial import Pairs
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -33,7 +31,6 @@ def measured(
     verdict = "; ".join(f"{one.name}: {one.text}" for one in compared)
     wrong = not all(one.ok for one in compared)
     verdict = f"{'NOT ' if wrong else ''}within tolerance of LiteRT: {verdict}"
-    search = Search(examined.trial, onnx, examined.session, fresh=examined.fresh)
     tensors = examined.entry.subgraph.tensors
     errors = [
         {
@@ -44,9 +41,9 @@ def measured(
             "ok": comparison.ok,
             "text": comparison.text,
         }
-        for comparison, value in search.comparisons(drawn[:1])
+        for comparison, value in examined.search.comparisons(drawn[:1])
     ]
-    seconds, rest = _profiled(onnx, Pairs(examined.entry, examined.session).feeds(drawn[0]), runs)
+    seconds, rest = _profiled(onnx, examined.pairs.feeds(drawn[0]), runs)
     return errors, verdict, wrong, seconds, rest
 
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..graph.extraction import extracted
 from ..graph.metadata import TensorValue
 from ..source.model import Array, Model, Operator, Tensor
 from .compare import Comparison, compare, inherited_step
 from .dequantized import as_stored
 from .litert import LiteRT, LiteRTError
 from .ort import OnnxRuntime, OrtError
+from .part import cut_file
 from .structure import producers
 from .trial import Pairs, Run, Trial, restored_dtype
 
@@ -42,7 +44,7 @@ class Search:
     """Looks for the divergence of one ONNX model. ``fresh``: it carries no states, so LiteRT forgets its own every run."""
 
     def __init__(self, trial: Trial, onnx: ModelProto | bytes | Path, session: OnnxRuntime, *, fresh: bool) -> None:
-        self.trial, self.onnx, self.fresh = trial, onnx, fresh
+        self.trial, self.onnx, self.session, self.fresh = trial, onnx, session, fresh
         self.producers = producers(trial.entry.subgraph)
         self.values: dict[int, list[TensorValue]] = {}
         for value in session.tensor_values:
@@ -72,6 +74,18 @@ class Search:
         if not compared:
             return "no tensor in between could be compared: is the ONNX model a conversion of this file?"
         return f"the {compared} tensors in between that could be compared agree; the outputs do not"
+
+    def stored(self, tensor: Tensor) -> str:
+        """The first value that holds a tensor as the file stores it; empty where none does."""
+        return next((value.name for value in self.values.get(tensor.index, ()) if value.form == "stored"), "")
+
+    def part(self, inputs: Sequence[Tensor], output: Tensor, value: str) -> tuple[bytes, ModelProto] | None:
+        """Both models from ``inputs`` to ``output``, which ``value`` holds; ``None`` where the ONNX model has no such part."""
+        part = extracted(self.session.proto, [self.stored(tensor) for tensor in inputs], [value])
+        if part is None:
+            return None
+        indices = [tensor.index for tensor in inputs]
+        return cut_file(self.trial.data, self.trial.entry.subgraph, indices, [output.index]), part
 
     def _comparable(self, value: TensorValue) -> bool:
         """Whether a value holds what LiteRT's tensor holds: the stored integers, or floats on both sides."""

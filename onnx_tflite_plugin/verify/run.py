@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -122,8 +123,7 @@ def verify(
         wrong, said = examined.weak(drawn, expected, comparisons)
         return Verification((*comparisons, *wrong), tuple(expected), len(drawn), notes=(*said, *notes))
     told("looking for the first tensor outside its tolerance")
-    search = Search(examined.trial, examined.onnx, examined.session, fresh=examined.fresh)
-    diverging, reasons = search.divergence(drawn, expected)
+    diverging, reasons = examined.search.divergence(drawn, expected)
     if bisect is not None:
         told("looking for the smallest part that disagrees")
         notes = (examined.bisected(diverging, drawn, Path(bisect)), *notes)
@@ -182,6 +182,11 @@ class Examined:
         self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))
         self.widths = widths(self.entry, tolerance)
         self.least = 0  # of open sizes behind axis 0
+
+    @cached_property
+    def search(self) -> Search:
+        """Looks into the model, beyond its outputs."""
+        return Search(self.trial, self.onnx, self.session, fresh=self.fresh)
 
     def _origin(self) -> tuple[str | None, Part | None]:
         """The signature and the part that the ONNX model was converted from. Raises VerificationError."""
@@ -286,8 +291,7 @@ class Examined:
         self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]
     ) -> tuple[list[Comparison], list[str]]:
         """What is wrong behind outputs that hardly move, and which those are."""
-        search = Search(self.trial, self.onnx, self.session, fresh=self.fresh)
-        return Weak(self.trial, self.session, search, self._alone).examine(runs, expected, comparisons)
+        return Weak(self.search, self._alone).examine(runs, expected, comparisons)
 
     def _alone(self, tflite: bytes, onnx: ModelProto) -> Verification:
         """A part of both models, on inputs of its own."""
@@ -300,7 +304,7 @@ class Examined:
         """Writes the smallest part that disagrees, and says where it is."""
         found = None
         if divergence is not None:
-            found = smallest(self.trial, self.session, divergence, runs, self._agrees)
+            found = smallest(self.search, divergence, runs, self._agrees)
         if found is None:
             return "no part of the model disagrees by itself"
         files = ", ".join(map(str, found.save(folder)))

@@ -6,7 +6,7 @@ package that runs the model. Values stay unread; a constant only shows that it h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +89,12 @@ def producers(graph: Subgraph) -> dict[int, Operator]:
 def operands(operator: Operator) -> Iterator[Tensor]:
     """The inputs that are computed, not stored."""
     return (tensor for tensor in operator.inputs if tensor is not None and not tensor.constant)
+
+
+def entering(operators: Sequence[Operator]) -> list[Tensor]:
+    """What the operators take and none of them computes."""
+    computed = {tensor.index for op in operators for tensor in op.outputs if tensor is not None}
+    return list({t.index: t for op in operators for t in operands(op) if t.index not in computed}.values())
 
 
 def _names(tensors: tuple[Tensor, ...]) -> tuple[str, ...]:

@@ -9,15 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import ConversionError
-from ..graph.extraction import extracted
 from ..source.model import Quantization, Tensor
 from .compare import Comparison
 from .diverging import Search
 from .litert import LiteRTError
-from .ort import OnnxRuntime, OrtError
-from .part import cut_file
-from .structure import operands
-from .trial import Run, Trial
+from .ort import OrtError
+from .structure import entering
+from .trial import Run
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -26,8 +24,6 @@ SPAN = 16
 """Steps below which an output says little."""
 _FAR = 2
 """Tolerances by which a tensor in between must be off on average: what a deep network's differ by stays below one."""
-
-
 _OFTEN = 0.25
 """Steps that an output of few may be off on average: more than rounding is."""
 
@@ -42,10 +38,8 @@ class Verdict(Protocol):
 class Weak:
     """Looks behind the outputs of a trial that hardly move. ``alone`` verifies a part of both models on inputs of its own."""
 
-    def __init__(
-        self, trial: Trial, session: OnnxRuntime, search: Search, alone: Callable[[bytes, ModelProto], Verdict]
-    ) -> None:
-        self.trial, self.session, self.search, self.alone = trial, session, search, alone
+    def __init__(self, search: Search, alone: Callable[[bytes, ModelProto], Verdict]) -> None:
+        self.search, self.alone = search, alone
 
     def examine(
         self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]
@@ -63,7 +57,7 @@ class Weak:
 
     def _outputs(self, expected: Mapping[str, Sequence[Run]]) -> Iterator[tuple[int, Tensor, int]]:
         """Quantized 8-bit outputs of more than one element, by position, with the steps they span."""
-        for k, tensor in enumerate(self.trial.entry.outputs):
+        for k, tensor in enumerate(self.search.trial.entry.outputs):
             if tensor.dtype not in ("int8", "uint8") or not isinstance(tensor.quantization, Quantization):
                 continue
             arrays = [run[k] for runs in expected.values() for run in runs if run[k].size]
@@ -91,21 +85,14 @@ class Weak:
     def _last(self, tensor: Tensor) -> list[Comparison]:
         """The operator that makes an output, on inputs that make it move."""
         operator = self.search.producers.get(tensor.index)
-        entering = list({t.index: t for t in operands(operator)}.values()) if operator is not None else []
-        names = [
-            next((v.name for v in self.search.values.get(t.index, ()) if v.form == "stored"), "") for t in entering
-        ]
-        made = next((value.name for value in self.search.values.get(tensor.index, ()) if value.form == "stored"), "")
-        if not names or not all(names) or not made:
+        inputs = entering([operator]) if operator is not None else []
+        part = self.search.part(inputs, tensor, self.search.stored(tensor)) if inputs else None
+        if operator is None or part is None:
             return []
-        part = extracted(self.session.proto, names, [made])
-        if part is None:
-            return []
-        data = cut_file(self.trial.data, self.trial.entry.subgraph, [t.index for t in entering], [tensor.index])
         try:
             return [
-                replace(comparison, name=f"{tensor.name} of {operator.code if operator else ''} alone")
-                for comparison in self.alone(data, part).comparisons
+                replace(comparison, name=f"{tensor.name} of {operator.code} alone")
+                for comparison in self.alone(*part).comparisons
                 if not comparison.ok
             ]
         except ConversionError:  # it does not run by itself
