@@ -32,6 +32,7 @@ from onnx_tflite_plugin.verify import (
     structure,
     verify,
 )
+from onnx_tflite_plugin.verify.bench import bench
 
 FLOAT, INT8, UINT8, INT32 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32
 
@@ -474,3 +475,5 @@ def test_open_sizes_that_are_stored_too_small_to_run_are_tried_larger() -> None:
     assert checked.runs == 4  # three of that size, one of another
     with pytest.raises(VerificationError, match="cannot run the model"):
         verify(data, convert(data).proto, shapes={"x0": (1, 2, 2, 3)})
+    timed = bench(data, convert(data), rounds=3)
+    assert timed.litert.median > 0 < timed.onnxruntime.median

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import InvalidInputs
 from ..progress import Progress
-from .inputs import draw
 from .litert import LiteRT, LiteRTError
-from .ort import OnnxRuntime
 from .processor import processor
 from .run import Converted, Examined, content, model_of
-from .trial import Pairs
+from .trial import Run, Trial
 from .user_data import Given
 
 if TYPE_CHECKING:
@@ -73,10 +70,10 @@ def bench(
     """
     told = progress or (lambda stage: None)
     told("loading both models")
-    examined = Examined(content(tflite), model_of(onnx), signature, None, told)
-    session = OnnxRuntime(examined.onnx, threads=threads)
-    arrays, original = _drawn(examined, inputs, seed, threads)
-    feeds = session.feeds(Pairs(examined.entry, session).feeds(arrays))
+    examined = Examined(content(tflite), model_of(onnx), signature, None, told, threads=threads)
+    (arrays, *_), original = examined.accepted(lambda drawn: _running(examined.trial, drawn[0], threads), inputs, seed)
+    session = examined.session
+    feeds = session.feeds(examined.pairs.feeds(arrays))
     names = [info.name for info in session.outputs]
     clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
     runs: list[Callable[[], Any]] = [lambda: original.run(arrays), lambda: session.session.run(names, feeds)]
@@ -96,21 +93,20 @@ def bench(
     )  # fmt: skip
 
 
-def _drawn(examined: Examined, inputs: Given, seed: int, threads: int) -> tuple[list[Any], LiteRT]:
-    """The inputs of a run and the interpreter that takes them; drawn ones that it refuses are drawn anew."""
-    trial, refusal = examined.trial, None
-    entry = examined.entry if inputs is None else examined.as_converted()
-    for caution in range(3):
-        told = examined.described() if inputs is not None else None
-        arrays = draw(entry, given=inputs, shapes=examined.shapes(), seed=seed, caution=caution, described=told)[0]
-        for kernels in ("xnnpack", "builtin"):
-            try:
-                original = LiteRT(trial.data, kernels, signature=trial.signature, threads=threads)
-                original.run(arrays)
-                return arrays, original
-            except LiteRTError as error:
-                refusal = refusal or error
-    raise InvalidInputs(f"{refusal}; where the drawn inputs are the reason, give some") from refusal
+def _running(trial: Trial, arrays: Run, threads: int) -> LiteRT:
+    """LiteRT after a first run, with the kernels that it takes by default where they run the model.
+
+    Raises LiteRTError where neither those nor the builtin ones do.
+    """
+    failures = []
+    for kernels in ("xnnpack", "builtin"):
+        try:
+            original = LiteRT(trial.data, kernels, signature=trial.signature, known=trial.model, threads=threads)
+            original.run(arrays)
+            return original
+        except LiteRTError as error:
+            failures.append(error)
+    raise failures[0]
 
 
 def _count(run: Callable[[], Any]) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from .widths import NOISY, compared_by_width, widths
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+Ran = TypeVar("Ran")
 
 _WIDE = 64  # for open sizes where those of the file are too small to run, as those of images are that it stores as 1
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
@@ -160,9 +162,11 @@ class Examined:
         signature: str | None,
         tolerance: Tolerance | float | None,
         progress: Progress,
+        *,
+        threads: int = 1,
     ) -> None:
         self.onnx = onnx
-        self.session = OnnxRuntime(onnx)
+        self.session = OnnxRuntime(onnx, threads=threads)
         model = structure.read(data)
         converted, part = self._origin()
         if signature is None and any(one.key == converted for one in model.signatures):
@@ -228,7 +232,23 @@ class Examined:
         shapes: Mapping[str, Sequence[int]] | None,
         ranges: Mapping[str, tuple[float, float]],
     ) -> tuple[list[list[Array]], dict[str, list[list[Array]]]]:
-        """Each run's inputs, and each kernel set's outputs; drawn inputs that every one of them refuses are drawn anew."""
+        """Each run's inputs, and each kernel set's outputs."""
+
+        def run(drawn: list[list[Array]]) -> dict[str, list[list[Array]]]:
+            return self.trial.expected(drawn, fresh=self.fresh)
+
+        return self.accepted(run, inputs, seed, self.enough(runs), shapes, ranges)
+
+    def accepted(
+        self,
+        run: Callable[[list[list[Array]]], Ran],
+        inputs: Given,
+        seed: int,
+        runs: int = 1,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        ranges: Mapping[str, tuple[float, float]] | None = None,
+    ) -> tuple[list[list[Array]], Ran]:
+        """Each run's inputs, and what ``run`` makes of them; drawn inputs that it refuses by a LiteRTError are drawn anew."""
         asked = shapes or {}
         refusal: LiteRTError | None = None
         told = self.described() if isinstance(inputs, str | os.PathLike) else None
@@ -237,13 +257,13 @@ class Examined:
                 break
             drawn = drawing.draw(
                 self.as_converted() if inputs is not None else self.entry,
-                given=inputs, shapes={**self.shapes(), **asked}, seed=seed, runs=self.enough(runs), caution=caution,
+                given=inputs, shapes={**self.shapes(), **asked}, seed=seed, runs=runs, caution=caution,
                 ranges=ranges, described=told, widths=self.widths,
             )  # fmt: skip
             if not self.stateful and _repeated(drawn):
                 drawn = drawn[:1]
             try:
-                return drawn, self.trial.expected(drawn, fresh=self.fresh)
+                return drawn, run(drawn)
             except LiteRTError as error:
                 refusal = refusal or error
         hint = "" if inputs is not None else "; where the drawn inputs are the reason, give some"
