@@ -17,6 +17,7 @@ from onnx_tflite_plugin.cli.output import plural
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array, Model, Operator
 from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, Tolerance, compare, draw, structure
+from onnx_tflite_plugin.verify.bench import Spread
 from onnx_tflite_plugin.verify.compare import inherited_step
 from onnx_tflite_plugin.verify.trial import paired
 
@@ -24,7 +25,7 @@ from .graph import counted
 from .measure import interleaved
 from .peers import Converter, Unconverted
 from .ports import Port
-from .results import Outcome, Row, Spread
+from .results import Outcome, Row
 
 if TYPE_CHECKING:
     from onnx import GraphProto

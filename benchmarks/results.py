@@ -5,27 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
+from onnx_tflite_plugin.verify.bench import Spread
 
 LEAST_SECONDS = 1e-4  # below it the fixed costs of a call decide, which say nothing about a converter
 ALL = "all"
 OURS = "ours"
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The median of all rounds, and the quartiles around it."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Any) -> Spread:
-        low, median, high = (float(value) for value in np.percentile(values, (25, 50, 75)))
-        return cls(median, low, high)
 
 
 @dataclass(frozen=True, slots=True)

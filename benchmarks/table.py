@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_tflite_plugin.cli.output import at_most, clean
+from onnx_tflite_plugin.verify.bench import Spread
 
-from .results import LEAST_SECONDS, OURS, Outcome, Row, Spread, means
+from .results import LEAST_SECONDS, OURS, Outcome, Row, means
 
 LITERT = "LiteRT"
 _WORDS = ("model", "kind", "converter")  # columns that are not of numbers

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..progress import Progress
+from ..source.model import Array
 from .litert import LiteRT, LiteRTError
 from .processor import processor
 from .run import Converted, Examined, content, model_of
@@ -33,7 +34,7 @@ class Spread:
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float] | Array) -> Spread:
         low, median, high = np.percentile(values, (25, 50, 75))
         return cls(float(median), float(low), float(high))
 
