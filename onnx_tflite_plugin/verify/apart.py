@@ -16,8 +16,10 @@ from ..graph.metadata import TensorValue
 from ..source.model import Array, Quantization, Tensor
 from .compare import Comparison, Tolerance, compare, inherited_step
 from .dequantized import as_float, as_stored, is_float
+from .diverging import preserving
 from .ort import OnnxRuntime
 from .structure import Entry, producers
+from .trial import Pairs, Run, Trial
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -50,39 +52,36 @@ def _quantized(tensor: Tensor) -> bool:
 class Apart:
     """The ONNX model cut at every value that holds a tensor: each is an output, and whoever reads it is given LiteRT's."""
 
-    def __init__(self, proto: ModelProto, values: Sequence[TensorValue], entry: Entry) -> None:
-        self.entry = entry
-        self.producers = producers(entry.subgraph)
-        computed = {name for node in proto.graph.node for name in node.output}
-        self.values = [v for v in values if v.subgraph == entry.subgraph.index and v.name in computed]
-        self.given = {value.name: value.name + GIVEN for value in self.values}
-        self.session = OnnxRuntime(self._cut(proto), keep=list(self.given))
+    def __init__(self, trial: Trial, session: OnnxRuntime) -> None:
+        self.entry, graph = trial.entry, session.proto.graph
+        self.producers = producers(self.entry.subgraph)
+        self.original = preserving(trial)[0]
+        self.pairs = Pairs(self.entry, session)
+        computed = {name for node in graph.node for name in node.output}
+        read = {name for node in graph.node for name in node.input}
+        index = self.entry.subgraph.index
+        self.values = [v for v in session.tensor_values if v.subgraph == index and v.name in computed]
+        self.given = {value.name: value.name + GIVEN for value in self.values if value.name in read}
+        self.session = OnnxRuntime(_cut(session.proto, self.given), keep=list(self.given))
         carried = {state.output: state.input for state in self.session.states}
         self.states = {carried[value.name]: value for value in self.values if value.name in carried}
-        self.last: Mapping[int, Array] = {}
 
-    def _cut(self, proto: ModelProto) -> ModelProto:
-        cut = type(proto)()
-        cut.CopyFrom(proto)
-        read = set()
-        for node in cut.graph.node:
-            for k, name in enumerate(node.input):
-                if name in self.given:
-                    node.input[k] = self.given[name]
-                    read.add(name)
-        infos = {info.name: info for info in (*cut.graph.value_info, *cut.graph.output)}
-        for name in sorted(read):
-            info = cut.graph.input.add()
-            info.CopyFrom(infos[name])
-            info.name = self.given[name]
-            del info.metadata_props[:]
-        self.given = {name: self.given[name] for name in read}
-        return cut
+    def comparisons(self, runs: Sequence[Run]) -> Iterator[tuple[Comparison, TensorValue]]:
+        """Every tensor that LiteRT keeps and the ONNX model computes, run by run.
 
-    def compared(
-        self, arrays: Mapping[str, Array], kept: Mapping[int, Array]
+        Raises LiteRTError or OrtError where a model that keeps them does not run.
+        """
+        last: Mapping[int, Array] = {}
+        for arrays in runs:
+            self.original.run(arrays)
+            kept = self.original.tensors()
+            yield from self._compared(self.pairs.feeds(arrays), kept, last)
+            last = kept
+
+    def _compared(
+        self, arrays: Mapping[str, Array], kept: Mapping[int, Array], last: Mapping[int, Array]
     ) -> Iterator[tuple[Comparison, TensorValue]]:
-        """One comparison for each tensor LiteRT kept; ``arrays`` are the model's inputs by ONNX name."""
+        """Of one run: ``arrays`` are the model's inputs by ONNX name, ``kept`` and ``last`` LiteRT's tensors now and before it."""
         tensors = self.entry.subgraph.tensors
         feeds = {
             self.given[value.name]: value.apply(as_float(tensors[value.tensor], kept[value.tensor]))
@@ -90,11 +89,10 @@ class Apart:
             if value.name in self.given and value.tensor in kept
         }
         states = {
-            name: value.apply(as_float(tensors[value.tensor], self.last[value.tensor]))
+            name: value.apply(as_float(tensors[value.tensor], last[value.tensor]))
             for name, value in self.states.items()
-            if value.tensor in self.last
+            if value.tensor in last
         }
-        self.last = kept
         if len(feeds) < len(self.given):
             return
         self.session.run({**arrays, **feeds, **states})
@@ -108,3 +106,20 @@ class Apart:
                 step = inherited_step(tensor, self.producers, NEAR)
                 actual, expected = as_stored(tensor, np.asarray(restored)), {"builtin": [kept[value.tensor]]}
                 yield compare(str(tensor), [actual], expected, NEAR, step=step), value
+
+
+def _cut(proto: ModelProto, given: Mapping[str, str]) -> ModelProto:
+    """A copy in which nodes read an input, ``given``, instead of each of these values."""
+    cut = type(proto)()
+    cut.CopyFrom(proto)
+    for node in cut.graph.node:
+        for k, name in enumerate(node.input):
+            if name in given:
+                node.input[k] = given[name]
+    infos = {info.name: info for info in (*cut.graph.value_info, *cut.graph.output)}
+    for name, fed in given.items():
+        info = cut.graph.input.add()
+        info.CopyFrom(infos[name])
+        info.name = fed
+        del info.metadata_props[:]
+    return cut

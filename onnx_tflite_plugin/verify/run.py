@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from ..errors import InvalidModel, VerificationError
-from ..graph.metadata import Part, forgets, props, read_origin
+from ..graph.metadata import Part, TensorValue, forgets, props, read_origin
 from ..progress import Progress
 from ..source import check_source, read
 from ..source.authored import Described
 from ..source.metadata import described
 from ..source.model import Array, Tensor
-from . import apart, structure
 from . import inputs as drawing
+from . import structure
+from .apart import Apart, without_quantization
 from .bisect import smallest
 from .compare import Comparison, Tolerance
-from .diverging import Divergence, Search, preserving, stateful
+from .diverging import Divergence, Search, stateful
 from .litert import LiteRTError
 from .ort import OnnxRuntime, OrtError
 from .part import cut_file
@@ -115,8 +116,9 @@ def verify(
     drawn, expected = examined.expected(inputs, seed, runs, shapes, ranges or {})
     if inputs is None and not shapes:
         examined.extend(drawn, expected, seed)
-    if apart.without_quantization(examined.session.proto, examined.pairs.values, examined.entry):
-        return examined.apart(drawn)
+    operators = examined.operators_apart()
+    if operators is not None:
+        return examined.judged_apart(operators, operators.comparisons(drawn), len(drawn))
     actual = examined.trial.actual(examined.session, drawn)
     comparisons = compared_by_width(examined.trial, actual, expected, examined.widths)
     notes = (*((_NAN,) if _all_nan(actual) else ()), *((_DEPENDENT,) if depends(examined.session.proto) else ()))
@@ -287,25 +289,28 @@ class Examined:
         for kernels, run in outputs.items():
             expected[kernels] = [*expected[kernels], *run]
 
-    def apart(self, runs: Sequence[Run]) -> Verification:
-        """A model without quantization, each operator by itself: every output, and the first tensor that is wrong."""
-        operators = apart.Apart(self.session.proto, self.session.tensor_values, self.entry)
-        original = preserving(self.trial)[0]
+    def operators_apart(self) -> Apart | None:
+        """Compares operator by operator, where the ONNX model has floats for the TFLite model's quantized integers."""
+        if not without_quantization(self.session.proto, self.pairs.values, self.entry):
+            return None
+        return Apart(self.trial, self.session)
+
+    def judged_apart(
+        self, operators: Apart, compared: Iterable[tuple[Comparison, TensorValue]], runs: int
+    ) -> Verification:
+        """What comes of operators by themselves: every output, and the first tensor that is wrong."""
         outputs: dict[str, Comparison] = {}
         diverging = None
-        for arrays in runs:
-            original.run(arrays)
-            for comparison, value in operators.compared(self.pairs.feeds(arrays), original.tensors()):
-                tensor = self.entry.subgraph.tensors[value.tensor]
-                if tensor in self.entry.outputs and (value.name not in outputs or not comparison.ok):
-                    outputs[value.name] = replace(comparison, name=value.name)
-                if not comparison.ok and diverging is None:
-                    diverging = Divergence(tensor, operators.producers[tensor.index], value.name, comparison)
+        for comparison, value in compared:
+            tensor = self.entry.subgraph.tensors[value.tensor]
+            if tensor in self.entry.outputs and (value.name not in outputs or not comparison.ok):
+                outputs[value.name] = replace(comparison, name=value.name)
+            if not comparison.ok and diverging is None:
+                diverging = Divergence(tensor, operators.producers[tensor.index], value.name, comparison)
         wrong = () if diverging is None else (diverging.comparison,)
         note = "without quantization the values of a network leave LiteRT's: each operator was given LiteRT's own"
-        return Verification(
-            (*outputs.values(), *wrong), (original.kernels,), len(runs), diverging=diverging, notes=(note,)
-        )
+        kernels = (operators.original.kernels,)
+        return Verification((*outputs.values(), *wrong), kernels, runs, diverging=diverging, notes=(note,))
 
     def weak(
         self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]
