@@ -50,6 +50,18 @@ def test_every_tensor_is_compared_and_the_first_wrong_one_is_marked(digits: Page
     assert [op["index"] for op in page.operators if op["wrong"]] == [1]
 
 
+def test_without_quantization_the_page_says_what_verify_says() -> None:
+    """The values of a whole network leave LiteRT's; each operator by itself does not."""
+    conversion = otp.convert(DIGITS, quantization="float", verify=True)
+    page = gather(DIGITS.read_bytes(), conversion.proto, "digits")
+    assert conversion.verification is not None
+    assert conversion.verification.ok
+    assert not page.wrong
+    assert len(page.errors) >= len(page.operators) - 2
+    assert all(error["ok"] for error in page.errors)
+    assert "each operator was given LiteRT's own" in page.verdict
+
+
 def test_floats_in_a_quantized_network_are_islands_and_forced_transposes_are_named() -> None:
     model = ModelBuilder()
     g = model.main

@@ -26,11 +26,18 @@ def measured(
     """
     examined = Examined(tflite, onnx, None, None, lambda stage: None)
     drawn, expected = examined.expected(None, 0, 1, None, {})
-    actual = examined.trial.actual(examined.session, drawn)
-    compared = examined.trial.compared(actual, expected)
-    verdict = "; ".join(f"{one.name}: {one.text}" for one in compared)
-    wrong = not all(one.ok for one in compared)
-    verdict = f"{'NOT ' if wrong else ''}within tolerance of LiteRT: {verdict}"
+    operators = examined.operators_apart()
+    notes: tuple[str, ...] = ()
+    if operators is None:
+        outputs = examined.trial.compared(examined.trial.actual(examined.session, drawn), expected)
+        compared = list(examined.search.comparisons(drawn))
+    else:
+        compared = list(operators.comparisons(drawn))
+        judged = examined.judged_apart(operators, compared, len(drawn))
+        outputs, notes = judged.comparisons, judged.notes
+    wrong = not all(one.ok for one in outputs)
+    said = "; ".join((*(f"{one.name}: {one.text}" for one in outputs), *notes))
+    verdict = f"{'NOT ' if wrong else ''}within tolerance of LiteRT: {said}"
     tensors = examined.entry.subgraph.tensors
     errors = [
         {
@@ -41,7 +48,7 @@ def measured(
             "ok": comparison.ok,
             "text": comparison.text,
         }
-        for comparison, value in examined.search.comparisons(drawn[:1])
+        for comparison, value in compared
     ]
     seconds, rest = _profiled(onnx, examined.pairs.feeds(drawn[0]), runs)
     return errors, verdict, wrong, seconds, rest
