@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command import Run
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.errors import InvalidInputs
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 from onnx_tflite_plugin.verify.bench import Spread, bench
@@ -59,20 +59,14 @@ def test_threads_reach_both_runtimes(quick: None, monkeypatch: pytest.MonkeyPatc
     assert (found.threads, found.clock) == (2, "wall-clock time")
 
 
-def test_the_command_converts_what_is_not_given(
-    quick: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    with pytest.raises(SystemExit) as left:
-        cli.main(["bench", str(DIGITS), "--rounds", "3"], prog_name="otp")
-    assert not left.value.code
-    out = capsys.readouterr().out
+def test_the_command_converts_what_is_not_given(quick: None, run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("bench", DIGITS, "--rounds", 3)
+    assert not code
     assert [line.split()[0] for line in out.splitlines() if not line.startswith(" ")] == [
         "LiteRT", "ONNX", "ratio", "measured"
     ]  # fmt: skip
     (path,) = otp.convert(DIGITS).save(tmp_path / "digits.onnx")
-    with pytest.raises(SystemExit):
-        cli.main(["bench", str(DIGITS), str(path), "--rounds", "3", "--json"], prog_name="otp")
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(run("bench", DIGITS, path, "--rounds", 3, "--json").out)
     assert told["rounds"] == 3
     assert told["ratio"]["low"] <= told["ratio"]["median"] <= told["ratio"]["high"]
 

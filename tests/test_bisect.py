@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from command import Run
 from test_cutting import chain
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.graph.extraction import extracted
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
@@ -71,11 +71,10 @@ def test_a_part_that_needs_another_input_is_none() -> None:
     assert extracted(proto, ["x"], ["nowhere"]) is None
 
 
-def test_the_command_says_where_the_part_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_where_the_part_is(tmp_path: Path, run: Run) -> None:
     tflite, path = tmp_path / "m.tflite", tmp_path / "m.onnx"
     tflite.write_bytes(chain())
     onnx.save(planted(chain(), "Abs", "Neg"), path)
-    with pytest.raises(SystemExit) as left:
-        cli.main(["verify", str(tflite), str(path), "--bisect", str(tmp_path / "bug")], prog_name="otp")
-    assert left.value.code == 3
-    assert str(tmp_path / "bug" / "part.tflite") in capsys.readouterr().out
+    code, out, _ = run("verify", tflite, path, "--bisect", tmp_path / "bug")
+    assert code == 3
+    assert str(tmp_path / "bug" / "part.tflite") in out

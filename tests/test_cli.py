@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from command import Run
 
 import onnx_tflite_plugin as otp
 import onnx_tflite_plugin.conversion
@@ -23,26 +24,6 @@ import onnx_tflite_plugin.verify
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.options import CHOICES, ConvertOptions
-
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: object) -> Ran:
-        with pytest.raises(SystemExit) as left:
-            cli.main([str(argument) for argument in arguments], prog_name="otp")
-        code = left.value.code
-        return Ran(code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return call
 
 
 def unary(code: str, name: str = "x") -> bytes:

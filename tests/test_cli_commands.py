@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,26 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command import Run
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
-from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.cli.output import at_most, clean, counted, short, size
 from onnx_tflite_plugin.cli.summary import summary
 from onnx_tflite_plugin.report import Report, Transposed
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            cli.main([str(argument) for argument in arguments], prog_name="otp")
-        code = left.value.code
-        return (code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return call
 
 
 def binary(code: str) -> bytes:

@@ -8,12 +8,12 @@ import re
 import struct
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
+from command import Run
 from metadata_files import encoded
 
 from conformance.builder import ModelBuilder
@@ -21,19 +21,6 @@ from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.cli.output import _folded, _wrapped
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source.bundle import members
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            cli.main([str(argument) for argument in arguments], prog_name="otp")
-        code = left.value.code
-        return (code if isinstance(code, int) else 0, *capsys.readouterr())
-
-    return call
 
 
 def model(code: str = "NEG", *, signatures: bool = False) -> bytes:

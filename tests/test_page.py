@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from browser import BROWSER, drawn
+from command import Run
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
-from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.page.gather import Page, gather
 from onnx_tflite_plugin.page.html import html
 from onnx_tflite_plugin.page.labels import operator_of
@@ -110,18 +110,13 @@ def test_nodes_are_named_after_their_operator(name: str, operator: int | None) -
     assert operator_of(name) == operator
 
 
-def test_the_commands_write_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_write_it(tmp_path: Path, run: Run) -> None:
     path = tmp_path / "d.onnx"
-    with pytest.raises(SystemExit):
-        cli.main(["convert", str(DIGITS), str(path), "--report", str(tmp_path / "a.html")], prog_name="otp")
-    with pytest.raises(SystemExit):
-        cli.main(["report", str(DIGITS), str(path)], prog_name="otp")
+    run("convert", DIGITS, path, "--report", tmp_path / "a.html")
+    run("report", DIGITS, path)
     assert (tmp_path / "a.html").stat().st_size > 400_000
     assert (tmp_path / "d.html").stat().st_size > 400_000
-    capsys.readouterr()
-    with pytest.raises(SystemExit):
-        cli.main(["report", str(DIGITS), str(path), "--json"], prog_name="otp")
-    assert json.loads(capsys.readouterr().out)["operators"][0]["code"] == "CONV_2D"
+    assert json.loads(run("report", DIGITS, path, "--json").out)["operators"][0]["code"] == "CONV_2D"
 
 
 # --- in a browser -----------------------------------------------------------------------------
