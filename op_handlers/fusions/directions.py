@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from onnx_tflite_plugin.api import Call, Context, Decline, Match, Operand, Options, Tensor, Value, fusion, operands
+from onnx_tflite_plugin.api import Call, Context, Decline, Match, Operand, Options, Value, fusion, operands
 from op_handlers.sequence.directions import both_axes, time_first_both
 from op_handlers.sequence.lstm.bidirectional import AHEAD, BACK, bidirectional_sequence_lstm
 from op_handlers.sequence.lstm.bidirectional import products as both_products
@@ -17,7 +17,7 @@ from op_handlers.sequence.lstm.handlers import newest, products, sequence_axes, 
 
 LSTM, BACKWARDS = "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM_BACKWARDS"
 SLOTS = 24
-INPUT_GATE, PEEPHOLES, OF_INPUT_GATE = (1, 5, 9, 12), (9, 10, 11), 9
+INPUT_GATE, PEEPHOLES = (1, 5, 9, 12), (9, 10, 11)
 ABSENT = (16, 17, *range(20, 24))  # projections and normalizations, which ONNX's LSTM lacks
 
 (x,) = operands("x")
@@ -44,12 +44,12 @@ REVERSED = {slots: lstm(Call("REVERSE_V2", x, time), back, slots) for slots in v
 def along_time(match: Match) -> Mapping[str, Any] | Decline:
     """The options of the LSTM between."""
     op = next(op for op in match.calls.values() if op.code == LSTM)
-    return turned(match, op.options, match[x]) or dict(op.options)
+    return turned(match, op.options) or dict(op.options)
 
 
-def turned(match: Match, options: Options, seen: Tensor) -> Decline | None:
+def turned(match: Match, options: Options) -> Decline | None:
     """Why what is around does not just reverse the sequence; None where it does."""
-    axes = [match[operand].array.reshape(-1) % seen.rank for operand in (time, again) if operand in match.tensors]
+    axes = [match[operand].array.reshape(-1) % match[x].rank for operand in (time, again) if operand in match.tensors]
     if any(held.tolist() != [0 if options.time_major else 1] for held in axes):
         return Decline("what is around reverses another axis than time")
     return None
@@ -92,7 +92,7 @@ def alike(match: Match) -> Mapping[str, Any] | Decline:
     if len({*weights}) != 1 or match[ahead[2]].shape != match[back[2]].shape:
         return Decline("its directions have weights of different dtypes or sizes")
     behind = time in match.tensors
-    if behind and (reason := turned(match, options[0], match[x])):
+    if behind and (reason := turned(match, options[0])):
         return reason
     return {**shared[0], "merge_outputs": False, "turned": behind}
 
