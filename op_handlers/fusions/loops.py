@@ -27,7 +27,6 @@ from op_handlers.kernels.recurrent import unless_zero
 from op_handlers.kernels.spelled_cells import Body, Cell, Matrix
 
 CARRIED = operands(" ".join(f"value{k}" for k in range(8)))
-GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 LOOPS = tuple(Call("WHILE", *CARRIED[:n]) for n in range(4, len(CARRIED) + 1))
 
 
@@ -181,7 +180,6 @@ def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value, ...]:
     """GRU, LSTM or RNN over the whole sequence."""
     found: Layer = ctx.options.layer
     cell, ops = found.cell, ctx.ops
-    size = len(cell.bias) // 2 // GATES[cell.op_type]
     states = [found.hidden] if found.cells is None else [found.hidden, found.cells]
     starts = [begun(ctx, slot, carried[slot]) for slot in states]
     y, *last = ops.named(cell.op_type)(
@@ -191,7 +189,7 @@ def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value, ...]:
         cell.bias[np.newaxis],
         None,
         *starts,
-        hidden_size=size,
+        hidden_size=cell.recurrent.stored.shape[1],
         **({"linear_before_reset": 1} if cell.after else {}),
         **({"activations": [cell.activation]} if cell.activation else {}),
         outputs=1 + len(states),

@@ -74,8 +74,6 @@ class Cell:
     """
 
     op_type: str
-    hidden: Tensor
-    cells: Tensor | None
     inward: Matrix
     recurrent: Matrix
     bias: Array
@@ -87,7 +85,6 @@ class Body:
     """The operators of one step, read from its results upwards."""
 
     def __init__(self, graph: Subgraph) -> None:
-        self.graph = graph
         self.makers = {tensor: op for op in graph.operators for tensor in op.outputs if tensor is not None}
 
     def made(self, tensor: Tensor, code: str) -> Operator | None:
@@ -173,7 +170,7 @@ class Body:
                     taken, inner = self.gate(gate), self.of(update, "TANH")
                     written = None if inner is None else self.sums(inner)
                     if taken is not None and forget is not None and written is not None:
-                        return joined("LSTM", x, hidden, (taken, output, forget, written), cells=cells)
+                        return joined("LSTM", x, hidden, (taken, output, forget, written))
         return None
 
     def gru(self, x: Tensor, after: Tensor, hidden: Tensor) -> Cell | None:
@@ -230,12 +227,7 @@ class Body:
 
 
 def joined(
-    op_type: str,
-    x: Tensor,
-    hidden: Tensor,
-    gates: Sequence[Sums | tuple[Sums, Sums]],
-    cells: Tensor | None = None,
-    **more: Any,
+    op_type: str, x: Tensor, hidden: Tensor, gates: Sequence[Sums | tuple[Sums, Sums]], **more: Any
 ) -> Cell | None:
     """The cell of gates that multiply the input and the last output, each once; ``None`` where one does not.
 
@@ -254,7 +246,7 @@ def joined(
     weights, back = Matrix.stacked(inward), Matrix.stacked(recurrent)
     if weights is None or back is None:
         return None
-    return Cell(op_type, hidden, cells, weights, back, np.concatenate([*biases[0], *biases[1]]), **more)
+    return Cell(op_type, weights, back, np.concatenate([*biases[0], *biases[1]]), **more)
 
 
 def sliced(op: Operator) -> list[list[int]] | None:
