@@ -93,20 +93,15 @@ def integers(ctx: Context, x: Value, state: Value) -> Value:
     It asks for RELU and leaves it out. The filters' weights become real as the model is loaded.
     """
     ops, (weight, time, last) = ctx.ops, (scale(ctx, slot) for slot in (FEATURES, TIMES, STATE))
-    features, times = (held(ctx, slot) for slot in (FEATURES, TIMES))
+    features, times = (ctx.required(slot) for slot in (FEATURES, TIMES))
     step = np.float32(weight / last)
     real = features.astype(np.float32) * step if ctx.folds else ops.Mul(ops.Cast(features, to="float32"), step)
     steps = ops.Clip(ops.Round(ops.Gemm(x, real, transB=1)), -32768.0, 32767.0)
     seen = remembered(ctx, ops.Cast(steps, to="int16"), state)
     sums = units(ctx, ops.Cast(seen, to="int64"), times.astype(np.int64))
     if ctx.op.tensor(BIAS) is not None:
-        sums = ops.Add(sums, held(ctx, BIAS).astype(np.int64))
+        sums = ops.Add(sums, ctx.required(BIAS).astype(np.int64))
     return ops.Mul(ops.Cast(ops.Cast(sums, to="int32"), to="float32"), last * time)
-
-
-def held(ctx: Context, slot: int) -> Array:
-    """The stored integers of a constant."""
-    return ctx.required(slot)
 
 
 def scale(ctx: Context, slot: int) -> float:
