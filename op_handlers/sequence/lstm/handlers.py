@@ -11,12 +11,12 @@ from onnx_tflite_plugin.api import (
     Implicit,
     Instance,
     Operator,
-    Quantization,
     Terminate,
     Value,
     handler,
     out,
 )
+from op_handlers.kernels.recurrent import not_symmetric, not_variable
 from op_handlers.sequence.lstm.basic import basic, five, side_by_side
 from op_handlers.sequence.lstm.cell import (
     ACTIVATIONS,
@@ -65,7 +65,8 @@ def newest(at: Instance) -> int:
 
 def stepwise(op: Operator, rank: int) -> Decline | None:
     """What the kernels refuse, or read as something else than it is."""
-    x, weights = op[0], [op[slot] for gate in gates_of(op) for slot in (gate.weights, gate.recurrent)]
+    x, slots = op[0], [slot for gate in gates_of(op) for slot in (gate.weights, gate.recurrent)]
+    weights = [op[slot] for slot in slots]
     if len(op.inputs) not in (20, 24) or x.rank != rank:
         return Decline(
             f"it has {len(op.inputs)} operands, the first of rank {x.rank}; LiteRT takes 20 or 24, of rank {rank}"
@@ -75,15 +76,9 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
         return Decline(f"it multiplies {x.dtype} by {found}, for which there is no kernel")
     if any(w.rank != 2 for w in weights):
         return Decline("its recurrent weights are diagonal matrices, which is not implemented; give them in full")
-    scales = [w.quantization for w in weights if isinstance(w.quantization, Quantization)]
-    if any(scale.per_axis for scale in scales):
-        return Decline("its weights have a scale per row, where LiteRT reads one for all; quantize with one scale")
-    if any(any(scale.zero_point) for scale in scales):
-        return Decline("its weights have zero points other than 0, which LiteRT does not read; quantize symmetrically")
-    if not (op[HIDDEN].is_variable and op[CELLS].is_variable):
-        return Decline("its states are no variable tensors, which LiteRT insists on")
-    if x.dtype == "int8":
-        return whole(op)
+    refused = not_symmetric(op, slots) or not_variable(op, (HIDDEN, CELLS))
+    if refused or x.dtype == "int8":
+        return refused or whole(op)
     activation = op.options.fused_activation_function
     return None if activation in ACTIVATIONS else Decline(f"activation {activation} in its cells is not implemented")
 
