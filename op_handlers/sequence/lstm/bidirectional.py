@@ -17,7 +17,7 @@ from op_handlers.sequence.directions import (
     time_first_both,
 )
 from op_handlers.sequence.lstm.cell import ACTIVATIONS, GATES, PROJECTION, Cell
-from op_handlers.sequence.lstm.sequences import peeps, way
+from op_handlers.sequence.lstm.sequences import way
 
 CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
 NORMS = (None,) * 4
@@ -102,7 +102,7 @@ def bidirectional_sequence_lstm(ctx: Context, *inputs: Value) -> Value | tuple[V
     layers = [cell(ctx, inputs, slots, reverse) for slots, reverse in ((AHEAD, False), (BACK, True))]
     starts = [layer.states() for layer in layers]
     ways = [way(layer) for layer in layers]
-    if ahead is back and len({*ways}) == len({*map(peeps, layers)}) == 1:
+    if ahead is back and len({*ways}) == len({layer.peeps for layer in layers}) == 1:
         found = ways[0](layers, ahead, starts)
     else:
         each = zip(ways, layers, (ahead, back), starts, strict=True)

@@ -52,6 +52,11 @@ def normalizes(op: Operator) -> bool:
     return op.tensor(FORGET.norm) is not None
 
 
+def peeps(op: Operator) -> bool:
+    """Whether gates see the cells."""
+    return op.tensor(OUTPUT.peephole or 0) is not None
+
+
 class Cell:
     """In real numbers: EvalFloat, and EvalHybrid but for the rounding of its activations.
 
@@ -64,7 +69,7 @@ class Cell:
     def __init__(self, ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> None:
         self.ctx, self.op, self.ops, self.inputs, self.reverse = ctx, ctx.op, ctx.ops, inputs, reverse
         self.gates = gates_of(ctx.op)
-        self.normalizes = normalizes(ctx.op)
+        self.normalizes, self.peeps = normalizes(ctx.op), peeps(ctx.op)
         self.cells = ctx.op[OUTPUT.weights].shape[0]
         self.outputs = ctx.op[OUTPUT.recurrent].shape[1]
         self.batches = prod(ctx.op[CELLS].shape) // self.cells
@@ -159,7 +164,8 @@ class Cell:
         sums = dict(zip(self.gates, self.sums(hidden, products), strict=True))
         forget = self.share(FORGET, sums, cells)
         take = self.share(INPUT, sums, cells) if INPUT in sums else self.rest(forget)
-        cells = self.updated(cells, forget, take, self.updated_by(sums))
+        update = self.activated(self.normalized(UPDATE, sums[UPDATE]))
+        cells = self.updated(cells, forget, take, update)
         give = self.share(OUTPUT, sums, cells)
         return self.output(give, cells), cells
 
@@ -176,14 +182,14 @@ class Cell:
         seen = sums[gate]
         if gate.peephole is not None and self.op.tensor(gate.peephole) is not None:
             seen = self.peeped(gate, gate.peephole, seen, cells)
-        return self.ops.Sigmoid(self.normalized(gate, seen))
+        return self.opened(self.normalized(gate, seen))
+
+    def opened(self, x: Value) -> Value:
+        """Sums as a share of 0 to 1."""
+        return self.ops.Sigmoid(x)
 
     def rest(self, share: Value) -> Value:
         return self.ops.Sub(1.0, share)
-
-    def updated_by(self, sums: dict[Gate, Value]) -> Value:
-        """What the cells may take in."""
-        return self.activated(self.normalized(UPDATE, sums[UPDATE]))
 
     def peeped(self, gate: Gate, slot: int, sums: Value, cells: Value) -> Value:
         return self.ops.Add(sums, self.ops.Mul(cells, self.real(slot)))

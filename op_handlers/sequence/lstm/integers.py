@@ -27,6 +27,7 @@ from op_handlers.sequence.lstm.cell import (
     Gate,
     gates_of,
     normalizes,
+    peeps,
 )
 
 SEEN = 2.0**-12  # a step of what sigmoid and tanh are taken of
@@ -67,7 +68,7 @@ def whole(op: Operator) -> Decline | None:
         return Decline(
             "the scale of its cells is not from 2^-15 to 2^-9, for which LiteRT has a tanh; else it takes none"
         )
-    if op.tensor(OUTPUT.peephole or 0) is not None and op[OUTPUT.recurrent].shape[0] != op[OUTPUT.recurrent].shape[1]:
+    if peeps(op) and op[OUTPUT.recurrent].shape[0] != op[OUTPUT.recurrent].shape[1]:
         return Decline("it has peepholes and projects to another size, where the kernel mixes up its cells")
     return None
 
@@ -87,7 +88,7 @@ class IntegerCell(Cell):
         self.steps = dict(zip(gates_of(ctx.op), map(np.float32, scales), strict=True))
         self.exponent = power_of_two(step_of(ctx.op[CELLS])[0]) or 0
         super().__init__(ctx, inputs, reverse)
-        self.plain = not self.normalizes and self.op.tensor(OUTPUT.peephole or 0) is None
+        self.plain = not self.normalizes and not self.peeps
         self.sigmoids = self.table(logistic(UPWARDS), SHARE)
         self.tangents = self.table(tanh(UPWARDS), 2.0 ** (-15 - self.exponent))
         self.shown = self.table(tanh(UPWARDS, 15 + self.exponent), 2.0**15 * self.hidden_scale())
@@ -205,21 +206,15 @@ class IntegerCell(Cell):
             sums = self.read(self.both, sums, self.of_each([2.0**16 * (gate is UPDATE) for gate in self.gates]))
         return self.split(sums)
 
-    def share(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
-        """How far a gate is open, 0 to 1."""
-        if self.plain:
-            return sums[gate]
-        seen = sums[gate]
-        if gate.peephole is not None and self.op.tensor(gate.peephole) is not None:
-            seen = self.peeped(gate, gate.peephole, seen, cells)
-        return self.read(self.sigmoids, self.normalized(gate, seen))
+    def opened(self, x: Value) -> Value:
+        return x if self.plain else self.read(self.sigmoids, x)
 
     def rest(self, share: Value) -> Value:
         return self.ops.Sub(np.float64(MOST * SHARE), share)
 
-    def updated_by(self, sums: dict[Gate, Value]) -> Value:
-        """In steps of the cells."""
-        return sums[UPDATE] if self.plain else self.read(self.tangents, self.normalized(UPDATE, sums[UPDATE]))
+    def activated(self, x: Value) -> Value:
+        """In steps of the cells, always tanh, whatever the option."""
+        return x if self.plain else self.read(self.tangents, x)
 
     def peeped(self, gate: Gate, slot: int, sums: Value, cells: Value) -> Value:
         scale = np.float32(2.0**self.exponent * float(self.scale(slot)) / float(self.steps[gate]))

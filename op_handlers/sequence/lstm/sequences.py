@@ -29,11 +29,7 @@ def way(cell: Cell) -> Way:
         return step_by_step
     if not options.cell_clip:
         return at_once
-    return unless_bounded if options.cell_clip > FAR and activation == "TANH" and not peeps(cell) else step_by_step
-
-
-def peeps(cell: Cell) -> bool:
-    return cell.op.tensor(OUTPUT.peephole or 0) is not None
+    return unless_bounded if options.cell_clip > FAR and activation == "TANH" and not cell.peeps else step_by_step
 
 
 def at_once(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = False) -> Sequence[Sequence[Value]]:
@@ -48,7 +44,7 @@ def at_once(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = Fal
         None,
         begun(layers, [hidden for hidden, _ in starts]),
         begun(layers, [cells for _, cells in starts]),
-        stacked(layers, peepholes) if peeps(layers[0]) else None,
+        stacked(layers, peepholes) if layers[0].peeps else None,
         activations=None if activations is None else [*activations] * n,
         direction=None if n == 1 and not layers[0].reverse else "bidirectional" if n == 2 else "reverse",
         hidden_size=layers[0].cells,
