@@ -23,7 +23,7 @@ from onnx_tflite_plugin.api import (
     fusion,
     operands,
 )
-from op_handlers.kernels.recurrent import unless_zero
+from op_handlers.kernels.recurrent import begun
 from op_handlers.kernels.spelled_cells import Body, Cell, Matrix
 
 CARRIED = operands(" ".join(f"value{k}" for k in range(8)))
@@ -181,7 +181,7 @@ def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value, ...]:
     found: Layer = ctx.options.layer
     cell, ops = found.cell, ctx.ops
     states = [found.hidden] if found.cells is None else [found.hidden, found.cells]
-    starts = [begun(ctx, slot, carried[slot]) for slot in states]
+    starts = [None if is_zero(ctx, slot) else begun(ctx, [carried[slot]]) for slot in states]
     y, *last = ops.named(cell.op_type)(
         carried[found.sequence],
         stored(ctx, cell.inward),
@@ -209,11 +209,9 @@ def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value, ...]:
     return tuple(results)
 
 
-def begun(ctx: Context, slot: int, state: Value) -> Value | None:
-    """A state [batch, n] as ONNX has it, of one direction; ``None`` where it is the zeros that ONNX begins with."""
-    stored = ctx.op.constant(slot)
-    start = unless_zero(ctx, state) if stored is None or stored.any() else None
-    return None if start is None else ctx.ops.Unsqueeze(start, [0])
+def is_zero(ctx: Context, slot: int) -> bool:
+    held = ctx.op.constant(slot)
+    return held is not None and not held.any()
 
 
 def stored(ctx: Context, matrix: Matrix) -> Value | Array:

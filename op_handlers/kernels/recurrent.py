@@ -1,10 +1,12 @@
-"""What recurrent operators have in common: activations, states that begin at zero, operands that the kernels read."""
+"""What recurrent operators have in common: activations, states that begin at zero, operands of several directions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from onnx_tflite_plugin.api import Context, Decline, Operator, Ops, Quantization, Value
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Ops, Quantization, Value
 
 # ApplyActivationToVector, kernels/internal/tensor_utils.h
 ACTIVATIONS: Mapping[str, Callable[[Ops, Value], Value]] = {
@@ -38,3 +40,20 @@ def unless_zero(ctx: Context, value: Value) -> Value | None:
     """A state as ONNX's recurrent operators take it; ``None`` where it is known to be what they begin with."""
     known = ctx.known(value)
     return None if known is not None and not known.any() else value
+
+
+def begun(ctx: Context, states: Sequence[Value]) -> Value | None:
+    """The states of all directions, [directions, batch, n]; ``None`` where they are the zeros that ONNX begins with."""
+    return None if all(unless_zero(ctx, state) is None for state in states) else viewed(ctx.ops, states)
+
+
+def stacked(ops: Ops, parts: Sequence[Value | Array]) -> Value | Array:
+    """One operand of each direction along a new first axis; an array where all are."""
+    known = [part for part in parts if isinstance(part, np.ndarray)]
+    return np.stack(known) if len(known) == len(parts) else viewed(ops, parts)
+
+
+def viewed(ops: Ops, parts: Sequence[Value | Array]) -> Value:
+    """The same where somebody else has the parts, too."""
+    views = [ops.Unsqueeze(part, [0]) for part in parts]
+    return ops.Concat(*views, axis=0) if len(views) > 1 else views[0]

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.operands import signed_bytes
-from op_handlers.kernels.recurrent import ACTIVATIONS, not_symmetric, not_variable, unless_zero
+from op_handlers.kernels.recurrent import ACTIVATIONS, begun, not_symmetric, not_variable, stacked
 from op_handlers.sequence.directions import (
     apart,
     as_wide,
@@ -176,11 +176,11 @@ def at_once(ctx: Context, inputs: Sequence[Value], layers: Sequence[Layer], x: V
     name, alpha, beta = ITS_OWN[ctx.options.fused_activation_function]
     y, hidden = ops.RNN(
         x,
-        stacked(ctx, [wide_weights(ctx, inputs, layer) for layer in layers]),
-        stacked(ctx, [matrix(ctx, inputs, layer.recurrent) for layer in layers]),
-        stacked(ctx, biases),
+        stacked(ops, [wide_weights(ctx, inputs, layer) for layer in layers]),
+        stacked(ops, [matrix(ctx, inputs, layer.recurrent) for layer in layers]),
+        stacked(ops, biases),
         None,
-        initial(ctx, [inputs[layer.hidden] for layer in layers]),
+        begun(ctx, [inputs[layer.hidden] for layer in layers]),
         activations=[name] * n,
         activation_alpha=None if alpha is None else [alpha] * n,
         activation_beta=None if beta is None else [beta] * n,
@@ -191,22 +191,6 @@ def at_once(ctx: Context, inputs: Sequence[Value], layers: Sequence[Layer], x: V
     for layer, last in zip(layers, apart(ctx, hidden, n, axis=0), strict=True):
         ctx.assign(layer.hidden, last)
     return apart(ctx, y, n, axis=1)
-
-
-def initial(ctx: Context, states: Sequence[Value]) -> Value | Array | None:
-    """The states of all directions, one behind the other; ``None`` where all begin at zero."""
-    if all(unless_zero(ctx, state) is None for state in states):
-        return None
-    return stacked(ctx, states)
-
-
-def stacked(ctx: Context, parts: Sequence[Value | Array]) -> Value | Array:
-    """Along a new first axis, of directions."""
-    known = [part for part in parts if isinstance(part, np.ndarray)]
-    if len(known) == len(parts):
-        return np.stack(known)
-    held = [ctx.ops.Unsqueeze(part, [0]) for part in parts]
-    return ctx.ops.Concat(*held, axis=0) if len(held) > 1 else held[0]
 
 
 def by_steps(ctx: Context, inputs: Sequence[Value], layer: Layer, x: Value) -> Value:

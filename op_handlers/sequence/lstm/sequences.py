@@ -8,7 +8,7 @@ from math import tanh
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Value
-from op_handlers.kernels.recurrent import unless_zero
+from op_handlers.kernels.recurrent import begun, stacked, viewed
 from op_handlers.sequence.lstm.cell import FORGET, INPUT, OUTPUT, Cell, Gate
 from op_handlers.sequence.lstm.integers import IntegerCell
 
@@ -34,17 +34,18 @@ def way(cell: Cell) -> Way:
 
 def at_once(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = False) -> Sequence[Sequence[Value]]:
     """LSTM of one direction or both. ``shared``: its matrices are somebody else's too."""
-    ops, n = layers[0].ops, len(layers)
-    activations = ITS_OWN[layers[0].ctx.options.fused_activation_function]
+    ctx, ops, n = layers[0].ctx, layers[0].ops, len(layers)
+    activations = ITS_OWN[ctx.options.fused_activation_function]
+    matrices = viewed if shared else stacked
     y, hidden, cells = ops.LSTM(
         x,
-        stacked(layers, lambda cell: of_all(cell, cell.matrix), shared),
-        stacked(layers, lambda cell: of_all(cell, lambda gate: cell.real(gate.recurrent)), shared),
-        stacked(layers, biases),
+        matrices(ops, [of_all(cell, cell.matrix) for cell in layers]),
+        matrices(ops, [recurrent(cell) for cell in layers]),
+        stacked(ops, [biases(cell) for cell in layers]),
         None,
-        begun(layers, [hidden for hidden, _ in starts]),
-        begun(layers, [cells for _, cells in starts]),
-        stacked(layers, peepholes) if layers[0].peeps else None,
+        begun(ctx, [hidden for hidden, _ in starts]),
+        begun(ctx, [cells for _, cells in starts]),
+        stacked(ops, [peepholes(cell) for cell in layers]) if layers[0].peeps else None,
         activations=None if activations is None else [*activations] * n,
         direction=None if n == 1 and not layers[0].reverse else "bidirectional" if n == 2 else "reverse",
         hidden_size=layers[0].cells,
@@ -68,6 +69,10 @@ def of_all(cell: Cell, part: Callable[[Gate], Value | Array], gates: Sequence[Ga
     return cell.joined(parts)
 
 
+def recurrent(cell: Cell) -> Value | Array:
+    return of_all(cell, lambda gate: cell.real(gate.recurrent))
+
+
 def biases(cell: Cell) -> Value | Array:
     """Those of the input, and none of the last output."""
     held, none = of_all(cell, lambda gate: cell.real(gate.bias)), np.zeros(4 * cell.cells, np.float32)
@@ -76,25 +81,6 @@ def biases(cell: Cell) -> Value | Array:
 
 def peepholes(cell: Cell) -> Value | Array:
     return of_all(cell, lambda gate: cell.real(gate.peephole or 0), [gate for gate in cell.gates if gate.peephole])
-
-
-def stacked(layers: Sequence[Cell], part: Callable[[Cell], Value | Array], shared: bool = False) -> Value | Array:
-    """One operand of each direction along a new first axis; a view of it where somebody else has it too."""
-    parts, ops = [part(cell) for cell in layers], layers[0].ops
-    known = [held for held in parts if isinstance(held, np.ndarray)]
-    if len(known) == len(parts) and not shared:
-        return np.stack(known)
-    views = [ops.Unsqueeze(held, [0]) for held in parts]
-    return ops.Concat(*views, axis=0) if len(views) > 1 else views[0]
-
-
-def begun(layers: Sequence[Cell], states: Sequence[Value]) -> Value | None:
-    """The states of all directions; ``None`` where they are the zeros that ONNX begins with."""
-    if all(unless_zero(cell.ctx, state) is None for cell, state in zip(layers, states, strict=True)):
-        return None
-    ops = layers[0].ops
-    views = [ops.Unsqueeze(state, [0]) for state in states]
-    return ops.Concat(*views, axis=0) if len(views) > 1 else views[0]
 
 
 def unless_bounded(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
