@@ -14,7 +14,7 @@ from conformance.models import Net, constant, drawn, net, tensor
 from onnx_tflite_plugin.source.model import Array
 
 TIME, INPUTS, UNITS = 7, 5, 11
-GATES = {"LSTM": 4, "GRU": 3, "GRU before": 3, "RNN": 1}
+KINDS = ("LSTM", "GRU", "GRU before", "RNN")
 
 
 @dataclass(frozen=True)
@@ -30,29 +30,23 @@ class Layer:
     first: int = 0
     step: int = 1
     activation: str = "TANH"
-    row: int = 0
     one: float = 1.0
     wrong: str = ""
 
     def draw(self, model: Net) -> None:
         x = model.input(tensor(TIME, self.batch, INPUTS, name="x"))
         states = [self._start(model, name) for name in ("h", "c")[: 2 if self.kind == "LSTM" else 1]]
-        array = model.place(constant(np.zeros((TIME if self.every else 1, self.batch, UNITS)), "float32"))
+        outputs = (TIME if self.every else 1, self.batch, UNITS)
+        array = model.place(constant(np.zeros(outputs), "float32"))
         counter = model.place(constant(np.array(self.first, np.int32)))
         carried = [counter, counter, array, *states, x]
-        shapes = [(), (), (TIME if self.every else 1, self.batch, UNITS), *[(self.batch, UNITS)] * len(states)]
+        shapes = [(), (), outputs, *[(self.batch, UNITS)] * len(states), (TIME, self.batch, INPUTS)]
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
-        self._condition(
-            cond, [self._taken(cond, k, shape) for k, shape in enumerate([*shapes, (TIME, self.batch, INPUTS)])]
-        )
-        self._body(
-            Step(body, self),
-            [self._taken(body, k, shape) for k, shape in enumerate([*shapes, (TIME, self.batch, INPUTS)])],
-        )
+        self._condition(cond, [self._taken(cond, k, shape) for k, shape in enumerate(shapes)])
+        self._body(Step(body, self), [self._taken(body, k, shape) for k, shape in enumerate(shapes)])
         results = [
             model.graph.tensor(f"r{k}", shape, "int32" if k < 2 else "float32") for k, shape in enumerate(shapes)
         ]
-        results.append(model.graph.tensor("same", (TIME, self.batch, INPUTS)))
         indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
         model.graph.operator("WHILE", carried, results, indices)
         model.graph.output(*results[1 : 3 + len(states)])
@@ -189,16 +183,16 @@ class Step:
         )
         since = self.call("RESHAPE", [following, flat], (1,), "int32")
         since = self.call("CONCATENATION", [since, self.vector(0, 0)], (3,), "int32")
-        head = self.call("SLICE", [array, self.vector(self.layer.row, 0, 0), until], (None, None, None))
+        head = self.call("SLICE", [array, self.vector(0, 0, 0), until], (None, None, None))
         tail = self.call("SLICE", [array, since, self.vector(-1, -1, -1)], (None, batch, UNITS))
         return self.call("CONCATENATION", [head, row, tail], (TIME, batch, UNITS), axis=0)
 
 
 LAYERS: dict[str, Layer] = {
-    **{f"{kind}, every output": Layer(kind) for kind in GATES},
-    **{f"{kind}, the last output": Layer(kind, every=False) for kind in GATES},
-    **{f"{kind}, three at once that begin somewhere": Layer(kind, batch=3, starts=True) for kind in GATES},
-    **{f"{kind}, weights of float16": Layer(kind, weights="float16") for kind in GATES},
+    **{f"{kind}, every output": Layer(kind) for kind in KINDS},
+    **{f"{kind}, the last output": Layer(kind, every=False) for kind in KINDS},
+    **{f"{kind}, three at once that begin somewhere": Layer(kind, batch=3, starts=True) for kind in KINDS},
+    **{f"{kind}, weights of float16": Layer(kind, weights="float16") for kind in KINDS},
     "RNN of RELU": Layer("RNN", activation="RELU"),
     "RNN of LOGISTIC": Layer("RNN", activation="LOGISTIC"),
 }
