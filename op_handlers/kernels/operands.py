@@ -46,6 +46,11 @@ def as_int64(ctx: Context, slot: int, value: Value) -> Value | Array:
     return ctx.ops.Cast(value, to="int64") if constant is None else constant.astype(np.int64)
 
 
+def scalar(ctx: Context, slot: int, value: Value) -> Value:
+    """A number that may stand in an array."""
+    return value if ctx.op[slot].rank == 0 else ctx.ops.Reshape(value, np.zeros(0, np.int64))
+
+
 def narrow_weights(op: Operator, known: Mapping[str, Collection[str]]) -> Decline | None:
     """Why weights of 4 or 2 bits in slot 1 are not taken; ``known``: which the kernel unpacks, by the input's dtype.
 

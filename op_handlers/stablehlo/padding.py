@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     out,
     spend,
 )
-from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
+from op_handlers.kernels.operands import any_order, as_int64, in_place, scalar, whole_numbers
 
 
 def untouched(at: Instance) -> Attribute:
@@ -47,11 +47,6 @@ def stablehlo_pad(ctx: Context, x: Value, number: Value) -> Value:
     o = ctx.options
     rows = (ctx.by_axis(row) for row in (o.edge_padding_low, o.edge_padding_high, o.interior_padding))
     return spread(ctx, x, scalar(ctx, 1, number), *rows)
-
-
-def scalar(ctx: Context, slot: int, value: Value) -> Value:
-    """A number that may stand in an array."""
-    return value if ctx.op[slot].rank == 0 else ctx.ops.Reshape(value, np.zeros(0, np.int64))
 
 
 def spread(

@@ -20,8 +20,8 @@ from onnx_tflite_plugin.api import (
     out,
     spend,
 )
-from op_handlers.kernels.operands import any_order, in_place, whole_numbers
-from op_handlers.stablehlo.padding import scalar, size_of, spread
+from op_handlers.kernels.operands import any_order, in_place, scalar, whole_numbers
+from op_handlers.stablehlo.padding import size_of, spread
 
 BODIES = {
     "ADD": "ADD",

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     out,
     spend,
 )
-from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
+from op_handlers.kernels.operands import any_order, as_int64, in_place, scalar, whole_numbers
 
 BY_AXIS = {1: 0}
 COPIED = Raw(shift_safe=True, onnx="Pad")
@@ -40,10 +40,8 @@ def pad(ctx: Context, x: Value, paddings: Value) -> Value:
 @handler("PADV2", max_version=6, layout=unpadded, axes=in_place, indexed_by_axis=BY_AXIS, quantization=COPIED)
 def pad_v2(ctx: Context, x: Value, paddings: Value, number: Value | None = None) -> Value:
     """Pad with a number that has the output's parameters; with zero where there is none."""
-    if number is None:
-        return ctx.ops.Pad(x, onnx_pads(ctx, paddings), zero(ctx), mode="constant")
-    scalar = number if ctx.op[2].rank == 0 else ctx.ops.Reshape(number, np.zeros(0, np.int64))
-    return ctx.ops.Pad(x, onnx_pads(ctx, paddings), scalar, mode="constant")
+    filling = zero(ctx) if number is None else scalar(ctx, 2, number)
+    return ctx.ops.Pad(x, onnx_pads(ctx, paddings), filling, mode="constant")
 
 
 def zero(ctx: Context) -> Array:
