@@ -28,8 +28,8 @@ def spelled(inputs: Sequence[Iterable[str] | None], *outputs: Iterable[str]) -> 
 
 def constant_axes(op: Operator, slot: int, rank: int) -> tuple[int, ...] | None:
     """The axis numbers a constant operand holds, non-negative, sorted and without repeats."""
-    held = op.constant(slot)
-    return None if held is None else tuple(sorted({int(a) % max(rank, 1) for a in np.ravel(held)}))
+    constant = op.constant(slot)
+    return None if constant is None else tuple(sorted({int(a) % max(rank, 1) for a in np.ravel(constant)}))
 
 
 def permuted_by(slot: int) -> AxesOf:

@@ -196,6 +196,7 @@ class NotQuantizable(Checked):
 
 
 Behaviour = Dequantized | SameScale | FixedOutputRange | Raw | Integer | Lookup | NotQuantizable
+OutputBehaviour = Dequantized | FixedOutputRange
 
 
 # --- effects ----------------------------------------------------------------------------------
@@ -237,6 +238,7 @@ AxesOf = Axes | Callable[[Instance], Axes]
 AlongOf = Along | None | Callable[[Instance], Along | None]
 IndexedOf = Mapping[int, int] | Callable[[Instance], Mapping[int, int]]
 BehaviourOf = Behaviour | Callable[[Instance], Behaviour]
+OutputsOf = Mapping[int, OutputBehaviour] | Callable[[Instance], Mapping[int, OutputBehaviour]]
 ActivationOf = str | None | Callable[[Instance], str]
 OpsetOf = int | Callable[[Instance], int]
 ShapesOf = Mapping[int, Dims] | Callable[[Instance], Mapping[int, Dims]]
@@ -253,6 +255,8 @@ class Handler(Checked):
     ``lower(ctx, *inputs)`` returns one value per TFLite output (a single value for one output).
     ``reshapes``: shapes in which the lowering takes an operand, or gives a result, where that is not the slot's own; one size
     may be None. The host reshapes, on the integers where the slot is quantized.
+    ``output_quantization``: outputs that ``quantization`` does not hold for, by slot: ``{out(1): Dequantized()}``. The
+    handler returns floats for them, of ``ctx.dequantize(x, 0)`` where it is given integers, and the host quantizes those.
     ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
     ``subgraphs``: the options that hold subgraph indices. ``inlines``: the one whose operators may take the operator's
     place, planned with those around it; the lowering serves where they cannot.
@@ -280,6 +284,7 @@ class Handler(Checked):
     reshapes: ShapesOf = field(default_factory=dict)
     requires_constant: Collection[int] = ()
     quantization: BehaviourOf = NotQuantizable()
+    output_quantization: OutputsOf = field(default_factory=dict)
     activation: ActivationOf = None
     min_opset: OpsetOf = 13
     subgraphs: tuple[str, ...] = ()
@@ -322,6 +327,7 @@ class Declarations(TypedDict, total=False):
     reshapes: ShapesOf
     requires_constant: Collection[int]
     quantization: BehaviourOf
+    output_quantization: OutputsOf
     activation: ActivationOf
     min_opset: OpsetOf
     subgraphs: tuple[str, ...]

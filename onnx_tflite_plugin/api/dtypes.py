@@ -46,10 +46,10 @@ def refusal(op: Operator, types: str | Collection[str]) -> str:
     if not table or any(_fits(op, row) for row in table):
         return ""
     inputs, outputs = (max(len(row[side]) for row in table) for side in (0, 1))
-    held = ", ".join(_dtype(op, slot) for slot in range(inputs))
-    made = ", ".join(_dtype(op, ~k) for k in range(outputs))
+    operands = ", ".join(_dtype(op, slot) for slot in range(inputs))
+    results = ", ".join(_dtype(op, ~k) for k in range(outputs))
     taken = "; ".join(_spelled(row) for row in table)
-    return f"its dtypes are {held}{' -> ' if made else ''}{made}, for which there is no kernel; LiteRT's take {taken}"
+    return f"its dtypes are {operands}{' -> ' if results else ''}{results}, for which there is no kernel; LiteRT's take {taken}"
 
 
 def _fits(op: Operator, row: Row) -> bool:

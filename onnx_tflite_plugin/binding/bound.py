@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onnx_tflite_plugin.api.declarations import Along, Axes, Behaviour, Effects, Handler, Layout
+from onnx_tflite_plugin.api.declarations import Along, Axes, Behaviour, Effects, Handler, Layout, OutputBehaviour
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel
 from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Tensor
 
@@ -27,6 +27,7 @@ class Declared:
     reshapes: Mapping[int, Dims]
     requires_constant: frozenset[int]
     quantization: Behaviour
+    output_quantization: Mapping[int, OutputBehaviour]
     activation: str
     min_opset: int
     subgraphs: tuple[int, ...]

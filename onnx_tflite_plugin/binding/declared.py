@@ -21,6 +21,7 @@ from onnx_tflite_plugin.api.declarations import (
     Handler,
     Instance,
     Layout,
+    OutputBehaviour,
     Widened,
 )
 from onnx_tflite_plugin.api.dtypes import refusal
@@ -77,6 +78,9 @@ def resolved(bound: Bound, target: Target, opset: int) -> Bound:
             reshapes=read("reshapes", handler.reshapes, Mapping[int, Dims], _unfit_shapes),
             requires_constant=frozenset(handler.requires_constant),
             quantization=read("quantization", handler.quantization, Behaviour),
+            output_quantization=read(
+                "output_quantization", handler.output_quantization, Mapping[int, OutputBehaviour], _no_outputs
+            ),
             activation=_activation(read),
             min_opset=read("min_opset", handler.min_opset, int),
             subgraphs=called(read("subgraphs", handler.subgraphs, tuple, _unknown_options), op),
@@ -251,6 +255,11 @@ def _unfit_shapes(shapes: Mapping[int, Dims], at: At) -> str:
         if dims.count(None) > 1:
             return f"{list(dims)} for slot {slot} leaves more than one size open"
     return ""
+
+
+def _no_outputs(behaviours: Mapping[int, OutputBehaviour], at: At) -> str:
+    wrong = [slot for slot in behaviours if slot >= 0 or at.op.tensor(slot) is None]
+    return f"the operator has no output in slot {wrong[0]}: outputs are out(0), out(1), ..." if wrong else ""
 
 
 def _absent_slots(effects: Effects | None, at: At) -> str:

@@ -86,7 +86,9 @@ class Operands(Planned):
     def _alike(self, tensor: Tensor, slot: int) -> ir.Value:
         """Stored integers, in the storage that the operator's quantized output has (all its operands are kept alike)."""
         values, storage = self.scope.values, self.scope.storage
-        output = next((t for t in self.op.outputs if affine(t) is not None), None)
+        apart = self.bound.declared.output_quantization
+        outputs = [t for k, t in enumerate(self.op.outputs) if affine(t) is not None and ~k not in apart]
+        output = next(iter(outputs), None)
         if output is None or self.arithmetic.form is not STORED:
             return values.get(tensor, self.order(slot), STORED)
         own, other = storage.storage(tensor), storage.storage(output)
@@ -165,11 +167,11 @@ class Operands(Planned):
         tensor = self.op[like]
         if affine(tensor) is None or not self.target.moves_integers:
             return value
-        return self.scope.values.quantize(own_value(value), self.scope.storage.storage(tensor), self.order(like))
+        return self.scope.values.quantize(own_value(value), self.delivered(like), self.order(like))
 
     def dequantize(self, value: Value, like: int) -> Value:
         """Integers of a slot to floats; the value itself where the slot is not quantized."""
         tensor = self.op[like]
         if affine(tensor) is None or not self.target.moves_integers:
             return value
-        return self.scope.values.dequantize(own_value(value), self.scope.storage.storage(tensor), self.order(like))
+        return self.scope.values.dequantize(own_value(value), self.delivered(like), self.order(like))

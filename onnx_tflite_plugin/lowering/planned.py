@@ -12,7 +12,7 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.layout.order import Order, axes, physical
 from onnx_tflite_plugin.lowering.emitter import Operand
 from onnx_tflite_plugin.lowering.scope import Scope
-from onnx_tflite_plugin.quantization.plan import Arithmetic, data_slots
+from onnx_tflite_plugin.quantization.plan import Arithmetic, Storage, data_slots, file_storage
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Dims, Operator, Options, Quantization
 from onnx_tflite_plugin.targets.base import Target
@@ -87,15 +87,20 @@ class Planned:
 
     def quantization(self, slot: int) -> Quantization | None:
         """The slot's parameters as its integers are delivered; ``None`` where it is not quantized."""
-        tensor = self.op.tensor(slot)
-        if affine(tensor) is None or tensor is None:
-            return None
-        return affine(tensor) if self.arithmetic is Arithmetic.FILE else self.scope.storage.storage(tensor).quantization
+        return None if affine(self.op.tensor(slot)) is None else self.delivered(slot).quantization
 
     def dtype(self, slot: int) -> str:
         """The dtype of the slot's integers as delivered and returned."""
+        return self.delivered(slot).dtype
+
+    def as_in_file(self, slot: int) -> bool:
+        """Whether the slot's integers are the file's, whatever the storage plan makes of the tensor."""
+        return self.arithmetic is Arithmetic.FILE and slot not in self.bound.declared.output_quantization
+
+    def delivered(self, slot: int) -> Storage:
+        """How the slot's integers are kept where the handler takes or returns them."""
         tensor = self.op[slot]
-        return tensor.dtype if self.arithmetic is Arithmetic.FILE else self.scope.storage.storage(tensor).dtype
+        return file_storage(tensor) if self.as_in_file(slot) else self.scope.storage.storage(tensor)
 
     @property
     def shifts(self) -> tuple[int, int]:

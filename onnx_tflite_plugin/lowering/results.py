@@ -16,7 +16,7 @@ from onnx_tflite_plugin.lowering.emitter import dtype_of, own_value
 from onnx_tflite_plugin.lowering.lookup import picked
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Held, Resource, physical_dims
 from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
-from onnx_tflite_plugin.quantization.plan import Arithmetic, Form, Storage, file_storage
+from onnx_tflite_plugin.quantization.plan import Arithmetic, Form, Storage
 from onnx_tflite_plugin.source.activations import BOUNDS
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
@@ -50,10 +50,10 @@ def finished(ctx: Context, k: int, value: Held | None) -> ir.Value | None:
         raise Mismatch(f"it returned {described(value)} for output {k}, not a value; constants: ctx.constant_value")
     if not ctx.scope.emitter.owns(value):
         raise Mismatch(f"it returned {value.name!r} for output {k}, which is no value of this model")
-    form = STORED if ctx.arithmetic is Arithmetic.FLOAT or affine(tensor) is None else ctx.arithmetic.form
+    form = FILE if affine(tensor) is not None and ctx.as_in_file(~k) else STORED
     if ~k in ctx.bound.declared.reshapes:
         value = ctx.reshaped(ctx.quantize(value, ~k) if ctx.arithmetic is Arithmetic.FLOAT else value, ~k)
-    value = activated(ctx, value, tensor)
+    value = activated(ctx, value, k)
     value = _unindexed(ctx, ~k, value)
     _check(ctx, value, tensor, form, k)
     _check_shape(ctx, value, tensor, k)
@@ -95,12 +95,12 @@ def _check_shape(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
         raise Contradicted(f"outputs[{k}]", f"tensor {tensor} is of shape {list(dims)}, {given} follows")
 
 
-def activated(ctx: Context, value: ir.Value, tensor: Tensor) -> ir.Value:
+def activated(ctx: Context, value: ir.Value, k: int) -> ir.Value:
     """A handler's result with its fused activation applied, in storage form where the tensor is quantized."""
     activation = ctx.bound.declared.activation
-    if affine(tensor) is None:
+    if affine(ctx.op[~k]) is None:
         return bounded(ctx, value, *BOUNDS.get(activation, (None, None)))
-    storage = file_storage(tensor) if ctx.arithmetic is Arithmetic.FILE else ctx.scope.storage.storage(tensor)
+    storage = ctx.delivered(~k)
     assert storage.quantization is not None
     clamp = stored_clamp(activation, storage.dtype, storage.quantization)
     integers = value.type is not None and value.type.dtype == dtype_of(storage.dtype)
@@ -109,7 +109,7 @@ def activated(ctx: Context, value: ir.Value, tensor: Tensor) -> ir.Value:
     clips_after = ctx.target.clips_integers and ctx.target.has_kernel("Clip", storage.dtype)
     if not clips_after and not clamp.idle:
         value = bounded(ctx, value, *BOUNDS[activation])
-    value = ctx.scope.values.quantize(value, storage, ctx.order(~ctx.op.outputs.index(tensor)))
+    value = ctx.scope.values.quantize(value, storage, ctx.order(~k))
     return clamped(ctx, value, clamp, storage) if clips_after else value
 
 

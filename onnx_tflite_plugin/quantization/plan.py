@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -132,7 +132,7 @@ def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> St
     arithmetic: dict[Bound, Arithmetic] = {}
     problems: list[Problem] = []
     for bound in model.operators():
-        decided = _arithmetic(bound, bound.declared.quantization, target)
+        decided = _own_ranges(bound) or _arithmetic(bound, bound.declared.quantization, target)
         if isinstance(decided, Problem):
             problems.append(decided)
             continue
@@ -148,9 +148,10 @@ def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
     """Every tensor that Q makes or DQ takes must be one the target has them for; the first that breaks a rule is named."""
     broken: dict[str, dict[Tensor, Bound]] = {}
     for bound in model.operators():
+        taken, quantized_after = plan.dequantized(bound), [~k for k in range(len(bound.op.outputs))]
         if plan.arithmetic[bound] is not Arithmetic.FLOAT:
-            continue
-        for tensor in (*plan.dequantized(bound), *_quantized(bound, [~k for k in range(len(bound.op.outputs))])):
+            taken, quantized_after = [], [*bound.declared.output_quantization]
+        for tensor in (*taken, *_quantized(bound, quantized_after)):
             storage = plan.storage(tensor)
             zero_point = storage.quantization.zero_point if storage.quantization else ()
             rule = plan.target.refusal(storage.dtype, zero_point)
@@ -182,10 +183,21 @@ def _quantized(bound: Bound, slots: Iterable[int] | None = None) -> list[Tensor]
     return [t for slot in chosen if (t := bound.op.tensor(slot)) is not None and quantized(t)]
 
 
+def _alike(bound: Bound) -> list[Tensor]:
+    """The quantized tensors that the operator's behaviour is declared of."""
+    return _quantized(bound, [slot for slot in data_slots(bound) if slot not in bound.declared.output_quantization])
+
+
+def _own_ranges(bound: Bound) -> Problem | None:
+    """What is wrong with an output that has a behaviour of its own."""
+    fixed = [(s, d) for s, d in bound.declared.output_quantization.items() if isinstance(d, FixedOutputRange)]
+    return next((wrong for slot, each in fixed if (wrong := _fixed_range(bound, each.parameters, [slot]))), None)
+
+
 def _arithmetic(bound: Bound, declared: Behaviour, target: Target) -> Arithmetic | Problem:
-    tensors = _quantized(bound)
+    tensors = _alike(bound)
     if not tensors:
-        return Arithmetic.UNQUANTIZED
+        return Arithmetic.FLOAT if _quantized(bound) else Arithmetic.UNQUANTIZED
     taken = [bound.op.tensor(slot) for slot in declared.blocks] if isinstance(declared, Dequantized) else []
     for tensor in tensors:
         if tensor.blocks is not None and (tensor not in taken or not tensor.constant):
@@ -211,8 +223,13 @@ def _arithmetic(bound: Bound, declared: Behaviour, target: Target) -> Arithmetic
             return Problem(bound.label, f"has no quantized form, but {names} is quantized")
 
 
-def _fixed_range(bound: Bound, parameters: Mapping[str, tuple[float, int]]) -> Problem | None:
-    for tensor in bound.op.outputs:
+def _fixed_range(
+    bound: Bound, parameters: Mapping[str, tuple[float, int]], slots: Sequence[int] | None = None
+) -> Problem | None:
+    """Why an output does not have the parameters for its dtype; ``slots``: all without a behaviour of their own by default."""
+    own = bound.declared.output_quantization
+    chosen = [~k for k in range(len(bound.op.outputs)) if ~k not in own] if slots is None else slots
+    for tensor in map(bound.op.tensor, chosen):
         quantization = affine(tensor)
         if tensor is None or quantization is None or tensor.dtype not in parameters:
             continue
@@ -227,7 +244,7 @@ def _fixed_range(bound: Bound, parameters: Mapping[str, tuple[float, int]]) -> P
 
 
 def _same_scale(bound: Bound, declared: SameScale, target: Target) -> Arithmetic | Problem:
-    tensors = _quantized(bound, declared.among)
+    tensors = _alike(bound) if declared.among is None else _quantized(bound, declared.among)
     if not tensors:
         return Arithmetic.STORED
     equal = _equal(tensors)
@@ -245,7 +262,7 @@ def _integer(bound: Bound, tensors: list[Tensor], target: Target) -> Arithmetic 
 
 
 def _raw(bound: Bound, declared: Raw, target: Target) -> Arithmetic | Problem:
-    tensors = _quantized(bound)
+    tensors = _alike(bound)
     if _has_kernel(tensors[0], declared.onnx, target):
         return Arithmetic.STORED if declared.shift_safe else Arithmetic.FILE
     if not _equal(tensors) or not declared.shift_safe:
@@ -290,8 +307,10 @@ def _kept(model: BoundModel) -> set[Tensor]:
     kept = {t for graph in model.graphs if graph is not model.main for t in (*graph.inputs, *graph.outputs)}
     for bound in model.operators():
         declared = bound.declared.quantization
-        if bound.declared.hands_on or (isinstance(declared, Raw) and not declared.shift_safe):
+        if bound.declared.hands_on:
             kept.update(_quantized(bound))
+        if isinstance(declared, Raw) and not declared.shift_safe:
+            kept.update(_alike(bound))
         if isinstance(declared, Dequantized):
             kept.update(_quantized(bound, declared.stored))
         kept.update(t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and t.is_variable)

@@ -90,7 +90,8 @@ class _Unquantizing:
 
     def check_stored(self, bound: Bound) -> None:
         """Stored integers that become something else have no counterpart in float."""
-        tensors = [t for slot in data_slots(bound) if (t := bound.op.tensor(slot)) is not None]
+        own = bound.declared.output_quantization
+        tensors = [t for slot in data_slots(bound) if slot not in own and (t := bound.op.tensor(slot)) is not None]
         if len({(t.dtype, affine(t)) for t in tensors}) > 1:
             names = ", ".join(f"{t.name!r} ({t.dtype})" for t in tensors)
             self.problems.append(Problem(bound.label, f"it computes with stored integers: {names}"))

@@ -1,0 +1,124 @@
+"""``output_quantization``: outputs that the operator's behaviour does not hold for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from conformance.builder import quant
+from conformance.models import Net, tensor
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Behaviour,
+    Context,
+    Dequantized,
+    FixedOutputRange,
+    Handler,
+    NotQuantizable,
+    Raw,
+    SameScale,
+    handler,
+    out,
+)
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.model import Array
+
+CODE = "CUSTOM.Largest"
+SHARES = FixedOutputRange({"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)})
+SCALE, ZERO = 0.05, {"int8": 7, "uint8": 131, "int16": 0}
+LAST = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
+
+
+def largest(behaviour: Behaviour, second: Any = SHARES) -> Handler:
+    """The largest of each row as it is stored, and the share that each element has of its row's sum of squares."""
+
+    @handler(
+        CODE,
+        max_version=1,
+        layout=Attribute(),
+        axes="r c -> r 1, r c",
+        quantization=behaviour,
+        output_quantization={out(1): second},
+    )
+    def lowered(ctx: Context, x: Any) -> tuple[Any, Any]:
+        squares = ctx.ops.Mul(real := ctx.dequantize(x, 0), real) if ctx.integers else ctx.ops.Mul(x, x)
+        shares = ctx.ops.Div(squares, ctx.ops.ReduceSum(squares, [ctx.axis(1)], keepdims=1))
+        return ctx.ops.ReduceMax(x, [ctx.axis(1)], keepdims=1), shares
+
+    return lowered
+
+
+def converted(declared: Handler, dtype: str, last: tuple[float, int] | None = None, **options: Any) -> Conversion:
+    model = Net()
+    x = tensor(3, 7, dtype=dtype, scale=SCALE, zero_point=ZERO[dtype])
+    scale, zero_point = last or LAST[dtype]
+    g = model.graph
+    inputs = model.input(x)
+    outputs = [
+        g.tensor("largest", (3, 1), dtype, quantization=quant(SCALE, ZERO[dtype])),
+        g.tensor("shares", (3, 7), dtype, quantization=quant(scale, zero_point)),
+    ]
+    g.operator(CODE, [inputs], outputs)
+    g.output(*outputs)
+    return convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}), **options)
+
+
+def reference(x: Array, dtype: str) -> tuple[Array, Array]:
+    squares = ((x.astype(np.float64) - ZERO[dtype]) * SCALE) ** 2
+    scale, zero_point = LAST[dtype]
+    shares = np.rint(squares / squares.sum(1, keepdims=True) / scale) + zero_point
+    limits = np.iinfo(dtype)
+    return x.max(1, keepdims=True), np.clip(shares, limits.min, limits.max)
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "generic"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("behaviour", [Raw(shift_safe=True), Raw(), SameScale(), Dequantized()], ids=str)
+def test_an_output_is_quantized_as_it_is_declared_and_the_others_as_the_operator(
+    behaviour: Behaviour, dtype: str, target: str
+) -> None:
+    proto = converted(largest(behaviour), dtype, target=target).proto
+    x = np.random.default_rng(5).integers(-100, 101, (3, 7)).astype(dtype)
+    values, shares = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
+    expected = reference(x, dtype)
+    np.testing.assert_array_equal(values, expected[0])
+    assert np.abs(shares.astype(int) - expected[1]).max() <= 1
+    assert np.ptp(shares.astype(int)) > 50
+
+
+def test_integers_of_the_others_are_not_dequantized() -> None:
+    graph = converted(largest(Raw(shift_safe=True)), "int8").proto.graph
+    (largest_of,) = (node for node in graph.node if node.op_type == "ReduceMax")
+    makers = {name: node.op_type for node in graph.node for name in node.output}
+    assert makers.get(largest_of.input[0]) != "DequantizeLinear"
+
+
+def test_without_quantization_both_are_float() -> None:
+    nodes = [n.op_type for n in converted(largest(Raw(shift_safe=True)), "int8", quantization="float").proto.graph.node]
+    assert not {"QuantizeLinear", "DequantizeLinear"}.intersection(nodes)
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        (SHARES, "the kernel insists on scale 0.00390625 and zero point -128, the file has 0.1 and 3"),
+        (Raw(), "output_quantization"),
+    ],
+)
+def test_what_does_not_fit_is_told(second: Any, reason: str) -> None:
+    with pytest.raises((ConversionError, TypeError), match=reason):
+        converted(largest(Raw(shift_safe=True), second), "int8", last=(0.1, 3))
+
+
+def test_a_slot_that_is_no_output_is_told() -> None:
+    @handler(CODE, max_version=1, layout=Attribute(), quantization=NotQuantizable(), output_quantization={2: SHARES})
+    def lowered(ctx: Context, x: Any) -> tuple[Any, Any]:
+        return x, x
+
+    with pytest.raises(ConversionError, match=r"the operator has no output in slot 2: outputs are out\(0\), out\(1\)"):
+        converted(lowered, "int8")
