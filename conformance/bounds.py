@@ -21,12 +21,12 @@ class Bound(NamedTuple):
 
     @property
     def text(self) -> str:
-        usual, found = Tolerance(), self.tolerance
-        if found.steps != usual.steps:
-            return f"{found.steps:g} steps"
-        if found.integers != usual.integers:
-            return f"{found.integers:g}"
-        return f"{found.of_range:g} of the range"
+        usual, measured = Tolerance(), self.tolerance
+        if measured.steps != usual.steps:
+            return f"{measured.steps:g} steps"
+        if measured.integers != usual.integers:
+            return f"{measured.integers:g}"
+        return f"{measured.of_range:g} of the range"
 
 
 BOUNDS: tuple[Bound, ...] = (

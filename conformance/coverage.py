@@ -68,12 +68,12 @@ def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage
 
 def formless(handlers: Mapping[str, Handler]) -> dict[str, str]:
     """Operators whose handlers decline them in every model, with the reason."""
-    return {code: found.accepts.reason for code, found in handlers.items() if isinstance(found.accepts, Decline)}
+    return {code: each.accepts.reason for code, each in handlers.items() if isinstance(each.accepts, Decline)}
 
 
 def gaps(host: Host, handlers: Iterable[tuple[str, str]], cases: Sequence[Case]) -> Iterator[str]:
     """What is missing, one line a handler, given as (operator, pack)."""
-    refused = formless({code: found for code, _, found in host.handlers() if isinstance(found, Handler)})
+    refused = formless({code: each for code, _, each in host.handlers() if isinstance(each, Handler)})
     for op, pack in handlers:
         mine = [case for case in cases if case.op == op and (case.refused if op in refused else case.counts)]
         if not mine:
@@ -96,9 +96,9 @@ def declarations(case: Case, host: Host) -> Iterator[Declared]:
     target = target_named("onnxruntime")
     highest = target.opsets[2]
     for op in instances(read(case.build()), case):
-        found = host.take(op, target, highest)
-        if isinstance(found, Bound):
-            yield resolved(found, target, highest).declared
+        bound = host.take(op, target, highest)
+        if isinstance(bound, Bound):
+            yield resolved(bound, target, highest).declared
 
 
 def _terminates(case: Case, host: Host) -> bool:
@@ -119,7 +119,7 @@ def _leaves_source_order(case: Case, host: Host) -> bool:
             if case.op not in (call.op.code, call.op.builtin):
                 continue
             slots = [*range(len(call.op.inputs)), *(~k for k in range(len(call.op.outputs)))]
-            known = [slot for slot in slots if (tensor := call.op.tensor(slot)) is not None and not tensor.constant]
-            if any(plan.order(call, slot) != source_order(call.op[slot].dims) for slot in known):
+            run_time = [slot for slot in slots if (tensor := call.op.tensor(slot)) is not None and not tensor.constant]
+            if any(plan.order(call, slot) != source_order(call.op[slot].dims) for slot in run_time):
                 return True
     return False

@@ -21,8 +21,8 @@ STATE = (0.0081, -3)
 
 def begin(graph: GraphBuilder, state: TensorRef, dtype: str) -> None:
     """A variable tensor that begins with constants of another dtype, as float16 files have it."""
-    held = drawn(*state.shape, seed=state.name, low=-0.7, high=0.7).astype(dtype)
-    graph.operator("DEQUANTIZE", [graph.constant(f"{state.name}:begun", held)], [state])
+    value = drawn(*state.shape, seed=state.name, low=-0.7, high=0.7).astype(dtype)
+    graph.operator("DEQUANTIZE", [graph.constant(f"{state.name}:begun", value)], [state])
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ class Lstm:
 
     def matrix(self, rows: int, columns: int, name: str, size: float = 0.0061) -> Spec:
         if self.weights == "float32":
-            held = constant(0.6 * drawn(rows, columns, seed=self.seed + name))
+            weights = constant(0.6 * drawn(rows, columns, seed=self.seed + name))
             if self.shuts and name == "x output":
-                held = constant(-self.shuts * np.abs(drawn(rows, columns, seed=name)))
-            return Spec((rows, columns)) if self.given else held
+                weights = constant(-self.shuts * np.abs(drawn(rows, columns, seed=name)))
+            return Spec((rows, columns)) if self.given else weights
         low, high = (0, 255) if self.weights == "uint8" else (-127, 127)
         scales = (size * drawn(rows, seed="scales", low=0.4, high=1.6)).tolist() if self.per_row else size
         return constant(
@@ -171,15 +171,16 @@ class Lstm:
         ]
         kinds.append(("int8", quant(*self.hidden)))
         return [
-            model.graph.tensor(f"between {k}", (0,), dtype, quantization=held) for k, (dtype, held) in enumerate(kinds)
+            model.graph.tensor(f"between {k}", (0,), dtype, quantization=quantization)
+            for k, (dtype, quantization) in enumerate(kinds)
         ]
 
     def placed(self, model: Net, spec: Spec) -> TensorRef:
         """Constants of float16 come through DEQUANTIZE, as converters leave them."""
         if not self.halved or spec.value is None or spec.dtype != "float32":
             return model.place(spec)
-        held = constant(spec.value.astype("float16"), "float16")
-        return model.call("DEQUANTIZE", [held], tensor(*spec.shape))
+        weights = constant(spec.value.astype("float16"), "float16")
+        return model.call("DEQUANTIZE", [weights], tensor(*spec.shape))
 
     def call(self, model: Net, x: TensorRef | None = None, name: str = "") -> TensorRef:
         specs = self.operands()

@@ -291,9 +291,11 @@ def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: 
 
         placed = [spec if spec is None else cast(spec) for spec in operands]
         refs = [model.place(spec) if isinstance(spec, Spec) else spec for spec in placed]
-        made = [model.result(replace(spec, dtype="bfloat16") if spec.dtype == "float32" else spec) for spec in results]
-        model.graph.operator(op, refs, made, options, version=FIRST_VERSION.get(op, 1))
-        model.output(*(model.call("CAST", [ref], spec) for ref, spec in zip(made, results, strict=True)))
+        results_of = [
+            model.result(replace(spec, dtype="bfloat16") if spec.dtype == "float32" else spec) for spec in results
+        ]
+        model.graph.operator(op, refs, results_of, options, version=FIRST_VERSION.get(op, 1))
+        model.output(*(model.call("CAST", [ref], spec) for ref, spec in zip(results_of, results, strict=True)))
 
     return net(op, name, draw, **{"dtype": "bfloat16", "opsets": EVERY_OPSET, **more})
 

@@ -59,13 +59,13 @@ insists on.
 def table(host: Host | None = None) -> str:
     """The file's text."""
     host = host or Host(packs="builtin")
-    handlers = [(code, found) for code, _, found in host.handlers() if isinstance(found, Handler)]
+    handlers = [(code, handler) for code, _, handler in host.handlers() if isinstance(handler, Handler)]
     cases = builtin()
     headings = ["operator", "versions", "layout", "quantization", *COLUMNS, "others", "difference", "ONNX"]
     lines = [INTRODUCTION, LAYOUTS, _row(headings), _row(["---"] * len(headings))]
     refused = formless(dict(handlers))
-    taken = [(code, found) for code, found in handlers if code not in refused]
-    lines += [_row(_cells(code, found, [case for case in cases if case.op == code], host)) for code, found in taken]
+    taken = [(code, handler) for code, handler in handlers if code not in refused]
+    lines += [_row(_cells(code, handler, [case for case in cases if case.op == code], host)) for code, handler in taken]
     lines += _coverage(coverage(dict(handlers), cases), refused)
     for title, rows in _notes(cases, {code for code, _ in taken}):
         if rows:
@@ -73,18 +73,18 @@ def table(host: Host | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _coverage(found: Coverage, refused: Mapping[str, str]) -> Iterator[str]:
-    yield from ("", "## Coverage", found.text)
-    part = "; ".join(f"{code} ({lacking})" for code, lacking in found.part.items())
+def _coverage(covered: Coverage, refused: Mapping[str, str]) -> Iterator[str]:
+    yield from ("", "## Coverage", covered.text)
+    part = "; ".join(f"{code} ({lacking})" for code, lacking in covered.part.items())
     yield from (f"- **Without a case** in these dtypes or versions: {part or 'none'}.",)
-    yield f"- **Without a handler**: {', '.join(found.missing) or 'none'}."
+    yield f"- **Without a handler**: {', '.join(covered.missing) or 'none'}."
     yield from (f"- **{code}**: {reason}." for code, reason in refused.items())
 
 
 def readme(host: Host | None = None) -> str:
     """The README with its line on coverage as it should be."""
     host = host or Host(packs="builtin")
-    handlers = {code: found for code, _, found in host.handlers() if isinstance(found, Handler)}
+    handlers = {code: handler for code, _, handler in host.handlers() if isinstance(handler, Handler)}
     before, mark, rest = README.read_text(encoding="utf-8").partition(f"{COVERED}\n")
     return before + mark + coverage(handlers, builtin()).text + "\n" + rest.partition("\n")[2]
 
@@ -93,19 +93,19 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _cells(code: str, found: Handler, cases: Sequence[Case], host: Host) -> list[str]:
+def _cells(code: str, handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
     passing = [case for case in cases if case.counts]
     counted = Counter(case.dtype for case in passing)
     others = [f"{dtype} {counted[dtype]}" for dtype in sorted(counted) if dtype not in COLUMNS]
     return [
         code,
-        f"1–{found.max_version}" if found.max_version > 1 else "1",
-        " / ".join(_layouts(found, passing, host)),
-        " / ".join(_quantization(found, passing, host)),
+        f"1–{handler.max_version}" if handler.max_version > 1 else "1",
+        " / ".join(_layouts(handler, passing, host)),
+        " / ".join(_quantization(handler, passing, host)),
         *(str(counted[dtype] or "") for dtype in COLUMNS),
         ", ".join(others),
         _differences(code, passing),
-        found.summary,
+        handler.summary,
     ]
 
 
@@ -113,17 +113,21 @@ def _differences(code: str, cases: Sequence[Case]) -> str:
     """What results may differ by where it is not what floats may, dtypes of one answer together."""
     if code in EQUAL:
         return "equal"
-    found: dict[str, list[str]] = {}
+    differences: dict[str, list[str]] = {}
     for dtype in ("int8", "uint8", "int16"):
         first = next((case for case in cases if case.dtype == dtype and _held(case)), None)
-        found.setdefault(_difference(first) if first else "", []).append(dtype)
-    found.pop("", None)
+        differences.setdefault(_difference(first) if first else "", []).append(dtype)
+    differences.pop("", None)
     for row in BOUNDS:
-        if row.op == code and not any(row.dtype in dtypes for dtypes in found.values()):
-            found.setdefault(row.text, []).append(row.dtype)
-    if not found and cases:
+        if row.op == code and not any(row.dtype in dtypes for dtypes in differences.values()):
+            differences.setdefault(row.text, []).append(row.dtype)
+    if not differences and cases:
         return _difference(next(filter(_held, cases), cases[0]))
-    return next(iter(found)) if len(found) == 1 else "; ".join(f"{', '.join(of)}: {text}" for text, of in found.items())
+    return (
+        next(iter(differences))
+        if len(differences) == 1
+        else "; ".join(f"{', '.join(of)}: {text}" for text, of in differences.items())
+    )
 
 
 def _held(case: Case) -> list[Operator]:
@@ -142,15 +146,15 @@ def _difference(case: Case) -> str:
     return "1 step" if results & STEPPED else ""
 
 
-def _layouts(found: Handler, cases: Sequence[Case], host: Host) -> list[str]:
-    if not callable(found.layout):
-        return [type(found.layout).__name__]
+def _layouts(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
+    if not callable(handler.layout):
+        return [type(handler.layout).__name__]
     return sorted({type(declared.layout).__name__ for case in cases for declared in declarations(case, host)})
 
 
-def _quantization(found: Handler, cases: Sequence[Case], host: Host) -> list[str]:
-    if not callable(found.quantization):
-        return [type(found.quantization).__name__]
+def _quantization(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
+    if not callable(handler.quantization):
+        return [type(handler.quantization).__name__]
     return sorted({type(declared.quantization).__name__ for case in cases for declared in declarations(case, host)})
 
 

@@ -69,15 +69,15 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
 
 def taken_by(model: Model, host: Host, target: Target) -> dict[Operator, Bound | Problem]:
     """Who takes each operator, as a conversion would find it: with the constants known by then."""
-    found: dict[Operator, Bound | Problem] = {}
+    takers: dict[Operator, Bound | Problem] = {}
     for graph in model.subgraphs:
         evaluation = Evaluation()
         for op in graph.operators:
-            taken = found[op] = host.take(evaluation.applied(op), target, target.opsets[2])
+            taken = takers[op] = host.take(evaluation.applied(op), target, target.opsets[2])
             if isinstance(taken, Bound):
                 with suppress(ConversionError):  # what a handler makes wrong, the conversion will tell
                     evaluation.learn(taken, target, target.opsets[2])
-    return found
+    return takers
 
 
 def _called(model: Model, taken: Mapping[Operator, Bound | Problem]) -> set[int]:
@@ -99,9 +99,9 @@ def _called(model: Model, taken: Mapping[Operator, Bound | Problem]) -> set[int]
 def _operators(taken: Mapping[Operator, Bound | Problem], reached: set[int], target: Target) -> list[dict[str, Any]]:
     """One row for operators of one code that are treated alike, most frequent first, what is missing before it."""
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
-    for op, found in taken.items():
+    for op, taker in taken.items():
         described = {"code": op.code, "called": op.subgraph in reached}
-        described |= _missing(found) if isinstance(found, Problem) else _described(found, target)
+        described |= _missing(taker) if isinstance(taker, Problem) else _described(taker, target)
         row = rows.setdefault(tuple(described.values()), {**described, "count": 0, "versions": [], "first": _place(op)})
         row["count"] += 1
         if op.version not in row["versions"]:

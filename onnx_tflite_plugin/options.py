@@ -94,7 +94,7 @@ def _texts(value: Any) -> bool:
 
 
 def _layouts(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(_text(key) and _text(held) for key, held in value.items())
+    return isinstance(value, Mapping) and all(_text(key) and _text(layout) for key, layout in value.items())
 
 
 def _shape(value: Any) -> bool:
@@ -103,7 +103,7 @@ def _shape(value: Any) -> bool:
 
 
 def _shapes(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(_text(key) and _shape(held) for key, held in value.items())
+    return isinstance(value, Mapping) and all(_text(key) and _shape(shape) for key, shape in value.items())
 
 
 _KINDS = {

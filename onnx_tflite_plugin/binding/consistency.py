@@ -257,8 +257,8 @@ def _activations(bound: Bound, target: Target, opset: int) -> list[Tensor]:
     """The operands but for weights; those that are constants come last."""
     declared = behaviour(bound, target, opset) if any(map(_quantized, bound.op.inputs)) else None
     weights = declared.weight_slots if isinstance(declared, Dequantized) else ()
-    held = [t for slot, t in enumerate(bound.op.inputs) if t is not None and slot not in weights]
-    return sorted(held, key=lambda tensor: tensor.constant)
+    activations = [t for slot, t in enumerate(bound.op.inputs) if t is not None and slot not in weights]
+    return sorted(activations, key=lambda tensor: tensor.constant)
 
 
 def _per_axis(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:

@@ -26,8 +26,8 @@ def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[s
             nodes.append(node)
             needed |= {*_read(node)} - {*inputs}
     constants = [tensor for tensor in graph.initializer if tensor.name in needed]
-    made = {name for node in nodes for name in node.output} | {tensor.name for tensor in constants}
-    if needed - made:
+    available = {name for node in nodes for name in node.output} | {tensor.name for tensor in constants}
+    if needed - available:
         return None
     part = type(model)()
     part.CopyFrom(model)
@@ -37,7 +37,7 @@ def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[s
     part.graph.initializer.extend(constants)
     part.graph.input.extend(infos[name] for name in inputs)
     part.graph.output.extend(infos[name] for name in outputs)
-    part.graph.value_info.extend(info for info in graph.value_info if info.name in made - {*outputs})
+    part.graph.value_info.extend(info for info in graph.value_info if info.name in available - {*outputs})
     kept = {entry.key: entry.value for entry in model.metadata_props}
     remove_origin(kept)
     part.ClearField("metadata_props")

@@ -105,7 +105,7 @@ class Context(Operands):
         if value.shape is not None and tuple(value.shape) == wanted and None not in wanted:
             return value
         if sum(d is None for d in wanted) > 1:
-            operand = next((k for k, held in enumerate(self.inputs) if held is value), None)
+            operand = next((k for k, operand_value in enumerate(self.inputs) if operand_value is value), None)
             inferred = tuple(d if isinstance(d, int) else None for d in value.shape or ())
             with suppress(ValueError):
                 before = inferred if operand is None else self._sizes(operand)

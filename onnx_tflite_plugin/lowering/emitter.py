@@ -77,9 +77,9 @@ class Emitter:
             return self.own(tensor_value(packed, self.names.unique(name)))
         data = packed.reshape(-1).view(np.uint8).data if packed.size else b""
         key = (str(packed.dtype), packed.shape, blake2b(data, digest_size=16).digest())
-        found = self._constants.get(key)
-        if found is not None:
-            return found
+        shared = self._constants.get(key)
+        if shared is not None:
+            return shared
         value = self.own(tensor_value(packed, self.names.unique(name)))
         self._constants[key] = value
         return value
@@ -141,9 +141,9 @@ class Emitter:
             self._converted(operand, value, wide) if of == kind and _dtype(value) == narrow else value
             for operand, value, of in zip(operands, values, _kinds(schema.inputs, len(values)), strict=False)
         ]
-        made = self._node(op_type, values, given, count, schema, domain)
-        kinds = _kinds(schema.outputs, len(made))
-        return [self._cast(value, narrow) if of == kind else value for value, of in zip(made, kinds, strict=True)]
+        node = self._node(op_type, values, given, count, schema, domain)
+        kinds = _kinds(schema.outputs, len(node))
+        return [self._cast(value, narrow) if of == kind else value for value, of in zip(node, kinds, strict=True)]
 
     def _widening(
         self, schema: onnx.defs.OpSchema, values: Sequence[ir.Value | None], given: Mapping[str, Any]

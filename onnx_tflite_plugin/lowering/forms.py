@@ -67,16 +67,16 @@ def _operand_name(op_type: str, domain: str, k: int) -> str:
 
 
 def _constant(schema: onnx.defs.OpSchema, opset: int, name: str, operand: Any) -> Any:
-    known = operand
+    array = operand
     if isinstance(operand, ir.Value):
         if operand.const_value is None:
             since = _operand_since(schema.name, schema.domain, name, opset)
             raise Refused(f"{name} known only at run time need opset {since} for {schema.name}; try --opset {since}")
-        known = operand.const_value.numpy()
-    if known is None:
+        array = operand.const_value.numpy()
+    if array is None:
         return None
     several = schema.attributes[name].type == onnx.defs.OpSchema.AttrType.INTS
-    return (np.reshape(known, -1) if several else np.asarray(known)).tolist()
+    return (np.reshape(array, -1) if several else np.asarray(array)).tolist()
 
 
 def _operand_since(op_type: str, domain: str, name: str, opset: int) -> int:

@@ -27,11 +27,11 @@ def chosen(model: Model, key: str | None) -> Signature | None:
     """
     if key is None:
         return next((one for one in model.signatures if one.subgraph == model.root), None)
-    found = next((one for one in model.signatures if one.key == key), None)
-    if found is None:
+    signature = next((one for one in model.signatures if one.key == key), None)
+    if signature is None:
         listed = ", ".join(repr(one.key) for one in model.signatures) or "none"
         raise UnsupportedOption(f"the model has no signature {key!r}; it has {listed}")
-    return found
+    return signature
 
 
 def entered(model: Model, signature: Signature | None) -> tuple[Model, InterfaceNames]:

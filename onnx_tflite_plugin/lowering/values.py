@@ -98,10 +98,10 @@ class Values:
         form = self._form(tensor, form)
         if tensor.constant:
             return self._constant(tensor, order, form, weights)
-        made = self._made.setdefault(tensor, {})
-        if (order, form) not in made:
-            made[order, form] = self._derive(tensor, order, form)
-        return made[order, form]
+        derived = self._made.setdefault(tensor, {})
+        if (order, form) not in derived:
+            derived[order, form] = self._derive(tensor, order, form)
+        return derived[order, form]
 
     def _form(self, tensor: Tensor, form: Form) -> Form:
         """Forms that are the same for this tensor are one."""

@@ -69,10 +69,11 @@ def gather(
             notes.append(f"{1e6 * other:.0f} µs a run belong to nodes that ONNX Runtime made of several operators")
     except ConversionError as error:
         notes.append(f"not compared and not timed: {error}")
-    made = {tensor.index: op.index for op in graph for tensor in op.outputs if tensor is not None}
+    producers = {tensor.index: op.index for op in graph for tensor in op.outputs if tensor is not None}
     first = next((k for k, error in enumerate(errors) if not error["ok"]), None) if wrong else None
     errors = [
-        {**error, "operator": made.get(error["tensor"]), "first_wrong": k == first} for k, error in enumerate(errors)
+        {**error, "operator": producers.get(error["tensor"]), "first_wrong": k == first}
+        for k, error in enumerate(errors)
     ]
     operators = list(_operators(model, graph, nodes, seconds, errors))
     facts = {**_facts(tflite, onnx, operators), "line": report.line if report else ""}
@@ -136,11 +137,11 @@ def _counted(names: Sequence[str]) -> list[str]:
 
 def _edges(operators: Sequence[Operator]) -> Iterator[dict[str, Any]]:
     """From operator to operator, once for each tensor."""
-    made = {tensor.index: op.index for op in operators for tensor in op.outputs if tensor is not None}
+    producers = {tensor.index: op.index for op in operators for tensor in op.outputs if tensor is not None}
     for op in operators:
         for tensor in dict.fromkeys(t for t in op.inputs if t is not None and not t.constant):
-            if tensor.index in made:
-                yield {"from": made[tensor.index], "to": op.index, "name": tensor.name, "dtype": tensor.dtype}
+            if tensor.index in producers:
+                yield {"from": producers[tensor.index], "to": op.index, "name": tensor.name, "dtype": tensor.dtype}
 
 
 def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -165,10 +166,15 @@ def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> d
     import onnx
 
     kind = info.type.tensor_type
-    known = next((one for one in authored if one.get("name") == info.name), {})
+    authored_edge = next((one for one in authored if one.get("name") == info.name), {})
     shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in kind.shape.dim]
     dtype = onnx.TensorProto.DataType.Name(kind.elem_type).lower()
-    return {"name": info.name, "dtype": dtype, "shape": shape, **{k: v for k, v in known.items() if k != "name"}}
+    return {
+        "name": info.name,
+        "dtype": dtype,
+        "shape": shape,
+        **{k: v for k, v in authored_edge.items() if k != "name"},
+    }
 
 
 def _transposes(onnx: onnx.ModelProto, report: Report | None) -> Iterator[dict[str, Any]]:
@@ -200,4 +206,4 @@ def _transposes(onnx: onnx.ModelProto, report: Report | None) -> Iterator[dict[s
 
 def _numbers(labels: Sequence[str]) -> set[int]:
     """The operators of labels like ``op 12 CONV_2D``."""
-    return {int(found[1]) for label in labels if (found := re.match(r"op (\d+) ", label))}
+    return {int(match[1]) for label in labels if (match := re.match(r"op (\d+) ", label))}

@@ -9,5 +9,5 @@ _LABEL = re.compile(r"(?:^|\W)op(\d+)/")
 
 def operator_of(name: str) -> int | None:
     """The operator of a node of the main graph, or of what ONNX Runtime made of it; the first where there are several."""
-    found = _LABEL.search(name)
-    return int(found[1]) if found else None
+    match = _LABEL.search(name)
+    return int(match[1]) if match else None

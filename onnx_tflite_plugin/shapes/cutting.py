@@ -24,10 +24,10 @@ def cut(
     if not inputs_at and not outputs:
         return model, names, None
     main = model.main
-    known = dict(zip((*names.inputs, *names.outputs), (*main.inputs, *main.outputs), strict=True))
-    ends = [_tensor(main, known, name, "--outputs") for name in outputs] or list(main.outputs)
+    by_name = dict(zip((*names.inputs, *names.outputs), (*main.inputs, *main.outputs), strict=True))
+    ends = [_tensor(main, by_name, name, "--outputs") for name in outputs] or list(main.outputs)
     end_names = tuple(outputs) or names.outputs
-    starts = [_tensor(main, known, name, "--inputs-at") for name in inputs_at]
+    starts = [_tensor(main, by_name, name, "--inputs-at") for name in inputs_at]
     for tensor, name in zip(starts, inputs_at, strict=True):
         if tensor.constant:
             raise UnsupportedOption(f"--inputs-at {name}: that tensor is a constant")
@@ -48,19 +48,21 @@ def cut(
     return replace(model, subgraphs=subgraphs), named, place
 
 
-def _tensor(main: Subgraph, known: dict[str, Tensor], name: str, flag: str) -> Tensor:
+def _tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: str) -> Tensor:
     """The tensor of that name: an input's or output's own name, else the file's, else ``#index``."""
-    if name in known:
-        return known[name]
+    if name in by_name:
+        return by_name[name]
     if name.startswith("#") and name[1:].isdigit() and int(name[1:]) < len(main.tensors):
         return main.tensors[int(name[1:])]
-    found = [tensor for tensor in main.tensors if tensor.name == name]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listed = ", ".join(f"#{tensor.index}" for tensor in found[:4])
-        raise UnsupportedOption(f"{flag} {name}: {len(found)} tensors have that name; give one by its index, {listed}")
-    near = difflib.get_close_matches(name, [*known, *(tensor.name for tensor in main.tensors if not tensor.constant)])
+    tensors = [tensor for tensor in main.tensors if tensor.name == name]
+    if len(tensors) == 1:
+        return tensors[0]
+    if tensors:
+        listed = ", ".join(f"#{tensor.index}" for tensor in tensors[:4])
+        raise UnsupportedOption(
+            f"{flag} {name}: {len(tensors)} tensors have that name; give one by its index, {listed}"
+        )
+    near = difflib.get_close_matches(name, [*by_name, *(tensor.name for tensor in main.tensors if not tensor.constant)])
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise UnsupportedOption(f"{flag} {name}: no tensor has that name{hint}")
 

@@ -95,8 +95,8 @@ def rederived(model: Model, host: Host, target: Target) -> Model | None:
         dims = Sizes(model, host, target, "sizes that do not follow:").behind({t: t.dims for t in model.main.inputs})
     except (ConversionError, Refused):
         return None
-    found = {tensor: _filled(sizes, tensor) for tensor, sizes in dims.items()}
-    changed = {tensor: sizes for tensor, sizes in found.items() if not agree(sizes, tensor.dims)}
+    derived = {tensor: _filled(sizes, tensor) for tensor, sizes in dims.items()}
+    changed = {tensor: sizes for tensor, sizes in derived.items() if not agree(sizes, tensor.dims)}
     return with_dims(model, changed) if changed else None
 
 
@@ -111,17 +111,19 @@ def ranked(model: Model, host: Host, target: Target) -> Model:
     """The model with a rank for results of which its file tells none, where operands that broadcast give them one."""
     if all(tensor.has_rank for tensor in model.main.tensors):
         return model
-    found: dict[Tensor, Dims] = {}
+    derived: dict[Tensor, Dims] = {}
     for op in model.main.operators:
         unknown = [tensor for tensor in op.outputs if tensor is not None and not tensor.has_rank]
-        held = replace(op, inputs=tuple(t if t is None or t not in found else _sized(t, found[t]) for t in op.inputs))
-        bound = host.take(held, target, target.opsets[2]) if unknown else None
+        sized_op = replace(
+            op, inputs=tuple(t if t is None or t not in derived else _sized(t, derived[t]) for t in op.inputs)
+        )
+        bound = host.take(sized_op, target, target.opsets[2]) if unknown else None
         if isinstance(bound, Bound):
             bound = resolved(bound, target, target.opsets[2])
             meets = bound.declared.aligned and isinstance(bound.declared.layout, Transparent)
-            operands = [held[slot].dims for slot in default_axes(bound) if slot >= 0] if meets else []
-            found.update((tensor, _broadcast(operands)) for tensor in unknown if any(operands))
-    return with_dims(model, found)
+            operands = [sized_op[slot].dims for slot in default_axes(bound) if slot >= 0] if meets else []
+            derived.update((tensor, _broadcast(operands)) for tensor in unknown if any(operands))
+    return with_dims(model, derived)
 
 
 def _broadcast(shapes: Sequence[Dims]) -> Dims:

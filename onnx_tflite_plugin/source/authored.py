@@ -42,8 +42,8 @@ class TensorMetadata:
     def labels(self) -> tuple[str, ...]:
         """The lines of the first label file that the model contains, one without a locale before others."""
         files = [file for file in self.files if file.kind in _LABELS and file.content]
-        found = min(files, key=lambda file: bool(file.locale), default=None)
-        return () if found is None else tuple(found.content.decode("utf-8", "replace").splitlines())
+        file_of_labels = min(files, key=lambda file: bool(file.locale), default=None)
+        return () if file_of_labels is None else tuple(file_of_labels.content.decode("utf-8", "replace").splitlines())
 
 
 @dataclass(frozen=True)

@@ -64,15 +64,15 @@ def read_metadata(content: bytes, model: memoryview) -> Metadata | None:
 
 def described(model: Model) -> dict[tuple[int, int], TensorMetadata]:
     """What the metadata of a model as it was read says of its inputs and outputs, which it lists in the file's order."""
-    found: dict[tuple[int, int], TensorMetadata] = {}
+    by_tensor: dict[tuple[int, int], TensorMetadata] = {}
     if model.authored is None:
-        return found
+        return by_tensor
     for graph in model.subgraphs:
         for side, listed in ((graph.inputs, model.authored.inputs), (graph.outputs, model.authored.outputs)):
             if graph.index < len(listed) and len(side) == len(listed[graph.index]):
                 told = zip(side, listed[graph.index], strict=True)
-                found |= {(tensor.subgraph, tensor.index): one for tensor, one in told}
-    return found
+                by_tensor |= {(tensor.subgraph, tensor.index): one for tensor, one in told}
+    return by_tensor
 
 
 def _tensors(graph: Table, side: str, listed: _Files) -> tuple[TensorMetadata, ...]:
@@ -111,11 +111,11 @@ class _Files:
         self._contents = contents
 
     def of(self, owner: Table) -> Sequence[AssociatedFile]:
-        found = []
+        contents = []
         for table in owner.tables("associated_files", _FILE):
             kind = table.number("type")
             name = table.text("name")
-            found.append(
+            contents.append(
                 AssociatedFile(
                     name,
                     _FILES[kind] if 0 <= kind < len(_FILES) else "",
@@ -124,12 +124,12 @@ class _Files:
                     self._contents.get(name, b""),
                 )
             )
-        return found
+        return contents
 
 
 def _unpacked(model: memoryview) -> dict[str, bytes]:
     """The files behind the model, as far as they can be read and are no larger than such files are."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(stream_of(model)) as archive:
             left = MOST_BYTES
@@ -137,8 +137,8 @@ def _unpacked(model: memoryview) -> dict[str, bytes]:
                 if entry.is_dir() or entry.file_size > left:
                     continue
                 with archive.open(entry) as stream:
-                    found[entry.filename] = stream.read(left)
-                left -= len(found[entry.filename])
+                    contents[entry.filename] = stream.read(left)
+                left -= len(contents[entry.filename])
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError, NotImplementedError):
-        return found
-    return found
+        return contents
+    return contents

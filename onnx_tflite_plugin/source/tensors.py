@@ -53,8 +53,8 @@ def read_tensors(
         for table, tensor in zip(tables, tensors, strict=True)
     ]
     return tuple(
-        tensor if found is None else replace(tensor, quantization=found)
-        for tensor, found in zip(tensors, parameters, strict=True)
+        tensor if quantization is None else replace(tensor, quantization=quantization)
+        for tensor, quantization in zip(tensors, parameters, strict=True)
     )
 
 
@@ -76,7 +76,7 @@ def _read_dims(table: Table, shape: tuple[int, ...]) -> Dims:
     signature: tuple[int, ...] = table.numbers("shape_signature")
     if len(signature) != len(shape) or not shape or min(signature) >= 0:
         return shape
-    return tuple(None if known < 0 else size for size, known in zip(shape, signature, strict=True))
+    return tuple(None if signature_size < 0 else size for size, signature_size in zip(shape, signature, strict=True))
 
 
 def _read_data(table: Table, dtype: str, shape: tuple[int, ...], buffers: Buffers) -> Stored | None:

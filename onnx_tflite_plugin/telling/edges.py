@@ -60,15 +60,15 @@ def edges(
 def _edge(name: str, value: ir.Value, tensor: Tensor, told: TensorMetadata) -> Edge:
     dtype = "unknown" if value.dtype is None else value.dtype.name.lower()
     dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
-    known = affine(tensor) if dtype == tensor.dtype else None
+    quantization = affine(tensor) if dtype == tensor.dtype else None
     return Edge(
         name,
         dtype,
         tuple(size if isinstance(size, int) else size.value for size in value.shape or ()),
         tensor.name,
-        () if known is None else known.scale,
-        () if known is None else known.zero_point,
-        0 if known is None else known.axis,
+        () if quantization is None else quantization.scale,
+        () if quantization is None else quantization.zero_point,
+        0 if quantization is None else quantization.axis,
         told.kind,
         told.description,
         told.mean,

@@ -327,14 +327,14 @@ class Examined:
 
     def bisected(self, divergence: Divergence | None, runs: Sequence[Run], folder: Path) -> str:
         """Writes the smallest part that disagrees, and says where it is."""
-        found = None
+        part = None
         if divergence is not None:
-            found = smallest(self.search, divergence, runs, self._agrees)
-        if found is None:
+            part = smallest(self.search, divergence, runs, self._agrees)
+        if part is None:
             return "no part of the model disagrees by itself"
-        files = ", ".join(map(str, found.save(folder)))
-        codes = ", ".join(operator.code for operator in found.operators[:3])
-        more = f" and {len(found.operators) - 3} more" if len(found.operators) > 3 else ""
+        files = ", ".join(map(str, part.save(folder)))
+        codes = ", ".join(operator.code for operator in part.operators[:3])
+        more = f" and {len(part.operators) - 3} more" if len(part.operators) > 3 else ""
         return f"the smallest part that disagrees, {codes}{more}: {files}"
 
     def _agrees(self, tflite: bytes, onnx: ModelProto, given: Mapping[str, Array]) -> bool:

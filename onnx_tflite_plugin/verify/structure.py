@@ -51,21 +51,21 @@ def entry(model: Model, signature: str | None = None) -> Entry:
     What a signature of the main graph leaves out follows in the graph's order. Raises InvalidModel for a signature that
     the file does not have.
     """
-    found = next(
+    named = next(
         (one for one in model.signatures if (one.subgraph == 0 if signature is None else one.key == signature)), None
     )
-    if found is None and signature is not None:
+    if named is None and signature is not None:
         listed = ", ".join(repr(one.key) for one in model.signatures) or "none"
         raise InvalidModel(f"the model has no signature {signature!r}; it has {listed}")
-    if found is None:
+    if named is None:
         main = model.main
         return Entry(main, main.inputs, main.outputs, _names(main.inputs), _names(main.outputs))
-    graph = model.subgraphs[found.subgraph]
-    inside = tuple(graph.tensors[index] for index in {*found.outputs.values()})
+    graph = model.subgraphs[named.subgraph]
+    inside = tuple(graph.tensors[index] for index in {*named.outputs.values()})
     outputs_and_inside = (*graph.outputs, *(tensor for tensor in inside if tensor not in graph.outputs))
     (inputs, input_names), (outputs, output_names) = (
         _signed(graph, side, names)
-        for side, names in ((graph.inputs, found.inputs), (outputs_and_inside, found.outputs))
+        for side, names in ((graph.inputs, named.inputs), (outputs_and_inside, named.outputs))
     )
     return Entry(graph, inputs, outputs, input_names, output_names)
 

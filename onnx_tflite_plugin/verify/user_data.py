@@ -88,11 +88,11 @@ def _only(entry: Entry, path: Path) -> tuple[str, Tensor]:
 def _arrays(entry: Entry, path: Path) -> dict[str, Any]:
     """The arrays of an .npz by name (those that numpy named, by position), or the one of an .npy."""
     try:
-        found = np.load(path)
-        if isinstance(found, np.ndarray):
-            return {_only(entry, path)[0]: found}
-        with found:
-            arrays = {name: found[name] for name in found.files}
+        loaded = np.load(path)
+        if isinstance(loaded, np.ndarray):
+            return {_only(entry, path)[0]: loaded}
+        with loaded:
+            arrays = {name: loaded[name] for name in loaded.files}
     except (OSError, ValueError, EOFError) as error:
         raise InvalidInputs(f"the inputs in {path} cannot be read: {error}") from error
     positions = {name: _POSITIONAL.fullmatch(name) for name in arrays}
@@ -124,7 +124,7 @@ def image(path: Path, name: str, tensor: Tensor, told: TensorMetadata) -> Array:
 
 
 def _normalized(pixels: Array, tensor: Tensor, told: TensorMetadata) -> Array:
-    known = tensor.quantization if isinstance(tensor.quantization, Quantization) else None
+    quantization = tensor.quantization if isinstance(tensor.quantization, Quantization) else None
     integers = tensor.dtype in ("int8", "uint8", "int16")
     if told.mean and told.std:
         values: Array = (pixels - np.asarray(told.mean, np.float32)) / np.asarray(told.std, np.float32)
@@ -132,9 +132,9 @@ def _normalized(pixels: Array, tensor: Tensor, told: TensorMetadata) -> Array:
         return (pixels - (128 if tensor.dtype == "int8" else 0)).astype(tensor.dtype)
     else:
         values = pixels / np.float32(255)
-    if integers and known is not None:
+    if integers and quantization is not None:
         limits = np.iinfo(tensor.dtype)
-        stored = np.rint(values / known.scale[0]) + known.zero_point[0]
+        stored = np.rint(values / quantization.scale[0]) + quantization.zero_point[0]
         return np.asarray(np.clip(stored, limits.min, limits.max).astype(tensor.dtype))
     return np.asarray(values, dtype_of(tensor.dtype))
 
@@ -162,10 +162,10 @@ def _fitted(tensor: Tensor, name: str, array: Array, nan: bool) -> Array:
 
 
 def _quantize(tensor: Tensor) -> str:
-    known = tensor.quantization
-    if not isinstance(known, Quantization) or known.per_axis:
+    quantization = tensor.quantization
+    if not isinstance(quantization, Quantization) or quantization.per_axis:
         return ""
-    return f": quantize it first, round(x / {known.scale[0]:.6g}) + {known.zero_point[0]}"
+    return f": quantize it first, round(x / {quantization.scale[0]:.6g}) + {quantization.zero_point[0]}"
 
 
 def _check_shape(tensor: Tensor, name: str, array: Array) -> None:

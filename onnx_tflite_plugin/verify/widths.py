@@ -34,7 +34,7 @@ def compared_by_width(
         trial.compared(*_chosen(actual, expected, [k for k, one in enumerate(drawn) if one == width]))
         for width in dict.fromkeys(drawn)
     ]
-    return tuple(max(found, key=_nearness) for found in zip(*groups, strict=True))
+    return tuple(max(of_tensor, key=_nearness) for of_tensor in zip(*groups, strict=True))
 
 
 def _chosen(

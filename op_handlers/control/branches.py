@@ -94,7 +94,7 @@ def chosen(
         )
 
     count = len(ctx.op.outputs) + len(states)
-    made = decided(0)
-    for state, value in zip(states, made[len(ctx.op.outputs) :], strict=True):
+    results_and_states = decided(0)
+    for state, value in zip(states, results_and_states[len(ctx.op.outputs) :], strict=True):
         state.set(value)
-    return tuple(made[: len(ctx.op.outputs)])
+    return tuple(results_and_states[: len(ctx.op.outputs)])

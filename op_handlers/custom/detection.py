@@ -16,20 +16,20 @@ PER_CLASS = 100
 
 def settings(op: Operator) -> dict[str, Any]:
     """The operator's options; those that it lacks as the kernel has them (Init, detection_postprocess.cc)."""
-    held = flexbuffers.Loads(op.custom_options)
-    return {"detections_per_class": PER_CLASS, "use_regular_nms": False, **held}
+    options = flexbuffers.Loads(op.custom_options)
+    return {"detections_per_class": PER_CLASS, "use_regular_nms": False, **options}
 
 
 def refused(at: Instance) -> Decline | None:
     """What Prepare and Eval insist on."""
     op = at.op
-    held = settings(op)
-    background = op[1].shape[2] - held["num_classes"]
-    if not 0 < held["nms_iou_threshold"] <= 1:
-        return Decline(f"its overlap threshold is {held['nms_iou_threshold']:g}, the kernel takes those in (0, 1]")
+    options = settings(op)
+    background = op[1].shape[2] - options["num_classes"]
+    if not 0 < options["nms_iou_threshold"] <= 1:
+        return Decline(f"its overlap threshold is {options['nms_iou_threshold']:g}, the kernel takes those in (0, 1]")
     if background not in (0, 1):
-        return Decline(f"it has scores of {op[1].shape[2]} classes, its options say {held['num_classes']}")
-    if min(held["max_classes_per_detection"], held["max_detections"], held["detections_per_class"]) < 1:
+        return Decline(f"it has scores of {op[1].shape[2]} classes, its options say {options['num_classes']}")
+    if min(options["max_classes_per_detection"], options["max_detections"], options["detections_per_class"]) < 1:
         return Decline("it keeps no detections, which the kernel refuses")
     return None
 
@@ -43,20 +43,20 @@ def refused(at: Instance) -> Decline | None:
 )
 def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -> tuple[Value, ...]:
     """NonMaxSuppression by class, or once by each box's best class; what is left of the results is zero."""
-    held, ops = settings(ctx.op), ctx.ops
-    boxes = decoded(ctx, ops.Squeeze(encodings, [0]), anchors, held)
-    background = ctx.op[1].shape[2] - held["num_classes"]
+    options, ops = settings(ctx.op), ctx.ops
+    boxes = decoded(ctx, ops.Squeeze(encodings, [0]), anchors, options)
+    background = ctx.op[1].shape[2] - options["num_classes"]
     by_box = ops.Slice(ops.Squeeze(scores, [0]), [background], [ctx.op[1].shape[2]], [1])
-    kept = by_class if held["use_regular_nms"] else by_best_class
-    return kept(ctx, boxes, by_box, held)
+    detections = by_class if options["use_regular_nms"] else by_best_class
+    return detections(ctx, boxes, by_box, options)
 
 
-def decoded(ctx: Context, encodings: Value, anchors: Value, held: dict[str, Any]) -> Value:
+def decoded(ctx: Context, encodings: Value, anchors: Value, options: dict[str, Any]) -> Value:
     """Corners ``[N, 4]`` in float32 of centers and sizes relative to anchors, computed in float64 as there."""
     ops = ctx.ops
     wide = [ops.Cast(value, to="float64") for value in (ops.Slice(encodings, [0], [4], [1]), anchors)]
     (y, x, h, w), (ya, xa, ha, wa) = (columns(ctx, value, rank=2) for value in wide)
-    scale = {name: np.float64(np.float32(held[f"{name}_scale"])) for name in "yxhw"}
+    scale = {name: np.float64(np.float32(options[f"{name}_scale"])) for name in "yxhw"}
 
     def side(center: Value, size: Value, anchor: Value, extent: Value, axis: str, length: str) -> tuple[Value, Value]:
         middle = ops.Cast(ops.Add(ops.Mul(ops.Div(center, scale[axis]), extent), anchor), to="float32")
@@ -69,22 +69,22 @@ def decoded(ctx: Context, encodings: Value, anchors: Value, held: dict[str, Any]
     return ops.Concat(top, left, bottom, right, axis=1)
 
 
-def suppressed(ctx: Context, boxes: Value, scores: Value, limit: int, held: dict[str, Any]) -> Value:
+def suppressed(ctx: Context, boxes: Value, scores: Value, limit: int, options: dict[str, Any]) -> Value:
     """Places (batch, class, box) of what stays, by scores ``[classes, N]``; a score at the threshold does."""
-    overlap = np.asarray([held["nms_iou_threshold"]], np.float32)
-    least = np.asarray([below(held["nms_score_threshold"])])
+    overlap = np.asarray([options["nms_iou_threshold"]], np.float32)
+    least = np.asarray([below(options["nms_score_threshold"])])
     return ctx.ops.NonMaxSuppression(
         ctx.ops.Unsqueeze(boxes, [0]), ctx.ops.Unsqueeze(scores, [0]), [limit], overlap, least
     )
 
 
-def by_best_class(ctx: Context, boxes: Value, scores: Value, held: dict[str, Any]) -> tuple[Value, ...]:
+def by_best_class(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
     """Boxes suppress each other by their best class; each comes with several classes."""
-    ops, rows, width = ctx.ops, held["max_detections"], held["max_classes_per_detection"]
-    classes = min(width, held["num_classes"])
+    ops, rows, width = ctx.ops, options["max_detections"], options["max_classes_per_detection"]
+    classes = min(width, options["num_classes"])
     best, labels = ops.TopK(scores, [classes], axis=1, outputs=2)
     first = ops.Transpose(ops.Slice(best, [0], [1], [1]), perm=[1, 0])
-    selected = ops.Gather(suppressed(ctx, boxes, first, rows, held), np.asarray(2), axis=1)
+    selected = ops.Gather(suppressed(ctx, boxes, first, rows, options), np.asarray(2), axis=1)
     number = ops.Shape(selected)
     of_box = ops.Unsqueeze(ops.Gather(boxes, selected, axis=0), [1])
     alike = ops.Expand(of_box, ops.Concat(number, [classes, 4], axis=0))
@@ -98,16 +98,16 @@ def by_best_class(ctx: Context, boxes: Value, scores: Value, held: dict[str, Any
     )
 
 
-def by_class(ctx: Context, boxes: Value, scores: Value, held: dict[str, Any]) -> tuple[Value, ...]:
+def by_class(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
     """Boxes of one class suppress each other; of all classes the best ones are kept, of equals the lower class."""
-    ops, rows = ctx.ops, held["max_detections"]
-    total = rows * held["max_classes_per_detection"]
+    ops, rows = ctx.ops, options["max_detections"]
+    total = rows * options["max_classes_per_detection"]
     turned = ops.Transpose(scores, perm=[1, 0])
-    places = suppressed(ctx, boxes, turned, min(held["detections_per_class"], rows), held)
+    places = suppressed(ctx, boxes, turned, min(options["detections_per_class"], rows), options)
     label, box = (ops.Gather(places, np.asarray(k), axis=1) for k in (1, 2))
-    found = ops.GatherND(turned, ops.Slice(places, [1], [3], [1]))
-    number = ops.Min(ops.Shape(found), [rows])
-    best, order = ops.TopK(found, number, axis=0, outputs=2)
+    selected_scores = ops.GatherND(turned, ops.Slice(places, [1], [3], [1]))
+    number = ops.Min(ops.Shape(selected_scores), [rows])
+    best, order = ops.TopK(selected_scores, number, axis=0, outputs=2)
     of_box = ops.Gather(boxes, ops.Gather(box, order), axis=0)
     labels = ops.Cast(ops.Gather(label, order), to="float32")
     return (

@@ -45,9 +45,9 @@ def these_numbers(match: Match) -> Decline | None:
     """Why a match is none after all: the constants are others."""
     for operand, number in NUMBERS.items():
         if operand in match.tensors:
-            held = match.constant(operand)
-            scalar = held is not None and held.size == 1 and held.ndim <= match[x].rank
-            if held is None or not scalar or not isclose(held.item(), number, rel_tol=1e-6):
+            constant = match.constant(operand)
+            scalar = constant is not None and constant.size == 1 and constant.ndim <= match[x].rank
+            if constant is None or not scalar or not isclose(constant.item(), number, rel_tol=1e-6):
                 return Decline(f"{match[operand].name!r} is not the number {operand.name}")
     return None
 

@@ -55,8 +55,8 @@ def per_channel(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("a constant is not finite, or of a higher rank")
     codes = [call.code for call, _ in behind]
     activations = [op.options.get(FUSED, "NONE") for op in (base, *(op for _, op in behind))]
-    found = passed(activations, codes[-1], numbers[-1])
-    return found if isinstance(found, Decline) else {**base.options, **found, "steps": tuple(codes)}
+    activation = passed(activations, codes[-1], numbers[-1])
+    return activation if isinstance(activation, Decline) else {**base.options, **activation, "steps": tuple(codes)}
 
 
 def passed(activations: Sequence[str], code: str, number: Array) -> Mapping[str, Any] | Decline:
@@ -83,8 +83,8 @@ def absorbed(ctx: Context, w: Value, channel: int) -> tuple[Value | Array, Array
     """
     weights, last = ctx.required(1), len(ctx.op.inputs)
     along = [-1 if axis == channel else 1 for axis in ctx.perm(1)]
-    held, factor = ctx.op.constant(last - 3), np.ones(ctx.op[1].shape[channel])
-    added = np.zeros_like(factor) if held is None else held.astype(np.float64)
+    bias_before, factor = ctx.op.constant(last - 3), np.ones(ctx.op[1].shape[channel])
+    added = np.zeros_like(factor) if bias_before is None else bias_before.astype(np.float64)
     for slot, code in zip((last - 2, last - 1), ctx.options.steps, strict=False):
         number = np.broadcast_to(ctx.op[slot].array.reshape(-1), added.shape).astype(np.float64)
         if code == "MUL":

@@ -58,7 +58,7 @@ def dilated(code: str) -> list[Call]:
     """The result may be a sequence again."""
     images = convolved(code, [Call("SPACE_TO_BATCH_ND", x, block, rows, shared=True)])
     sequences = [Call("RESHAPE", image, other) for image in images] + [Call("SQUEEZE", image) for image in images]
-    return [Call("BATCH_TO_SPACE_ND", made, block, crops) for made in (*images, *sequences)]
+    return [Call("BATCH_TO_SPACE_ND", result, block, crops) for result in (*images, *sequences)]
 
 
 # --- whether ----------------------------------------------------------------------------------
@@ -130,13 +130,13 @@ def axes_of(base: Handler) -> Callable[[Instance], str]:
 
     def axes(at: Instance) -> str:
         squeezed = SQUEEZABLE[at.op.options.unit - 1].split()
-        inputs, made = str(base.axes).split(" -> ")
+        inputs, output = str(base.axes).split(" -> ")
         x, *weights = inputs.split(", ")
-        x, made = (
+        x, output = (
             letters if at.op[slot].rank == 4 else " ".join(a for a in letters.split() if a not in squeezed)
-            for slot, letters in ((0, x), (out(0), made))
+            for slot, letters in ((0, x), (out(0), output))
         )
-        return f"{', '.join([x, *weights])} -> {made}"
+        return f"{', '.join([x, *weights])} -> {output}"
 
     return axes
 

@@ -50,7 +50,7 @@ def along_time(match: Match) -> Mapping[str, Any] | Decline:
 def turned(match: Match, options: Options) -> Decline | None:
     """Why what is around does not just reverse the sequence; None where it does."""
     axes = [match[operand].array.reshape(-1) % match[x].rank for operand in (time, again) if operand in match.tensors]
-    if any(held.tolist() != [0 if options.time_major else 1] for held in axes):
+    if any(axis.tolist() != [0 if options.time_major else 1] for axis in axes):
         return Decline("what is around reverses another axis than time")
     return None
 

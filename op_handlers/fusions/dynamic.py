@@ -46,19 +46,24 @@ Rows = Callable[[Value, Value], Value]
 
 def symmetric(match: Match) -> bool:
     """Narrow weights without zero points, with one scale or one per output channel, under real activations."""
-    known = match[w].quantization
+    quantization = match[w].quantization
     narrow = match[x].dtype == "float32" and match[w].dtype in ("int8", "int4")
-    return narrow and isinstance(known, Quantization) and not any(known.zero_point) and known.axis == 0
+    return (
+        narrow
+        and isinstance(quantization, Quantization)
+        and not any(quantization.zero_point)
+        and quantization.axis == 0
+    )
 
 
 def product(
     ctx: Context, x: Value, weights: Array, bias: Value | None, rows: Rows = lambda stored, _zero: stored
 ) -> Value:
     """What is quantized of ``x``, as ``rows``, times weights [k, o]; real by its scale and those of the operator's weight."""
-    known = parameters(ctx.op[1])
+    quantization = parameters(ctx.op[1])
     stored, scale, zero = ctx.ops.DynamicQuantizeLinear(x)
     sums = ctx.ops.Cast(ctx.ops.MatMulInteger(rows(stored, zero), weights.astype(np.int8), zero), to="float32")
-    real = ctx.ops.Mul(sums, ctx.ops.Mul(scale, np.asarray(known.scale, np.float32)))
+    real = ctx.ops.Mul(sums, ctx.ops.Mul(scale, np.asarray(quantization.scale, np.float32)))
     return real if bias is None else ctx.ops.Add(real, bias)
 
 
@@ -107,11 +112,11 @@ def worthwhile(match: Match) -> Mapping[str, Any] | Decline:
     ((_, conv),) = match.calls.items()
     if not symmetric(match) or match[x].rank != 4 or conv[out(0)].rank != 4:
         return NOT_MEANT
-    (_, *size, channels), (made, *kernel, depth) = match[x].dims, match[w].shape
+    (_, *size, channels), (outputs, *kernel, depth) = match[x].dims, match[w].shape
     if channels != depth or None in size or None in conv[out(0)].dims:
         return Decline("it has groups, or sizes known only at run time")
-    products = prod(kernel) * depth * made * prod(n or 1 for n in conv[out(0)].dims[:3])
-    if products < LARGE or prod(kernel) * depth < 64 or made < 24:
+    products = prod(kernel) * depth * outputs * prod(n or 1 for n in conv[out(0)].dims[:3])
+    if products < LARGE or prod(kernel) * depth < 64 or outputs < 24:
         return NOT_MEANT
     if conv.options.get("pads"):
         return dict(conv.options)
@@ -121,11 +126,11 @@ def worthwhile(match: Match) -> Mapping[str, Any] | Decline:
 
 def of_pixels(match: Match) -> Mapping[str, Any] | Decline:
     """As ``worthwhile``, where each row of the product is one pixel as it stands."""
-    found = worthwhile(match)
-    if isinstance(found, Decline):
-        return found
-    plain = match[w].shape[1:3] == (1, 1) and steps(Options("", found), "hw")[0] == [1, 1]
-    return found if plain and not any(map(any, found["pads"].values())) else NOT_MEANT
+    options = worthwhile(match)
+    if isinstance(options, Decline):
+        return options
+    plain = match[w].shape[1:3] == (1, 1) and steps(Options("", options), "hw")[0] == [1, 1]
+    return options if plain and not any(map(any, options["pads"].values())) else NOT_MEANT
 
 
 CHANNELS_LAST = Implicit(onnx={0: "n h w c", 1: "j k i o", out(0): "n y x o"})

@@ -154,5 +154,5 @@ def layer_normalization(ctx: Context, x: Value, gamma: Value | None = None, beta
 
 def flat(ctx: Context, slot: int, value: Value) -> Value | Array:
     """A scale or offset without its leading axes of size 1."""
-    held = ctx.constant(slot)
-    return ctx.ops.Reshape(value, [-1]) if held is None else held.reshape(-1)
+    constant = ctx.constant(slot)
+    return ctx.ops.Reshape(value, [-1]) if constant is None else constant.reshape(-1)

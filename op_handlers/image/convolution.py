@@ -57,9 +57,9 @@ def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
 )
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
-    channels, made = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
-    if channels and made % channels:
-        raise Refused(f"it makes {made} channels of {channels}")
+    channels, outputs = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
+    if channels and outputs % channels:
+        raise Refused(f"it makes {outputs} channels of {channels}")
     return convolution(ctx, x, w, b, group=channels)
 
 
@@ -79,9 +79,9 @@ def convolution(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group
     """Conv along the axes that the plan leaves; pads are those of SAME or VALID, or of a fusion that knows better."""
     along, kernel = spatial(ctx)
     strides, dilations = steps(ctx.options, along)
-    known = ctx.options.get("pads")
-    if known:
-        pads: Padding = {"pads": [known[axis][side] for side in (0, 1) for axis in along]}
+    own_pads = ctx.options.get("pads")
+    if own_pads:
+        pads: Padding = {"pads": [own_pads[axis][side] for side in (0, 1) for axis in along]}
     else:
         pads = padding_attributes(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, dilations)
     return ctx.ops.Conv(x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, **pads, group=group)
@@ -101,12 +101,12 @@ def steps(options: Options, along: str) -> tuple[list[int], list[int]]:
 def asked_image(at: Instance) -> Dims:
     """The sizes that operand 0 holds; those of the file where it is known at run time only."""
     op = at.op
-    held = op.constant(0)
-    if held is None:
+    sizes = op.constant(0)
+    if sizes is None:
         raise Refused("the size of its result is known only at run time")
-    if op[2].dims[0] not in (None, held[0]):
-        raise Refused(f"it makes a batch of {held[0]}, and is given one of {op[2].dims[0]}")
-    return tuple(int(size) for size in held)
+    if op[2].dims[0] not in (None, sizes[0]):
+        raise Refused(f"it makes a batch of {sizes[0]}, and is given one of {op[2].dims[0]}")
+    return tuple(int(size) for size in sizes)
 
 
 @handler(
@@ -142,13 +142,13 @@ def transposed(ctx: Context, shape: Value, x: Value, w: ValueLike, b: ValueLike 
     strides, dilations = steps(ctx.options, along)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     pads, extra = [0] * (2 * len(kernel)), [s - 1 for s in strides]
-    known = None not in (*ctx.shape(out(0))[2:], *ctx.shape(2)[2:])
-    if known:
+    static = None not in (*ctx.shape(out(0))[2:], *ctx.shape(2)[2:])
+    if static:
         pads, extra = transposed_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
     y = ctx.ops.ConvTranspose(
         x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, output_padding=extra
     )
-    return y if known else asked_part(ctx, shape, y, reach, strides)
+    return y if static else asked_part(ctx, shape, y, reach, strides)
 
 
 def asked_part(ctx: Context, shape: Value, y: Value, reach: Sequence[int], strides: Sequence[int]) -> Value:

@@ -60,8 +60,8 @@ def hard(ctx: Context, boxes: Value, scores: Value, total: Value, iou: float, le
     selected = ops.Gather(chosen, np.asarray(2), axis=1)
     flat = ops.LessOrEqual(ops.Gather(Boxes(ctx, boxes).area, selected), np.float32(0))
     first = ops.ArgMax(ops.Concat(ops.Cast(flat, to="int32"), np.ones(1, np.int32), axis=0), axis=0, keepdims=0)
-    found = ops.Squeeze(ops.Shape(selected), [0])
-    places = ops.Range(np.asarray(0), ops.Where(ops.Less(first, found), total, found), np.asarray(1))
+    count = ops.Squeeze(ops.Shape(selected), [0])
+    places = ops.Range(np.asarray(0), ops.Where(ops.Less(first, count), total, count), np.asarray(1))
     return ops.Gather(selected, ops.Min(places, first))
 
 
@@ -82,8 +82,8 @@ def in_turn(
         return [ops.Greater(ops.ReduceMax(left, keepdims=0), NONE), left, best, ops.Gather(scores, best)]
 
     types = [("step", "int64", ()), ("go_on", "bool", ()), ("scores", "float32", None)]
-    _, selected, found = ops.Loop(total, True, start, body=ctx.graph(step, types), outputs=3)
-    return selected, found
+    _, selected, selected_scores = ops.Loop(total, True, start, body=ctx.graph(step, types), outputs=3)
+    return selected, selected_scores
 
 
 def filled(ctx: Context, values: Value, limit: Value) -> Value:

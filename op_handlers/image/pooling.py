@@ -49,10 +49,10 @@ def average_pool_2d(ctx: Context, x: Value) -> Value:
 
 def stored_zero(ctx: Context) -> Array | None:
     """The 0 of the file's integers, as they are delivered; ``None`` where floats are."""
-    held, known = ctx.op[out(0)].quantization, ctx.quantization(out(0))
-    if not ctx.integers or known is None or not isinstance(held, Quantization):
+    file, stored = ctx.op[out(0)].quantization, ctx.quantization(out(0))
+    if not ctx.integers or stored is None or not isinstance(file, Quantization):
         return None
-    return np.asarray(known.zero_point[0] - held.zero_point[0], ctx.dtype(out(0)))
+    return np.asarray(stored.zero_point[0] - file.zero_point[0], ctx.dtype(out(0)))
 
 
 def tilted(count: int) -> np.float32:

@@ -59,9 +59,9 @@ def coordinates(ctx: Context) -> str:
 def sizes(ctx: Context, size: Value, perm: Sequence[int]) -> Value | Array:
     """The output's shape in an order: batch and channels as they are, [height, width] from the operand."""
     n, _, _, c = ctx.op[0].dims
-    held = ctx.op.constant(1)
-    if held is not None and n is not None and c is not None:
-        return np.asarray([[n, *held.reshape(-1), c][axis] for axis in perm], np.int64)
+    constant = ctx.op.constant(1)
+    if constant is not None and n is not None and c is not None:
+        return np.asarray([[n, *constant.reshape(-1), c][axis] for axis in perm], np.int64)
     shape, wanted = ctx.ops.Shape(ctx.raw(0)), ctx.ops.Cast(size, to="int64")
     picked = {0: (shape, ctx.axis(0)), 1: (wanted, 0), 2: (wanted, 1), 3: (shape, ctx.axis(3))}
     return ctx.ops.Concat(*(ctx.ops.Gather(picked[axis][0], [picked[axis][1]]) for axis in perm), axis=0)
@@ -77,18 +77,18 @@ def picked(op: Operator) -> tuple[Array, Array] | None:
         return None
     if times is not None:  # a fusion says how often each is repeated
         return np.repeat(np.arange(height), times[0]), np.repeat(np.arange(width), times[1])
-    made = whole_numbers(op, 1)
-    return None if made is None else (nearest(op, height, made[0]), nearest(op, width, made[1]))
+    output_size = whole_numbers(op, 1)
+    return None if output_size is None else (nearest(op, height, output_size[0]), nearest(op, width, output_size[1]))
 
 
-def nearest(op: Operator, size: int, made: int) -> Array:
+def nearest(op: Operator, size: int, output_size: int) -> Array:
     """Where the kernels look, in float32 or fixed point as they do (GetNearestNeighbor, optimized_ops.h)."""
-    spend(4 * max(made, 0), 8, "the places of resized rows or columns")
-    o, place = op.options, np.arange(made)
+    spend(4 * max(output_size, 0), 8, "the places of resized rows or columns")
+    o, place = op.options, np.arange(output_size)
     if in_fixed_point(op):
-        return np.asarray(np.minimum(place * ((size << 16) // made + 1) >> 16, size - 1))
-    ends = int(o.align_corners and made > 1)
-    scale = np.float32(size - ends) / np.float32(made - ends)
+        return np.asarray(np.minimum(place * ((size << 16) // output_size + 1) >> 16, size - 1))
+    ends = int(o.align_corners and output_size > 1)
+    scale = np.float32(size - ends) / np.float32(output_size - ends)
     at = (place + o.half_pixel_centers / 2).astype(np.float32) * scale
     below = np.floor(at)
     if o.align_corners:
@@ -96,15 +96,15 @@ def nearest(op: Operator, size: int, made: int) -> Array:
     return np.asarray(np.minimum(below.astype(np.int64), size - 1))
 
 
-def nearest_at_run_time(ctx: Context, size: Value, made: Value) -> Value:
+def nearest_at_run_time(ctx: Context, size: Value, output_size: Value) -> Value:
     """The same of sizes known as it runs."""
     ops, o = ctx.ops, ctx.options
-    place, last = ops.Range(0, made, 1), ops.Sub(size, 1)
+    place, last = ops.Range(0, output_size, 1), ops.Sub(size, 1)
     if in_fixed_point(ctx.op):
-        step = ops.Add(ops.Div(ops.Mul(size, 1 << 16), made), 1)
+        step = ops.Add(ops.Div(ops.Mul(size, 1 << 16), output_size), 1)
         return ops.Min(ops.Div(ops.Mul(place, step), 1 << 16), last)
-    ends = ops.Where(ops.Greater(made, 1), 1, 0) if o.align_corners else 0
-    place, part, whole = (ops.Cast(v, to="float32") for v in (place, ops.Sub(size, ends), ops.Sub(made, ends)))
+    ends = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else 0
+    place, part, whole = (ops.Cast(v, to="float32") for v in (place, ops.Sub(size, ends), ops.Sub(output_size, ends)))
     at = ops.Mul(ops.Add(place, o.half_pixel_centers / 2), ops.Div(part, whole))
     below = ops.Floor(at)
     if o.align_corners:
@@ -118,13 +118,13 @@ def in_fixed_point(op: Operator) -> bool:
 
 def repeats(op: Operator) -> list[int] | None:
     """How often rows and columns are repeated where all are alike: there, every implementation of Resize agrees."""
-    found = picked(op)
-    if found is None:
+    indices = picked(op)
+    if indices is None:
         return None
-    times = [places.size // (size or 1) for size, places in zip(op[0].dims[1:3], found, strict=True)]
+    times = [places.size // (size or 1) for size, places in zip(op[0].dims[1:3], indices, strict=True)]
     alike = (
         np.array_equal(p, np.repeat(np.arange(n or 0), t))
-        for n, p, t in zip(op[0].dims[1:3], found, times, strict=True)
+        for n, p, t in zip(op[0].dims[1:3], indices, times, strict=True)
     )
     return times if all(alike) else None
 
@@ -152,13 +152,13 @@ def resize_nearest_neighbor(ctx: Context, x: Value, *size: Value) -> Value:
         return ctx.ops.Resize(
             x, None, scales, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
         )
-    found, y = picked(ctx.op), x
+    indices, y = picked(ctx.op), x
     for k in (1, 0):
         axis = ctx.axis(1 + k)
-        if found is None:
-            held = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis))
-            made = ctx.ops.Gather(as_int64(ctx, 1, *size), np.asarray(k))
-            y = ctx.ops.Gather(y, nearest_at_run_time(ctx, held, made), axis=axis)
-        elif not np.array_equal(found[k], np.arange(ctx.op[0].dims[1 + k] or 0)):
-            y = ctx.ops.Gather(y, found[k], axis=axis)
+        if indices is None:
+            input_size = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis))
+            output_size = ctx.ops.Gather(as_int64(ctx, 1, *size), np.asarray(k))
+            y = ctx.ops.Gather(y, nearest_at_run_time(ctx, input_size, output_size), axis=axis)
+        elif not np.array_equal(indices[k], np.arange(ctx.op[0].dims[1 + k] or 0)):
+            y = ctx.ops.Gather(y, indices[k], axis=axis)
     return y

@@ -61,11 +61,11 @@ def exponential(x: Array, whole: int) -> Array:
     """Of numbers up to 0: of what is left over quarters a polynomial, times a constant for each bit of the quarters."""
     quarter = 1 << 13 - whole
     over = (x & quarter - 1) - quarter
-    made = on_the_last_quarter(over << whole)
+    result = on_the_last_quarter(over << whole)
     for power in range(-2, min(whole, 5)):
         chosen = over - x & 1 << 15 - whole + power
-        made = np.where(chosen != 0, times(made, fixed(exp(-(2.0**power)))), made)
-    return np.where(x == 0, MOST, np.where(x < -32 << 15 - whole, 0, made))
+        result = np.where(chosen != 0, times(result, fixed(exp(-(2.0**power)))), result)
+    return np.where(x == 0, MOST, np.where(x < -32 << 15 - whole, 0, result))
 
 
 def on_the_last_quarter(x: Array) -> Array:
@@ -81,11 +81,11 @@ def on_the_last_quarter(x: Array) -> Array:
 def reciprocal_of_mean(x: Array) -> Array:
     """2 / (1 + x) with 2 bits before the point: three steps of Newton's from 48/17 - 32/17 (1 + x) / 2."""
     mean = x + MOST + 1 >> 1
-    found = fixed(48 / 17, 2) + times(mean, fixed(-32 / 17, 2))
+    result = fixed(48 / 17, 2) + times(mean, fixed(-32 / 17, 2))
     for _ in range(3):
-        missing = fixed(1, 2) - times(mean, found)
-        found = found + saturated(times(found, missing) << 2)
-    return found
+        missing = fixed(1, 2) - times(mean, result)
+        result = result + saturated(times(result, missing) << 2)
+    return result
 
 
 def times(x: Array, y: Array | int) -> Array:

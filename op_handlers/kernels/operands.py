@@ -36,8 +36,8 @@ def any_order(axes: Iterable[int]) -> Attribute:
 
 def whole_numbers(op: Operator, slot: int) -> list[int] | None:
     """A constant operand's elements; ``None`` where they are known at run time only."""
-    held = op.constant(slot)
-    return None if held is None else [int(number) for number in held.reshape(-1)]
+    constant = op.constant(slot)
+    return None if constant is None else [int(number) for number in constant.reshape(-1)]
 
 
 def as_int64(ctx: Context, slot: int, value: Value) -> Value | Array:
@@ -51,7 +51,7 @@ def scalar(ctx: Context, slot: int, value: Value) -> Value:
     return value if ctx.op[slot].rank == 0 else ctx.ops.Reshape(value, np.zeros(0, np.int64))
 
 
-def narrow_weights(op: Operator, known: Mapping[str, Collection[str]]) -> Decline | None:
+def narrow_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Decline | None:
     """Why weights of 4 or 2 bits in slot 1 are not taken; ``known``: which the kernel unpacks, by the input's dtype.
 
     Others it reads as if there were one in a byte, past their end, and what it computes is nothing.
@@ -59,7 +59,7 @@ def narrow_weights(op: Operator, known: Mapping[str, Collection[str]]) -> Declin
     x, w = op[0], op[1]
     if w.dtype not in ("int4", "int2", "uint4"):
         return None
-    if w.dtype not in known.get(x.dtype, ()):
+    if w.dtype not in unpacked.get(x.dtype, ()):
         return Decline(f"its weights are {w.dtype} under {x.dtype}, which LiteRT's kernel does not unpack; use int8")
     if isinstance(w.quantization, Quantization) and any(w.quantization.zero_point):
         text = "LiteRT's kernels refuse, but for XNNPACK's, which reads 4 bits without a sign where it is 8"
@@ -72,15 +72,15 @@ def signed_bytes(ctx: Context, slot: int, weight: Value) -> Value | Array:
 
     The first dynamic-range files keep signed weights so (EvalHybrid, kernels/conv.cc and fully_connected.cc).
     """
-    held, quantization = ctx.constant(slot), ctx.op[slot].quantization
+    constant, quantization = ctx.constant(slot), ctx.op[slot].quantization
     if (
         ctx.op[slot].dtype != "uint8"
         or ctx.op[0].dtype != "float32"
-        or held is None
+        or constant is None
         or not isinstance(quantization, Quantization)
     ):
         return weight
-    return held.view(np.int8).astype(np.float32) * np.float32(quantization.scale[0])
+    return constant.view(np.int8).astype(np.float32) * np.float32(quantization.scale[0])
 
 
 def parameters(tensor: Tensor) -> Quantization:

@@ -21,8 +21,8 @@ ACTIVATIONS: Mapping[str, Callable[[Ops, Value], Value]] = {
 
 def not_symmetric(op: Operator, slots: Iterable[int]) -> Decline | None:
     """The kernels read one scale and no zero point of their weights."""
-    held = [op[slot].quantization for slot in slots if op.tensor(slot) is not None]
-    scales = [quantization for quantization in held if isinstance(quantization, Quantization)]
+    quantizations = [op[slot].quantization for slot in slots if op.tensor(slot) is not None]
+    scales = [quantization for quantization in quantizations if isinstance(quantization, Quantization)]
     if any(scale.per_axis for scale in scales):
         return Decline("its weights have a scale per row, where LiteRT reads one for all; quantize with one scale")
     if any(any(scale.zero_point) for scale in scales):
@@ -38,8 +38,8 @@ def not_variable(op: Operator, slots: Iterable[int]) -> Decline | None:
 
 def unless_zero(ctx: Context, value: Value) -> Value | None:
     """A state as ONNX's recurrent operators take it; ``None`` where it is known to be what they begin with."""
-    known = ctx.known(value)
-    return None if known is not None and not known.any() else value
+    constant = ctx.known(value)
+    return None if constant is not None and not constant.any() else value
 
 
 def begun(ctx: Context, states: Sequence[Value]) -> Value | None:
@@ -49,8 +49,8 @@ def begun(ctx: Context, states: Sequence[Value]) -> Value | None:
 
 def stacked(ops: Ops, parts: Sequence[Value | Array]) -> Value | Array:
     """One operand of each direction along a new first axis; an array where all are."""
-    known = [part for part in parts if isinstance(part, np.ndarray)]
-    return np.stack(known) if len(known) == len(parts) else viewed(ops, parts)
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    return np.stack(arrays) if len(arrays) == len(parts) else viewed(ops, parts)
 
 
 def viewed(ops: Ops, parts: Sequence[Value | Array]) -> Value:

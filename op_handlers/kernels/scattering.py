@@ -36,7 +36,7 @@ def flat_rows(ctx: Context, places: Value | Array, sizes: Value | Array, depth: 
     rows = ops.Mul(ops.Gather(places, np.asarray(0), axis=-1), 0)
     inside: ValueLike = np.asarray(True)
     for axis in range(depth):
-        index, size = (ops.Gather(held, np.asarray(axis), axis=-1) for held in (places, sizes))
+        index, size = (ops.Gather(vector, np.asarray(axis), axis=-1) for vector in (places, sizes))
         rows = ops.Add(ops.Mul(rows, size), index)
         inside = ops.And(inside, ops.And(ops.GreaterOrEqual(index, 0), ops.Less(index, size)))
     return ops.Reshape(ops.Where(inside, rows, OUTSIDE), [-1])

@@ -27,10 +27,10 @@ def sigmoid_by_table(at: Instance) -> FixedOutputRange | Lookup:
 
 def input_scale(op: Operator) -> float | None:
     """Of int16 operands."""
-    known = op[0].quantization
-    if op[0].dtype != "int16" or not isinstance(known, Quantization):
+    quantization = op[0].quantization
+    if op[0].dtype != "int16" or not isinstance(quantization, Quantization):
         return None
-    return float(np.float32(known.scale[0]))
+    return float(np.float32(quantization.scale[0]))
 
 
 def tanh_table(at: Instance) -> Array:

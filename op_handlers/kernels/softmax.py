@@ -24,10 +24,10 @@ def softmax_of_words(ctx: Context, x: Value, beta: float) -> Value:
     The integers are float64 numbers, which hold them all: ONNX shifts no signed ones.
     """
     ops, axis, shape = ctx.ops, ctx.axis(-1), ctx.shape(0)
-    known = ctx.quantization(0)
-    if known is None:
+    quantization = ctx.quantization(0)
+    if quantization is None:
         raise Refused("its int16 operand has no scale")
-    table = exponentials(float(np.float32(known.scale[0]) * np.float32(beta)))
+    table = exponentials(float(np.float32(quantization.scale[0]) * np.float32(beta)))
     stored = ops.Cast(x, to="int32")
     below = ops.Sub(stored, ops.ReduceMax(stored, [axis]))
     terms = ops.Cast(ctx.looked_up(table, below, shape), to="float64")
@@ -48,11 +48,11 @@ def factors(ctx: Context, sums: Value, axis: int) -> Value:
     count = ctx.op[0].dims[-1]
     scale = ctx.looked_up(powers(count or 65536), upper, along)
     place = ops.Cast(ops.Sub(ops.Mul(rows, scale), real(LAST + 0.5)), to="int32")
-    found = ops.Mul(ops.Cast(ctx.looked_up(reciprocals(), place, along), to="float64"), real(2.0**-16))
-    made = ops.Mul(found, scale)
+    reciprocal = ops.Mul(ops.Cast(ctx.looked_up(reciprocals(), place, along), to="float64"), real(2.0**-16))
+    factor = ops.Mul(reciprocal, scale)
     if count in (1, None):
-        made = ops.Min(made, real(32767.25 / LARGEST))  # alone in its row, a number saturates
-    return ops.Reshape(made, [-1 if size is None else size for size in kept]) if flat else made
+        factor = ops.Min(factor, real(32767.25 / LARGEST))  # alone in its row, a number saturates
+    return ops.Reshape(factor, [-1 if size is None else size for size in kept]) if flat else factor
 
 
 def powers(count: int) -> Array:

@@ -84,8 +84,8 @@ def shared_bits(at: Instance) -> Decline | None:
     """What has bits of its own in ONNX; True is 1 in both, but a bool may be made of no other bits."""
     before, after = dtypes(at.op)
     for dtype in (before, after):
-        made = dtype == "bool" != before
-        if dtype in PACKED or dtype.startswith("complex") or dtype == "string" or made:
+        to_bool = dtype == "bool" != before
+        if dtype in PACKED or dtype.startswith("complex") or dtype == "string" or to_bool:
             return Decline(f"it reads the bits of {dtype}, which ONNX gives no meaning; bitcast another dtype")
     return None
 

@@ -33,14 +33,14 @@ def scaled(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Ins
         if kind not in dtypes or (kind in bare and op[0].quantization is None):
             return None
         for tensor in op.inputs:
-            found = tensor.quantization if tensor is not None else None
-            if not isinstance(found, Quantization) or found.per_axis:
+            quantization = tensor.quantization if tensor is not None else None
+            if not isinstance(quantization, Quantization) or quantization.per_axis:
                 return Decline(
                     f"it compares {kind} without one scale, which no kernel does; give it a scale, or cast it to int32"
                 )
-            if not 0 < found.scale[0] < 1:
+            if not 0 < quantization.scale[0] < 1:
                 return Decline(
-                    f"the kernel compares noise at scale {found.scale[0]:g}; dequantize them, or give a scale below 1"
+                    f"the kernel compares noise at scale {quantization.scale[0]:g}; dequantize them, or give a scale below 1"
                 )
         return None
 
@@ -107,8 +107,8 @@ def comparable(ctx: Context, rescaled: Collection[str], *operands: Value) -> lis
 
     Stored numbers of one scale are in the same order as their 256ths, unless these are too coarse to tell them apart.
     """
-    found = [ctx.quantization(slot) for slot in range(2)]
-    first, second = found
+    quantizations = [ctx.quantization(slot) for slot in range(2)]
+    first, second = quantizations
     if ctx.op[0].dtype in rescaled and first is not None and second is not None:
         tables = [in_256ths(q.scale[0], q.zero_point[0], ctx.dtype(slot)) for slot, q in enumerate((first, second))]
         if first != second or (np.diff(np.sort(tables[0])) == 0).any():

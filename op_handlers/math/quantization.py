@@ -50,14 +50,14 @@ def affine(tensor: Tensor) -> tuple[float, int]:
 
 def first_value(op: Operator) -> Array | None:
     """Of constants the kernel computes once: a variable tensor begins with it (Eval, kernels/dequantize.cc)."""
-    held, quantization = op.constant(0), op[0].quantization
-    if held is None:
+    constant, quantization = op.constant(0), op[0].quantization
+    if constant is None:
         return None
     if "float" in op[0].dtype:
-        return held.astype(np.float32)
+        return constant.astype(np.float32)
     if not isinstance(quantization, Quantization) or quantization.per_axis:
         return None
-    return ((held.astype(np.float64) - quantization.zero_point[0]) * quantization.scale[0]).astype(np.float32)
+    return ((constant.astype(np.float64) - quantization.zero_point[0]) * quantization.scale[0]).astype(np.float32)
 
 
 def as_stored(at: Instance) -> Array | Widened | None:
@@ -77,9 +77,9 @@ def as_stored(at: Instance) -> Array | Widened | None:
 )
 def dequantize(ctx: Context, x: Value) -> Value:
     """The host's DQ; float16 is a Cast, which runtimes compute as they load the weights."""
-    held = ctx.constant(0)
-    if ctx.folds and held is not None and "float" in ctx.op[0].dtype:
-        return ctx.constant_value(held.astype(np.float32))
+    constant = ctx.constant(0)
+    if ctx.folds and constant is not None and "float" in ctx.op[0].dtype:
+        return ctx.constant_value(constant.astype(np.float32))
     return ctx.ops.Cast(x, to=ctx.op[out(0)].dtype) if ctx.op[0].dtype in ("float16", "bfloat16") else x
 
 

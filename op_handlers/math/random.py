@@ -36,9 +36,9 @@ def random_standard_normal(ctx: Context, shape: Value) -> Value:
 
 def like(ctx: Context, onnx: str, shape: Value) -> Value:
     """``Random*`` of a shape; one known at run time is that of a tensor."""
-    ops, held = ctx.ops, ctx.constant(0)
-    if held is not None and held.size:
-        return ops.named(onnx)(shape=held.astype(np.int64).tolist(), seed=seed(ctx))
+    ops, constant_shape = ctx.ops, ctx.constant(0)
+    if constant_shape is not None and constant_shape.size:
+        return ops.named(onnx)(shape=constant_shape.astype(np.int64).tolist(), seed=seed(ctx))
     pattern = ops.Expand(np.zeros((), np.float32), as_int64(ctx, 0, shape))
     return ops.named(f"{onnx}Like")(pattern, seed=seed(ctx))
 
@@ -52,14 +52,14 @@ def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
     ops = ctx.ops
     lowest = np.asarray(np.finfo(np.float32).min)
     finite = ops.Less(ops.Abs(logits), np.asarray(np.inf, np.float32))
-    known = ops.Where(finite, logits, lowest)
-    most = ops.ReduceMax(known, [1], keepdims=1)
+    finite_logits = ops.Where(finite, logits, lowest)
+    most = ops.ReduceMax(finite_logits, [1], keepdims=1)
     shares = ops.Where(finite, ops.Exp(ops.Cast(ops.Sub(logits, most), to="float64")), np.float64(0))
     passed = ops.CumSum(shares, np.asarray(1))
     total = ops.ReduceSum(shares, [1], keepdims=1)
     batch = ops.Gather(ops.Shape(logits), np.asarray([0]))
-    held = ctx.constant(1)
-    samples = ops.Reshape(as_int64(ctx, 1, count), [1]) if held is None else held.astype(np.int64).reshape(1)
+    constant = ctx.constant(1)
+    samples = ops.Reshape(as_int64(ctx, 1, count), [1]) if constant is None else constant.astype(np.int64).reshape(1)
     pattern = ops.Expand(np.zeros((), np.float32), ops.Concat(batch, samples, axis=0))
     drawn = ops.Mul(ops.Cast(ops.RandomUniformLike(pattern, seed=seed(ctx)), to="float64"), total)
     beyond = ops.GreaterOrEqual(ops.Unsqueeze(drawn, [2]), ops.Unsqueeze(passed, [1]))

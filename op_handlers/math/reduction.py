@@ -77,8 +77,8 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
         return reduced(ctx, "ReduceMean", x, axes)
     dtype = ctx.op[0].dtype
     if dtype in ("int32", "int64"):
-        found = ctx.ops.Div(reduced(ctx, "ReduceSum", in_64_bits(ctx, x), axes), counted(ctx, x, axes))
-        return found if dtype == "int64" else ctx.ops.Cast(found, to=dtype)
+        quotient = ctx.ops.Div(reduced(ctx, "ReduceSum", in_64_bits(ctx, x), axes), counted(ctx, x, axes))
+        return quotient if dtype == "int64" else ctx.ops.Cast(quotient, to=dtype)
     if of_nothing(ctx):
         if ctx.quantized:
             raise Refused("it is the mean of no integers, which the kernel leaves unset; give sizes above 0")
@@ -154,8 +154,8 @@ def everywhere(ctx: Context, number: Array) -> Value:
 
 def held_axes(ctx: Context) -> list[int] | None:
     """The axes a constant operand holds, each once, in planned order; a scalar input has none."""
-    held = ctx.constant(1) if ctx.op[0].rank else np.zeros(0, np.int64)
-    return None if held is None else sorted({int(axis) for axis in held.reshape(-1)})
+    constant = ctx.constant(1) if ctx.op[0].rank else np.zeros(0, np.int64)
+    return None if constant is None else sorted({int(axis) for axis in constant.reshape(-1)})
 
 
 def reduced(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
@@ -219,11 +219,11 @@ def arg_min(ctx: Context, x: Value, axis: Value) -> Value:
 
 def first_place(ctx: Context, onnx: str, x: Value, axis: Value) -> Value:
     """``ArgMax`` or ``ArgMin`` along an axis, which is an attribute: one known at run time is put between two others."""
-    ops, made, held, emit = ctx.ops, ctx.op[out(0)].dtype, ctx.constant(1), ctx.ops.named(onnx)
+    ops, dtype, constant, emit = ctx.ops, ctx.op[out(0)].dtype, ctx.constant(1), ctx.ops.named(onnx)
     if 0 in ctx.shape(0):
-        return everywhere(ctx, np.zeros((), made))  # no results: ONNX Runtime refuses sizes of 0
-    if held is not None:
-        found = emit(x, axis=int(held.reshape(-1)[0]), keepdims=0)
+        return everywhere(ctx, np.zeros((), dtype))  # no results: ONNX Runtime refuses sizes of 0
+    if constant is not None:
+        index = emit(x, axis=int(constant.reshape(-1)[0]), keepdims=0)
     else:
         sizes, at = ops.Shape(x), ops.Cast(ops.Reshape(axis, [1]), to="int64")
         at = ops.Mod(at, np.asarray([ctx.op[0].rank]))
@@ -231,8 +231,8 @@ def first_place(ctx: Context, onnx: str, x: Value, axis: Value) -> Value:
         before, after = ops.Slice(sizes, [0], at), ops.Slice(sizes, behind, [ctx.op[0].rank])
         outer = ops.ReduceProd(before, keepdims=1)
         three = ops.Concat(outer, ops.Gather(sizes, at), [-1], axis=0)
-        found = ops.Reshape(emit(ops.Reshape(x, three), axis=1, keepdims=0), ops.Concat(before, after, axis=0))
-    return found if made == "int64" else ops.Cast(found, to=made)
+        index = ops.Reshape(emit(ops.Reshape(x, three), axis=1, keepdims=0), ops.Concat(before, after, axis=0))
+    return index if dtype == "int64" else ops.Cast(index, to=dtype)
 
 
 # --- running sums -------------------------------------------------------------------------------
@@ -241,13 +241,13 @@ def first_place(ctx: Context, onnx: str, x: Value, axis: Value) -> Value:
 def others_in_any_order(at: Instance) -> Attribute:
     """Every axis but the one that is summed along."""
     op = at.op
-    held = constant_axes(op, 1, op[0].rank)
-    return any_order(() if held is None else (axis for axis in range(op[0].rank) if axis not in held))
+    summed_axes = constant_axes(op, 1, op[0].rank)
+    return any_order(() if summed_axes is None else (axis for axis in range(op[0].rank) if axis not in summed_axes))
 
 
 @handler("CUMSUM", max_version=1, layout=others_in_any_order, axes=in_place, holds_axes={1})
 def cumulative_sum(ctx: Context, x: Value, axis: Value) -> Value:
     """CumSum."""
-    options, held = ctx.options, ctx.constant(1)
-    at = ctx.ops.Reshape(axis, np.zeros(0, np.int64)) if held is None else held.reshape(())
+    options, constant = ctx.options, ctx.constant(1)
+    at = ctx.ops.Reshape(axis, np.zeros(0, np.int64)) if constant is None else constant.reshape(())
     return ctx.ops.CumSum(x, at, exclusive=int(bool(options.exclusive)), reverse=int(bool(options.reverse)))

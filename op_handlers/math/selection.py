@@ -46,6 +46,6 @@ def chosen(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
     kind, ops = ctx.dtype(out(0)), ctx.ops
     if kind.startswith("complex"):
         condition = ops.Unsqueeze(condition, [-1])
-    found = ops.Where(condition, x, y)
+    result = ops.Where(condition, x, y)
     widest = max(ctx.op[slot].rank for slot in range(3))
-    return found if widest == ctx.op[out(0)].rank else ctx.reshaped(found, out(0))
+    return result if widest == ctx.op[out(0)].rank else ctx.reshaped(result, out(0))

@@ -83,8 +83,12 @@ def logarithm(ctx: Context, x: Value) -> Value:
 @handler("SQRT", max_version=2, layout=Transparent(), quantization=Dequantized())
 def square_root(ctx: Context, x: Value) -> Value:
     """Sqrt; the kernel cuts its integers off where others round (SqrtEvalQuantized, elementwise.cc)."""
-    root, made = ctx.ops.Sqrt(x), ctx.quantization(out(0))
-    return root if made is None else ctx.ops.Mul(ctx.ops.Floor(ctx.ops.Div(root, made.scale[0])), made.scale[0])
+    root, quantization = ctx.ops.Sqrt(x), ctx.quantization(out(0))
+    return (
+        root
+        if quantization is None
+        else ctx.ops.Mul(ctx.ops.Floor(ctx.ops.Div(root, quantization.scale[0])), quantization.scale[0])
+    )
 
 
 @handler("RSQRT", max_version=3, layout=Transparent(), quantization=Lookup(on_lines_of(rsqrt)))
@@ -156,8 +160,8 @@ def boundaries(op: Operator) -> Array:
 
 
 def ascending(at: Instance) -> Decline | None:
-    held = boundaries(at.op)
-    return None if (held[:-1] <= held[1:]).all() else Decline("its boundaries do not ascend; sort them")
+    limits = boundaries(at.op)
+    return None if (limits[:-1] <= limits[1:]).all() else Decline("its boundaries do not ascend; sort them")
 
 
 @handler("BUCKETIZE", max_version=1, layout=Transparent(), accepts=ascending)

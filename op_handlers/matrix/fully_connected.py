@@ -66,13 +66,13 @@ def in_blocks(op: Operator) -> Decline | None:
     rows, depth = w.shape
     if w.blocks is None or w.blocks.block_size % 32 == 0:
         return None
-    found = f"its weights have a scale per {w.blocks.block_size} elements, for which LiteRT"
+    blocked = f"its weights have a scale per {w.blocks.block_size} elements, for which LiteRT"
     if rows < 4 or depth < 32 or depth % 2:
         return Decline(
-            f"{found} wants 4 rows and more, of an even length from 32 on, or reads no scales; use blocks of 32"
+            f"{blocked} wants 4 rows and more, of an even length from 32 on, or reads no scales; use blocks of 32"
         )
     if op.options.fused_activation_function != "NONE":
-        return Decline(f"{found} leaves out the activation; use blocks of 32")
+        return Decline(f"{blocked} leaves out the activation; use blocks of 32")
     return None
 
 

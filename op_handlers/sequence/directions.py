@@ -67,6 +67,6 @@ def apart(ctx: Context, value: Value, directions: int, axis: int) -> Sequence[Va
     return [ctx.ops.Squeeze(part, [axis]) for part in parts]
 
 
-def side_by_side(ctx: Context, found: Sequence[Value]) -> Value | tuple[Value, ...]:
+def side_by_side(ctx: Context, outputs: Sequence[Value]) -> Value | tuple[Value, ...]:
     """The outputs of both directions, (T, B, U) each, as one along the last axis, or as two."""
-    return ctx.ops.Concat(*found, axis=2) if ctx.options.merge_outputs else tuple(found)
+    return ctx.ops.Concat(*outputs, axis=2) if ctx.options.merge_outputs else tuple(outputs)

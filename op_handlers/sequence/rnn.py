@@ -136,8 +136,8 @@ def bidirectional_sequence_rnn(ctx: Context, *inputs: Value) -> Value | tuple[Va
     ahead = ctx.ops.Concat(x, auxiliary, axis=2) if crossed(ctx.op) else x
     elsewhere = auxiliary is not None and not crossed(ctx.op) and ctx.options.time_major
     back = auxiliary if elsewhere else ahead  # batch by batch the kernel goes back over the input whatever is given
-    found = layers_run(ctx, inputs, (FORWARD, BACKWARD), (ahead, back))
-    return side_by_side(ctx, found)
+    outputs = layers_run(ctx, inputs, (FORWARD, BACKWARD), (ahead, back))
+    return side_by_side(ctx, outputs)
 
 
 def crossed(op: Operator) -> bool:
@@ -236,7 +236,7 @@ def wide_weights(ctx: Context, inputs: Sequence[Value], layer: Layer) -> Value |
 
 def matrix(ctx: Context, inputs: Sequence[Value], slot: int) -> Value | Array:
     """Weights in float; an array where the file has them so."""
-    held = ctx.constant(slot)
-    if held is not None and held.dtype == np.float32:
-        return held
+    constant = ctx.constant(slot)
+    if constant is not None and constant.dtype == np.float32:
+        return constant
     return signed_bytes(ctx, slot, inputs[slot])

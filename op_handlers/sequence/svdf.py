@@ -65,17 +65,17 @@ def svdf(ctx: Context, x: Value, features: Value, times: Value, bias: Value | No
     """Gemm, and the weighted sum of what it gave in this run and in those before."""
     if ctx.op[X].dtype == "int8":
         return integers(ctx, x, state)
-    made = ctx.ops.Gemm(x, signed_bytes(ctx, FEATURES, features), transB=1)
-    y = units(ctx, remembered(ctx, made, state), signed_bytes(ctx, TIMES, times))
+    features_out = ctx.ops.Gemm(x, signed_bytes(ctx, FEATURES, features), transB=1)
+    y = units(ctx, remembered(ctx, features_out, state), signed_bytes(ctx, TIMES, times))
     y = y if bias is None else ctx.ops.Add(y, bias)
     return ACTIVATIONS[ctx.options.fused_activation_function](ctx.ops, y)
 
 
-def remembered(ctx: Context, made: Value, state: Value) -> Value:
+def remembered(ctx: Context, features: Value, state: Value) -> Value:
     """What the filters gave, (B, F), behind what they gave before: (B, F, M), which is the next state."""
     ops, (filters, runs) = ctx.ops, ctx.op[TIMES].shape
     before = ops.Slice(ops.Reshape(state, [-1, filters, runs]), [1], [runs], [2])
-    after = ops.Concat(before, ops.Unsqueeze(made, [2]), axis=2)
+    after = ops.Concat(before, ops.Unsqueeze(features, [2]), axis=2)
     ctx.assign(STATE, ctx.reshaped(after, STATE))
     return after
 

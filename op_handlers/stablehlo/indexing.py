@@ -89,15 +89,15 @@ def result(op: Operator, batch: list[str]) -> list[str]:
 
 def vectors(ctx: Context, indices: Value) -> Value | Array:
     """The starts, one vector along the last axis for each slice, moved so that the slice fits."""
-    o, (x, held) = ctx.options, (ctx.op[0], ctx.op[1])
-    starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, held.rank)
+    o, (x, index) = ctx.options, (ctx.op[0], ctx.op[1])
+    starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
     sizes = [o.slice_sizes[axis] for axis in o.start_index_map]
     dims = [x.dims[axis] for axis in o.start_index_map]
     if None not in dims:
-        known = np.asarray([size - own for size, own in zip(dims, sizes, strict=True) if size is not None], np.int64)
+        highest = np.asarray([size - own for size, own in zip(dims, sizes, strict=True) if size is not None], np.int64)
         if isinstance(starts, np.ndarray):
-            return np.maximum(np.minimum(starts, known), 0)
-        return ctx.ops.Max(ctx.ops.Min(starts, known), np.int64(0))
+            return np.maximum(np.minimum(starts, highest), 0)
+        return ctx.ops.Max(ctx.ops.Min(starts, highest), np.int64(0))
     shape = ctx.ops.Gather(ctx.ops.Shape(ctx.raw(0)), np.asarray(o.start_index_map, np.int64))
     most = ctx.ops.Sub(shape, np.asarray(sizes, np.int64))
     return ctx.ops.Max(ctx.ops.Min(starts, most), np.int64(0))
@@ -198,10 +198,10 @@ def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
 
 def flat_places(ctx: Context, indices: Value) -> tuple[Any, bool]:
     """Where each update goes in the flattened operand, one after its end where it goes beyond; and whether any may."""
-    o, ops, (x, held, new) = ctx.options, ctx.ops, (ctx.op[0], ctx.op[1], ctx.op[2])
+    o, ops, (x, index, new) = ctx.options, ctx.ops, (ctx.op[0], ctx.op[1], ctx.op[2])
     windows, axes = list(o.update_window_dims), [k for k in range(x.rank) if k not in o.inserted_window_dims]
     strides = [prod(x.shape[k + 1 :]) for k in range(x.rank)]
-    starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, held.rank)
+    starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
     spend(4 * prod(new.shape), 8, "the places of what is scattered")
     total: Any = np.zeros(new.shape, np.int64)
     inside: Any = np.ones(new.shape, bool)

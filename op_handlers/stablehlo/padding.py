@@ -83,8 +83,8 @@ def places(size: int, low: int, high: int, interior: int) -> Array:
     span = max((size - 1) * (interior + 1) + 1, 0)
     spend(4 * max(low + span + high, 0), 8, "the places of padded elements")
     at = np.arange(-low, span + high)
-    held = (at % (interior + 1) == 0) & (at >= 0) & (at < span)
-    return np.where(held, at // (interior + 1), size).astype(np.int64)
+    is_element = (at % (interior + 1) == 0) & (at >= 0) & (at < span)
+    return np.where(is_element, at // (interior + 1), size).astype(np.int64)
 
 
 # --- DILATE -----------------------------------------------------------------------------------
@@ -104,9 +104,9 @@ def undilated(at: Instance) -> Attribute:
 )
 def dilate(ctx: Context, x: Value, steps: Value, number: Value) -> Value:
     """A number put between elements; none behind the last (dilate.cc)."""
-    held, rank = ctx.constant(1), ctx.op[0].rank
-    if held is not None:
-        return spread(ctx, x, scalar(ctx, 2, number), [0] * rank, [0] * rank, [int(step) - 1 for step in held])
+    constant, rank = ctx.constant(1), ctx.op[0].rank
+    if constant is not None:
+        return spread(ctx, x, scalar(ctx, 2, number), [0] * rank, [0] * rank, [int(step) - 1 for step in constant])
     ops, apart = ctx.ops, as_int64(ctx, 1, steps)
     y = ctx.ops.Pad(x, np.asarray([0] * rank + [1] * rank, np.int64), scalar(ctx, 2, number), mode="constant")
     for axis in range(rank):

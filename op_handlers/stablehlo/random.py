@@ -92,9 +92,9 @@ def known_size(at: Instance) -> Decline | None:
 def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
     """Threefry or Philox, in integers; the state's second number counts blocks (rng_bit_generator.cc)."""
     ops, bits = ctx.ops, Bits(ctx)
-    made = ctx.op[out(1)]
-    wide = made.dtype in ("int64", "uint64")
-    count = prod(made.shape) * (2 if wide else 1)
+    result = ctx.op[out(1)]
+    wide = result.dtype in ("int64", "uint64")
+    count = prod(result.shape) * (2 if wide else 1)
     generator, size = (threefry, 2) if ctx.options.algorithm == "THREEFRY" else (philox, 4)
     blocks = -(-count // size)
 
@@ -114,6 +114,6 @@ def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
         pairs = ops.Reshape(flat, [-1, 2])
         low, high = (ops.Gather(pairs, np.asarray(k), axis=1) for k in (0, 1))
         flat = ops.Add(low, ops.Mul(high, np.int64(1 << 32)))
-    drawn = ops.Reshape(ops.Cast(flat, to=made.dtype), np.asarray(made.shape, np.int64))
+    drawn = ops.Reshape(ops.Cast(flat, to=result.dtype), np.asarray(result.shape, np.int64))
     following = ops.Add(state64, np.asarray([0, blocks, 0][: ctx.op[0].shape[0]], np.int64))
     return ops.Cast(following, to="uint64"), drawn

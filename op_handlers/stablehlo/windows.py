@@ -105,7 +105,9 @@ def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
     """Padded with the initial value, then every window reduced (stablehlo_reduce_window.cc)."""
     o = ctx.options
     low, high = (ctx.by_axis(o.padding[side::2]) for side in (0, 1))
-    windows = Windows(*(ctx.by_axis(held) for held in (o.window_dimensions, o.window_strides, o.window_dilations)))
+    windows = Windows(
+        *(ctx.by_axis(entries) for entries in (o.window_dimensions, o.window_strides, o.window_dilations))
+    )
     start, what = scalar(ctx, 1, initial), body(ctx)
     base = [step - 1 for step in ctx.by_axis(o.base_dilations)]
     summed = running_sum(ctx, windows, low, high, base)
@@ -116,8 +118,8 @@ def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
 
 
 def is_zero(ctx: Context) -> bool:
-    held = ctx.op.constant(1)
-    return held is not None and not held.any()
+    constant = ctx.op.constant(1)
+    return constant is not None and not constant.any()
 
 
 def running_sum(ctx: Context, windows: Windows, low: list[int], high: list[int], base: list[int]) -> int | None:
@@ -160,15 +162,15 @@ def together(ctx: Context, x: Value, places: dict[int, Array], what: str) -> Val
 
 def spanned(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
     """The elements of every window."""
-    for shift, (k, held) in enumerate(places.items()):
-        x = ctx.ops.Gather(x, held, axis=k + shift)
+    for shift, (k, indices) in enumerate(places.items()):
+        x = ctx.ops.Gather(x, indices, axis=k + shift)
     return x
 
 
 def multiplied(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
     """Products wrap as the kernel's do, which ONNX Runtime's ReduceProd of integers does not."""
-    for k, held in places.items():
-        factors = [ctx.ops.Gather(x, held[:, element], axis=k) for element in range(held.shape[1])]
+    for k, indices in places.items():
+        factors = [ctx.ops.Gather(x, indices[:, element], axis=k) for element in range(indices.shape[1])]
         x = factors[0]
         for factor in factors[1:]:
             x = ctx.ops.Mul(x, factor)
@@ -201,7 +203,7 @@ def older_unwindowed(at: Instance) -> Attribute:
 )
 def reduce_window(ctx: Context, x: Value, initial: Value, *_windows: Value) -> Value:
     """As StableHLO's, without padding; the window is in operands (stablehlo_reduce_window.cc)."""
-    windows = Windows(*(ctx.by_axis(held or []) for held in _held(ctx.op)))
+    windows = Windows(*(ctx.by_axis(entries or []) for entries in _held(ctx.op)))
     what = ctx.options.reduce_function
     if what == "UNSUPPORTED":
         raise Refused("its reduction is UNSUPPORTED, which the kernel refuses")

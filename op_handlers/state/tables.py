@@ -88,8 +88,8 @@ def encoded(ctx: Context, x: Value, keys: list[Any], values: list[Any], default:
     before, after = (
         ("strings", "string") if isinstance(column[0], str) else ("int64s", "int64") for column in (keys, values)
     )
-    held = {f"keys_{before[0]}": keys, f"values_{after[0]}": values, f"default_{after[1]}": default}
-    y: Value = ctx.ops.domain(LABELS).LabelEncoder(x, **held)
+    attributes = {f"keys_{before[0]}": keys, f"values_{after[0]}": values, f"default_{after[1]}": default}
+    y: Value = ctx.ops.domain(LABELS).LabelEncoder(x, **attributes)
     return y
 
 
@@ -104,10 +104,10 @@ def contents(ctx: Context) -> tuple[list[Any], list[Any]]:
     keys, values = (state.initial for state in columns(ctx))
     if keys is None or values is None:
         raise Refused("its table is looked up before anything fills it, which LiteRT refuses too")
-    held: dict[Any, Any] = {}
+    values_by_key: dict[Any, Any] = {}
     for key, value in zip(listed(keys), listed(values), strict=True):
-        held.setdefault(key, value)
-    return list(held), list(held.values())
+        values_by_key.setdefault(key, value)
+    return list(values_by_key), list(values_by_key.values())
 
 
 def listed(array: Array) -> list[Any]:

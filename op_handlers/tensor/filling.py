@@ -72,9 +72,9 @@ def sequence(op: Operator) -> Array | None:
 @handler("RANGE", max_version=2, layout=Terminate(), evaluate=lambda at: sequence(at.op))
 def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
     """Range; of floats a running sum, which rounds at each number as the kernel does."""
-    ops, known = ctx.ops, sequence(ctx.op)
-    if known is not None:
-        return ctx.constant_value(known)
+    ops, constant = ctx.ops, sequence(ctx.op)
+    if constant is not None:
+        return ctx.constant_value(constant)
     if ctx.op[0].dtype != "float32":
         return ops.Range(start, limit, delta)
     size = ops.Reshape(ops.Cast(ops.Ceil(ops.Abs(ops.Div(ops.Sub(limit, start), delta))), to="int64"), [1])
@@ -103,16 +103,16 @@ def one_hot(ctx: Context, indices: Value, depth: Value, on: Value, off: Value) -
 
     Indices of 64 bits are cut to 32 (OneHotComputeImpl, one_hot.cc).
     """
-    ops, axis, held = ctx.ops, ctx.axis(ctx.options.axis, out(0)), ctx.constant(1)
+    ops, axis, constant = ctx.ops, ctx.axis(ctx.options.axis, out(0)), ctx.constant(1)
     if ctx.op[0].dtype != "int32":
         indices = ops.Cast(indices, to="int32")
     classes: Value | Array
-    if held is None:
+    if constant is None:
         zero, one = np.asarray(0, np.int32), np.asarray(1, np.int32)
         classes = ops.Range(zero, ops.Reshape(depth, np.zeros(0, np.int64)), one)
     else:
-        spend(max(int(held.reshape(-1)[0]), 0), 4, "the numbers of classes")
-        classes = np.arange(int(held.reshape(-1)[0]), dtype=np.int32)
+        spend(max(int(constant.reshape(-1)[0]), 0), 4, "the numbers of classes")
+        classes = np.arange(int(constant.reshape(-1)[0]), dtype=np.int32)
     rank = ctx.op[0].rank
     aligned = ops.Unsqueeze(classes, list(range(1, rank + 1 - axis))) if axis < rank else classes
     hot = ops.Equal(ops.Unsqueeze(indices, [axis]), aligned)

@@ -106,21 +106,25 @@ def made_real(op: Operator) -> bool:
 def table(at: Instance) -> Decline | None:
     """Rows, and blocks, start at a byte; neither have zero points (Unpack4Bit, Unpack2Bit, EvalBlockwise)."""
     op = at.op
-    held, made, known = op[1], op[out(0)].dtype, op[1].quantization
+    rows, dtype, quantization = op[1], op[out(0)].dtype, op[1].quantization
     if not made_real(op):
-        return Decline("its rows are text, which the kernel copies as bytes") if made == "string" else None
-    if held.dtype not in PER_BYTE or made not in ("float32", "float16") or not held.constant:
-        return Decline(f"it makes {made} of {held.dtype}, for which there is no kernel; the table must be a constant")
-    if held.blocks is not None:
-        if held.dtype not in ("int4", "int2") or held.rank != 2 or held.blocks.block_size % PER_BYTE[held.dtype]:
+        return Decline("its rows are text, which the kernel copies as bytes") if dtype == "string" else None
+    if rows.dtype not in PER_BYTE or dtype not in ("float32", "float16") or not rows.constant:
+        return Decline(f"it makes {dtype} of {rows.dtype}, for which there is no kernel; the table must be a constant")
+    if rows.blocks is not None:
+        if rows.dtype not in ("int4", "int2") or rows.rank != 2 or rows.blocks.block_size % PER_BYTE[rows.dtype]:
             return Decline(
-                f"its table is {held.dtype} in blocks of {held.blocks.block_size}, which the kernel does not read"
+                f"its table is {rows.dtype} in blocks of {rows.blocks.block_size}, which the kernel does not read"
             )
         return None
-    if not isinstance(known, Quantization) or any(known.zero_point) or (known.per_axis and known.axis):
-        return Decline(f"its {held.dtype} table must have one scale, or one a row, and no zero points; quantize it so")
-    if prod(held.shape[1:]) % PER_BYTE[held.dtype]:
-        return Decline(f"its rows of {prod(held.shape[1:])} {held.dtype} end within a byte, where the kernel reads on")
+    if (
+        not isinstance(quantization, Quantization)
+        or any(quantization.zero_point)
+        or (quantization.per_axis and quantization.axis)
+    ):
+        return Decline(f"its {rows.dtype} table must have one scale, or one a row, and no zero points; quantize it so")
+    if prod(rows.shape[1:]) % PER_BYTE[rows.dtype]:
+        return Decline(f"its rows of {prod(rows.shape[1:])} {rows.dtype} end within a byte, where the kernel reads on")
     return None
 
 
@@ -138,26 +142,26 @@ def embedding_lookup(ctx: Context, ids: Value, rows: Value) -> Value:
     """Gather; integers are picked as such, and made real with the scales of their rows (embedding_lookup.cc)."""
     if not made_real(ctx.op):
         return ctx.ops.Gather(rows, ids, axis=0)
-    held, scales = by_row(ctx.op)
+    stored, scales = by_row(ctx.op)
     if ctx.folds:
-        y = ctx.ops.Gather(held.astype(np.float32) * scales, ids, axis=0)
+        y = ctx.ops.Gather(stored.astype(np.float32) * scales, ids, axis=0)
     else:
         own = scales if scales.size == 1 else ctx.ops.Gather(scales, ids, axis=0)
-        y = ctx.ops.Mul(ctx.ops.Cast(ctx.ops.Gather(held, ids, axis=0), to="float32"), own)
-    y = y if held.ndim == ctx.op[1].rank else ctx.reshaped(y, out(0))
+        y = ctx.ops.Mul(ctx.ops.Cast(ctx.ops.Gather(stored, ids, axis=0), to="float32"), own)
+    y = y if stored.ndim == ctx.op[1].rank else ctx.reshaped(y, out(0))
     return y if ctx.op[out(0)].dtype == "float32" else ctx.ops.Cast(y, to="float16")
 
 
 def by_row(op: Operator) -> tuple[Array, Array]:
     """The table as bytes, which are signed whatever the file says, and scales that fit it; blocks on an axis of their own."""
-    held = op[1].array
-    stored = held.view(np.int8) if held.dtype == np.uint8 else held.astype(np.int8)
+    array = op[1].array
+    stored = array.view(np.int8) if array.dtype == np.uint8 else array.astype(np.int8)
     if op[1].blocks is not None:
         rows, size = len(stored), op[1].blocks.block_size
         return stored.reshape(rows, -1, size), op[1].blocks.flat().reshape(rows, -1, 1)
-    known = parameters(op[1])
-    scales = np.asarray(known.scale, np.float32)
-    return stored, scales.reshape(-1, *[1] * (stored.ndim - 1)) if known.per_axis else scales.reshape(())
+    quantization = parameters(op[1])
+    scales = np.asarray(quantization.scale, np.float32)
+    return stored, scales.reshape(-1, *[1] * (stored.ndim - 1)) if quantization.per_axis else scales.reshape(())
 
 
 # --- places -----------------------------------------------------------------------------------
@@ -172,5 +176,5 @@ def gather_nd(ctx: Context, x: Value, indices: Value) -> Value:
 @handler("WHERE", max_version=2, layout=Terminate(), quantization=Raw())
 def where(ctx: Context, condition: Value) -> Value:
     """NonZero, a row for each place (where.cc)."""
-    held = condition if ctx.op[0].dtype == "bool" else ctx.ops.Cast(condition, to="bool")
-    return ctx.ops.Transpose(ctx.ops.NonZero(held), perm=[1, 0])
+    nonzero = condition if ctx.op[0].dtype == "bool" else ctx.ops.Cast(condition, to="bool")
+    return ctx.ops.Transpose(ctx.ops.NonZero(nonzero), perm=[1, 0])

@@ -68,15 +68,15 @@ def embedding_lookup_sparse(
     """
     ops, depth = ctx.ops, ctx.op[1].shape[1] - 1
     sizes = ops.Slice(as_int64(ctx, 2, shape), [0], [depth])
-    made = ops.Concat(sizes, ops.Slice(ops.Shape(table), [1], [ctx.op[4].rank]), axis=0)
+    result_shape = ops.Concat(sizes, ops.Slice(ops.Shape(table), [1], [ctx.op[4].rank]), axis=0)
     rows = flat_rows(ctx, as_int64(ctx, 1, indices), as_int64(ctx, 2, shape), depth)
     weight = ops.Unsqueeze(weights, [1])
     picked = ops.Mul(ops.Flatten(ops.Gather(table, ids, axis=0), axis=1), weight)
-    total = scattered(ctx, ops.Flatten(ops.Expand(0.0, made), axis=depth), rows, picked, "add")
+    total = scattered(ctx, ops.Flatten(ops.Expand(0.0, result_shape), axis=depth), rows, picked, "add")
     if ctx.options.combiner != "SUM":
         column = ops.Reshape(ops.Expand(0.0, sizes), [-1, 1])
         squares = ctx.options.combiner == "SQRTN"
         divisor = scattered(ctx, column, rows, ops.Mul(weight, weight) if squares else weight, "add")
         some = ops.Greater(scattered(ctx, column, rows, ops.Expand(1.0, ops.Shape(weight))), 0.0)
         total = ops.Where(some, ops.Div(total, ops.Sqrt(divisor) if squares else divisor), total)
-    return ops.Reshape(total, made, allowzero=1)
+    return ops.Reshape(total, result_shape, allowzero=1)

@@ -37,8 +37,8 @@ def topk_v2(ctx: Context, x: Value, k: Value) -> tuple[Value, Value]:
 
     NaN takes part as -inf: in a row that has both, the two count as equals here.
     """
-    held = whole_numbers(ctx.op, 1)
-    number = ctx.ops.Max(ctx.ops.Reshape(as_int64(ctx, 1, k), [1]), [0]) if held is None else [max(held[0], 0)]
+    constant = whole_numbers(ctx.op, 1)
+    number = ctx.ops.Max(ctx.ops.Reshape(as_int64(ctx, 1, k), [1]), [0]) if constant is None else [max(constant[0], 0)]
     axis, real = ctx.axis(-1), ctx.op[0].dtype == "float32"
     ranked = ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(-np.inf), x) if real else x
     values, places = ctx.ops.TopK(ranked, number, axis=axis, outputs=2)

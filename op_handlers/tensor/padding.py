@@ -85,17 +85,17 @@ def gathered(at: Instance) -> Along | None:
 )
 def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
     """Pad, reflect; ONNX has no symmetric mode: by one it is edge, by more a Gather along each padded axis."""
-    held = ctx.constant(1)
+    constant = ctx.constant(1)
     if ctx.options.mode == "REFLECT":
         return ctx.ops.Pad(x, onnx_pads(ctx, paddings), mode="reflect")
-    if held is not None and held.max(initial=0) <= 1:
+    if constant is not None and constant.max(initial=0) <= 1:
         return ctx.ops.Pad(x, onnx_pads(ctx, paddings), mode="edge")
     shape, y = ctx.shape(0), x
     for axis, size in enumerate(shape):
-        if held is None or size is None:
+        if constant is None or size is None:
             y = ctx.ops.Gather(y, mirrored_at_run_time(ctx, x, as_int64(ctx, 1, paddings), axis), axis=axis)
-        elif held[axis].any():
-            y = ctx.ops.Gather(y, mirrored(size, *map(int, held[axis])), axis=axis)
+        elif constant[axis].any():
+            y = ctx.ops.Gather(y, mirrored(size, *map(int, constant[axis])), axis=axis)
     return y
 
 

@@ -66,8 +66,8 @@ def numbered(ctx: Context, x: Value, ids: Value, count: Value, initial: float, r
     """Rows of negative segments count in none (UnsortedSegmentRef, reference_ops.h): they go to a row behind, cut off."""
     ops = ctx.ops
     rows, segments = (ops.Reshape(as_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
-    known = ctx.op.constant(1)
-    if known is not None and (known >= 0).all():
+    constant = ctx.op.constant(1)
+    if constant is not None and (constant >= 0).all():
         return combined(ctx, x, rows, segments, initial, reduction)
     inside = ops.Where(ops.Less(rows, segments), rows, OUTSIDE)
     rows = ops.Where(ops.Less(rows, 0), segments, inside)
@@ -84,5 +84,5 @@ def combined(ctx: Context, x: Value, rows: Value | Array, count: ValueLike, init
     if ctx.op[0].rank > shared:
         sizes = ops.Concat(count, ops.Slice(ops.Shape(x), [shared], [OUTSIDE]), axis=0)
     base = ops.Flatten(ops.Expand(ctx.scalar(initial, out(0)), sizes), axis=1)
-    made = scattered(ctx, base, rows, ops.Flatten(x, axis=shared), reduction)
-    return ops.Reshape(made, sizes, allowzero=1)
+    result = scattered(ctx, base, rows, ops.Flatten(x, axis=shared), reduction)
+    return ops.Reshape(result, sizes, allowzero=1)

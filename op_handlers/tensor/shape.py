@@ -67,8 +67,8 @@ def squeezed(at: Instance) -> str | None:
     gone, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, letters(op[0].rank)
     if not gone or op[out(0)].rank != len(names) - len(gone):
         return reshaped(at)
-    held = ["1" if axis in gone else name for axis, name in enumerate(names)]
-    return spelled([held], [name for name in held if name != "1"])
+    groups = ["1" if axis in gone else name for axis, name in enumerate(names)]
+    return spelled([groups], [name for name in groups if name != "1"])
 
 
 def squeezed_sizes(at: Instance) -> Dims:
@@ -95,20 +95,20 @@ def squeeze(ctx: Context, x: Value) -> Value:
 
 def expanded(at: Instance) -> str | None:
     """An axis of size 1 is put in."""
-    held, names = whole_numbers(at.op, 1), letters(at.op[0].rank)
-    return None if held is None else spelled([names], with_axis(names, held[0], new="1"))
+    axis, names = whole_numbers(at.op, 1), letters(at.op[0].rank)
+    return None if axis is None else spelled([names], with_axis(names, axis[0], new="1"))
 
 
 @handler("EXPAND_DIMS", max_version=1, layout=Attribute(unordered="*"), axes=expanded, quantization=COPIED)
 def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
     """Unsqueeze; the axis counts in the result's axes."""
-    held = whole_numbers(ctx.op, 1)
-    if held is None:
+    constant = whole_numbers(ctx.op, 1)
+    if constant is None:
         one = ctx.ops.Expand(ctx.ops.Cast(axis, to="int64"), [1])  # ONNX Runtime takes a Reshape for one of x
         return ctx.ops.Unsqueeze(x, one)
     if len(ctx.shape(0)) == len(ctx.shape(out(0))):
         return x  # the plan shows the new axis on both sides, or on neither
-    return ctx.ops.Unsqueeze(x, [ctx.axis(held[0], out(0))])
+    return ctx.ops.Unsqueeze(x, [ctx.axis(constant[0], out(0))])
 
 
 @handler(
@@ -169,11 +169,11 @@ def broadcast_shape(at: Instance) -> Array | None:
     """The shape that two constant shapes broadcast to. Sizes that do not are left to the handler."""
     op = at.op
     shapes = [op.constant(slot) for slot in (0, 1)]
-    if any(held is None for held in shapes):
+    if any(dims is None for dims in shapes):
         return None
     rank = op[out(0)].shape[0]
     first, second = (
-        np.concatenate([np.ones(rank - len(held), held.dtype), held]) for held in shapes if held is not None
+        np.concatenate([np.ones(rank - len(dims), dims.dtype), dims]) for dims in shapes if dims is not None
     )
     return None if ((first != 1) & (second != 1) & (first != second)).any() else np.where(first == 1, second, first)
 

@@ -86,21 +86,21 @@ def cuts(op: Operator) -> list[Cut]:
         return bool(mask >> i & 1)
 
     new = sum(bit(o.new_axis_mask & ~o.ellipsis_mask, i) for i in range(entries))
-    found: list[Cut] = []
+    result: list[Cut] = []
     axis = stretch = 0  # the next axis of the input; how many more cuts there are than entries so far
-    while len(found) < rank + new:
-        entry = len(found) - stretch
-        if bit(o.ellipsis_mask, len(found)):
-            stretch = max(0, min(new + rank - entries, rank + new - len(found) - 1))
-            found.extend(Cut(axis + k, None) for k in range(stretch + 1))
+    while len(result) < rank + new:
+        entry = len(result) - stretch
+        if bit(o.ellipsis_mask, len(result)):
+            stretch = max(0, min(new + rank - entries, rank + new - len(result) - 1))
+            result.extend(Cut(axis + k, None) for k in range(stretch + 1))
             axis += stretch + 1
         elif entry < entries and bit(o.new_axis_mask, entry):
-            found.append(Cut(None, entry))
+            result.append(Cut(None, entry))
         else:
             named = Cut(axis, entry, bit(o.begin_mask, entry), bit(o.end_mask, entry), bit(o.shrink_axis_mask, entry))
-            found.append(named if entry < entries else Cut(axis, None))
+            result.append(named if entry < entries else Cut(axis, None))
             axis += 1
-    return found
+    return result
 
 
 def untouched(op: Operator, cut: Cut) -> bool:

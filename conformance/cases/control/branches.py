@@ -46,9 +46,11 @@ def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
     """What either operator does with ``n`` branches."""
     rest: list[Branch] = [doubled] * (n - 1)
     yield case("two results that change places", [X, X], [exchanged, *[handed_on] * (n - 1)])
-    yield case("an operand that a branch leaves alone", [X, tensor(2, 3)], [first, *[second] * (n - 1)], made=[X])
+    yield case("an operand that a branch leaves alone", [X, tensor(2, 3)], [first, *[second] * (n - 1)], results=[X])
     yield case("a branch of constants", [X], [fixed, *rest])
-    yield case("another shape in each branch", [tensor(1, 3)], [grown, *[handed_on] * (n - 1)], made=[tensor(None, 3)])
+    yield case(
+        "another shape in each branch", [tensor(1, 3)], [grown, *[handed_on] * (n - 1)], results=[tensor(None, 3)]
+    )
     yield net(op, "an image between convolutions", image(op, n), **runs_of(op))
     yield net(op, "a convolution in a branch", convolved(op, n, "float32"), **runs_of(op))
     yield net(op, "an int8 convolution in a branch", convolved(op, n, "int8"), dtype="int8", **runs_of(op))
@@ -79,13 +81,13 @@ def branching(
     refs: Sequence[TensorRef],
     specs: Sequence[Spec],
     branches: Sequence[Branch],
-    made: Sequence[Spec] | None = None,
+    results: Sequence[Spec] | None = None,
 ) -> list[TensorRef]:
     """One operator of the current subgraph, each of its branches a subgraph."""
     graphs = [model.model.subgraph(f"branch {k}") for k in range(len(branches))]
     for graph, branch in zip(graphs, branches, strict=True):
         graph.output(*branch(graph, taken(graph, specs)))
-    outputs = [model.result(Spec(spec.shape, spec.dtype, spec.scale, spec.zero_point)) for spec in made or specs]
+    outputs = [model.result(Spec(spec.shape, spec.dtype, spec.scale, spec.zero_point)) for spec in results or specs]
     options: dict[str, Any] = {"branch_subgraph_indices": [graph.index for graph in graphs]}
     if op == "IF":
         options = {"then_subgraph_index": graphs[0].index, "else_subgraph_index": graphs[1].index}
@@ -102,7 +104,7 @@ def case_of(
     name: str,
     specs: Sequence[Spec],
     branches: Sequence[Branch],
-    made: Sequence[Spec] | None = None,
+    results: Sequence[Spec] | None = None,
     asked: Spec | None = None,
     **case: Any,
 ) -> Case:
@@ -110,7 +112,7 @@ def case_of(
 
     def draw(model: Net) -> None:
         answer = model.input(question)
-        model.output(*branching(model, op, answer, [model.input(spec) for spec in specs], specs, branches, made))
+        model.output(*branching(model, op, answer, [model.input(spec) for spec in specs], specs, branches, results))
 
     runs = runs_of(op)
     runs["given"] = [{key: value.reshape(question.shape) for key, value in run.items()} for run in runs["given"]]

@@ -30,7 +30,7 @@ def cases() -> Iterator[Case]:
     yield looped(
         "a value that the body replaces by a constant", [x], lambda body, values: [body.constant("fixed", drawn(2, 3))]
     )
-    yield looped("a value that grows", [tensor(1, 3)], grown, made=[tensor(None, 3)])
+    yield looped("a value that grows", [tensor(1, 3)], grown, results=[tensor(None, 3)])
     yield net("WHILE", "a number made before and handed on", made_before, given=STEPS)
     yield net("WHILE", "an image between convolutions", image, given=STEPS)
     yield net("WHILE", "a variable that the body changes", counted, given=STEPS)
@@ -66,14 +66,14 @@ def loop(
     refs: Sequence[TensorRef],
     specs: Sequence[Spec],
     body: Body,
-    made: Sequence[Spec] | None = None,
+    results: Sequence[Spec] | None = None,
     plan: TensorRef | None = None,
 ) -> list[TensorRef]:
     """A WHILE that goes on as long as the plan says; the first value carried is what is left of the plan.
 
     ``made``: what the subgraphs know of the values where they change.
     """
-    carried = [PLAN, *(made or specs)]
+    carried = [PLAN, *(results or specs)]
     cond, inner = model.model.subgraph("cond"), model.model.subgraph("body")
     asked, *_ = taken(cond, carried)
     go_on = cond.tensor("go on", (), "bool")
@@ -106,10 +106,10 @@ def shortened(graph: GraphBuilder, plan: TensorRef) -> TensorRef:
     return longer
 
 
-def looped(name: str, specs: Sequence[Spec], body: Body, made: Sequence[Spec] | None = None, **case: object) -> Case:
+def looped(name: str, specs: Sequence[Spec], body: Body, results: Sequence[Spec] | None = None, **case: object) -> Case:
     def draw(model: Net) -> None:
         refs = [model.input(spec) for spec in specs]
-        model.output(*loop(model, refs, specs, body, made))
+        model.output(*loop(model, refs, specs, body, results))
 
     return net("WHILE", name, draw, **{"given": STEPS, **case})
 
@@ -137,13 +137,13 @@ def grown(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
 def made_before(model: Net) -> None:
     """One number, of which the file does not tell the rank where it is made, but where the loop takes it."""
     x, number = tensor(2, 3), tensor()
-    made = model.graph.tensor("made", None)
-    model.graph.operator("RESHAPE", [model.input(tensor(1)), model.place(constant(np.zeros(0, np.int32)))], [made])
+    later = model.graph.tensor("made", None)
+    model.graph.operator("RESHAPE", [model.input(tensor(1)), model.place(constant(np.zeros(0, np.int32)))], [later])
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         return [called(graph, "ADD", values, values[0]), values[1]]
 
-    model.output(*loop(model, [model.input(x), made], [x, number], body))
+    model.output(*loop(model, [model.input(x), later], [x, number], body))
 
 
 def image(model: Net) -> None:

@@ -52,8 +52,8 @@ class Conv:
         padded = self.batches(model, ref, x) if self.block else self.zeros(model, ref, x)
         image = self.image(model, padded)
         for _ in range(2 if self.again == "CONV_2D" else 1):
-            made = self.product(model, image)
-            model.output(self.back(model, made) if self.block else made)
+            y = self.product(model, image)
+            model.output(self.back(model, y) if self.block else y)
         if self.again == "RELU":
             model.output(model.call("RELU", [padded], replace(model.spec(padded), name="")))
 
@@ -61,14 +61,14 @@ class Conv:
 
     def zeros(self, model: Net, ref: TensorRef, x: Spec) -> TensorRef:
         rows = self.around or ((0, 0), *self.rows, (0, 0))
-        made = x.scaled(self.scaled).shaped(*((n or 0) + sum(row) for n, row in zip(x.shape, rows, strict=True)))
+        padded = x.scaled(self.scaled).shaped(*((n or 0) + sum(row) for n, row in zip(x.shape, rows, strict=True)))
         operands: list[Spec | TensorRef] = [ref, constant([list(row) for row in rows])]
         if self.code == "PADV2":
-            point = int(np.asarray(made.zero_point)) if self.number is None else self.number
+            point = int(np.asarray(padded.zero_point)) if self.number is None else self.number
             operands.append(
-                replace(constant(np.full((), point), x.dtype), scale=made.scale, zero_point=made.zero_point)
+                replace(constant(np.full((), point), x.dtype), scale=padded.scale, zero_point=padded.zero_point)
             )
-        return model.call(self.code, operands, made)
+        return model.call(self.code, operands, padded)
 
     def batches(self, model: Net, ref: TensorRef, x: Spec) -> TensorRef:
         n, *size, c = (s or 0 for s in x.shape)
@@ -77,21 +77,21 @@ class Conv:
         return model.call("SPACE_TO_BATCH_ND", operands, x.shaped(n * prod(self.block), *cut, c))
 
     def back(self, model: Net, ref: TensorRef) -> TensorRef:
-        made = model.spec(ref)
+        spec = model.spec(ref)
         if len(self.shape) == 3:
-            shape = [s or 0 for k, s in enumerate(made.shape) if k != self.unit]
+            shape = [s or 0 for k, s in enumerate(spec.shape) if k != self.unit]
             more = [constant(shape)] if self.closing == "RESHAPE" else []
             options = {"squeeze_dims": (self.unit,)} if self.closing == "SQUEEZE" else {"new_shape": tuple(shape)}
-            made = made.shaped(*shape)
-            ref = model.call(self.closing, [ref, *more], made, **options)
-        n, *size, c = (s or 0 for s in made.shape)
+            spec = spec.shaped(*shape)
+            ref = model.call(self.closing, [ref, *more], spec, **options)
+        n, *size, c = (s or 0 for s in spec.shape)
         wide = [s * b - sum(row) for s, row, b in zip(size, self.crops, self.block, strict=True)]
         operands: list[Spec | TensorRef] = [
             ref,
             constant(list(self.block)),
             constant([list(row) for row in self.crops]),
         ]
-        return model.call("BATCH_TO_SPACE_ND", operands, made.shaped(n // prod(self.block), *wide, c))
+        return model.call("BATCH_TO_SPACE_ND", operands, spec.shaped(n // prod(self.block), *wide, c))
 
     def image(self, model: Net, ref: TensorRef) -> TensorRef:
         """A sequence as one row or one column."""
@@ -110,12 +110,14 @@ class Conv:
         wide = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
         full = [s if self.padding == "SAME" else s - k + 1 for s, k in zip(size, wide, strict=True)]
         deep = self.op == "DEPTHWISE_CONV_2D"
-        made, depth = 2 * c if deep else 4, prod(self.kernel) * (1 if deep else c)
-        held = (1, *self.kernel, made) if deep else (made, *self.kernel, c)
-        w = weight(held, WEIGHTS[self.dtype], (3 if deep else 0) if self.per_axis else None)
-        y = product(x, w, (n, *(-(-f // s) for f, s in zip(full, self.stride, strict=True)), made), depth)
-        b = bias(x, w, made, BIASES[self.dtype], depth)
-        more = [] if self.bias == "none" else [replace(b, value=np.zeros(made, b.dtype)) if self.bias == "zero" else b]
+        outputs, depth = 2 * c if deep else 4, prod(self.kernel) * (1 if deep else c)
+        shape = (1, *self.kernel, outputs) if deep else (outputs, *self.kernel, c)
+        w = weight(shape, WEIGHTS[self.dtype], (3 if deep else 0) if self.per_axis else None)
+        y = product(x, w, (n, *(-(-f // s) for f, s in zip(full, self.stride, strict=True)), outputs), depth)
+        b = bias(x, w, outputs, BIASES[self.dtype], depth)
+        more = (
+            [] if self.bias == "none" else [replace(b, value=np.zeros(outputs, b.dtype)) if self.bias == "zero" else b]
+        )
         (sh, sw), (dh, dw) = self.stride, self.dilation
         options = {
             "padding": self.padding,
@@ -211,8 +213,8 @@ def cases() -> Iterator[Case]:
 def spelled(name: str, setting: Conv, opsets: Sequence[int | None] = (None,)) -> Case:
     opsets = (None, 26) if setting.dtype == "int16" else opsets
     targets = ("onnxruntime",) if setting.dtype == "int16" else ("onnxruntime", "generic")
-    made = net(setting.op, f"spelled out, {name}", setting, dtype=setting.dtype, opsets=opsets, targets=targets)
+    case = net(setting.op, f"spelled out, {name}", setting, dtype=setting.dtype, opsets=opsets, targets=targets)
     if setting.bias != "none":
-        return made
+        return case
     twin = spelled(name, replace(setting, bias="zero"))  # LiteRT insists on a bias, or crashes without one
-    return replace(made, reference=lambda arrays: LiteRT(twin.build(), "builtin").run(arrays))
+    return replace(case, reference=lambda arrays: LiteRT(twin.build(), "builtin").run(arrays))

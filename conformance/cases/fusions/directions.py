@@ -151,9 +151,9 @@ def between(model: Net) -> None:
     seen = model.call("REVERSE_V2", [x, reverse], of.x)
     y = replace(of, seed="back ").call(model, seen, "back ")
     ways = [replace(of, seed="ahead ").call(model, x, "ahead "), model.call("REVERSE_V2", [y, reverse], of.y)]
-    *outer, made = of.y.shape
-    both = model.call("CONCATENATION", ways, tensor(*outer, 2 * (made or 0)), axis=2)
+    *outer, units = of.y.shape
+    both = model.call("CONCATENATION", ways, tensor(*outer, 2 * (units or 0)), axis=2)
     back = model.call(
-        "RESHAPE", [both, constant([batch, 1, time, 2 * (made or 0)])], tensor(batch, 1, time, 2 * (made or 0))
+        "RESHAPE", [both, constant([batch, 1, time, 2 * (units or 0)])], tensor(batch, 1, time, 2 * (units or 0))
     )
     model.output(model.drained(back))

@@ -74,9 +74,9 @@ class Layer:
         now = step.call("GATHER", [x, t], (self.batch, INPUTS))
         cells: dict[str, Callable[..., list[TensorRef]]]
         cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.plain}
-        made = cells[self.kind](now, *states)
-        row = step.call("RESHAPE", [made[0], step.vector(1, self.batch, UNITS)], (1, self.batch, UNITS))
-        step.graph.output(*after, step.written(array, row, t, after[1]) if self.every else row, *made, x)
+        states_after = cells[self.kind](now, *states)
+        row = step.call("RESHAPE", [states_after[0], step.vector(1, self.batch, UNITS)], (1, self.batch, UNITS))
+        step.graph.output(*after, step.written(array, row, t, after[1]) if self.every else row, *states_after, x)
 
 
 @dataclass
@@ -94,9 +94,9 @@ class Step:
         dtype: str = "float32",
         **options: Any,
     ) -> TensorRef:
-        made = self.graph.tensor(f"{code}{len(self.graph.tensors)}", shape, dtype)
-        self.graph.operator(code, inputs, [made], options)
-        return made
+        result = self.graph.tensor(f"{code}{len(self.graph.tensors)}", shape, dtype)
+        self.graph.operator(code, inputs, [result], options)
+        return result
 
     def constant(self, array: Array) -> TensorRef:
         return self.graph.constant(f"k{len(self.graph.tensors)}", array)
@@ -113,8 +113,8 @@ class Step:
     def product(self, x: TensorRef, inputs: int, rows: int, bias: bool, seed: str) -> TensorRef:
         """FULLY_CONNECTED without an activation, by weights of the layer's dtype."""
         array = drawn(rows, inputs, dtype="float32", seed=seed) * 0.4
-        held = [self.constant(drawn(rows, dtype="float32", seed=f"{seed} bias"))] if bias else [None]
-        return self.call("FULLY_CONNECTED", [x, self._weight(array), *held], (self.layer.batch, rows))
+        biases = [self.constant(drawn(rows, dtype="float32", seed=f"{seed} bias"))] if bias else [None]
+        return self.call("FULLY_CONNECTED", [x, self._weight(array), *biases], (self.layer.batch, rows))
 
     def _weight(self, array: Array) -> TensorRef:
         name, dtype = f"w{len(self.graph.tensors)}", self.layer.weights
@@ -124,11 +124,11 @@ class Step:
         return self.constant(array)
 
     def parts(self, sums: TensorRef, count: int) -> list[TensorRef]:
-        made = [
+        parts = [
             self.graph.tensor(f"part{len(self.graph.tensors) + k}", (self.layer.batch, UNITS)) for k in range(count)
         ]
-        self.graph.operator("SPLIT", [self.number(1), sums], made, {"num_splits": count})
-        return made
+        self.graph.operator("SPLIT", [self.number(1), sums], parts, {"num_splits": count})
+        return parts
 
     def sliced(self, sums: TensorRef, k: int) -> TensorRef:
         bounds = [self.vector(0, k * UNITS), self.vector(0, (k + 1) * UNITS), self.vector(1, 1)]

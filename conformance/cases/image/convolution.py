@@ -64,8 +64,8 @@ def conv(
     x = tensor(*shape, dtype=dtype)
     deep = op == "DEPTHWISE_CONV_2D"
     depth = prod(kernel) * (1 if deep else channels // groups)
-    held = (1, *kernel, out) if deep else (out, *kernel, channels // groups)
-    w = weight(held, weights or WEIGHTS[dtype], (3 if deep else 0) if per_axis else None)
+    weight_shape = (1, *kernel, out) if deep else (out, *kernel, channels // groups)
+    w = weight(weight_shape, weights or WEIGHTS[dtype], (3 if deep else 0) if per_axis else None)
     y = product(x, w, (n, *made_size, out), depth, zero_point)
     b = None if biased is None else bias(x, w, out, biased or BIASES[dtype], depth, stored)
     settings = {

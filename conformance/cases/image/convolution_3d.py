@@ -35,7 +35,7 @@ def cases() -> Iterator[Case]:
 
 def windowed(kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str:
     parts = (("", kernel), (" stride ", stride), (" dilated ", dilation))
-    return "".join(name + "x".join(map(str, found)) for name, found in parts if not name or set(found) != {1})
+    return "".join(name + "x".join(map(str, sizes_of)) for name, sizes_of in parts if not name or set(sizes_of) != {1})
 
 
 def outputs(
@@ -62,13 +62,13 @@ def conv(
 ) -> Case:
     """One operator. The volume is its input, or the output of a transposed one; a bias of None is an absent operand."""
     n, *size, channels = volume
-    made = outputs(padding, size, kernel, stride, dilation)
+    result_size = outputs(padding, size, kernel, stride, dilation)
     options = settings(padding, stride, dilation, activation)
     if op == "CONV_3D":
-        x, y, w = tensor(*volume), tensor(n, *made, out), constant(drawn(*kernel, channels, out))
+        x, y, w = tensor(*volume), tensor(n, *result_size, out), constant(drawn(*kernel, channels, out))
         operands = [x, w]
     else:
-        x, y, w = tensor(n, *made, channels), tensor(n, *size, out), constant(drawn(*kernel, out, channels))
+        x, y, w = tensor(n, *result_size, channels), tensor(n, *size, out), constant(drawn(*kernel, out, channels))
         operands = [constant(list(y.shape)), w, x]
     bias = [constant(drawn(out))] if biased else [] if biased is False else [None]
     return alone(op, name, [*operands, *bias], y, options=options, **case)
@@ -174,8 +174,8 @@ def sizes() -> Iterator[Case]:
     )
     shape = tensor(5, dtype="int32", name="shape")
     asked = {"shape": np.array([2, 3, 5, 7, 3], np.int32)}
-    held = constant(drawn(3, 3, 3, 3, 2))
-    operands = [shape, held, tensor(*VOLUME)]
+    weights = constant(drawn(3, 3, 3, 3, 2))
+    operands = [shape, weights, tensor(*VOLUME)]
     # Where the file knows the shape of the output, it is taken at its word.
     options = settings("SAME", (1, 1, 1))
     yield alone(

@@ -86,7 +86,7 @@ def pool(
     **case: Any,
 ) -> Case:
     n, *size, channels = shape
-    made = [
+    sizes = [
         None if s is None else -(-s // t) if padding == "SAME" else (s - k) // t + 1
         for s, k, t in zip(size, kernel, stride, strict=True)
     ]
@@ -99,4 +99,4 @@ def pool(
         "stride_w": stride[1],
         "fused_activation_function": activation,
     }
-    return place(op, name, [x], x.shaped(n, *made, channels).scaled(rescaled), options=options, **case)
+    return place(op, name, [x], x.shaped(n, *sizes, channels).scaled(rescaled), options=options, **case)

@@ -53,11 +53,11 @@ def shapeless() -> Iterator[Case]:
     def draw(shape: tuple[int | None, ...]) -> Callable[[Net], None]:
         def drawing(model: Net) -> None:
             x, y = model.input(tensor(*shape)), model.input(tensor(*shape[-2:]))
-            made = [model.graph.tensor(name, None, "float32") for name in ("sum", "product", "shown")]
-            model.graph.operator("ADD", [y, x], [made[0]], {"fused_activation_function": "RELU6"})
-            model.graph.operator("MUL", [made[0], y], [made[1]], {"fused_activation_function": "NONE"})
-            model.graph.operator("TANH", [made[1]], [made[2]])
-            model.graph.output(made[2])
+            results = [model.graph.tensor(name, None, "float32") for name in ("sum", "product", "shown")]
+            model.graph.operator("ADD", [y, x], [results[0]], {"fused_activation_function": "RELU6"})
+            model.graph.operator("MUL", [results[0], y], [results[1]], {"fused_activation_function": "NONE"})
+            model.graph.operator("TANH", [results[1]], [results[2]])
+            model.graph.output(results[2])
 
         return drawing
 

@@ -25,12 +25,12 @@ def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
         n, t, _ = x.shape
         rows = model.call("EXPAND_DIMS", [x, constant(-2)], x.shaped(n, t, 1, 16))
         lengths = constant(np.array([1, 16], np.int32))
-        made = model.call("RFFT2D", [rows, lengths], tensor(n, t, 1, 9, dtype="complex64"))
+        spectra = model.call("RFFT2D", [rows, lengths], tensor(n, t, 1, 9, dtype="complex64"))
         flat = tensor(n, t, 9, dtype="complex64")
         if code == "SQUEEZE":
-            flat_ref = model.call("SQUEEZE", [made], flat, squeeze_dims=(-2,))
+            flat_ref = model.call("SQUEEZE", [spectra], flat, squeeze_dims=(-2,))
         else:
-            flat_ref = model.call("RESHAPE", [made, constant([n or -1, t or -1, 9])], flat)
+            flat_ref = model.call("RESHAPE", [spectra, constant([n or -1, t or -1, 9])], flat)
         model.output(model.call("COMPLEX_ABS", [flat_ref], tensor(n, t, 9)))
 
     return draw

@@ -22,5 +22,5 @@ def cases() -> Iterator[Case]:
     yield refusal("CUSTOM.PosenetDecoderOp", "code of Coral's library", [heatmaps, offsets], poses)
 
 
-def refusal(code: str, reason: str, operands: list[Spec | None], made: Spec, **options: object) -> Case:
-    return alone(code, "always", operands, made, options=options or None, refused=reason)
+def refusal(code: str, reason: str, operands: list[Spec | None], result: Spec, **options: object) -> Case:
+    return alone(code, "always", operands, result, options=options or None, refused=reason)

@@ -42,8 +42,8 @@ def five(op: Operator) -> Decline | None:
     ):
         scale, zero_point = step_of(tensor)
         if abs(scale - step) > 1e-3 * step or zero_point != point:
-            found = f"{tensor.name!r} has scale {scale:g} and zero point {zero_point}"
-            return Decline(f"{found}; the kernel takes it for one of {step:g} and {point}")
+            parameters = f"{tensor.name!r} has scale {scale:g} and zero point {zero_point}"
+            return Decline(f"{parameters}; the kernel takes it for one of {step:g} and {point}")
     return None if step_of(op[WEIGHTS])[0] and step_of(op[BIAS])[0] else Decline("its weights or bias have no scale")
 
 
@@ -78,6 +78,6 @@ def products(ctx: Context, both: Value) -> Value:
     point, step = step_of(ctx.op[WEIGHTS])[1], step_of(ctx.op[BIAS])[0]
     ops, matrix = ctx.ops, (weights.astype(np.int16) - point).T.copy()
     scale = np.float32(step / EIGHTH / SEEN)
-    held = matrix.astype(np.float32) * scale if ctx.folds else ops.Mul(ops.Cast(matrix, to="float32"), scale)
-    sums = ops.Gemm(both, held, (bias * (step / SEEN)).astype(np.float32))
+    floats = matrix.astype(np.float32) * scale if ctx.folds else ops.Mul(ops.Cast(matrix, to="float32"), scale)
+    sums = ops.Gemm(both, floats, (bias * (step / SEEN)).astype(np.float32))
     return ops.Mul(ops.Clip(ops.Round(sums), LEAST, MOST), SEEN)

@@ -72,8 +72,8 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
             f"it has {len(op.inputs)} operands, the first of rank {x.rank}; LiteRT takes 20 or 24, of rank {rank}"
         )
     if any((x.dtype, w.dtype) not in PAIRS for w in weights):
-        found = ", ".join(sorted({w.dtype for w in weights}))
-        return Decline(f"it multiplies {x.dtype} by {found}, for which there is no kernel")
+        dtypes = ", ".join(sorted({w.dtype for w in weights}))
+        return Decline(f"it multiplies {x.dtype} by {dtypes}, for which there is no kernel")
     if any(w.rank != 2 for w in weights):
         return Decline("its recurrent weights are diagonal matrices, which is not implemented; give them in full")
     refused = not_symmetric(op, slots) or not_variable(op, (HIDDEN, CELLS))

@@ -19,9 +19,9 @@ OUTPUTS = 13
 
 def lstm(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
     """One operator; whatever is no field of it is an option."""
-    known = {key: value for key, value in fields.items() if key in Lstm.__dataclass_fields__}
-    options = tuple((key, value) for key, value in fields.items() if key not in known)
-    return Lstm(**known, options=options).case(name, **(case or {}))
+    layer_fields = {key: value for key, value in fields.items() if key in Lstm.__dataclass_fields__}
+    options = tuple((key, value) for key, value in fields.items() if key not in layer_fields)
+    return Lstm(**layer_fields, options=options).case(name, **(case or {}))
 
 
 PARTS: dict[str, dict[str, Any]] = {
@@ -189,7 +189,7 @@ def five(dtype: str, variable: bool, wanted: int = 1, scale: float = 1 / 128) ->
     def draw(model: Net) -> None:
         cell = tensor(BATCH, CELLS, dtype="int16", scale=2**-11) if small else spec(CELLS)
         x = model.input(spec(INPUTS))
-        held = [
+        operands = [
             model.graph.tensor(name, (BATCH, CELLS), like.dtype, quantization=like.quantization, variable=True)
             if variable
             else model.input(like)
@@ -202,11 +202,11 @@ def five(dtype: str, variable: bool, wanted: int = 1, scale: float = 1 / 128) ->
             if small
             else constant(drawn(4 * CELLS))
         )
-        refs = [x, held[0], model.place(weights), model.place(bias), held[1]]
+        refs = [x, operands[0], model.place(weights), model.place(bias), operands[1]]
         sums = tensor(BATCH, 4 * CELLS, dtype="int16", scale=2**-12) if small else spec(4 * CELLS)
-        made = [model.result(like) for like in (spec(CELLS), cell, spec(both), sums)]
-        model.graph.operator(STEP, refs, made, {"kernel_type": "BASIC", "fused_activation_function": "TANH"})
-        model.output(*made[:wanted])
+        results = [model.result(like) for like in (spec(CELLS), cell, spec(both), sums)]
+        model.graph.operator(STEP, refs, results, {"kernel_type": "BASIC", "fused_activation_function": "TANH"})
+        model.output(*results[:wanted])
 
     return draw
 
