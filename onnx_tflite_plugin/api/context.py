@@ -139,7 +139,7 @@ class Context(Protocol):
         """
 
     def quantize(self, value: Value, like: int) -> Value:
-        """Real numbers to a slot's integers; the value itself where the slot is not quantized."""
+        """Floats to a slot's integers; the value itself where the slot is not quantized."""
 
     def dequantize(self, value: Value, like: int) -> Value:
         """A slot's integers to floats; the value itself where the slot is not quantized."""

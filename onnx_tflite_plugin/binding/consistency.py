@@ -265,7 +265,7 @@ def _per_axis(bound: Bound, target: Target, opset: int) -> Iterator[Contradictio
     """Results with a scale for each coordinate, which only weights may have: kernels read one scale of all others."""
     op = bound.op
     sides = any(map(_quantized, op.inputs)), any(map(_quantized, op.outputs))
-    if bound.handler.converts and sides[0] != sides[1]:  # what becomes quantized, or real, may have a scale for each
+    if bound.handler.converts and sides[0] != sides[1]:  # what is quantized or dequantized may have a scale for each
         return
     for k, tensor in enumerate(op.outputs):
         if tensor is None or not _scaled_by_axis(tensor):
@@ -295,7 +295,7 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
-    """What an integer result without parameters is called where the kernel computes with real numbers, else nothing."""
+    """What an integer result without parameters is called where the kernel computes in float32, else nothing."""
     if tensor.dtype not in QUANTIZED or (not any(map(_quantized, bound.op.inputs)) and not bound.handler.converts):
         return ""
     declared = behaviour(bound, target, opset)

@@ -141,9 +141,9 @@ class Emitter:
             self._converted(operand, value, wide) if of == kind and _dtype(value) == narrow else value
             for operand, value, of in zip(operands, values, _kinds(schema.inputs, len(values)), strict=False)
         ]
-        node = self._node(op_type, values, given, count, schema, domain)
-        kinds = _kinds(schema.outputs, len(node))
-        return [self._cast(value, narrow) if of == kind else value for value, of in zip(node, kinds, strict=True)]
+        results = self._node(op_type, values, given, count, schema, domain)
+        kinds = _kinds(schema.outputs, len(results))
+        return [self._cast(value, narrow) if of == kind else value for value, of in zip(results, kinds, strict=True)]
 
     def _widening(
         self, schema: onnx.defs.OpSchema, values: Sequence[ir.Value | None], given: Mapping[str, Any]

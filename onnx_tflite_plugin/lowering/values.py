@@ -199,7 +199,7 @@ class Values:
         return self.emitter.emit("DequantizeLinear", [value, scale], along)[0]
 
     def quantize(self, value: ir.Value, storage: Storage, order: Order) -> ir.Value:
-        """Real numbers as stored integers; by arithmetic where the target's QuantizeLinear does not know the dtype."""
+        """Floats as stored integers; by arithmetic where the target's QuantizeLinear does not know the dtype."""
         scale, zero_point, axis = self._parameters(storage, order)
         if storage.dtype in self.plan.target.quantizes:
             integers = self.emitter.emit("QuantizeLinear", [value, scale, zero_point], {"axis": axis})[0]

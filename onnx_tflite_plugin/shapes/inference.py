@@ -18,7 +18,7 @@ REAL = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
 def skeleton(model: ir.Model) -> onnx.ModelProto:
     """The model with constants of many elements as graph inputs, and without the sizes in between.
 
-    Inference follows what vectors hold through arithmetic, of real numbers too, and keeps some 50 bytes an element. No size
+    Inference follows what vectors hold through arithmetic, of floats too, and keeps some 50 bytes an element. No size
     is real, so Max, which broadcasts alike and is not followed, stands in for such arithmetic.
     """
     graph = model.graph

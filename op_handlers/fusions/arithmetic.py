@@ -1,6 +1,6 @@
 """Arithmetic with constants behind a convolution or a dense layer goes into its weights and bias.
 
-The real numbers are the same, and rounded less often: each weight and each bias once more, where every element of the
+The result is the same, and rounded less often: each weight and each bias once more, where every element of the
 result was rounded for every operator. What is quantized is rounded to integers in between, so there it is left alone.
 """
 

@@ -81,7 +81,7 @@ def pairs() -> Iterator[Call]:
 
 
 def alike(match: Match) -> Mapping[str, Any] | Decline:
-    """What both do, in real numbers; ``turned``: whether nothing reverses what comes from the end."""
+    """What both do, in float32; ``turned``: whether nothing reverses what comes from the end."""
     options = [op.options for op in match.calls.values() if op.code in (LSTM, BACKWARDS)]
     shared = [dict(one) for one in options]
     if match[x].dtype != "float32":

@@ -1,7 +1,7 @@
-"""Products of real activations and narrow weights as the kernels compute them: the activations quantized as they come.
+"""Dynamic quantization: float32 activations times int8 weights, the activations quantized at run time as the kernels do.
 
 LiteRT's kernels give each row a scale (EvalHybrid, kernels/fully_connected.cc and conv.cc; XNNPACK's qd8 operators),
-DynamicQuantizeLinear one to the whole tensor. The sums are integers, and real numbers again by both scales.
+DynamicQuantizeLinear one to the whole tensor. The sums are integers, and become float32 by both scales.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ Rows = Callable[[Value, Value], Value]
 
 
 def symmetric(match: Match) -> bool:
-    """Narrow weights without zero points, with one scale or one per output channel, under real activations."""
+    """Int8 or int4 weights without zero points, with one scale or one per output channel, under float32 activations."""
     quantization = match[w].quantization
-    narrow = match[x].dtype == "float32" and match[w].dtype in ("int8", "int4")
+    hybrid = match[x].dtype == "float32" and match[w].dtype in ("int8", "int4")
     return (
-        narrow
+        hybrid
         and isinstance(quantization, Quantization)
         and not any(quantization.zero_point)
         and quantization.axis == 0
@@ -59,7 +59,7 @@ def symmetric(match: Match) -> bool:
 def product(
     ctx: Context, x: Value, weights: Array, bias: Value | None, rows: Rows = lambda stored, _zero: stored
 ) -> Value:
-    """What is quantized of ``x``, as ``rows``, times weights [k, o]; real by its scale and those of the operator's weight."""
+    """What is quantized of ``x``, as ``rows``, times weights [k, o]; dequantized by its scale and those of the operator's weight."""
     quantization = parameters(ctx.op[1])
     stored, scale, zero = ctx.ops.DynamicQuantizeLinear(x)
     sums = ctx.ops.Cast(ctx.ops.MatMulInteger(rows(stored, zero), weights.astype(np.int8), zero), to="float32")
@@ -166,7 +166,7 @@ def pointwise_conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None
     activation=FUSED,
 )
 def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
-    """MatMulInteger of the patches under the kernel; two to three times as fast as Conv of real numbers."""
+    """MatMulInteger of the patches under the kernel; two to three times as fast as Conv in float32."""
     return product(ctx, x, kernel_rows(ctx), b, rows=partial(patches, ctx))
 
 

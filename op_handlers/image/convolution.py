@@ -22,7 +22,7 @@ from onnx_tflite_plugin.api import (
     padding_attributes,
     transposed_pads,
 )
-from op_handlers.kernels.operands import as_int64, narrow_weights, signed_bytes
+from op_handlers.kernels.operands import as_int64, packed_weights, signed_bytes
 
 BIASED = Dequantized(bias={2: (0, 1)})
 SQUEEZABLE = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
@@ -36,7 +36,7 @@ NARROW = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
     axes="n h w c, o j k i, o -> n y x o",
     quantization=BIASED,
     activation="fused_activation_function",
-    accepts=lambda at: narrow_weights(at.op, NARROW),
+    accepts=lambda at: packed_weights(at.op, NARROW),
 )
 def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""
@@ -53,7 +53,7 @@ def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     axes="n h w c, u j k o, o -> n y x o",
     quantization=BIASED,
     activation="fused_activation_function",
-    accepts=lambda at: narrow_weights(at.op, {"int8": ("int4",)}),
+    accepts=lambda at: packed_weights(at.op, {"int8": ("int4",)}),
 )
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""

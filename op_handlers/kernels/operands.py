@@ -51,7 +51,7 @@ def scalar(ctx: Context, slot: int, value: Value) -> Value:
     return value if ctx.op[slot].rank == 0 else ctx.ops.Reshape(value, np.zeros(0, np.int64))
 
 
-def narrow_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Decline | None:
+def packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Decline | None:
     """Why weights of 4 or 2 bits in slot 1 are not taken; ``known``: which the kernel unpacks, by the input's dtype.
 
     Others it reads as if there were one in a byte, past their end, and what it computes is nothing.
@@ -68,7 +68,7 @@ def narrow_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Dec
 
 
 def signed_bytes(ctx: Context, slot: int, weight: Value) -> Value | Array:
-    """A weight as it is; but under real activations uint8 is read as int8, its zero point ignored.
+    """A weight as it is; but under float32 activations uint8 is read as int8, its zero point ignored.
 
     The first dynamic-range files keep signed weights so (EvalHybrid, kernels/conv.cc and fully_connected.cc).
     """

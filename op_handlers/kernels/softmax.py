@@ -18,7 +18,7 @@ LARGEST = 32762  # of the exponentials: what the table has for 0
 LEAST_BITS = 14  # behind the first bit of any row's sum
 
 
-def softmax_of_words(ctx: Context, x: Value, beta: float) -> Value:
+def softmax_int16(ctx: Context, x: Value, beta: float) -> Value:
     """What each number is below the largest of its row gives an exponential; the row's sum a factor for all of them.
 
     The integers are float64 numbers, which hold them all: ONNX shifts no signed ones.

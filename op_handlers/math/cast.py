@@ -37,7 +37,7 @@ def dtypes(op: Operator) -> tuple[str, str]:
     min_opset=lambda at: max(PACKED.get(dtype, 13) for dtype in dtypes(at.op)),
 )
 def cast(ctx: Context, x: Value) -> Value:
-    """Cast of what is stored, whatever its scale; real numbers are cut to the range of integers first (cast.cc)."""
+    """Cast of what is stored, whatever its scale; floats are cut to the range of integers first (cast.cc)."""
     before, after = dtypes(ctx.op)
     if before == after:
         return x
@@ -51,7 +51,7 @@ def cast(ctx: Context, x: Value) -> Value:
 
 
 def cut(ctx: Context, x: Value, before: str, after: str) -> Value:
-    """Real numbers in the range of an integer dtype; infinity and NaN become its highest number."""
+    """Floats in the range of an integer dtype; infinity and NaN become its highest number."""
     ops = ctx.ops
     low, high = PACKED_RANGE.get(after) or (int(np.iinfo(after).min), int(np.iinfo(after).max))
     if before not in ("float32", "float64"):
@@ -65,7 +65,7 @@ def cut(ctx: Context, x: Value, before: str, after: str) -> Value:
 
 
 def paired(ctx: Context, x: Value) -> Value:
-    """Real numbers as complex ones: pairs whose second number is 0."""
+    """Floats as complex ones: pairs whose second number is 0."""
     pads = np.zeros((2, ctx.op[0].rank + 1), np.int64)
     pads[1, -1] = 1
     return ctx.ops.Pad(ctx.ops.Unsqueeze(x, [-1]), pads.reshape(-1))
@@ -91,7 +91,7 @@ def shared_bits(at: Instance) -> Decline | None:
 
 
 def needs_bitcast(at: Instance) -> int:
-    """The opset with BitCast where real numbers are read as others; integers are split by arithmetic."""
+    """The opset with BitCast where a float is read as another dtype; integers are split by arithmetic."""
     before, after = dtypes(at.op)
     return 26 if before != after and (before in BITS or after in BITS) else 13
 

@@ -20,8 +20,8 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.fixed_point import rescaled
 
-BYTES = frozenset({"int8", "uint8"})
-WORDS = BYTES | {"int16"}
+EIGHT_BITS = frozenset({"int8", "uint8"})
+UP_TO_16_BITS = EIGHT_BITS | {"int16"}
 
 
 def scaled(dtypes: Collection[str], bare: Collection[str] = ()) -> Callable[[Instance], Decline | None]:
@@ -57,12 +57,12 @@ def of_strings(at: Instance) -> int:
     max_version=5,
     layout=Transparent(),
     quantization=Integer(),
-    accepts=scaled(WORDS, bare={"int16"}),
+    accepts=scaled(UP_TO_16_BITS, bare={"int16"}),
     min_opset=of_strings,
 )
 def equal(ctx: Context, x: Value, y: Value) -> Value:
     """Equal; quantized operands in 256ths, as all comparisons (comparisons.cc)."""
-    return ctx.ops.Equal(*comparable(ctx, WORDS, x, y))
+    return ctx.ops.Equal(*comparable(ctx, UP_TO_16_BITS, x, y))
 
 
 @handler(
@@ -70,36 +70,36 @@ def equal(ctx: Context, x: Value, y: Value) -> Value:
     max_version=4,
     layout=Transparent(),
     quantization=Integer(),
-    accepts=scaled(WORDS),
+    accepts=scaled(UP_TO_16_BITS),
     min_opset=of_strings,
 )
 def not_equal(ctx: Context, x: Value, y: Value) -> Value:
     """Not of Equal."""
-    return ctx.ops.Not(ctx.ops.Equal(*comparable(ctx, WORDS, x, y)))
+    return ctx.ops.Not(ctx.ops.Equal(*comparable(ctx, UP_TO_16_BITS, x, y)))
 
 
-@handler("LESS", max_version=3, layout=Transparent(), quantization=Integer(), accepts=scaled(BYTES))
+@handler("LESS", max_version=3, layout=Transparent(), quantization=Integer(), accepts=scaled(EIGHT_BITS))
 def less(ctx: Context, x: Value, y: Value) -> Value:
     """Less; int16 is compared as stored, whatever the scales."""
-    return ctx.ops.Less(*comparable(ctx, BYTES, x, y))
+    return ctx.ops.Less(*comparable(ctx, EIGHT_BITS, x, y))
 
 
-@handler("LESS_EQUAL", max_version=2, layout=Transparent(), quantization=Integer(), accepts=scaled(BYTES))
+@handler("LESS_EQUAL", max_version=2, layout=Transparent(), quantization=Integer(), accepts=scaled(EIGHT_BITS))
 def less_equal(ctx: Context, x: Value, y: Value) -> Value:
     """LessOrEqual; int16 as stored."""
-    return ctx.ops.LessOrEqual(*comparable(ctx, BYTES, x, y))
+    return ctx.ops.LessOrEqual(*comparable(ctx, EIGHT_BITS, x, y))
 
 
-@handler("GREATER", max_version=2, layout=Transparent(), quantization=Integer(), accepts=scaled(BYTES))
+@handler("GREATER", max_version=2, layout=Transparent(), quantization=Integer(), accepts=scaled(EIGHT_BITS))
 def greater(ctx: Context, x: Value, y: Value) -> Value:
     """Greater; int16 as stored."""
-    return ctx.ops.Greater(*comparable(ctx, BYTES, x, y))
+    return ctx.ops.Greater(*comparable(ctx, EIGHT_BITS, x, y))
 
 
-@handler("GREATER_EQUAL", max_version=3, layout=Transparent(), quantization=Integer(), accepts=scaled(BYTES))
+@handler("GREATER_EQUAL", max_version=3, layout=Transparent(), quantization=Integer(), accepts=scaled(EIGHT_BITS))
 def greater_equal(ctx: Context, x: Value, y: Value) -> Value:
     """GreaterOrEqual; int16 as stored."""
-    return ctx.ops.GreaterOrEqual(*comparable(ctx, BYTES, x, y))
+    return ctx.ops.GreaterOrEqual(*comparable(ctx, EIGHT_BITS, x, y))
 
 
 def comparable(ctx: Context, rescaled: Collection[str], *operands: Value) -> list[Value]:

@@ -132,7 +132,7 @@ def extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
 
 
 def start(dtype: str, least: bool) -> Array:
-    """What the kernel starts from, and returns for no elements: a finite number of real dtypes (ReduceGeneric)."""
+    """What the kernel starts from, and returns for no elements: a finite number of floating-point dtypes (ReduceGeneric)."""
     if dtype == "bool":
         return np.asarray(not least)
     limits: Any = np.finfo(dtype) if "float" in dtype else np.iinfo(dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Instance, Integer, Value, handler
-from op_handlers.kernels.softmax import softmax_of_words
+from op_handlers.kernels.softmax import softmax_int16
 
 
 def shares(at: Instance) -> FixedOutputRange | Integer:
@@ -26,7 +26,7 @@ def softmax(ctx: Context, x: Value) -> Value:
     """Softmax along the last axis; beta scales the input (softmax.h). Of int16 by tables, as the kernel has it."""
     beta = float(ctx.options.beta)
     if ctx.integers:
-        return softmax_of_words(ctx, x, beta)
+        return softmax_int16(ctx, x, beta)
     if ctx.quantized and ctx.op[0].dims[-1] == 1:
         return ctx.ops.Add(ctx.ops.Mul(x, 0.0), 1.0)  # ONNX Runtime's quantized Softmax of one element is 0
     if ctx.quantized and ctx.op[0].dims[-1] is None:

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
-from op_handlers.kernels.operands import narrow_weights, signed_bytes
+from op_handlers.kernels.operands import packed_weights, signed_bytes
 
 
 def dense_axes(at: Instance) -> str | None:
@@ -55,7 +55,7 @@ def default_weights(at: Instance) -> Decline | None:
         return Decline(f"weights_format {op.options.weights_format} is not known")
     if 0 not in op[0].dims[:-1] and not op[1].shape[-1] and op[1].shape[0]:
         return Decline("its rows have no elements, for which LiteRT's kernels leave out the bias")
-    return in_blocks(op) if op[1].blocks is not None else narrow_weights(op, NARROW)
+    return in_blocks(op) if op[1].blocks is not None else packed_weights(op, NARROW)
 
 
 def in_blocks(op: Operator) -> Decline | None:

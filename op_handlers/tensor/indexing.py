@@ -98,8 +98,8 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
 PER_BYTE = {"int8": 1, "uint8": 1, "int4": 2, "int2": 4}
 
 
-def made_real(op: Operator) -> bool:
-    """Whether a row's integers become real as it is looked up."""
+def dequantizes(op: Operator) -> bool:
+    """Whether a row's integers are dequantized as it is looked up."""
     return op[1].dtype != op[out(0)].dtype
 
 
@@ -107,7 +107,7 @@ def table(at: Instance) -> Decline | None:
     """Rows, and blocks, start at a byte; neither have zero points (Unpack4Bit, Unpack2Bit, EvalBlockwise)."""
     op = at.op
     rows, dtype, quantization = op[1], op[out(0)].dtype, op[1].quantization
-    if not made_real(op):
+    if not dequantizes(op):
         return Decline("its rows are text, which the kernel copies as bytes") if dtype == "string" else None
     if rows.dtype not in PER_BYTE or dtype not in ("float32", "float16") or not rows.constant:
         return Decline(f"it makes {dtype} of {rows.dtype}, for which there is no kernel; the table must be a constant")
@@ -133,14 +133,14 @@ def table(at: Instance) -> Decline | None:
     max_version=5,
     layout=Terminate(),
     quantization=lambda at: (
-        Dequantized(weights=(1,), blocks=(1,)) if made_real(at.op) else Raw(shift_safe=True, onnx="Gather")
+        Dequantized(weights=(1,), blocks=(1,)) if dequantizes(at.op) else Raw(shift_safe=True, onnx="Gather")
     ),
     accepts=table,
     sizes=lambda at: (*at.op[0].dims, *at.op[1].dims[1:]),
 )
 def embedding_lookup(ctx: Context, ids: Value, rows: Value) -> Value:
-    """Gather; integers are picked as such, and made real with the scales of their rows (embedding_lookup.cc)."""
-    if not made_real(ctx.op):
+    """Gather; integers are picked as such, and dequantized with the scales of their rows (embedding_lookup.cc)."""
+    if not dequantizes(ctx.op):
         return ctx.ops.Gather(rows, ids, axis=0)
     stored, scales = by_row(ctx.op)
     if ctx.folds:

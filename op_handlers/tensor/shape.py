@@ -55,7 +55,7 @@ def elements(dims: Dims) -> int | None:
     "RESHAPE", max_version=1, layout=Attribute(unordered="*"), axes=reshaped, quantization=COPIED, sizes=asked_sizes
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
-    """Reshape to the planned shape; a shape known only at run time is taken as it comes, in source order."""
+    """Reshape to the planned shape; a shape known only at run time stays in source order."""
     if shape is None or ctx.op[1].constant or sum(d is None for d in ctx.op[out(0)].dims) <= 1:
         return ctx.reshaped(x, out(0))
     return ctx.ops.Reshape(x, ctx.ops.Cast(shape, to="int64"), allowzero=1 if ctx.opset >= 14 else None)

@@ -142,7 +142,7 @@ def bare() -> Iterator[Case]:
 
 
 def hybrid() -> Iterator[Case]:
-    """Real numbers by int8: the kernel quantizes the rows as it runs, we do not."""
+    """Floats by int8: the kernel quantizes the rows as it runs, we do not."""
     for adjoint in ADJOINTS:
         for per_axis in (None, 1):
             w = weight((7, 3), "int8", per_axis)

@@ -10,8 +10,8 @@ from onnx_tflite_plugin.api import Context, Decline, Dequantized, Operator, Refu
 from op_handlers.sequence.lstm.integers import LEAST, MOST, SEEN, step_of
 
 X, HIDDEN, WEIGHTS, BIAS, CELLS = range(5)
-REAL = ("float32",) * 5
-BYTES = ("uint8", "uint8", "uint8", "int32", "int16")
+FLOATS = ("float32",) * 5
+INTEGERS = ("uint8", "uint8", "uint8", "int32", "int16")
 EIGHTH, CELL = 1 / 128, 2.0**-11  # a step of all activations, and of the cells
 
 
@@ -28,11 +28,11 @@ def five(op: Operator) -> Decline | None:
             f"it has {len(op.inputs)} operands and {len(op.outputs)} results; the kernel takes 5 and gives 4"
         )
     dtypes = tuple(op[slot].dtype for slot in range(5))
-    if dtypes not in (REAL, BYTES):
+    if dtypes not in (FLOATS, INTEGERS):
         return Decline(
-            f"its operands are {', '.join(dtypes)}; the kernel takes {', '.join(REAL)} or {', '.join(BYTES)}"
+            f"its operands are {', '.join(dtypes)}; the kernel takes {', '.join(FLOATS)} or {', '.join(INTEGERS)}"
         )
-    if dtypes == REAL:
+    if dtypes == FLOATS:
         return None
     if not (op[WEIGHTS].constant and op[BIAS].constant):
         return Decline("its weights and bias must be constants where it works on integers")

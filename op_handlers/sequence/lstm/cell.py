@@ -1,4 +1,4 @@
-"""One step of an LSTM, in real numbers or rounded where the integer kernel rounds (kernels/lstm_eval.cc).
+"""One step of an LSTM, in float32 or rounded where the integer kernel rounds (kernels/lstm_eval.cc).
 
 Sizes: B batches, I inputs, C cells, O outputs (C of them unless projected), G gates (3 without an input gate).
 """
@@ -58,7 +58,7 @@ def peeps(op: Operator) -> bool:
 
 
 class Cell:
-    """In real numbers: EvalFloat, and EvalHybrid but for the rounding of its activations.
+    """In float32: EvalFloat, and EvalHybrid but for the rounding of its activations.
 
     ``reverse``: a sequence is taken from its end.
     """
@@ -79,7 +79,7 @@ class Cell:
     # --- operands -----------------------------------------------------------------------------
 
     def real(self, slot: int) -> Value | Array:
-        """An operand in real numbers, as an array where it is a constant; biases the kernel counts in as the file says."""
+        """An operand in float32, as an array where it is a constant; biases the kernel counts in as the file says."""
         tensor, held = self.op[slot], self.ctx.constant(slot)
         if tensor.dtype == "float32" and held is not None:
             return held

@@ -23,7 +23,7 @@ SHUT = 1e-6  # more than a share is off by itself: of a gate that is shut as far
 
 
 def way(cell: Cell) -> Way:
-    """ONNX's LSTM is a plain one of real numbers; its ``clip`` bounds what the gates see, not the cells."""
+    """ONNX's LSTM is a plain float32 one; its ``clip`` bounds what the gates see, not the cells."""
     options, activation = cell.ctx.options, cell.ctx.options.fused_activation_function
     if isinstance(cell, IntegerCell) or activation not in ITS_OWN or cell.projection is not None or cell.normalizes:
         return step_by_step
