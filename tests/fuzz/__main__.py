@@ -24,11 +24,20 @@ FOLDER = Path(__file__).parents[2] / ".cache/fuzz"
 @click.option("--seconds", type=float, default=3600.0, show_default=True, help="For how long.")
 @click.option("--limit", default=SECONDS, show_default=True, help="Seconds that one input may take.")
 @click.option("--nice", default=0, show_default=True, help="How much the child gives way to other processes.")
+@click.option("--minimise", default=30.0, show_default=True, help="Seconds to make each find small in.")
 @click.option(
     "--keep", default=FOLDER, show_default=True, type=click.Path(path_type=Path), help="Where what is found goes."
 )
 def main(
-    files: Sequence[Path], seed: int, start: int, count: int | None, seconds: float, limit: float, nice: int, keep: Path
+    files: Sequence[Path],
+    seed: int,
+    start: int,
+    count: int | None,
+    seconds: float,
+    limit: float,
+    nice: int,
+    minimise: float,
+    keep: Path,
 ) -> None:
     """Mutate models until time is up and keep what should not happen, made small; or try FILES.
 
@@ -43,7 +52,7 @@ def main(
         for made, outcome in run(seed, child, count=count, seconds=seconds, start=start):
             if tally.add(made, outcome):
                 click.echo(f"{made.name}: {outcome.line[:300]}")
-                kept(keep, made, outcome, child)
+                kept(keep, made, outcome, child, seconds=minimise)
         report(tally, time.monotonic() - begun, seed)
     sys.exit(1 if tally.kinds["bug"] else 0)
 

@@ -16,7 +16,7 @@ from . import raw, structure
 from .child import Child
 from .minimise import minimised
 from .outcome import Kind, Outcome
-from .seeds import cases, table
+from .seeds import cases, ids, table
 
 BYTES_SHARE = 4  # one input in so many is mutated in its bytes
 WORSE: tuple[Kind, ...] = ("bug", "different")
@@ -63,7 +63,8 @@ def one(seed: int, number: int) -> Input | None:
     """Input ``number`` of a seed; ``None`` where its model is not to be had, or cannot be written."""
     draw = structure.Draw(f"{seed}:{number}")
     # Of all cases the one of least hash: a case more or less changes the few inputs that are made from it.
-    case = min(range(len(cases())), key=lambda k: crc32(f"{seed}:{number}:{cases()[k].id}".encode()))
+    begun, encoded_ids = crc32(f"{seed}:{number}:".encode()), ids()
+    case = min(range(len(encoded_ids)), key=lambda k: crc32(encoded_ids[k], begun))
     model = table(case)
     if model is None:
         return None
@@ -92,7 +93,7 @@ def kept(folder: Path, made: Input, outcome: Outcome, child: Child, *, seconds: 
     def same(data: bytes) -> bool:
         return child.tried(data).key == outcome.key
 
-    small = minimised(made.data, made.original, same, seconds) if outcome.seconds < 3 else made.data
+    small = minimised(made.data, made.original, same, seconds) if outcome.seconds < seconds / 10 else made.data
     folder.mkdir(parents=True, exist_ok=True)
     words = "_".join((outcome.kind, outcome.sort, outcome.where, made.name))
     name = "".join(c if c.isalnum() or c in "._-" else "_" for c in words)[:150]

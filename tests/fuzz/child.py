@@ -1,4 +1,4 @@
-"""The parent's side of the worker: one file at a time, a time limit, and a new process where the old one died."""
+"""The parent's side of the worker: one file at a time, and a time limit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from .outcome import Outcome
+from .outcome import Kind, Outcome
 
 MEMORY = 3 << 30  # bytes beyond the imports': a budget of 1 GiB, the model's copies, and the runtimes
 SECONDS = 10.0  # of converting and of loading
 COMPARING = 20.0  # what the runtimes may take more, which is nobody's fault
-FILES_EACH = 500  # after so many a process is replaced, for what runtimes leak
+RUNNING = ("compare", "ask")  # stages in which they run
 
 _ROOT = Path(__file__).parents[2]
 
@@ -30,7 +30,7 @@ class Child:
     def __init__(self, seconds: float = SECONDS, memory: int = MEMORY, nice: int = 0) -> None:
         self.seconds, self.memory, self.nice = seconds, memory, nice
         self._process: subprocess.Popen[bytes] | None = None
-        self._left = 0
+        self._serving = 0  # the process that has the file
         self._unread = b""
 
     def __enter__(self) -> Self:
@@ -43,7 +43,8 @@ class Child:
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
                 with suppress(BrokenPipeError):
@@ -60,34 +61,36 @@ class Child:
             process.stdin.write(b"%d\n" % len(data) + data)
             process.stdin.flush()
             while True:
-                seconds = 60.0 if stage == "start" else self.seconds + (COMPARING if stage == "compare" else 0)
+                seconds = 60.0 if stage == "start" else self.seconds + (COMPARING if stage in RUNNING else 0)
                 told = self._answer(start + seconds, seconds)
-                if not isinstance(told, str):
+                if isinstance(told, list):
                     return Outcome.of(told)
-                stage, start = told, time.monotonic()
+                if isinstance(told, str):
+                    stage, start = told, time.monotonic()
+                elif "ended" in told:
+                    return self._broken(stage, "died", f"{_named(told['ended'])} in {stage}")
+                else:
+                    self._serving = told["serves"]
         except TimeoutError:
             self.stop()
             return self._broken(stage, "over its time", f"over {self.seconds} s in {stage}")
         except (EOFError, BrokenPipeError):
             code = process.wait()
             self.stop()
-            died = signal.Signals(-code).name if code < 0 else f"exit {code}"
-            return self._broken(stage, "died", f"{died} in {stage}")
+            return self._broken(stage, "died", f"{_named(code)} in {stage}")
 
     def _processor_seconds(self) -> float:
-        assert self._process is not None
         try:
-            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{self._serving}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _broken(self, stage: str, sort: str, text: str) -> Outcome:
-        return Outcome("uncompared" if stage == "compare" else "bug", f"{sort}: {stage}", text=text)
+        kind: Kind = "uncompared" if stage == "compare" else "invalid" if (stage, sort) == ("ask", "died") else "bug"
+        return Outcome(kind, f"{sort}: {stage}", text=text)
 
     def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._left <= 0:
-            self.stop()
         if self._process is None:
             command = [sys.executable, "-m", "tests.fuzz.worker", str(self.memory)]
             self._process = subprocess.Popen(
@@ -96,10 +99,10 @@ class Child:
                 stdout=subprocess.PIPE,
                 cwd=_ROOT,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+                start_new_session=True,
                 preexec_fn=(lambda: os.nice(self.nice) and None) if self.nice else None,
             )
-            self._left, self._unread = FILES_EACH, b""
-        self._left -= 1
+            self._unread = b""
         return self._process
 
     def _answer(self, deadline: float, seconds: float) -> Any:
@@ -126,3 +129,7 @@ class Child:
                 self._unread += more
         line, _, self._unread = self._unread.partition(b"\n")
         return json.loads(line)
+
+
+def _named(code: int) -> str:
+    return signal.Signals(-code).name if code < 0 else f"exit {code}"

@@ -20,6 +20,11 @@ def cases() -> tuple[Case, ...]:
 
 
 @cache
+def ids() -> tuple[bytes, ...]:
+    return tuple(case.id.encode() for case in cases())
+
+
+@cache
 def table(number: int) -> Table | None:
     """The root table of a case's model; ``None`` for one that no builder made, or is large."""
     built: list[Table] = []

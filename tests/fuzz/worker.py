@@ -1,7 +1,9 @@
 """The child: converts files it is given and compares them with LiteRT, telling the parent which stage it is in.
 
 A request on standard input is a file's size on a line, then its bytes; the answers are lines of JSON: the name of a
-stage as it begins, at last the fields of an ``Outcome``. Memory beyond what the imports take is limited.
+stage as it begins, at last the fields of an ``Outcome``. Whoever serves is a fork of a process that has imported
+everything and run nothing, with limited memory: where it dies, another takes its place in milliseconds. Its id is told
+as ``{"serves": id}``, and how it ended as ``{"ended": status}``.
 """
 
 from __future__ import annotations
@@ -12,20 +14,30 @@ import resource
 import sys
 import time
 import traceback
+from math import prod
 from pathlib import Path
 from typing import Any, TextIO
 
 from conformance.bounds import bound
-from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.verify import LiteRTError, OnnxRuntime, OrtError, Tolerance, verify
+from onnx_tflite_plugin.verify.packages import optional
 
 from .outcome import Kind, Outcome
 
 REPORT = "please report"  # what a message says that takes the fault to be the converter's
 RANDOM = frozenset({"MULTINOMIAL", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"})  # drawn anew in every run
 UNFED = ("No corresponding Numpy type", "Unable to handle object")  # inputs that its Python API does not take
-LARGEST_COMPARED = 1 << 28  # bytes of a model that is run
+FILES_EACH = 500  # after so many a process is replaced, for what runtimes leak
+LAST, AGAIN = 0, 17  # why a process ends: no more requests, or enough of them
+LARGEST_COMPARED = 1 << 24  # bytes of a model that is run, and of its inputs and outputs: larger ones show nothing more
+
+
+HOST = Host(packs="builtin")
 
 
 def main() -> None:
@@ -34,10 +46,35 @@ def main() -> None:
     os.dup2(nothing, 1)
     if not os.environ.get("FUZZ_STDERR"):
         os.dup2(nothing, 2)
-    _limit(int(sys.argv[1]))
-    while size := sys.stdin.buffer.readline():
-        outcome = tried(sys.stdin.buffer.read(int(size)), answers)
-        _tell(answers, [outcome.kind, outcome.sort, outcome.where, outcome.text, outcome.seconds])
+    optional("onnxruntime"), optional("ai_edge_litert.interpreter")
+    HOST.handlers(), HOST.fusions()
+    while True:
+        child = os.fork()
+        if not child:
+            _limit(int(sys.argv[1]))
+            os._exit(LAST if serve(answers) else AGAIN)
+        _tell(answers, {"serves": child})
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if code == LAST:
+            return
+        if code != AGAIN:
+            _tell(answers, {"ended": code})
+
+
+def serve(answers: TextIO) -> bool:
+    """Answer so many requests; whether there are no more."""
+    with os.fdopen(os.dup(0), "rb", buffering=0) as requests:  # what is not read belongs to the next process
+        for _ in range(FILES_EACH):
+            size = requests.readline()
+            if not size:
+                return True
+            data = bytearray()
+            while len(data) < int(size):
+                data += requests.read(int(size) - len(data)) or b""
+            outcome = tried(bytes(data), answers)
+            _tell(answers, [outcome.kind, outcome.sort, outcome.where, outcome.text, outcome.seconds])
+    return False
 
 
 def tried(data: bytes, answers: TextIO) -> Outcome:
@@ -49,28 +86,55 @@ def tried(data: bytes, answers: TextIO) -> Outcome:
 
     _tell(answers, "convert")
     try:
-        conversion = convert(data)
+        conversion = convert_model(read(data), HOST)
         proto = conversion.proto.SerializeToString()
     except InvalidModel as error:
         return outcome("invalid", "InvalidModel", text=str(error))
     except ConversionError as error:
-        kind: Kind = "bug" if REPORT in str(error) else "refused"
-        return outcome(kind, type(error).__name__, _deepest(error.__cause__) if kind == "bug" else "", str(error))
+        if REPORT not in str(error):
+            return outcome("refused", type(error).__name__, text=str(error))
+        _tell(answers, "ask")
+        if refused := _refused(data):
+            return outcome("invalid", "LiteRT refuses", text=refused)
+        return outcome("bug", type(error).__name__, _deepest(error.__cause__), str(error))
     except MemoryError as error:
         return outcome("bug", "MemoryError", _deepest(error), str(error))
     except Exception as error:
         return outcome("bug", type(error).__name__, _deepest(error), str(error))
     _tell(answers, "load")
     try:
-        OnnxRuntime(proto)
+        loaded = OnnxRuntime(proto)
     except OrtError as error:
         return outcome("bug", "does not load", text=str(error))
+    del loaded
     if any(op.code in RANDOM for graph in conversion.source.subgraphs for op in graph.operators):
         return outcome("uncompared", "random")
-    if len(proto) > LARGEST_COMPARED or not conversion.source.main.operators:
+    main = conversion.source.main
+    if (
+        len(proto) > LARGEST_COMPARED
+        or not main.operators
+        or sum(map(_size, (*main.inputs, *main.outputs))) > LARGEST_COMPARED
+    ):
         return outcome("uncompared", "size")
     _tell(answers, "compare")
     return outcome(*_compared(data, proto, conversion))
+
+
+def _size(tensor: Tensor) -> int:
+    return prod(tensor.shape) * 8
+
+
+def _refused(data: bytes) -> str:
+    """Why LiteRT does not run a file with inputs of zeros, as the converter asks it; here a process may die of it."""
+    try:
+        package = optional("ai_edge_litert.interpreter")
+        resolver = package.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        model = package.Interpreter(model_content=data, experimental_op_resolver_type=resolver, num_threads=1)
+        model.allocate_tensors()
+        model.invoke()
+    except (ValueError, RuntimeError) as error:
+        return "" if "unresolved" in str(error) else str(error) or "it gives no reason"
+    return ""
 
 
 def _compared(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, str, str, str]:
