@@ -348,6 +348,7 @@ def _report(
         nodes=node_counts(model),
         layout="local" if layout.method == "local" else "least" if layout.exact else "heuristic",
         layout_cost=layout.cost,
+        moved=layout.moved,
         transposes=transposes,
         transposed=tuple(
             Transposed(str(c.tensor.name), f"{spelled(c.start)} -> {spelled(c.end)}", c.bytes, c.producer, c.consumers)

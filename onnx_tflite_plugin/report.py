@@ -29,7 +29,8 @@ class Report:
     """Counts, the layout plan, and everything a user should know about a conversion.
 
     ``layout`` is ``"least"`` (provably), ``"heuristic"`` or ``"local"``; ``transposes`` counts Transpose nodes before
-    any rewrite; ``transposed`` names the tensors and who forced each. ``bought``: operators for whose speed the plan is not
+    any rewrite; ``transposed`` names the tensors and who forced each. ``moved`` counts operators in another order than the file's
+    or the one their ONNX operator has; without any, the plan is the local one. ``bought``: operators for whose speed the plan is not
     the one that moves the fewest bytes, with the byte equivalents (8 kB a microsecond) each saves. ``passes``: rewrites
     for speed, with the number of places each changed. ``weights``: 8-bit products by the dtype of their weights.
     ``signature``: the key of the signature that was converted, and ``other_signatures`` those that were not.
@@ -41,6 +42,7 @@ class Report:
     nodes: Mapping[str, int]
     layout: str
     layout_cost: int
+    moved: int
     transposes: int
     transposed: tuple[Transposed, ...]
     inputs: tuple[Edge, ...] = ()

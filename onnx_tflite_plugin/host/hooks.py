@@ -58,6 +58,7 @@ class Hooks:
         self.options, self.warn = options, warn
         self.failures: dict[str, list[Failed]] = {}
         self._left_out: set[tuple[str, str]] = set()
+        self._serves: dict[str, str] = {}  # the operator of each handler, by the name of its plugin
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
 
@@ -66,6 +67,8 @@ class Hooks:
     def register(self, plugin: object, code: str, pack: str) -> None:
         """Take in a plugin as ``CODE@pack``."""
         self._manager.register(plugin, name=f"{code}@{pack}")
+        if _own(plugin):
+            self._serves[f"{code}@{pack}"] = code
 
     def add(self, plugin: object, code: str, pack: str) -> None:
         """Take in a pack's hooks, say which of them are misspelt, and configure them. Raises Failed."""
@@ -87,9 +90,14 @@ class Hooks:
         """(pack, hook) of what packs implement, but for handlers, which claim their operator."""
         return sorted({(hook.pack, name) for name in NAMES for hook in self._of(name) if not _own(hook.plugin)})
 
-    def _of(self, name: str) -> Iterator[Hook]:
-        """The implementations of one hook in pluggy's order: the last registered first, but for tryfirst and trylast."""
+    def _of(self, name: str, code: str = "") -> Iterator[Hook]:
+        """The implementations of one hook in pluggy's order: the last registered first, but for tryfirst and trylast.
+
+        ``code``: without the handlers of other operators, which have nothing to say of it.
+        """
         for implementation in reversed(getattr(self._manager.hook, name).get_hookimpls()):
+            if code and self._serves.get(implementation.plugin_name, code) != code:
+                continue
             pack = implementation.plugin_name.rpartition("@")[2]
             left_out = (name, pack) in self._left_out and not _own(implementation.plugin)
             if not left_out and not (implementation.hookwrapper or implementation.wrapper):
@@ -99,7 +107,7 @@ class Hooks:
 
     def claims(self, at: At) -> Iterator[tuple[str, Handler | Decline | Failed]]:
         """(pack, its handler, why it declines, or how it failed) of every pack that knows the operator."""
-        for hook in self._of("claim"):
+        for hook in self._of("claim", at.op.code):
             try:
                 answer = _claim(hook, at)
             except Failed as failed:

@@ -46,6 +46,7 @@ class LayoutPlan:
     """Orders per (operator, slot) and per graph input and output; what it costs, and whether that is provably least.
 
     ``bought``: operators for whose speed the plan is not the one of fewest bytes, with the byte equivalents each saves.
+    ``moved``: how many operators may work in another order than a local plan gives them; without any, both are the same.
     """
 
     frames: Mapping[Bound, FrameOrder]
@@ -57,6 +58,7 @@ class LayoutPlan:
     cost: int
     exact: bool
     method: str
+    moved: int
 
     def order(self, bound: Bound, slot: int) -> Order:
         tensor = bound.op[slot]
@@ -117,7 +119,14 @@ def plan_layout(
         cost=solution.cost,
         exact=solution.exact and not local,
         method="local" if local else solution.method,
+        moved=sum(_moved(freedoms[bound], chosen[bound]) for bound in flexible)
+        + sum(solution.labels[len(flexible) + i] > 0 for i in range(len(free))),
     )
+
+
+def _moved(free: Freedom, order: FrameOrder) -> bool:
+    """Whether a local plan, in which an operator has what its handler gives or else the file's order, may have another."""
+    return len(free.given) > 1 if free.given else free.frame is not None and order != free.frame.source
 
 
 def _freedoms(model: BoundModel, flat: Flat) -> dict[Bound, Freedom]:
