@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from passes_networks import Network, image
 
 import onnx_tflite_plugin as otp
-from conformance.builder import TensorRef
+from conformance.builder import ModelBuilder, TensorRef
 from conformance.cases.state.variables import Memory, running_sum
 from conformance.models import Net, Spec, constant, drawn, tensor
 from conformance.weights import bias
@@ -254,3 +254,34 @@ def test_only_floats_of_no_known_range_are_drawn_wider(dtype: str, expected: boo
     net = Network()
     net.output(net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), 4, (1, 1)))
     assert widens(structure.entry(structure.read(net.build()))) == expected
+
+
+class TestSigmoid:
+    """ONNX Runtime computes it to the rounding of one half, LiteRT to that of the result."""
+
+    @staticmethod
+    def models(offset: float) -> tuple[bytes, onnx.ModelProto]:
+        """A sigmoid, which is off by ``offset``, and a reshape."""
+        graph = (model := ModelBuilder()).main
+        x, y, z = graph.input("x", (2, 3)), graph.tensor("y", (2, 3)), graph.tensor("z", (3, 2))
+        graph.operator("LOGISTIC", [x], [y])
+        graph.operator("RESHAPE", [y, graph.constant("shape", np.int32([3, 2]))], [z])
+        graph.output(z)
+        proto = otp.convert(data := model.build()).proto
+        (sigmoid,) = (k for k, node in enumerate(proto.graph.node) if node.op_type == "Sigmoid")
+        node = proto.graph.node[sigmoid]
+        moved = helper.make_node("Add", ["right", "offset"], list(node.output))
+        node.output[0] = "right"
+        proto.graph.node.insert(sigmoid + 1, moved)
+        proto.graph.initializer.append(numpy_helper.from_array(np.float32(offset), "offset"))
+        return data, proto
+
+    @pytest.mark.parametrize("least", [-12, -15, -17, -25, -80])
+    def test_results_near_zero_may_differ_by_what_the_kernel_rounds_to(self, least: float) -> None:
+        data = self.models(0.0)[0]
+        given = {"x": np.linspace(least - 2, least, 6, dtype=np.float32).reshape(2, 3)}
+        assert verify(data, otp.convert(data), inputs=[given]).ok
+
+    def test_more_than_that_is_wrong(self) -> None:
+        given = {"x": np.linspace(-17, -15, 6, dtype=np.float32).reshape(2, 3)}
+        assert not verify(*self.models(3e-7), inputs=[given]).ok

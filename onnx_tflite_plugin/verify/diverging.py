@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..graph.extraction import extracted
 from ..graph.metadata import TensorValue
 from ..source.model import Array, Model, Operator, Tensor
-from .compare import Comparison, compare, inherited_step
+from .compare import Comparison, compare
 from .dequantized import as_stored
 from .litert import LiteRT, LiteRTError
 from .ort import OnnxRuntime, OrtError
@@ -146,7 +146,7 @@ class Search:
                         restored = as_stored(tensor, restored)
                     if restored is None or restored.ndim != next(iter(originals.values()))[0].ndim:
                         continue
-                    step = inherited_step(tensor, self.producers, tolerance)
+                    step = self.trial.step(tensor, self.producers)
                     yield compare(str(tensor), [restored], originals, tolerance, step=step), value
 
 

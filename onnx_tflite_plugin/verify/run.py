@@ -28,6 +28,7 @@ from .litert import LiteRTError
 from .ort import OnnxRuntime, OrtError
 from .part import cut_file
 from .processor import depends, multiplies_exactly, processor
+from .resolution import resolutions
 from .structure import Entry
 from .trial import Pairs, Run, Trial
 from .user_data import Given
@@ -182,7 +183,8 @@ class Examined:
             tolerance = Tolerance.of(model)
         if not isinstance(tolerance, Tolerance):
             tolerance = Tolerance(of_range=tolerance)
-        self.trial = Trial(data, model, self.entry, tolerance, signature, progress)
+        floors = resolutions(self.session.proto, self.session.tensor_values, self.entry.subgraph.index)
+        self.trial = Trial(data, model, self.entry, tolerance, signature, progress, floors)
         self.pairs = Pairs(self.entry, self.session)
         self.stateful = stateful(model)
         self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))

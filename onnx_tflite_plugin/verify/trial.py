@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import VerificationError
 from ..graph.metadata import TensorValue
 from ..progress import Progress
-from ..source.model import Array, Model, Tensor
+from ..source.model import Array, Model, Operator, Tensor
 from .compare import Comparison, Tolerance, as_pairs, compare, inherited_step
 from .dequantized import as_float, as_stored, is_float
 from .litert import LiteRT, LiteRTError
@@ -48,7 +48,8 @@ class Session(Protocol):
 class Trial:
     """A TFLite model, the entry that is run, and how near to LiteRT's its results must be.
 
-    ``progress`` is told each run as it begins.
+    ``progress`` is told each run as it begins. ``resolution``: the absolute error that ONNX Runtime's kernels compute a float
+    tensor to, by its index.
     """
 
     data: bytes
@@ -57,6 +58,7 @@ class Trial:
     tolerance: Tolerance
     signature: str | None = None
     progress: Progress = lambda stage: None
+    resolution: Mapping[int, float] = field(default_factory=dict)
 
     def litert(self, kernels: str, runs: Sequence[Run], *, fresh: bool = False) -> list[list[Array]]:
         """The outputs of each run by one set of LiteRT's kernels; ``fresh``: each in an interpreter of its own.
@@ -99,6 +101,10 @@ class Trial:
             self.progress(f"{where}, run {k} of {len(runs)}")
             yield arrays
 
+    def step(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
+        """What a float tensor cannot be nearer than: the step of integers behind it, or its kernel's absolute error."""
+        return max(inherited_step(tensor, producers, self.tolerance), self.resolution.get(tensor.index, 0.0))
+
     def compared(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
         """One comparison an output, over all runs."""
         makers = producers(self.entry.subgraph)
@@ -108,7 +114,7 @@ class Trial:
                 [arrays[k] for arrays in actual],
                 {kernels: [arrays[k] for arrays in runs] for kernels, runs in expected.items()},
                 self.tolerance,
-                step=inherited_step(tensor, makers, self.tolerance),
+                step=self.step(tensor, makers),
             )
             for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True))
         )
