@@ -285,7 +285,7 @@ class CaseTrial:
 
     def _layout(self, conversion: Conversion) -> Iterator[str]:
         most, report = self.case.transposes, conversion.report
-        if most is not None and report.transposes > most and not report.bought:
+        if most is not None and report.transposes > most and not report.transposed_for_speed:
             yield f"the least plan has {report.transposes} Transposes, it may have {most}"
 
 

@@ -339,7 +339,7 @@ def _report(
         operators[op.code] = operators.get(op.code, 0) + 1
     kept: dict[str, int] = {}
     for tensor, stored in storage.shifted.items():
-        text = f"{tensor.dtype} kept as {stored.dtype}"
+        text = f"{tensor.dtype} stored as {stored.dtype}"
         kept[text] = kept.get(text, 0) + 1
     return Report(
         target=target.name,
@@ -354,10 +354,10 @@ def _report(
             Transposed(str(c.tensor.name), f"{spelled(c.start)} -> {spelled(c.end)}", c.bytes, c.producer, c.consumers)
             for c in layout.copies
         ),
-        bought=layout.bought,
+        transposed_for_speed=layout.bought,
         fused=fused.applied,
         passes={name: count for name, count in passes.items() if count},
-        declined=tuple(fused.declined),
+        fusions_declined=tuple(fused.declined),
         packs=packs,
         overrides=dict(host.overrides),
         states=tuple(state.input for state in read_states(model.metadata_props)),

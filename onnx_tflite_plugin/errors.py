@@ -87,6 +87,12 @@ class PackError(ConversionError):
     """An op pack could not be loaded, or two packs claim the same operator."""
 
 
+class InvalidOnnx(ConversionError):
+    """What was given as the converted model is not ONNX."""
+
+    exit_code = 2
+
+
 class UnsupportedOption(ConversionError):
     """Options that do not go together, or that the target cannot honour."""
 

@@ -29,10 +29,11 @@ class Report:
     """Counts, the layout plan, and everything a user should know about a conversion.
 
     ``layout`` is ``"least"`` (provably), ``"heuristic"`` or ``"local"``; ``transposes`` counts Transpose nodes before
-    any rewrite; ``transposed`` names the tensors and who forced each. ``moved`` counts operators in another order than the file's
-    or the one their ONNX operator has; without any, the plan is the local one. ``bought``: operators for whose speed the plan is not
-    the one that moves the fewest bytes, with the byte equivalents (8 kB a microsecond) each saves. ``passes``: rewrites
-    for speed, with the number of places each changed. ``weights``: 8-bit products by the dtype of their weights.
+    any rewrite; ``transposed`` names the tensors and who forced each. ``moved`` counts operators in another order than the
+    file's or the one their ONNX operator has; without any, the plan is the local one. ``transposed_for_speed``: operators
+    for whose speed the plan is not the one that moves the fewest bytes, with the byte equivalents (8 kB a microsecond)
+    each saves. ``passes``: rewrites for speed, with the number of places each changed. ``fusions_declined``: fusions that
+    did not apply, and why. ``weights``: 8-bit products by the dtype of their weights.
     ``signature``: the key of the signature that was converted, and ``other_signatures`` those that were not.
     """
 
@@ -49,10 +50,10 @@ class Report:
     outputs: tuple[Edge, ...] = ()
     signature: str | None = None
     other_signatures: tuple[str, ...] = ()
-    bought: tuple[tuple[str, int], ...] = ()
+    transposed_for_speed: tuple[tuple[str, int], ...] = ()
     fused: Mapping[str, int] = field(default_factory=dict)
     passes: Mapping[str, int] = field(default_factory=dict)
-    declined: tuple[str, ...] = ()
+    fusions_declined: tuple[str, ...] = ()
     packs: Mapping[str, int] = field(default_factory=dict)
     overrides: Mapping[str, str] = field(default_factory=dict)
     states: tuple[str, ...] = ()

@@ -75,7 +75,7 @@ def test_a_target_without_4_bits_gets_real_numbers() -> None:
 def test_a_target_without_the_opset_of_2_bits_gets_bytes() -> None:
     [case] = [case for case in builtin() if case.id == "FULLY_CONNECTED-float32_by_int2_rows_of_13_with_a_scale_each"]
     conversion = otp.convert(case.build(), target="openvino")
-    assert conversion.report.storage == {"int2 kept as int8": 1}
+    assert conversion.report.storage == {"int2 stored as int8": 1}
     assert conversion.report.opset == 19
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -18,7 +19,7 @@ from metadata_files import encoded
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli import cli
-from onnx_tflite_plugin.cli.output import _folded, _wrapped
+from onnx_tflite_plugin.cli.output import _folded, _Spinner, _wrapped, complain
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source.bundle import members
 
@@ -67,7 +68,7 @@ def test_a_folder_is_converted_model_by_model_and_a_refusal_stops_none(run: Run,
     code, out, err = run("convert", folder)
     assert code == 1
     rows = [line.split() for line in out.splitlines()]
-    assert ["a.tflite", "1", "1", "0"] in [row[:4] for row in rows]
+    assert ["1", "1", "0", "a.tflite"] in [[*row[:3], *row[-1:]] for row in rows]
     assert "2 of 4 models" in out
     assert (folder / "a.onnx").exists()
     assert (folder / "inner" / "b.onnx").exists()
@@ -199,6 +200,11 @@ def test_text_is_broken_between_words() -> None:
         "    from op 1 to op 2",
     ]
     assert _folded("x" * 100, 30, code=True) == ["x" * 100]
+    assert _folded("7: 2 CONV_2D, 12 ADD, from op 3 ADD", 22, code=False) == [
+        "7: 2 CONV_2D, 12 ADD,",
+        "  from op 3 ADD",
+    ]
+    assert _folded("a sum of 12 TERMS", 13, code=False) == ["a sum of", "  12 TERMS"]
 
 
 @pytest.mark.parametrize("command", [["convert"], ["inspect"], ["inspect", "--details"], ["handlers"], ["verify"]])
@@ -218,6 +224,27 @@ def test_nothing_is_wider_than_a_terminal_of_80_columns(
     assert max(map(len, plain.splitlines())) <= 80
     if not colour:
         assert not re.search(r"\x1b\[[0-9;]*3\d", out)
+
+
+def test_errors_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    with contextlib.redirect_stderr(stream):
+        complain("error", ["operators that cannot be converted:", "word " * 40, "  hint: " + "word " * 40])
+    first, *rest = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
+    assert first == "error: operators that cannot be converted:"
+    assert max(map(len, rest)) <= 80
+    assert [len(line) - len(line.lstrip()) for line in rest] == [2, 4, 4, 4, 6, 6]
+
+
+def test_a_stage_fits_into_the_line_of_the_spinner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    spinner = _Spinner(f"converting {'long' * 30}.tflite")
+    spinner.tell("looking for the first tensor outside its tolerance")
+    assert len(spinner._line()) <= 77
+    assert spinner._line().endswith(": looking for the first tensor outside its tolerance")
 
 
 # --- usage errors -----------------------------------------------------------------------------
@@ -243,6 +270,42 @@ def test_models_the_other_way_round_are_told(run: Run, folder: Path, command: st
     code, _, err = run(command, folder / "a.onnx", folder / "a.tflite")
     assert code == 2
     assert "a.tflite is the TFLite model: it comes first" in err
+
+
+@pytest.mark.parametrize("place", ["a.onnx", "a.tflite", "other.onnx", "page"])
+def test_a_report_is_never_written_over_a_model(run: Run, folder: Path, place: str) -> None:
+    before = (folder / "a.tflite").read_bytes()
+    code, _, err = run("convert", folder / "a.tflite", folder / "a.onnx", "--report", folder / place)
+    assert code == 2
+    assert "the report is a web page, name it .html" in err
+    assert not (folder / "a.onnx").exists()
+    run("convert", folder / "a.tflite")
+    assert run("report", folder / "a.tflite", folder / "a.onnx", folder / place)[0] == 2
+    assert (folder / "a.tflite").read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["verify", "bench", "report"])
+def test_a_file_that_is_no_onnx_model_is_a_usage_error(run: Run, folder: Path, command: str) -> None:
+    code, _, err = run(command, folder / "a.tflite", folder / "readme.txt")
+    assert code == 2
+    assert "readme.txt cannot be read as an ONNX model" in err
+
+
+@pytest.mark.parametrize("command", ["verify", "bench"])
+def test_the_conversion_of_another_model_is_told(run: Run, folder: Path, command: str) -> None:
+    digits = Path(__file__).parents[1] / "examples" / "digits_{}.tflite"
+    run("convert", str(digits).format("int8"), folder / "int8.onnx")
+    code, _, err = run(command, str(digits).format("float"), folder / "int8.onnx")
+    assert code == 3
+    assert "'image' is float32 in the TFLite model and integers in the ONNX model" in err
+
+
+@pytest.mark.parametrize("command", ["convert", "verify"])
+@pytest.mark.parametrize("given", ["x=5:0", "x=nan:1", "x=0:nan", "x=3"])
+def test_a_range_without_numbers_in_it_is_a_usage_error(run: Run, folder: Path, command: str, given: str) -> None:
+    code, _, err = run(command, folder / "a.tflite", folder / "a.onnx", "--range", given)
+    assert code == 2
+    assert "NAME=LOW:HIGH" in err
 
 
 def test_the_same_problem_is_told_once_with_its_count(run: Run, tmp_path: Path) -> None:

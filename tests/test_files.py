@@ -46,7 +46,7 @@ MISTAKEN = [
     (b"<!DOCTYPE html><html>", "it is a web page"),
     (b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer"),
     (b"", "it is empty"),
-    (b"something else", "is it the .tflite, and all of it?"),
+    (b"something else", "is it the right file, and complete?"),
 ]
 
 

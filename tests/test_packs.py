@@ -117,7 +117,7 @@ def test_an_operator_nobody_handles_is_named_with_the_entry_point_that_would_ser
     data, _ = custom_between_convolutions()
     with pytest.raises(
         otp.ConversionError,
-        match=r"CUSTOM.RollChannels v1 \(op 1, output 'b'\).*entry point named 'CUSTOM.RollChannels'",
+        match=r"CUSTOM.RollChannels v1 \(op 1, output 'b'\).*new-pack DIR --op CUSTOM.RollChannels",
     ):
         otp.convert(data)
 

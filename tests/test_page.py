@@ -59,7 +59,7 @@ def test_without_quantization_the_page_says_what_verify_says() -> None:
     assert not page.wrong
     assert len(page.errors) >= len(page.operators) - 2
     assert all(error["ok"] for error in page.errors)
-    assert "each operator was given LiteRT's own" in page.verdict
+    assert "each operator was compared on LiteRT's own inputs" in page.verdict
 
 
 def test_floats_in_a_quantized_network_are_islands_and_forced_transposes_are_named() -> None:

@@ -169,13 +169,13 @@ def joined(code: str, x: Spec, y: Spec, z: Spec, **options: Any) -> bytes:
 def test_sizes_that_must_be_equal_have_one_name() -> None:
     x, y = tensor(None, 3), tensor(None, 5)
     found = dims(convert(joined("CONCATENATION", x, y, tensor(None, 8), axis=1)))
-    assert found == {"x0": ["x0:0", 3], "x1": ["x0:0", 5], "y0": ["x0:0", 8]}
+    assert found == {"x0": ["x0_dim0", 3], "x1": ["x0_dim0", 5], "y0": ["x0_dim0", 8]}
 
 
 def test_sizes_that_may_broadcast_have_names_of_their_own() -> None:
     data = joined("ADD", tensor(None, 3), tensor(None, 3), tensor(None, 3))
     conversion = convert(data)
-    assert dims(conversion) == {"x0": ["x0:0", 3], "x1": ["x1:0", 3], "y0": [None, 3]}
+    assert dims(conversion) == {"x0": ["x0_dim0", 3], "x1": ["x1_dim0", 3], "y0": [None, 3]}
     assert agrees(data, conversion, x0=(1, 3), x1=(4, 3))
 
 

@@ -71,7 +71,7 @@ def test_verify_tries_each_operator_on_liteRT_s_own_values() -> None:
     """A whole network without rounding leaves LiteRT's numbers; none of its operators does."""
     verification = verify(DIGITS, otp.convert(DIGITS, quantization="float").proto.SerializeToString())
     assert verification.ok, verification.text
-    assert "each operator was given LiteRT's own" in verification.text
+    assert "each operator was compared on LiteRT's own inputs" in verification.text
 
 
 def test_verify_finds_the_operator_that_is_wrong_without_quantization() -> None:

@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 @click.argument("onnx", metavar="[MODEL.onnx]", required=False, type=click.Path(path_type=Path))
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of each runtime.")
 @click.option(
-    "--rounds", type=click.IntRange(min=3), default=20, show_default=True, help="Turns of some 20 ms that each has."
+    "--rounds",
+    type=click.IntRange(min=3),
+    default=20,
+    show_default=True,
+    help="Rounds; in each, both runtimes are timed for some 20 ms.",
 )
 @click.option("--inputs", metavar="PATH", type=click.Path(path_type=Path), help="Your data, as for verify.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs drawn for the rest.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs, where none are given.")
 @click.option("--signature", metavar="KEY", help="The signature to run.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 def bench(

@@ -16,8 +16,8 @@ from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, unread, working
-from onnx_tflite_plugin.cli.paths import readable, writable
-from onnx_tflite_plugin.cli.report import write_page
+from onnx_tflite_plugin.cli.paths import readable
+from onnx_tflite_plugin.cli.report import html_file, write_page
 from onnx_tflite_plugin.options import CHOICES, TARGET_NAMES, ConvertOptions, VerifyOptions, flag
 
 
@@ -159,7 +159,7 @@ def convert(
     if page is not None:
         if not single:
             raise UsageProblem("--report is about one model")
-        writable(page, sources=(model,) if model != STREAM else ())
+        html_file(page)
     if not single:
         ctx.exit(convert_all(found, options, model, as_json=as_json, quiet=quiet))
     (job,) = found
@@ -168,7 +168,7 @@ def convert(
     from onnx_tflite_plugin.conversion import convert as run
 
     doing = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
-    with working(doing) as stage, apart():
+    with working(doing, quiet=quiet) as stage, apart():
         conversion = run(job.source, signature=job.signature, progress=stage, **options)
         files = [] if job.output == STREAM else conversion.save(job.output)
         if page is not None:

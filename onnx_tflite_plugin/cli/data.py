@@ -36,10 +36,13 @@ def _range(text: str) -> tuple[float, float]:
     low, colon, high = text.partition(":")
     if not colon:
         raise ValueError
-    return float(low), float(high)
+    least, most = float(low), float(high)
+    if not least <= most:
+        raise ValueError
+    return least, most
 
 
-_RANGE = "NAME=LEAST:MOST"
+_RANGE = "NAME=LOW:HIGH"
 
 
 def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,9 +61,11 @@ def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar=_RANGE,
             multiple=True,
             callback=pairs(_RANGE, _range),
-            help="Least and largest value drawn for an input that is not given. Repeatable.",
+            help="Smallest and largest value drawn for an input that is not given. Repeatable.",
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs drawn for the rest."),
+        click.option(
+            "--seed", type=int, default=0, show_default=True, help="Seed of the random inputs, where none are given."
+        ),
         click.option(
             "--runs",
             type=click.IntRange(min=1),

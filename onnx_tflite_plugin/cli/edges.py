@@ -50,8 +50,8 @@ def _told(edge: Edge) -> Iterator[str]:
     if facts:
         yield ", ".join([*([edge.kind] if edge.kind not in ("", "feature") else []), *facts])
     if edge.labels:
-        first = ", ".join(short(label, 20) for label in edge.labels[:_LABELS])
-        yield f"{len(edge.labels)} labels: {first}" + (", …" if len(edge.labels) > _LABELS else "")
+        first = "; ".join(short(label, 24) for label in edge.labels[:_LABELS])  # a label may hold commas
+        yield f"{len(edge.labels)} labels: {first}" + ("; …" if len(edge.labels) > _LABELS else "")
 
 
 def _numbers(values: Sequence[float]) -> str:

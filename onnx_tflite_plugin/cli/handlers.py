@@ -12,12 +12,12 @@ from onnx_tflite_plugin.cli.summary import BUILTIN, warned
 
 
 @click.command()
-@click.option("--details", is_flag=True, help="Also layout category and quantization behaviour.")
+@click.option("--details", is_flag=True, help="Layout category and quantization behaviour instead of the summary.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def handlers(details: bool, as_json: bool) -> None:
     """List the installed handlers, fusions and hooks.
 
-    Each with its pack and what it declares; those that do not serve are listed with the reason.
+    Each with the newest version of the operator that it converts; those that do not serve are listed with the reason.
     """
     on_failure(as_json=as_json)
     with apart():
@@ -26,18 +26,22 @@ def handlers(details: bool, as_json: bool) -> None:
         print_json(found)
         return
     rows = found["handlers"]
-    headings = ("operator", "version", "pack", *(("layout", "quantization") if details else ()), "summary")
-    print_table(headings, (_row(row, details) for row in rows), numeric=(1,))
+    packs = {row["pack"] for row in (*rows, *found["fusions"], *found["hooks"])}
+    pack = ("pack",) if packs - {BUILTIN} else ()
+    headings = ("operator", "version", *pack, *(("layout", "quantization") if details else ("summary",)))
+    print_table(headings, (_row(row, details, bool(pack)) for row in rows), numeric=(1,))
     if found["fusions"]:
         click.echo()
         print_table(
-            ("fusion", "pack", "runs", "found at"),
-            ([row["name"], _pack(row["pack"]), _when(row), ", ".join(row["roots"])] for row in found["fusions"]),
+            ("fusion", *pack, "runs", "of operators"),
+            (
+                [row["name"], *([_pack(row["pack"])] if pack else ()), _when(row), ", ".join(row["roots"])]
+                for row in found["fusions"]
+            ),
         )
     if found["hooks"]:
         click.echo()
         print_table(("hook", "pack"), ([row["hook"], row["pack"]] for row in found["hooks"]))
-    packs = {row["pack"] for row in (*rows, *found["fusions"], *found["hooks"])}
     click.echo()
     total = (
         f"{plural(len(rows), 'handler')} and {plural(len(found['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
@@ -75,12 +79,17 @@ def _found() -> dict[str, Any]:
     }
 
 
-def _row(row: dict[str, Any], details: bool) -> list[object]:
-    pack = _pack(row["pack"])
+def _row(row: dict[str, Any], details: bool, packs: bool) -> list[object]:
+    """A handler; one that does not serve says why in the last column."""
+    pack = [_pack(row["pack"])] if packs else []
     if row["error"]:
-        return [row["code"], "-", pack, *(("-", "-") if details else ()), f"does not serve: {row['error']}"]
-    inner = (row["layout"], row["quantization"]) if details else ()
-    return [row["code"], row["max_version"], pack, *inner, row["summary"]]
+        return [row["code"], "-", *pack, *(("-",) if details else ()), f"does not serve: {row['error']}"]
+    return [
+        row["code"],
+        row["max_version"],
+        *pack,
+        *((row["layout"], row["quantization"]) if details else (row["summary"],)),
+    ]
 
 
 def _pack(pack: str) -> str:

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.cli.summary import BUILTIN, warned
 
 @click.command()
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
-@click.option("--details", is_flag=True, help="Also each operator's layout category, quantization and handler.")
+@click.option("--details", is_flag=True, help="Also each operator's layout category and quantization behaviour.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def inspect(model: Path, details: bool, as_json: bool) -> None:
     """Show what is in a model and who converts it.
@@ -47,12 +47,15 @@ def inspect(model: Path, details: bool, as_json: bool) -> None:
 def _show(model: Path, found: Mapping[str, Any], details: bool) -> None:
     graphs, operators = found["subgraphs"], found["operators"]
     total = sum(row["count"] for row in operators)
+    from onnx_tflite_plugin.telling.facts import written_by_author
+
+    said = written_by_author(found["description"])
     parts = [size(found["bytes"]), plural(total, "operator"), plural(len(graphs), "subgraph")]
     print_rows(
         row
         for row in [
             Row("model", [f"{model} ({', '.join(parts)})"], "bold"),
-            Row("description", [found["description"]] if found["description"] else []),
+            Row("description", [said] if said else []),
             Row("inputs", at_most([_tensor(tensor) for tensor in found["inputs"]], 8)),
             Row("outputs", at_most([_tensor(tensor) for tensor in found["outputs"]], 8)),
             Row("subgraphs", at_most([_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
@@ -65,7 +68,7 @@ def _show(model: Path, found: Mapping[str, Any], details: bool) -> None:
                 else [],
             ),
             Row(
-                "missing",
+                "refused",
                 [line for row in operators if row["missing"] and row["called"] for line in _missing(row)],
                 "red",
             ),
@@ -75,7 +78,7 @@ def _show(model: Path, found: Mapping[str, Any], details: bool) -> None:
     )
     if operators:
         click.echo()
-        headings = ("count", "operator", "version", "pack", *(("layout", "quantization", "handler") if details else ()))
+        headings = ("count", "operator", "version", "pack", *(("layout", "quantization") if details else ()))
         print_table(headings, (_operator(row, details) for row in operators), numeric=(0,))
 
 
@@ -100,8 +103,8 @@ def _show_bundle(path: Path, as_json: bool) -> None:
 def _operator(row: Mapping[str, Any], details: bool) -> list[object]:
     versions = ", ".join(map(str, row["versions"]))
     code = row["code"] if row["called"] else f"{row['code']} (never called)"
-    pack = "missing" if row["missing"] else "built-in" if row["pack"] == BUILTIN else row["pack"]
-    inner = [row["layout"] or "-", row["quantization"] or "-", row["handler"] or "-"] if details else []
+    pack = "none" if row["missing"] else "built-in" if row["pack"] == BUILTIN else row["pack"]
+    inner = [row["layout"] or "-", row["quantization"] or "-"] if details else []
     return [row["count"], code, versions, pack, *inner]
 
 
@@ -119,7 +122,8 @@ def _tensor(tensor: Mapping[str, Any]) -> str:
         if tensor["shape"] is None
         else f"[{', '.join('?' if n is None else str(n) for n in tensor['shape'])}]"
     )
-    return f"{short(tensor['name'])!r}  {tensor['dtype']} {sizes}{_quantization(tensor['quantization'])}"
+    name = short(tensor["name"]) or "''"
+    return f"{name}  {tensor['dtype']} {sizes}{_quantization(tensor['quantization'])}"
 
 
 def _quantization(known: Mapping[str, Any] | None) -> str:
@@ -146,4 +150,4 @@ def _signature(signature: Mapping[str, Any]) -> str:
 
 
 def _state(state: Mapping[str, Any]) -> str:
-    return f"{state['kind']} {_tensor(state)}" if "dtype" in state else f"{state['kind']} {short(state['name'])!r}"
+    return f"{state['kind']} {_tensor(state) if 'dtype' in state else short(state['name'])}"

@@ -28,7 +28,7 @@ from onnx_tflite_plugin.errors import ConversionError, Problem
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
 
-_HEADINGS = ("model", "operators", "nodes", "Transposes", "written", "result")
+_HEADINGS = ("operators", "nodes", "Transposes", "written", "model")
 
 
 def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *, as_json: bool, quiet: bool) -> int:
@@ -41,29 +41,30 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
     worst = 0
     for number, job in enumerate(jobs, 1):
         start = time.perf_counter()
-        with working(f"{number} of {len(jobs)}, {job.name}") as stage, apart():
+        with working(f"{number} of {len(jobs)}, {job.name}", quiet=quiet) as stage, apart():
             try:
                 conversion = convert(job.source, **{**options, "signature": job.signature}, progress=stage)
                 files = conversion.save(job.output)
             except ConversionError as error:
                 worst = max(worst, error.exit_code)
-                rows.append((job.name, "", "", "", "", _refused(error)))
+                rows.append(("-", "-", "-", "-", f"{job.name}: {_refused(error)}"))
                 results.append({"model": job.name, **described(error)})
                 for problem in error.problems or (Problem("", error.message),):
                     problems.setdefault(Problem(_what(problem), problem.reason, problem.hint), []).append(job.name)
                 continue
         results.append(told(conversion, Path(job.name), files, time.perf_counter() - start))
-        rows.append((job.name, *_numbers(conversion, files)))
+        rows.append((*_numbers(conversion, files), job.name))
     if as_json:
         refused = sum("error" in result for result in results)
         print_json({"source": str(source), "models": results, "converted": len(jobs) - refused, "refused": refused})
     elif not quiet:
-        print_table(_HEADINGS, rows, numeric=(1, 2, 3, 4))
-        done = len(jobs) - sum(not row[1] for row in rows)
+        print_table(_HEADINGS, rows, numeric=(0, 1, 2, 3))
+        done = sum("error" not in result for result in results)
         click.echo()
         places = sorted({str(job.output.parent) for job in jobs})
         where = places[0] if len(places) == 1 else f"{len(places)} folders"
-        print_rows([Row("converted", [f"{done} of {plural(len(jobs), 'model')}, in {where}"], "bold")])
+        verified = ", verified against LiteRT" if done and options["verify"] else ""
+        print_rows([Row("converted", [f"{done} of {plural(len(jobs), 'model')}, in {where}{verified}"], "bold")])
     if problems:
         complain(
             "error",
@@ -74,9 +75,8 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
 
 def _numbers(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...]:
     report = conversion.report
-    result = "converted" if conversion.verification is None else "converted, within tolerance"
     written = size(sum(file.stat().st_size for file in files))
-    return sum(report.operators.values()), sum(report.nodes.values()), report.transposes, written, result
+    return sum(report.operators.values()), sum(report.nodes.values()), report.transposes, written
 
 
 def _refused(error: ConversionError) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -55,11 +56,14 @@ def print_rows(rows: Iterable[Row]) -> None:
 
 
 def _folded(line: str, width: int, *, code: bool) -> list[str]:
-    """A line broken between words, what follows set in by two; code is left as it is, to be copied."""
+    """A line broken between words, what follows set in by two; a number stays with what it counts or numbers.
+
+    Code is left as it is, to be copied.
+    """
     if code or len(line) <= width:
         return [line]
     indent = len(line) - len(line.lstrip())
-    first, *words = line.lstrip().split(" ")
+    first, *words = re.sub(r"(?<=\bop) (?=\d)|(?<=\b\d) (?=\w)|(?<=\d\d) (?=\w)", "\0", line.lstrip()).split(" ")
     parts, current = [], " " * indent + first
     for word in words:
         if len(current) + 1 + len(word) > width:
@@ -67,7 +71,7 @@ def _folded(line: str, width: int, *, code: bool) -> list[str]:
             current = " " * (indent + 2) + word
         else:
             current = f"{current} {word}"
-    return [*parts, current]
+    return [part.replace("\0", " ") for part in (*parts, current)]
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, numeric: Collection[int] = ()) -> None:
@@ -119,12 +123,12 @@ def print_json(value: Any) -> None:
 
 
 @contextmanager
-def working(text: str) -> Iterator[Callable[[str], None]]:
+def working(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """A spinner on stderr with the stage that is running, as soon as a second has passed, if stderr is a terminal.
 
     What is yielded takes the name of each stage as it begins.
     """
-    if not sys.stderr.isatty():
+    if quiet or not sys.stderr.isatty():
         yield lambda stage: None
         return
     spinner = _Spinner(text)
@@ -165,7 +169,10 @@ class _Spinner:
                 self._status.stop()
 
     def _line(self) -> str:
-        return clean(f"{self._text}: {self._stage}" if self._stage else self._text)
+        """What fits into one line: the stage whole, and what is left of the rest."""
+        stage = f": {self._stage}" if self._stage else ""
+        room = _console(sys.__stderr__).width - len(stage) - 3
+        return clean(short(self._text, max(room, 12)) + stage)
 
 
 @contextmanager
@@ -219,9 +226,13 @@ def _console(file: TextIO | None = None) -> Console:
 def complain(label: str, lines: Sequence[str], color: str = "red") -> None:
     """A block on stderr: a coloured label, then the lines, the first beside it."""
     plain = False if os.environ.get("NO_COLOR") else None
-    first, *rest = lines
+    indent = " " * (len(label) + 1)  # of the first line, which stands beside the label
+    parts = [f"{indent if k == 0 else ' '} {clean(line)}" for k, line in enumerate(lines)]
+    if sys.stderr.isatty():
+        width = _console(sys.stderr).width
+        parts = [part for line in parts for part in _folded(line, width, code=False)]
     click.secho(f"{label}:", err=True, fg=color, bold=True, nl=False, color=plain)
-    click.echo("\n".join([f" {clean(first)}", *(f"  {clean(line)}" for line in rest)]), err=True)
+    click.echo("\n".join([parts[0][len(indent) :], *parts[1:]]), err=True)
 
 
 # --- words ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, size, working
 from onnx_tflite_plugin.cli.paths import pair, writable
 
@@ -31,20 +31,28 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
     """
     on_failure(as_json=as_json)
     pair(tflite, onnx)
-    output = writable(output or onnx.with_suffix(".html"), sources=(tflite, onnx))
-    import onnx as package
-
+    output = html_file(output or onnx.with_suffix(".html"))
+    from onnx_tflite_plugin.graph.serialized import read_onnx
     from onnx_tflite_plugin.page.gather import gather
+
+    model = read_onnx(onnx)
 
     with working(f"looking at {onnx.name}") as stage, apart():
         if as_json:
-            page = gather(tflite.read_bytes(), package.load(onnx), tflite.name, progress=stage)
+            page = gather(tflite.read_bytes(), model, tflite.name, progress=stage)
         else:
-            write_page(output, tflite.read_bytes(), package.load(onnx), tflite.name, None, stage)
+            write_page(output, tflite.read_bytes(), model, tflite.name, None, stage)
     if as_json:
         print_json(page.as_dict())
         return
     print_rows([Row("wrote", [f"{output} ({size(output.stat().st_size)}); open it in a browser"], "bold green")])
+
+
+def html_file(path: Path) -> Path:
+    """Where a page may be put: never over a model. Raises UsageProblem."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageProblem(f"{path}: the report is a web page, name it .html")
+    return writable(path)
 
 
 def write_page(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.cli.edges import edge_lines
 from onnx_tflite_plugin.cli.output import Row, at_most, counted, plural, short, size
-from onnx_tflite_plugin.passes import forms
+from onnx_tflite_plugin.passes import PASSES, forms
 from onnx_tflite_plugin.telling.snippet import snippet
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     rows += [
         Row(
             "storage",
-            [f"{text}: {plural(count, 'tensor')}, the same values" for text, count in report.storage.items()],
+            [f"{plural(count, 'tensor')}: {text}, the same values" for text, count in report.storage.items()],
         )
     ]
     rows += [Row("weights", list(_weights(report)))]
-    rows += [Row("fused", list(_fused(report))), Row("passes", list(_passes(report)))]
+    rows += [Row("fused", list(_fused(report))), Row("rewritten", list(_passes(report)))]
     rows += [Row("states", list(_states(report)))]
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
@@ -81,8 +81,8 @@ def _layout(report: Report) -> Iterator[str]:
     yield from (f"  {line}" for line in at_most([_transposed(copy) for copy in report.transposed], 5))
     if report.transposes > len(report.transposed) > 0:
         yield f"  {report.transposes - len(report.transposed)} more belong to operators"
-    if report.bought:
-        gains = [f"{_operator(label)} saves about {_time(gain)}" for label, gain in report.bought]
+    if report.transposed_for_speed:
+        gains = [f"{_operator(label)} saves about {_time(gain)}" for label, gain in report.transposed_for_speed]
         yield f"  more bytes moved for speed: {', '.join(at_most(gains, 2))}"
 
 
@@ -109,9 +109,9 @@ def _operator(label: str) -> str:
 
 _FORMS = {
     forms.INT8: "int8, exact on every processor",
-    forms.CHOSEN: "int8 or uint8, chosen by an If for the processor as the model loads",
+    forms.CHOSEN: "int8 or uint8, chosen for the processor as the model loads",
     forms.UINT8: "uint8",
-    forms.DEPENDENT: "int8, exact only on processors that add uint8 x int8 products exactly",
+    forms.DEPENDENT: "int8, exact only on processors with 32-bit sums (VNNI, ARM)",
 }
 
 
@@ -130,10 +130,11 @@ def _fused(report: Report) -> Iterator[str]:
 
 
 def _passes(report: Report) -> Iterator[str]:
-    if report.passes:
-        added = report.nodes.get("Transpose", 0) - report.transposes
-        own = f", with {plural(added, 'Transpose')} of their own" if added > 0 else ""
-        yield f"for speed: {counted(list(report.passes.items()))}{own}"
+    for name, count in report.passes.items():
+        yield f"{PASSES[name].summary}: {plural(count, 'place')}"
+    added = report.nodes.get("Transpose", 0) - report.transposes
+    if report.passes and added > 0:
+        yield f"{plural(added, 'Transpose')} {'is' if added == 1 else 'are'} part of that"
 
 
 def _states(report: Report) -> Iterator[str]:

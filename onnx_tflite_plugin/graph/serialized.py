@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.errors import InvalidOnnx
 
 if TYPE_CHECKING:
     import onnx
@@ -16,6 +19,19 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
     proto = onnx_ir.to_proto(model)
     without_constants_infos(proto.graph)
     return proto
+
+
+def read_onnx(model: bytes | Path, *, external: bool = True) -> onnx.ModelProto:
+    """A model from its file or content; ``external``: with weights that lie beside it. Raises InvalidOnnx."""
+    import onnx
+
+    try:
+        if isinstance(model, bytes):
+            return onnx.load_model_from_string(model)
+        return onnx.load_model(str(model), load_external_data=external)
+    except Exception as error:
+        named = "the ONNX model" if isinstance(model, bytes) else str(model)
+        raise InvalidOnnx(f"{named} cannot be read as an ONNX model: {error}") from error
 
 
 def without_constants_infos(graph: onnx.GraphProto) -> None:

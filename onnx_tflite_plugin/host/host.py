@@ -327,9 +327,7 @@ def _nobody(op: Operator, answers: Sequence[str | Failed | Unfit]) -> Problem:
         if not hints:
             return Problem(op.code, reason, hint)
         return Blamed(op.code, reason, hint, all(r.pack == BUILTIN for r in reasons if isinstance(r, Failed)))
-    name = quote(op.code, safe="._-")
-    served = f"an entry point named {name!r} in the group {HANDLERS} would serve it"
-    hint = f"{served}: python -m onnx_tflite_plugin new-pack DIR --op {name}"
+    hint = f"an op pack can convert it, and this writes one to start from: onnx-tflite new-pack DIR --op {quote(op.code, safe='._-')}"
     if op.code.startswith("UNKNOWN_"):
         number = op.code.removeprefix("UNKNOWN_")
         return Problem(

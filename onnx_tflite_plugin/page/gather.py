@@ -169,12 +169,9 @@ def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> d
     authored_edge = next((one for one in authored if one.get("name") == info.name), {})
     shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in kind.shape.dim]
     dtype = onnx.TensorProto.DataType.Name(kind.elem_type).lower()
-    return {
-        "name": info.name,
-        "dtype": dtype,
-        "shape": shape,
-        **{k: v for k, v in authored_edge.items() if k != "name"},
-    }
+    dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+    more = {k: v for k, v in authored_edge.items() if k != "name"}
+    return {"name": info.name, "dtype": dtype, "shape": shape, **more}
 
 
 def _transposes(onnx: onnx.ModelProto, report: Report | None) -> Iterator[dict[str, Any]]:

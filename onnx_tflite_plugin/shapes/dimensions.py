@@ -24,7 +24,7 @@ def name_dimensions(model: ir.Model, given: Mapping[InputAxis, str]) -> None:
     if not opened:
         return
     proto = skeleton(model)
-    names = _tied(proto, {place: given.get(place, f"{place[0]}:{place[1]}") for place in opened})
+    names = _tied(proto, {place: given.get(place, f"{place[0]}_dim{place[1]}") for place in opened})
     for value, axis in _unknown(model.graph.inputs):
         _name(value, axis, names[str(value.name), axis])
     drawn = [_outputs(proto, names, start) for start in (SMALL, LARGE)]

@@ -63,7 +63,7 @@ def _map(path: Path) -> bytes | mmap.mmap:
 def _read_model(file: File) -> Model:
     # LiteRT asks for the identifier too, whatever the file's name.
     if file.view[4:8] != IDENTIFIER:
-        hint = described(file.view) or "is it the .tflite, and all of it?"
+        hint = described(file.view) or "is it the right file, and complete?"
         raise file.invalid("file", "not a TFLite file (no TFL3 identifier)", hint)
     table = file.root(MODEL)
     version = table.number("version")

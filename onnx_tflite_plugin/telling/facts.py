@@ -16,8 +16,13 @@ _GENERATED = ("MLIR Converted.", "TOCO Converted.")  # what the converters write
 def doc_string(model: Model) -> str:
     """The author's name and description of the model, or the file's; empty where a converter wrote it."""
     authored = model.authored or Metadata()
-    described = authored.description or ("" if model.description in _GENERATED else model.description)
+    described = authored.description or written_by_author(model.description)
     return "\n".join(part for part in (authored.name, described) if part)
+
+
+def written_by_author(description: str) -> str:
+    """A file's description; empty where it is what converters write."""
+    return "" if description in _GENERATED else description
 
 
 def facts(model: Model, inputs: Sequence[Edge], outputs: Sequence[Edge]) -> dict[str, Any]:

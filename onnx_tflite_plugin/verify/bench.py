@@ -74,6 +74,8 @@ def bench(
     examined = Examined(content(tflite), model_of(onnx), signature, None, told, threads=threads)
     (arrays, *_), original = examined.accepted(lambda drawn: _running(examined.trial, drawn[0], threads), inputs, seed)
     session = examined.session
+    session.run(examined.pairs.feeds(arrays))  # whatever ONNX Runtime refuses is an OrtError here
+    session.reset()
     feeds = session.feeds(examined.pairs.feeds(arrays))
     names = [info.name for info in session.outputs]
     clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import VerificationError
 from ..graph.metadata import CarriedState, TensorValue, props, read_states, read_tensor
+from ..graph.serialized import read_onnx
 from ..source.model import Array
 from .packages import optional, quiet
 
@@ -135,15 +136,11 @@ def tensor_values(proto: ModelProto) -> tuple[TensorValue, ...]:
 
 
 def _proto(model: ModelProto | bytes | Path) -> tuple[ModelProto, Path | None]:
-    """The model and the folder its external data is in."""
-    onnx = optional("onnx")
-    try:
-        if isinstance(model, bytes):
-            return onnx.load_model_from_string(model), None
-        if isinstance(model, Path):
-            return onnx.load_model(str(model), load_external_data=False), model.resolve().parent
-    except Exception as error:
-        raise OrtError(f"the ONNX model cannot be read: {error}") from error
+    """The model and the folder its external data is in. Raises InvalidOnnx."""
+    if isinstance(model, bytes):
+        return read_onnx(model), None
+    if isinstance(model, Path):
+        return read_onnx(model, external=False), model.resolve().parent
     return model, None
 
 

@@ -66,10 +66,11 @@ class Verification:
 
     @property
     def text(self) -> str:
-        """One line on the whole, one an output, then where it parts and what may be the reason."""
+        """One line on the whole, one an output, then the first wrong tensor and what may be the reason."""
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         verdict = "within" if self.ok else "NOT within"
-        lines = [f"{verdict} tolerance of LiteRT's {' and '.join(self.kernels)} kernels, {runs}, on {self.processor}"]
+        where = "" if self.ok else f", on {self.processor}"
+        lines = [f"{verdict} tolerance of LiteRT's {' and '.join(self.kernels)} kernels, {runs}{where}"]
         lines += [f"  {'ok    ' if one.ok else 'FAILED'} {one.name}: {one.text}" for one in self.comparisons]
         if self.diverging:
             lines.append(f"  first outside its tolerance: {self.diverging.text}")
@@ -124,7 +125,7 @@ def verify(
     comparisons = compared_by_width(examined.trial, actual, expected, examined.widths)
     notes = (*((_NAN,) if _all_nan(actual) else ()), *((_DEPENDENT,) if depends(examined.session.proto) else ()))
     if all(comparison.ok for comparison in comparisons):
-        told("looking closer at outputs that hardly move")
+        told("more inputs, for outputs that hardly vary")
         wrong, said = examined.weak(drawn, expected, comparisons)
         return Verification((*comparisons, *wrong), tuple(expected), len(drawn), notes=(*said, *notes))
     told("looking for the first tensor outside its tolerance")
@@ -310,7 +311,9 @@ class Examined:
             if not comparison.ok and diverging is None:
                 diverging = Divergence(tensor, operators.producers[tensor.index], value.name, comparison)
         wrong = () if diverging is None else (diverging.comparison,)
-        note = "without quantization the values of a network leave LiteRT's: each operator was given LiteRT's own"
+        note = (
+            "without quantization values diverge along a network, so each operator was compared on LiteRT's own inputs"
+        )
         kernels = (operators.original.kernels,)
         return Verification((*outputs.values(), *wrong), kernels, runs, diverging=diverging, notes=(note,))
 

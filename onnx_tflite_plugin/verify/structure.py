@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import InvalidModel
+from ..errors import InvalidModel, UnsupportedOption
 from ..source.model import Data, Model, Operator, Options, Quantization, Signature, Subgraph, Tensor
 from .packages import optional
 
@@ -48,7 +48,7 @@ def read(data: bytes) -> Model:
 def entry(model: Model, signature: str | None = None) -> Entry:
     """A signature with its names in its order; without one the main graph, under the first signature that names it.
 
-    What a signature of the main graph leaves out follows in the graph's order. Raises InvalidModel for a signature that
+    What a signature of the main graph leaves out follows in the graph's order. Raises UnsupportedOption for a signature that
     the file does not have.
     """
     named = next(
@@ -56,7 +56,7 @@ def entry(model: Model, signature: str | None = None) -> Entry:
     )
     if named is None and signature is not None:
         listed = ", ".join(repr(one.key) for one in model.signatures) or "none"
-        raise InvalidModel(f"the model has no signature {signature!r}; it has {listed}")
+        raise UnsupportedOption(f"the model has no signature {signature!r}; it has {listed}")
     if named is None:
         main = model.main
         return Entry(main, main.inputs, main.outputs, _names(main.inputs), _names(main.outputs))

@@ -16,7 +16,7 @@ from ..graph.metadata import TensorValue
 from ..progress import Progress
 from ..source.model import Array, Model, Operator, Tensor
 from .compare import Comparison, Tolerance, as_pairs, compare, inherited_step
-from .dequantized import as_float, as_stored, is_float
+from .dequantized import as_float, as_stored, is_float, is_integer
 from .litert import LiteRT, LiteRTError
 from .structure import Entry, producers
 
@@ -123,7 +123,7 @@ class Trial:
 class Pairs:
     """The inputs and outputs of an ONNX model, each with the TFLite tensor it stands for, in that model's order.
 
-    Raises VerificationError where the numbers of inputs or outputs differ.
+    Raises VerificationError where the numbers of inputs or outputs differ, or one has integers for the other's floats.
     """
 
     def __init__(self, entry: Entry, session: Session) -> None:
@@ -131,6 +131,12 @@ class Pairs:
         self.values = {value.name: value for value in session.tensor_values}
         self.inputs = paired("input", entry.input_names, session.inputs)
         self.outputs = paired("output", entry.output_names, session.outputs)
+        for info, tensor in zip((*self.inputs, *self.outputs), (*entry.inputs, *entry.outputs), strict=True):
+            if tensor.dtype.startswith("float") and is_integer(info):
+                raise VerificationError(
+                    f"{info.name!r} is {tensor.dtype} in the TFLite model and integers in the ONNX model: "
+                    "is that the conversion of another model?"
+                )
         self._returned = [info.name for info in session.outputs]
 
     def feeds(self, arrays: Run) -> dict[str, Array]:

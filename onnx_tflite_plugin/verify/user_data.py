@@ -94,7 +94,8 @@ def _arrays(entry: Entry, path: Path) -> dict[str, Any]:
         with loaded:
             arrays = {name: loaded[name] for name in loaded.files}
     except (OSError, ValueError, EOFError) as error:
-        raise InvalidInputs(f"the inputs in {path} cannot be read: {error}") from error
+        kinds = f"inputs are {', '.join(ARRAYS)} files or images" if path.suffix.lower() not in ARRAYS else error
+        raise InvalidInputs(f"the inputs in {path} cannot be read: {kinds}") from error
     positions = {name: _POSITIONAL.fullmatch(name) for name in arrays}
     if all(positions.values()) and len(arrays) == len(entry.inputs):
         return {entry.input_names[int(match[1])]: arrays[name] for name, match in positions.items() if match}
