@@ -10,11 +10,17 @@ import click
 
 from onnx_tflite_plugin.cli.data import existing
 from onnx_tflite_plugin.cli.failures import on_failure
-from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, working
+from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, print_table, working
 from onnx_tflite_plugin.cli.paths import pair, readable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from onnx_tflite_plugin.verify.bench import Benchmark, Spread
+    from onnx_tflite_plugin.verify.profile import OperatorTime
+
+_KINDS, _WORST = 8, 5  # that are shown
+_TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
 
 
 @click.command()
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--inputs", metavar="PATH", type=click.Path(path_type=Path), help="Your data, as for verify.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs, where none are given.")
 @click.option("--signature", metavar="KEY", help="The signature to run.")
+@click.option("--profile", "profiled", is_flag=True, help="Operator by operator: which lose how much to LiteRT.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 def bench(
     tflite: Path,
@@ -40,12 +47,16 @@ def bench(
     inputs: Path | None,
     seed: int,
     signature: str | None,
+    profiled: bool,
     as_json: bool,
 ) -> None:
     """Time a model in LiteRT and its conversion in ONNX Runtime.
 
     Without MODEL.onnx the model is converted first, with the default options. Both take turns on the same inputs; the
     ratio is of each round, so that what slows the machine down slows both. Needs the extra verify.
+
+    --profile tells where the difference comes from: each operator's time in LiteRT, cut out of the model and run by
+    itself, beside that of its nodes in ONNX Runtime.
     """
     on_failure(as_json=as_json)
     existing(inputs)
@@ -59,12 +70,46 @@ def bench(
     with working(f"timing {tflite.name}") as stage, apart():
         model = onnx if onnx is not None else convert(tflite, signature=signature, progress=stage).proto
         found = run(
-            tflite, model, threads=threads, rounds=rounds, inputs=inputs, seed=seed, signature=signature, progress=stage
-        )
+            tflite, model, threads=threads, rounds=rounds, inputs=inputs, seed=seed, signature=signature,
+            profiled=profiled, progress=stage,
+        )  # fmt: skip
     if as_json:
         print_json({"model": str(tflite), "onnx": None if onnx is None else str(onnx), **asdict(found)})
         return
     print_rows(_rows(found))
+    if found.operators:
+        _print_profile(found.operators)
+
+
+def _print_profile(rows: Sequence[OperatorTime]) -> None:
+    """The kinds of operators that lose most and what all add up to, then the operators that do."""
+    from onnx_tflite_plugin.verify.profile import KindTime, by_code, spelled
+
+    kinds = by_code(rows)
+    shown = kinds if len(kinds) <= _KINDS + 1 else kinds[:_KINDS]
+    left = [row for row in rows if tuple(spelled(row.codes)) not in {kind.codes for kind in shown}]
+    rest = [KindTime.of((f"{len(kinds) - len(shown)} kinds more",), left)] if left else []
+    table = [
+        (" + ".join(kind.codes), kind.number, *_microseconds(kind.litert, kind.onnxruntime))
+        for kind in (*shown, *rest, KindTime.of(("all",), rows))
+    ]
+    click.echo()
+    print_table(("operators", "number", *_TIMES), table, numeric=(1, 2, 3, 4))
+    worst = [
+        (
+            ", ".join(map(str, row.operators)), " + ".join(spelled(row.codes)), " + ".join(spelled(row.nodes)),
+            *_microseconds(row.litert, row.onnxruntime),
+        )
+        for row in rows[:_WORST]
+    ]  # fmt: skip
+    click.echo()
+    print_table(("index", "operator", "nodes", *_TIMES), worst, numeric=(3, 4, 5))
+
+
+def _microseconds(litert: float | None, ours: float) -> tuple[str, str, str]:
+    if litert is None:
+        return "does not run alone", f"{1e6 * ours:.1f}", f"{1e6 * ours:.1f}"
+    return f"{1e6 * litert:.1f}", f"{1e6 * ours:.1f}", f"{1e6 * (ours - litert):.1f}"
 
 
 def _rows(found: Benchmark) -> list[Row]:

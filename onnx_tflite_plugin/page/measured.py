@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-import tempfile
 from collections import defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.page.labels import operator_of
-from onnx_tflite_plugin.verify.ort import OnnxRuntime
+from onnx_tflite_plugin.verify.nodes import node_times
 from onnx_tflite_plugin.verify.run import Examined
 
 if TYPE_CHECKING:
@@ -50,25 +46,17 @@ def measured(
         }
         for comparison, value in compared
     ]
-    seconds, rest = _profiled(onnx, examined.pairs.feeds(drawn[0]), runs)
+    seconds, rest = _by_operator(onnx, examined.pairs.feeds(drawn[0]), runs)
     return errors, verdict, wrong, seconds, rest
 
 
-def _profiled(onnx: ModelProto, feeds: dict[str, Any], runs: int) -> tuple[dict[int, float], float]:
-    """Seconds a run of each TFLite operator, by the names of the nodes; and of nodes that are named after none."""
-    with tempfile.TemporaryDirectory() as folder:
-        session = OnnxRuntime(onnx, profile=Path(folder) / "profile")
-        for _ in range(runs + 1):
-            session.run(feeds)
-        events = json.loads(Path(session.session.end_profiling()).read_text(encoding="utf-8"))
-    nodes = [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
-    each = len(nodes) // (runs + 1) if nodes else 0
+def _by_operator(onnx: ModelProto, feeds: dict[str, Any], runs: int) -> tuple[dict[int, float], float]:
+    """Seconds a run of each TFLite operator, and of nodes that belong to none."""
     seconds: dict[int, float] = defaultdict(float)
     rest = 0.0
-    for event in nodes[each:]:  # the first run allocates
-        operator, took = operator_of(event["name"]), event["dur"] / 1e6 / runs
-        if operator is None:
-            rest += took
+    for node in node_times(onnx, feeds, runs):
+        if node.operator is None:
+            rest += node.seconds
         else:
-            seconds[operator] += took
+            seconds[node.operator] += node.seconds
     return dict(seconds), rest

@@ -14,6 +14,7 @@ from ..progress import Progress
 from ..source.model import Array
 from .litert import LiteRT, LiteRTError
 from .processor import processor
+from .profile import OperatorTime, profile
 from .run import Converted, Examined, content, model_of
 from .trial import Run, Trial
 from .user_data import Given
@@ -41,7 +42,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """Seconds a run in each runtime, and ONNX Runtime's share of LiteRT's, round by round."""
+    """Seconds a run in each runtime, and ONNX Runtime's share of LiteRT's, round by round.
+
+    ``operators``: where the model was profiled, the time of each, the one that loses most first.
+    """
 
     litert: Spread
     onnxruntime: Spread
@@ -51,6 +55,7 @@ class Benchmark:
     clock: str
     kernels: str
     processor: str
+    operators: tuple[OperatorTime, ...] = ()
 
 
 def bench(
@@ -62,12 +67,14 @@ def bench(
     inputs: Given = None,
     seed: int = 0,
     signature: str | None = None,
+    profiled: bool = False,
     progress: Progress | None = None,
 ) -> Benchmark:
     """Time both models with ``threads`` each, in turns of some 20 ms, ``rounds`` times.
 
     With one thread the processor's time is taken, which other processes do not add to; with more it is the clock's.
-    ``inputs`` as for ``verify``; of several runs the first. Raises as ``verify`` does.
+    ``inputs`` as for ``verify``; of several runs the first. ``profiled``: operator by operator too, each runtime in one
+    thread. Raises as ``verify`` does.
     """
     told = progress or (lambda stage: None)
     told("loading both models")
@@ -90,9 +97,13 @@ def bench(
                 runs[k]()
             seconds[k].append((clock() - start) / counts[k])
     ratios = [ours / theirs for theirs, ours in zip(*seconds, strict=True)]
+    litert, onnxruntime = map(Spread.of, seconds)
+    operators: Sequence[OperatorTime] = ()
+    if profiled:
+        operators = profile(examined.trial, session.proto, arrays, feeds, onnxruntime.median, told)
     return Benchmark(
-        Spread.of(seconds[0]), Spread.of(seconds[1]), Spread.of(ratios), rounds, threads,
-        "processor time" if threads == 1 else "wall-clock time", original.kernels, processor(),
+        litert, onnxruntime, Spread.of(ratios), rounds, threads,
+        "processor time" if threads == 1 else "wall-clock time", original.kernels, processor(), tuple(operators),
     )  # fmt: skip
 
 

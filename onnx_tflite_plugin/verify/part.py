@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from typing import Any
 
 from ..shapes.cutting import needed
@@ -13,46 +14,59 @@ from .packages import optional
 def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
     """The model whose ``subgraph`` is only what computes tensors ``outputs`` from tensors ``inputs``, by index.
 
-    It is the first subgraph then; constants that nothing needs any more are left out, and so are signatures.
+    It is the first subgraph then; what nothing needs any more is left out, and so are signatures.
     """
-    import flatbuffers
-
-    schema = optional("ai_edge_litert.schema_py_generated")
-    operators = needed(subgraph, [subgraph.tensors[k] for k in inputs], [subgraph.tensors[k] for k in outputs])
-    kept = [operator.index for operator in operators]
-    model = schema.ModelT.InitFromPackedBuf(data)
-    part = model.subgraphs[subgraph.index]
-    part.inputs, part.outputs = list(inputs), list(outputs)
-    part.operators = [part.operators[k] for k in kept]
-    model.signatureDefs = []
-    if subgraph.index:
-        model.subgraphs[0], model.subgraphs[subgraph.index] = part, model.subgraphs[0]
-    _empty(model, _buffers(model))
-    builder = flatbuffers.Builder(1024)
-    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
-    return bytes(builder.Output())
+    return Cutter(data, subgraph).part(inputs, outputs)
 
 
-def _buffers(model: Any) -> set[int]:
-    """The buffers of tensors that an operator or an end of a subgraph names."""
+class Cutter:
+    """Cuts parts out of one file, which is unpacked once."""
+
+    def __init__(self, data: bytes, subgraph: Subgraph) -> None:
+        self._schema = optional("ai_edge_litert.schema_py_generated")
+        self._model = self._schema.ModelT.InitFromPackedBuf(data)
+        self._subgraph = subgraph
+
+    def part(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
+        """As :func:`cut_file`; a tensor or buffer that is not needed keeps its index, and nothing else."""
+        import flatbuffers
+
+        tensors, index = self._subgraph.tensors, self._subgraph.index
+        operators = needed(self._subgraph, [tensors[k] for k in inputs], [tensors[k] for k in outputs])
+        model, part = copy(self._model), copy(self._model.subgraphs[index])
+        part.inputs, part.outputs = list(inputs), list(outputs)
+        part.operators = [part.operators[operator.index] for operator in operators]
+        model.subgraphs = list(model.subgraphs)
+        model.subgraphs[index], model.subgraphs[0] = model.subgraphs[0], part
+        model.signatureDefs = []
+        nothing = self._schema.TensorT()
+        used = _slots(part)
+        part.tensors = [tensor if k in used or _scales(tensor) else nothing for k, tensor in enumerate(part.tensors)]
+        empty = self._schema.BufferT()
+        buffers = _buffers(model)
+        model.buffers = [buffer if k in buffers else empty for k, buffer in enumerate(model.buffers)]
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+        return bytes(builder.Output())
+
+
+def _slots(graph: Any) -> Collection[int]:
+    """The tensors that an operator or an end of a subgraph names."""
+    lists = [graph.inputs, graph.outputs]
+    for operator in graph.operators or ():
+        lists += [operator.inputs, operator.outputs, operator.intermediates]
+    return {int(k) for listed in lists if listed is not None for k in listed if k >= 0}
+
+
+def _buffers(model: Any) -> Collection[int]:
+    """The buffers of metadata and of those tensors."""
     used = {entry.buffer for entry in model.metadata or ()}
     for subgraph in model.subgraphs:
-        lists = [subgraph.inputs, subgraph.outputs]
-        for operator in subgraph.operators or ():
-            lists += [operator.inputs, operator.outputs, operator.intermediates]
-        slots = {int(k) for listed in lists if listed is not None for k in listed if k >= 0}
-        used |= {
-            tensor.buffer for k, tensor in enumerate(subgraph.tensors) if k in slots or _scales(tensor) is not None
-        }
+        slots = _slots(subgraph)
+        used |= {tensor.buffer for k, tensor in enumerate(subgraph.tensors) if k in slots or _scales(tensor)}
     return used
 
 
-def _scales(tensor: Any) -> Any:
-    """Details of a quantization whose scales are tensors themselves."""
-    return None if tensor.quantization is None else tensor.quantization.details
-
-
-def _empty(model: Any, used: Collection[int]) -> None:
-    for k, buffer in enumerate(model.buffers):
-        if k not in used:
-            buffer.data = None
+def _scales(tensor: Any) -> bool:
+    """Whether there are details of a quantization, whose scales may be tensors themselves."""
+    return tensor.quantization is not None and tensor.quantization.details is not None

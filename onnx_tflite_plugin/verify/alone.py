@@ -1,0 +1,100 @@
+"""What operators of a TFLite model take in LiteRT by themselves: each a model of its own, fed with what it meets in the whole."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ..source.model import Array, Operator, Subgraph
+from .litert import LiteRT, LiteRTError
+from .packages import optional
+from .part import Cutter
+from .structure import entering, operands
+
+_CALLS = 8  # of the smallest model: as many samples more
+
+
+def times_alone(
+    data: bytes, groups: Sequence[Sequence[Operator]], subgraph: Subgraph, tensors: Mapping[int, Array], rounds: int
+) -> list[float | None]:
+    """Processor time of a run of each group of operators, without what any call costs; None where it does not run by itself.
+
+    ``tensors``: what LiteRT has in each, by index. The groups run in turns, as in the whole, where weights and values
+    are not left in the cache from the last run of the same operator; the median of ``rounds``.
+    """
+    alone = _Alone(data, subgraph, tensors)
+    calls = [_ready(least(), [np.zeros(1, np.float32)], "builtin") for _ in range(_CALLS)]
+    runs = [alone.run(operators) for operators in groups]
+    ready = [*calls, *(run for run in runs if run is not None)]
+    seconds = np.zeros((rounds, len(ready)))
+    for row in seconds:
+        for k, run in enumerate(ready):
+            start = time.process_time()
+            run()
+            row[k] = time.process_time() - start
+    medians = np.median(seconds, axis=0)
+    times = iter(np.maximum(medians[_CALLS:] - np.median(medians[:_CALLS]), 0).tolist())
+    return [None if run is None else next(times) for run in runs]
+
+
+class _Alone:
+    def __init__(self, data: bytes, subgraph: Subgraph, tensors: Mapping[int, Array]) -> None:
+        self._subgraph, self._tensors = subgraph, tensors
+        self._cutter = Cutter(data, subgraph)
+        self._ends = {tensor.index for tensor in subgraph.outputs}
+        self._readers: dict[int, set[int]] = {}
+        for operator in subgraph.operators:
+            for tensor in operands(operator):
+                self._readers.setdefault(tensor.index, set()).add(operator.index)
+
+    def run(self, operators: Sequence[Operator]) -> Callable[[], object] | None:
+        """Runs these operators with either set of kernels, None where neither takes them."""
+        inputs = entering(operators)
+        outputs = self._read_outside(operators)
+        if not inputs or not outputs or any(tensor.index not in self._tensors for tensor in inputs):
+            return None
+        part = self._cutter.part([tensor.index for tensor in inputs], outputs)
+        arrays = [self._tensors[tensor.index] for tensor in inputs]
+        for kernels in ("xnnpack", "builtin"):
+            try:
+                return _ready(part, arrays, kernels)
+            except LiteRTError:
+                continue
+        return None
+
+    def _read_outside(self, operators: Sequence[Operator]) -> list[int]:
+        """The results of a group that others need."""
+        inside = {operator.index for operator in operators}
+        results = (tensor.index for operator in operators for tensor in operator.outputs if tensor is not None)
+        return [index for index in results if index in self._ends or self._readers.get(index, set()) - inside]
+
+
+def _ready(model: bytes, arrays: Sequence[Array], kernels: str) -> Callable[[], object]:
+    """An invocation, after a first one. Raises LiteRTError."""
+    session = LiteRT(model, kernels)
+    session.run(arrays)
+    invoke: Callable[[], object] = session.interpreter.invoke
+    return invoke
+
+
+def least() -> bytes:
+    """The smallest model there is, RELU of one float: what it takes is what any call does."""
+    import flatbuffers
+
+    schema = optional("ai_edge_litert.schema_py_generated")
+    code = schema.OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.RELU
+    tensors = [schema.TensorT() for _ in range(2)]
+    for tensor in tensors:
+        tensor.shape = [1]
+    relu = schema.OperatorT()
+    relu.inputs, relu.outputs = [0], [1]
+    graph = schema.SubGraphT()
+    graph.tensors, graph.inputs, graph.outputs, graph.operators = tensors, [0], [1], [relu]
+    model = schema.ModelT()
+    model.version, model.operatorCodes, model.subgraphs, model.buffers = 3, [code], [graph], [schema.BufferT()]
+    builder = flatbuffers.Builder(256)
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    return bytes(builder.Output())

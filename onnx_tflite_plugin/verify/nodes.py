@@ -1,0 +1,159 @@
+"""How long each node of ONNX Runtime's own graph takes, and which TFLite operator it computes.
+
+ONNX Runtime keeps no metadata of nodes, and names the nodes that it makes after values: so what is profiled is a copy
+whose nodes and values are named after operators.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..graph.metadata import lowered_from, props
+from ..source.model import Array
+from .ort import OnnxRuntime
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+_LABEL = re.compile(r"\bop(\d+)#\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTime:
+    """A node of the optimized graph: ``seconds`` a run, and the first operator that it computes, None where it is unknown."""
+
+    op_type: str
+    operator: int | None
+    seconds: float
+
+
+def node_times(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> list[NodeTime]:
+    """The nodes of the main graph, in one thread; what a node's inner graphs take is part of its time.
+
+    Seconds are those of the middle half of ``runs``, without what a profile adds. Raises OrtError where the model does not run.
+    """
+    import onnx
+
+    copy = labelled(proto)
+    with tempfile.TemporaryDirectory() as folder:
+        optimized = Path(folder) / "optimized.onnx"
+        profiled = _profiled(copy, feeds, runs, Path(folder), optimized)
+        nodes = list(onnx.load(optimized, load_external_data=False).graph.node)
+    paired = zip(nodes, _names(nodes, profiled), _operators(copy, nodes), strict=True)
+    timed = [(node, operator, profiled[name]) for node, name, operator in paired if name in profiled]
+    slots = [1 + len(node.input) + len(node.output) for node, _, _ in timed]
+    seconds = _corrected([taken for *_, taken in timed], slots, _unprofiled(copy, feeds, runs))
+    return [NodeTime(node.op_type, operator, taken) for (node, operator, _), taken in zip(timed, seconds, strict=True)]
+
+
+def _profiled(
+    proto: ModelProto, feeds: Mapping[str, Array], runs: int, folder: Path, optimized: Path
+) -> dict[str, float]:
+    """Seconds a run of each node by its name in the profile."""
+    session = OnnxRuntime(proto, profile=folder / "profile", optimized=optimized)
+    for _ in range(runs + 1):
+        session.run(feeds)
+    events = json.loads(Path(session.session.end_profiling()).read_text(encoding="utf-8"))
+    durations: dict[str, list[int]] = defaultdict(list)
+    for event in events:
+        name, is_kernel, _ = event["name"].partition("_kernel_time")
+        if event.get("cat") == "Node" and is_kernel:
+            durations[name].append(event["dur"])
+    return {name: _middle(times[-runs:]) / 1e6 for name, times in durations.items()}  # the first run allocates
+
+
+def _unprofiled(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> float:
+    """Processor time of a whole run, the median."""
+    session = OnnxRuntime(proto)
+    times = []
+    for _ in range(runs + 1):
+        start = time.process_time()
+        session.run(feeds)
+        times.append(time.process_time() - start)
+    return float(np.median(times[1:]))
+
+
+def _corrected(seconds: Sequence[float], slots: Sequence[int], whole: float) -> Iterator[float]:
+    """Without what the profile adds, so that they add up to the whole: it writes down the size of every operand and result."""
+    excess = max(0.0, sum(seconds) - whole) / max(1, sum(slots))
+    return (max(0.0, taken - excess * count) for taken, count in zip(seconds, slots, strict=True))
+
+
+def labelled(proto: ModelProto) -> ModelProto:
+    """A copy whose nodes, and values but for inputs and outputs, are named ``op3#7`` after the operator that they belong to."""
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    graph = copy.graph
+    ends = {info.name for info in graph.output}
+    renamed = {}
+    for k, node in enumerate(graph.node):
+        operator = next((index for _, index in lowered_from(props(node.metadata_props))), None)
+        if operator is None:
+            continue
+        node.name = f"op{operator}#{k}"
+        for j, name in enumerate(node.output):
+            if name and name not in ends:
+                renamed[name] = f"{node.name}:{j}"
+    for info in graph.value_info:
+        info.name = renamed.get(info.name, info.name)
+    _rename(graph, renamed)
+    return copy
+
+
+def _rename(graph: GraphProto, renamed: Mapping[str, str]) -> None:
+    """Values by other names, in inner graphs too: names are unique over all of them."""
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [renamed.get(name, name) for name in names]
+        for attribute in node.attribute:
+            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                _rename(inner, renamed)
+                for info in inner.output:
+                    info.name = renamed.get(info.name, info.name)
+
+
+def _middle(times: list[int]) -> float:
+    """The mean of the middle half: profiles have whole microseconds, and now and then another process's turn."""
+    low, high = np.percentile(times, (25, 75))
+    return float(np.mean([time for time in times if low <= time <= high]))
+
+
+def _names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> Iterator[str]:
+    """What each is called in the profile: one without a name by its type and a rising number."""
+    nameless: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for name in seconds:
+        kind, _, number = name.rpartition("_")
+        if number.isdigit():
+            nameless[kind].append((int(number), name))
+    rising = {kind: iter([name for _, name in sorted(pairs)]) for kind, pairs in nameless.items()}
+    for node in nodes:
+        yield node.name or next(rising.get(node.op_type, iter(())), "")
+
+
+def _operators(copy: ModelProto, nodes: Sequence[NodeProto]) -> Iterator[int | None]:
+    """The operator of each: by the node's name, else by what it computes, else by what it takes."""
+    by_value: dict[str, int] = {}
+    for node in copy.graph.node:
+        if label := _LABEL.search(node.name):
+            by_value.update(dict.fromkeys(node.output, int(label[1])))
+    for node in nodes:
+        texts = (node.name, node.name.removesuffix("_nchwc"), *node.output, *node.input)
+        operator = next((one for text in texts if (one := _operator(text, by_value)) is not None), None)
+        if operator is not None:
+            by_value.update(dict.fromkeys(node.output, operator))
+        yield operator
+
+
+def _operator(text: str, by_value: Mapping[str, int]) -> int | None:
+    label = _LABEL.search(text)
+    return int(label[1]) if label else by_value.get(text)

@@ -1,0 +1,196 @@
+"""Which operators make a conversion slower than its original: each one's time in LiteRT beside that in ONNX Runtime.
+
+ONNX Runtime profiles its nodes. LiteRT's package has no profiler, so every operator becomes a model of its own, which is
+fed with the values that it meets in the whole and timed alone. What ONNX Runtime computes in one node stays together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import VerificationError
+from ..graph.metadata import lowered_from, props
+from ..progress import Progress
+from ..source.model import Array, Operator, Tensor
+from .alone import times_alone
+from .diverging import preserving
+from .nodes import NodeTime, node_times
+from .structure import operands
+from .trial import Run, Trial
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+_LEAST, _MOST, _TIME = 20, 200, 1.0  # runs, at least and at most, and for how many seconds
+
+_MOVES = ("ReorderInput", "ReorderOutput")  # to and from the blocked layout; they compute nothing
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """TFLite operators, by index and code, that ONNX Runtime computes together, in ``nodes`` of its own graph.
+
+    Without operators: the nodes that belong to none.
+    ``name``: their last output's. Seconds a run; ``litert`` is None where they do not run by themselves.
+    """
+
+    operators: tuple[int, ...]
+    codes: tuple[str, ...]
+    name: str
+    nodes: tuple[str, ...]
+    litert: float | None
+    onnxruntime: float
+
+    @property
+    def loss(self) -> float:
+        """Seconds that ONNX Runtime takes longer."""
+        return self.onnxruntime - (self.litert or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class KindTime:
+    """The sums of ``number`` groups of operators."""
+
+    codes: tuple[str, ...]
+    number: int
+    litert: float
+    onnxruntime: float
+
+    @classmethod
+    def of(cls, codes: Sequence[str], rows: Sequence[OperatorTime]) -> KindTime:
+        litert = sum(row.litert or 0.0 for row in rows)
+        return cls(tuple(codes), len(rows), litert, sum(row.onnxruntime for row in rows))
+
+    @property
+    def loss(self) -> float:
+        return self.onnxruntime - self.litert
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operators whose nodes cannot be told apart, and those nodes."""
+
+    operators: tuple[Operator, ...]
+    nodes: tuple[NodeTime, ...]
+
+    def timed(self, litert: float | None) -> OperatorTime:
+        outputs = [tensor for op in self.operators[-1:] for tensor in op.outputs if tensor is not None]
+        return OperatorTime(
+            tuple(operator.index for operator in self.operators),
+            tuple(operator.code for operator in self.operators),
+            outputs[0].name if outputs else "",
+            tuple(node.op_type for node in self.nodes),
+            litert,
+            sum(node.seconds for node in self.nodes),
+        )
+
+
+def profile(
+    trial: Trial, proto: ModelProto, arrays: Run, feeds: Mapping[str, Array], seconds: float, progress: Progress
+) -> list[OperatorTime]:
+    """Every group of operators, the one that loses most first; ``seconds`` is what a run in ONNX Runtime takes.
+
+    What a call by itself costs LiteRT is left out. Raises LiteRTError and OrtError where a model does not run,
+    VerificationError where the ONNX model does not say what its nodes were made of.
+    """
+    if not any(lowered_from(props(node.metadata_props)) for node in proto.graph.node):
+        raise VerificationError("the ONNX model does not say which operators its nodes were lowered from: no profile")
+    progress("profiling ONNX Runtime")
+    rounds = min(_MOST, max(_LEAST, round(_TIME / seconds)))
+    times = node_times(proto, feeds, rounds)
+    groups = list(grouped(trial.entry.subgraph.operators, proto, times))
+    original = preserving(trial)[0]
+    original.run(arrays)
+    progress(f"timing {len(groups)} operators in LiteRT")
+    graph = trial.entry.subgraph
+    alone = times_alone(trial.data, [group.operators for group in groups], graph, original.tensors(), rounds)
+    rows = (group.timed(litert) for group, litert in zip(groups, alone, strict=True))
+    return sorted(rows, key=lambda row: -row.loss)
+
+
+def by_code(rows: Iterable[OperatorTime]) -> list[KindTime]:
+    """The groups of the same codes together; those that lose most first."""
+    groups: dict[tuple[str, ...], list[OperatorTime]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(spelled(row.codes))].append(row)
+    return sorted((KindTime.of(codes, group) for codes, group in groups.items()), key=lambda kind: -kind.loss)
+
+
+def spelled(names: Sequence[str]) -> list[str]:
+    """Each once, in the order of their first place, with how many there are."""
+    return [name if count == 1 else f"{count} {name}" for name, count in Counter(names).items()]
+
+
+def grouped(operators: Sequence[Operator], proto: ModelProto, times: Sequence[NodeTime]) -> Iterator[Group]:
+    """The operators of a subgraph in groups that share no node, in execution order.
+
+    One node may be lowered from several operators. An operator whose nodes ONNX Runtime has fused into others belongs to
+    the one reader of its result if that has gained a node of its kind, else to what it reads.
+    """
+    kinds: dict[int, set[str]] = defaultdict(set)
+    parts = _Parts()
+    for node in proto.graph.node:
+        sources = [index for _, index in lowered_from(props(node.metadata_props))]
+        for index in sources:
+            kinds[index].add(node.op_type)
+            parts.join(sources[0], index)
+    nodes: dict[int, list[NodeTime]] = defaultdict(list)
+    for node in times:
+        if node.operator is not None:
+            nodes[node.operator].append(node)
+    timed = {parts.first(k) for k, own in nodes.items() if any(node.op_type not in _MOVES for node in own)}
+    made = {tensor: op for op in operators for tensor in op.outputs if tensor is not None}
+    readers: dict[Tensor, list[Operator]] = defaultdict(list)
+    for op in operators:
+        for tensor in {*operands(op)}:
+            readers[tensor].append(op)
+    for op in reversed(operators):
+        if parts.first(op.index) in timed:
+            continue
+        users = {reader.index for tensor in op.outputs if tensor is not None for reader in readers[tensor]}
+        if len(users) == 1 and _gained(kinds[op.index], users, kinds, nodes):
+            parts.join(users.pop(), op.index)
+            timed.add(parts.first(op.index))
+    for op in operators:
+        if parts.first(op.index) not in timed:
+            before = next((made[tensor].index for tensor in operands(op) if tensor in made), None)
+            if before is not None:
+                parts.join(before, op.index)
+    members: dict[int, list[Operator]] = defaultdict(list)
+    for op in operators:
+        members[parts.first(op.index)].append(op)
+    if loose := [node for node in times if node.operator is None]:
+        yield Group((), tuple(loose))
+    for group in members.values():
+        yield Group(tuple(group), tuple(node for op in group for node in nodes[op.index]))
+
+
+def _gained(
+    kinds: set[str], users: Iterable[int], others: Mapping[int, set[str]], nodes: Mapping[int, Sequence[NodeTime]]
+) -> bool:
+    """Whether nodes of the users are of one of these kinds, and were not converted so: ``Conv`` may be a ``QLinearConv``."""
+    return any(
+        kind in node.op_type and not any(kind in own for own in others[user])
+        for user in users
+        for node in nodes[user]
+        for kind in kinds
+    )
+
+
+class _Parts:
+    """Disjoint sets of numbers, each told by its least."""
+
+    def __init__(self) -> None:
+        self._parents: dict[int, int] = {}
+
+    def first(self, number: int) -> int:
+        while (parent := self._parents.get(number, number)) != number:
+            number = parent
+        return number
+
+    def join(self, one: int, other: int) -> None:
+        low, high = sorted((self.first(one), self.first(other)))
+        self._parents[high] = low
