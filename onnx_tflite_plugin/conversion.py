@@ -12,43 +12,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin import files
-from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.binding.consistency import check_consistent, doubtful, stale
-from onnx_tflite_plugin.binding.declared import resolve
-from onnx_tflite_plugin.binding.fusion import Fused, fuse
+from onnx_tflite_plugin.binding.consistency import doubtful, stale
 from onnx_tflite_plugin.errors import (
     Blamed,
     ConversionError,
     InternalError,
-    InvalidModel,
-    Problem,
     StaleDtype,
     TooLarge,
 )
-from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_weights
 from onnx_tflite_plugin.graph.opening import check_opens
 from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
 from onnx_tflite_plugin.guard import BUILTIN, Failed, debug, raised
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.order import axes, spelled
-from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.options import ConvertOptions, Shape, VerifyOptions, target_of
-from onnx_tflite_plugin.passes import PASSES
-from onnx_tflite_plugin.passes.rules import check_model
 from onnx_tflite_plugin.progress import Progress, Stages
-from onnx_tflite_plugin.quantization.opset import opset_of
-from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
-from onnx_tflite_plugin.quantization.unquantized import unquantized
-from onnx_tflite_plugin.report import Report, Transposed, node_counts
+from onnx_tflite_plugin.report import Report
 from onnx_tflite_plugin.source import check_source, read
-from onnx_tflite_plugin.source.metadata import described
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
-from onnx_tflite_plugin.telling.edges import edges
-from onnx_tflite_plugin.telling.facts import doc_string, facts
 
 if TYPE_CHECKING:
     import onnx
@@ -222,151 +206,31 @@ def _rederived(model: Model, host: Host | None, options: ConvertOptions, target:
     """The model in the sizes that follow from its inputs, ``None`` where they are those that are stored."""
     from onnx_tflite_plugin.shapes.resizing import rederived
 
-    return rederived(model, host or Host(prefer=options.prefer, block=options.block, packs=options.packs), target)
+    return rederived(model, host or _host(options), target)
 
 
 def _converted(
     model: Model, host: Host | None, options: ConvertOptions, target: Target, stages: Progress
 ) -> Conversion:
-    from onnx_tflite_plugin.graph.names import UniqueNames
-    from onnx_tflite_plugin.lowering.emitter import Emitter
-    from onnx_tflite_plugin.lowering.interface import chosen, entered, graph_edges
-    from onnx_tflite_plugin.lowering.lower import lower
-    from onnx_tflite_plugin.shapes.cutting import cut
-    from onnx_tflite_plugin.shapes.dimensions import name_dimensions
-    from onnx_tflite_plugin.shapes.resizing import resized
+    from onnx_tflite_plugin.pipeline import Pipeline
 
-    signature, told = chosen(model, options.signature), described(model)
-    model, names = entered(model, signature)
-    if not model.main.outputs:
-        raise InvalidModel(
-            "there is nothing to convert:", [Problem(f"subgraphs[{model.root}].outputs", "the model has no output")]
-        )
-    host = host or Host(
-        prefer=options.prefer, block=options.block, packs=options.packs, options=asdict(options),
-        keep_unknown=options.keep_unknown,
-    )  # fmt: skip
-    highest = options.opset or target.opsets[2]
-    model, names, part = cut(model, names, options.inputs_at, options.outputs)
-    stages("binding operators to handlers")
-    model, places = resized(model, options.input_shape, options.dynamic_batch, names, host, target)
-    bound = host.bind(model, target, highest)
-    check_consistent(bound, target, highest)
-    if options.quantization == "float":
-        bound = unquantized(resolve(bound, target, highest), target, highest)
-    stages("fusions")
-    speed = options.optimize == "speed"
-    fusions = host.fusions({call.handler.code for call in bound.operators()})
-    fused = fuse(bound, fusions, target, opset=options.opset, inexact=speed)
-    for failed in fused.failed.values():
-        host.warn(f"{failed.reason}; it is left out")
-    fused.model = resolve(fused.model, target, highest).called()
-    packs = frozenset(bound.pack for bound in fused.model.operators())
-    host.hooks.check(packs)
-    stages("planning dtypes")
-    storage = plan_storage(fused.model, target, fold=options.fold)
-    opset = opset_of(fused.model, storage, options.opset, target)
-    stages("planning the layout")
-    layout = plan_layout(
-        fused.model,
-        bytes_of=tensor_bytes,
-        prices=target.price,
-        edges=graph_edges(fused.model.main, names, options.layout, free=options.io_layout == "onnx"),
-        local=options.layout_plan == "local",
-        flat=lambda bound: storage.dtype(bound) not in target.keeps_unit_axes,
-    )
-    stages("lowering")
-    emitter = Emitter(opset, UniqueNames(), target.widens)
-    lowered = lower(
-        fused.model, layout, storage, target, emitter, names=names, reset=options.state == "reset",
-        after=lambda bound, outputs: host.hooks.after_lowering(bound.op, outputs, packs),
-    )  # fmt: skip
-    main = fused.model.main
-    name_dimensions(
-        lowered,
-        {(names.inputs[k], axes(layout.edge(main.inputs[k])).index(axis)): name for (k, axis), name in places.items()},
-    )
-    stages("rewriting")
-    check_model(lowered, target, opset)
-    planned = node_counts(lowered).get("Transpose", 0)
-    selected = [name for name in target.passes if speed or (PASSES[name].exact and options.optimize == "faithful")]
-    passes = {name: PASSES[name].run(lowered) for name in selected}
-    lowered = host.hooks.finish(lowered, packs)
-    weights = _settled(lowered, target, options.weights_dtype)
-    write_origin(lowered.metadata_props, None if signature is None else signature.key, part)
-    report = replace(
-        _report(fused, layout, storage, lowered, host, target, opset, planned, passes),
-        weights=weights,
-        inputs=edges(lowered.graph.inputs, names.inputs, main.inputs, told),
-        outputs=edges(lowered.graph.outputs, names.outputs, main.outputs, told),
-        signature=None if signature is None else signature.key,
-        other_signatures=tuple(one.key for one in model.signatures if one is not signature),
-    )
-    lowered.producer_version, lowered.doc_string = VERSION, doc_string(model)
-    write_authored(lowered.metadata_props, facts(model, report.inputs, report.outputs))
-    conversion = Conversion(lowered, report, model)
+    conversion = Conversion(*Pipeline(host or _host(options), options, target, stages).run(model))
     stages("checking")
-    if weight_bytes(lowered) <= LARGEST_PROTO:
-        check_valid(lowered, conversion.proto)
+    if weight_bytes(conversion.model) <= LARGEST_PROTO:
+        check_valid(conversion.model, conversion.proto)
         if target.opens:
-            check_opens(lowered, conversion.proto, options.check)
+            check_opens(conversion.model, conversion.proto, options.check)
     return conversion
 
 
-def _settled(model: ir.Model, target: Target, form: str) -> Mapping[str, int]:
-    """The dtypes of int8 weights of products, settled where the target's sums depend on the processor."""
-    if not target.saturates:
-        return {}
-    from onnx_tflite_plugin.passes import weights
-
-    forms = weights.settle(model, form)
-    if form in ("auto", "uint8"):
-        weights.check(model)
-    if forms:
-        write_weights(model.metadata_props, forms)
-    return forms
+def _host(options: ConvertOptions) -> Host:
+    return Host(
+        prefer=options.prefer, block=options.block, packs=options.packs, options=asdict(options),
+        keep_unknown=options.keep_unknown,
+    )  # fmt: skip
 
 
-def _report(
-    fused: Fused, layout: LayoutPlan, storage: StoragePlan, model: ir.Model, host: Host, target: Target, opset: int,
-    transposes: int, passes: Mapping[str, int],
-) -> Report:  # fmt: skip
-    operators: dict[str, int] = {}
-    packs: dict[str, int] = {}
-    for bound in fused.model.operators():
-        packs[bound.pack] = packs.get(bound.pack, 0) + 1
-    for op in {op for bound in fused.model.operators() for op in bound.members}:
-        operators[op.code] = operators.get(op.code, 0) + 1
-    kept: dict[str, int] = {}
-    for tensor, stored in storage.shifted.items():
-        text = f"{tensor.dtype} stored as {stored.dtype}"
-        kept[text] = kept.get(text, 0) + 1
-    return Report(
-        target=target.name,
-        opset=opset,
-        operators=dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
-        nodes=node_counts(model),
-        layout="local" if layout.method == "local" else "least" if layout.exact else "heuristic",
-        layout_cost=layout.cost,
-        moved=layout.moved,
-        transposes=transposes,
-        transposed=tuple(
-            Transposed(str(c.tensor.name), f"{spelled(c.start)} -> {spelled(c.end)}", c.bytes, c.producer, c.consumers)
-            for c in layout.copies
-        ),
-        transposed_for_speed=layout.bought,
-        fused=fused.applied,
-        passes={name: count for name, count in passes.items() if count},
-        fusions_declined=tuple(fused.declined),
-        packs=packs,
-        overrides=dict(host.overrides),
-        states=tuple(state.input for state in read_states(model.metadata_props)),
-        storage=kept,
-        warnings=tuple(host.warnings),
-    )
-
-
-# --- the end: checks and files ----------------------------------------------------------------
+# --- the end: verification --------------------------------------------------------------------
 
 
 def _verified(conversion: Conversion, source: str | bytes, options: ConvertOptions, stages: Progress) -> Conversion:

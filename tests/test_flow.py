@@ -40,6 +40,7 @@ ROOMS = (
     "verify",
     "options",
     "report",
+    "pipeline",
     "conversion",
     "runtime",
     "inspection",

@@ -1,0 +1,228 @@
+"""A model's way through the stages: bound to handlers, fused, planned, lowered, rewritten; and the report on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from onnx_tflite_plugin.api import VERSION
+from onnx_tflite_plugin.binding.bound import BoundModel
+from onnx_tflite_plugin.binding.consistency import check_consistent
+from onnx_tflite_plugin.binding.declared import resolve
+from onnx_tflite_plugin.binding.fusion import Fused, fuse
+from onnx_tflite_plugin.errors import InvalidModel, Problem
+from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_weights
+from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.layout.order import axes, spelled
+from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
+from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.lowering.interface import InterfaceNames, chosen, entered, graph_edges
+from onnx_tflite_plugin.lowering.lower import lower
+from onnx_tflite_plugin.options import ConvertOptions
+from onnx_tflite_plugin.passes import PASSES, weights
+from onnx_tflite_plugin.passes.rules import check_model
+from onnx_tflite_plugin.progress import Progress
+from onnx_tflite_plugin.quantization.opset import opset_of
+from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
+from onnx_tflite_plugin.quantization.unquantized import unquantized
+from onnx_tflite_plugin.report import Report, Transposed, node_counts
+from onnx_tflite_plugin.shapes.cutting import cut
+from onnx_tflite_plugin.shapes.dimensions import name_dimensions
+from onnx_tflite_plugin.shapes.resizing import resized
+from onnx_tflite_plugin.source.metadata import described
+from onnx_tflite_plugin.source.model import Model
+from onnx_tflite_plugin.targets import Target
+from onnx_tflite_plugin.telling.edges import edges
+from onnx_tflite_plugin.telling.facts import doc_string, facts
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+class Converted(NamedTuple):
+    """``source`` is the part of the file that was converted, in the sizes that were asked for."""
+
+    model: ir.Model
+    report: Report
+    source: Model
+
+
+@dataclass(frozen=True)
+class Planned:
+    """All that is decided before anything is emitted."""
+
+    fused: Fused
+    storage: StoragePlan
+    opset: int
+    layout: LayoutPlan
+
+    @property
+    def model(self) -> BoundModel:
+        return self.fused.model
+
+
+class Rewritten(NamedTuple):
+    """A finished model; how many Transposes the plan had, what the passes changed, and the dtypes of int8 weights."""
+
+    model: ir.Model
+    transposes: int
+    passes: Mapping[str, int]
+    weights: Mapping[str, int]
+
+
+class Pipeline:
+    """The stages of one conversion; ``stages`` is called with the name of each as it begins."""
+
+    def __init__(self, host: Host, options: ConvertOptions, target: Target, stages: Progress) -> None:
+        self.host, self.options, self.target, self.stages = host, options, target, stages
+        self.highest = options.opset or target.opsets[2]
+
+    def run(self, model: Model) -> Converted:
+        """Raises ConversionError with all that a stage finds in the way."""
+        options = self.options
+        signature, told = chosen(model, options.signature), described(model)
+        model, names = entered(model, signature)
+        if not model.main.outputs:
+            raise InvalidModel(
+                "there is nothing to convert:", [Problem(f"subgraphs[{model.root}].outputs", "the model has no output")]
+            )
+        model, names, part = cut(model, names, options.inputs_at, options.outputs)
+        self.stages("binding operators to handlers")
+        model, places = resized(model, options.input_shape, options.dynamic_batch, names, self.host, self.target)
+        planned = self.planned(self.fused(self.bound(model)), names)
+        lowered = self.lowered(planned, names)
+        main, order = planned.model.main, planned.layout.edge
+        dimensions = {
+            (names.inputs[k], axes(order(main.inputs[k])).index(axis)): name for (k, axis), name in places.items()
+        }
+        name_dimensions(lowered, dimensions)
+        rewritten = self.rewritten(lowered, planned)
+        finished = rewritten.model
+        write_origin(finished.metadata_props, None if signature is None else signature.key, part)
+        report = replace(
+            self.report(planned, rewritten),
+            inputs=edges(finished.graph.inputs, names.inputs, main.inputs, told),
+            outputs=edges(finished.graph.outputs, names.outputs, main.outputs, told),
+            signature=None if signature is None else signature.key,
+            other_signatures=tuple(one.key for one in model.signatures if one is not signature),
+        )
+        finished.producer_version, finished.doc_string = VERSION, doc_string(model)
+        write_authored(finished.metadata_props, facts(model, report.inputs, report.outputs))
+        return Converted(finished, report, model)
+
+    # --- stages -------------------------------------------------------------------------------
+
+    def bound(self, model: Model) -> BoundModel:
+        """Every operator with its handler, consistent with what the file says of it."""
+        bound = self.host.bind(model, self.target, self.highest)
+        check_consistent(bound, self.target, self.highest)
+        if self.options.quantization == "float":
+            bound = unquantized(resolve(bound, self.target, self.highest), self.target, self.highest)
+        return bound
+
+    def fused(self, bound: BoundModel) -> Fused:
+        """Operators that spell out one taken together, and the declarations of all that are left."""
+        self.stages("fusions")
+        fusions = self.host.fusions({call.handler.code for call in bound.operators()})
+        inexact = self.options.optimize == "speed"
+        fused = fuse(bound, fusions, self.target, opset=self.options.opset, inexact=inexact)
+        for failed in fused.failed.values():
+            self.host.warn(f"{failed.reason}; it is left out")
+        fused.model = resolve(fused.model, self.target, self.highest).called()
+        self.host.hooks.check(packs_of(fused.model))
+        return fused
+
+    def planned(self, fused: Fused, names: InterfaceNames) -> Planned:
+        """A dtype for every tensor, an opset, and an axis order for every operator."""
+        options, target, model = self.options, self.target, fused.model
+        self.stages("planning dtypes")
+        storage = plan_storage(model, target, fold=options.fold)
+        opset = opset_of(model, storage, options.opset, target)
+        self.stages("planning the layout")
+        layout = plan_layout(
+            model,
+            bytes_of=tensor_bytes,
+            prices=target.price,
+            edges=graph_edges(model.main, names, options.layout, free=options.io_layout == "onnx"),
+            local=options.layout_plan == "local",
+            flat=lambda bound: storage.dtype(bound) not in target.keeps_unit_axes,
+        )
+        return Planned(fused, storage, opset, layout)
+
+    def lowered(self, planned: Planned, names: InterfaceNames) -> ir.Model:
+        """The ONNX model as handlers emit it."""
+        self.stages("lowering")
+        hooks, packs = self.host.hooks, packs_of(planned.model)
+        return lower(
+            planned.model,
+            planned.layout,
+            planned.storage,
+            self.target,
+            Emitter(planned.opset, UniqueNames(), self.target.widens),
+            names=names,
+            reset=self.options.state == "reset",
+            after=lambda bound, outputs: hooks.after_lowering(bound.op, outputs, packs),
+        )
+
+    def rewritten(self, model: ir.Model, planned: Planned) -> Rewritten:
+        """The model after the target's passes and the packs' hooks, the dtypes of int8 weights settled."""
+        self.stages("rewriting")
+        check_model(model, self.target, planned.opset)
+        transposes = node_counts(model).get("Transpose", 0)
+        asked = self.options.optimize
+        selected = [n for n in self.target.passes if asked == "speed" or (PASSES[n].exact and asked == "faithful")]
+        changed = {name: PASSES[name].run(model) for name in selected}
+        model = self.host.hooks.finish(model, packs_of(planned.model))
+        return Rewritten(model, transposes, {n: c for n, c in changed.items() if c}, self.settled(model))
+
+    def settled(self, model: ir.Model) -> Mapping[str, int]:
+        """The dtypes of int8 weights of products, settled where the target's sums depend on the processor."""
+        if not self.target.saturates:
+            return {}
+        forms = weights.settle(model, self.options.weights_dtype)
+        if self.options.weights_dtype in ("auto", "uint8"):
+            weights.check(model)
+        if forms:
+            write_weights(model.metadata_props, forms)
+        return forms
+
+    # --- what is told of it -------------------------------------------------------------------
+
+    def report(self, planned: Planned, rewritten: Rewritten) -> Report:
+        """All but what concerns the signature."""
+        model, layout, fused = planned.model, planned.layout, planned.fused
+        operators = Counter(op.code for op in {op for bound in model.operators() for op in bound.members})
+        return Report(
+            target=self.target.name,
+            opset=planned.opset,
+            operators=dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
+            nodes=node_counts(rewritten.model),
+            layout="local" if layout.method == "local" else "least" if layout.exact else "heuristic",
+            layout_cost=layout.cost,
+            moved=layout.moved,
+            transposes=rewritten.transposes,
+            transposed=tuple(
+                Transposed(
+                    str(c.tensor.name), f"{spelled(c.start)} -> {spelled(c.end)}", c.bytes, c.producer, c.consumers
+                )
+                for c in layout.copies
+            ),
+            transposed_for_speed=layout.bought,
+            fused=fused.applied,
+            passes=rewritten.passes,
+            fusions_declined=tuple(fused.declined),
+            packs=dict(Counter(bound.pack for bound in model.operators())),
+            overrides=dict(self.host.overrides),
+            states=tuple(state.input for state in read_states(rewritten.model.metadata_props)),
+            storage=dict(Counter(f"{t.dtype} stored as {to.dtype}" for t, to in planned.storage.shifted.items())),
+            weights=rewritten.weights,
+            warnings=tuple(self.host.warnings),
+        )
+
+
+def packs_of(model: BoundModel) -> frozenset[str]:
+    """The op packs that convert its operators."""
+    return frozenset(bound.pack for bound in model.operators())
