@@ -91,8 +91,7 @@ def run_case(case: Case, host: Host | None = None) -> CaseResult:
 def mismatches(case: Case, host: Host, **options: Any) -> list[str]:
     """What is wrong with one conversion of a case under other options than its own; ConversionError where it is refused."""
     trial = CaseTrial(replace(case, options={**case.options, **options}), host)
-    target = options.get("target", "onnxruntime")
-    return list(trial.mismatches(trial.run(trial.converted(Variant(target, None, "least"))), trial.expected))
+    return trial.problems(Variant("onnxruntime", None, "least"))
 
 
 def _known(case: Case, status: Status, reasons: Sequence[str]) -> tuple[Status, list[str]]:
@@ -268,6 +267,10 @@ class CaseTrial:
 
     def turned(self) -> dict[str, str]:
         return channels_first(self.entry)
+
+    def problems(self, variant: Variant) -> list[str]:
+        """What is wrong with one variant. Raises ConversionError where it is refused."""
+        return list(self.mismatches(self.run(self.converted(variant)), self.expected))
 
     def run(self, conversion: Conversion) -> Runs:
         """The outputs of each run, in the TFLite model's orders."""

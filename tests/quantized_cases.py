@@ -10,12 +10,8 @@ from onnx_tflite_plugin.source import read
 
 
 @cache
-def quantized() -> dict[str, tuple[Case, ...]]:
-    found: dict[str, tuple[Case, ...]] = {}
-    for case in builtin():
-        if case.counts and _holds_integers(case):
-            found[case.op] = (*found.get(case.op, ()), case)
-    return found
+def quantized(op: str) -> tuple[Case, ...]:
+    return tuple(case for case in builtin() if case.op == op and case.counts and _holds_integers(case))
 
 
 def _holds_integers(case: Case) -> bool:

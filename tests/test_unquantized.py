@@ -39,7 +39,7 @@ def host() -> Host:
 def test_each_operator_computes_what_the_kernel_rounds(op: str, host: Host) -> None:
     cases = [
         case
-        for case in quantized()[op]
+        for case in quantized(op)
         if not any(part.replace("_", " ") in case.name.replace("_", " ") for part in APART)
         and not (op in BY_TABLE and case.dtype == "int16")
     ]
