@@ -213,7 +213,7 @@ class Emitter:
             op_type,
             [self.operand(operand) for operand in inputs],
             [
-                ir.AttrTensor(name, ir.tensor(value, name=name))
+                ir.AttrTensor(name, ir.Tensor(value, name=name))
                 if isinstance(value, np.ndarray)
                 else ir.convenience.convert_attribute(name, list(value) if isinstance(value, tuple) else value)
                 for name, value in attributes.items()
@@ -264,7 +264,7 @@ def tensor_value(array: Array, name: str) -> ir.Value:
     if array.dtype == object:
         tensor: Any = ir.StringTensor([bytes(s) for s in array.reshape(-1)], shape=ir.Shape(array.shape), name=name)
     else:
-        tensor = ir.tensor(array, name=name)
+        tensor = ir.Tensor(array, name=name)
     return ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
 
 
@@ -312,7 +312,7 @@ def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> ir.A
     elif kind == ir.AttributeType.FLOATS:
         value = [float(v) for v in value]
     elif kind == ir.AttributeType.TENSOR and isinstance(value, np.ndarray):
-        value = ir.tensor(value)
+        value = ir.Tensor(value)
     return ir.Attr(name, kind, value)
 
 

@@ -229,7 +229,7 @@ class States:
                 following = self.emitter.emit("Identity", [following], {})[0]
             following.name = self.emitter.names.unique(f"{state.name}:next")
             typed(following, state.dtype, state.dims)
-            state.input.const_value = ir.tensor(state.first, name=state.name)
+            state.input.const_value = ir.Tensor(state.first, name=state.name)
             inputs.append(state.input)
             outputs[following] = None
             initializers.append(state.input)
