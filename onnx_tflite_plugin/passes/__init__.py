@@ -53,6 +53,11 @@ PASSES = {
             exact=True,
         ),
         Pass(
+            "gate_in_blocks",
+            "a factor per channel that the network computes is repeated over the image that it multiplies",
+            exact=True,
+        ),
+        Pass(
             "pad_channels",
             "numbers of channels that kernels have no fast path for are rounded up, with weights of zero",
             exact=True,

@@ -63,6 +63,7 @@ ONNXRUNTIME = Target(
         "affine_as_convolution",
         "channel_pad_as_convolution",
         "pad_channels",
+        "gate_in_blocks",
         "fold_width",
     ),
     saturates=True,

@@ -1,0 +1,58 @@
+"""Gates, one factor per channel that the network computes, are repeated over the image that they multiply."""
+
+from __future__ import annotations
+
+import pytest
+from passes_networks import Applied, Draw, Network, image, optimized, settled
+
+from conformance.builder import TensorRef
+from conformance.models import constant
+
+
+def gated(
+    net: Network,
+    channels: int = 32,
+    dtype: str = "float32",
+    batch: int | None = 1,
+    size: tuple[int, int] = (5, 7),
+    *,
+    swap: bool = False,
+    dense: bool = False,
+    last: bool = False,
+) -> TensorRef:
+    """Squeeze and excitation of a convolution's result, in front of another convolution."""
+    x = net.conv(net.input(image(batch, *size, 3, dtype=dtype)), channels, (3, 3), fused_activation_function="RELU")
+    mean = net.like("MEAN", x, constant([1, 2]), shape=(batch, 1, 1, channels), keep_dims=True)
+    made = mean if dense else net.conv(mean, channels, (1, 1))  # dense: it does not come from a convolution
+    gate = net.like("LOGISTIC", made)
+    product = net.like("MUL", *((gate, x) if swap else (x, gate)), shape=(batch, *size, channels))
+    return product if last else net.conv(product, 16, (1, 1))
+
+
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("batch", [1, None, 3])
+@pytest.mark.parametrize("channels", [16, 20, 48])
+def test_the_product_stays_in_the_blocked_layout(channels: int, batch: int | None, swap: bool) -> None:
+    applied = Applied("gate_in_blocks", lambda net: gated(net, channels, batch=batch, swap=swap), batch=3)
+    assert applied.count == 1
+    assert applied.equal
+    before = optimized(settled(applied.before))
+    assert applied.fused["ReorderInput"] < before["ReorderInput"]
+    assert applied.fused["ReorderOutput"] < before["ReorderOutput"]
+    assert applied.fused["Upsample"] == 1
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda net: gated(net, dtype="int8"),
+        lambda net: gated(net, channels=12),
+        lambda net: gated(net, channels=29),
+        lambda net: gated(net, size=(1, 1)),
+        lambda net: gated(net, dense=True),
+        lambda net: gated(net, last=True),
+    ],
+    ids=["integers", "fewer than a block", "no divisor", "one pixel", "no convolution in front", "none behind"],
+)
+def test_others_are_left_alone(draw: Draw) -> None:
+    assert Applied("gate_in_blocks", draw).count == 0
