@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from browser import BROWSER, drawn
 from command import Run
@@ -79,6 +80,31 @@ def test_floats_in_a_quantized_network_are_islands_and_forced_transposes_are_nam
     assert len(page.transposes) == conversion.report.transposes == 1
 
 
+def test_states_are_told_apart_from_inputs_and_outputs_and_their_tensors_compared() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, handle = g.input("x", (2, 3)), g.tensor("handle", (), "resource")
+    before, y = g.tensor("before", (2, 3)), g.tensor("y", (2, 3))
+    setup = model.subgraph("setup")
+    setup_handle = setup.tensor("handle", (), "resource")
+    setup.operator("VAR_HANDLE", [], [setup_handle], {"shared_name": "sum"})
+    setup.operator("ASSIGN_VARIABLE", [setup_handle, setup.constant("zero", np.zeros((2, 3), np.float32))], [])
+    g.operator("CALL_ONCE", [], [], {"init_subgraph_index": setup.index})
+    g.operator("VAR_HANDLE", [], [handle], {"shared_name": "sum"})
+    g.operator("READ_VARIABLE", [handle], [before])
+    g.operator("ADD", [before, x], [y])
+    g.operator("ASSIGN_VARIABLE", [handle, y], [])
+    g.output(y)
+    conversion = otp.convert(model.build())
+    page = gather(model.build(), conversion.proto, "m", report=conversion.report)
+    names = {side: [one["name"] for one in page.facts[side]] for side in ("inputs", "outputs", "states")}
+    assert names == {"inputs": ["x"], "outputs": ["y"], "states": ["sum"]}
+    assert page.facts["states"][0]["next"] == "sum:next"
+    assert [op["code"] for op in page.operators if op["first"]] == ["ADD"]
+    assert page.errors
+    assert not page.wrong
+
+
 def test_without_the_runtimes_the_page_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
@@ -126,7 +152,7 @@ def large(count: int) -> Page:
     """A network of branches that join, and a chain beside it."""
     operator: dict[str, Any] = {
         "code": "CONV_2D", "name": "t", "dtype": "int8", "shape": [1, None, 3], "layout": "Implicit",
-        "quantization": "Dequantized", "nodes": ["Conv"], "float_island": False, "microseconds": 3.5, "wrong": "",
+        "quantization": "Dequantized", "nodes": ["Conv"], "float_island": False, "microseconds": 3.5, "wrong": "", "first": False,
     }  # fmt: skip
     operators = [{**operator, "index": k, "float_island": k % 50 == 0} for k in range(count)]
     edges = [{"from": k, "to": k + 1, "name": "t", "dtype": "int8"} for k in range(count - 1)]

@@ -460,6 +460,23 @@ def test_litert_keeps_intermediate_tensors_only_without_xnnpack() -> None:
         LiteRT(built(chained), preserve=True)
 
 
+def test_handles_of_states_are_no_arrays() -> None:
+    """LiteRT's Python API reads their memory as an address of an object."""
+
+    def build(g: Any) -> None:
+        x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
+        handles = [g.tensor(f"handle{k}", (), "resource") for k in range(20)]
+        for k, handle in enumerate(handles):
+            g.operator("VAR_HANDLE", [], [handle], {"shared_name": f"v{k}"})
+            g.operator("ASSIGN_VARIABLE", [handle, x], [])
+        g.operator("NEG", [x], [y])
+        g.output(y)
+
+    session = LiteRT(built(build), "builtin", preserve=True)
+    session.run({"x": np.ones((2, 3), np.float32)})
+    assert session.tensors().keys() == {0, 1}
+
+
 def test_onnx_runtime_returns_the_values_asked_for() -> None:
     session = OnnxRuntime(channels_first(), keep=["sum", "y"])
     (y,) = session.run([np.ones((1, 2, 3, 5), np.float32)])

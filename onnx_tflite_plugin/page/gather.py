@@ -108,6 +108,7 @@ def _operators(
     taken = taken_by(model, Host(), target)
     quantized = any(_quantized(tensor) for op in operators for tensor in op.outputs if tensor is not None)
     wrong = {error["tensor"]: error["text"] for error in errors if error["first_wrong"]}
+    inputs = {tensor for graph in model.subgraphs for tensor in graph.inputs if graph.operators is operators}
     for op in operators:
         layout, quantization = kinds_of(taken[op], target)
         output = next((tensor for tensor in op.outputs if tensor is not None), None)
@@ -123,6 +124,7 @@ def _operators(
             "nodes": _counted(nodes.get(op.index, ())),
             "float_island": floats,
             "microseconds": round(1e6 * seconds[op.index], 2) if op.index in seconds else None,
+            "first": any(tensor in inputs for tensor in op.inputs),
             "wrong": next((wrong[t.index] for t in op.outputs if t is not None and t.index in wrong), ""),
         }
 
@@ -148,6 +150,8 @@ def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: Sequence[Mapping[str
     given = props(onnx.metadata_props)
     authored = read_authored(given)
     constants = sum(tensor.ByteSize() for tensor in onnx.graph.initializer)
+    states = {state.input: state.output for state in read_states(given)}
+    inputs, outputs = {info.name: info for info in onnx.graph.input}, {info.name: info for info in onnx.graph.output}
     return {
         "tflite_bytes": len(tflite),
         "onnx_bytes": onnx.ByteSize(),
@@ -155,10 +159,12 @@ def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: Sequence[Mapping[str
         "opset": next((entry.version for entry in onnx.opset_import if entry.domain == ""), None),
         "operators": len(operators),
         "nodes": len(onnx.graph.node),
-        "inputs": [_edge(info, authored.get("inputs", ())) for info in onnx.graph.input],
-        "outputs": [_edge(info, authored.get("outputs", ())) for info in onnx.graph.output],
+        "inputs": [_edge(info, authored.get("inputs", ())) for name, info in inputs.items() if name not in states],
+        "outputs": [
+            _edge(info, authored.get("outputs", ())) for name, info in outputs.items() if name not in states.values()
+        ],
         "authored": {key: value for key, value in authored.items() if isinstance(value, str)},
-        "states": [state.input for state in read_states(given)],
+        "states": [{**_edge(inputs[name], ()), "next": states[name]} for name in states if name in inputs],
     }
 
 

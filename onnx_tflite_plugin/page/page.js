@@ -35,6 +35,8 @@ function size(bytes) {
   return `${k ? bytes.toPrecision(3) : bytes} ${units[k]}`;
 }
 
+/** "op 12 CONV_2D v3 'name'" without version and name. */
+const place = (label) => label.replace(/^(op \d+ \S+).*$/s, "$1");
 const sizes = (shape) => `[${shape.map((n) => (n === null ? "?" : n)).join(", ")}]`;
 
 function summary() {
@@ -48,17 +50,17 @@ function summary() {
     const told = [one.description, one.mean ? `(x - ${one.mean}) / ${one.std}` : "", one.labels ? `${one.labels.length} labels: ${one.labels.slice(0, 3).join(", ")}…` : ""];
     return [side, one.name, `${one.dtype} ${sizes(one.shape)}`, scale, told.filter(Boolean).join("; ")];
   };
+  const states = facts.states.map((one) => ["state", `${one.name}, next: ${one.next}`, `${one.dtype} ${sizes(one.shape)}`, "", ""]);
   table(element("edges"), ["", "name", "type", "quantization", "metadata"],
-    [...facts.inputs.map(edge("input")), ...facts.outputs.map(edge("output"))]);
+    [...facts.inputs.map(edge("input")), ...facts.outputs.map(edge("output")), ...states]);
   const rows = [["TFLite file", size(facts.tflite_bytes)], ["ONNX model", `${size(facts.onnx_bytes)}, of which constants ${size(facts.constant_bytes)}`],
-    ["operators", facts.operators], ["nodes of the main graph", facts.nodes], ["opset", facts.opset], ...Object.entries(facts.authored)];
-  if (facts.states.length) rows.push(["states", facts.states.join(", ")]);
+    ["operators of the main graph", facts.operators], ["nodes of the main graph", facts.nodes], ["opset", facts.opset], ...Object.entries(facts.authored)];
   table(element("facts"), ["", ""], rows);
   page.notes.forEach((note) => make("li", note, element("notes")));
 }
 
 function legend() {
-  const used = new Set(page.operators.map((op) => op.layout));
+  const used = new Set(visible().operators.map((op) => op.layout));
   const add = (colour, text, border) => {
     const span = make("span", null, element("legend"));
     make("i", null, span, { style: `background:${colour};${border || ""}` });
@@ -72,18 +74,25 @@ function legend() {
 
 const AT_ONCE = 250; // operators laid out together: dagre recurses as deep as a chain is long
 
-/** Positions of all operators: pieces of the network, in the order it runs in, one under the other. */
-function arranged(widths) {
-  const positions = new Map();
+/** What is drawn: no handle of a state is, nor an operator that is nothing but one. */
+function visible() {
+  const edges = page.edges.filter((edge) => edge.dtype !== "resource" && edge.dtype !== "variant");
+  const joined = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
+  return { edges, operators: page.operators.filter((op) => op.nodes.length || joined.has(op.index)) };
+}
+
+/** Positions of operators, and bends of edges by their number: pieces of the network, in the order it runs in, one under the other. */
+function arranged(operators, edges, widths) {
+  const positions = new Map(), bends = new Map();
   let top = 0;
-  for (let start = 0; start < page.operators.length; start += AT_ONCE) {
-    const piece = page.operators.slice(start, start + AT_ONCE);
+  for (let start = 0; start < operators.length; start += AT_ONCE) {
+    const piece = operators.slice(start, start + AT_ONCE);
     const within = new Set(piece.map((op) => op.index));
     const layout = new dagre.graphlib.Graph({ multigraph: true });
     layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 34 });
     layout.setDefaultEdgeLabel(() => ({}));
     for (const op of piece) layout.setNode(String(op.index), { width: widths.get(op.index), height: 34 });
-    page.edges.forEach((edge, k) => {
+    edges.forEach((edge, k) => {
       if (within.has(edge.from) && within.has(edge.to)) layout.setEdge(String(edge.from), String(edge.to), {}, `e${k}`);
     });
     dagre.layout(layout);
@@ -92,24 +101,44 @@ function arranged(widths) {
       const { x, y } = layout.node(String(op.index));
       positions.set(String(op.index), { x: x - width / 2, y: y + top });
     }
+    for (const { name } of layout.edges()) {
+      const points = layout.edge({ v: String(edges[name.slice(1)].from), w: String(edges[name.slice(1)].to), name }).points;
+      bends.set(name, points.slice(1, -1).map(({ x, y }) => ({ x: x - width / 2, y: y + top })));
+    }
     top += height + 34;
   }
-  return positions;
+  return { positions, bends };
+}
+
+/** How cytoscape wants bends: each by its share of the way from source to target, and its distance from that line. */
+function segments(from, to, points) {
+  const [dx, dy] = [to.x - from.x, to.y - from.y];
+  const length = Math.hypot(dx, dy);
+  return {
+    weights: points.map(({ x, y }) => ((x - from.x) * dx + (y - from.y) * dy) / length ** 2),
+    distances: points.map(({ x, y }) => ((y - from.y) * dx - (x - from.x) * dy) / length),
+  };
 }
 
 function graph() {
+  const { operators, edges } = visible();
   const forced = new Set(page.transposes.flatMap((one) => one.operators));
   const elements = [];
   const widths = new Map();
-  for (const op of page.operators) {
+  for (const op of operators) {
     const label = `${op.index} ${op.code}\n${op.nodes.slice(0, 3).join(", ")}${op.nodes.length > 3 ? ", …" : ""}`;
     const width = Math.max(90, 6.4 * Math.max(...label.split("\n").map((line) => line.length)) + 12);
     widths.set(op.index, width);
     const classes = [forced.has(op.index) ? "forced" : "", op.float_island ? "island" : "", op.wrong ? "wrong" : ""];
     elements.push({ data: { id: String(op.index), label, width, colour: COLOURS[op.layout] || "#e5e7eb" }, classes: classes.join(" ") });
   }
-  page.edges.forEach((edge, k) => elements.push({ data: { id: `e${k}`, source: String(edge.from), target: String(edge.to) } }));
-  const positions = arranged(widths);
+  const { positions, bends } = arranged(operators, edges, widths);
+  edges.forEach((edge, k) => {
+    const [source, target, points] = [String(edge.from), String(edge.to), bends.get(`e${k}`) || []];
+    const bent = segments(positions.get(source), positions.get(target), points);
+    const straight = bent.distances.every((distance) => Math.abs(distance) < 1);
+    elements.push({ data: { id: `e${k}`, source, target, ...(straight ? {} : bent) }, classes: straight ? "" : "bent" });
+  });
   const drawn = cytoscape({
     container: element("graph"), elements, minZoom: 0.02, maxZoom: 4,
     textureOnViewport: elements.length > 1500, hideEdgesOnViewport: elements.length > 3000,
@@ -118,6 +147,7 @@ function graph() {
       { selector: "node", style: { shape: "round-rectangle", width: "data(width)", height: 34, "background-color": "data(colour)",
         label: "data(label)", "text-wrap": "wrap", "text-valign": "center", "font-size": 10, "border-width": 1, "border-color": "#8a94a6", "min-zoomed-font-size": 5 } },
       { selector: "edge", style: { width: 1.2, "line-color": "#9aa3b2", "target-arrow-color": "#9aa3b2", "target-arrow-shape": "triangle", "curve-style": "bezier", "arrow-scale": 0.8 } },
+      { selector: ".bent", style: { "curve-style": "round-segments", "segment-weights": "data(weights)", "segment-distances": "data(distances)", "segment-radii": 20, "edge-distances": "node-position" } },
       { selector: ".forced", style: { "border-width": 3, "border-color": "#c2410c" } },
       { selector: ".island", style: { "border-width": 3, "border-color": "#8b5cf6" } },
       { selector: ".wrong", style: { "background-color": "#b3261e", color: "#fff" } },
@@ -125,10 +155,13 @@ function graph() {
     ],
   });
   drawn.on("tap", "node", (event) => details(Number(event.target.id())));
-  if (page.operators.length > 60) {
-    const start = positions.get(String(page.operators[0].index));
+  if (drawn.zoom() < 0.6) { // too small to read: begin where the network does
+    const start = positions.get(String((operators.find((op) => op.first) || operators[0]).index));
     drawn.zoom(1);
     drawn.pan({ x: element("graph").clientWidth / 2 - start.x, y: 40 - start.y });
+  } else if (drawn.zoom() > 1.5) {
+    drawn.zoom(1.5);
+    drawn.center();
   }
   window.graphOfPage = drawn;
 }
@@ -140,7 +173,7 @@ function details(index) {
   make("h3", `${op.index} ${op.code}`, aside);
   const list = make("dl", null, aside);
   const error = page.errors.find((one) => one.operator === index);
-  const who = page.transposes.filter((one) => one.operators.includes(index)).map((one) => `${one.tensor} ${one.perm}: ${one.from} → ${one.to.join(", ")}`);
+  const who = page.transposes.filter((one) => one.operators.includes(index)).map((one) => `${one.tensor} ${one.perm.replace("->", "→")}, from ${place(one.from)} to ${one.to.map(place).join(", ")}`);
   const facts = [["output", op.name], ["type", `${op.dtype} ${sizes(op.shape)}`], ["ONNX nodes", op.nodes.join(", ") || "none: computed at conversion, or part of another"],
     ["layout category", op.layout], ["quantization", op.quantization], ["time a run", op.microseconds === null ? "" : `${op.microseconds} µs`],
     ["against LiteRT", error ? error.text : ""], ["Transposes", who.join("; ")]];
@@ -150,7 +183,7 @@ function details(index) {
 function errors() {
   const parent = element("errors");
   if (!page.errors.length) { element("errors-hint").textContent = "Not compared."; return; }
-  element("errors-hint").textContent = "Along the network: the distance as a share of what is allowed. Beyond 1 a tensor is outside the tolerance of a single operator" + (page.wrong ? "." : "; the outputs are within theirs, so what adds up on the way is roundings.");
+  element("errors-hint").textContent = "Along the network: the distance as a share of what is allowed. Beyond 1 a tensor is outside the tolerance of a single operator" + (page.wrong ? "." : "; the outputs are within theirs, so these are rounding errors that accumulate.");
   const NS = "http://www.w3.org/2000/svg";
   const width = 1200, height = 180, left = 46, floor = 1e-4;
   const svg = document.createElementNS(NS, "svg");
@@ -194,7 +227,7 @@ function times() {
 
 function transposes() {
   if (!page.transposes.length) { make("p", "None.", element("transposes"), { class: "hint" }); return; }
-  table(element("transposes"), ["tensor", "order", "size", "from", "forced by"], page.transposes.map((one) => [one.tensor, one.perm, size(one.bytes), one.from, one.to.join(", ")]), [2]);
+  table(element("transposes"), ["tensor", "order", "size", "from", "forced by"], page.transposes.map((one) => [one.tensor, one.perm.replace("->", "→"), size(one.bytes), place(one.from), one.to.map(place).join(", ")]), [2]);
 }
 
 function operators() {

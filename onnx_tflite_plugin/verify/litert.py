@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import VerificationError
+from ..source.dtypes import HANDLES
 from ..source.model import Array, Model
 from . import structure
 from .packages import optional, quiet
@@ -91,9 +92,11 @@ class LiteRT:
         kept = {}
         with quiet():
             for tensor in graph.tensors:
+                if tensor.dtype in HANDLES:  # LiteRT takes what they hold for addresses of Python objects, and crashes
+                    continue
                 try:
                     kept[tensor.index] = np.asarray(self.interpreter.get_tensor(tensor.index, graph.index))
-                except (ValueError, RuntimeError):  # resources, variants, tensors that were never allocated
+                except (ValueError, RuntimeError):  # tensors that were never allocated
                     continue
         return kept
 

@@ -11,7 +11,7 @@ OLDEST = "1.20.1"
 
 @dataclass(frozen=True)
 class Tool:
-    """``script`` reads the model at ``sys.argv[1]`` and writes ``sys.argv[2]``; ``sys.argv[3]`` has inputs, as .npz.
+    """``script`` is the body of a function of ``source`` and ``target``, paths of models, and ``inputs``, arrays by name.
 
     ``allowed`` is a share of the output's range. ``fold``: weights must be float32 for it, ``--weights fold``. ``runs``:
     the tool's own ONNX Runtime runs the model, and the script writes its outputs as .npz instead.
@@ -27,82 +27,70 @@ class Tool:
 
 
 _RUN = """
-import sys, numpy as np, onnxruntime as ort
-options = ort.SessionOptions(); options.log_severity_level = 3
-session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-feeds = dict(np.load(sys.argv[3]))
-np.savez(sys.argv[2], *session.run(None, feeds))
+import numpy as np, onnxruntime as ort
+options = ort.SessionOptions()
+options.log_severity_level = 3
+session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+np.savez(target, *session.run(None, inputs))
 """
-_SAVE = "import sys, onnx\nmodel = onnx.load(sys.argv[1])\n"
-_QUANTIZE = """
-import sys, onnx
+_SLIM = """
+import onnx, onnxslim
+onnx.save(onnxslim.slim(onnx.load(source)), target)
+"""
+_SIMPLIFY = """
+import onnx, onnxsim
+simple, ok = onnxsim.simplify(onnx.load(source))
+assert ok
+onnx.save(simple, target)
+"""
+_OPTIMIZE = """
+import onnx, onnxoptimizer
+onnx.save(onnxoptimizer.optimize(onnx.load(source)), target)
+"""
+_FLOAT16 = """
+import onnx
+from onnxconverter_common import float16
+onnx.save(float16.convert_float_to_float16(onnx.load(source), keep_io_types=True), target)
+"""
+_PREPARE = """
 from onnxruntime.quantization.shape_inference import quant_pre_process
-ready = sys.argv[2] + ".ready.onnx"
-quant_pre_process(sys.argv[1], ready)
-from onnxruntime.quantization import """
-_DTYPE = "extra_options={'DefaultTensorType': onnx.TensorProto.FLOAT}"
+quant_pre_process(source, target)
+"""
+_DYNAMIC = """
+import onnx
+from onnxruntime.quantization import quantize_dynamic
+from onnxruntime.quantization.shape_inference import quant_pre_process
+quant_pre_process(source, target + ".ready.onnx")
+quantize_dynamic(target + ".ready.onnx", target, extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT})
+"""
+_STATIC = """
+import onnx
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+class Reader(CalibrationDataReader):
+    left = [inputs]
+    def get_next(self):
+        return self.left.pop() if self.left else None
+quant_pre_process(source, target + ".ready.onnx")
+extra = {"DefaultTensorType": onnx.TensorProto.FLOAT}
+quantize_static(target + ".ready.onnx", target, Reader(), extra_options=extra)
+"""
+_CHECK = """
+import pathlib, shutil
+from onnxruntime.tools.mobile_helpers import usability_checker
+usability_checker.analyze_model(pathlib.Path(source), skip_optimize=True)
+shutil.copy(source, target)
+"""
+_QUANTIZATION = ("onnxruntime", "onnx", "sympy")
 
 TOOLS = (
     Tool("oldest onnxruntime", [f"onnxruntime=={OLDEST}", "numpy<3"], _RUN, 1e-5, runs=True),
-    Tool("onnxslim", ["onnxslim", "onnx"], _SAVE + "import onnxslim\nonnx.save(onnxslim.slim(model), sys.argv[2])"),
-    Tool(
-        "onnxsim",
-        ["onnxsim", "onnx"],
-        _SAVE + "import onnxsim\nmade, ok = onnxsim.simplify(model)\nassert ok\nonnx.save(made, sys.argv[2])",
-        1e-5,
-    ),
-    Tool(
-        "onnxoptimizer",
-        ["onnxoptimizer", "onnx"],
-        _SAVE + "import onnxoptimizer\nonnx.save(onnxoptimizer.optimize(model), sys.argv[2])",
-        1e-5,
-    ),
-    Tool(
-        "float16",
-        ["onnxconverter-common", "onnx"],
-        _SAVE
-        + "from onnxconverter_common import float16\n"
-        + "onnx.save(float16.convert_float_to_float16(model, keep_io_types=True), sys.argv[2])",
-        5e-2,
-        floats_only=True,
-        fold=True,
-    ),
-    Tool(
-        "quant_pre_process",
-        ["onnxruntime", "onnx", "sympy"],
-        "import sys\nfrom onnxruntime.quantization.shape_inference import quant_pre_process\n"
-        "quant_pre_process(sys.argv[1], sys.argv[2])",
-        1e-4,
-    ),
-    Tool(
-        "quantize_dynamic",
-        ["onnxruntime", "onnx", "sympy"],
-        _QUANTIZE + f"quantize_dynamic\nquantize_dynamic(ready, sys.argv[2], {_DTYPE})",
-        0.75,
-        floats_only=True,
-        fold=True,
-    ),
-    Tool(
-        "quantize_static",
-        ["onnxruntime", "onnx", "sympy"],
-        _QUANTIZE
-        + "quantize_static, CalibrationDataReader\nimport numpy as np\n"
-        + "class Reader(CalibrationDataReader):\n"
-        + "    def __init__(self): self.left = [dict(np.load(sys.argv[3]))]\n"
-        + "    def get_next(self): return self.left.pop() if self.left else None\n"
-        + "quantize_static(ready, sys.argv[2], Reader(), "
-        + _DTYPE
-        + ")",
-        0.75,
-        floats_only=True,
-        fold=True,
-    ),
-    Tool(
-        "mobile usability checker",
-        ["onnxruntime", "onnx", "sympy"],
-        "import sys, shutil, pathlib\n"
-        "from onnxruntime.tools.mobile_helpers import usability_checker\n"
-        "usability_checker.analyze_model(pathlib.Path(sys.argv[1]), skip_optimize=True)\n"
-        "shutil.copy(sys.argv[1], sys.argv[2])",
-    ),
+    Tool("onnxslim", ["onnxslim", "onnx"], _SLIM),
+    Tool("onnxsim", ["onnxsim", "onnx"], _SIMPLIFY, 1e-5),
+    Tool("onnxoptimizer", ["onnxoptimizer", "onnx"], _OPTIMIZE, 1e-5),
+    Tool("float16", ["onnxconverter-common", "onnx"], _FLOAT16, 5e-2, floats_only=True, fold=True),
+    Tool("quant_pre_process", _QUANTIZATION, _PREPARE, 1e-4),
+    Tool("quantize_dynamic", _QUANTIZATION, _DYNAMIC, 0.75, floats_only=True, fold=True),
+    Tool("quantize_static", _QUANTIZATION, _STATIC, 0.75, floats_only=True, fold=True),
+    Tool("mobile usability checker", _QUANTIZATION, _CHECK),
 )

@@ -1,0 +1,34 @@
+"""Runs in a tool's environment: ``change`` of a tool's script on each model, a line of JSON for each that is through.
+
+``worker.py SCRIPT`` reads ``[[source, target, inputs], …]`` from stdin; the script is a function's body, its operands
+``source``, ``target`` and ``inputs`` (a mapping of arrays). What a tool prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def main() -> None:
+    scope: dict[str, Any] = {}
+    exec("def change(source, target, inputs):\n" + textwrap.indent(sys.argv[1], "    "), scope)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for number, (source, target, inputs) in enumerate(json.load(sys.stdin)):
+        try:
+            scope["change"](source, target, dict(np.load(inputs)))
+            problem = "" if Path(target).exists() else "it wrote nothing"
+        except (Exception, SystemExit) as error:
+            problem = f"{type(error).__name__}: {error}"[:200]
+        print(json.dumps([number, problem]), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
