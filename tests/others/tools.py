@@ -14,7 +14,8 @@ class Tool:
     """``script`` is the body of a function of ``source`` and ``target``, paths of models, and ``inputs``, arrays by name.
 
     ``allowed`` is a share of the output's range. ``fold``: weights must be float32 for it, ``--weights fold``. ``runs``:
-    the tool's own ONNX Runtime runs the model, and the script writes its outputs as .npz instead.
+    the tool's own ONNX Runtime runs the model, and the script writes its outputs as .npz instead. ``floats_only``: it takes no
+    model that is quantized already.
     """
 
     name: str

