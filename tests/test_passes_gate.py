@@ -19,9 +19,16 @@ def gated(
     swap: bool = False,
     dense: bool = False,
     last: bool = False,
+    weights: str | None = None,
 ) -> TensorRef:
     """Squeeze and excitation of a convolution's result, in front of another convolution."""
-    x = net.conv(net.input(image(batch, *size, 3, dtype=dtype)), channels, (3, 3), fused_activation_function="RELU")
+    x = net.conv(
+        net.input(image(batch, *size, 3, dtype=dtype)),
+        channels,
+        (3, 3),
+        weights=weights,
+        fused_activation_function="RELU",
+    )
     mean = net.like("MEAN", x, constant([1, 2]), shape=(batch, 1, 1, channels), keep_dims=True)
     made = mean if dense else net.conv(mean, channels, (1, 1))  # dense: it does not come from a convolution
     gate = net.like("LOGISTIC", made)
@@ -56,3 +63,10 @@ def test_the_product_stays_in_the_blocked_layout(channels: int, batch: int | Non
 )
 def test_others_are_left_alone(draw: Draw) -> None:
     assert Applied("gate_in_blocks", draw).count == 0
+
+
+def test_weights_that_are_dequantized_as_the_model_loads_are_seen_through() -> None:
+    applied = Applied("gate_in_blocks", lambda net: gated(net, batch=None, weights="int8"), batch=2)
+    assert applied.nodes("Cast")
+    assert applied.count == 1
+    assert applied.equal

@@ -9,14 +9,15 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import BLOCK, DIVISOR, Editor, ints, producer, rewrite_nodes, sizes
+from onnx_tflite_plugin.passes.graph import BLOCK, DIVISOR, Editor, constant_shape, ints, producer, rewrite_nodes, sizes
 
 Size = int | ir.SymbolicDim
 
 _WITH_CONV = frozenset({"Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
 """Activations that a convolution's kernel takes with it."""
-_KEEPING = _WITH_CONV | {"Add", "AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Mul", "Resize", "Sub"}
-"""Operators whose result has as many images as the operands that are no constants."""
+_KEEPING = _WITH_CONV | {"AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Resize"}
+"""Operators whose result has as many images as their first operand."""
+_BROADCASTING = frozenset({"Add", "Mul", "Sub"})
 
 
 def run(model: ir.Model) -> int:
@@ -54,9 +55,11 @@ def _batches(graph: ir.Graph) -> dict[ir.Value, Size]:
     """How many images each value has: where that is open, the size of the graph's input from which it comes."""
     batches = {value: value.shape[0] for value in graph.inputs if value.shape}
     for node in graph:
-        computed = {batches.get(value) for value in node.inputs if value is not None and value.const_value is None}
+        operands = node.inputs if node.op_type in _BROADCASTING else node.inputs[:1]
+        counts = {batches.get(value) for value in operands if value is not None and constant_shape(value) is None}
         moved = node.op_type == "Transpose" and ints(node, "perm", [1])[0] == 0
-        kept = computed.pop() if len(computed) == 1 and (moved or node.op_type in _KEEPING) else None
+        keeps = moved or node.op_type in _KEEPING or node.op_type in _BROADCASTING
+        kept = counts.pop() if keeps and len(counts) == 1 else None
         for value in node.outputs:
             size = value.shape[0] if value.shape else None
             size = size if isinstance(size, int) else kept
