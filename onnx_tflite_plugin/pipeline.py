@@ -22,7 +22,7 @@ from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, chosen, entered, graph_edges
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.options import ConvertOptions
-from onnx_tflite_plugin.passes import PASSES, weights
+from onnx_tflite_plugin.passes import PASSES, float_weights, weights
 from onnx_tflite_plugin.passes.rules import check_model
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.opset import opset_of
@@ -175,6 +175,8 @@ class Pipeline:
         asked = self.options.optimize
         selected = [n for n in self.target.passes if asked == "speed" or (PASSES[n].exact and asked == "faithful")]
         changed = {name: PASSES[name].run(model) for name in selected}
+        if self.target.quantizes_weights:
+            float_weights.run(model)
         model = self.host.hooks.finish(model, packs_of(planned.model))
         return Rewritten(model, transposes, {n: c for n, c in changed.items() if c}, self.settled(model))
 

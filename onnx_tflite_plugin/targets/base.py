@@ -37,6 +37,7 @@ class Target:
     ``lacks``: ONNX operators the runtime does not have, with what to do about it.
     ``passes``: names of rewrites of the finished model for speed, in their order.
     ``saturates``: on some processors the runtime adds two uint8 x int8 products in 16 bits.
+    ``quantizes_weights``: the runtime quantizes float weights that it finds between Q and DQ.
     ``opens``: the runtime is ONNX Runtime itself, which is asked whether it opens what was converted.
     """
 
@@ -64,6 +65,7 @@ class Target:
     prices: Mapping[str, Price] = field(default_factory=dict)
     passes: Sequence[str] = ()
     saturates: bool = False
+    quantizes_weights: bool = False
     opens: bool = False
 
     def price(self, along: Along, last: bool, nbytes: int) -> int:

@@ -13,6 +13,7 @@ GENERIC = Target(
     # ONNX Runtime 1.31 carries Q and DQ across these, writes the dtype on the Q it puts in, and then makes it uint8.
     no_int8_moves=frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}),
     widens=WIDER,
+    quantizes_weights=True,  # ONNX Runtime does
     no_integer_kernel={
         **dict.fromkeys(
             ("Pad", "Where", "Max", "Min", "Clip", "Relu", "MaxPool", "ReduceMax", "ReduceMin", "Resize"), _INT16

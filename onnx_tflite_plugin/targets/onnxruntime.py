@@ -67,5 +67,6 @@ ONNXRUNTIME = Target(
         "fold_width",
     ),
     saturates=True,
+    quantizes_weights=True,
     opens=True,
 )

@@ -1,0 +1,64 @@
+"""Weights of float products between quantized parts stay as they are, and integer kernels on the same tensor integer."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from passes_networks import Network, image
+
+import onnx_tflite_plugin as otp
+from conformance.builder import TensorRef
+from conformance.models import Spec, constant, drawn, tensor
+from onnx_tflite_plugin.passes import float_weights
+from onnx_tflite_plugin.verify import verify
+
+
+def in_part(net: Network, *, moved: bool = False) -> TensorRef:
+    """A convolution of floats between DEQUANTIZE and QUANTIZE; ``moved``: behind a transposition."""
+    x = net.input(image(1, 5, 5, 3))
+    floats = net.call("DEQUANTIZE", [x], Spec((1, 5, 5, 3)))
+    if moved:
+        floats = net.call("TRANSPOSE", [floats, constant([0, 2, 1, 3])], Spec((1, 5, 5, 3)))
+    weights = 0.1 * drawn(7, 1, 1, 3, seed="weights")
+    weights[0, 0, 0, 0] = 4.0
+    operands = [floats, constant(weights), constant(drawn(7, seed="bias"))]
+    y = net.call("CONV_2D", operands, Spec((1, 5, 5, 7)), stride_h=1, stride_w=1)
+    z = net.call("QUANTIZE", [y], tensor(1, 5, 5, 7, dtype="int8"))
+    return net.like("ADD", z, net.conv(x, 7, (1, 1)))
+
+
+def built(*, moved: bool = False) -> bytes:
+    net = Network()
+    net.output(in_part(net, moved=moved))
+    return net.build()
+
+
+def makers(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    return {name: node for node in proto.graph.node for name in node.output}
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("target", ["onnxruntime", "generic"])
+def test_float_weights_are_not_quantized(target: str, moved: bool) -> None:
+    data = built(moved=moved)
+    assert verify(data, otp.convert(data, target=target)).ok
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_without_the_rewrite_they_are(moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once ONNX Runtime leaves float weights alone, the rewrite can go."""
+    monkeypatch.setattr(float_weights, "run", lambda model: 0)
+    data = built(moved=moved)
+    assert not verify(data, otp.convert(data)).ok
+
+
+def test_integer_kernels_keep_their_operand() -> None:
+    proto = otp.convert(built()).proto
+    made = makers(proto)
+    first = {made[node.input[0]].op_type for node in proto.graph.node if node.op_type == "Conv"}
+    assert first == {"DequantizeLinear", "Mul"}
+    (factor,) = (node for node in proto.graph.node if node.op_type == "Mul")
+    ones = made[factor.input[0]].input[1]
+    (scale,) = (onnx.numpy_helper.to_array(held) for held in proto.graph.initializer if held.name == ones)
+    assert scale == np.float32(1)
