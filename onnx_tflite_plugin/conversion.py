@@ -165,7 +165,7 @@ def convert_model(
     try:
         with budget():
             if doubtful(model):
-                model = _rederived(model, host, options, target) or model
+                model = _rederived(model, host, options, target, insist=True) or model
             retyped: set[tuple[int, int]] = set()
             while True:
                 try:
@@ -202,11 +202,13 @@ def _retyped(model: Model, error: StaleDtype) -> Model:
     return retyped(model, error.dtypes)
 
 
-def _rederived(model: Model, host: Host | None, options: ConvertOptions, target: Target) -> Model | None:
+def _rederived(
+    model: Model, host: Host | None, options: ConvertOptions, target: Target, *, insist: bool = False
+) -> Model | None:
     """The model in the sizes that follow from its inputs, ``None`` where they are those that are stored."""
     from onnx_tflite_plugin.shapes.resizing import rederived
 
-    return rederived(model, host or _host(options), target)
+    return rederived(model, host or _host(options), target, insist=insist)
 
 
 def _converted(

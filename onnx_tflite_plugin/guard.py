@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import FrameType, MethodType, ModuleType
 
-from onnx_tflite_plugin.errors import Blamed, Problem
+from onnx_tflite_plugin.errors import Blamed, InvalidModel, Problem
 
 BUILTIN = "onnx-tflite-plugin"
 INLINE = "inline"  # handlers given to a host as objects
@@ -50,14 +50,15 @@ class Failed(Exception):
 
 @contextmanager
 def guarded(function: str, pack: str, by: object, at: str = "") -> Iterator[None]:
-    """Whatever is raised inside is raised as :class:`Failed`, but for the user's wish to end.
+    """Whatever is raised inside is raised as :class:`Failed`, but for the user's wish to end, and for what is wrong with the
+    file, as constants say that cannot be decoded.
 
     ``by``: the function, module or object that belongs to the pack, or its module's name. ``at``: the operator it is
     called for, which an interruption tells.
     """
     try:
         yield
-    except (Failed, Terminated, GeneratorExit):
+    except (Failed, Terminated, GeneratorExit, InvalidModel):
         raise
     except KeyboardInterrupt as interruption:
         interruption.add_note(f"in {function} of {pack}{f', at {at}' if at else ''}")

@@ -237,6 +237,7 @@ PLAIN = Report(
     nodes={"Add": 2, "ReduceMean": 1},
     layout="least",
     layout_cost=0,
+    moved=0,
     transposes=0,
     transposed=(),
     packs={"onnx-tflite-plugin": 3},

@@ -1,7 +1,8 @@
 """Dtypes that a kernel takes, as declared by ``types``: a row for each combination, as ``axes`` are written.
 
 ``"float32, float32 int8 -> float32"`` is float32 by float32 or int8 to float32. Operands come in the order of their slots,
-``_`` stands for any dtype, and so does what a row does not reach. An operand that is absent fits.
+``_`` stands for any dtype, and so does what a row does not reach; a capital stands for any dtype, the same wherever it is
+written: ``"bool, T, T"``. Operands behind an ``...`` are as the last one: ``"T..."``. An operand that is absent fits.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from onnx_tflite_plugin.source.dtypes import NAMES
 from onnx_tflite_plugin.source.model import Operator
 
 Row = tuple[tuple[str, ...], tuple[str, ...]]
+_MORE = "..."
 
 
 @cache
@@ -21,8 +23,8 @@ def parsed(row: str) -> Row:
     """The dtypes of inputs and of outputs, several of one slot apart by spaces. Raises TypeError naming what is none."""
     operands, arrow, results = row.partition("->")
     sides = tuple(tuple(" ".join(slot.split()) for slot in side.split(",")) for side in (operands, results))
-    for name in (name for side in sides for slot in side for name in slot.split()):
-        if name not in (*NAMES, "_"):
+    for name in (name for side in sides for slot in side for name in slot.removesuffix(_MORE).split()):
+        if name not in (*NAMES, "_") and not _is_variable(name):
             raise TypeError(f"types: {name!r} is no dtype{did_you_mean(name, NAMES)}")
     if not all(slot for side in sides[: 2 if arrow else 1] for slot in side):
         raise TypeError(f"types: {row!r} leaves a slot empty; _ is any dtype")
@@ -52,10 +54,27 @@ def refusal(op: Operator, types: str | Collection[str]) -> str:
     return f"its dtypes are {operands}{' -> ' if results else ''}{results}, for which there is no kernel; LiteRT's take {taken}"
 
 
+def _is_variable(name: str) -> bool:
+    """Whether it stands for a dtype that a row has in several places."""
+    return len(name) == 1 and name.isupper()
+
+
 def _fits(op: Operator, row: Row) -> bool:
     inputs, outputs = row
-    slots = [*enumerate(inputs), *((~k, dtypes) for k, dtypes in enumerate(outputs))]
-    return all(_dtype(op, slot) in (*dtypes.split(), "none") or dtypes == "_" for slot, dtypes in slots)
+    bound: dict[str, str] = {}
+    for slot, spelled in [*enumerate(_repeated(op, inputs)), *((~k, dtypes) for k, dtypes in enumerate(outputs))]:
+        dtype = _dtype(op, slot)
+        if dtype == "none" or spelled == "_":
+            continue
+        if dtype != bound.setdefault(spelled, dtype) if _is_variable(spelled) else dtype not in spelled.split():
+            return False
+    return True
+
+
+def _repeated(op: Operator, inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """What stands before an ``...`` once more for every operand."""
+    last = inputs[-1].removesuffix(_MORE)
+    return (*inputs[:-1], *[last] * (len(op.inputs) - len(inputs) + 1)) if last != inputs[-1] else inputs
 
 
 def _dtype(op: Operator, slot: int) -> str:

@@ -83,12 +83,8 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
 
 
 def doubtful(model: Model) -> bool:
-    """Whether the file gives a result no elements although all operands have some: it may, but sizes are to be derived first."""
-    return any(
-        any(t is not None and 0 in t.shape for t in op.outputs)
-        and not any(t is not None and 0 in t.shape for t in op.inputs)
-        for op in model.main.operators
-    )
+    """Whether the file gives a result no elements: it may, but then nothing is computed that would show other sizes."""
+    return any(t is not None and 0 in t.shape for op in model.main.operators for t in op.outputs)
 
 
 def stale(error: ConversionError) -> bool:

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
 from onnx_tflite_plugin.binding.evaluation import Evaluated
-from onnx_tflite_plugin.errors import ConversionError, Problem, UnsupportedOperator, UnsupportedOption
+from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.candidates import default_axes
@@ -89,11 +89,16 @@ def _asked(
     return {by_name[name]: tuple(shape) for name, shape in shapes.items()}
 
 
-def rederived(model: Model, host: Host, target: Target) -> Model | None:
-    """The model in the sizes that follow from its inputs, as LiteRT takes them; ``None`` where the file has no others."""
+def rederived(model: Model, host: Host, target: Target, *, insist: bool = False) -> Model | None:
+    """The model in the sizes that follow from its inputs, as LiteRT takes them; ``None`` where the file has no others.
+
+    Raises InvalidModel, if it is to ``insist``, where the file contradicts itself beyond its sizes.
+    """
     try:
         dims = Sizes(model, host, target, "sizes that do not follow:").behind({t: t.dims for t in model.main.inputs})
-    except (ConversionError, Refused):
+    except (ConversionError, Refused) as error:
+        if insist and isinstance(error.__cause__, InvalidModel):
+            raise error.__cause__ from error
         return None
     derived = {tensor: _filled(sizes, tensor) for tensor, sizes in dims.items()}
     changed = {tensor: sizes for tensor, sizes in derived.items() if not agree(sizes, tensor.dims)}

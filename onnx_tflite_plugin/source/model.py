@@ -75,17 +75,21 @@ class Options(Mapping[str, Any]):
 
     ``options.stride_h`` and ``options["stride_h"]`` are the same. A field the
     table does not know raises AttributeError naming the table; a field absent
-    from the file has the schema's default. ``table`` is the schema's table name ("" for none).
+    from the file has the schema's default. ``table`` is the schema's table name ("" for none). ``absent``: what fields have
+    that a table would hold which the file leaves out; they are not listed.
     """
 
-    __slots__ = ("_fields", "table")
+    __slots__ = ("_absent", "_fields", "table")
 
-    def __init__(self, table: str = "", fields: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, table: str = "", fields: Mapping[str, Any] | None = None, absent: Mapping[str, Any] | None = None
+    ) -> None:
         self.table = table
         self._fields = dict(fields or {})
+        self._absent = absent or {}
 
     def __getitem__(self, key: str) -> Any:
-        return self._fields[key]
+        return self._fields[key] if key in self._fields else self._absent[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fields)
@@ -97,7 +101,7 @@ class Options(Mapping[str, Any]):
         if name.startswith("_"):
             raise AttributeError(name)
         try:
-            return self._fields[name]
+            return self[name]
         except KeyError:
             listed = ", ".join(self._fields) or "nothing"
             raise AttributeError(f"{self.table or 'this operator'} has no option {name!r}; it holds {listed}") from None

@@ -183,6 +183,14 @@ def table_of(operator: str) -> str:
 
 
 @cache
+def shared_defaults() -> Mapping[str, Any]:
+    """The schema's defaults in tables named after no operator, which several share (ReducerOptions); no two differ."""
+    tables = {name for union in _unions().values() for name in union.values() if name != "NONE"}
+    shared = sorted(tables - set(_named_after().values()))
+    return {field: value for table in shared for field, value in default_options(table).items()}
+
+
+@cache
 def _belongs(table: str, operator: str) -> bool:
     """Whether a table may be an operator's: its own; where it has none, one named after no operator (ReducerOptions), or
     after one whose name it begins with (the transposed convolution's is the convolution's).
@@ -199,7 +207,8 @@ def read_options(operator: Table, builtin: str) -> Options:
 
     A custom operator, or one that is newer than the schema we know, has whatever the file gives it. LiteRT asks for
     the operator's own table and finds no other (``ParseOpData``, flatbuffer_conversions.cc). Old converters leave an
-    empty table out, and LiteRT then has all fields 0; here they have the schema's defaults.
+    empty table out, and LiteRT then has all fields 0; here they have the schema's defaults. Which shared table an operator
+    would have nothing tells, so there its fields are those of all.
     """
     for union, tables in _unions().items():
         number = operator.number(union + "_type")
@@ -208,4 +217,5 @@ def read_options(operator: Table, builtin: str) -> Options:
             layout = _layout(name)
             table = operator.table(union, layout) if layout is not None else None
             return default_options(name) if layout is None or table is None else _decode(layout, table)
-    return default_options(table_of(builtin))
+    own = table_of(builtin)
+    return default_options(own) if own else Options(absent=shared_defaults())

@@ -27,6 +27,13 @@ from op_handlers.kernels.operands import as_int64, packed_weights, signed_bytes
 BIASED = Dequantized(bias={2: (0, 1)})
 SQUEEZABLE = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
 NARROW = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
+KINDS = (
+    "float32, float32 int8 uint8 int4 int2, float32",
+    "uint8, uint8 int4, int32",
+    "int8, int8 int4 int2, int32",
+    "int16, int8 int4 int2, int32 int64",
+)
+"""The image, its filters, their bias."""
 
 
 @handler(
@@ -36,6 +43,7 @@ NARROW = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
     axes="n h w c, o j k i, o -> n y x o",
     quantization=BIASED,
     activation="fused_activation_function",
+    types=KINDS,
     accepts=lambda at: packed_weights(at.op, NARROW),
 )
 def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
@@ -53,6 +61,7 @@ def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     axes="n h w c, u j k o, o -> n y x o",
     quantization=BIASED,
     activation="fused_activation_function",
+    types=KINDS,
     accepts=lambda at: packed_weights(at.op, {"int8": ("int4",)}),
 )
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:

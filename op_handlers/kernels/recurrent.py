@@ -30,6 +30,17 @@ def not_symmetric(op: Operator, slots: Iterable[int]) -> Decline | None:
     return None
 
 
+def not_float(op: Operator) -> Decline | None:
+    """Beside their weights the kernels of float32 read everything as float32, whatever it is."""
+    for tensor in (*op.inputs, *op.outputs):
+        weights = tensor is not None and tensor.constant and not tensor.is_variable
+        if tensor is not None and tensor.dtype not in (("float32", "int8", "uint8") if weights else ("float32",)):
+            return Decline(
+                f"it computes with float32, and {tensor.name!r} is {tensor.dtype}, for which there is no kernel"
+            )
+    return None
+
+
 def not_variable(op: Operator, slots: Iterable[int]) -> Decline | None:
     if all(op[slot].is_variable for slot in slots):
         return None

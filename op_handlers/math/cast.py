@@ -85,7 +85,7 @@ def shared_bits(at: Instance) -> Decline | None:
     before, after = dtypes(at.op)
     for dtype in (before, after):
         to_bool = dtype == "bool" != before
-        if dtype in PACKED or dtype.startswith("complex") or dtype == "string" or to_bool:
+        if dtype in PACKED or "float8" in dtype or dtype.startswith("complex") or dtype == "string" or to_bool:
             return Decline(f"it reads the bits of {dtype}, which ONNX gives no meaning; bitcast another dtype")
     return None
 

@@ -202,6 +202,7 @@ def place(code: str, onnx: str) -> Callable[[Callable[..., Any]], Handler]:
         along=along(onnx),
         holds_axes={1},
         quantization=Raw(shift_safe=True, onnx=onnx),
+        types=lambda at: f"_, int32 int64 -> {at.op.options.output_type.lower()}",
     )
 
 

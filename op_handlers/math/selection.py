@@ -15,6 +15,8 @@ from onnx_tflite_plugin.api import (
     spelled,
 )
 
+ONE_OF = "bool, T, T"
+
 
 def rows(at: Instance) -> str | None:
     """A condition of rank 1 goes along axis 0; ``None`` where single elements of different ranks meet."""
@@ -25,7 +27,9 @@ def rows(at: Instance) -> str | None:
     return spelled([names[:rank], names, names], names)
 
 
-@handler("SELECT", max_version=4, layout=Attribute(unordered="*"), axes=rows, quantization=Raw(shift_safe=True))
+@handler(
+    "SELECT", max_version=4, layout=Attribute(unordered="*"), axes=rows, quantization=Raw(shift_safe=True), types=ONE_OF
+)
 def select(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
     """Where; a condition of rank 1 chooses among rows (RankOneSelect, reference/select.h)."""
     rank = ctx.op[1].rank
@@ -35,7 +39,7 @@ def select(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
     return chosen(ctx, condition, x, y)
 
 
-@handler("SELECT_V2", max_version=2, layout=Transparent(), quantization=Raw(shift_safe=True))
+@handler("SELECT_V2", max_version=2, layout=Transparent(), quantization=Raw(shift_safe=True), types=ONE_OF)
 def select_v2(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
     """Where, of broadcast operands."""
     return chosen(ctx, condition, x, y)

@@ -105,6 +105,12 @@ def in_rows(at: Instance) -> dict[int, Dims]:
 
 
 NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4", "int2")}
+KINDS = (
+    "float32, float32 int8 uint8 int4 int2, float32",
+    "uint8, uint8 int4 int2, int32",
+    "int8, int8 int4 int2, int32",
+    "int16, int16 int8 int4 int2, int32 int64",
+)
 
 
 @handler(
@@ -115,6 +121,7 @@ NARROW = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4
     reshapes=in_rows,
     quantization=Dequantized(bias={2: (0, 1)}, blocks=(1,)),
     activation="fused_activation_function",
+    types=KINDS,
     accepts=default_weights,
     sizes=dense_sizes,
 )

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.operands import signed_bytes
-from op_handlers.kernels.recurrent import ACTIVATIONS, begun, not_symmetric, not_variable, stacked
+from op_handlers.kernels.recurrent import ACTIVATIONS, begun, not_float, not_symmetric, not_variable, stacked
 from op_handlers.sequence.directions import (
     apart,
     as_wide,
@@ -84,7 +84,7 @@ def refusal(op: Operator, rank: int, *layers: Layer) -> Decline | None:
     activation = op.options.fused_activation_function
     if activation not in ACTIVATIONS:
         return Decline(f"activation {activation} is not known")
-    return not_variable(op, [layer.hidden for layer in layers]) or not_symmetric(op, matrices)
+    return not_float(op) or not_variable(op, [layer.hidden for layer in layers]) or not_symmetric(op, matrices)
 
 
 def sequence_axes(at: Instance) -> str:

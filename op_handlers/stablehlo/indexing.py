@@ -46,6 +46,7 @@ def placeable(at: Instance) -> Decline | None:
     max_version=1,
     layout=Terminate(),
     quantization=Raw(shift_safe=True, onnx="Gather"),
+    types="T, int32 int64 -> T",
     accepts=placeable,
 )
 def gather(ctx: Context, x: Value, indices: Value) -> Value:
@@ -176,7 +177,15 @@ def sized(at: Instance) -> Decline | None:
     return vectorless(at.op)
 
 
-@handler("STABLEHLO_SCATTER", max_version=1, layout=Terminate(), quantization=Raw(), min_opset=18, accepts=sized)
+@handler(
+    "STABLEHLO_SCATTER",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(),
+    min_opset=18,
+    types="T, int32 int64, T -> T",
+    accepts=sized,
+)
 def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
     """ScatterElements on the flattened operand, in the order of the updates; those beyond its ends go to one element more.
 

@@ -7,13 +7,13 @@ import numpy as np
 from onnx_tflite_plugin.api import Context, Raw, Refused, Terminate, Value, ValueLike, handler, out, spend
 
 
-@handler("MATRIX_DIAG", max_version=1, layout=Terminate(), quantization=Raw())
+@handler("MATRIX_DIAG", max_version=1, layout=Terminate(), quantization=Raw(), types="T -> T")
 def matrix_diag(ctx: Context, x: Value) -> Value:
     """Square matrices; elsewhere stored zeros, whatever the zero point (matrix_diag.cc)."""
     return on_diagonal(ctx, ctx.ops.Unsqueeze(x, [-1]), ctx.scalar(0))
 
 
-@handler("MATRIX_SET_DIAG", max_version=1, layout=Terminate(), quantization=Raw())
+@handler("MATRIX_SET_DIAG", max_version=1, layout=Terminate(), quantization=Raw(), types="T, T -> T")
 def matrix_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
     """Where on the diagonal, which is as long as the shorter side."""
     rows, columns = ctx.op[0].dims[-2:]

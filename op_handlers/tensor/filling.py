@@ -97,6 +97,7 @@ def one_more(at: Instance) -> str | None:
     layout=lambda at: any_order(range(at.op[0].rank)),
     axes=one_more,
     quantization=Raw(),
+    types="int32 int64, int32, T, T -> T",
 )
 def one_hot(ctx: Context, indices: Value, depth: Value, on: Value, off: Value) -> Value:
     """Equal to the class's number or not: ONNX's OneHot counts negative indices from the end, where here they are off.

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import any_order, with_axis
 
 
-@handler("CONCATENATION", max_version=7, layout=Attribute(), quantization=SameScale(onnx="Concat"))
+@handler("CONCATENATION", max_version=7, layout=Attribute(), quantization=SameScale(onnx="Concat"), types="T...")
 def concatenation(ctx: Context, *xs: Value) -> Value:
     """Concat; uint8 operands of other scales are requantized, as the kernel does."""
     return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
@@ -35,6 +35,7 @@ def packed(at: Instance) -> str:
     layout=lambda at: any_order(range(at.op[0].rank)),
     axes=packed,
     quantization=Raw(shift_safe=True, onnx="Concat"),
+    types="T...",
 )
 def pack(ctx: Context, *xs: Value) -> Value:
     """Unsqueeze and Concat along the new axis, which counts in the result's axes."""

@@ -10,8 +10,10 @@ from onnx_tflite_plugin.api import Array, Context, Raw, Refused, Terminate, Valu
 from op_handlers.kernels.operands import as_int64
 from op_handlers.kernels.scattering import OUTSIDE, scattered
 
+KEPT = "T, int32, int32 -> T"
 
-@handler("SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw())
+
+@handler("SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types="T, int32 -> T")
 def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
     """A row for each segment; these are numbered in order from 0 (ValidateSegmentIds, segment_sum.cc)."""
     rows = as_int64(ctx, 1, ids)
@@ -26,25 +28,25 @@ def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
 # --- in any order -----------------------------------------------------------------------------
 
 
-@handler("UNSORTED_SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw())
+@handler("UNSORTED_SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types=KEPT)
 def unsorted_segment_sum(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Sums; 0 where a segment has no rows."""
     return numbered(ctx, x, ids, count, 0, "add")
 
 
-@handler("UNSORTED_SEGMENT_PROD", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw())
+@handler("UNSORTED_SEGMENT_PROD", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types=KEPT)
 def unsorted_segment_prod(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Products; 1 where a segment has no rows."""
     return numbered(ctx, x, ids, count, 1, "mul")
 
 
-@handler("UNSORTED_SEGMENT_MAX", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw())
+@handler("UNSORTED_SEGMENT_MAX", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=KEPT)
 def unsorted_segment_max(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Maxima; the dtype's lowest finite number where a segment has no rows."""
     return numbered(ctx, without_nan(ctx, x, limits(ctx).min), ids, count, limits(ctx).min, "max")
 
 
-@handler("UNSORTED_SEGMENT_MIN", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw())
+@handler("UNSORTED_SEGMENT_MIN", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=KEPT)
 def unsorted_segment_min(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
     """Minima; the dtype's highest finite number where a segment has no rows."""
     return numbered(ctx, without_nan(ctx, x, limits(ctx).max), ids, count, limits(ctx).max, "min")

@@ -139,7 +139,14 @@ def transposed_at_run_time(ctx: Context, x: Value, perm: Value) -> Value:
     return ops.Gather(ops.Reshape(x, [-1]), places)
 
 
-@handler("SHAPE", max_version=1, layout=Attribute(unordered="*"), indexed_by_axis={out(0): 0}, quantization=COPIED)
+@handler(
+    "SHAPE",
+    max_version=1,
+    layout=Attribute(unordered="*"),
+    indexed_by_axis={out(0): 0},
+    quantization=COPIED,
+    types=lambda at: f"_ -> {at.op.options.out_type.lower()}",
+)
 def shape(ctx: Context, x: Value) -> Value:
     """Shape of the planned order, which the host brings back to the file's; a constant where all sizes are known."""
     dtype = ctx.op[out(0)].dtype

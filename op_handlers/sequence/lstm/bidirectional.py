@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from onnx_tflite_plugin.api import Array, Context, Decline, Dequantized, Instance, Operator, Value, handler
-from op_handlers.kernels.recurrent import not_symmetric, not_variable
+from op_handlers.kernels.recurrent import not_float, not_symmetric, not_variable
 from op_handlers.sequence.directions import (
     as_wide,
     auxiliary_slot,
@@ -70,7 +70,13 @@ def refusal(op: Operator) -> Decline | None:
         return Decline(f"it multiplies float32 by {', '.join(sorted(dtypes))}, for which there is no kernel")
     if op.options.fused_activation_function not in ACTIVATIONS:
         return Decline(f"activation {op.options.fused_activation_function} in its cells is not implemented")
-    return both_ways(op, 41, 45) or misplaced(op) or not_variable(op, (35, 36, 37, 38)) or not_symmetric(op, slots)
+    return (
+        not_float(op)
+        or both_ways(op, 41, 45)
+        or misplaced(op)
+        or not_variable(op, (35, 36, 37, 38))
+        or not_symmetric(op, slots)
+    )
 
 
 def misplaced(op: Operator) -> Decline | None:

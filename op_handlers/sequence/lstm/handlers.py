@@ -16,7 +16,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.recurrent import not_symmetric, not_variable
+from op_handlers.kernels.recurrent import not_float, not_symmetric, not_variable
 from op_handlers.sequence.lstm.basic import basic, five, side_by_side
 from op_handlers.sequence.lstm.cell import (
     ACTIVATIONS,
@@ -79,6 +79,8 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
     refused = not_symmetric(op, slots) or not_variable(op, (HIDDEN, CELLS))
     if refused or x.dtype == "int8":
         return refused or whole(op)
+    if mixed := not_float(op):
+        return mixed
     activation = op.options.fused_activation_function
     return None if activation in ACTIVATIONS else Decline(f"activation {activation} in its cells is not implemented")
 
