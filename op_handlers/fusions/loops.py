@@ -1,4 +1,4 @@
-"""Loops that spell out a recurrent layer, as Keras 3 leaves them: a WHILE of GATHER, a cell, and a write into an array."""
+"""Loops that spell out recurrent layers, as Keras 3 leaves them: a WHILE of GATHER, cells, and a write into an array."""
 
 from __future__ import annotations
 
@@ -15,198 +15,179 @@ from onnx_tflite_plugin.api import (
     Decline,
     Match,
     NotQuantizable,
-    Operator,
-    Subgraph,
     Tensor,
     Terminate,
     Value,
     fusion,
     operands,
 )
+from op_handlers.kernels.counted_loops import CountedLoop
 from op_handlers.kernels.recurrent import begun
-from op_handlers.kernels.spelled_cells import Body, Cell, Matrix
+from op_handlers.kernels.spelled_cells import Cell, Matrix
 
-CARRIED = operands(" ".join(f"value{k}" for k in range(8)))
+CARRIED = operands(" ".join(f"value{k}" for k in range(12)))
 LOOPS = tuple(Call("WHILE", *CARRIED[:n]) for n in range(4, len(CARRIED) + 1))
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A recurrent layer: its cell, the slots of sequence and states among the values carried, and what each result is.
-
-    ``results``: the number that a counter ends with, or "carried", "every" (output of each time step), "last", "hidden", "cells".
-    """
+class Stage:
+    """A cell, which sees the sequence or the outputs of the stage before, and its states' slots among the values carried."""
 
     cell: Cell
+    states: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Stages one after the other, the slot of the sequence, and what each result is.
+
+    ``results``: ("count", what a counter ends with), ("carried", slot), ("state", number of all stages' states), "every" (the
+    outputs of all time steps) or "last" (the one of the last). ``trips``: the slot of how often it runs, where only that
+    run tells.
+    """
+
+    stages: tuple[Stage, ...]
     sequence: int
-    hidden: int
-    cells: int | None
-    results: tuple[int | str, ...]
+    results: tuple[tuple[str, int], ...]
+    trips: int | None
 
 
 def layer(match: Match) -> Mapping[str, Any] | Decline:
     """What the loop is, where it is exactly a layer; nobody expects it of others."""
-    loop = match.calls[next(pattern for pattern in LOOPS if pattern in match.calls)]
-    graphs, options = match.graphs, loop.options
-    recognized = Loop(loop, graphs[options.cond_subgraph_index], graphs[options.body_subgraph_index]).layer()
+    op = match.calls[next(pattern for pattern in LOOPS if pattern in match.calls)]
+    graphs, options = match.graphs, op.options
+    cond, body = graphs[options.cond_subgraph_index], graphs[options.body_subgraph_index]
+    recognized = recurrent(CountedLoop(op, cond, body, graphs[op.subgraph]))
     return Decline("") if recognized is None else {"layer": recognized}
 
 
-class Loop:
-    """A WHILE that counts from 0 by one to a constant, and what its body does with the values carried."""
-
-    def __init__(self, op: Operator, cond: Subgraph, body: Subgraph) -> None:
-        self.op, self.cond, self.graph, self.body = op, cond, body, Body(body)
-        self.counters = [k for k in range(len(body.outputs)) if self._counts(k)]
-        self.forwarded = [k for k, tensor in enumerate(body.outputs) if tensor is body.inputs[k]]
-
-    def _counts(self, k: int) -> bool:
-        start = self.op.constant(k)
-        if start is None or start.shape != () or start.dtype.kind != "i" or start.item() != 0:
-            return False
-        value = self.graph.inputs[k]
-        steps = [b for a, b in self.body.pairs(self.graph.outputs[k], "ADD") if a is value and b.constant]
-        return any(step.array.size == 1 and step.array.item() == 1 for step in steps)
-
-    def trips(self) -> int | None:
-        """How often it runs, where its condition compares nothing but counters with constants."""
-        condition, waiting, bounds = Body(self.cond), list(self.cond.outputs), []
-        while waiting:
-            tensor = waiting.pop()
-            both = condition.made(tensor, "LOGICAL_AND")
-            if both is not None:
-                waiting += [both[0], both[1]]
-                continue
-            less = condition.made(tensor, "LESS")
-            bound = None if less is None else less.constant(1)
-            if (
-                less is None
-                or bound is None
-                or bound.size != 1
-                or less[0] not in [self.cond.inputs[k] for k in self.counters]
-            ):
-                return None
-            bounds.append(int(bound.item()))
-        return min(bounds, default=None)
-
-    def layer(self) -> Layer | None:
-        trips = self.trips()
-        if not trips or trips < 1:
-            return None
-        others = [k for k in range(len(self.graph.outputs)) if k not in self.counters and k not in self.forwarded]
-        for sequence, x in self._read(trips):
-            for cell, hidden, cells in self._cells(x, others):
-                results = tuple(self._result(k, trips, hidden, cells) for k in range(len(self.graph.outputs)))
-                if None not in results:
-                    return Layer(cell, sequence, hidden, cells, results)  # type: ignore[arg-type]
+def recurrent(loop: CountedLoop) -> Layer | None:
+    """The layer that a loop is."""
+    trips = loop.trips()
+    if trips is None or (isinstance(trips, int) and trips < 1):
         return None
+    for sequence, x in sequences(loop, trips):
+        stages = stacked(loop, x)
+        if stages:
+            results = tuple(result(loop, k, trips, stages) for k in range(len(loop.graph.outputs)))
+            if None not in results:
+                return Layer(stages, sequence, results, loop.slot(trips))  # type: ignore[arg-type]
+    return None
 
-    def _read(self, trips: int) -> Iterator[tuple[int, Tensor]]:
-        """Sequences of as many time steps, of which the body reads the one that a counter tells."""
-        for op in self.graph.operators:
-            if op.code != "GATHER" or op.options.axis or op.options.batch_dims or not self._is_counter(op[1]):
-                continue
-            for k in self.forwarded:
-                value = self.graph.inputs[k]
-                if value is op[0] and value.rank == 3 and value.dims[0] == trips and value.dtype == "float32":
-                    yield k, op[~0]
 
-    def _is_counter(self, tensor: Tensor) -> bool:
-        return any(tensor is self.graph.inputs[k] for k in self.counters)
+def sequences(loop: CountedLoop, trips: int | Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Sequences of as many time steps, and what the body has of the one that a counter tells."""
+    for op in loop.graph.operators:
+        slot = loop.read(op)
+        if slot is None or loop.op[slot].rank != 3 or loop.op[slot].dtype != "float32":
+            continue
+        if loop.has_a_row_each(slot, trips):
+            yield slot, op[~0]
 
-    def _cells(self, x: Tensor, slots: Sequence[int]) -> Iterator[tuple[Cell, int, int | None]]:
-        """Cells that two of these slots carry, or one."""
-        before, after = self.graph.inputs, self.graph.outputs
-        for h in slots:
-            for c in slots:
-                cell = self.body.lstm(x, after[h], before[h], after[c], before[c]) if c != h else None
-                if cell is not None:
-                    yield cell, h, c
-            plain = self.body.gru(x, after[h], before[h]) or self.body.plain(x, after[h], before[h])
-            if plain is not None:
-                yield plain, h, None
 
-    def _result(self, k: int, trips: int, hidden: int, cells: int | None) -> int | str | None:
-        if k in self.counters:
-            return trips
-        if k in self.forwarded:
-            return "carried"
-        if k in (hidden, cells):
-            return "hidden" if k == hidden else "cells"
-        array, before, output = self.graph.outputs[k], self.graph.inputs[k], self.graph.outputs[hidden]
-        if self._is_row(array, output):
-            return "last"
-        return "every" if array.dims[:1] == (trips,) and self._writes(array, before, output) else None
+def stacked(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
+    """Cells that see the sequence, or what the one before gives."""
+    taken = {*loop.counters, *loop.forwarded}
+    stages: list[Stage] = []
+    while stage := next(cells(loop, x, [k for k in range(len(loop.graph.outputs)) if k not in taken]), None):
+        stages.append(stage)
+        taken.update(stage.states)
+        x = loop.graph.outputs[stage.states[0]]
+    return tuple(stages)
 
-    def _is_row(self, tensor: Tensor, output: Tensor) -> bool:
-        """Whether a tensor is the output with an axis of size 1 in front."""
-        return self.body.of(tensor, "RESHAPE") is output and tensor.shape == (1, *output.shape)
 
-    def _writes(self, array: Tensor, before: Tensor, output: Tensor) -> bool:
-        """Whether the body puts the output in the place of the array's row that a counter tells."""
-        op = self.body.made(array, "CONCATENATION")
-        if op is None or op.options.axis or len(op.inputs) != 3 or not self._is_row(op[1], output):
-            return False
-        head, tail = (self.body.made(op[slot], "SLICE") for slot in (0, 2))
-        if head is None or tail is None or head[0] is not before or tail[0] is not before:
-            return False
-        begin, sizes = head.constant(1), tail.constant(2)
-        whole = [*before.shape[1:]]
-        if (
-            begin is None
-            or begin.any()
-            or sizes is None
-            or any(n not in (-1, size) for n, size in zip(sizes[1:], whole, strict=True))
-        ):
-            return False
-        return sizes[0] == -1 and self._place(head[2], whole, 0) and self._place(tail[1], whole, 1)
+def cells(loop: CountedLoop, x: Tensor, slots: Sequence[int]) -> Iterator[Stage]:
+    """Cells that two of these slots carry, or one."""
+    before, after, body = loop.graph.inputs, loop.graph.outputs, loop.body
+    for h in slots:
+        for c in slots:
+            cell = body.lstm(x, after[h], before[h], after[c], before[c]) if c != h else None
+            if cell is not None:
+                yield Stage(cell, (h, c))
+        plain = body.gru(x, after[h], before[h]) or body.plain(x, after[h], before[h])
+        if plain is not None:
+            yield Stage(plain, (h,))
 
-    def _place(self, tensor: Tensor, whole: Sequence[int], more: int) -> bool:
-        """Whether this is ``[counter + more, ...]``: all of the other axes as a size, or their beginning."""
-        op = self.body.made(tensor, "CONCATENATION")
-        rest = None if op is None else op.constant(1)
-        row = None if op is None else self.body.of(op[0], "RESHAPE")
-        if row is None or rest is None or len(rest) != len(whole):
-            return False
-        if more:
-            return not rest.any() and any(row is self.graph.outputs[k] for k in self.counters)
-        return self._is_counter(row) and all(n in (-1, size) for n, size in zip(rest, whole, strict=True))
+
+def result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequence[Stage]) -> tuple[str, int] | None:
+    """What the loop gives in a slot."""
+    if k in loop.counters:
+        return ("count", trips) if isinstance(trips, int) else ("carried", loop.slot(trips) or 0)
+    if k in loop.forwarded:
+        return "carried", k
+    states = [slot for stage in stages for slot in stage.states]
+    if k in states:
+        return "state", states.index(k)
+    output = loop.graph.outputs[stages[-1].states[0]]
+    if is_row(loop, loop.graph.outputs[k], output):
+        return "last", states.index(stages[-1].states[0])
+    row = loop.written(k) if loop.has_a_row_each(k, trips) else None
+    return ("every", 0) if row is not None and is_row(loop, row, output) else None
+
+
+def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
+    """Whether a tensor is the output with an axis of size 1 in front."""
+    return loop.body.of(tensor, "RESHAPE") is output and tensor.shape == (1, *output.shape)
 
 
 @fusion(
     "WHILE_RECURRENT", pattern=LOOPS, inputs=CARRIED, where=layer, layout=Terminate(), quantization=NotQuantizable()
 )
-def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value, ...]:
-    """GRU, LSTM or RNN over the whole sequence."""
+def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value | None, ...]:
+    """GRU, LSTM or RNN over the whole sequence, one for each stage; an If around where there may be no time step."""
     found: Layer = ctx.options.layer
-    cell, ops = found.cell, ctx.ops
-    states = [found.hidden] if found.cells is None else [found.hidden, found.cells]
-    starts = [None if is_zero(ctx, slot) else begun(ctx, [carried[slot]]) for slot in states]
-    y, *last = ops.named(cell.op_type)(
-        carried[found.sequence],
+    made = [k for k, (kind, _) in enumerate(found.results) if kind != "carried" and ctx.wanted(k)]
+    results = {k: carried[slot] for k, (kind, slot) in enumerate(found.results) if kind == "carried"}
+    if found.trips is None or not needs_a_step(found, made):
+        given: Sequence[Value] = through(ctx, found, carried, made)
+    else:
+        given = ctx.ops.If(
+            ctx.ops.Greater(carried[found.trips], ctx.scalar(0, found.trips)),
+            then_branch=ctx.graph(lambda: through(ctx, found, carried, made)),
+            else_branch=ctx.graph(lambda: [carried[k] for k in made]),
+            outputs=len(made),
+        )
+    results.update(zip(made, given, strict=True))
+    return tuple(results.get(k) for k in range(len(found.results)))
+
+
+def through(ctx: Context, found: Layer, carried: Sequence[Value], made: Sequence[int]) -> list[Value]:
+    """These results of the layer."""
+    ops, y, last = ctx.ops, carried[found.sequence], list[Value]()
+    for stage in found.stages:
+        sequence, *states = node(ctx, stage, y, carried)
+        y = ops.Squeeze(sequence, [1])
+        last += states
+    kinds = {
+        "count": lambda k, number: ops.Identity(np.asarray(number, ctx.op[~k].dtype)),
+        "state": lambda k, number: ops.Squeeze(last[number], [0]),
+        "every": lambda k, number: y,
+        "last": lambda k, number: last[number],
+    }
+    return [kinds[kind](k, number) for k in made for kind, number in (found.results[k],)]
+
+
+def node(ctx: Context, stage: Stage, x: Value, carried: Sequence[Value]) -> Sequence[Value]:
+    """Outputs [time, 1, batch, n] of a stage, and its last states [1, batch, n]."""
+    cell = stage.cell
+    return ctx.ops.named(cell.op_type)(
+        x,
         stored(ctx, cell.inward),
         stored(ctx, cell.recurrent),
         cell.bias[np.newaxis],
         None,
-        *starts,
+        *(None if is_zero(ctx, slot) else begun(ctx, [carried[slot]]) for slot in stage.states),
         hidden_size=cell.recurrent.stored.shape[1],
         **({"linear_before_reset": 1} if cell.after else {}),
-        **({"activations": [cell.activation]} if cell.activation else {}),
-        outputs=1 + len(states),
+        **({"activations": [*cell.activations]} if cell.activations else {}),
+        outputs=1 + len(stage.states),
     )
-    kinds = {
-        "every": lambda: ops.Squeeze(y, [1]),
-        "last": lambda: last[0],
-        "hidden": lambda: ops.Squeeze(last[0], [0]),
-        "cells": lambda: ops.Squeeze(last[1], [0]),
-    }
-    results: list[Value] = []
-    for k, result in enumerate(found.results):
-        if isinstance(result, int):
-            results.append(ops.Identity(np.asarray(result, ctx.op[~k].dtype)))
-        else:
-            results.append(carried[k] if result == "carried" else kinds[result]())
-    return tuple(results)
+
+
+def needs_a_step(found: Layer, made: Sequence[int]) -> bool:
+    """Whether ONNX Runtime goes wrong where there is no time step: its GRU ends the process, others give any state."""
+    gated = any(stage.cell.op_type == "GRU" for stage in found.stages)
+    return gated or any(kind in ("state", "last") for k in made for kind, _ in (found.results[k],))
 
 
 def is_zero(ctx: Context, slot: int) -> bool:

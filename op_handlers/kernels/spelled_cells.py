@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Operator, Quantization, Subgraph, Tensor
+from onnx_tflite_plugin.api import Array, Operator, Options, Quantization, Subgraph, Tensor
 
 ACTIVATIONS = {"TANH": "Tanh", "RELU": "Relu", "LOGISTIC": "Sigmoid"}
-"""Of a plain cell, by operator: ONNX's names."""
+"""ONNX's names, by operator."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class Sums:
 class Cell:
     """``op_type`` of ONNX with its gates in ONNX's order: weights of the input, of the last output, and both biases [gates · n].
 
-    ``after``: whether a GRU's reset gate multiplies the recurrent sums, not the last output.
+    ``after``: whether a GRU's reset gate multiplies the recurrent sums, not the last output. ``activations``: where they are
+    not ONNX's default.
     """
 
     op_type: str
@@ -78,21 +79,20 @@ class Cell:
     recurrent: Matrix
     bias: Array
     after: bool = False
-    activation: str = ""
+    activations: tuple[str, ...] = ()
 
 
 class Body:
-    """The operators of one step, read from its results upwards."""
+    """The operators of one step, read from its results upwards; fused activations are operators of their own."""
 
     def __init__(self, graph: Subgraph) -> None:
-        self.makers = {tensor: op for op in graph.operators for tensor in op.outputs if tensor is not None}
+        operators = [part for op in graph.operators for part in unfused(op)]
+        self.makers = {tensor: op for op in operators for tensor in op.outputs if tensor is not None}
 
     def made(self, tensor: Tensor, code: str) -> Operator | None:
-        """The operator that makes a tensor, where it is this one and clips nothing."""
+        """The operator that makes a tensor, where it is this one."""
         op = self.makers.get(tensor)
-        if op is None or op.code != code or op.options.get("fused_activation_function", "NONE") != "NONE":
-            return None
-        return op
+        return op if op is not None and op.code == code else None
 
     def pairs(self, tensor: Tensor, code: str) -> Iterator[tuple[Tensor, Tensor]]:
         """Both operands of a commutative operator, in either order."""
@@ -104,6 +104,11 @@ class Body:
         """The operand of a function."""
         op = self.made(tensor, code)
         return None if op is None else op[0]
+
+    def activated(self, tensor: Tensor) -> tuple[Tensor, str] | None:
+        """The operand of an activation and ONNX's name for that."""
+        found = ((self.of(tensor, code), name) for code, name in ACTIVATIONS.items())
+        return next(((inner, name) for inner, name in found if inner is not None), None)
 
     def gate(self, tensor: Tensor) -> Sums | None:
         inner = self.of(tensor, "LOGISTIC")
@@ -117,13 +122,11 @@ class Body:
             plain = tensor.dtype == "float32" and tensor.array.size == (tensor.shape or (0,))[-1]
             return Sums({}, tensor.array.reshape(-1)) if plain else None
         op = self.makers.get(tensor)
-        if op is None or op.options.get("fused_activation_function", "NONE") != "NONE":
-            return None
         reader = {
             "ADD": self._added, "FULLY_CONNECTED": self._multiplied, "RESHAPE": self._reshaped, "SPLIT": self._split,
             "STRIDED_SLICE": self._sliced,
-        }.get(op.code)  # fmt: skip
-        return None if reader is None else reader(op, tensor)
+        }.get("" if op is None else op.code)  # fmt: skip
+        return None if op is None or reader is None else reader(op, tensor)
 
     def _added(self, op: Operator, _made: Tensor) -> Sums | None:
         left, right = self.sums(op[0]), self.sums(op[1])
@@ -159,26 +162,27 @@ class Body:
     # --- cells ----------------------------------------------------------------------------
 
     def lstm(self, x: Tensor, after: Tensor, hidden: Tensor, cells_after: Tensor, cells: Tensor) -> Cell | None:
-        """``c' = σ(f)·c + σ(i)·tanh(g)``, ``h' = σ(o)·tanh(c')``."""
+        """``c' = σ(f)·c + σ(i)·f(g)``, ``h' = σ(o)·f(c')``."""
         for shown, squashed in self.pairs(after, "MUL"):
-            output = self.gate(shown)
-            if output is None or self.of(squashed, "TANH") is not cells_after:
+            output, last = self.gate(shown), self.activated(squashed)
+            if output is None or last is None or last[0] is not cells_after:
                 continue
             for kept, fresh in self.pairs(cells_after, "ADD"):
                 forget = next((self.gate(a) for a, b in self.pairs(kept, "MUL") if b is cells), None)
                 for gate, update in self.pairs(fresh, "MUL"):
-                    taken, inner = self.gate(gate), self.of(update, "TANH")
-                    written = None if inner is None else self.sums(inner)
-                    if taken is not None and forget is not None and written is not None:
-                        return joined("LSTM", x, hidden, (taken, output, forget, written))
+                    taken, inner = self.gate(gate), self.activated(update)
+                    written = None if inner is None else self.sums(inner[0])
+                    if taken is not None and forget is not None and inner is not None and written is not None:
+                        gates, activations = (taken, output, forget, written), ("Sigmoid", inner[1], last[1])
+                        return joined("LSTM", x, hidden, gates, activations=unless_default(activations))
         return None
 
     def gru(self, x: Tensor, after: Tensor, hidden: Tensor) -> Cell | None:
-        """``h' = z·h + (1 - z)·h̃``."""
+        """``h' = z·h + (1 - z)·h̃``, ``h̃ = f(...)``."""
         for kept, fresh in self.pairs(after, "ADD"):
             shares = [a for a, b in self.pairs(kept, "MUL") if b is hidden]
             for rest, update in self.pairs(fresh, "MUL"):
-                left, inner = self.made(rest, "SUB"), self.of(update, "TANH")
+                left, inner = self.made(rest, "SUB"), self.activated(update)
                 one = None if left is None else left.constant(0)
                 if (
                     left is None
@@ -191,13 +195,14 @@ class Body:
                     continue
                 update_gate = self.gate(left[1])
                 if update_gate is not None:
-                    return self._reset_after(x, hidden, update_gate, inner) or self._reset_before(
-                        x, hidden, update_gate, inner
+                    cell = self._reset_after(x, hidden, update_gate, inner[0]) or self._reset_before(
+                        x, hidden, update_gate, inner[0]
                     )
+                    return cell and replace(cell, activations=unless_default(("Sigmoid", inner[1])))
         return None
 
     def _reset_after(self, x: Tensor, hidden: Tensor, update: Sums, inner: Tensor) -> Cell | None:
-        """``h̃ = tanh(W·x + b + r·(R·h + c))``."""
+        """``h̃ = f(W·x + b + r·(R·h + c))``."""
         for seen, scaled in self.pairs(inner, "ADD"):
             for gate, remembered in self.pairs(scaled, "MUL"):
                 reset, inward, back = self.gate(gate), self.sums(seen), self.sums(remembered)
@@ -206,7 +211,7 @@ class Body:
         return None
 
     def _reset_before(self, x: Tensor, hidden: Tensor, update: Sums, inner: Tensor) -> Cell | None:
-        """``h̃ = tanh(W·x + b + R·(r·h))``."""
+        """``h̃ = f(W·x + b + R·(r·h))``."""
         sums = self.sums(inner)
         for scaled in () if sums is None else sums.products:
             for gate, other in self.pairs(scaled, "MUL"):
@@ -218,12 +223,27 @@ class Body:
 
     def plain(self, x: Tensor, after: Tensor, hidden: Tensor) -> Cell | None:
         """``h' = f(W·x + R·h + b)``."""
-        for code, activation in ACTIVATIONS.items():
-            inner = self.of(after, code)
-            sums = None if inner is None else self.sums(inner)
-            if sums is not None:
-                return joined("RNN", x, hidden, (sums,), activation=activation)
-        return None
+        inner = self.activated(after)
+        sums = None if inner is None else self.sums(inner[0])
+        if inner is None or sums is None:
+            return None
+        return joined("RNN", x, hidden, (sums,), activations=unless_default((inner[1],)))
+
+
+def unless_default(activations: tuple[str, ...]) -> tuple[str, ...]:
+    """Sigmoid of gates and Tanh of all else need not be said."""
+    return activations if {*activations} - {"Sigmoid", "Tanh"} or activations == ("Sigmoid",) else ()
+
+
+def unfused(op: Operator) -> tuple[Operator, ...]:
+    """An operator and its fused activation, each on its own."""
+    code = op.options.get("fused_activation_function", "NONE")
+    if code == "NONE":
+        return (op,)
+    between = replace(op[~0])
+    bare = Options(op.options.table, {**op.options, "fused_activation_function": "NONE"})
+    after = Operator(op.subgraph, op.index, code, code, 1, Options(), (between,), op.outputs)
+    return replace(op, options=bare, outputs=(between,)), after
 
 
 def joined(

@@ -19,7 +19,11 @@ KINDS = ("LSTM", "GRU", "GRU before", "RNN")
 
 @dataclass(frozen=True)
 class Layer:
-    """A loop over ``TIME`` time steps. What is changed of it, one field at a time, makes it none of ONNX's layers."""
+    """A loop over ``TIME`` time steps. What is changed of it, one field at a time, makes it none of ONNX's layers.
+
+    ``open``: over as many as the sequence turns out to have. ``stages``: cells, each of which sees what the one before gives.
+    ``fused``: whether an activation belongs to the operator before it. ``wrong``: what is not as it seems.
+    """
 
     kind: str = "LSTM"
     every: bool = True
@@ -31,22 +35,38 @@ class Layer:
     step: int = 1
     activation: str = "TANH"
     one: float = 1.0
+    open: bool = False
+    squashed: str = "TANH"
+    stages: int = 1
+    fused: bool = False
     wrong: str = ""
 
+    @property
+    def time(self) -> int | None:
+        return None if self.open else TIME
+
+    @property
+    def remembers(self) -> int:
+        """States of a stage."""
+        return 2 if self.kind == "LSTM" else 1
+
     def draw(self, model: Net) -> None:
-        x = model.input(tensor(TIME, self.batch, INPUTS, name="x"))
-        states = [self._start(model, name) for name in ("h", "c")[: 2 if self.kind == "LSTM" else 1]]
-        outputs = (TIME if self.every else 1, self.batch, UNITS)
-        array = model.place(constant(np.zeros(outputs), "float32"))
+        x = model.input(tensor(self.time, self.batch, INPUTS, name="x"))
+        states = [self._start(model, f"state{k}") for k in range(self.remembers * self.stages)]
+        outputs = (self.time if self.every else 1, self.batch, UNITS)
+        outside = Step(model.graph, self)
+        bound = [outside.length(x)] if self.open else []
         counter = model.place(constant(np.array(self.first, np.int32)))
-        carried = [counter, counter, array, *states, x]
-        shapes = [(), (), outputs, *[(self.batch, UNITS)] * len(states), (TIME, self.batch, INPUTS)]
+        carried = [counter, counter, self._array(model, outside, bound), *states, *bound, x]
+        shapes: list[tuple[int | None, ...]] = [(), (), outputs, *[(self.batch, UNITS)] * len(states)]
+        shapes += [*[()] * len(bound), (self.time, self.batch, INPUTS)]
+        whole = {0, 1, *range(3 + len(states), 3 + len(states) + len(bound))}
+        dtypes = ["int32" if k in whole else "float32" for k in range(len(shapes))]
+        kinds = list(zip(shapes, dtypes, strict=True))
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
-        self._condition(cond, [self._taken(cond, k, shape) for k, shape in enumerate(shapes)])
-        self._body(Step(body, self), [self._taken(body, k, shape) for k, shape in enumerate(shapes)])
-        results = [
-            model.graph.tensor(f"r{k}", shape, "int32" if k < 2 else "float32") for k, shape in enumerate(shapes)
-        ]
+        self._condition(cond, [cond.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
+        self._body(Step(body, self), [body.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
+        results = [model.graph.tensor(f"r{k}", *kind) for k, kind in enumerate(kinds)]
         indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
         model.graph.operator("WHILE", carried, results, indices)
         model.graph.output(*results[1 : 3 + len(states)])
@@ -56,27 +76,37 @@ class Layer:
             return model.input(tensor(self.batch, UNITS, name=name))
         return model.place(constant(np.zeros((self.batch, UNITS)), "float32"))
 
-    def _taken(self, graph: GraphBuilder, k: int, shape: tuple[int, ...]) -> TensorRef:
-        return graph.input(f"v{k}", shape, "int32" if k < 2 else "float32")
+    def _array(self, model: Net, outside: Step, bound: list[TensorRef]) -> TensorRef:
+        if not (self.open and self.every):
+            return model.place(constant(np.zeros((TIME if self.every else 1, self.batch, UNITS)), "float32"))
+        rows = outside.call("RESHAPE", [bound[0], outside.vector(1)], (1,), "int32")
+        sizes = outside.call("CONCATENATION", [rows, outside.vector(self.batch, UNITS)], (3,), "int32")
+        return outside.call("FILL", [sizes, outside.constant(np.array(0, np.float32))], (None, self.batch, UNITS))
 
     def _condition(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
         less = [graph.tensor(f"less{k}", (), "bool") for k in range(2)]
         for k in range(2):
-            graph.operator("LESS", [values[k], graph.constant(f"n{k}", np.array(self.bound, np.int32))], [less[k]])
+            bound = values[~1] if self.open else graph.constant(f"n{k}", np.array(self.bound, np.int32))
+            graph.operator("LESS", [values[k], bound], [less[k]])
         both = graph.tensor("both", (), "bool")
         graph.operator("LOGICAL_AND", less, [both])
         graph.output(both)
 
     def _body(self, step: Step, values: list[TensorRef]) -> None:
-        i, t, array, *states, x = values
+        (i, t, array), x, n = values[:3], values[~0], self.remembers
+        states, rest = values[3 : 3 + n * self.stages], values[3 + n * self.stages :]
         one = step.number(self.step)
         after = [step.call("ADD", [i, one], (), "int32"), step.call("ADD", [t, one], (), "int32")]
-        now = step.call("GATHER", [x, t], (self.batch, INPUTS))
+        seen, states_after = step.call("GATHER", [x, t], (self.batch, INPUTS)), list[TensorRef]()
         cells: dict[str, Callable[..., list[TensorRef]]]
         cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.plain}
-        states_after = cells[self.kind](now, *states)
-        row = step.call("RESHAPE", [states_after[0], step.vector(1, self.batch, UNITS)], (1, self.batch, UNITS))
-        step.graph.output(*after, step.written(array, row, t, after[1]) if self.every else row, *states_after, x)
+        for k in range(0, len(states), n):
+            step.inputs = UNITS if k else INPUTS
+            given = cells[self.kind](seen, *states[k : k + n])
+            seen = given[0]
+            states_after += given
+        row = step.call("RESHAPE", [seen, step.vector(1, self.batch, UNITS)], (1, self.batch, UNITS))
+        step.graph.output(*after, step.written(array, row, t, after[1]) if self.every else row, *states_after, *rest)
 
 
 @dataclass
@@ -85,6 +115,7 @@ class Step:
 
     graph: GraphBuilder
     layer: Layer
+    inputs: int = INPUTS
 
     def call(
         self,
@@ -100,6 +131,24 @@ class Step:
 
     def constant(self, array: Array) -> TensorRef:
         return self.graph.constant(f"k{len(self.graph.tensors)}", array)
+
+    def length(self, x: TensorRef) -> TensorRef:
+        """The size of the first axis, or of another one where that is what is wrong."""
+        first = 1 if self.layer.wrong == "axis" else 0
+        bounds = [self.vector(first), self.vector(first + 1), self.vector(1)]
+        return self.call(
+            "STRIDED_SLICE",
+            [self.call("SHAPE", [x], (3,), "int32", out_type="INT32"), *bounds],
+            (),
+            "int32",
+            shrink_axis_mask=1,
+        )
+
+    def activated(self, *sums: TensorRef) -> TensorRef:
+        """The sum of two under the layer's activation."""
+        if self.layer.fused:
+            return self.call("ADD", [*sums], (self.layer.batch, UNITS), fused_activation_function=self.layer.activation)
+        return self.state(self.layer.activation, self.state("ADD", *sums))
 
     def number(self, value: int) -> TensorRef:
         return self.constant(np.array(value, np.int32))
@@ -140,40 +189,37 @@ class Step:
         back = self.product(h, UNITS, rows, False, "recurrent")
         if self.layer.batch == 1:
             back = self.call("RESHAPE", [back, self.vector(rows)], (rows,))
-        sums = self.call("ADD", [self.product(x, INPUTS, rows, False, "inward"), back], shape)
+        sums = self.call("ADD", [self.product(x, self.inputs, rows, False, "inward"), back], shape)
         sums = self.call("ADD", [sums, self.constant(drawn(rows, dtype="float32", seed="b"))], shape)
         i, f, g, o = self.parts(sums, 4)
         kept = self.state("MUL", self.state("LOGISTIC", f), h if self.layer.wrong == "cells" else c)
         fresh = self.state("MUL", self.state("LOGISTIC", i), self.state(self.layer.activation, g))
         cells = self.state("ADD", kept, fresh)
-        hidden = self.state("MUL", self.state("LOGISTIC", o), self.state("TANH", cells))
+        hidden = self.state("MUL", self.state("LOGISTIC", o), self.state(self.layer.squashed, cells))
         return [hidden, cells]
 
     def gru(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         back = self.product(h, UNITS, 3 * UNITS, True, "recurrent")
-        zx, rx, nx = self.parts(self.product(x, INPUTS, 3 * UNITS, True, "inward"), 3)
+        zx, rx, nx = self.parts(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
         z = self.state("LOGISTIC", self.state("ADD", zx, self.sliced(back, 0)))
         r = self.state("LOGISTIC", self.state("ADD", rx, self.sliced(back, 1)))
-        update = self.state(self.layer.activation, self.state("ADD", nx, self.state("MUL", r, self.sliced(back, 2))))
-        return [self._mixed(z, h, update)]
+        return [self._mixed(z, h, self.activated(nx, self.state("MUL", r, self.sliced(back, 2))))]
 
     def gru_before(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
         back = self.product(h, UNITS, 2 * UNITS, False, "recurrent")
-        zx, rx, nx = self.parts(self.product(x, INPUTS, 3 * UNITS, True, "inward"), 3)
+        zx, rx, nx = self.parts(self.product(x, self.inputs, 3 * UNITS, True, "inward"), 3)
         z = self.state("LOGISTIC", self.state("ADD", zx, self.sliced(back, 0)))
         r = self.state("LOGISTIC", self.state("ADD", rx, self.sliced(back, 1)))
         reset = self.product(self.state("MUL", r, h), UNITS, UNITS, False, "reset")
-        return [self._mixed(z, h, self.state(self.layer.activation, self.state("ADD", nx, reset)))]
+        return [self._mixed(z, h, self.activated(nx, reset))]
 
     def _mixed(self, z: TensorRef, h: TensorRef, update: TensorRef) -> TensorRef:
         rest = self.state("SUB", self.constant(np.array(self.layer.one, np.float32)), z)
         return self.state("ADD", self.state("MUL", z, h), self.state("MUL", rest, update))
 
     def plain(self, x: TensorRef, h: TensorRef) -> list[TensorRef]:
-        sums = self.state(
-            "ADD", self.product(x, INPUTS, UNITS, True, "inward"), self.product(h, UNITS, UNITS, False, "back")
-        )
-        return [self.state(self.layer.activation, sums)]
+        inward, back = self.product(x, self.inputs, UNITS, True, "inward"), self.product(h, UNITS, UNITS, False, "back")
+        return [self.activated(inward, back)]
 
     def written(self, array: TensorRef, row: TensorRef, now: TensorRef, following: TensorRef) -> TensorRef:
         """The array with one row replaced: what is in front of it, the row, what is behind."""
@@ -185,7 +231,7 @@ class Step:
         since = self.call("CONCATENATION", [since, self.vector(0, 0)], (3,), "int32")
         head = self.call("SLICE", [array, self.vector(0, 0, 0), until], (None, None, None))
         tail = self.call("SLICE", [array, since, self.vector(-1, -1, -1)], (None, batch, UNITS))
-        return self.call("CONCATENATION", [head, row, tail], (TIME, batch, UNITS), axis=0)
+        return self.call("CONCATENATION", [head, row, tail], (self.layer.time, batch, UNITS), axis=0)
 
 
 LAYERS: dict[str, Layer] = {
@@ -193,23 +239,35 @@ LAYERS: dict[str, Layer] = {
     **{f"{kind}, the last output": Layer(kind, every=False) for kind in KINDS},
     **{f"{kind}, three at once that begin somewhere": Layer(kind, batch=3, starts=True) for kind in KINDS},
     **{f"{kind}, weights of float16": Layer(kind, weights="float16") for kind in KINDS},
-    "RNN of RELU": Layer("RNN", activation="RELU"),
+    **{f"{kind} of RELU": Layer(kind, activation="RELU", squashed="RELU") for kind in KINDS},
+    **{f"{kind} of fused RELU": Layer(kind, activation="RELU", fused=True) for kind in KINDS[1:]},
     "RNN of LOGISTIC": Layer("RNN", activation="LOGISTIC"),
+    "LSTM whose update and cells differ": Layer(activation="LOGISTIC"),
+    **{f"{kind} in two stages": Layer(kind, stages=2) for kind in KINDS},
+    **{f"{kind} of any length": Layer(kind, open=True) for kind in KINDS},
+    **{f"{kind} of any length, the last output": Layer(kind, every=False, open=True) for kind in KINDS},
+    **{f"{kind} of any length that begins somewhere": Layer(kind, starts=True, open=True) for kind in KINDS},
 }
 ALIKE: dict[str, Layer] = {
     "fewer steps than the sequence has": Layer(bound=TIME - 2),
     "every other time step": Layer("GRU", every=False, step=2),
     "a counter that begins at 1": Layer("RNN", first=1),
-    "an update by another function": Layer("LSTM", activation="RELU"),
-    "a GRU's update by another function": Layer("GRU", activation="LOGISTIC"),
+    "an update by another function": Layer("LSTM", activation="SIN"),
+    "a GRU's update by another function": Layer("GRU", activation="SIN"),
     "shares that are no parts of one": Layer("GRU", one=1.5),
     "cells that forget the output": Layer("LSTM", wrong="cells"),
+    "as many steps as another axis has": Layer("RNN", open=True, every=False, wrong="axis"),
 }
 
 
 def cases() -> Iterator[Case]:
     for name, layer in LAYERS.items():
         opsets = EVERY_OPSET if name.endswith("every output") else (None,)
-        yield net("WHILE", f"a recurrent layer: {name}", layer.draw, opsets=opsets)
+        yield net("WHILE", f"a recurrent layer: {name}", layer.draw, opsets=opsets, sizes=sizes(layer))
     for name, layer in ALIKE.items():
-        yield net("WHILE", f"no recurrent layer: {name}", replace(layer, starts=True).draw)
+        yield net("WHILE", f"no recurrent layer: {name}", replace(layer, starts=True).draw, sizes=(2, 7))
+
+
+def sizes(layer: Layer) -> tuple[int, ...]:
+    """Lengths to try; LiteRT gives no array without rows."""
+    return (0, 2, 7) if layer.open and not layer.every else (2, 7)

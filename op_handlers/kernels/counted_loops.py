@@ -1,0 +1,138 @@
+"""Loops that count: a WHILE whose counters begin at 0 and grow by one, that reads and writes the rows of arrays they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onnx_tflite_plugin.api import Operator, Subgraph, Tensor
+from op_handlers.kernels.spelled_cells import Body
+
+
+class CountedLoop:
+    """What the operators of a WHILE's condition and body do with the values it carries; ``outer``: those around it."""
+
+    def __init__(self, op: Operator, cond: Subgraph, body: Subgraph, outer: Subgraph) -> None:
+        self.op, self.cond, self.graph = op, cond, body
+        self.body, self.outer = Body(body), Body(outer)
+        self.counters = [k for k in range(len(body.outputs)) if self._counts(k)]
+        self.forwarded = [k for k, tensor in enumerate(body.outputs) if tensor is body.inputs[k]]
+
+    def _counts(self, k: int) -> bool:
+        start = self.op.constant(k)
+        if start is None or start.shape != () or start.dtype.kind != "i" or start.item() != 0:
+            return False
+        value = self.graph.inputs[k]
+        steps = [b for a, b in self.body.pairs(self.graph.outputs[k], "ADD") if a is value and b.constant]
+        return any(step.array.size == 1 and step.array.item() == 1 for step in steps)
+
+    def counted(self, tensor: Tensor) -> bool:
+        """Whether a tensor of the body is how many time steps came before."""
+        return any(tensor is self.graph.inputs[k] for k in self.counters)
+
+    # --- how often ------------------------------------------------------------------------
+
+    def trips(self) -> int | Tensor | None:
+        """How often it runs, a number or what it is carried in from outside; ``None`` where anything else may end it."""
+        condition, waiting, bounds = Body(self.cond), list(self.cond.outputs), []
+        counters = [self.cond.inputs[k] for k in self.counters]
+        while waiting:
+            tensor = waiting.pop()
+            both = condition.made(tensor, "LOGICAL_AND")
+            if both is not None:
+                waiting += [both[0], both[1]]
+                continue
+            less = condition.made(tensor, "LESS")
+            bound = None if less is None or less[0] not in counters else self._bound(less[1])
+            if bound is None:
+                return None
+            bounds.append(bound)
+        numbers = [bound for bound in bounds if isinstance(bound, int)]
+        if len(numbers) == len(bounds):
+            return min(numbers, default=None)
+        return bounds[0] if not numbers and len({*bounds}) == 1 else None
+
+    def _bound(self, tensor: Tensor) -> int | Tensor | None:
+        """A number of the condition's, or the loop's own operand that it is given every time."""
+        if tensor.constant:
+            return int(tensor.array.item()) if tensor.array.size == 1 else None
+        slots = [k for k in self.forwarded if tensor is self.cond.inputs[k]]
+        if not slots:
+            return None
+        known = self.op.constant(slots[0])
+        return self.op[slots[0]] if known is None else int(known.item())
+
+    def slot(self, trips: int | Tensor) -> int | None:
+        """Where the number is carried; ``None`` where it is known."""
+        return next((k for k in self.forwarded if self.op[k] is trips), None)
+
+    def has_a_row_each(self, k: int, trips: int | Tensor) -> bool:
+        """Whether the first axis of an operand is as long as the loop runs."""
+        array = self.op[k]
+        if isinstance(trips, int):
+            return array.rank > 0 and array.dims[0] == trips
+        measured = self._measured(trips)
+        return (measured is not None and measured is self._straight(array)) or self._filled(array) is trips
+
+    def _measured(self, tensor: Tensor) -> Tensor | None:
+        """The tensor whose first axis a number is the size of."""
+        op = self.outer.made(tensor, "STRIDED_SLICE")
+        if op is None or op.options.shrink_axis_mask != 1 or op.options.begin_mask or op.options.end_mask:
+            return None
+        places = [op.constant(slot) for slot in (1, 2, 3)]
+        if [None if place is None else place.tolist() for place in places] != [[0], [1], [1]]:
+            return None
+        shown = self.outer.of(op[0], "SHAPE")
+        return None if shown is None else self._straight(shown)
+
+    def _straight(self, tensor: Tensor) -> Tensor:
+        """Without the reversals, which change no size."""
+        while (before := self.outer.of(tensor, "REVERSE_V2")) is not None:
+            tensor = before
+        return tensor
+
+    def _filled(self, tensor: Tensor) -> Tensor | None:
+        """The number that is the first size of a tensor of equal numbers."""
+        sizes = self.outer.of(tensor, "FILL")
+        joined = None if sizes is None else self.outer.made(sizes, "CONCATENATION")
+        return None if joined is None else self.outer.of(joined[0], "RESHAPE")
+
+    # --- rows -----------------------------------------------------------------------------
+
+    def read(self, op: Operator) -> int | None:
+        """The slot of the array of which an operator of the body takes the row that a counter tells."""
+        if op.code != "GATHER" or op.options.axis or op.options.batch_dims or not self.counted(op[1]):
+            return None
+        return next((k for k in self.forwarded if self.graph.inputs[k] is op[0]), None)
+
+    def written(self, k: int) -> Tensor | None:
+        """What the body puts in the place of the array's row that a counter tells, [1, ...]; ``None`` where it does else."""
+        array, before = self.graph.outputs[k], self.graph.inputs[k]
+        op = self.body.made(array, "CONCATENATION")
+        if op is None or op.options.axis or len(op.inputs) != 3 or op[1].dims[:1] != (1,):
+            return None
+        head, tail = (self.body.made(op[slot], "SLICE") for slot in (0, 2))
+        if head is None or tail is None or head[0] is not before or tail[0] is not before:
+            return None
+        begin, sizes = head.constant(1), tail.constant(2)
+        whole = [*op[1].dims[1:]]
+        if (
+            begin is None
+            or begin.any()
+            or sizes is None
+            or len(sizes) != len(whole) + 1
+            or any(n not in (-1, size) for n, size in zip(sizes[1:], whole, strict=True))
+        ):
+            return None
+        placed = sizes[0] == -1 and self._place(head[2], whole, 0) and self._place(tail[1], whole, 1)
+        return op[1] if placed else None
+
+    def _place(self, tensor: Tensor, whole: Sequence[int | None], more: int) -> bool:
+        """Whether this is ``[counter + more, ...]``: all of the other axes as a size, or their beginning."""
+        op = self.body.made(tensor, "CONCATENATION")
+        rest = None if op is None else op.constant(1)
+        row = None if op is None else self.body.of(op[0], "RESHAPE")
+        if row is None or rest is None or len(rest) != len(whole):
+            return False
+        if more:
+            return not rest.any() and any(row is self.graph.outputs[k] for k in self.counters)
+        return self.counted(row) and all(n in (-1, size) for n, size in zip(rest, whole, strict=True))
