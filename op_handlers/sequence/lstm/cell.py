@@ -73,7 +73,7 @@ class Cell:
         self.cells = ctx.op[OUTPUT.weights].shape[0]
         self.outputs = ctx.op[OUTPUT.recurrent].shape[1]
         self.batches = prod(ctx.op[CELLS].shape) // self.cells
-        self.recurrent = self.weights([gate.recurrent for gate in self.gates])
+        self.recurrent = self.backward()
         self.projection = self.weights([PROJECTION]) if ctx.op.tensor(PROJECTION) is not None else None
 
     # --- operands -----------------------------------------------------------------------------
@@ -112,6 +112,10 @@ class Cell:
         if self.op.tensor(OUTPUT.auxiliary) is None:
             return self.weights([gate.weights for gate in self.gates])
         return self.joined([self.matrix(gate) for gate in self.gates])
+
+    def backward(self) -> Value | Array:
+        """What all gates multiply the last output by: (G * C, O)."""
+        return self.weights([gate.recurrent for gate in self.gates])
 
     def biases(self) -> Value | Array:
         return self.joined([self.real(gate.bias) for gate in self.gates])

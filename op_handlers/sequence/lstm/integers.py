@@ -1,8 +1,8 @@
 """A step of an LSTM of 8 bit activations and 16 bit cells as the kernel computes it: every number is a stored integer.
 
 (LstmStepInteger8x8_16, kernels/lstm_eval.cc.) A state passes any difference on to all later steps, so nothing is left out:
-products are exact sums in float32, or float64 where a sum may have more than 24 bits; they are rescaled in float64 with the
-kernel's two roundings; sigmoid and tanh are tables of its fixed-point functions.
+sums of products are rescaled in float64 with the kernel's two roundings; sigmoid and tanh are tables of its fixed-point
+functions.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ LEAST, MOST = -32768.0, 32767.0  # of 16 bits
 TIES = 1 + 2.0**-36  # carries a half over to the number farther from 0, where Round takes the even one
 SHARE = 2.0**-15 * TIES  # a step of how far a gate is open
 ONCE = 20  # divided by 2 ** 20 and more a number is rounded once: the kernel's first rounding decides once in 2 ** 21
+SMALL = 4096  # weights
 UPWARDS = np.arange(-32768, 32768)
-"""What tables have an entry for."""
+"""What tables have an entry for; the lowest is the first."""
 
 
 def step_of(tensor: Tensor | None) -> tuple[float, int]:
@@ -79,9 +80,9 @@ def between(op: Operator) -> Sequence[Tensor | None]:
 
 
 class IntegerCell(Cell):
-    """Inputs and outputs are float32, cells and sums float64, all of them stored integers less their zero point."""
+    """Inputs and outputs, cells and sums are float64, all of them stored integers less their zero point."""
 
-    states_of = ("float32", "float64", "float64")
+    states_of = ("float64", "float64", "float64")
 
     def __init__(self, ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> None:
         scales = [step_of(tensor)[0] for tensor in between(ctx.op)] or [SEEN] * len(gates_of(ctx.op))
@@ -111,16 +112,40 @@ class IntegerCell(Cell):
         return self.ctx.required(slot)
 
     def table(self, entries: Array, factor: float) -> Value:
-        """Of 16 bits in the file; multiplied as the model is loaded."""
+        """In the file each entry is 8 bits: how far it is above the one before."""
+        ops, growth = self.ops, np.diff(entries, prepend=entries[0]).astype(np.int8)
         if self.ctx.folds:
             return self.ctx.constant_value(entries * factor)
-        return self.ops.Mul(self.ops.Cast(entries.astype(np.int16), to="float64"), np.float64(factor))
+        above = ops.CumSum(ops.Cast(growth, to="float64"), np.int64(0))
+        return ops.Mul(ops.Add(above, np.float64(entries[0])), np.float64(factor))
 
     def weights(self, slots: Sequence[int]) -> Value | Array:
         """Bytes, one matrix below the other."""
         stored = np.concatenate([self.held(slot) for slot in slots])
         dtype = self.exact(slots)
         return stored.astype(dtype) if self.ctx.folds else self.ops.Cast(stored, to=dtype)
+
+    def backward(self) -> Value | Array:
+        """A small matrix in float64, where its rows are multiplied by what rescales their sums."""
+        slots = [gate.recurrent for gate in self.gates]
+        if not self.small:
+            return self.weights(slots)
+        stored, factors = np.concatenate([self.held(slot) for slot in slots]), self.factors()
+        factors = np.broadcast_to(factors, len(stored))[:, np.newaxis]
+        return stored * factors if self.ctx.folds else self.ops.Mul(self.ops.Cast(stored, to="float64"), factors)
+
+    @property
+    def small(self) -> bool:
+        """Whether products of float64 take no longer than rescaling those of float32 does."""
+        return len(self.gates) * self.cells * self.outputs <= SMALL
+
+    def factors(self) -> Any:
+        """What each gate's sums of products with the last output are multiplied by before the first rounding."""
+        return self.of_each([factor for factor, _ in self.parts()])
+
+    def parts(self) -> Sequence[tuple[float, float]]:
+        """Of each gate, what rescales its products with the last output."""
+        return [decomposed(float(self.factor(gate, gate.recurrent, HIDDEN))) for gate in self.gates]
 
     def exact(self, slots: Sequence[int]) -> str:
         """A dtype that holds all sums of products of a matrix's rows with bytes less a zero point."""
@@ -131,15 +156,18 @@ class IntegerCell(Cell):
 
     def states(self) -> tuple[Value, Value]:
         hidden, cells = super().states()
-        return self.counted(hidden, HIDDEN), self.ops.Cast(cells, to="float64")
+        return self.ops.Cast(self.counted(hidden, HIDDEN), to="float64"), self.ops.Cast(cells, to="float64")
 
     def keep(self, hidden: Value, cells: Value) -> None:
-        super().keep(self.ops.Mul(hidden, self.scale(HIDDEN)), self.ops.Cast(cells, to="int16"))
+        super().keep(self.real_again(hidden, HIDDEN), self.ops.Cast(cells, to="int16"))
 
     def finished(self, y: Value) -> Value:
         """What is stored is the state, whatever it stands for."""
         apart = self.point(HIDDEN) - self.point(out(0))
-        return self.ops.Mul(self.ops.Add(y, np.float32(apart)) if apart else y, self.scale(out(0)))
+        return self.real_again(self.ops.Add(y, np.float64(apart)) if apart else y, out(0))
+
+    def real_again(self, numbers: Value, slot: int) -> Value:
+        return self.ops.Mul(self.ops.Cast(numbers, to="float32"), self.scale(slot))
 
     def counted(self, real: Value, slot: int) -> Value:
         return self.ops.Round(self.ops.Mul(real, 1 / self.scale(slot)))
@@ -161,8 +189,15 @@ class IntegerCell(Cell):
         factors, shares = (self.of_each([part[k] for part in parts]) for k in (0, 1))
         if max(share for _, share in parts) <= 2.0**-ONCE:
             return ops.Round(ops.Mul(sums, factors * shares * TIES))
-        first = ops.Floor(ops.Add(ops.Mul(sums, factors), np.float64(0.5)))
-        return first if np.all(shares == 1) else ops.Round(ops.Mul(first, shares * TIES))
+        return self.divided(self.upwards(ops.Mul(sums, factors)), shares)
+
+    def upwards(self, numbers: Value) -> Value:
+        """Rounded, halves upwards."""
+        return self.ops.Floor(self.ops.Add(numbers, np.float64(0.5)))
+
+    def divided(self, numbers: Value, shares: Any) -> Value:
+        """By powers of two, halves away from 0."""
+        return numbers if np.all(shares == 1) else self.ops.Round(self.ops.Mul(numbers, shares * TIES))
 
     def of_each(self, numbers: Sequence[float]) -> Any:
         """One number for each cell of each gate, or for all."""
@@ -198,13 +233,19 @@ class IntegerCell(Cell):
 
     def sums(self, hidden: Value, products: Value) -> Sequence[Value]:
         """What each gate sees; of a plain cell what becomes of it, looked up at once."""
-        slots = [gate.recurrent for gate in self.gates]
-        scales = [self.factor(gate, gate.recurrent, HIDDEN) for gate in self.gates]
-        seen = self.rescaled(self.summed(hidden, slots, self.recurrent), scales)
+        seen = self.divided(self.multiplied_once(hidden), self.of_each([share for _, share in self.parts()]))
         sums = self.bounded(self.ops.Add(products, seen))
         if self.both is not None:
             sums = self.read(self.both, sums, self.of_each([2.0**16 * (gate is UPDATE) for gate in self.gates]))
         return self.split(sums)
+
+    def multiplied_once(self, hidden: Value) -> Value:
+        """Products with the last output after the first rounding."""
+        if self.small:
+            return self.ops.Floor(self.ops.Gemm(hidden, self.recurrent, np.float64(0.5), transB=1))
+        rows = self.ops.Cast(hidden, to="float32")
+        sums = self.summed(rows, [gate.recurrent for gate in self.gates], self.recurrent)
+        return self.upwards(self.ops.Mul(sums, self.factors()))
 
     def opened(self, x: Value) -> Value:
         return x if self.plain else self.read(self.sigmoids, x)
@@ -254,7 +295,7 @@ class IntegerCell(Cell):
         made = ops.Round(ops.Mul(give, self.read(self.shown, cells)))
         if self.projection is None:
             moved = ops.Add(made, np.float64(point - last)) if point != last else made
-            return ops.Cast(self.bounded(moved, -128.0 - last, 127.0 - last), to="float32")
+            return self.bounded(moved, -128.0 - last, 127.0 - last)
         hidden = ops.Cast(self.bounded(made, point - 128.0, point + 127.0), to="float32")
         sums = self.summed(hidden, [PROJECTION], self.projection)
         if self.op.tensor(PROJECTION_BIAS) is not None:
@@ -262,7 +303,7 @@ class IntegerCell(Cell):
         given = self.rescaled(sums, [self.scale(PROJECTION) * np.float32(step) / self.scale(HIDDEN)])
         most = float(int(min(np.float32(self.ctx.options.proj_clip) / self.scale(out(0)), np.float32(127))))
         least, most = (-most, most) if most > 0 else (-128.0, 127.0)
-        return ops.Cast(self.bounded(given, least - last, most - last), to="float32")
+        return self.bounded(given, least - last, most - last)
 
 
 def decomposed(scale: float) -> tuple[float, float]:
