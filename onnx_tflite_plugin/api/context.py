@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.values import Graph, Value
-from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Tensor
+from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Subgraph, Tensor
 
 
 class Target(Protocol):
@@ -158,17 +158,20 @@ class Context(Protocol):
         """The same elements in the slot's planned shape."""
 
     # subgraphs and state
-    def inline(self, subgraph: int, inputs: Sequence[Value | None]) -> list[Value]:
-        """Lower another subgraph here, on inputs in source order; its results likewise. A resource passes as it is."""
+    def inline(
+        self, subgraph: int, inputs: Sequence[Value | None], results: Sequence[Tensor] | None = None
+    ) -> list[Value]:
+        """Lower another subgraph here, on inputs in source order; its results likewise. A resource passes as it is.
+
+        ``results``: tensors of the subgraph that are wanted in place of its outputs; what none of them needs is left out.
+        """
 
     def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()) -> Graph:
         """An inner graph for If and Loop; ``inputs`` are (name, dtype, shape), ``body`` gets them as values."""
 
-    def subgraph_operators(self, subgraph: int) -> tuple[Operator, ...]:
-        """A subgraph's operators as the file has them, for those that a handler knows by what they are."""
+    def subgraph(self, index: int) -> Subgraph:
+        """A subgraph as the file has it, for operators that a handler knows by what they are."""
 
-    def subgraph_inputs(self, subgraph: int) -> tuple[Tensor, ...]: ...
-    def subgraph_outputs(self, subgraph: int) -> tuple[Tensor, ...]: ...
     def initialize(self, subgraph: int) -> None:
         """Run a subgraph at conversion time; what it assigns becomes the states' initial values."""
 

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.lowering.state import State
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, integers
 from onnx_tflite_plugin.quantization.plan import Arithmetic
 from onnx_tflite_plugin.source.affine import affine
-from onnx_tflite_plugin.source.model import Array, Dims, Operator, Tensor
+from onnx_tflite_plugin.source.model import Array, Dims, Subgraph, Tensor
 
 
 class Context(Operands):
@@ -120,10 +120,12 @@ class Context(Operands):
 
     # --- subgraphs and state ------------------------------------------------------------------
 
-    def inline(self, subgraph: int, inputs: Sequence[Value | None]) -> list[Value]:
+    def inline(
+        self, subgraph: int, inputs: Sequence[Value | None], results: Sequence[Tensor] | None = None
+    ) -> list[Value]:
         """Lower another TFLite subgraph in place, on these inputs in source order and the file's dtypes."""
         given = [x if x is None or isinstance(x, Resource) else own_value(x) for x in inputs]
-        return cast("list[Value]", self.scope.inline(subgraph, given, self.bound))
+        return cast("list[Value]", self.scope.inline(subgraph, given, self.bound, results))
 
     def initialize(self, subgraph: int) -> None:
         """Run a subgraph at conversion time: what it assigns becomes the states' initial values."""
@@ -139,15 +141,9 @@ class Context(Operands):
         """
         return self.scope.graph(body, inputs)
 
-    def subgraph_operators(self, subgraph: int) -> tuple[Operator, ...]:
-        """A subgraph's operators as the file has them. Raises LookupError where there is no such subgraph."""
-        return self.scope.model.source.subgraphs[subgraph].operators
-
-    def subgraph_inputs(self, subgraph: int) -> tuple[Tensor, ...]:
-        return self.scope.model.graphs[subgraph].inputs
-
-    def subgraph_outputs(self, subgraph: int) -> tuple[Tensor, ...]:
-        return self.scope.model.graphs[subgraph].outputs
+    def subgraph(self, index: int) -> Subgraph:
+        """A subgraph as the file has it. Raises LookupError where there is none."""
+        return self.scope.model.source.subgraphs[index]
 
     def make_resource(self, key: str) -> Resource:
         return Resource(key)

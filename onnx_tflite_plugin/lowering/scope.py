@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -54,13 +54,17 @@ class NotLowered(Exception):
 class Scope:
     """One subgraph being lowered. Inlined subgraphs have scopes of their own, sharing emitter and states."""
 
-    def __init__(self, job: Job, index: int, prefix: str = "", depth: int = 0) -> None:
+    def __init__(
+        self, job: Job, index: int, prefix: str = "", depth: int = 0, results: Collection[Tensor] | None = None
+    ) -> None:
         self.job, self.index, self.depth = job, index, depth
         self.model, self.layout, self.storage, self.target = job.model, job.layout, job.storage, job.target
         self.emitter, self.states = job.emitter, job.states
         self.values = Values(job.emitter, job.storage, prefix)
         graph = job.model.graphs[index]
-        self.used = {t for bound in graph.operators for t in bound.op.inputs if t is not None} | set(graph.outputs)
+        self.operators = graph.operators if results is None else _needed(graph.operators, results)
+        self.used = {t for bound in self.operators for t in bound.op.inputs if t is not None}
+        self.used.update(graph.outputs if results is None else results)
 
     # --- values of tensors --------------------------------------------------------------------
 
@@ -80,8 +84,14 @@ class Scope:
 
     # --- subgraphs ----------------------------------------------------------------------------
 
-    def inline(self, subgraph: int, inputs: Sequence[Held | None], caller: Bound | None) -> list[Held]:
-        """Lower a subgraph here; inputs and results are in source order and the file's dtypes."""
+    def inline(
+        self,
+        subgraph: int,
+        inputs: Sequence[Held | None],
+        caller: Bound | None,
+        results: Sequence[Tensor] | None = None,
+    ) -> list[Held]:
+        """Lower a subgraph here; inputs and results, its outputs unless told, are in source order and the file's dtypes."""
         if not 0 <= subgraph < len(self.model.graphs):
             raise LookupError(f"subgraph {subgraph} does not exist; the model has {len(self.model.graphs)}")
         graph = self.model.graphs[subgraph]
@@ -91,12 +101,12 @@ class Scope:
         if self.job.inlined > MOST_INLINED:
             raise Refused(f"with what is called again and again, the model has more than {MOST_INLINED} operators")
         prefix = "" if caller is None else f"{self.label(caller)}/"
-        scope = Scope(self.job, subgraph, prefix, self.depth + 1)
+        scope = Scope(self.job, subgraph, prefix, self.depth + 1, results)
         for tensor, value in zip(graph.inputs, inputs, strict=True):
             if value is not None:
                 scope.values.put(tensor, value, source_order(tensor.dims), FILE, outer=True)
         self.job.walk(scope)
-        return [scope.output(tensor) for tensor in graph.outputs]
+        return [scope.output(tensor) for tensor in (graph.outputs if results is None else results)]
 
     def output(self, tensor: Tensor) -> Held:
         """A subgraph's result in source order and the file's dtype. Raises NotLowered where its operator failed."""
@@ -121,3 +131,15 @@ class Scope:
                     value.type, value.shape = kept.type, kept.shape
                 outputs.append(value)
         return ir.Graph(values, outputs, nodes=nodes, name=names.unique("graph"))
+
+
+def _needed(operators: Sequence[Bound], results: Collection[Tensor]) -> tuple[Bound, ...]:
+    """The operators that results come from, and those that do something else than give one."""
+    wanted, kept = set(results), list[Bound]()
+    for bound in reversed(operators):
+        inputs = [tensor for tensor in bound.op.inputs if tensor is not None]
+        acts = bound.declared.effects is not None or any(tensor.is_variable for tensor in inputs)
+        if acts or not wanted.isdisjoint(bound.op.outputs):
+            kept.append(bound)
+            wanted.update(inputs)
+    return tuple(reversed(kept))

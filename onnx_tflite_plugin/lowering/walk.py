@@ -23,7 +23,7 @@ from onnx_tflite_plugin.source.model import Tensor
 
 def walk(scope: Scope) -> None:
     """Lower every operator; failures are gathered, and operators that need what failed are passed over."""
-    for bound in scope.model.graphs[scope.index].operators:
+    for bound in scope.operators:
         for tensor in bound.op.inputs:
             if tensor is not None:
                 begin(scope, tensor)

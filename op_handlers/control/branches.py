@@ -60,7 +60,8 @@ def stablehlo_case(ctx: Context, index: Value, *inputs: Value) -> tuple[Value, .
 def renamed(ctx: Context, branch: int) -> None:
     """The kernel puts the operator's parameters in the place of its branches' (Prepare, kernels/stablehlo_case.cc)."""
     outside = [*(ctx.op.inputs[1:]), *ctx.op.outputs]
-    inside = [*ctx.subgraph_inputs(branch), *ctx.subgraph_outputs(branch)]
+    graph = ctx.subgraph(branch)
+    inside = [*graph.inputs, *graph.outputs]
     for one, other in zip(outside, inside, strict=True):
         seen = [t.quantization if t and isinstance(t.quantization, Quantization) else None for t in (one, other)]
         if seen[0] != seen[1]:

@@ -18,7 +18,7 @@ DECOMPOSITION = "decomposition_subgraph_index"
 )
 def composite(ctx: Context, *inputs: Value | None) -> list[Value]:
     """Its decomposition, whatever the name, unless a handler claims ``COMPOSITE.<name>``."""
-    inner = ctx.subgraph_inputs(ctx.options[DECOMPOSITION])
+    inner = ctx.subgraph(ctx.options[DECOMPOSITION]).inputs
     alike = [
         outside is not None and outside.dims == own.dims for outside, own in zip(ctx.op.inputs, inner, strict=True)
     ]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Effects, Raw, Terminate, Value, handler
+from onnx_tflite_plugin.api import Context, Effects, Raw, Tensor, Terminate, Value, handler
+from op_handlers.kernels.counted_loops import CountedLoop
 
 
 @handler(
@@ -18,37 +19,80 @@ from onnx_tflite_plugin.api import Context, Effects, Raw, Terminate, Value, hand
     effects=Effects(),
 )
 def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
-    """Loop. The condition is asked before the first step and after each; what the body hands on unchanged is captured."""
+    """Loop. What the body hands on unchanged is captured; rows that it writes in turn into an array are stacked by the Loop.
+
+    The condition is asked before the first step and after each, unless it only counts.
+    """
     cond, body = ctx.options.cond_subgraph_index, ctx.options.body_subgraph_index
-    before, after = ctx.subgraph_inputs(body), ctx.subgraph_outputs(body)
-    carried = [k for k in range(len(inputs)) if after[k] is not before[k]]
-    states = ctx.states(cond, body)
+    loop = CountedLoop(ctx.op, ctx.subgraph(cond), ctx.subgraph(body), ctx.subgraph(ctx.op.subgraph))
+    trips, rows, states = loop.trips(), loop.rows(), ctx.states(cond, body)
+    counters = {} if trips is None else loop.counters
+    carried = [k for k in range(len(inputs)) if k not in (*loop.forwarded, *counters, *rows)]
+    wanted = [*(loop.graph.outputs[k] for k in carried), *rows.values()]
 
-    def variables(values: Sequence[Value]) -> list[Value]:
-        """All operands of a step: those carried, the rest from outside."""
-        by_slot = dict(zip(carried, values, strict=True))
-        return [by_slot.get(k, value) for k, value in enumerate(inputs)]
+    def variables(count: Value, values: Sequence[Value]) -> list[Value | None]:
+        """All operands of a step: those carried and counted, the rest from outside."""
+        known: dict[int, Value | None] = dict.fromkeys(rows)
+        known.update({k: counted(ctx, k, count, first) for k, first in counters.items()})
+        known.update(zip(carried, values, strict=True))
+        return [known.get(k, value) for k, value in enumerate(inputs)]
 
-    def condition(values: list[Value]) -> Value:
+    def condition(values: Sequence[Value | None]) -> Value:
         return ctx.ops.Reshape(ctx.inline(cond, values)[0], np.zeros(0, np.int64))
 
-    def step(_count: Value, _go_on: Value, *values: Value) -> list[Value]:
+    def step(count: Value, go_on: Value, *values: Value) -> list[Value]:
         n = len(carried)
         for state, value in zip(states, values[n:], strict=True):
             state.set(value)
-        results = ctx.inline(body, variables(values[:n]))
-        return [condition(results), *(results[k] for k in carried), *(state.get() for state in states)]
+        after = ctx.inline(body, variables(count, values[:n]), wanted)
+        if trips is None:
+            go_on = condition(variables(count, after[:n]))
+        return [go_on, *after[:n], *(state.get() for state in states), *after[n:]]
 
-    start = condition(list(inputs))
+    start = condition(inputs) if trips is None else np.asarray(True)
     initial = [*(inputs[k] for k in carried), *(state.get() for state in states)]
     types = [
         ("step", "int64", ()),
         ("go_on", "bool", ()),
-        *((f"loop:{before[k].name}", before[k].dtype, None) for k in carried),
+        *((f"loop:{loop.graph.inputs[k].name}", ctx.op[k].dtype, None) for k in carried),
         *((f"loop:{state.name}", state.dtype, None) for state in states),
     ]
-    inner = ctx.graph(step, types)
-    results = ctx.ops.Loop(None, start, *initial, body=inner, outputs=len(initial)) if initial else ()
-    for state, value in zip(states, results[len(carried) :], strict=True):
+    inner, count = ctx.graph(step, types), len(initial) + len(rows)
+    limit = None if trips is None else often(ctx, loop, trips, inputs)
+    results = ctx.ops.Loop(limit, start, *initial, body=inner, outputs=count) if count else ()
+    for state, value in zip(states, results[len(carried) : len(initial)], strict=True):
         state.set(value)
-    return variables(results[: len(carried)])
+    made = dict(zip(carried, results, strict=False))
+    if limit is not None:
+        made |= {k: counted(ctx, k, limit, first) for k, first in counters.items()}
+    for k, value in zip(rows, results[len(initial) :], strict=True):
+        made[k] = whole(ctx, loop, k, trips, value, inputs[k])
+    return [made.get(k, value) for k, value in enumerate(inputs)]
+
+
+def often(ctx: Context, loop: CountedLoop, trips: int | Tensor, inputs: Sequence[Value]) -> Value | np.int64:
+    """How often a loop runs, which is not less than 0 times."""
+    if isinstance(trips, int):
+        return np.int64(max(trips, 0))
+    number = ctx.ops.Reshape(inputs[loop.slot(trips)], np.zeros(0, np.int64))
+    return ctx.ops.Max(ctx.ops.Cast(number, to="int64"), np.int64(0))
+
+
+def counted(ctx: Context, k: int, steps: Value | np.int64, first: int) -> Value:
+    """What a counter is after so many time steps."""
+    dtype = ctx.op[k].dtype
+    if isinstance(steps, np.int64):
+        return ctx.constant_value(np.asarray(steps + first, dtype))
+    value = ctx.ops.Cast(steps, to=dtype)
+    return ctx.ops.Add(value, ctx.scalar(first, k)) if first else value
+
+
+def whole(ctx: Context, loop: CountedLoop, k: int, trips: int | Tensor | None, rows: Value, initial: Value) -> Value:
+    """An array of which the first rows were written."""
+    ops = ctx.ops
+    if loop.rows()[k].rank == ctx.op[k].rank:
+        rows = ops.Squeeze(rows, [1])
+    if trips is not None and loop.has_a_row_each(k, trips):
+        return rows
+    written = ops.Slice(ops.Shape(rows), [0], [1])
+    return ops.Concat(rows, ops.Slice(initial, written, [2**31 - 1], [0]), axis=0)

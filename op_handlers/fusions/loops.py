@@ -71,7 +71,8 @@ def recurrent(loop: CountedLoop) -> Layer | None:
         if stages:
             results = tuple(result(loop, k, trips, stages) for k in range(len(loop.graph.outputs)))
             if None not in results:
-                return Layer(stages, sequence, results, loop.slot(trips))  # type: ignore[arg-type]
+                slot = None if isinstance(trips, int) else loop.slot(trips)
+                return Layer(stages, sequence, results, slot)  # type: ignore[arg-type]
     return None
 
 
@@ -112,7 +113,9 @@ def cells(loop: CountedLoop, x: Tensor, slots: Sequence[int]) -> Iterator[Stage]
 def result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequence[Stage]) -> tuple[str, int] | None:
     """What the loop gives in a slot."""
     if k in loop.counters:
-        return ("count", trips) if isinstance(trips, int) else ("carried", loop.slot(trips) or 0)
+        if isinstance(trips, int):
+            return "count", loop.counters[k] + trips
+        return ("carried", loop.slot(trips)) if loop.counters[k] == 0 else None
     if k in loop.forwarded:
         return "carried", k
     states = [slot for stage in stages for slot in stage.states]

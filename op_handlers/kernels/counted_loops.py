@@ -1,4 +1,4 @@
-"""Loops that count: a WHILE whose counters begin at 0 and grow by one, that reads and writes the rows of arrays they tell."""
+"""Loops that count: a WHILE whose counters grow by one, that reads and writes the rows of arrays they tell."""
 
 from __future__ import annotations
 
@@ -9,61 +9,74 @@ from op_handlers.kernels.spelled_cells import Body
 
 
 class CountedLoop:
-    """What the operators of a WHILE's condition and body do with the values it carries; ``outer``: those around it."""
+    """What the operators of a WHILE's condition and body do with the values it carries; ``outer``: those around it.
+
+    ``counters``: what those slots begin with that grow by one at each time step.
+    """
 
     def __init__(self, op: Operator, cond: Subgraph, body: Subgraph, outer: Subgraph) -> None:
         self.op, self.cond, self.graph = op, cond, body
         self.body, self.outer = Body(body), Body(outer)
-        self.counters = [k for k in range(len(body.outputs)) if self._counts(k)]
+        starts = {k: self._start(k) for k in range(len(body.outputs))}
+        self.counters = {k: start for k, start in starts.items() if start is not None}
         self.forwarded = [k for k, tensor in enumerate(body.outputs) if tensor is body.inputs[k]]
 
-    def _counts(self, k: int) -> bool:
+    def _start(self, k: int) -> int | None:
         start = self.op.constant(k)
-        if start is None or start.shape != () or start.dtype.kind != "i" or start.item() != 0:
-            return False
+        if start is None or start.shape != () or start.dtype.kind != "i":
+            return None
         value = self.graph.inputs[k]
         steps = [b for a, b in self.body.pairs(self.graph.outputs[k], "ADD") if a is value and b.constant]
-        return any(step.array.size == 1 and step.array.item() == 1 for step in steps)
+        return int(start) if any(step.array.size == 1 and step.array.item() == 1 for step in steps) else None
 
-    def counted(self, tensor: Tensor) -> bool:
-        """Whether a tensor of the body is how many time steps came before."""
-        return any(tensor is self.graph.inputs[k] for k in self.counters)
+    def counted(self, tensor: Tensor, after: bool = False) -> bool:
+        """Whether a tensor of the body is how many time steps came before, or ``after``: how many there are with this one."""
+        values = self.graph.outputs if after else self.graph.inputs
+        return any(tensor is values[k] for k, start in self.counters.items() if start == 0)
 
     # --- how often ------------------------------------------------------------------------
 
     def trips(self) -> int | Tensor | None:
         """How often it runs, a number or what it is carried in from outside; ``None`` where anything else may end it."""
-        condition, waiting, bounds = Body(self.cond), list(self.cond.outputs), []
-        counters = [self.cond.inputs[k] for k in self.counters]
+        condition, waiting = Body(self.cond), list(self.cond.outputs)
+        if any(op.code not in ("LESS", "LOGICAL_AND") for op in self.cond.operators):
+            return None
+        bounds: list[int | Tensor] = []
         while waiting:
             tensor = waiting.pop()
             both = condition.made(tensor, "LOGICAL_AND")
             if both is not None:
                 waiting += [both[0], both[1]]
                 continue
-            less = condition.made(tensor, "LESS")
-            bound = None if less is None or less[0] not in counters else self._bound(less[1])
-            if bound is None:
+            left = self._left(condition.made(tensor, "LESS"))
+            if left is None:
                 return None
-            bounds.append(bound)
+            bounds.append(left)
         numbers = [bound for bound in bounds if isinstance(bound, int)]
         if len(numbers) == len(bounds):
             return min(numbers, default=None)
         return bounds[0] if not numbers and len({*bounds}) == 1 else None
 
+    def _left(self, less: Operator | None) -> int | Tensor | None:
+        """How many time steps one comparison of a counter allows."""
+        counter = next((k for k in self.counters if less is not None and less[0] is self.cond.inputs[k]), None)
+        if less is None or counter is None:
+            return None
+        bound, start = self._bound(less[1]), self.counters[counter]
+        if isinstance(bound, int):
+            return bound - start
+        return bound if start == 0 else None
+
     def _bound(self, tensor: Tensor) -> int | Tensor | None:
         """A number of the condition's, or the loop's own operand that it is given every time."""
         if tensor.constant:
             return int(tensor.array.item()) if tensor.array.size == 1 else None
-        slots = [k for k in self.forwarded if tensor is self.cond.inputs[k]]
-        if not slots:
-            return None
-        known = self.op.constant(slots[0])
-        return self.op[slots[0]] if known is None else int(known.item())
+        outside = next((self.op[k] for k in self.forwarded if tensor is self.cond.inputs[k]), None)
+        return self._bound(outside) if outside is not None and outside.constant else outside
 
-    def slot(self, trips: int | Tensor) -> int | None:
-        """Where the number is carried; ``None`` where it is known."""
-        return next((k for k in self.forwarded if self.op[k] is trips), None)
+    def slot(self, trips: Tensor) -> int:
+        """Where the number is carried."""
+        return next(k for k in self.forwarded if self.op[k] is trips)
 
     def has_a_row_each(self, k: int, trips: int | Tensor) -> bool:
         """Whether the first axis of an operand is as long as the loop runs."""
@@ -107,6 +120,8 @@ class CountedLoop:
     def written(self, k: int) -> Tensor | None:
         """What the body puts in the place of the array's row that a counter tells, [1, ...]; ``None`` where it does else."""
         array, before = self.graph.outputs[k], self.graph.inputs[k]
+        kept = self.body.of(array, "CAST")
+        array = kept if kept is not None and kept.dtype == array.dtype else array
         op = self.body.made(array, "CONCATENATION")
         if op is None or op.options.axis or len(op.inputs) != 3 or op[1].dims[:1] != (1,):
             return None
@@ -126,6 +141,31 @@ class CountedLoop:
         placed = sizes[0] == -1 and self._place(head[2], whole, 0) and self._place(tail[1], whole, 1)
         return op[1] if placed else None
 
+    def rows(self) -> dict[int, Tensor]:
+        """By slot, what is written into arrays of which the loop does nothing else; without the axis of size 1 if it can be.
+
+        The first step writes the first row, the next one the next.
+        """
+        found = {}
+        for k, (array, before) in enumerate(zip(self.graph.outputs, self.graph.inputs, strict=True)):
+            row = self.written(k)
+            if row is None or array.dtype in ("string", "resource", "variant"):
+                continue
+            alone = self._users(array) == 1 and self._users(before) == 2 and not self._asked(k)
+            if alone and array.quantization == before.quantization == row.quantization == self.op[k].quantization:
+                inner = self.body.of(row, "RESHAPE")
+                found[k] = inner if inner is not None and inner.dims == row.dims[1:] else row
+        return found
+
+    def _users(self, tensor: Tensor) -> int:
+        """How often the body uses a tensor, or gives it."""
+        used = [operand for op in self.graph.operators for operand in op.inputs]
+        return sum(tensor is other for other in (*used, *self.graph.outputs))
+
+    def _asked(self, k: int) -> bool:
+        value = self.cond.inputs[k]
+        return any(value is operand for op in self.cond.operators for operand in (*op.inputs, *self.cond.outputs))
+
     def _place(self, tensor: Tensor, whole: Sequence[int | None], more: int) -> bool:
         """Whether this is ``[counter + more, ...]``: all of the other axes as a size, or their beginning."""
         op = self.body.made(tensor, "CONCATENATION")
@@ -134,5 +174,5 @@ class CountedLoop:
         if row is None or rest is None or len(rest) != len(whole):
             return False
         if more:
-            return not rest.any() and any(row is self.graph.outputs[k] for k in self.counters)
+            return not rest.any() and self.counted(row, after=True)
         return self.counted(row) and all(n in (-1, size) for n, size in zip(rest, whole, strict=True))

@@ -155,7 +155,7 @@ REDUCTIONS = {
 
 def reduction(ctx: Context) -> str:
     """What the subgraph of one operator does; it replaces where there is none (GetComputationType)."""
-    inner = ctx.subgraph_operators(ctx.options.update_computation_subgraph_index)
+    inner = ctx.subgraph(ctx.options.update_computation_subgraph_index).operators
     if not inner:
         return "none"
     if len(inner) > 1 or inner[0].code not in REDUCTIONS:

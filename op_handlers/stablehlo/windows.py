@@ -67,7 +67,7 @@ class Windows:
 
 def body(ctx: Context) -> str:
     """What the subgraph of one operator does (GetBodyFunction)."""
-    inner = ctx.subgraph_operators(ctx.options.body_subgraph_index)
+    inner = ctx.subgraph(ctx.options.body_subgraph_index).operators
     if len(inner) != 1 or inner[0].code not in BODIES:
         raise Refused(
             f"its region holds {', '.join(op.code for op in inner) or 'nothing'}; the kernel takes one of {', '.join(BODIES)}"

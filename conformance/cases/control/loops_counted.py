@@ -1,0 +1,165 @@
+"""WHILE that counts and writes a row of an array at each time step, as TensorArrays, tf.map_fn and tf.scan are converted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import GraphBuilder, TensorRef
+from conformance.case import Case
+from conformance.models import Net, Spec, constant, drawn, net, tensor
+from onnx_tflite_plugin.source.model import Array
+
+ROWS, SIZE = 5, 3
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A loop that writes what it makes of row ``t`` of x into row ``t`` of an array; what else it may do, or not quite.
+
+    ``trips``: time steps, by default the operand ``n``. ``first``: what a second counter begins with. ``open``: x has any
+    number of rows, the array as many. ``exits``: it ends as soon as a sum reaches a bound. ``reads``: each row is added to
+    the one before. ``back``: the last row is written first. ``shown``: the condition looks at the array, too.
+    ``flat``: what is written has no axis of size 1 in front before it is reshaped.
+    """
+
+    dtype: str = "float32"
+    trips: int | None = None
+    first: int = 0
+    open: bool = False
+    exits: bool = False
+    reads: bool = False
+    back: bool = False
+    shown: bool = False
+    flat: bool = True
+    kept: bool = False
+
+    @property
+    def row(self) -> Spec:
+        return tensor(1, SIZE, dtype=self.dtype)
+
+    @property
+    def kinds(self) -> list[Spec]:
+        """What is carried: two counters, a sum, the array, the number of time steps, x."""
+        whole = replace(self.row, shape=(None if self.open else ROWS, SIZE))
+        number = Spec((), "int32")
+        return [number, number, replace(self.row, shape=(SIZE,)), whole, number, whole]
+
+    def draw(self, model: Net) -> None:
+        x = model.input(replace(self.kinds[5], name="x"))
+        n = self._length(model.graph, x) if self.open else model.input(Spec((), "int32", name="n"))
+        counters = [model.place(constant(np.array(start, np.int32))) for start in (0, self.first)]
+        start = model.place(replace(self.kinds[2], value=drawn(SIZE, dtype=self.dtype)))
+        array = self._filled(model.graph, n) if self.open else model.place(self._before())
+        cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
+        self._condition(cond, [placed(cond, k, spec) for k, spec in enumerate(self.kinds)])
+        self._body(body, [placed(body, k, spec) for k, spec in enumerate(self.kinds)])
+        results = [model.result(spec) for spec in self.kinds]
+        indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
+        model.graph.operator("WHILE", [*counters, start, array, n, x], results, indices)
+        model.output(*results[:4])
+
+    def _before(self) -> Spec:
+        return replace(self.kinds[3], value=drawn(ROWS, SIZE, dtype=self.dtype, seed="before"))
+
+    def _length(self, graph: GraphBuilder, x: TensorRef) -> TensorRef:
+        sizes = call(graph, "SHAPE", [x], Spec((2,), "int32"), out_type="INT32")
+        bounds = [number(graph, [value]) for value in (0, 1, 1)]
+        return call(graph, "STRIDED_SLICE", [sizes, *bounds], Spec((), "int32"), shrink_axis_mask=1)
+
+    def _filled(self, graph: GraphBuilder, n: TensorRef) -> TensorRef:
+        rows = call(graph, "RESHAPE", [n, number(graph, [1])], Spec((1,), "int32"))
+        sizes = call(graph, "CONCATENATION", [rows, number(graph, [SIZE])], Spec((2,), "int32"))
+        return call(graph, "FILL", [sizes, graph.constant("zero", np.array(0, np.float32))], self.kinds[3])
+
+    def _condition(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
+        flag = Spec((), "bool")
+        bound = values[4] if self.trips is None else number(graph, self.trips)
+        checks = [call(graph, "LESS", [values[k], bound], flag) for k in (0, 1)]
+        if self.exits:
+            most = call(graph, "REDUCE_MAX", [values[2], number(graph, [0])], Spec((), self.dtype))
+            checks.append(call(graph, "LESS", [most, graph.constant("most", np.array(2.5, np.float32))], flag))
+        if self.shown:
+            most = call(graph, "REDUCE_MAX", [values[3], number(graph, [0, 1])], Spec((), self.dtype))
+            checks.append(call(graph, "LESS", [most, graph.constant("top", np.array(2.5, np.float32))], flag))
+        while len(checks) > 1:
+            checks = [call(graph, "LOGICAL_AND", checks[:2], flag), *checks[2:]]
+        graph.output(checks[0])
+
+    def _body(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
+        t, other, total, array, n, x = values
+        after = [call(graph, "ADD", [counter, number(graph, 1)], Spec((), "int32")) for counter in (t, other)]
+        flat = self.kinds[2]
+        row = call(graph, "GATHER", [x, t], flat)
+        total = call(graph, "MAXIMUM", [total, row], flat)
+        if self.reads:
+            row = call(graph, "MAXIMUM", [call(graph, "GATHER", [array, t], flat), row], flat)
+        made = call(graph, "RESHAPE", [call(graph, "MAXIMUM", [row, total], flat), number(graph, [1, SIZE])], self.row)
+        if not self.flat:
+            made = call(graph, "MINIMUM", [made, made], self.row)
+        place, following = t, after[0]
+        if self.back:
+            place = call(graph, "SUB", [number(graph, ROWS - 1), t], Spec((), "int32"))
+            following = call(graph, "ADD", [place, number(graph, 1)], Spec((), "int32"))
+        whole = self._written(graph, array, made, place, following)
+        if self.kept:
+            whole = call(graph, "MAXIMUM", [whole, array], self.kinds[3])
+        graph.output(*after, total, whole, n, x)
+
+    def _written(
+        self, graph: GraphBuilder, array: TensorRef, row: TensorRef, place: TensorRef, following: TensorRef
+    ) -> TensorRef:
+        """What is in front of the row, the row, what is behind."""
+        several = replace(self.row, shape=(None, SIZE))
+        flat, pair = Spec((1,), "int32"), Spec((2,), "int32")
+        until = call(graph, "RESHAPE", [place, number(graph, [1])], flat)
+        until = call(graph, "CONCATENATION", [until, number(graph, [-1])], pair)
+        since = call(graph, "RESHAPE", [following, number(graph, [1])], flat)
+        since = call(graph, "CONCATENATION", [since, number(graph, [0])], pair)
+        head = call(graph, "SLICE", [array, number(graph, [0, 0]), until], several)
+        tail = call(graph, "SLICE", [array, since, number(graph, [-1, -1])], several)
+        return call(graph, "CONCATENATION", [head, row, tail], self.kinds[3], axis=0)
+
+
+def call(graph: GraphBuilder, code: str, inputs: list[TensorRef], made: Spec, **options: Any) -> TensorRef:
+    y = graph.tensor(f"{code}{len(graph.tensors)}", made.shape, made.dtype, quantization=made.quantization)
+    graph.operator(code, inputs, [y], options)
+    return y
+
+
+def number(graph: GraphBuilder, value: int | list[int]) -> TensorRef:
+    return graph.constant(f"k{len(graph.tensors)}", np.asarray(value, np.int32))
+
+
+def placed(graph: GraphBuilder, k: int, spec: Spec) -> TensorRef:
+    return graph.input(f"v{k}", spec.shape, spec.dtype, quantization=spec.quantization)
+
+
+STEPS = [{"n": np.array(n, np.int32)} for n in (ROWS, 2, 0, 1)]
+
+STACKED: dict[str, Rows] = {
+    "every row": Rows(trips=ROWS),
+    "the first rows": Rows(trips=2),
+    "no row": Rows(trips=0),
+    "as many rows as asked for": Rows(),
+    "as many rows as there are": Rows(open=True),
+    "a counter that begins at 1": Rows(trips=ROWS, first=1),
+    "until a sum is reached": Rows(exits=True),
+    "rows that had the axis before": Rows(flat=False),
+    **{f"rows of {dtype}": Rows(dtype) for dtype in ("int8", "uint8", "int32")},
+}
+CARRIED: dict[str, Rows] = {
+    "rows that are read": Rows(reads=True),
+    "the last row first": Rows(trips=ROWS, back=True),
+    "an array that the condition looks at": Rows(shown=True),
+    "an array that is changed as a whole": Rows(kept=True),
+}
+
+
+def cases() -> Iterator[Case]:
+    for name, rows in {**STACKED, **CARRIED}.items():
+        given: list[dict[str, Array]] | None = STEPS if not rows.open else None
+        yield net("WHILE", f"counted, {name}", rows.draw, dtype=rows.dtype, given=given)
