@@ -124,7 +124,7 @@ class Body:
         op = self.makers.get(tensor)
         reader = {
             "ADD": self._added, "FULLY_CONNECTED": self._multiplied, "RESHAPE": self._reshaped, "SPLIT": self._split,
-            "STRIDED_SLICE": self._sliced,
+            "SPLIT_V": self._split, "STRIDED_SLICE": self._sliced,
         }.get("" if op is None else op.code)  # fmt: skip
         return None if op is None or reader is None else reader(op, tensor)
 
@@ -144,10 +144,19 @@ class Body:
         return self.sums(op[0]) if made.shape[-1:] == op[0].shape[-1:] and made.static and op[0].static else None
 
     def _split(self, op: Operator, made: Tensor) -> Sums | None:
-        axis, whole = op.constant(0), self.sums(op[1])
-        if axis is None or whole is None or int(axis) % op[1].rank != op[1].rank - 1:
+        data, axis = (1, 0) if op.code == "SPLIT" else (0, 2)
+        along, whole = op.constant(axis), self.sums(op[data])
+        sizes = [part.shape[-1] for part in op.outputs if part is not None and part.static and part.rank]
+        if (
+            along is None
+            or whole is None
+            or int(along) % op[data].rank != op[data].rank - 1
+            or sum(sizes) != len(whole.bias)
+        ):
             return None
-        return whole.rows(np.array_split(range(len(whole.bias)), len(op.outputs))[op.outputs.index(made)].tolist())
+        ends = np.cumsum(sizes)
+        parts = [range(end - size, end) for end, size in zip(ends.tolist(), sizes, strict=True)]
+        return whole.rows(parts[op.outputs.index(made)])
 
     def _sliced(self, op: Operator, _made: Tensor) -> Sums | None:
         whole, parts = self.sums(op[0]), sliced(op)

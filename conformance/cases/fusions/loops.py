@@ -22,7 +22,8 @@ class Layer:
     """A loop over ``TIME`` time steps. What is changed of it, one field at a time, makes it none of ONNX's layers.
 
     ``open``: over as many as the sequence turns out to have. ``stages``: cells, each of which sees what the one before gives.
-    ``fused``: whether an activation belongs to the operator before it. ``wrong``: what is not as it seems.
+    ``fused``: whether an activation belongs to the operator before it. ``sized``: gates are cut by their sizes.
+    ``wrong``: what is not as it seems.
     """
 
     kind: str = "LSTM"
@@ -39,6 +40,7 @@ class Layer:
     squashed: str = "TANH"
     stages: int = 1
     fused: bool = False
+    sized: bool = False
     wrong: str = ""
 
     @property
@@ -176,7 +178,11 @@ class Step:
         parts = [
             self.graph.tensor(f"part{len(self.graph.tensors) + k}", (self.layer.batch, UNITS)) for k in range(count)
         ]
-        self.graph.operator("SPLIT", [self.number(1), sums], parts, {"num_splits": count})
+        if self.layer.sized:
+            sizes = self.vector(*[UNITS] * (count - 1), -1)
+            self.graph.operator("SPLIT_V", [sums, sizes, self.number(-1)], parts, {"num_splits": count})
+        else:
+            self.graph.operator("SPLIT", [self.number(1), sums], parts, {"num_splits": count})
         return parts
 
     def sliced(self, sums: TensorRef, k: int) -> TensorRef:
@@ -241,6 +247,7 @@ LAYERS: dict[str, Layer] = {
     **{f"{kind}, weights of float16": Layer(kind, weights="float16") for kind in KINDS},
     **{f"{kind} of RELU": Layer(kind, activation="RELU", squashed="RELU") for kind in KINDS},
     **{f"{kind} of fused RELU": Layer(kind, activation="RELU", fused=True) for kind in KINDS[1:]},
+    **{f"{kind} whose gates are cut by size": Layer(kind, sized=True) for kind in KINDS[:2]},
     "RNN of LOGISTIC": Layer("RNN", activation="LOGISTIC"),
     "LSTM whose update and cells differ": Layer(activation="LOGISTIC"),
     **{f"{kind} in two stages": Layer(kind, stages=2) for kind in KINDS},
