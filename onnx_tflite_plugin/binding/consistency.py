@@ -62,8 +62,10 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
         for problem in (
             *_ranks(bound),
             *_shared(bound),
+            *_indices(bound),
             *_per_axis(bound, target, opset),
             *_results(bound, target, opset),
+            *_odd_dtypes(bound),
         )
     ]
     dtypes = {key: dtype for bound in model.main.operators for key, dtype in _stale_dtypes(bound, target, opset)}
@@ -83,8 +85,8 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
 
 
 def doubtful(model: Model) -> bool:
-    """Whether the file gives a result no elements: it may, but then nothing is computed that would show other sizes."""
-    return any(t is not None and 0 in t.shape for op in model.main.operators for t in op.outputs)
+    """Whether the file gives a tensor no elements: it may, but then nothing is computed that would show other sizes."""
+    return any(t is not None and 0 in t.shape for op in model.main.operators for t in (*op.inputs, *op.outputs))
 
 
 def stale(error: ConversionError) -> bool:
@@ -172,6 +174,18 @@ def _shared(bound: Bound) -> Iterator[Contradiction]:
                 yield _problem(bound.op, f"inputs[{slot}]", reason)
 
 
+def _indices(bound: Bound) -> Iterator[Contradiction]:
+    """Constants with an entry for each axis of another tensor that have other entries: kernels read beyond their end."""
+    declared = bound.handler.indexed_by_axis
+    for slot, of in () if callable(declared) else declared.items():
+        held, tensor = bound.op.tensor(slot), bound.op.tensor(of)
+        if slot < 0 or held is None or tensor is None or not held.constant or not tensor.has_rank:
+            continue
+        if held.rank == 0 or held.shape[0] < tensor.rank:
+            reason = f"tensor {held} of shape {list(held.shape)} has no entry for each of {tensor.rank} axes"
+            yield _problem(bound.op, f"inputs[{slot}]", reason)
+
+
 @cache
 def _axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
     """How many axes ``"n h w c, o -> n o"`` gives each input and output; ``None`` where it does not tell."""
@@ -232,6 +246,18 @@ def _results(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction
     if result not in given and "*" not in given:
         reason = f"tensor {op.outputs[0]} is {_told(op.outputs[0])}, where {op.code} has an operand of {_told(first)}"
         yield _problem(op, "outputs[0]", reason)
+
+
+def _odd_dtypes(bound: Bound) -> Iterator[Contradiction]:
+    """Results of a dtype that only a few operators make, and say so: complex numbers, and resources."""
+    op, handler = bound.op, bound.handler
+    if _is_named(op) or handler.subgraphs or handler.effects is not None or handler.types or handler.converts:
+        return
+    given = {t.dtype for t in op.inputs if t is not None}
+    for k, tensor in enumerate(op.outputs):
+        odd = tensor is not None and (tensor.dtype.startswith("complex") or tensor.dtype in HANDLES)
+        if tensor is not None and odd and tensor.dtype not in given:
+            yield _problem(op, f"outputs[{k}]", f"tensor {tensor} is {tensor.dtype}, which no operand of {op.code} is")
 
 
 def _stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tuple[int, int], str]]:

@@ -210,7 +210,10 @@ class TensorValue:
     def apply(self, array: Array) -> Array:
         """The tensor's array as the ONNX value holds it."""
         if self.order is not None:
-            array = np.ascontiguousarray(np.transpose(array, self.order))
+            shown = [axis for axis in self.order if axis >= 0]
+            left_out = [axis for axis in range(array.ndim) if axis not in shown]
+            shape = [1 if axis < 0 else array.shape[axis] for axis in self.order]
+            array = np.ascontiguousarray(np.transpose(array, [*shown, *left_out]).reshape(shape))
         if self.shift:
             shifted = array.astype(np.int32) + self.shift
             array = shifted.astype(_STORED_ELSEWHERE.get(array.dtype.name, array.dtype))

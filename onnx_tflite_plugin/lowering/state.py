@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.budget import spend
+from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.graph.metadata import CarriedState
@@ -23,7 +24,7 @@ from onnx_tflite_plugin.layout.order import physical
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, own_value, typed
 from onnx_tflite_plugin.source.affine import affine
-from onnx_tflite_plugin.source.model import Array, Dims, Tensor
+from onnx_tflite_plugin.source.model import Array, Dims, Tensor, agree
 
 if TYPE_CHECKING:
     import onnx
@@ -48,9 +49,14 @@ class State:
     initializing: bool = False
 
     def declare(self, dtype: str, dims: Dims) -> None:
-        """What the state holds; the first to say so decides."""
+        """What the state holds; the first to say so decides. Raises Refused where another says otherwise."""
         if not self.dtype:
             self.dtype, self.dims = dtype, dims
+        elif dtype != self.dtype or not agree(dims, self.dims):
+            told = " and ".join(
+                f"{kind} of shape {list(sizes)}" for kind, sizes in ((self.dtype, self.dims), (dtype, dims))
+            )
+            raise Refused(f"the state {self.name!r} is {told}: a state of ONNX has one dtype and shape")
 
     def get(self) -> ir.Value:
         """The current value, in source order and the file's dtype. Raises LookupError for an undeclared state."""

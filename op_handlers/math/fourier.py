@@ -8,7 +8,7 @@ from onnx_tflite_plugin.api import Context, Terminate, Value, handler
 from op_handlers.kernels.operands import as_int64
 
 
-@handler("RFFT2D", max_version=1, layout=Terminate(), min_opset=17)
+@handler("RFFT2D", max_version=1, layout=Terminate(), min_opset=17, types="float32, int32 -> complex64")
 def rfft_2d(ctx: Context, x: Value, lengths: Value) -> Value:
     """DFT of each row, one-sided, then of each column; both cut or pad to their length, which is a power of two (rfft2d.cc)."""
     ops, rank = ctx.ops, ctx.op[0].rank

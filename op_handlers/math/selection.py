@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api import (
     spelled,
 )
 
-ONE_OF = "bool, T, T"
+ONE_OF = "bool, T, T -> T"
 
 
 def rows(at: Instance) -> str | None:

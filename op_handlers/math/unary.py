@@ -130,19 +130,22 @@ def cosine(ctx: Context, x: Value) -> Value:
 # --- complex numbers, which are pairs along a last axis -----------------------------------------
 
 
-@handler("REAL", max_version=1, layout=Transparent())
+PARTS = ("complex64 -> float32", "complex128 -> float64")
+
+
+@handler("REAL", max_version=1, layout=Transparent(), types=PARTS)
 def real_part(ctx: Context, x: Value) -> Value:
     """The first number of each pair."""
     return ctx.ops.Gather(x, np.asarray(0), axis=-1)
 
 
-@handler("IMAG", max_version=1, layout=Transparent())
+@handler("IMAG", max_version=1, layout=Transparent(), types=PARTS)
 def imaginary_part(ctx: Context, x: Value) -> Value:
     """The second number of each pair."""
     return ctx.ops.Gather(x, np.asarray(1), axis=-1)
 
 
-@handler("COMPLEX_ABS", max_version=1, layout=Transparent())
+@handler("COMPLEX_ABS", max_version=1, layout=Transparent(), types=PARTS)
 def complex_absolute(ctx: Context, x: Value) -> Value:
     """The length of each pair, in float64: the kernel's hypot does not overflow where the squares do."""
     ops = ctx.ops

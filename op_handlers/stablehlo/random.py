@@ -114,6 +114,6 @@ def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
         pairs = ops.Reshape(flat, [-1, 2])
         low, high = (ops.Gather(pairs, np.asarray(k), axis=1) for k in (0, 1))
         flat = ops.Add(low, ops.Mul(high, np.int64(1 << 32)))
-    drawn = ops.Reshape(ops.Cast(flat, to=result.dtype), np.asarray(result.shape, np.int64))
+    drawn = ops.Reshape(ops.Cast(flat, to=result.dtype), np.asarray(result.shape, np.int64), allowzero=1)
     following = ops.Add(state64, np.asarray([0, blocks, 0][: ctx.op[0].shape[0]], np.int64))
     return ops.Cast(following, to="uint64"), drawn

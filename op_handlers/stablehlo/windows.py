@@ -204,6 +204,8 @@ def older_unwindowed(at: Instance) -> Attribute:
 def reduce_window(ctx: Context, x: Value, initial: Value, *_windows: Value) -> Value:
     """As StableHLO's, without padding; the window is in operands (stablehlo_reduce_window.cc)."""
     windows = Windows(*(ctx.by_axis(entries or []) for entries in _held(ctx.op)))
+    if any(len(entries) != len(ctx.shape(0)) for entries in (windows.sizes, windows.strides, windows.dilations)):
+        raise Refused("its windows have not an entry for each axis")
     what = ctx.options.reduce_function
     if what == "UNSUPPORTED":
         raise Refused("its reduction is UNSUPPORTED, which the kernel refuses")

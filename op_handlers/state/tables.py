@@ -45,6 +45,8 @@ def hashtable(ctx: Context) -> Resource:
 )
 def hashtable_import(ctx: Context, _table: Resource, _keys: Value, _values: Value) -> tuple[()]:
     """Fills the table, unless it is; of equal keys the first stays (StaticHashtable::Import, static_hashtable.cc)."""
+    if {ctx.op[1].dtype, ctx.op[2].dtype} != {"int64", "string"} or ctx.op[1].dims != ctx.op[2].dims:
+        raise Refused(f"its keys are {ctx.op[1].dtype} of shape {list(ctx.op[1].dims)}, its values {ctx.op[2].dtype}")
     for slot, state in enumerate(columns(ctx), 1):
         if state.initial is None:
             state.initial = ctx.constant(slot)

@@ -24,6 +24,7 @@ from onnx_tflite_plugin.api import (
     permuted_by,
     reshaped,
     spelled,
+    spend,
 )
 from op_handlers.kernels.operands import whole_numbers, with_axis
 
@@ -198,4 +199,5 @@ def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
 def in_front(ctx: Context, slot: int, shape: Value, rank: int) -> Value:
     """A shape with ones in front of it up to a rank."""
     missing = rank - ctx.op[slot].shape[0]
+    spend(missing, 8, "a shape")
     return ctx.ops.Concat(np.ones(missing, ctx.op[slot].dtype), shape, axis=0) if missing else shape

@@ -10,6 +10,7 @@ from onnx_tflite_plugin.api import (
     Array,
     Attribute,
     Context,
+    Decline,
     Dims,
     Instance,
     Operator,
@@ -143,6 +144,14 @@ def sliced_sizes(at: Instance) -> Dims:
     return tuple(sizes)
 
 
+def bounded(at: Instance) -> Decline | None:
+    """The kernel reads as many ends and strides as there are begins, and entries that are not there from beyond the end."""
+    lengths = {at.op[slot].shape for slot in (1, 2, 3) if at.op[slot].static}
+    if len(lengths) > 1:
+        return Decline(f"its bounds have {' and '.join(str(list(shape)) for shape in sorted(lengths))} entries")
+    return None
+
+
 @handler(
     "STRIDED_SLICE",
     max_version=8,
@@ -150,6 +159,7 @@ def sliced_sizes(at: Instance) -> Dims:
     axes=sliced_axes,
     requires_constant={3},
     quantization=Raw(shift_safe=True, onnx="Slice"),
+    accepts=bounded,
     sizes=sliced_sizes,
 )
 def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Value) -> Value:

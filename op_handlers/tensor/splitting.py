@@ -55,6 +55,7 @@ def parted(ctx: Context, x: Value, slot: int, of: int) -> tuple[Value, ...]:
     requires_constant={2},
     axes=lambda at: in_place(at, len(at.op.outputs)),
     quantization=Raw(shift_safe=True, onnx="Split"),
+    types="_, int32 int64, int32",
 )
 def split_v(ctx: Context, x: Value, sizes: Value, _axis: Value) -> tuple[Value, ...]:
     """Split in the sizes of an operand, of which one may be -1, the rest."""
