@@ -36,13 +36,6 @@ BOUNDS: tuple[Bound, ...] = (
         Tolerance(integers=1),
         "Requantize multiplies by a 31 bit mantissa and rounds twice (MultiplyByQuantizedMultiplier, internal/common.h)",
     ),
-    Bound(
-        "RESIZE_BILINEAR",
-        "int16",
-        Tolerance(steps=600),
-        "positions are fixed-point numbers of 10 bits: up to 1/1024 of two neighbours' difference (ResizeBilinearInteger, "
-        "reference/resize_bilinear.h)",
-    ),
 )
 
 # What moves, selects, casts or rounds elements: not even the last bit may differ.

@@ -22,7 +22,7 @@ def in_part(net: Network, *, moved: bool = False) -> TensorRef:
         floats = net.call("TRANSPOSE", [floats, constant([0, 2, 1, 3])], Spec((1, 5, 5, 3)))
     weights = 0.1 * drawn(7, 1, 1, 3, seed="weights")
     weights[0, 0, 0, 0] = 4.0
-    operands = [floats, constant(weights), constant(drawn(7, seed="bias"))]
+    operands: list[Spec | TensorRef | None] = [floats, constant(weights), constant(drawn(7, seed="bias"))]
     y = net.call("CONV_2D", operands, Spec((1, 5, 5, 7)), stride_h=1, stride_w=1)
     z = net.call("QUANTIZE", [y], tensor(1, 5, 5, 7, dtype="int8"))
     return net.like("ADD", z, net.conv(x, 7, (1, 1)))

@@ -46,9 +46,44 @@ def resizable(at: Instance) -> Attribute | Implicit:
     quantization=Dequantized(),
 )
 def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
-    """Resize, linear."""
+    """Resize, linear; of int16 a mean of two rows and one of two columns where the kernel rounds their places."""
+    rounded = rounded_places(ctx.op) if ctx.op[0].dtype == "int16" else None
+    if rounded is not None:
+        return unscaled(ctx, between(ctx, between(ctx, x, 1, rounded[0]), 2, rounded[1]))
     wanted, how = sizes(ctx, size, ctx.perm()), coordinates(ctx)
     return unscaled(ctx, ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=how))
+
+
+def rounded_places(op: Operator) -> tuple[Array, Array] | None:
+    """Rows and columns in 1/1024, as the kernel has them (ResizeBilinearInteger, reference/resize_bilinear.h).
+
+    ``None`` where they are not rounded, which Resize computes, and where sizes are known at run time only.
+    """
+    sizes, wanted = op[0].dims[1:3], whole_numbers(op, 1)
+    if wanted is None or None in sizes:
+        return None
+    rows, columns = (in_1024ths(op, size or 0, made) for size, made in zip(sizes, wanted, strict=True))
+    return None if rows[1] and columns[1] else (rows[0], columns[0])
+
+
+def in_1024ths(op: Operator, size: int, made: int) -> tuple[Array, bool]:
+    """The places along one axis, and whether they are exact."""
+    spend(4 * max(made, 0), 8, "the places of resized rows or columns")
+    ends = int(bool(op.options.align_corners) and made > 1)
+    step, rest = divmod(1024 * (size - ends) + (made - ends) // 2, made - ends)
+    exact = rest == (made - ends) // 2
+    place = np.arange(made) * step
+    if op.options.half_pixel_centers:
+        place, exact = place + step // 2 - 512, exact and not step % 2
+    return np.clip(place, 0, 1024 * (size - 1)), exact
+
+
+def between(ctx: Context, x: Value, axis: int, place: Array) -> Value:
+    """Means of two neighbours along an axis of slot 0, at places in 1/1024."""
+    ops, at = ctx.ops, ctx.axis(axis)
+    shares = np.float32(place % 1024 / 1024).reshape(ctx.by_axis([-1 if k == axis else 1 for k in range(4)]))
+    below, above = place // 1024, -(-place // 1024)
+    return ops.Add(ops.Mul(ops.Gather(x, below, axis=at), 1 - shares), ops.Mul(ops.Gather(x, above, axis=at), shares))
 
 
 def coordinates(ctx: Context) -> str:

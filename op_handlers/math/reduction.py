@@ -83,10 +83,22 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
         if ctx.quantized:
             raise Refused("it is the mean of no integers, which the kernel leaves unset; give sizes above 0")
         return everywhere(ctx, np.asarray(np.nan, dtype))
-    if "GlobalAveragePool" in ctx.target.prefers and over == list(range(2, ctx.op[0].rank)):
+    if "GlobalAveragePool" in ctx.target.prefers and over == list(range(2, ctx.op[0].rank)) and pools(ctx):
         pooled = ctx.quantize(ctx.ops.GlobalAveragePool(x), like=out(0))
         return pooled if ctx.options.keep_dims else ctx.ops.Squeeze(pooled, over)
     return reduced(ctx, "ReduceMean", x, axes)
+
+
+def pools(ctx: Context) -> bool:
+    """Whether ONNX Runtime's pool of integers computes a mean of images: it throws where its factor leaves a range
+    (CheckQLinearGlobalAveragePoolScaleAndSize, mlas/lib/qlgavgpool.cpp).
+    """
+    x, y, sizes = ctx.quantization(0), ctx.quantization(out(0)), ctx.shape(0)[2:]
+    if x is None or y is None:
+        return True
+    elements = [1, 2**24 - 1] if None in sizes else [prod(size or 1 for size in sizes)]
+    factors = [x.scale[0] / (y.scale[0] * count) for count in elements]
+    return elements[0] < 2**24 and all(2.0**-32 <= factor < 256 for factor in factors)
 
 
 def counted(ctx: Context, x: Value, axes: Value) -> Value | Array:

@@ -83,6 +83,12 @@ MUTATIONS = (
         },
     ),
     Mutation(
+        "places of int16 are not rounded",
+        "RESIZE_BILINEAR",
+        ("RESIZE_BILINEAR-int16_half_pixel_centers_to_4x9",),
+        patches={"op_handlers.image.resize:rounded_places": returning(None)},
+    ),
+    Mutation(
         "half pixels are rounded to the floor",
         "RESIZE_NEAREST_NEIGHBOR",
         (

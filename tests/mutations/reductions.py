@@ -6,7 +6,7 @@ from typing import Any
 
 from onnx_tflite_plugin.api import Dequantized, Raw, SameScale
 
-from .planting import Mutation, with_attributes
+from .planting import Mutation, returning, with_attributes
 
 
 def _all_of_none(original: Any) -> Any:
@@ -44,6 +44,12 @@ MUTATIONS = (
         patches={"op_handlers.math.reduction:reduced": _all_of_none},
     ),
     Mutation("keep_dims is not looked at", "MEAN", ("MEAN-axes_[1]_kept",), options={"keep_dims": False}),
+    Mutation(
+        "the pool of integers takes every scale",
+        "MEAN",
+        ("MEAN-int8_axes_[1,_2]_at_1e-07_of_the_scale_kept_between_convolutions",),
+        patches={"op_handlers.math.reduction:pools": returning(True)},
+    ),
     Mutation("the axes are the file's", "MEAN", ("MEAN-rank_3_kept",), fields={"holds_axes": ()}),
     Mutation(
         "another output scale rescales",

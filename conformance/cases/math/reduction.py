@@ -58,6 +58,15 @@ def means() -> Iterator[Case]:
                 f"{dtype} axes [1, 2]", [1, 2], keep, dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
             )
             yield mean(f"{dtype} axes [1, 2] at the same scale", [1, 2], keep, dtype, factor=1.0)
+            if dtype != "int16":
+                for factor in (
+                    1e-7,
+                    1 / 9000,
+                    1 / 8000,
+                    1e9,
+                ):  # of 35 elements 1/8960 is the least that ONNX Runtime pools
+                    text = f"{dtype} axes [1, 2] at {factor:.3g} of the scale"
+                    yield mean(text, [1, 2], keep, dtype, between_convolutions, factor=factor)
         yield mean("axes [1, 2] at every opset", [1, 2], keep, opsets=EVERY_OPSET)
         for name, axes in (
             ("negative axes", [-2, -3]),
