@@ -84,7 +84,8 @@ def test_only_onnxruntime_gets_them(target: str) -> None:
         quick(conv("uint8 weights", **{**PIXELS, "weights": "uint8", "per_axis": False})),
         quick(conv("quantized activations", **{**PIXELS, "weights": None}, dtype="int8")),
         conv("a stride, without --optimize speed", **{**PIXELS, "shape": (1, 26, 34, 67)}, stride=(2, 2)),
-        dense("few weights", (1, 257), out=263, **HYBRID),
+        dense("one row of few weights", (1, 257), out=509, **HYBRID),
+        dense("three rows of few weights", (3, 257), out=509, **HYBRID),
     ],
     ids=lambda case: case.name,
 )

@@ -56,6 +56,7 @@ def patches() -> Iterator[Case]:
 def rows() -> Iterator[Case]:
     weight_only: Mapping[str, Any] = {"weights": "int8", "per_axis": True}
     yield dense("one row of many weights, float32 with int8 weights", (1, 1031), out=1033, **weight_only)
+    yield dense("one row of 134,000 weights, float32 with int8 weights", (1, 257), out=521, **weight_only)
     yield dense("many rows, float32 with int8 weights", (37, 257), out=263, **weight_only)
     yield dense("many rows after a flatten", (37, 7, 11, 5), depth=385, out=263, **weight_only)
     yield dense("many rows that stay apart", (5, 7, 257), out=263, keep=True, **weight_only)
