@@ -1,0 +1,206 @@
+"""Draws the pictures of ``docs/layout.md``: ``python -m tools.pictures [--write]``.
+
+Without ``--write`` it says which differ from what is checked in, and exits with 1 where one does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
+IMPLICIT, TRANSPARENT, ATTRIBUTE, MOVES, NEITHER = "#f2b8a0", "#bfd7f5", "#c9e7c4", "#c2410c", "#e5e7eb"
+STEP, HIGH, TOP = 104, 34, 30  # pixels: from one box to the next, of a box, above the first row
+ROW = 92
+MARGIN, NAMED = 8, 116  # left of everything, and of the boxes beside a row's title
+
+
+@dataclass(frozen=True)
+class Box:
+    """An operator; ``order``: what leaves it, written on the arrow behind."""
+
+    text: str
+    colour: str
+    order: str = ""
+    note: str = ""
+
+
+Row = tuple[str, Sequence[Box]]
+
+
+def _transpose(order: str, note: str = "") -> Box:
+    return Box("Transpose", MOVES, order, note)
+
+
+PICTURES: dict[str, tuple[str, Sequence[Row]]] = {
+    "planned": (
+        "The same network with a Transpose around every convolution, and as it is planned: one Transpose at the input",
+        (
+            (
+                "around each",
+                (
+                    Box("image", NEITHER, "NHWC"),
+                    _transpose("NCHW"),
+                    Box("Conv", IMPLICIT, "NCHW"),
+                    _transpose("NHWC"),
+                    Box("Add", TRANSPARENT, "NHWC"),
+                    _transpose("NCHW"),
+                    Box("Conv", IMPLICIT, "NCHW"),
+                    _transpose("NHWC"),
+                    Box("Mean", ATTRIBUTE),
+                ),
+            ),
+            (
+                "planned",
+                (
+                    Box("image", NEITHER, "NHWC"),
+                    _transpose("NCHW"),
+                    Box("Conv", IMPLICIT, "NCHW"),
+                    Box("Add", TRANSPARENT, "NCHW"),
+                    Box("Conv", IMPLICIT, "NCHW"),
+                    Box("Mean", ATTRIBUTE, "", "axes 1, 2 → 2, 3"),
+                ),
+            ),
+        ),
+    ),
+    "memory": (
+        "Where the elements of a tensor of 2 x 2 pixels and 3 channels lie in memory, channels last and channels first",
+        (),
+    ),
+    "reshape": (
+        "A reshape that keeps what stands side by side forces a Transpose; a flatten into a dense layer does not, for the "
+        "columns of its weight are permuted instead",
+        (
+            (
+                "detector head",
+                (
+                    Box("Conv", IMPLICIT, "NCHW"),
+                    _transpose("NHWC", "forced by the Reshape"),
+                    Box("Reshape", ATTRIBUTE, "boxes", "[1, H·W·6, 4]"),
+                    Box("Concat", ATTRIBUTE),
+                ),
+            ),
+            (
+                "classifier",
+                (
+                    Box("Conv", IMPLICIT, "NCHW"),
+                    Box("Reshape", ATTRIBUTE, "C·H·W"),
+                    Box("Gemm", TRANSPARENT, "", "columns of the weight: H·W·C → C·H·W"),
+                ),
+            ),
+        ),
+    ),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true")
+    write = parser.parse_args().write
+    stale = [name for name, text in drawings().items() if not _is(FOLDER / name, text)]
+    for name in stale:
+        if write:
+            FOLDER.mkdir(exist_ok=True)
+            (FOLDER / name).write_text(drawings()[name], encoding="utf-8")
+        print(f"{'wrote' if write else 'differs:'} {name}")
+    return int(bool(stale) and not write)
+
+
+def _is(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text(encoding="utf-8") == text
+
+
+def drawings() -> dict[str, str]:
+    """The text of each picture by its file's name."""
+    return {
+        f"{name}.svg": _memory(title) if not rows else _chains(title, rows) for name, (title, rows) in PICTURES.items()
+    }
+
+
+# --- chains of operators ----------------------------------------------------------------------
+
+
+def _chains(title: str, rows: Sequence[Row]) -> str:
+    longest = max(len(boxes) for _, boxes in rows)
+    parts = [part for k, row in enumerate(rows) for part in _row(*row, TOP + k * ROW)]
+    return _svg(title, NAMED + longest * STEP + MARGIN, TOP + len(rows) * ROW - 20, parts)
+
+
+def _row(name: str, boxes: Sequence[Box], top: float) -> Iterator[str]:
+    yield _text(MARGIN, top + 21, name, anchor="start", bold=True)
+    wide = STEP - 32
+    for k, box in enumerate(boxes):
+        left = NAMED + k * STEP
+        light = box.colour != MOVES
+        yield f'<rect x="{left}" y="{top}" width="{wide}" height="{HIGH}" rx="5" fill="{box.colour}" stroke="#8a94a6"/>'
+        yield _text(left + wide / 2, top + 21, box.text, colour="#1c2330" if light else "#fff")
+        if box.note:
+            yield _text(left + wide / 2, top + HIGH + 16, box.note, size=10, colour="#5a6475")
+        if k + 1 < len(boxes):
+            right = left + wide
+            yield f'<path d="M{right} {top + 17}h{STEP - wide - 6}" stroke="#5a6475" fill="none" marker-end="url(#to)"/>'
+            yield _text(right + (STEP - wide) / 2 - 2, top - 4, box.order, size=10, colour="#5a6475")
+
+
+# --- elements in memory -----------------------------------------------------------------------
+
+
+def _memory(title: str) -> str:
+    pixels = [(y, x) for y in range(2) for x in range(2)]
+    orders = {
+        "NHWC": [(y, x, c) for y, x in pixels for c in range(3)],
+        "NCHW": [(y, x, c) for c in range(3) for y, x in pixels],
+    }
+    parts = []
+    for k, (name, cells) in enumerate(orders.items()):
+        top = TOP + k * ROW
+        parts.append(_text(MARGIN, top + 21, name, anchor="start", bold=True))
+        for place, (y, x, c) in enumerate(cells):
+            left = NAMED + place * 56
+            colour = (IMPLICIT, ATTRIBUTE, TRANSPARENT)[c]
+            parts.append(
+                f'<rect x="{left}" y="{top}" width="52" height="{HIGH}" rx="3" fill="{colour}" stroke="#8a94a6"/>'
+            )
+            parts.append(_text(left + 26, top + 21, f"{y},{x}  {'RGB'[c]}"))
+    parts.append(_text(NAMED, TOP + ROW - 14, "perm 0, 3, 1, 2 ↓     ↑ 0, 2, 3, 1", anchor="start", colour="#5a6475"))
+    return _svg(title, NAMED + 12 * 56 + MARGIN, TOP + 2 * ROW - 40, parts)
+
+
+# --- SVG --------------------------------------------------------------------------------------
+
+
+def _text(
+    x: float,
+    y: float,
+    text: str,
+    *,
+    anchor: str = "middle",
+    size: int = 12,
+    colour: str = "#1c2330",
+    bold: bool = False,
+) -> str:
+    weight = ' font-weight="600"' if bold else ""
+    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}" fill="{colour}"{weight}>{escape(text)}</text>'
+
+
+def _svg(title: str, width: float, height: float, parts: Sequence[str]) -> str:
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
+        'font-family="system-ui, sans-serif">'
+    )
+    arrow = (
+        '<marker id="to" markerWidth="8" markerHeight="8" refX="6" refY="4" orient="auto">'
+        '<path d="M0 0L8 4L0 8z" fill="#5a6475"/></marker>'
+    )
+    background = f'<rect width="{width:g}" height="{height:g}" fill="#fff"/>'
+    return "\n".join(
+        [head, f"<title>{escape(title)}</title>", f"<defs>{arrow}</defs>", background, *parts, "</svg>", ""]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
