@@ -120,7 +120,7 @@ def convert(
         signature: key of the signature to convert; by default the main subgraph's.
         inputs_at: tensors that become the inputs; what computes them is left out.
         outputs: tensors that become the outputs; what they do not need is left out.
-        keep_unknown: write operators that nobody converts as nodes of the domain "tflite".
+        keep_unknown: write operators that nobody converts as nodes of the domain "tflite.custom".
         verify: compare with LiteRT; a ``VerifyOptions`` says on which data and how closely.
         check: whether ONNX Runtime must open the result: "auto" where that is cheap or in doubt, "full", "standard" for never.
         prefer: op packs that win where several claim an operator.
@@ -151,7 +151,7 @@ def convert(
             raise
         raise diagnosis from error
     if chosen.verify:
-        conversion = _verified(conversion, content, chosen, stages)
+        conversion = _verified(conversion, content, host, chosen, stages)
     stages.done()
     return conversion
 
@@ -235,13 +235,16 @@ def _host(options: ConvertOptions) -> Host:
 # --- the end: verification --------------------------------------------------------------------
 
 
-def _verified(conversion: Conversion, source: str | bytes, options: ConvertOptions, stages: Progress) -> Conversion:
+def _verified(
+    conversion: Conversion, source: str | bytes, host: Host | None, options: ConvertOptions, stages: Progress
+) -> Conversion:
     from onnx_tflite_plugin.errors import VerificationError
     from onnx_tflite_plugin.verify import verify
 
     chosen = options.verify if isinstance(options.verify, VerifyOptions) else VerifyOptions()
     data = source if isinstance(source, bytes) else Path(source)
-    given = {"signature": options.signature, "progress": stages, **vars(chosen)}
+    host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs)
+    given = {"signature": options.signature, "progress": stages, "host": host, **vars(chosen)}
     large = weight_bytes(conversion.model) > LARGEST_PROTO
     if large:  # runs from a file only
         with tempfile.TemporaryDirectory() as folder:

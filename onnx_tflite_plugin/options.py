@@ -25,6 +25,7 @@ class VerifyOptions:
     runs: int = 3
     tolerance: float | None = None
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    partial: bool = False
 
 
 @dataclass(frozen=True)

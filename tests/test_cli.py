@@ -191,17 +191,17 @@ def test_an_operator_that_nobody_converts_is_kept_as_a_node_where_that_is_asked_
     y, z = (g.tensor(name, (1, 2, 3, 5), "int8", quantization=quant(0.5, 7)) for name in "yz")
     options = {"alpha": 0.5, "size": 3, "name": "n", "sides": [2, 5]}
     g.operator("CUSTOM.Nobody Knows", [x], [y], custom_options=options)
-    g.operator("CUSTOM.Nor This", [y, x], [z], custom_options=b"\x00\xff")
+    g.operator("CUSTOM.nor.this::one", [y, x], [z], custom_options=b"\x00\xff")
     g.output(z)
     path = tmp_path / "unknown.tflite"
     path.write_bytes(model.build())
     done = run("convert", path, "--keep-unknown")
     assert done.code == 0
-    assert "CUSTOM.Nobody Knows is kept as a node of domain tflite" in done.out
+    assert "CUSTOM.Nobody Knows is kept as a node of domain tflite.custom" in done.out
     written = onnx.load(path.with_suffix(".onnx"))
     onnx.checker.check_model(written)
     first, second = written.graph.node
-    assert (first.domain, first.op_type, second.op_type) == ("tflite", "Nobody Knows", "Nor This")
+    assert (first.domain, first.op_type, second.op_type) == ("tflite.custom", "Nobody Knows", "nor.this::one")
     held = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in first.attribute}
     assert held == {"alpha": 0.5, "size": 3, "name": b"n", "sides": [2, 5]}
     (raw,) = second.attribute

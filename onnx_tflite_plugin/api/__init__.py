@@ -19,6 +19,7 @@ from onnx_tflite_plugin.api.declarations import (
     Implicit,
     Instance,
     Integer,
+    Kernel,
     Layout,
     Lookup,
     NotQuantizable,
@@ -33,7 +34,7 @@ from onnx_tflite_plugin.api.declarations import (
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.padding import Padding, conv_pads, padding_attributes, transposed_pads
-from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Where, fusion, operands
+from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Output, Where, fusion, operands
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.api.values import Graph, Value, ValueLike
@@ -70,6 +71,7 @@ __all__ = [
     "Implicit",
     "Instance",
     "Integer",
+    "Kernel",
     "Layout",
     "Lookup",
     "Match",
@@ -78,6 +80,7 @@ __all__ = [
     "Operator",
     "Ops",
     "Options",
+    "Output",
     "Padding",
     "Price",
     "Quantization",

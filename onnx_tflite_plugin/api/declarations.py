@@ -8,7 +8,7 @@ Every class here raises TypeError where it is made of something else than it say
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack
 
@@ -246,6 +246,7 @@ TypesOf = str | Collection[str] | Callable[[Instance], str | Collection[str]]
 Accepts = Decline | Callable[[Instance], Decline | None]
 Evaluate = Callable[[Instance], Array | Widened | None]
 SizesOf = Callable[[Instance], Dims]
+Kernel = Callable[..., Array | Sequence[Array]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,6 +271,9 @@ class Handler(Checked):
     ``converts``: dtypes that output 0 may have, by the dtype of the first activation, where both are float or quantized;
     ``"*"`` stands for any. Those not listed keep their dtype, as in an operator without ``converts``; a file in which
     they do not is refused.
+    ``kernel``: what the operator computes, in NumPy, where LiteRT has no kernel of it: ``kernel(op, *operands)`` returns an
+    array or one for each output, in the file's order of axes. Operands and results are float32 where ``quantization``
+    dequantizes, else as stored; an absent operand is None. Only comparisons call it.
     ``aliases``: further names its entry points may have; an entry point of another name is not taken.
     """
 
@@ -296,6 +300,7 @@ class Handler(Checked):
     sizes: SizesOf | None = None
     converts: Mapping[str, Collection[str]] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
+    kernel: Kernel | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -339,6 +344,7 @@ class Declarations(TypedDict, total=False):
     sizes: SizesOf | None
     converts: Mapping[str, Collection[str]]
     aliases: tuple[str, ...]
+    kernel: Kernel | None
 
 
 def handler(

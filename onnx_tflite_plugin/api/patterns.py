@@ -4,7 +4,8 @@
     mean = Call("MEAN", x, axes)
     variance = Call("MEAN", Call("SQUARED_DIFFERENCE", x, mean), axes)
     ...
-A ``Call`` used twice must be one operator, an operand used twice one tensor.
+A ``Call`` used twice must be one operator, an operand used twice one tensor. Where an operator has several outputs,
+``split[1]`` is the second; the call alone is the first.
 
 The entry point lists operators of which each pattern holds one, by the codes of their handlers or by the names of
 fusions that come before: the fusion is loaded where one of them is present. One that lists none is loaded for any model.
@@ -44,7 +45,7 @@ class Call:
     """
 
     code: str
-    operands: tuple[Call | Operand, ...]
+    operands: tuple[Call | Output | Operand, ...]
     commutes: bool
     beside: tuple[Call, ...]
     shared: bool
@@ -53,7 +54,7 @@ class Call:
     def __init__(
         self,
         code: str,
-        *operands: Call | Operand,
+        *operands: Call | Output | Operand,
         commutes: bool = False,
         beside: tuple[Call, ...] = (),
         shared: bool = False,
@@ -63,10 +64,27 @@ class Call:
         for name, value in {**fields, "options": options}.items():
             object.__setattr__(self, name, value)
 
+    def __getitem__(self, k: int) -> Output:
+        """Output ``k`` as an operand. Raises TypeError for what is no place of an output."""
+        return Output(self, k)
+
     def codes(self) -> frozenset[str]:
         """Its operator, those its operands come from, and those beside it."""
-        parts = [part for part in (*self.operands, *self.beside) if isinstance(part, Call)]
-        return frozenset({self.code}).union(*(part.codes() for part in parts))
+        calls = [part.call if isinstance(part, Output) else part for part in (*self.operands, *self.beside)]
+        return frozenset({self.code}).union(*(part.codes() for part in calls if isinstance(part, Call)))
+
+
+@dataclass(frozen=True)
+class Output(Checked):
+    """One output of an operator of the pattern, as an operand of another: ``split[1]``."""
+
+    call: Call
+    k: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.k < 0:
+            raise TypeError(f"{self.call.code}[{self.k}]: outputs count from 0")
 
 
 def operands(names: str, constant: bool = False) -> tuple[Operand, ...]:

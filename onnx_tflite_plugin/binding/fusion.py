@@ -9,7 +9,7 @@ from typing import Any
 
 from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Decline
-from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand
+from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Output
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import At, resolved, types_refused
@@ -235,17 +235,20 @@ class _Finder:
                 [(operand, present[k]) for operand, k in zip(pattern.operands, order, strict=True)], match
             )
 
-    def _operands(self, pairs: Sequence[tuple[Call | Operand, Tensor]], match: Match) -> Iterator[Match]:
+    def _operands(self, pairs: Sequence[tuple[Call | Output | Operand, Tensor]], match: Match) -> Iterator[Match]:
         if not pairs:
             yield match
             return
         for partial in self._operand(*pairs[0], match):
             yield from self._operands(pairs[1:], partial)
 
-    def _operand(self, pattern: Call | Operand, tensor: Tensor, match: Match) -> Iterator[Match]:
+    def _operand(self, pattern: Call | Output | Operand, tensor: Tensor, match: Match) -> Iterator[Match]:
         if isinstance(pattern, Call):
+            pattern = pattern[0]
+        if isinstance(pattern, Output):
             maker = self.makers.get(tensor)
-            yield from () if maker is None else self._call(pattern, maker, match)
+            if maker is not None and maker.op.tensor(~pattern.k) is tensor:
+                yield from self._call(pattern.call, maker, match)
             return
         seen = match.tensors.get(pattern)
         if pattern.constant and not tensor.constant:

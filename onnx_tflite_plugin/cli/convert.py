@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from onnx_tflite_plugin.cli.data import data_options, existing, pairs
+from onnx_tflite_plugin.cli.data import PARTIAL, Partial, data_options, existing, pairs
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
@@ -49,7 +49,7 @@ def _switch(name: str, text: str) -> Callable[[Any], Any]:
     return click.option(flag(name), is_flag=True, help=text)
 
 
-@click.command()
+@click.command(cls=Partial)
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
 @click.argument("output", metavar="[MODEL.onnx]", required=False, type=click.Path(path_type=Path))
 @click.option(
@@ -104,9 +104,14 @@ def _switch(name: str, text: str) -> Callable[[Any], Any]:
 )
 @_switch(
     "keep_unknown",
-    "Write operators that nobody converts as nodes of the domain tflite, for a runtime that has kernels for them.",
+    "Write operators that nobody converts as nodes of the domain tflite.custom, for a runtime that has kernels for them.",
 )
-@_switch("verify", "Compare with LiteRT before writing; no file if they disagree (extra: verify).")
+@_switch(
+    "verify",
+    "Compare with LiteRT before writing; no file if they disagree (extra: verify). --verify=partial leaves out "
+    "operators that neither LiteRT nor an op pack has a kernel of.",
+)
+@click.option(PARTIAL, "partial", is_flag=True, hidden=True)
 @_choice(
     "check",
     "Whether ONNX Runtime must open the result before it is written: auto asks it where that is cheap or in doubt.",
@@ -201,10 +206,11 @@ _DATA = ("inputs", "ranges", "seed", "runs", "tolerance")
 
 def _verification(ctx: click.Context, options: dict[str, Any]) -> bool | VerifyOptions:
     """What ``--verify`` and the options about data come to; takes the latter out of ``options``."""
+    partial = options.pop("partial")
     given = [name for name in _DATA if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
     data = {name: options.pop(name) for name in _DATA}
     existing(data["inputs"])
-    return VerifyOptions(**data) if given else bool(options["verify"])
+    return VerifyOptions(**data, partial=partial) if given or partial else bool(options["verify"])
 
 
 def _untouched(output: Path) -> str:

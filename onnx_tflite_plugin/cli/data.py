@@ -84,6 +84,19 @@ def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+PARTIAL = "--verify-partial"
+
+
+class Partial(click.Command):
+    """A command with a switch ``--verify`` that is also written ``--verify=partial``, another switch to click.
+
+    As one option with a value that may be missing it would take the model behind it for the value.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [PARTIAL if arg == "--verify=partial" else arg for arg in args])
+
+
 def existing(path: Path | None) -> Path | None:
     """The path of data that is there. Raises UsageProblem."""
     if path is not None and not path.exists():

@@ -24,6 +24,11 @@ from onnx_tflite_plugin.cli.paths import pair
     type=click.Path(path_type=Path),
     help="On failure write the smallest part that disagrees into DIR, for a bug report: .tflite, .onnx and its inputs.",
 )
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="Leave out operators that neither LiteRT nor an op pack has a kernel of; they are named.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 @click.pass_context
 def verify(
@@ -32,6 +37,7 @@ def verify(
     tflite: Path,
     onnx: Path,
     signature: str | None,
+    partial: bool,
     as_json: bool,
     **data: Any,
 ) -> None:
@@ -47,7 +53,7 @@ def verify(
     from onnx_tflite_plugin.verify import verify as run
 
     with working(f"verifying {onnx.name}") as stage, apart():
-        result = run(tflite, onnx, signature=signature, progress=stage, **data)
+        result = run(tflite, onnx, signature=signature, partial=partial, progress=stage, **data)
     if as_json:
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
     else:

@@ -25,9 +25,11 @@ from onnx_tflite_plugin.errors import CONTRADICTION, Blamed, Contradiction, Inva
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
 from onnx_tflite_plugin.host.hooks import Hooks
 from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, HOOKS, Offer, canonical, discover, misdeclared, misnamed
-from onnx_tflite_plugin.host.unknown import DOMAIN, keeper
+from onnx_tflite_plugin.host.unknown import keeper, spelled
 from onnx_tflite_plugin.source.model import Model, Operator
 from onnx_tflite_plugin.targets import Target
+
+SELECT = "CUSTOM.Flex"  # TensorFlow's operators in a TFLite file (lite/delegates/flex), their options a NodeDef
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +244,9 @@ class Host:
         kept = keeper(op)
         if kept is None:
             return taken
-        self.warn(f"{op.code} is kept as a node of domain {DOMAIN}, for a runtime that has a kernel: {taken.reason}")
+        self.warn(
+            f"{op.code} is kept as a node of domain {spelled(op.code)[0]}, for a runtime that has a kernel: {taken.reason}"
+        )
         return Bound(op, kept, BUILTIN, (op,))
 
     def _take(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
@@ -327,13 +331,23 @@ def _nobody(op: Operator, answers: Sequence[str | Failed | Unfit]) -> Problem:
         if not hints:
             return Problem(op.code, reason, hint)
         return Blamed(op.code, reason, hint, all(r.pack == BUILTIN for r in reasons if isinstance(r, Failed)))
-    hint = f"an op pack can convert it, and this writes one to start from: onnx-tflite new-pack DIR --op {quote(op.code, safe='._-')}"
+    if op.code.startswith(SELECT):
+        reason = (
+            f"it is TensorFlow's {op.code.removeprefix(SELECT)}, which LiteRT hands to TensorFlow (a select operator)"
+        )
+        return Problem(op.code, reason, f"export the model with TFLITE_BUILTINS alone; else {_remedy(op.code)}")
+    hint = _remedy(op.code)
     if op.code.startswith("UNKNOWN_"):
         number = op.code.removeprefix("UNKNOWN_")
         return Problem(
             op.code, f"operator code {number} is not in the schema this version knows; the file is newer", hint
         )
     return Problem(op.code, "no installed pack has a handler for it", hint)
+
+
+def _remedy(code: str) -> str:
+    named = quote(code, safe="._-")
+    return f"an op pack can convert it, and this writes one to start from: onnx-tflite new-pack DIR --op {named}"
 
 
 def _outdated(offer: Offer) -> str:

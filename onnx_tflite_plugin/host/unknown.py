@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from onnx_tflite_plugin.api.declarations import Handler, Raw, Terminate
 from onnx_tflite_plugin.source.dtypes import HANDLES
-from onnx_tflite_plugin.source.flexbuffer import attributes
-from onnx_tflite_plugin.source.model import Operator
+from onnx_tflite_plugin.source.model import Operator, Options
 
-DOMAIN = "tflite"
+DOMAINS = {"CUSTOM.": "tflite.custom", "COMPOSITE.": "tflite.composite", "": "tflite"}
+"""The domain of kept nodes, by how the operator's code begins; what follows it is their name."""
+
+
+def spelled(code: str) -> tuple[str, str]:
+    """Domain and name of the node that an operator is kept as."""
+    prefix = next(prefix for prefix in DOMAINS if code.startswith(prefix))
+    return DOMAINS[prefix], code.removeprefix(prefix)
 
 
 def keeper(op: Operator) -> Handler | None:
@@ -29,24 +34,18 @@ def keeper(op: Operator) -> Handler | None:
 def _lower(ctx: Any, *inputs: Any) -> Any:
     """A node of the same name, with the operator's options as attributes."""
     op: Operator = ctx.op
-    name = op.code.rpartition(".")[2] if op.code.startswith(("CUSTOM.", "COMPOSITE.")) else op.code
+    domain, name = spelled(op.code)
     types = [None if t is None else (t.dtype, t.dims if t.has_rank else None) for t in op.outputs]
-    return tuple(ctx.scope.emitter.foreign(DOMAIN, name, inputs, _attributes(op), types))
+    return tuple(ctx.scope.emitter.foreign(domain, name, inputs, _attributes(op), types))
 
 
 def _attributes(op: Operator) -> dict[str, Any]:
-    """Options by name; those of a custom operator that are no FlexBuffer as ``custom_options``, the bytes."""
-    given: dict[str, Any] = {name: value for name, value in op.options.items() if _plain(value)}
-    if op.custom_options:
-        try:
-            decoded: Mapping[str, Any] = attributes(op.custom_options, op.code)
-        except ValueError:
-            decoded = {}
-        plain = {name: value for name, value in decoded.items() if _plain(value)}
-        if plain and len(plain) == len(decoded):
-            given |= plain
-        else:
-            given["custom_options"] = np.frombuffer(op.custom_options, np.uint8)
+    """Options by name; custom ones that are no map of what attributes can hold as ``custom_options``, the bytes."""
+    inner = [value for value in op.options.values() if isinstance(value, Options)]  # a composite's own attributes
+    options = {name: value for held in (op.options, *inner) for name, value in held.items() if value not in inner}
+    given = {name: value for name, value in options.items() if _plain(value)}
+    if op.custom_options and len(given) < max(len(options), 1):
+        given["custom_options"] = np.frombuffer(op.custom_options, np.uint8)
     return given
 
 

@@ -195,7 +195,8 @@ class Operator:
     """One operator call: ``code`` is the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``.
 
     ``builtin`` is the schema's name without the suffix. ``inputs`` and ``outputs`` hold tensors; an absent optional
-    operand (-1 in the file) is ``None`` in its slot.
+    operand (-1 in the file) is ``None`` in its slot. ``options`` holds a custom operator's FlexBuffer and a composite's
+    attributes as values; where ``custom_options`` are no FlexBuffer map they are left as bytes, and ``options`` is empty.
     """
 
     subgraph: int

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source.buffers import Buffers, read_span
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
+from onnx_tflite_plugin.source.flexbuffer import attributes
 from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
 from onnx_tflite_plugin.source.options import operator_names, read_options
 from onnx_tflite_plugin.source.schema import OPERATOR, TENSOR
@@ -164,7 +166,11 @@ def _read_operator(call: _Call, subgraph: int, origins: _Origins, codes: Sequenc
         name = f"CUSTOM.{code.custom}"
     elif name == "STABLEHLO_COMPOSITE":
         name = f"COMPOSITE.{options.get('name', '')}"
-    custom = read_span(table, "custom_options", "large_custom_options_offset", "large_custom_options_size")
+    span = read_span(table, "custom_options", "large_custom_options_offset", "large_custom_options_size")
+    custom = table.file.copy(*span, table.path) if span[1] else b""
+    if custom and not options:
+        with suppress(ValueError):  # a struct of the kernel's own: the handler reads the bytes
+            options = attributes(custom, name)
     mutating: tuple[bool, ...] = table.numbers("mutating_variable_inputs")
     return Operator(
         subgraph,
@@ -176,7 +182,7 @@ def _read_operator(call: _Call, subgraph: int, origins: _Origins, codes: Sequenc
         tuple(None if k is None else origins.operand(call, slot, k) for slot, k in enumerate(call.inputs)),
         tuple(None if k is None else tensors[k] for k in call.outputs),
         tuple(None if k is None else tensors[k] for k in call.intermediates),
-        table.file.copy(*custom, table.path) if custom[1] else b"",
+        custom,
         # LiteRT never looks at this list, and tools that add an input leave a stale one behind.
         mutating if len(mutating) == len(call.inputs) else (),
     )

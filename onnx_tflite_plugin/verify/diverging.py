@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..graph.extraction import extracted
 from ..graph.metadata import TensorValue
 from ..source.model import Array, Model, Operator, Tensor
+from .around import Around
 from .compare import Comparison, compare
 from .dequantized import as_stored
 from .litert import LiteRT, LiteRTError
@@ -150,15 +151,16 @@ class Search:
                     yield compare(str(tensor), [restored], originals, tolerance, step=step), value
 
 
-def preserving(trial: Trial) -> list[LiteRT]:
+def preserving(trial: Trial) -> list[LiteRT | Around]:
     """Interpreters that keep every tensor: builtin and reference kernels, or whichever of them loads.
 
     Raises LiteRTError where neither does.
     """
-    sessions, failures = [], []
+    sessions: list[LiteRT | Around] = []
+    failures = []
     for kernels in ("builtin", "reference"):
         try:
-            sessions.append(LiteRT(trial.data, kernels, signature=trial.signature, preserve=True, known=trial.model))
+            sessions.append(trial.session(kernels, preserve=True))
         except LiteRTError as error:
             failures.append(error)
     if not sessions:

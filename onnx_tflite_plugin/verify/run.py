@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,15 +14,18 @@ import numpy as np
 
 from ..errors import InvalidModel, VerificationError
 from ..graph.metadata import Part, TensorValue, forgets, props, read_origin
+from ..host import Host
 from ..progress import Progress
 from ..source import check_source, read
 from ..source.authored import Described
 from ..source.metadata import described
-from ..source.model import Array, Tensor
+from ..source.model import Array, Operator, Tensor
 from . import inputs as drawing
 from . import structure
 from .apart import Apart, without_quantization
+from .around import Gaps, lacking, own_kernels
 from .bisect import smallest
+from .borrowed import Borrowed
 from .compare import Comparison, Tolerance
 from .diverging import Divergence, Search, stateful
 from .litert import LiteRTError
@@ -96,6 +100,8 @@ def verify(
     signature: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     bisect: str | os.PathLike[str] | None = None,
+    partial: bool = False,
+    host: Host | None = None,
     progress: Progress | None = None,
 ) -> Verification:
     """Run a TFLite model in LiteRT and its conversion in ONNX Runtime on the same inputs, and compare every output.
@@ -108,23 +114,29 @@ def verify(
     sets them. ``tolerance`` is a share of the range for float outputs, or a whole ``Tolerance``; the default follows from
     the model. ``shapes`` sets dynamic sizes by input name. ``signature``: by default the one that was converted.
     ``progress`` is called with what is being run. On failure the first tensor outside its tolerance is looked for;
-    ``bisect`` is a folder for the smallest part of the model that disagrees, for a bug report.
+    ``bisect`` is a folder for the smallest part of the model that disagrees, for a bug report. An operator that LiteRT
+    lacks is computed by the kernel that its handler declares (``host``: where handlers are looked for); where there is
+    none, ``partial`` takes its results from the ONNX model and compares the rest, and without it nothing is compared.
 
     Raises InvalidInputs for inputs that do not fit, VerificationError where a model does not run, MissingExtra, OSError.
     """
     told = progress or (lambda stage: None)
     told("loading both models")
     examined = Examined(content(tflite), model_of(onnx), signature, tolerance, told)
+    gaps = examined.fill(host or Host, partial=partial)
     drawn, expected = examined.expected(inputs, seed, runs, shapes, ranges or {})
     if inputs is None and not shapes:
         examined.extend(drawn, expected, seed)
     operators = examined.operators_apart()
     if operators is not None:
-        return examined.judged_apart(operators, operators.comparisons(drawn), len(drawn))
+        judged = examined.judged_apart(operators, operators.comparisons(drawn), len(drawn))
+        return replace(judged, notes=(*judged.notes, *gaps))
     actual = examined.trial.actual(examined.session, drawn)
     comparisons = compared_by_width(examined.trial, actual, expected, examined.widths)
-    notes = (*((_NAN,) if _all_nan(actual) else ()), *((_DEPENDENT,) if depends(examined.session.proto) else ()))
+    notes = (*gaps, *((_NAN,) if _all_nan(actual) else ()), *((_DEPENDENT,) if depends(examined.session.proto) else ()))
     if all(comparison.ok for comparison in comparisons):
+        if examined.trial.gaps.borrowed:
+            return Verification(comparisons, tuple(expected), len(drawn), notes=notes)
         told("more inputs, for outputs that hardly vary")
         wrong, said = examined.weak(drawn, expected, comparisons)
         return Verification((*comparisons, *wrong), tuple(expected), len(drawn), notes=(*said, *notes))
@@ -190,7 +202,39 @@ class Examined:
         self.stateful = stateful(model)
         self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))
         self.widths = widths(self.entry, tolerance)
+        self.host: Host | None = None
         self.least = 0  # of open sizes behind axis 0
+
+    def fill(self, host: Host | Callable[[], Host], *, partial: bool) -> tuple[str, ...]:
+        """Has somebody compute each operator that LiteRT lacks: a pack's kernel, or with ``partial`` the ONNX model.
+
+        Returns what is to be said of it. Raises VerificationError where there is nobody, or nothing is left to compare.
+        """
+        data = self.trial.data
+        missing = lacking(data, self.entry)
+        if not missing:
+            return ()
+        self.host = host if isinstance(host, Host) else host()
+        own = own_kernels(read(data), self.entry.subgraph.index, [op.index for op in missing], self.host)
+        borrowed = {op.index: op for op in missing if op.index not in own}
+        notes = (
+            [f"{_codes(one.op for one in own.values())}: their packs' kernels compute them, LiteRT the rest"]
+            if own
+            else []
+        )
+        if borrowed:
+            codes = _codes(borrowed.values())
+            if not partial:
+                raise VerificationError(
+                    f"neither LiteRT nor an installed pack has a kernel of {codes}: "
+                    "--verify=partial compares all but these (kernel= of the handler would compare them too)"
+                )
+            notes.append(f"not compared: {codes}, of which there is no kernel; their results are the ONNX model's")
+        borrow = Borrowed(self.onnx, self.entry, self.session, borrowed.values()) if borrowed else None
+        self.trial = replace(self.trial, gaps=Gaps(own, borrowed, borrow))
+        if {tensor.index for tensor in self.entry.outputs} <= self.trial.gaps.tensors:
+            raise VerificationError(f"every output is one of {_codes(borrowed.values())}, of which there is no kernel")
+        return tuple(notes)
 
     @cached_property
     def search(self) -> Search:
@@ -326,6 +370,7 @@ class Examined:
     def _alone(self, tflite: bytes, onnx: ModelProto) -> Verification:
         """A part of both models, on inputs of its own."""
         examined = Examined(tflite, onnx, None, self.trial.tolerance, lambda stage: None)
+        examined.fill(self.host or Host, partial=False)
         drawn, expected = examined.expected(None, 0, 3, None, {})
         comparisons = examined.trial.compared(examined.trial.actual(examined.session, drawn), expected)
         return Verification(comparisons, tuple(expected), len(drawn))
@@ -343,7 +388,7 @@ class Examined:
         return f"the smallest part that disagrees, {codes}{more}: {files}"
 
     def _agrees(self, tflite: bytes, onnx: ModelProto, given: Mapping[str, Array]) -> bool:
-        return verify(tflite, onnx, inputs=[given], tolerance=self.trial.tolerance).ok
+        return verify(tflite, onnx, inputs=[given], tolerance=self.trial.tolerance, host=self.host).ok
 
     def hints(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
         """Whether it is the processor: x86 before VNNI saturates sums of uint8 x int8 products."""
@@ -395,6 +440,11 @@ class Examined:
             if value is not None and value.order is not None and len(value.order) == len(sizes):
                 sizes = [sizes[k] for k in np.argsort(value.order)]
             yield tensor, name, sizes
+
+
+def _codes(ops: Iterable[Operator]) -> str:
+    """Operators by code with their number: ``CUSTOM.X (2)``."""
+    return ", ".join(f"{code} ({count})" for code, count in Counter(op.code for op in ops).items())
 
 
 def _repeated(runs: Sequence[Run]) -> bool:

@@ -15,6 +15,7 @@ from ..errors import VerificationError
 from ..graph.metadata import TensorValue
 from ..progress import Progress
 from ..source.model import Array, Model, Operator, Tensor
+from .around import Around, Gaps
 from .compare import Comparison, Tolerance, as_pairs, compare, inherited_step
 from .dequantized import as_float, as_stored, is_float, is_integer
 from .litert import LiteRT, LiteRTError
@@ -49,7 +50,7 @@ class Trial:
     """A TFLite model, the entry that is run, and how near to LiteRT's its results must be.
 
     ``progress`` is told each run as it begins. ``resolution``: the absolute error that ONNX Runtime's kernels compute a float
-    tensor to, by its index.
+    tensor to, by its index. ``gaps``: the operators that LiteRT lacks, and who computes them.
     """
 
     data: bytes
@@ -59,6 +60,13 @@ class Trial:
     signature: str | None = None
     progress: Progress = lambda stage: None
     resolution: Mapping[int, float] = field(default_factory=dict)
+    gaps: Gaps = field(default_factory=Gaps)
+
+    def session(self, kernels: str, *, preserve: bool = False) -> LiteRT | Around:
+        """The original with one of LiteRT's kernel sets. Raises LiteRTError where it does not load."""
+        if self.gaps.own or self.gaps.borrowed:
+            return Around(self.data, kernels, self.entry, self.gaps, preserve=preserve)
+        return LiteRT(self.data, kernels, signature=self.signature, preserve=preserve, known=self.model)
 
     def litert(self, kernels: str, runs: Sequence[Run], *, fresh: bool = False) -> list[list[Array]]:
         """The outputs of each run by one set of LiteRT's kernels; ``fresh``: each in an interpreter of its own.
@@ -69,7 +77,7 @@ class Trial:
         session = None
         for arrays in self._told(runs, f"LiteRT ({kernels})"):
             if session is None or fresh:
-                session = LiteRT(self.data, kernels, signature=self.signature, known=self.model)
+                session = self.session(kernels)
             outputs.append(session.run(arrays))
         return outputs
 
@@ -106,7 +114,7 @@ class Trial:
         return max(inherited_step(tensor, producers, self.tolerance), self.resolution.get(tensor.index, 0.0))
 
     def compared(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
-        """One comparison an output, over all runs."""
+        """One comparison an output, over all runs, but for those that are borrowed themselves."""
         makers = producers(self.entry.subgraph)
         return tuple(
             compare(
@@ -117,6 +125,7 @@ class Trial:
                 step=self.step(tensor, makers),
             )
             for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True))
+            if tensor.index not in self.gaps.tensors
         )
 
 

@@ -5,25 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from flatbuffers import flexbuffers
 
 from onnx_tflite_plugin.api import Context, Decline, Dequantized, Instance, Operator, Refused, Terminate, Value, handler
 from op_handlers.kernels.boxes import below, columns
 
+NEEDED = ("max_detections", "max_classes_per_detection", "num_classes", "nms_score_threshold", "nms_iou_threshold")
+SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
 PER_CLASS = 100
 """``detections_per_class`` where the file has none (kNumDetectionsPerClass)."""
 
 
 def settings(op: Operator) -> dict[str, Any]:
     """The operator's options; those that it lacks as the kernel has them (Init, detection_postprocess.cc)."""
-    options = flexbuffers.Loads(op.custom_options)
-    return {"detections_per_class": PER_CLASS, "use_regular_nms": False, **options}
+    return {"detections_per_class": PER_CLASS, "use_regular_nms": False, **op.options}
 
 
 def refused(at: Instance) -> Decline | None:
     """What Prepare and Eval insist on."""
     op = at.op
     options = settings(op)
+    if missing := [name for name in (*NEEDED, *SCALES) if name not in options]:
+        return Decline(f"its options lack {', '.join(missing)}")
     background = op[1].shape[2] - options["num_classes"]
     if not 0 < options["nms_iou_threshold"] <= 1:
         return Decline(f"its overlap threshold is {options['nms_iou_threshold']:g}, the kernel takes those in (0, 1]")

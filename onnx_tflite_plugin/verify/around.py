@@ -1,0 +1,201 @@
+"""LiteRT around operators that it has no kernel of: it runs what lies between them, and their own kernels run them.
+
+A handler may declare what its operator computes in NumPy (``kernel``). Of an operator that has none the results are
+borrowed (``borrowed``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..api.declarations import Dequantized, FixedOutputRange, Kernel, Lookup
+from ..binding.bound import Bound
+from ..binding.declared import resolved
+from ..errors import VerificationError
+from ..guard import Failed, Mismatch, guarded
+from ..host import Host
+from ..source.model import Array, Model, Operator, Quantization, Tensor, agree
+from ..targets import target_named
+from .dequantized import as_float, as_stored
+from .litert import LiteRT, LiteRTError
+from .part import cut_file
+from .structure import Entry
+
+_CUSTOM = "CUSTOM."
+_UNRESOLVED = "unresolved custom op"  # subgraph.cc, OpPrepare
+Borrow = Callable[[Sequence[Array]], Mapping[int, Array]]
+
+
+def lacking(data: bytes, entry: Entry) -> list[Operator]:
+    """The operators of the entry's subgraph that LiteRT has no kernel of, in order; each code is asked for by itself."""
+    resolves: dict[str, bool] = {}
+    for op in entry.subgraph.operators:
+        if op.code.startswith(_CUSTOM) and op.code not in resolves:
+            ends = [[t.index for t in side if t is not None and not t.constant] for side in (op.inputs, op.outputs)]
+            try:
+                LiteRT(cut_file(data, entry.subgraph, *ends), "builtin").interpreter.allocate_tensors()
+            except (LiteRTError, RuntimeError, ValueError) as error:
+                resolves[op.code] = _UNRESOLVED not in str(error)
+            else:
+                resolves[op.code] = True
+    return [op for op in entry.subgraph.operators if not resolves.get(op.code, True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """One operator as its pack's kernel computes it."""
+
+    op: Operator
+    kernel: Kernel
+    pack: str
+    floats: bool
+    bias: Mapping[int, tuple[int, int]]
+
+    def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
+        """Results by tensor index, as the file stores them, from the values of tensors. Raises VerificationError."""
+        name = f"kernel of {self.op.code}"
+        try:
+            with guarded(name, self.pack, self.kernel):
+                operands = [
+                    None if t is None else self._operand(slot, t, values) for slot, t in enumerate(self.op.inputs)
+                ]
+                given = self.kernel(self.op, *operands)
+                results = [given] if isinstance(given, np.ndarray | np.generic) else list(given)
+                if len(results) != len(self.op.outputs):
+                    raise Mismatch(
+                        f"it returned {len(results)} arrays, the operator has {len(self.op.outputs)} outputs"
+                    )
+                return {
+                    t.index: _stored(t, k, np.asarray(a))
+                    for k, (t, a) in enumerate(zip(self.op.outputs, results, strict=True))
+                    if t
+                }
+        except Failed as failed:
+            raise VerificationError(failed.reason) from failed
+
+    def _operand(self, slot: int, tensor: Tensor, values: Mapping[int, Array]) -> Array:
+        array = tensor.array if tensor.constant else values[tensor.index]
+        if not self.floats:
+            return array
+        if slot in self.bias and array.dtype.kind == "i":
+            one, other = (_scale(self.op[k]) for k in self.bias[slot])
+            return np.asarray(array * (one * other), np.float32)
+        return as_float(tensor, array)
+
+
+def _scale(tensor: Tensor) -> Array:
+    held = tensor.quantization
+    return np.asarray(held.scale if isinstance(held, Quantization) else 1.0, np.float64)
+
+
+def _stored(tensor: Tensor, k: int, array: Array) -> Array:
+    if not agree(tensor.dims, array.shape):
+        raise Mismatch(f"its output {k} is {list(array.shape)}, the file's is {[d or '?' for d in tensor.dims]}")
+    return as_stored(tensor, array).astype(tensor.dtype)
+
+
+def own_kernels(model: Model, subgraph: int, indices: Iterable[int], host: Host) -> dict[int, Own]:
+    """The kernels that handlers declare of these operators, by index. ``model``: as the project's reader has it."""
+    target = target_named("onnxruntime")
+    kernels = {}
+    for index in indices:
+        bound = host.take(model.subgraphs[subgraph].operators[index], target, target.opsets[2])
+        if isinstance(bound, Bound) and bound.handler.kernel is not None:
+            declared = resolved(bound, target, target.opsets[2]).declared.quantization
+            floats = isinstance(declared, Dequantized | FixedOutputRange | Lookup)
+            bias = declared.bias if isinstance(declared, Dequantized) else {}
+            kernels[index] = Own(bound.op, bound.handler.kernel, bound.pack, floats, bias)
+    return kernels
+
+
+@dataclass(frozen=True)
+class Part:
+    """Operators that LiteRT runs as one model, with the tensors that enter and leave it, by index."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    computes: frozenset[int]
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """What LiteRT lacks of a model, by index of the operator: those with a kernel of their pack's, and those ``borrowed``.
+
+    ``borrow``: the results of the borrowed ones by tensor, from the inputs of a run.
+    """
+
+    own: Mapping[int, Own] = field(default_factory=dict)
+    borrowed: Mapping[int, Operator] = field(default_factory=dict)
+    borrow: Borrow | None = None
+
+    @property
+    def tensors(self) -> frozenset[int]:
+        """The tensors that are borrowed."""
+        return frozenset(t.index for op in self.borrowed.values() for t in op.outputs if t is not None)
+
+
+class Around:
+    """A model in LiteRT but for its gaps; runs as ``LiteRT`` does.
+
+    Raises LiteRTError for a model that remembers anything, which parts cannot share.
+    """
+
+    def __init__(self, data: bytes, kernels: str, entry: Entry, gaps: Gaps, *, preserve: bool = False) -> None:
+        if any(tensor.is_variable or tensor.dtype == "resource" for tensor in entry.subgraph.tensors):
+            raise LiteRTError("LiteRT lacks an operator of the model, and what it remembers cannot be kept in parts")
+        self.kernels, self.entry, self.gaps = kernels, entry, gaps
+        self.pieces = list(_pieces(data, entry, {*gaps.own, *gaps.borrowed}))
+        self.sessions = {
+            piece: LiteRT(piece.data, kernels, preserve=preserve) for piece in self.pieces if isinstance(piece, Part)
+        }
+        self.values: dict[int, Array] = {}
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Invoke once, with inputs in the model's order; returns the outputs in its order."""
+        self.values = {tensor.index: array for tensor, array in zip(self.entry.inputs, inputs, strict=True)}
+        if self.gaps.borrow is not None:
+            self.values |= self.gaps.borrow(inputs)
+        for piece in self.pieces:
+            if isinstance(piece, Part):
+                results = self.sessions[piece].run([self.values[k] for k in piece.inputs])
+                self.values |= dict(zip(piece.outputs, results, strict=True))
+            elif piece in self.gaps.own:
+                self.values |= self.gaps.own[piece].run(self.values)
+        return [self.values[tensor.index] for tensor in self.entry.outputs]
+
+    def tensors(self) -> dict[int, Array]:
+        """Every readable tensor by index, as the last run left it."""
+        kept = dict(self.values)
+        for part, session in self.sessions.items():
+            kept |= {index: array for index, array in session.tensors().items() if index in part.computes}
+        return kept
+
+
+def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:
+    """The operators in order: stretches that LiteRT runs, and the index of each that it does not."""
+    graph = entry.subgraph
+    stretch: list[Operator] = []
+    for op in (*graph.operators, None):
+        if op is not None and op.index not in apart:
+            stretch.append(op)
+            continue
+        if stretch:
+            yield _part(data, entry, stretch)
+            stretch = []
+        if op is not None:
+            yield op.index
+
+
+def _part(data: bytes, entry: Entry, operators: Sequence[Operator]) -> Part:
+    inside = {op.index for op in operators}
+    computed = {t.index for op in operators for t in op.outputs if t is not None}
+    read = {t.index: t for op in operators for t in op.inputs if t is not None and not t.constant}
+    later = {t.index for op in entry.subgraph.operators if op.index not in inside for t in op.inputs if t is not None}
+    inputs = tuple(index for index in read if index not in computed)
+    ends = {t.index for t in entry.outputs}
+    outputs = tuple(sorted(index for index in computed if index in later or index in ends))
+    return Part(inputs, outputs, frozenset(computed), cut_file(data, entry.subgraph, inputs, outputs))

@@ -1,0 +1,50 @@
+"""Results of operators that LiteRT has no kernel of, as the ONNX model computes them: what follows can be compared then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import VerificationError
+from ..graph.metadata import TensorValue
+from ..source.model import Array, Operator, Tensor
+from .dequantized import as_stored
+from .ort import OnnxRuntime
+from .structure import Entry
+from .trial import Pairs, restored_dtype
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+class Borrowed:
+    """The results of ``ops`` in a run. Raises VerificationError where the ONNX model does not hold one of them."""
+
+    def __init__(
+        self, onnx: ModelProto | bytes | Path, entry: Entry, session: OnnxRuntime, ops: Iterable[Operator]
+    ) -> None:
+        held = {value.tensor: value for value in session.tensor_values if value.subgraph == entry.subgraph.index}
+        self.values: dict[Tensor, TensorValue] = {}
+        for op in ops:
+            for tensor in filter(None, op.outputs):
+                if tensor.index not in held:
+                    reason = f"LiteRT has no kernel of {op.code}, and the ONNX model does not hold its result {tensor}"
+                    raise VerificationError(reason)
+                self.values[tensor] = held[tensor.index]
+        ends = {info.name for info in session.outputs}
+        self.session = OnnxRuntime(onnx, keep=[value.name for value in self.values.values() if value.name not in ends])
+        self.pairs = Pairs(entry, self.session)
+
+    def __call__(self, inputs: Sequence[Array]) -> dict[int, Array]:
+        """By tensor index, as the file stores them."""
+        self.pairs.run(self.session, inputs)
+        returned = self.session.values()
+        results = {}
+        for tensor, value in self.values.items():
+            array = returned[value.name]
+            restored = value.restore(array, restored_dtype(tensor, array))
+            if restored is None:
+                raise VerificationError(f"the ONNX model holds tensor {tensor} in another shape than the file")
+            results[tensor.index] = as_stored(tensor, restored)
+        return results

@@ -1,0 +1,146 @@
+"""Operators that LiteRT lacks: their packs' kernels compute them, LiteRT the rest; without a kernel the rest is compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.models import Net, constant, drawn, tensor
+from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Transparent, Value, handler
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.options import VerifyOptions
+from tests.conftest import Run
+
+CODE = "CUSTOM.vendor.Shrink"
+
+
+def shrunk(op: Any, x: Any) -> Any:
+    return np.sign(x) * np.maximum(np.abs(x) - np.float32(op.options.get("by", 0.25)), 0)
+
+
+def shrink(by: float = 0.25, kernel: Any = shrunk) -> Handler:
+    @handler(CODE, max_version=1, layout=Transparent(), quantization=Dequantized(), kernel=kernel)
+    def lower(ctx: Context, x: Value) -> Value:
+        return ctx.ops.Shrink(x, lambd=by, bias=by)
+
+    return lower
+
+
+def network(dtype: str = "float32", *, last: bool = False, before: bool = True) -> bytes:
+    """A convolution, the operator, and a convolution; with another output before the operator."""
+    net = Net()
+    x = net.plumbed(tensor(1, 5, 7, 3, dtype=dtype))
+    y = net.result(tensor(1, 5, 7, 3, dtype=dtype))
+    net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
+    net.output(*([x] if before else []), y if last else net.drained(y))
+    return net.build()
+
+
+def verified(data: bytes, lowered: Handler | None, **options: Any) -> otp.Verification:
+    host = Host(handlers={} if lowered is None else {CODE: lowered}, keep_unknown=lowered is None)
+    done = otp.convert(data, host=host)
+    return otp.verify(data, done, host=host, **options)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "int16"])
+def test_a_packs_kernel_computes_what_litert_lacks_and_litert_the_rest(dtype: str) -> None:
+    result = verified(network(dtype), shrink())
+    assert result.ok, result.text
+    assert len(result.comparisons) == 2
+    assert result.kernels == ("xnnpack", "builtin")
+    assert f"{CODE} (1): their packs' kernels compute them, LiteRT the rest" in result.text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_lowering_that_disagrees_with_its_kernel_is_wrong_and_the_tensor_is_named(dtype: str) -> None:
+    result = verified(network(dtype), shrink(by=0.5))
+    assert not result.ok
+    assert result.diverging is not None
+    assert result.diverging.operator.code == CODE
+
+
+def test_without_a_kernel_nothing_is_compared_unless_that_is_asked_for() -> None:
+    with pytest.raises(VerificationError, match=rf"a kernel of {CODE} \(1\): --verify=partial compares all but these"):
+        verified(network(), shrink(kernel=None))
+    result = verified(network(), shrink(kernel=None), partial=True)
+    assert result.ok
+    assert f"not compared: {CODE} (1)" in result.text
+
+
+def test_partly_compared_is_what_comes_behind_the_operator_too() -> None:
+    data = network(before=False)
+    broken = shrink(kernel=None)
+    host = Host(handlers={CODE: broken})
+    proto = otp.convert(data, host=host, weights="keep").proto
+    last = max(k for k, node in enumerate(proto.graph.node) if node.op_type == "Conv")
+    weights = next(w for w in proto.graph.initializer if w.name == proto.graph.node[last].input[1])
+    weights.CopyFrom(__import__("onnx").numpy_helper.from_array(
+        __import__("onnx").numpy_helper.to_array(weights) * 2, weights.name
+    ))  # fmt: skip
+    assert not otp.verify(data, proto, host=host, partial=True).ok
+
+
+def test_where_nothing_could_be_compared_even_a_partial_comparison_fails() -> None:
+    with pytest.raises(VerificationError, match="every output is one of"):
+        verified(network(last=True, before=False), shrink(kernel=None), partial=True)
+
+
+def test_an_output_that_is_not_compared_is_left_out() -> None:
+    result = verified(network(last=True), shrink(kernel=None), partial=True)
+    assert [one.name for one in result.comparisons] == ["y0"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "text"),
+    [
+        (lambda op, x: x[:, :2], r"its output 0 is \[1, 2, 7, 3\], the file's is \[1, 5, 7, 3\]"),
+        (lambda op, x: (x, x), "it returned 2 arrays, the operator has 1 outputs"),
+        (lambda op, x: x / None, "TypeError: unsupported operand"),
+    ],
+)
+def test_a_kernel_that_fails_is_named_with_its_pack(kernel: Any, text: str) -> None:
+    with pytest.raises(VerificationError, match=rf"kernel of {CODE} of inline failed: {text}"):
+        verified(network(), shrink(kernel=kernel))
+
+
+def test_a_bias_has_the_scale_of_the_products_whatever_the_file_says() -> None:
+    def product(op: Any, x: Any, w: Any, b: Any) -> Any:
+        return x @ w.T + b
+
+    @handler("CUSTOM.Dense", max_version=1, layout=Attribute(), quantization=Dequantized(bias={2: (0, 1)}), kernel=product)
+    def dense(ctx: Context, x: Value, w: Value, b: Value) -> Value:
+        return ctx.ops.Gemm(x, w, b, transB=1)
+
+    net = Net()
+    x = net.place(tensor(3, 5, dtype="int8"))
+    w = net.place(constant(drawn(7, 5, dtype="int8"), "int8", 0.02))
+    b = net.place(constant(drawn(7, dtype="int32"), "int32", 123.0))
+    y = net.result(tensor(3, 7, dtype="int8").scaled(9.0))
+    net.graph.operator("CUSTOM.Dense", [x, w, b], [y])
+    net.output(y)
+    host = Host(handlers={"CUSTOM.Dense": dense})
+    result = otp.verify(net.build(), otp.convert(net.build(), host=host), host=host)
+    assert result.ok, result.text
+
+
+def test_the_function_convert_takes_partial_too() -> None:
+    host = Host(handlers={CODE: shrink(kernel=None)})
+    done = otp.convert(network(), host=host, verify=VerifyOptions(partial=True))
+    assert done.verification is not None
+    assert done.verification.ok
+
+
+def test_the_command_takes_partial_where_the_operator_is_all_that_is_lacking(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "known.tflite"
+    net = Net()
+    net.output(net.call("NEG", [tensor(2, 3)], tensor(2, 3)))
+    path.write_bytes(net.build())
+    assert run("convert", path, "--verify=partial").code == 0
+    assert run("convert", "--verify=partial", path).code == 0
+    assert run("convert", "--verify=half", path).code == 2
+    assert run("verify", path, path.with_suffix(".onnx"), "--partial").code == 0
