@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from onnx_tflite_plugin.api import Kernel
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance
 
@@ -26,7 +27,10 @@ class Case:
     more than the axis before. Empty where LiteRT takes no other.
     ``opsets``: ``None`` is the target's default. ``options``: further options of ``convert``.
 
-    ``reference`` computes a run's outputs where LiteRT cannot. ``refused``: the conversion must fail with this text.
+    ``kernel`` is the operator's own, in NumPy, where LiteRT has none; by default the one that its handler declares. LiteRT
+    runs the rest of the model. ``reference`` computes the outputs of the whole model instead, from all its inputs.
+    ``nodes``: operators of ONNX that the least-cost plan's model must hold, ``Conv`` or ``com.microsoft.Gelu``, with how
+    many where that is said. ``fuses``: fusions that must apply. ``refused``: the conversion must fail with this text.
     ``kernel_refuses``: LiteRT must fail with this text, so there is nothing to convert. ``known``: why the case fails
     for now; it must.
 
@@ -45,7 +49,10 @@ class Case:
     opsets: Sequence[int | None] = (None,)
     targets: Sequence[str] = ("onnxruntime", "generic")
     options: Mapping[str, Any] = field(default_factory=dict)
+    kernel: Kernel | None = None
     reference: Reference | None = None
+    nodes: Collection[str] | Mapping[str, int] = ()
+    fuses: Collection[str] = ()
     refused: str = ""
     kernel_refuses: str = ""
     known: str = ""
@@ -54,6 +61,10 @@ class Case:
     why: str = ""
 
     def __post_init__(self) -> None:
+        if isinstance(self.nodes, str) or isinstance(self.fuses, str):
+            raise TypeError(
+                f"{self.id}: nodes and fuses are collections of names, ({self.nodes or self.fuses!r},) for one"
+            )
         if self.tolerance is not None and not self.why:
             raise ValueError(f"{self.id}: a tolerance of its own needs the kernel's reason, in why")
 

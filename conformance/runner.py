@@ -15,15 +15,18 @@ from zlib import crc32
 
 import numpy as np
 
+from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import Terminated, debug, raised
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw
+from onnx_tflite_plugin.verify.around import Gaps, lacking, own_kernels
 from onnx_tflite_plugin.verify.structure import Entry, entry, read
 from onnx_tflite_plugin.verify.trial import Run, Session
 
+from .blame import false_layout
 from .bounds import tolerance
 from .case import Case
 
@@ -183,7 +186,19 @@ class CaseTrial:
 
     @cached_property
     def trial(self) -> Trial:
-        return Trial(self.data, self.model, self.entry, self.tolerance)
+        return Trial(self.data, self.model, self.entry, self.tolerance, gaps=self._gaps())
+
+    def _gaps(self) -> Gaps:
+        """Who computes what LiteRT lacks: the case's kernel, or the handlers'. Raises LiteRTError where nobody does."""
+        missing = lacking(self.data, self.entry) if self.case.reference is None else []
+        if not missing:
+            return Gaps()
+        index = self.entry.subgraph.index
+        given = {self.case.op: self.case.kernel} if self.case.kernel is not None else {}
+        own = own_kernels(source.read(self.data), index, [op.index for op in missing], self.host, given)
+        if lost := [op.code for op in missing if op.index not in own]:
+            raise LiteRTError(f"LiteRT has no kernel of {lost[0]}: its handler may declare one (kernel=), or the case")
+        return Gaps(own)
 
     @cached_property
     def expected(self) -> Mapping[str, Runs]:
@@ -231,26 +246,33 @@ class CaseTrial:
         said = _Mismatches()
         outputs: dict[Variant, Runs] = {}
         moved: dict[Variant, int] = {}
+        wrong: dict[Variant, tuple[Conversion | None, str]] = {}
         for variant in variants:
             least = variant._replace(plan="least")
-            if variant.plan == "local" and moved.get(least) == 0:
+            turned = self.turned() if variant.plan == "turned" else {}
+            if (variant.plan == "local" and moved.get(least) == 0) or (variant.plan == "turned" and not turned):
                 continue
             try:
-                turned = self.turned() if variant.plan == "turned" else {}
-                if variant.plan == "turned" and not turned:
-                    continue
                 conversion = self.converted(variant, turned)
                 moved[variant] = conversion.report.moved
                 outputs[variant] = self.run(conversion)
             except ConversionError as error:
+                wrong[variant] = None, _line(error)
                 said.add(variant, _line(error))
                 continue
-            said.add(variant, *self.mismatches(outputs[variant], expected))
+            differing = list(self.mismatches(outputs[variant], expected))
+            if differing:
+                wrong[variant] = conversion, differing[0]
+            said.add(variant, *differing)
             if variant.plan == "least":
-                said.add(variant, *self._layout(conversion))
+                said.add(variant, *self._layout(conversion), *self._asked(conversion))
             other = outputs.get(least)
             if variant.plan == "local" and other is not None:
                 said.add(variant, *self.mismatches(outputs[variant], {"the least plan": other}))
+        for variant, (conversion_or_none, text) in wrong.items():
+            plain = variant._replace(plan="least" if moved.get(variant._replace(plan="least")) == 0 else "local")
+            if plain in outputs and plain not in wrong:
+                said.add(variant, *self._blame(conversion_or_none, text))
         return said.status, said.lines
 
     # --- one variant --------------------------------------------------------------------------
@@ -290,6 +312,24 @@ class CaseTrial:
         most, report = self.case.transposes, conversion.report
         if most is not None and report.transposes > most and not report.transposed_for_speed:
             yield f"the least plan has {report.transposes} Transposes, it may have {most}"
+
+    def _asked(self, conversion: Conversion) -> Iterator[str]:
+        """Nodes and fusions that the case asks for and the conversion lacks."""
+        report = conversion.report
+        nodes = self.case.nodes if isinstance(self.case.nodes, Mapping) else dict.fromkeys(self.case.nodes)
+        for name, wanted in nodes.items():
+            count = report.nodes.get(name, 0)
+            if count != wanted and (wanted is not None or not count):
+                listed = ", ".join(f"{one} ({number})" for one, number in report.nodes.items())
+                yield f"the model has {count} {name} nodes, it must have {wanted or 'some'}; it has {listed}"
+        for name in self.case.fuses:
+            if name not in report.fused:
+                declined = "; ".join(text for text in report.declined if text.startswith(f"{name} "))
+                yield f"the fusion {name} did not apply{declined and f': {declined}'}; {', '.join(report.fused) or 'none'} did"
+
+    def _blame(self, conversion: Conversion | None, text: str) -> Iterator[str]:
+        """Which declaration is false, where only another order than the file's goes wrong."""
+        yield from filter(None, [false_layout(self.case.op, source.read(self.data), self.host, conversion, text)])
 
 
 def channels_first(face: Entry) -> dict[str, str]:

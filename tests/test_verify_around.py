@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command import Run
 
 import onnx_tflite_plugin as otp
 from conformance.models import Net, constant, drawn, tensor
@@ -14,7 +15,6 @@ from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Tra
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
-from tests.conftest import Run
 
 CODE = "CUSTOM.vendor.Shrink"
 
@@ -112,7 +112,9 @@ def test_a_bias_has_the_scale_of_the_products_whatever_the_file_says() -> None:
     def product(op: Any, x: Any, w: Any, b: Any) -> Any:
         return x @ w.T + b
 
-    @handler("CUSTOM.Dense", max_version=1, layout=Attribute(), quantization=Dequantized(bias={2: (0, 1)}), kernel=product)
+    @handler(
+        "CUSTOM.Dense", max_version=1, layout=Attribute(), quantization=Dequantized(bias={2: (0, 1)}), kernel=product
+    )
     def dense(ctx: Context, x: Value, w: Value, b: Value) -> Value:
         return ctx.ops.Gemm(x, w, b, transB=1)
 

@@ -97,17 +97,24 @@ def _stored(tensor: Tensor, k: int, array: Array) -> Array:
     return as_stored(tensor, array).astype(tensor.dtype)
 
 
-def own_kernels(model: Model, subgraph: int, indices: Iterable[int], host: Host) -> dict[int, Own]:
-    """The kernels that handlers declare of these operators, by index. ``model``: as the project's reader has it."""
+def own_kernels(
+    model: Model, subgraph: int, indices: Iterable[int], host: Host, given: Mapping[str, Kernel] | None = None
+) -> dict[int, Own]:
+    """The kernels of these operators, by index: those ``given`` by code, else those that their handlers declare.
+
+    ``model``: as the project's reader has it.
+    """
     target = target_named("onnxruntime")
     kernels = {}
     for index in indices:
         bound = host.take(model.subgraphs[subgraph].operators[index], target, target.opsets[2])
-        if isinstance(bound, Bound) and bound.handler.kernel is not None:
+        kernel = bound.handler.kernel if isinstance(bound, Bound) else None
+        kernel = (given or {}).get(model.subgraphs[subgraph].operators[index].code, kernel)
+        if isinstance(bound, Bound) and kernel is not None:
             declared = resolved(bound, target, target.opsets[2]).declared.quantization
             floats = isinstance(declared, Dequantized | FixedOutputRange | Lookup)
             bias = declared.bias if isinstance(declared, Dequantized) else {}
-            kernels[index] = Own(bound.op, bound.handler.kernel, bound.pack, floats, bias)
+            kernels[index] = Own(bound.op, kernel, bound.pack, floats, bias)
     return kernels
 
 

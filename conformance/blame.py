@@ -1,0 +1,51 @@
+"""Which declaration of a handler is false, where a case fails in another order than the file's and not in that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnx_tflite_plugin.api import Attribute, Layout, Operator, Transparent
+from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.binding.declared import resolved
+from onnx_tflite_plugin.conversion import Conversion
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.model import Model
+from onnx_tflite_plugin.targets import target_named
+from onnx_tflite_plugin.verify.ort import tensor_values
+
+MEANT = {
+    Transparent: "Attribute with ctx.axis is meant, or `axes` that say which axes the slots share",
+    Attribute: "an axis number or an entry per axis is not remapped (ctx.axis, ctx.by_axis, holds_axes, indexed_by_axis), "
+    "or `axes` are others",
+}
+
+
+def false_layout(code: str, model: Model, host: Host, conversion: Conversion | None, difference: str) -> str:
+    """What the declaration must be instead; "" where no order but the file's was taken. ``model``: the reader's."""
+    for op in (op for graph in model.subgraphs for op in graph.operators if code in (op.code, op.builtin)):
+        layout = _declared(op, host)
+        if not isinstance(layout, Transparent | Attribute):
+            continue  # an order that is the operator's own is wrong in every plan
+        orders = [] if conversion is None else list(_orders(op, conversion))
+        if conversion is not None and not orders:
+            continue
+        where = f"with axes {orders[0]}" if orders else "in another order than the file's"
+        kind = type(layout)
+        return f"layout={kind.__name__} is not true: {where} the result differs by {difference}; {MEANT[kind]}"
+    return ""
+
+
+def _declared(op: Operator, host: Host) -> Layout | None:
+    target = target_named("onnxruntime")
+    bound = host.take(op, target, target.opsets[2])
+    return resolved(bound, target, target.opsets[2]).declared.layout if isinstance(bound, Bound) else None
+
+
+def _orders(op: Operator, conversion: Conversion) -> Iterator[str]:
+    """The orders other than the file's in which the model holds operands and results of the operator."""
+    tensors = {t.index for t in (*op.inputs, *op.outputs) if t is not None}
+    for value in tensor_values(conversion.proto):
+        if value.subgraph == op.subgraph and value.tensor in tensors and value.order is not None:
+            kept = [axis for axis in value.order if axis >= 0]
+            if kept != sorted(kept):
+                yield ",".join(map(str, value.order))
