@@ -70,6 +70,18 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
     return Suite(host, tried, tuple(kept.values()), tuple(problems), tuple(notes))
 
 
+def brought() -> dict[str, tuple[int, str]]:
+    """By pack, how many cases it brings, and why they do not load where they do not."""
+    counted: dict[str, tuple[int, str]] = {}
+    for dist, entry in _entries():
+        count, failure = counted.get(dist, (0, ""))
+        try:
+            counted[dist] = count + len(_loaded(dist, entry)), failure
+        except Failed as failed:
+            counted[dist] = count, failed.reason
+    return counted
+
+
 def _entries() -> Iterator[tuple[str, EntryPoint]]:
     """(pack, entry point), each once: a distribution may be on the path twice."""
     seen = set()

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from onnx_tflite_plugin.cli.data import PARTIAL, Partial, data_options, existing, pairs
+from onnx_tflite_plugin.cli.data import PARTIAL, Partial, data_options, existing, pack_options, pairs
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
@@ -117,13 +117,7 @@ def _switch(name: str, text: str) -> Callable[[Any], Any]:
     "Whether ONNX Runtime must open the result before it is written: auto asks it where that is cheap or in doubt.",
 )
 @data_options
-@click.option(
-    "--prefer", metavar="DIST", multiple=True, help="This op pack wins where several claim an operator. Repeatable."
-)
-@click.option("--block", metavar="DIST", multiple=True, help="Leave this op pack out. Repeatable.")
-@click.option(
-    "--packs", metavar="builtin|LIST", help="Use only the built-in operators, or also these packs (comma-separated)."
-)
+@pack_options
 @click.option(
     "--report",
     "page",

@@ -1,4 +1,4 @@
-"""The options that say what a verification or a benchmark runs on."""
+"""Options of several commands: what a verification or a benchmark runs on, and which op packs serve."""
 
 from __future__ import annotations
 
@@ -79,6 +79,29 @@ def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="How far float outputs may be apart, as a share of their range; by default it follows from the model.",
         ),
     ]
+    return _with(command, options)
+
+
+def pack_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--prefer``, ``--block`` and ``--packs``."""
+    options = [
+        click.option(
+            "--prefer",
+            metavar="DIST",
+            multiple=True,
+            help="This op pack wins where several claim an operator. Repeatable.",
+        ),
+        click.option("--block", metavar="DIST", multiple=True, help="Leave this op pack out. Repeatable."),
+        click.option(
+            "--packs",
+            metavar="builtin|LIST",
+            help="Use only the built-in operators, or also these packs (comma-separated).",
+        ),
+    ]
+    return _with(command, options)
+
+
+def _with(command: Callable[..., Any], options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     for option in reversed(options):
         command = option(command)
     return command

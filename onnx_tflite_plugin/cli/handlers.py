@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onnx_tflite_plugin.cli.failures import on_failure
-from onnx_tflite_plugin.cli.output import Row, apart, plural, print_json, print_rows, print_table
+from onnx_tflite_plugin.cli.output import Row, apart, at_most, plural, print_json, print_rows, print_table
 from onnx_tflite_plugin.cli.summary import BUILTIN, warned
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.host import Host
 
 
 @click.command()
 @click.option("--details", is_flag=True, help="Layout category and quantization behaviour instead of the summary.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def handlers(details: bool, as_json: bool) -> None:
-    """List the installed handlers, fusions and hooks.
+    """List the installed handlers, fusions, hooks and packs.
 
-    Each with the newest version of the operator that it converts; those that do not serve are listed with the reason.
+    Handlers with the newest version of the operator that they convert; those that do not serve are listed with the reason.
+    Packs with their version, how much they bring, which built-in handlers they override, and what is wrong with them.
     """
     on_failure(as_json=as_json)
     with apart():
@@ -42,6 +47,8 @@ def handlers(details: bool, as_json: bool) -> None:
     if found["hooks"]:
         click.echo()
         print_table(("hook", "pack"), ([row["hook"], row["pack"]] for row in found["hooks"]))
+    click.echo()
+    print_table(_PACKS, ([_cell(row, name) for name in _PACKS] for row in found["packs"]), numeric=_NUMBERS)
     click.echo()
     total = (
         f"{plural(len(rows), 'handler')} and {plural(len(found['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
@@ -75,8 +82,49 @@ def _found() -> dict[str, Any]:
         "handlers": rows,
         "fusions": sorted(fusions, key=lambda row: (row["name"], row["pack"])),
         "hooks": [{"pack": pack, "hook": name} for pack, name in host.hooks.implemented()],
+        "packs": list(_packs(host, rows, fusions)),
         "warnings": host.warnings,
     }
+
+
+_PACKS = ("pack", "version", "handlers", "fusions", "hooks", "cases", "overrides", "wrong")
+_NUMBERS = (2, 3, 5)
+
+
+def _packs(
+    host: Host, handlers: Sequence[dict[str, Any]], fusions: Sequence[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """What each installed pack brings. Its cases are loaded, but for the built-in ones, which are thousands."""
+    from importlib.metadata import version
+
+    from conformance.packs import brought
+    from onnx_tflite_plugin.host.offers import discover
+
+    cases = brought()
+    hooks = host.hooks.implemented()
+    own = {row["code"] for row in handlers if row["pack"] == BUILTIN}
+    for pack in sorted({offer.pack for offer in discover()} | {*cases}):
+        mine = [row for row in handlers if row["pack"] == pack]
+        count, failure = cases.get(pack, (0, ""))
+        wrong = [f"{row['code']}: {row['error']}" for row in mine if row["error"] and pack != BUILTIN]
+        wrong += [text for text in (*host.warnings, failure) if pack in text and pack != BUILTIN]
+        yield {
+            "pack": pack,
+            "version": version(pack),
+            "handlers": sum(not row["error"] for row in mine),
+            "fusions": sum(row["pack"] == pack for row in fusions),
+            "hooks": [name for owner, name in hooks if owner == pack],
+            "cases": count,
+            "overrides": [row["code"] for row in mine if pack != BUILTIN and row["code"] in own],
+            "wrong": list(dict.fromkeys(wrong)),
+        }
+
+
+def _cell(row: dict[str, Any], name: str) -> object:
+    value = row[name]
+    if name == "wrong":
+        return "; ".join(value) or "-"
+    return (", ".join(at_most(value, 4)) or "-") if isinstance(value, list) else value or "-"
 
 
 def _row(row: dict[str, Any], details: bool, packs: bool) -> list[object]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from onnx_tflite_plugin.cli.data import pack_options
 from onnx_tflite_plugin.cli.failures import on_failure
 from onnx_tflite_plugin.cli.output import Row, apart, at_most, plural, print_json, print_rows, print_table, short, size
 from onnx_tflite_plugin.cli.paths import readable
@@ -17,8 +18,9 @@ from onnx_tflite_plugin.cli.summary import BUILTIN, warned
 @click.command()
 @click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
 @click.option("--details", is_flag=True, help="Also each operator's layout category and quantization behaviour.")
+@pack_options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
-def inspect(model: Path, details: bool, as_json: bool) -> None:
+def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
     """Show what is in a model and who converts it.
 
     Inputs and outputs, signatures, states, metadata, operators. Of a bundle (MediaPipe's .task, LiteRT-LM) its parts.
@@ -37,7 +39,7 @@ def inspect(model: Path, details: bool, as_json: bool) -> None:
     from onnx_tflite_plugin.targets import target_named
 
     with apart():
-        found = inspect_model(read(model), Host(), target_named("onnxruntime"))
+        found = inspect_model(read(model), Host(**chosen), target_named("onnxruntime"))
     if as_json:
         print_json({"model": str(model), **found})
     else:

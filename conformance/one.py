@@ -1,0 +1,71 @@
+"""One handler without a file: ``convert_one(relu9, [tensor(1, 5, 7, 3)], alpha=9.0)`` prints the ONNX that it emits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import onnx.printer
+
+from onnx_tflite_plugin.api import Handler
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.host import Host
+
+from .models import Spec, alone, between_convolutions
+
+_FREE = ("CUSTOM.", "COMPOSITE.")
+
+
+def convert_one(
+    handler: Handler,
+    inputs: Sequence[Spec | None],
+    options: Any = None,
+    *,
+    outputs: Sequence[Spec] = (),
+    between: bool = False,
+    show: bool = True,
+    **conversion: Any,
+) -> Conversion:
+    """Convert a model of one operator, served by ``handler``, and print its nodes.
+
+    Args:
+        handler: what ``@handler`` made; it need not be installed.
+        inputs: ``tensor(...)``, ``constant(...)``, or None for an absent operand.
+        options: the operator's; of a custom operator a mapping that becomes a FlexBuffer, or bytes.
+        outputs: results as ``tensor(...)``; by default one like the first input.
+        between: images come from convolutions and go to convolutions, so that the operator works channels first.
+        show: print the model as ONNX's text.
+        conversion: options of ``onnx_tflite_plugin.convert``.
+
+    Returns:
+        The conversion: ``.model``, ``.proto``, ``.report``.
+
+    Raises:
+        ConversionError: the handler refuses or fails.
+        ValueError: there is no input that the result could be like.
+    """
+    like = next((spec for spec in inputs if spec is not None and spec.value is None), None)
+    if like is None and not outputs:
+        raise ValueError("no input is computed: say what the results are, outputs=[tensor(...)]")
+    results = outputs or [replace(like, name="")] if like is not None else outputs
+    place = between_convolutions if between else alone
+    name = "custom_options" if handler.code.startswith(_FREE) else "options"
+    case = place(handler.code, "one", inputs, *results, **{name: options})
+    host = Host(handlers={handler.code: handler}, prefer=["inline"])
+    done = convert(case.build(), host=host, **conversion)
+    if show:
+        print(text(done))
+    return done
+
+
+def text(conversion: Conversion) -> str:
+    """The model as ONNX's text, without what the converter tells of itself."""
+    proto = type(conversion.proto)()
+    proto.CopyFrom(conversion.proto)
+    del proto.metadata_props[:]
+    graph = proto.graph
+    for entry in (*graph.node, *graph.input, *graph.output, *graph.value_info):
+        del entry.metadata_props[:]
+    del graph.value_info[:]
+    return str(onnx.printer.to_text(proto))
