@@ -150,19 +150,22 @@ class Net:
 
     def call(
         self, code: str, inputs: Sequence[Spec | TensorRef | None], *outputs: Spec,
-        custom_options: Any = None, **options: Any,
+        custom_options: Any = None, version: Any = None, **options: Any,
     ) -> TensorRef:  # fmt: skip
         """One operator on tensors made before, or on specs placed now; returns its first output."""
-        return next(iter(self.calls(code, inputs, *outputs, custom_options=custom_options, **options)), TensorRef(-1))
+        return next(
+            iter(self.calls(code, inputs, *outputs, custom_options=custom_options, version=version, **options)),
+            TensorRef(-1),
+        )
 
     def calls(
         self, code: str, inputs: Sequence[Spec | TensorRef | None], *outputs: Spec,
-        custom_options: Any = None, **options: Any,
+        custom_options: Any = None, version: Any = None, **options: Any,
     ) -> list[TensorRef]:  # fmt: skip
         """The same for an operator of several outputs; returns all of them."""
         refs = [self.place(operand) if isinstance(operand, Spec) else operand for operand in inputs]
         results = [self.result(spec) for spec in outputs]
-        version = FIRST_VERSION.get(code, 1)
+        version = version or FIRST_VERSION.get(code, 1)
         self.graph.operator(code, refs, results, options, version=version, custom_options=custom_options)
         return results
 
@@ -235,22 +238,25 @@ def net(op: str, name: str, draw: Callable[[Net], Any], **case: Any) -> Case:
 
 def alone(
     op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None,
-    custom_options: Any = None, **case: Any,
+    custom_options: Any = None, version: Any = None, **case: Any,
 ) -> Case:  # fmt: skip
     """One operator; what is no constant is a graph input, every result a graph output.
 
-    ``custom_options``: a custom operator's, a mapping that becomes a FlexBuffer, or bytes.
+    ``custom_options``: a custom operator's, a mapping that becomes a FlexBuffer, or bytes. ``version``: by default the
+    first that LiteRT registers.
     """
 
     def draw(model: Net) -> None:
-        model.output(*model.calls(op, inputs, *outputs, custom_options=custom_options, **(options or {})))
+        model.output(
+            *model.calls(op, inputs, *outputs, custom_options=custom_options, version=version, **(options or {}))
+        )
 
     return net(op, name, draw, **{"dtype": _dtype(inputs), **case})
 
 
 def between_convolutions(
     op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None,
-    custom_options: Any = None, **case: Any,
+    custom_options: Any = None, version: Any = None, **case: Any,
 ) -> Case:  # fmt: skip
     """One operator whose images come from convolutions and go to convolutions; other operands and results as they are.
 
@@ -259,7 +265,7 @@ def between_convolutions(
 
     def draw(model: Net) -> None:
         refs = [model.plumbed(spec) if spec is not None and plumbed(spec) else spec for spec in inputs]
-        results = model.calls(op, refs, *outputs, custom_options=custom_options, **(options or {}))
+        results = model.calls(op, refs, *outputs, custom_options=custom_options, version=version, **(options or {}))
         model.output(*(model.drained(ref) if plumbed(model.spec(ref)) else ref for ref in results))
 
     if all(plumbed(spec) for spec in outputs):

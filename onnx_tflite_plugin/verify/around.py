@@ -157,7 +157,9 @@ class Around:
         self.kernels, self.entry, self.gaps = kernels, entry, gaps
         self.pieces = list(_pieces(data, entry, {*gaps.own, *gaps.borrowed}))
         self.sessions = {
-            piece: LiteRT(piece.data, kernels, preserve=preserve) for piece in self.pieces if isinstance(piece, Part)
+            piece: LiteRT(piece.data, kernels if piece.inputs else "builtin", preserve=preserve)
+            for piece in self.pieces
+            if isinstance(piece, Part)
         }
         self.values: dict[int, Array] = {}
 
@@ -183,10 +185,19 @@ class Around:
 
 
 def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:
-    """The operators in order: stretches that LiteRT runs, and the index of each that it does not."""
+    """The operators in order: stretches that LiteRT runs, and the index of each that it does not.
+
+    What follows from constants alone and is needed elsewhere comes first, from a part without inputs: XNNPACK gives no
+    access to weights that it dequantizes.
+    """
     graph = entry.subgraph
+    fixed = _fixed(graph.operators, apart)
+    if fixed:
+        yield _part(data, entry, fixed)
     stretch: list[Operator] = []
     for op in (*graph.operators, None):
+        if op is not None and op in fixed:
+            continue
         if op is not None and op.index not in apart:
             stretch.append(op)
             continue
@@ -195,6 +206,23 @@ def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:
             stretch = []
         if op is not None:
             yield op.index
+
+
+def _fixed(operators: Sequence[Operator], apart: set[int]) -> list[Operator]:
+    """The operators that compute from constants alone what those apart take."""
+    known: dict[int, Operator] = {}
+    for op in operators:
+        given = [t.constant or t.index in known for t in op.inputs if t is not None]
+        if op.index not in apart and given and all(given):
+            known |= {t.index: op for t in op.outputs if t is not None}
+    wanted = [t.index for op in operators if op.index in apart for t in op.inputs if t is not None]
+    chosen: set[Operator] = set()
+    while wanted:
+        maker = known.get(wanted.pop())
+        if maker is not None and maker not in chosen:
+            chosen.add(maker)
+            wanted += [t.index for t in maker.inputs if t is not None]
+    return [op for op in operators if op in chosen]
 
 
 def _part(data: bytes, entry: Entry, operators: Sequence[Operator]) -> Part:

@@ -1,0 +1,1 @@
+"""Op pack for onnx-tflite-plugin: MediaPipe's custom operators."""

@@ -1,0 +1,193 @@
+"""What the handlers must convert, and where they must refuse."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import BOTH, Net, Placed, alone, constant, drawn, net, tensor
+
+SAME, VALID = 1, 2
+
+
+def cases() -> Iterator[Case]:
+    yield from convolutions()
+    yield from poolings()
+    yield from unpoolings()
+    yield from samplings()
+    yield from landmarks()
+    yield from matrices()
+
+
+# --- Convolution2DTransposeBias ---------------------------------------------------------------
+
+
+def convolutions() -> Iterator[Case]:
+    op = "CUSTOM.Convolution2DTransposeBias"
+
+    def convolved(name: str, padding: int, strides: tuple[int, int], kernel: tuple[int, int], place: Placed = alone,
+                  x: tuple[int | None, ...] = (2, 5, 7, 3), version: bytes = b"", **more: Any) -> Case:  # fmt: skip
+        weights, bias = constant(drawn(11, *kernel, 3)), constant(drawn(11))
+        sizes = []
+        for size, length, step in zip((5, 7), kernel, strides, strict=True):
+            lost = max(0, length - (size - 1) % step - 1) if padding == SAME else 0
+            sizes.append(step * (size - 1) + length - lost)
+        y = tensor(x[0], *sizes, 11)
+        options = struct.pack("<3i", padding, strides[1], strides[0]) + version
+        return place(op, name, [tensor(*x), weights, bias], y, custom_options=options, **more)
+
+    for place in BOTH:
+        yield convolved("same", SAME, (2, 3), (3, 5), place, nodes={"ConvTranspose": 1})
+        yield convolved("valid", VALID, (3, 2), (5, 2), place)
+        yield convolved("same, strides longer than the filter", SAME, (5, 3), (2, 2), place)
+    yield convolved("same, stride 1", SAME, (1, 1), (3, 5))
+    yield convolved("two by two, as segmentation networks end", SAME, (2, 2), (2, 2), version=bytes(8))
+    yield convolved("a batch of unknown size", VALID, (2, 2), (3, 2), x=(None, 5, 7, 3))
+    yield convolved("no padding", 0, (2, 2), (3, 2), refused="the kernel knows 1 (SAME) and 2 (VALID)")
+    short: dict[str, Any] = {"custom_options": b"\1\0\0\0", "refused": "the kernel reads 12"}
+    yield alone(
+        op,
+        "short options",
+        [tensor(1, 5, 7, 3), constant(drawn(2, 3, 3, 3)), constant(drawn(2))],
+        tensor(1, 7, 9, 2),
+        **short,
+    )
+
+
+# --- pooling ----------------------------------------------------------------------------------
+
+
+def pool(padding: int, strides: tuple[int, int], size: tuple[int, int], activation: int = 0) -> bytes:
+    """``TfLitePoolParams``; height before width here, width before height there."""
+    return struct.pack("<6i", padding, *strides[::-1], *size[::-1], activation) + bytes(16)
+
+
+def poolings() -> Iterator[Case]:
+    op = "CUSTOM.MaxPoolingWithArgmax2D"
+    for place in BOTH:
+        for name, padding, strides, size in (
+            ("same", SAME, (2, 3), (3, 2)),
+            ("valid", VALID, (1, 2), (2, 3)),
+            ("same, overlapping", SAME, (1, 1), (3, 5)),
+        ):
+            counts = [
+                -(-n // s) if padding == SAME else (n - k + s) // s
+                for n, k, s in zip((5, 7), size, strides, strict=True)
+            ]
+            y = tensor(2, *counts, 3)
+            yield place(
+                op, name, [tensor(2, 5, 7, 3)], y, y, custom_options=pool(padding, strides, size), nodes=["MaxPool"]
+            )
+    y = tensor(2, 2, 3, 3)
+    for name, activation in (("relu", 1), ("relu -1 to 1", 2), ("relu6", 3), ("tanh, which the kernel ignores", 4)):
+        options = pool(VALID, (2, 2), (2, 2), activation)
+        yield alone(op, name, [tensor(2, 5, 7, 3)], y, y, custom_options=options, span=(-9.0, 9.0))
+    ties: dict[str, Any] = {"given": {"x0": np.zeros((2, 5, 7, 3), np.float32)}}
+    yield alone(
+        op, "the first of equals", [tensor(2, 5, 7, 3)], y, y, custom_options=pool(VALID, (2, 2), (2, 2)), **ties
+    )
+    opened: dict[str, Any] = {"custom_options": pool(VALID, (2, 2), (2, 2)), "refused": "depend on the image's size"}
+    yield alone(
+        op, "unknown sizes", [tensor(1, None, None, 3)], tensor(1, None, None, 3), tensor(1, None, None, 3), **opened
+    )
+
+
+def unpoolings() -> Iterator[Case]:
+    op = "CUSTOM.MaxUnpooling2D"
+    options = pool(VALID, (2, 3), (2, 3))
+    indices = np.random.default_rng(3).integers(0, 6, (2, 5, 7, 11)) + np.float32(0.1)
+    x, y = tensor(2, 5, 7, 11), tensor(2, 10, 21, 11)
+    given = {"x1": indices.astype(np.float32)}
+    one: dict[str, Any] = {"custom_options": options, "given": given, "nodes": {"MaxUnpool": 1}}
+    yield alone(op, "given indices", [x, tensor(2, 5, 7, 11)], y, **one)
+
+    def there_and_back(model: Net) -> None:
+        """Pooled between convolutions, and put back: indices of one convention meet those of the other."""
+        image = model.plumbed(tensor(2, 10, 21, 3))
+        small = tensor(2, 5, 7, 3)
+        pooled, places = model.calls("CUSTOM.MaxPoolingWithArgmax2D", [image], small, small, custom_options=options)
+        model.output(model.drained(model.call(op, [pooled, places], tensor(2, 10, 21, 3), custom_options=options)))
+
+    yield net(
+        op, "of what was pooled, between convolutions", there_and_back, transposes=2, nodes=["MaxPool", "MaxUnpool"]
+    )
+    overlapping: dict[str, Any] = {
+        "custom_options": pool(SAME, (1, 1), (2, 2)),
+        "refused": "its elements have no one place",
+    }
+    yield alone(op, "windows that overlap", [x, x], tensor(2, 10, 14, 11), **overlapping)
+
+
+# --- affine maps ------------------------------------------------------------------------------
+
+
+def affine(angle: float, scale: float, x: float, y: float) -> np.ndarray[Any, np.dtype[np.float32]]:
+    matrix = np.eye(4, dtype=np.float32)
+    matrix[:2, :2] = scale * np.asarray([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    matrix[:2, 3] = x, y
+    return matrix
+
+
+def samplings() -> Iterator[Case]:
+    op = "CUSTOM.TransformTensorBilinear"
+    options = {"mode": "bilinear", "output_height": 5, "output_width": 13}
+    maps = {
+        "as it is": (0.0, 1.0, 0.0, 0.0),
+        "shrunk": (0.0, 0.5, 1.3, 2.1),
+        "turned": (0.7, 0.9, 4.0, -1.7),
+        "outside": (0.0, 1.0, 99.0, 0.0),
+    }
+    image, matrix, result = tensor(1, 7, 11, 3), tensor(1, 4, 4), tensor(1, 5, 13, 3)
+    own = 2  # Transposes of the matrix
+    for name, parameters in maps.items():
+        given = {"x1": affine(*parameters)[None]}
+        for place in BOTH:
+            case: dict[str, Any] = {"custom_options": options, "version": 2, "given": given, "transposes": 2 + own}
+            yield place(op, name, [image, matrix], result, **case)
+    refused: dict[str, Any] = {"custom_options": options, "version": 1, "refused": "version 2 alone"}
+    yield alone(op, "the first version", [image, matrix], result, **refused)
+
+
+def landmarks() -> Iterator[Case]:
+    op = "CUSTOM.TransformLandmarks"
+    for size in (2, 3):
+        yield versioned(op, f"of {size} numbers", [tensor(1, 17, size), tensor(1, 4, 4)], tensor(1, 17, size), {})
+    yield versioned(
+        op, "several", [tensor(2, 17, 3), tensor(1, 4, 4)], tensor(2, 17, 3), {}, refused="[1, N, 2] and [1, N, 3]"
+    )
+
+
+def matrices() -> Iterator[Case]:
+    op = "CUSTOM.Landmarks2TransformMatrix"
+    options = {
+        "subset_idxs": [0, 3, 5, 7, 11], "left_rotation_idx": 2, "right_rotation_idx": 13, "output_height": 96,
+        "output_width": 64, "scale_x": 1.5, "scale_y": 1.25, "target_rotation_radians": 0.0,
+    }  # fmt: skip
+    x, y = tensor(1, 17, 3), tensor(1, 4, 4)
+    yield versioned(op, "upright", [x], y, options)
+    yield versioned(op, "turned", [x], y, {**options, "target_rotation_radians": 1.1})
+    alike = np.repeat(drawn(1, 1, 3), 17, axis=1) * np.ones((1, 17, 1), np.float32)
+    yield versioned(op, "all in one place", [x], y, options, given={"x0": alike})
+    backwards = drawn(1, 17, 3)
+    backwards[0, 2, 0], backwards[0, 13, 0] = 5, -5  # beyond a quarter turn
+    yield versioned(op, "upside down", [x], y, options, given={"x0": backwards})
+    yield versioned(op, "no scale", [x], y, {**options, "scale_x": 0.0}, refused="not all positive")
+    yield versioned(
+        op,
+        "a landmark that is not there",
+        [x],
+        y,
+        {**options, "left_rotation_idx": 17},
+        refused="its options name landmarks",
+    )
+    lacking = {name: value for name, value in options.items() if name != "scale_y"}
+    yield versioned(op, "an option that is missing", [x], y, lacking, refused="its options lack scale_y")
+
+
+def versioned(op: str, name: str, inputs: Any, output: Any, options: Any, **more: Any) -> Case:
+    """One operator of version 2."""
+    return alone(op, name, inputs, output, custom_options=options, version=2, **more)

@@ -1,0 +1,37 @@
+"""The transposed convolution with a bias."""
+
+from __future__ import annotations
+
+from onnx_tflite_plugin.api import Context, Dims, Implicit, Refused, Value, handler
+
+from .kernels import transposed_convolution as kernel
+from .options import stride
+
+
+def pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int, int]) -> list[int]:
+    """``[top, left, bottom, right]`` that the output lacks (Prepare, transpose_conv_bias.cc).
+
+    Raises Refused for SAME on unknown sizes.
+    """
+    totals = [0, 0]
+    for k, (size, length, step) in enumerate(zip(sizes, kernel, strides, strict=True)):
+        if padding == "SAME":
+            if size is None and step != 1:
+                raise Refused("SAME padding with a stride on an unknown size; give it with --input-shape")
+            totals[k] = max(0, (length or 0) - ((size or 1) - 1) % step - 1)
+    return [total // 2 for total in totals] + [total - total // 2 for total in totals]
+
+
+@handler(
+    "CUSTOM.Convolution2DTransposeBias",
+    max_version=1,
+    layout=Implicit(onnx={0: "n c h w", 1: "c o j k"}),
+    axes="n h w c, o j k c, o -> n y x o",
+    types="float32, float32, float32 -> float32",
+    kernel=kernel,
+)
+def transposed_convolution(ctx: Context, x: Value, weights: Value, bias: Value) -> Value:
+    """ConvTranspose."""
+    held = stride(ctx.op)
+    cut = pads(held.padding, ctx.op[0].dims[1:3], ctx.op[1].dims[1:3], held.strides)
+    return ctx.ops.ConvTranspose(x, weights, bias, strides=held.strides, pads=cut)

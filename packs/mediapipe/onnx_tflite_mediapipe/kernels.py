@@ -1,0 +1,121 @@
+"""What the operators compute, in NumPy, after the C++ kernels in mediapipe/util/tflite/operations. Arrays are N H W C."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onnx_tflite_plugin.api import Operator
+
+from .options import stride, window
+
+Array = npt.NDArray[Any]
+
+
+def transposed_convolution(op: Operator, x: Array, weights: Array, bias: Array) -> Array:
+    """Every pixel adds the filter, times itself, where it stands (TransposeConvBias, transpose_conv_bias.cc)."""
+    held = stride(op)
+    (batch, height, width, _), (channels, rows, columns, _) = x.shape, weights.shape
+    down, right = held.strides
+    whole = np.zeros((batch, down * (height - 1) + rows, right * (width - 1) + columns, channels), np.float32)
+    for j in range(rows):
+        for k in range(columns):
+            whole[:, j : j + down * height : down, k : k + right * width : right][:, :height, :width] += (
+                x @ weights[:, j, k].T
+            )
+    if held.padding == "SAME":
+        lost = [max(0, rows - (height - 1) % down - 1), max(0, columns - (width - 1) % right - 1)]
+        whole = whole[
+            :, lost[0] // 2 : whole.shape[1] - (lost[0] + 1) // 2, lost[1] // 2 : whole.shape[2] - (lost[1] + 1) // 2
+        ]
+    return whole + bias
+
+
+def max_pooling(op: Operator, x: Array) -> tuple[Array, Array]:
+    """The first greatest element of each window, and its place there plus 0.1 (MaxPoolArgmax, max_pool_argmax.cc)."""
+    held = window(op)
+    batch, height, width, channels = x.shape
+    counts, pads = [], []
+    for size, length, step in zip((height, width), held.size, held.strides, strict=True):
+        count = -(-size // step) if held.padding == "SAME" else (size - length + step) // step
+        counts.append(count)
+        pads.append(max(0, (count - 1) * step + length - size) // 2)
+    pooled = np.empty((batch, *counts, channels), np.float32)
+    indices = np.empty_like(pooled)
+    for row in range(counts[0]):
+        for column in range(counts[1]):
+            top, left = row * held.strides[0] - pads[0], column * held.strides[1] - pads[1]
+            first = max(0, -top), max(0, -left)
+            seen = x[:, max(0, top) : top + held.size[0], max(0, left) : left + held.size[1]]
+            flat = seen.reshape(batch, -1, channels)
+            place = flat.argmax(axis=1)
+            y, z = np.divmod(place, seen.shape[2])
+            pooled[:, row, column] = np.take_along_axis(flat, place[:, None], axis=1)[:, 0]
+            indices[:, row, column] = (y + first[0]) * held.size[1] + z + first[1] + np.float32(0.1)
+    return np.clip(pooled, *held.bounds) if held.bounds != (None, None) else pooled, indices
+
+
+def max_unpooling(op: Operator, x: Array, indices: Array) -> Array:
+    """Every element at its place in its window, zeros around it (MaxUnpooling, max_unpooling.cc)."""
+    held = window(op)
+    batch, height, width, channels = x.shape
+    result = np.zeros((batch, height * held.size[0], width * held.size[1], channels), np.float32)
+    y, z = np.divmod(indices.astype(int), held.size[1])
+    n, row, column, c = np.indices(x.shape)
+    result[n, row * held.strides[0] + y, column * held.strides[1] + z, c] = x
+    return result
+
+
+def transform_tensor(op: Operator, image: Array, matrix: Array) -> Array:
+    """Each pixel from the place its centre is mapped to, between four neighbours (TransformTensorBilinearV2)."""
+    (_, height, width, _), m = image.shape, matrix.reshape(4, 4)
+    result = np.zeros(op[~0].shape, np.float32)
+    for row, column in np.ndindex(*result.shape[1:3]):
+        x, y = (float(m[k, 0] * (column + 0.5) + m[k, 1] * (row + 0.5) + m[k, 3] - 0.5) for k in (0, 1))
+        if not (0 <= x <= width - 1 and 0 <= y <= height - 1):
+            continue
+        left, top = math.floor(x), math.floor(y)
+        below, beside = min(top + 1, height - 1), min(left + 1, width - 1)  # beyond the edge their share is 0
+        upper = (left + 1 - x) * image[0, top, left] + (x - left) * image[0, top, beside]
+        lower = (left + 1 - x) * image[0, below, left] + (x - left) * image[0, below, beside]
+        result[0, row, column] = (top + 1 - y) * upper + (y - top) * lower
+    return result
+
+
+def transform_landmarks(op: Operator, landmarks: Array, matrix: Array) -> Array:
+    """x and y by the first two rows of the matrix (TransformLandmarksV2)."""
+    m = matrix.reshape(4, 4)
+    result = landmarks.copy()
+    for k in (0, 1):
+        result[..., k] = m[k, 0] * landmarks[..., 0] + m[k, 1] * landmarks[..., 1] + m[k, 3]
+    return result
+
+
+def transform_matrix(op: Operator, landmarks: Array) -> Array:
+    """Shift to the crop's centre, rotation, scale, shift by half the output (LandmarksToTransformMatrixV2)."""
+    held, places = op.options, landmarks.reshape(-1, 3)[:, :2].astype(np.float64)
+    dx, dy = places[held.right_rotation_idx] - places[held.left_rotation_idx]
+    angle = held.get("target_rotation_radians", 0.0) - math.atan2(dy, dx)
+    forth, back = rotation(angle), rotation(-angle)
+    rotated = places[list(held.subset_idxs)] @ forth[:2, :2].T
+    high, low = rotated.max(axis=0), rotated.min(axis=0)
+    centre = back[:2, :2] @ ((high + low) / 2)
+    size = np.asarray([held.output_width, held.output_height])
+    scale = np.asarray([held.scale_x, held.scale_y]) * (high - low) / size
+    result = shifted(*centre) @ back @ np.diag([*scale, 1, 1]) @ shifted(*(-size / 2))
+    return result.astype(np.float32)[None]
+
+
+def rotation(angle: float) -> Array:
+    matrix = np.eye(4)
+    matrix[:2, :2] = [[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]]
+    return matrix
+
+
+def shifted(x: float, y: float) -> Array:
+    matrix = np.eye(4)
+    matrix[:2, 3] = x, y
+    return matrix

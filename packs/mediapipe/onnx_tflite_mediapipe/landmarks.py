@@ -1,0 +1,106 @@
+"""Landmarks: points moved by an affine map, and the map that crops an image around some of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Context, Decline, Instance, Operator, Terminate, Value, handler
+
+from . import kernels
+from .options import second_version
+
+
+def points(at: Instance) -> Decline | None:
+    """What the kernel insists on."""
+    shape = at.op[0].dims
+    if len(shape) != 3 or shape[0] != 1 or shape[2] not in (2, 3):
+        return Decline(f"its landmarks are {list(shape)}, the kernel takes [1, N, 2] and [1, N, 3]")
+    return second_version(at)
+
+
+@handler(
+    "CUSTOM.TransformLandmarks",
+    max_version=2,
+    layout=Terminate(),
+    types="float32, float32 -> float32",
+    accepts=points,
+    kernel=kernels.transform_landmarks,
+)
+def transform_landmarks(ctx: Context, landmarks: Value, matrix: Value) -> Value:
+    """MatMul of x and y; z stays."""
+    ops = ctx.ops
+    two = ops.Slice(ops.Reshape(matrix, [4, 4]), [0], [2], [0])
+    turned, shift = ops.Slice(two, [0], [2], [1]), ops.Slice(two, [3], [4], [1])
+    flat = ops.Slice(landmarks, [0], [2], [2])
+    moved = ops.Add(ops.MatMul(flat, ops.Transpose(turned, perm=[1, 0])), ops.Transpose(shift, perm=[1, 0]))
+    return moved if ctx.op[0].dims[2] == 2 else ops.Concat(moved, ops.Slice(landmarks, [2], [3], [2]), axis=2)
+
+
+NEEDED = (
+    "subset_idxs",
+    "left_rotation_idx",
+    "right_rotation_idx",
+    "output_height",
+    "output_width",
+    "scale_x",
+    "scale_y",
+)
+
+
+def chosen(op: Operator) -> tuple[int, ...]:
+    """The landmarks of the crop: the kernel takes them in pairs, an odd last one twice, which changes no extreme."""
+    return tuple(int(index) for index in op.options.subset_idxs)
+
+
+def crops(at: Instance) -> Decline | None:
+    """What the kernel insists on."""
+    held, shape = at.op.options, at.op[0].dims
+    if missing := [name for name in NEEDED if name not in held]:
+        return Decline(f"its options lack {', '.join(missing)}")
+    if len(shape) != 3 or shape[2] != 3:
+        return Decline(f"its landmarks are {list(shape)}, the kernel takes [1, N, 3]")
+    indices = (*chosen(at.op), held.left_rotation_idx, held.right_rotation_idx)
+    if not chosen(at.op) or min(indices) < 0 or max(indices) >= (shape[1] or max(indices) + 1):
+        return Decline(f"its options name landmarks {indices}, of {shape[1]}")
+    if min(held.output_height, held.output_width, held.scale_x, held.scale_y) <= 0:
+        return Decline("its scales and sizes of the output are not all positive, which the kernel refuses")
+    return second_version(at)
+
+
+@handler(
+    "CUSTOM.Landmarks2TransformMatrix",
+    max_version=2,
+    layout=Terminate(),
+    types="float32 -> float32",
+    accepts=crops,
+    kernel=kernels.transform_matrix,
+)
+def transform_matrix(ctx: Context, landmarks: Value) -> Value:
+    """A rotation between two landmarks, and the box around some of them; ``[1, 4, 4]``.
+
+    The kernel rotates by ``r = target - atan2(dy, dx)``. Only the cosine and the sine of r are needed, which follow from
+    those of the two angles: ``dx / hypot`` and ``dy / hypot``.
+    """
+    held, ops = ctx.options, ctx.ops
+    flat = ops.Slice(ops.Squeeze(landmarks, [0]), [0], [2], [1])
+    target = float(held.get("target_rotation_radians", 0.0))
+    ends = ops.Gather(flat, np.asarray([held.right_rotation_idx, held.left_rotation_idx]), axis=0)
+    step = ops.Sub(ops.Slice(ends, [0], [1], [0]), ops.Slice(ends, [1], [2], [0]))
+    length = ops.ReduceL2(step, [1], keepdims=1)
+    nowhere = ops.Equal(length, np.float32(0))
+    unit = ops.Where(nowhere, np.asarray([[1, 0]], np.float32), ops.Div(step, length))  # atan2(0, 0) is 0
+    turn = np.asarray([[math.cos(target), math.sin(target)], [math.sin(target), -math.cos(target)]], np.float32)
+    cos, sin = ops.Split(ops.MatMul(unit, turn), axis=1, num_outputs=2, outputs=2)
+    forth = ops.Concat(ops.Concat(cos, sin, axis=1), ops.Concat(ops.Neg(sin), cos, axis=1), axis=0)  # columns of R(r)
+    rotated = ops.MatMul(ops.Gather(flat, np.asarray(chosen(ctx.op)), axis=0), forth)
+    high, low = ops.ReduceMax(rotated, [0], keepdims=1), ops.ReduceMin(rotated, [0], keepdims=1)
+    back = ops.Transpose(forth, perm=[1, 0])
+    centre = ops.MatMul(ops.Mul(ops.Add(high, low), np.float32(0.5)), back)
+    size = np.asarray([[held.output_width, held.output_height]], np.float32)
+    scale = ops.Mul(ops.Sub(high, low), np.asarray([[held.scale_x, held.scale_y]], np.float32) / size)
+    scaled = ops.Mul(forth, scale)
+    shift = ops.Add(ops.MatMul(scaled, -size.T / 2), ops.Transpose(centre, perm=[1, 0]))
+    rows = ops.Concat(scaled, np.zeros((2, 1), np.float32), shift, axis=1)
+    return ops.Unsqueeze(ops.Concat(rows, np.eye(4, dtype=np.float32)[2:], axis=0), [0])

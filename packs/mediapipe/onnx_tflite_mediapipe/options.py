@@ -1,0 +1,58 @@
+"""Options that are C structs (lite/core/c/builtin_op_data.h), in the byte order of the machines TFLite runs on."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from onnx_tflite_plugin.api import Decline, Instance, Operator, Refused
+
+PADDINGS = {1: "SAME", 2: "VALID"}
+ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
+"""Bounds of fused activations; the kernels leave results as they are for any other."""
+
+
+class Stride(NamedTuple):
+    """``TfLiteTransposeConvParams``, as far as the kernel reads it."""
+
+    padding: str
+    strides: tuple[int, int]
+
+
+class Window(NamedTuple):
+    """``TfLitePoolParams``; height before width."""
+
+    padding: str
+    strides: tuple[int, int]
+    size: tuple[int, int]
+    bounds: tuple[float | None, float | None]
+
+
+def stride(op: Operator) -> Stride:
+    """Raises Refused where the options are too short, or of no padding."""
+    padding, width, height = _integers(op, 3)
+    return Stride(_padding(op, padding), (height, width))
+
+
+def window(op: Operator) -> Window:
+    """Raises Refused where the options are too short, or of no padding."""
+    padding, stride_width, stride_height, width, height, activation = _integers(op, 6)
+    bounds = ACTIVATIONS.get(activation, (None, None))
+    return Window(_padding(op, padding), (stride_height, stride_width), (height, width), bounds)
+
+
+def _integers(op: Operator, count: int) -> tuple[int, ...]:
+    if len(op.custom_options) < 4 * count:
+        raise Refused(f"its options are {len(op.custom_options)} bytes, the kernel reads {4 * count}")
+    return struct.unpack_from(f"<{count}i", op.custom_options)
+
+
+def _padding(op: Operator, number: int) -> str:
+    if number not in PADDINGS:
+        raise Refused(f"its padding is {number}, the kernel knows 1 (SAME) and 2 (VALID)")
+    return PADDINGS[number]
+
+
+def second_version(at: Instance) -> Decline | None:
+    """MediaPipe registers the second version of some operators alone; the first has other options."""
+    return None if at.op.version == 2 else Decline("MediaPipe has kernels of version 2 alone")
