@@ -15,10 +15,20 @@ from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.host.offers import unmet
 
+ODD = "CUSTOM.my op/50% é=:x"
+KINDS = {
+    "elementwise": "CUSTOM.vendor.Soft",
+    "conv": "CUSTOM.conv",
+    "reduction": ODD,
+    "custom-struct": "CUSTOM.Settings",
+    "fusion": "MY_SOFTSIGN",
+    "claim": "CUSTOM.Vendor*",
+}
 
-def written(folder: Path, op: str) -> None:
+
+def written(folder: Path, op: str, like: str = "") -> None:
     with pytest.raises(SystemExit) as left:
-        cli.main(["new-pack", str(folder), "--op", op], prog_name="otp")
+        cli.main(["new-pack", str(folder), "--op", op, *(["--like", like] if like else [])], prog_name="otp")
     assert left.value.code == 0
 
 
@@ -44,9 +54,6 @@ def python(folder: Path, site: Path, *arguments: str) -> subprocess.CompletedPro
     return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, cwd=site, capture_output=True, text=True)
 
 
-ODD = "CUSTOM.my op/50% é=:x"
-
-
 @pytest.mark.parametrize(
     ("name", "op"),
     [
@@ -66,6 +73,36 @@ def test_a_pack_passes_its_own_test_unmodified(tmp_path: Path, name: str, op: st
     assert " passed" in done.stdout
     assert "skipped" not in done.stdout
     assert "warning" not in done.stdout
+
+
+@pytest.mark.parametrize("like", KINDS)
+def test_a_pack_of_each_kind_passes_its_test_and_leaves_nothing_untried(tmp_path: Path, like: str) -> None:
+    folder, site = tmp_path / f"pack-{like}", tmp_path / "site"
+    written(folder, KINDS[like], like)
+    installed(folder, site)
+    done = python(folder, site, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(folder), "--op-pack", folder.name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout
+    for text in ("nothing-untried PASSED", "between_convolutions PASSED", "unknown_sizes PASSED", "test_conformance["):
+        assert text in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("like", "op", "text"),
+    [
+        ("conv", "ADD", "--like conv takes a custom operator, CUSTOM.<code>, not 'ADD'"),
+        ("claim", "CUSTOM.One", "--like claim takes a family of custom operators, CUSTOM.<prefix>*, not 'CUSTOM.One'"),
+        ("fusion", "CUSTOM.One", "--like fusion takes a name for the fusion, in capitals"),
+        ("sum", "CUSTOM.One", "'sum' is not one of"),
+    ],
+)
+def test_a_kind_says_what_it_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], like: str, op: str, text: str
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["new-pack", str(tmp_path / "pack"), "--op", op, "--like", like], prog_name="otp")
+    assert left.value.code == 2
+    assert text in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "op"), [("sinh-ops", "CUSTOM.Sinh"), ("wrapped", "NEG")])
@@ -144,8 +181,9 @@ def test_what_cannot_be_written_is_a_usage_error(
 
 
 def test_what_is_written_is_clean_python(tmp_path: Path) -> None:
-    for name, op in (("a", "CUSTOM.Sinh"), ("b", "NEG"), ("c", 'CUSTOM.quote"s\\and\nlines'), ("d", "CUSTOM.int")):
-        folder = tmp_path / name
-        written(folder, op)
+    odd = [("", op) for op in ("CUSTOM.Sinh", "NEG", 'CUSTOM.quote"s\\and\nlines', "CUSTOM.int")]
+    for name, (like, op) in enumerate([*odd, *KINDS.items()]):
+        folder = tmp_path / f"pack-{name}"
+        written(folder, op, like)
         for path in folder.rglob("*.py"):
             compile(path.read_text(encoding="utf-8"), str(path), "exec")

@@ -1,0 +1,192 @@
+"""What ``new-pack`` writes: the files of an op pack, by path, from the templates of its kind."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from onnx_tflite_plugin.cli.failures import UsageProblem
+
+FREE = ("CUSTOM.", "COMPOSITE.")  # names that the schema does not list
+_LONGEST = 40
+_TAKEN = frozenset(
+    {"cases", "kernel", "settings", "refused", "axes", "axis_of", "where", "claim", "elementwise"}
+    | {"handler", "builtin", "original", "lower", "replace", "context", "dequantized", "transparent", "any"}
+    | {"annotations"}
+)
+"""What the templates define or import."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of pack. ``entry``: its entry point, ``wanted``: what ``--op`` is, ``declared`` and ``steps``: for the README."""
+
+    entry: str
+    declared: str
+    expected: str
+    steps: tuple[str, ...]
+    placeholder: bool = True
+    wanted: str = "a custom operator, CUSTOM.<code>"
+
+    def takes(self, code: str) -> bool:
+        """Whether the operator is one of this kind."""
+        return code.startswith("CUSTOM.") and not code.endswith("*")
+
+
+_HANDLER = "onnx_tflite_plugin.handlers =\n    $entry = $package.$module:$function"
+_SERVED = (
+    "Say in {handler}'s `kernel` what the operator computes, in NumPy.",
+    "Declare what is true of it: `layout`, `axes`, `quantization`, `max_version`.",
+    "Write the lowering; `ctx.ops` emits ONNX operators, `ctx.options` and `ctx.op.custom_options` hold the file's.",
+)
+_OWN = Kind(
+    _HANDLER, "the handler: its kernel in NumPy, what it declares, its lowering", "its kernel says the results", _SERVED
+)
+
+
+class _Fusion(Kind):
+    def takes(self, code: str) -> bool:
+        return re.fullmatch(r"[A-Z][A-Z0-9_]*", code) is not None
+
+
+class _Claim(Kind):
+    def takes(self, code: str) -> bool:
+        return code.startswith("CUSTOM.") and code.endswith("*") and code.count("*") == 1
+
+
+KINDS: Mapping[str, Kind] = {
+    "elementwise": _OWN,
+    "conv": _OWN,
+    "reduction": _OWN,
+    "custom-struct": _OWN,
+    "fusion": _Fusion(
+        "onnx_tflite_plugin.fusions =\n    $function = $package.$module:$function [ABS]",
+        "the fusion: its pattern, when it applies, its lowering",
+        "where the fusion must apply",
+        (
+            "Spell the pattern in {handler}, and in `where` when a match is none.",
+            "List in `setup.cfg`, in the brackets, an operator that each pattern holds, the rarest best.",
+            "Declare the new operator as a handler's, and write its lowering.",
+        ),
+        wanted="a name for the fusion, in capitals: MY_FUSION",
+    ),
+    "claim": _Claim(
+        "onnx_tflite_plugin.hooks =\n    $package = $package.$module",
+        "the hook `claim`, and the handlers that it answers with",
+        "its kernels say the results",
+        ("Answer in {handler}'s `claim` with the handler of each operator of the family, or with why there is none.",),
+        wanted="a family of custom operators, CUSTOM.<prefix>*",
+    ),
+}
+"""What ``--like`` takes."""
+WRAPPED = Kind(
+    _HANDLER,
+    "the handler: the built-in one's declarations, and a lowering of this pack",
+    "LiteRT says the results",
+    (
+        "{handler} hands every call on to the built-in lowering. Write a better one, or change what it declares.",
+        "Add cases for what only this pack converts.",
+    ),
+    placeholder=False,
+)
+REFERENCE = Kind(
+    _HANDLER,
+    "the handler: what the operator declares, and its lowering",
+    "in numpy what must come out",
+    ("Fill in operands and options in the cases, and drop `reference`: LiteRT has the kernel.", *_SERVED[1:]),
+)
+
+
+def files(code: str, like: str, distribution: str, package: str) -> Mapping[str, str]:
+    """Contents by path. ``like``: one of KINDS, "wrapped" or "reference"."""
+    from onnx_tflite_plugin.api import VERSION
+
+    kind = {**KINDS, "wrapped": WRAPPED, "reference": REFERENCE}[like]
+    free = next((prefix for prefix in FREE if code.startswith(prefix)), "")
+    function = identifier(code.removeprefix(free), "op")
+    values = {
+        "code": literal(code),
+        "prefix": literal(code.rstrip("*")),
+        "title": code if code.isprintable() and '"' not in code and "\\" not in code else function,
+        "distribution": distribution,
+        "version": VERSION,
+        "distribution_text": f'"{distribution}"',
+        "package": package,
+        "module": function,
+        "function": function,
+        "entry": quote(code, safe="._-").replace("%", "%%"),
+        "offered": literal(_offered(code, like, function, package)),
+        "declared": kind.declared,
+        "expected": kind.expected,
+        "state": f"\n**It holds a placeholder**: until you replace it, {_placeholder(like)}."
+        if kind.placeholder
+        else "",
+        "next": "\n".join(
+            f"{number}. {step.format(handler=f'`{package}/{function}.py`')}"
+            for number, step in enumerate(kind.steps, 1)
+        ),
+    }
+    values["entries"] = filled_text(kind.entry, values)
+    sources = {
+        "pyproject.toml": "pyproject.toml",
+        "setup.cfg": "setup.cfg",
+        "README.md": "README.md",
+        f"{package}/__init__.py": "init.py",
+        f"{package}/{function}.py": f"{like.replace('-', '_')}/handler.py",
+        f"{package}/cases.py": f"{like.replace('-', '_')}/cases.py",
+        "tests/test_conformance.py": "test_conformance.py",
+    }
+    escaped = {**values, "title": values["title"].replace("%", "%%")}  # setup.cfg interpolates
+    return {path: _filled(template, escaped if path == "setup.cfg" else values) for path, template in sources.items()}
+
+
+def _offered(code: str, like: str, function: str, package: str) -> str:
+    return {"fusion": function, "claim": package}.get(like, code)
+
+
+def _placeholder(like: str) -> str:
+    return {
+        "fusion": "it looks for x / (|x| + 1)",
+        "claim": "the family is converted to something else",
+    }.get(like, "the operator is converted to something else")
+
+
+def identifier(text: str, prefix: str) -> str:
+    """A name for a module or function: nothing Python, the templates or an installed module use already."""
+    from importlib.util import find_spec
+
+    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:_LONGEST].rstrip("_")
+    if not name or name[0].isdigit():
+        name = f"{prefix}_{name}".rstrip("_")
+    found = find_spec(name)
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name) or name in _TAKEN or (found is not None and found.origin):
+        name = f"{prefix}_{name}"
+    return name
+
+
+def literal(text: str) -> str:
+    """A string of Python, in double quotes where it needs no escape."""
+    return f'"{text}"' if text.isprintable() and not {'"', "\\"} & {*text} else repr(text)
+
+
+def check(code: str, like: str) -> None:
+    """Raises UsageProblem where an operator is not of the kind that is asked for."""
+    kind = KINDS[like]
+    if not kind.takes(code):
+        raise UsageProblem(f"--like {like} takes {kind.wanted}, not {code!r}")
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    from importlib.resources import files
+
+    folder = files("onnx_tflite_plugin").joinpath("templates", "pack")
+    return filled_text(folder.joinpath(f"{template}.txt").read_text(encoding="utf-8"), values)
+
+
+def filled_text(text: str, values: Mapping[str, str]) -> str:
+    from string import Template
+
+    return Template(text).substitute(values)
