@@ -221,7 +221,8 @@ def test_a_pack_with_the_same_name_of_another_version_is_left_out_only_where_it_
         "onnx-tflite-plugin<1,!=0.2.4",
         "numpy<1",
         "onnx-tflite-plugin[verify]>9; extra == 'x'",
+        "onnx-tflite-plugin-extras~=9.1.0",
     ]
-    assert [unmet([text], "0.2.3") for text in suits] == [""] * len(suits)
-    others = ["~=0.1.0", ">=0.3", "==0.2.1", "<0.2", "!=0.2.*", "~=1.0", ">0.2.3", "===0.2"]
-    assert [unmet([f"onnx-tflite-plugin{text}"], "0.2.3") for text in others] == others
+    assert [unmet((text,), "0.2.3") for text in suits] == [""] * len(suits)
+    others = ["~=0.1.0", "~=0.2.4", "~=0.2.3.1", ">=0.3", "==0.2.1", "<0.2", "!=0.2.*", "~=1.0", ">0.2.3", "===0.2"]
+    assert [unmet((f"onnx-tflite-plugin{text}",), "0.2.3") for text in others] == others

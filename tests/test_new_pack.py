@@ -139,8 +139,8 @@ def test_a_pack_requires_the_version_it_is_written_to(tmp_path: Path) -> None:
     config.read(tmp_path / "pack" / "setup.cfg", encoding="utf-8")
     requirement = config["options"]["install_requires"].strip()
     assert requirement == f"onnx-tflite-plugin~={VERSION}"
-    assert not unmet([requirement])
-    assert unmet([requirement], "9.0.0")
+    assert not unmet((requirement,))
+    assert unmet((requirement,), "9.0.0")
 
 
 def test_odd_names_are_percent_encoded_and_survive(tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""Three hundred packs: they are found in no time, and only what a model uses is imported. A family can be supplied by a pack."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.models import Net, tensor
+
+COUNT = 300
+HANDLER = '''
+from onnx_tflite_plugin.api import Context, Transparent, Value, handler
+
+@handler("CUSTOM.Op{k}", max_version=1, layout=Transparent())
+def op(ctx: Context, x: Value) -> Value:
+    """Neg."""
+    return ctx.ops.Neg(x)
+'''
+
+
+def distribution(site: Path, name: str, entries: str, source: str, package: str) -> None:
+    """What installing a wheel leaves behind."""
+    info = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nRequires-Dist: onnx-tflite-plugin~=0.2.0\n"
+    )
+    (info / "RECORD").write_text("")
+    (info / "entry_points.txt").write_text(entries, encoding="utf-8")
+    (site / package).mkdir()
+    (site / package / "__init__.py").write_text(source, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    site = tmp_path_factory.mktemp("site")
+    for k in range(COUNT):
+        entries = f"[onnx_tflite_plugin.handlers]\nCUSTOM.Op{k} = pack_{k}:op\n"
+        distribution(site, f"pack-{k}", entries, HANDLER.format(k=k), f"pack_{k}")
+    return site
+
+
+def python(site: Path, script: str, *arguments: str) -> dict[str, object]:
+    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return dict(json.loads(ran.stdout))
+
+
+def model(path: Path, *codes: str) -> Path:
+    net = Net()
+    ref = net.input(tensor(2, 3))
+    for code in codes:
+        ref = net.call(code, [ref], tensor(2, 3))
+    net.output(ref)
+    path.write_bytes(net.build())
+    return path
+
+
+CONVERT = """
+import json, sys, onnx_tflite_plugin
+conversion = onnx_tflite_plugin.convert(sys.argv[1])
+packs = sorted(name for name in sys.modules if name.startswith("pack_"))
+print(json.dumps({"packs": packs, "nodes": dict(conversion.report.nodes)}))
+"""
+DISCOVER = """
+import json, time, sys
+from onnx_tflite_plugin.host.offers import discover
+def timed():
+    start = time.process_time()
+    offers = discover()
+    return time.process_time() - start, sum(offer.pack.startswith("pack-") for offer in offers)
+first, count = timed()
+print(json.dumps({"first": first, "again": min(timed()[0] for _ in range(5)), "count": count}))
+"""
+
+
+@pytest.mark.parametrize(("codes", "packs"), [(["NEG"], []), (["CUSTOM.Op7", "CUSTOM.Op211"], ["pack_211", "pack_7"])])
+def test_only_the_packs_that_a_model_uses_are_imported(
+    site: Path, tmp_path: Path, codes: list[str], packs: list[str]
+) -> None:
+    done = python(site, CONVERT, str(model(tmp_path / "model.tflite", *codes)))
+    assert done == {"packs": packs, "nodes": {"Neg": len(codes)}}
+
+
+def test_three_hundred_packs_are_found_in_20_ms(site: Path) -> None:
+    done = python(site, DISCOVER)
+    assert done["count"] == COUNT
+    assert done["again"] < 0.02, done  # the first time the directory is read from disk, too
