@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from conformance.cases import builtin
 from conformance.models import Net, tensor
+from conformance.runner import run_case
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host.offers import discover
 
 COUNT = 300
 HANDLER = '''
@@ -97,3 +103,50 @@ def test_three_hundred_packs_are_found_in_20_ms(site: Path) -> None:
     done = python(site, DISCOVER)
     assert done["count"] == COUNT
     assert done["again"] < 0.02, done  # the first time the directory is read from disk, too
+
+
+# --- a family ---------------------------------------------------------------------------------
+
+FAMILY = "op_handlers.tensor.repetition"
+
+
+class Gone:
+    """An import hook: the built-in module is not there."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == FAMILY:
+            raise ModuleNotFoundError(name)
+
+
+@pytest.fixture
+def supplied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    """A host without the built-in handlers of the family, and with a pack that has them as its own."""
+    source = importlib.util.find_spec(FAMILY)
+    assert source is not None
+    assert source.origin is not None
+    text = Path(source.origin).read_text(encoding="utf-8")
+    mine = [offer for offer in discover() if offer.entry.value.startswith(f"{FAMILY}:")]
+    lines = [f"{offer.entry.name} = family_pack{offer.entry.value.removeprefix(FAMILY)}" for offer in mine]
+    distribution(tmp_path, "family-pack", "\n".join(["[onnx_tflite_plugin.handlers]", *lines, ""]), text, "family_pack")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [Gone(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, FAMILY, raising=False)
+    yield Host(offers=[offer for offer in discover() if not offer.entry.value.startswith(f"{FAMILY}:")])
+    sys.modules.pop("family_pack", None)
+
+
+def test_a_pack_can_supply_a_family_of_which_no_handler_is_built_in(supplied: Host) -> None:
+    codes = {offer.code for offer in supplied.offers if offer.pack == "family-pack"}
+    assert len(codes) > 1
+    tried = [case for case in builtin() if case.op in codes]
+    assert {case.op for case in tried} == codes
+    failed = [result.text for result in (run_case(case, supplied) for case in tried) if not result.ok]
+    assert failed == []
+    assert FAMILY not in sys.modules
+
+
+def test_without_the_pack_the_family_is_missing(supplied: Host) -> None:
+    without = Host(offers=[offer for offer in supplied.offers if offer.pack != "family-pack"])
+    codes = {offer.code for offer in supplied.offers if offer.pack == "family-pack"}
+    case = next(case for case in builtin() if case.op in codes and case.counts)
+    assert "no installed pack has a handler for it" in run_case(case, without).text
