@@ -321,7 +321,7 @@ class CaseTrial:
             count = report.nodes.get(name, 0)
             if count != wanted and (wanted is not None or not count):
                 listed = ", ".join(f"{one} ({number})" for one, number in report.nodes.items())
-                yield f"the model has {count} {name} nodes, it must have {wanted or 'some'}; it has {listed}"
+                yield f"the model has {count} {name} nodes, it must have {'some' if wanted is None else wanted}; it has {listed}"
         for name in self.case.fuses:
             if name not in report.fused:
                 declined = "; ".join(text for text in report.declined if text.startswith(f"{name} "))
