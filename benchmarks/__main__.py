@@ -20,6 +20,7 @@ from onnx_tflite_plugin.options import CHOICES
 from onnx_tflite_plugin.targets import TARGETS
 
 from . import chart
+from .markdown import page
 from .model import benched
 from .peers import COMMANDS, TIMEOUT, Converter, Ours, installed
 from .results import Row, means
@@ -45,6 +46,9 @@ def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
     "--json", "as_json", metavar="FILE.json", type=click.Path(path_type=Path), help="Write all that was found."
 )
 @click.option(
+    "--markdown", "as_markdown", metavar="FILE.md", type=click.Path(path_type=Path), help="Write the ratios as a table."
+)
+@click.option(
     "--optimize", type=click.Choice(list(CHOICES["optimize"])), default="faithful", show_default=True,
     help="As convert has it.",
 )  # fmt: skip
@@ -60,7 +64,7 @@ def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
     help="Seconds that another converter may take for a model.",
 )  # fmt: skip
 def benchmark(
-    paths: Sequence[Path], rounds: int, png: Path | None, as_json: Path | None, optimize: str, target: str,
+    paths: Sequence[Path], rounds: int, png: Path | None, as_json: Path | None, as_markdown: Path | None, optimize: str, target: str,
     pythons: Mapping[str, str], timeout: float,
 ) -> None:  # fmt: skip
     """Time models in LiteRT and, converted, in ONNX Runtime.
@@ -69,7 +73,7 @@ def benchmark(
     installed. Of a folder, every .tflite file in it counts.
     """
     models = named(paths)
-    for written in (png, as_json):
+    for written in (png, as_json, as_markdown):
         if written is not None:
             writable(written, sources=tuple(models.values()))
     try:
@@ -89,6 +93,8 @@ def benchmark(
     show(rows, [*notes, *(line for line in peers if isinstance(line, str))])
     if as_json is not None:
         as_json.write_text(_json(rows, notes), encoding="utf-8")
+    if as_markdown is not None:
+        as_markdown.write_text(page(rows, notes), encoding="utf-8")
     if png is not None:
         chart.draw(rows, png, notes)
 

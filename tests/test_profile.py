@@ -102,6 +102,23 @@ def test_an_operator_of_more_products_takes_longer_in_both() -> None:
     assert by_operator[0].onnxruntime > 10 * by_operator[3].onnxruntime
 
 
+def test_weights_that_an_operator_makes_of_constants_come_with_their_reader() -> None:
+    """Kernels prepare weights that they know; fed as an input they would be transposed at every run."""
+    net = Net()
+    x = net.input(tensor(1, 7, 11, CHANNELS))
+    halves = net.call("DEQUANTIZE", [constant(drawn(5, 3, 3, CHANNELS), "float16")], tensor(5, 3, 3, CHANNELS))
+    made = net.call(
+        "CONV_2D", [x, halves, constant(drawn(5))], tensor(1, 7, 11, 5), padding="SAME", stride_w=1, stride_h=1
+    )
+    net.output(made)
+    graph = structure.read(net.build()).main
+    groups = [[operator] for operator in graph.operators]
+    fed = {graph.inputs[0].index: np.ones((1, 7, 11, CHANNELS), np.float32)}
+    dequantize, conv_2d = times_alone(net.build(), groups, graph, fed, 3)
+    assert dequantize is None
+    assert conv_2d is not None
+
+
 def test_operators_that_do_not_run_alone_have_no_time_in_litert() -> None:
     """Nothing is fed to one that reads constants alone."""
     data = network()

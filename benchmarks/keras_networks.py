@@ -1,0 +1,77 @@
+"""Architectures of keras.applications as .tflite files, run by a Python that has TensorFlow: ``python keras_networks.py FOLDER``.
+
+Images are 96 x 96, so that each network takes some milliseconds. Weights are random, which takes no other time than trained
+ones; statistics of batch normalization are drawn too, or the converter would fold nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ARCHITECTURES = {
+    "densenet121": "DenseNet121",
+    "efficientnet_b0": "EfficientNetB0",
+    "efficientnet_v2_b0": "EfficientNetV2B0",
+    "inception_v3": "InceptionV3",
+    "mobilenet_v1": "MobileNet",
+    "mobilenet_v2": "MobileNetV2",
+    "mobilenet_v3_small": "MobileNetV3Small",
+    "nasnet_mobile": "NASNetMobile",
+    "resnet50_v2": "ResNet50V2",
+    "xception": "Xception",
+}
+KINDS = ("float", "int8")
+_SHAPE = (96, 96, 3)
+_CALIBRATION = 4  # images
+
+
+def write(folder: Path) -> None:
+    """``NAME_KIND.tflite`` for every architecture and kind; what is there already is left."""
+    import tensorflow as tf
+
+    for name, architecture in ARCHITECTURES.items():
+        missing = [kind for kind in KINDS if not (folder / f"{name}_{kind}.tflite").exists()]
+        if not missing:
+            continue
+        tf.keras.utils.set_random_seed(0)
+        network = getattr(tf.keras.applications, architecture)(input_shape=_SHAPE, weights=None)
+        normalize(network, tf, np.random.default_rng(0))
+        for kind in missing:
+            (folder / f"{name}_{kind}.tflite").write_bytes(converted(network, kind, tf))
+
+
+def normalize(network: Any, tf: Any, rng: np.random.Generator) -> None:
+    """Statistics of batch normalization as training might leave them: scales around 1, offsets around 0."""
+    for layer in network.layers:
+        if isinstance(layer, tf.keras.layers.BatchNormalization):
+            weights = {
+                weight.name: rng.uniform(-0.05, 0.05, weight.shape) + (weight.name in ("gamma", "moving_variance"))
+                for weight in layer.weights
+            }
+            layer.set_weights([weights[weight.name] for weight in layer.weights])
+
+
+def converted(network: Any, kind: str, tf: Any) -> bytes:
+    """The network as TFLite; ``int8``: quantized with its inputs and outputs, calibrated on noise."""
+    converter = tf.lite.TFLiteConverter.from_keras_model(network)
+    if kind == "int8":
+
+        def images() -> Iterator[list[np.ndarray[Any, Any]]]:
+            rng = np.random.default_rng(0)
+            for _ in range(_CALIBRATION):
+                yield [rng.normal(size=(1, *_SHAPE)).astype(np.float32)]
+
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.representative_dataset = images
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        converter.inference_input_type = converter.inference_output_type = tf.int8
+    return bytes(converter.convert())
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
