@@ -66,11 +66,17 @@ def test_a_process_that_ends_or_takes_too_long_is_a_bug_and_replaced() -> None:
         assert (outcome.kind, outcome.sort.partition(":")[0]) == ("bug", "over its time")
         impatient.seconds = 30.0
         assert impatient.tried(added().build()).kind == "equal"
-        assert impatient._process is not None
         os.kill(impatient._serving, signal.SIGKILL)
-        outcome = impatient.tried(added().build())
-        assert (outcome.kind, outcome.sort.partition(":")[0]) == ("bug", "died")
         assert impatient.tried(added().build()).kind == "equal"
+
+
+@pytest.mark.parametrize(("stage", "kind"), [("convert", "bug"), ("compare", "uncompared"), ("ask", "invalid")])
+def test_a_process_that_dies_is_judged_by_what_it_did(stage: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Child() as child:
+        told = iter([stage, {"ended": -signal.SIGABRT}])
+        monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(told))
+        outcome = child.tried(added().build())
+        assert (outcome.kind, outcome.text) == (kind, f"SIGABRT in {stage}")
 
 
 def test_an_input_follows_from_its_seed_and_number_alone() -> None:

@@ -60,7 +60,7 @@ def test_quantized_cases_are_right_or_refused_by_a_rule(op: str, host: Host) -> 
 def test_each_target_refuses_some_and_takes_most_of_the_quantized_cases(host: Host) -> None:
     taken = {}
     for target in ("openvino", "tvm"):
-        outcomes = [_converts(case.build(), target, host) for op in ("CONV_2D", "ADD") for case in quantized(op)]
+        outcomes = [_converts(case.build(), target, host) for op in ("CONV_2D", "ADD") for case in quantized(op)[::5]]
         taken[target] = sum(outcomes) / len(outcomes)
     assert taken["tvm"] == 1
     assert 0.5 < taken["openvino"] < 1  # int16 is refused
@@ -165,7 +165,7 @@ def test_nothing_but_q_dq_and_cast_touches_narrow_integers_for_tensorrt(host: Ho
     """Transposes, reshapes and copies as well stand between DQ and Q."""
     tried = 0
     for op in ("TRANSPOSE", "RESHAPE", "CONCATENATION", "MAX_POOL_2D", "FULLY_CONNECTED", "PAD", "CONV_2D"):
-        for case in quantized(op):
+        for case in quantized(op)[::3]:
             try:
                 proto = otp.convert(symmetric(case.build()), host=host, target="tensorrt", **case.options).proto
             except ConversionError:
@@ -175,7 +175,7 @@ def test_nothing_but_q_dq_and_cast_touches_narrow_integers_for_tensorrt(host: Ho
             touching = {node.op_type for node in inferred.node if any(kinds.get(name) in NARROW for name in node.input)}
             assert touching <= {"QuantizeLinear", "DequantizeLinear", "Cast"}, case.id
             tried += bool(touching)
-    assert tried >= 40
+    assert tried >= 13
 
 
 def symmetric(data: bytes) -> bytes:
@@ -270,7 +270,7 @@ def test_int8_that_onnx_runtime_would_not_load_is_refused_and_nothing_else(host:
     """From opset 21 on it carries Q and DQ across a Reshape, says int8 on the Q it puts in, and makes it uint8."""
     refusals, loaded = set(), 0
     for op in ("ADD", "SUB", "FULLY_CONNECTED", "TRANSPOSE", "UNIDIRECTIONAL_SEQUENCE_LSTM"):
-        for case in quantized(op):
+        for case in quantized(op)[::3]:
             if case.dtype != "int8":
                 continue
             try:
@@ -281,7 +281,7 @@ def test_int8_that_onnx_runtime_would_not_load_is_refused_and_nothing_else(host:
             onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
             loaded += 1
     assert refusals == {True}
-    assert loaded > 50
+    assert loaded > 15
 
 
 def test_the_same_models_load_one_opset_below_and_for_onnxruntime(host: Host) -> None:

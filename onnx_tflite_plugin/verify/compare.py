@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -261,7 +261,25 @@ def compare(
     )
     if tolerance.unbiased and unit == "range" and comparison.ok:
         comparison = replace(comparison, problem=_offset(actual, expected[nearest]))
+    if unit == "step" and max(allowed, spread) <= 1 and comparison.ok:
+        comparison = replace(comparison, problem=_moved(actual, expected.values()))
     return replace(comparison, distance=math.inf) if comparison.problem else comparison
+
+
+_LEAST = 32  # elements from which on a share says something
+_MOST_MOVED = 0.75  # of a step, the same way; roundings of a network that are no fault of its conversion stay below
+
+
+def _moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
+    """Whether practically all integers are off the same way, which is no rounding but another zero point; else nothing."""
+    moves = []
+    for arrays in sets:
+        pairs = [(one.astype(np.int64), other.astype(np.int64)) for one, other in zip(actual, arrays, strict=True)]
+        if sum(one.size for one, _ in pairs) < _LEAST:
+            return ""
+        moves.append(sum(int((one - other).sum()) for one, other in pairs) / sum(one.size for one, _ in pairs))
+    least = min(moves, key=abs)
+    return f"off by {least:+.2f} LSB on average, the same way nearly everywhere" if abs(least) > _MOST_MOVED else ""
 
 
 _RUNS = 6  # from which on a mean says something

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import cast
 
 import numpy as np
@@ -17,6 +18,7 @@ _QUANTIZED = {"int8", "uint8", "int16"}  # drawn over the whole range of the dty
 _NIBBLES = {"int4": (np.int8, -8, 8), "uint4": (np.uint8, 0, 16), "int2": (np.int8, -2, 2)}
 _WHOLE = {"int32", "int64", "uint16", "uint32", "uint64"}
 _BOUND = 10  # integers are drawn below this, or below the smallest size they may index
+_MOST = 4096  # elements of a constant that an input is drawn near
 _TEXTS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
 
 
@@ -85,18 +87,21 @@ def _random(
     graph: Subgraph,
     tensor: Tensor,
     shape: tuple[int, ...],
-    seed: tuple[int, ...],
+    seed: tuple[int, int, int],
     caution: int,
     span: tuple[float, float] | None = None,
     width: float = 1.0,
 ) -> Array:
     generator = np.random.default_rng(seed)
+    _, run, position = seed
     dtype = tensor.dtype
     if span is not None:
         return _within(generator, tensor, shape, span)
     if dtype == "string":
         return np.asarray(np.array(_TEXTS, object)[generator.integers(0, len(_TEXTS), shape)], object).reshape(shape)
     if dtype == "bool":
+        if prod(shape) == 1 and not caution:  # a condition: both of its branches are tried
+            return np.full(shape, (run + seed[0]) % 2 == position % 2)
         return generator.integers(0, 2, shape).astype(bool)
     if dtype in _NIBBLES:
         kind, low, high = _NIBBLES[dtype]
@@ -109,7 +114,9 @@ def _random(
         return generator.integers(low, int(limits.max) + 1, shape).astype(dtype)
     if dtype in _WHOLE:
         low, high = _whole_range(graph, tensor, caution)
-        return generator.integers(0 if dtype.startswith("u") else low, high, shape).astype(dtype)
+        values = generator.integers(0 if dtype.startswith("u") else low, high, shape).astype(dtype)
+        told = np.empty(0, dtype) if caution else _thresholds(graph, tensor)
+        return np.where(generator.random(shape) < 0.5, generator.choice(told, shape), values) if told.size else values
     if dtype.startswith("complex"):
         parts = generator.standard_normal((2, *shape))
         return cast("Array", (parts[0] + 1j * parts[1]).astype(dtype))
@@ -156,6 +163,25 @@ def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, in
     if tables and len(sizes) == 1:  # numbers of rows, and nothing else that anybody indexes with
         return 0, min(tables)
     return (-_BOUND if arithmetic else 0), min([*sizes, *tables])
+
+
+def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
+    """Constants that an integer input meets in an operator that gives a truth or a whole number for each of its elements, as
+    comparisons do, and their neighbours: what is drawn at random would hardly ever meet them.
+    """
+    found = [np.empty(0, np.int64)]
+    for operator in graph.operators:
+        slots = [slot for slot in operator.inputs if slot is not None]
+        results = [slot for slot in operator.outputs if slot is not None]
+        if len(slots) != 2 or len(results) != 1 or results[0].shape != tensor.shape or results[0].dtype != "bool":
+            continue
+        if any(slot.index == tensor.index for slot in slots):
+            held = [slot for slot in slots if slot.constant and slot.dtype == tensor.dtype]
+            found += [slot.array.reshape(-1)[:_MOST].astype(np.int64) for slot in held]
+    numbers = np.concatenate(found)
+    limits = np.iinfo(tensor.dtype)
+    near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
+    return near[(near >= limits.min) & (near <= limits.max)].astype(tensor.dtype)
 
 
 def _rows(operator: Operator, index: int) -> int:

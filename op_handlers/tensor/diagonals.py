@@ -17,6 +17,10 @@ def matrix_diag(ctx: Context, x: Value) -> Value:
 def matrix_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
     """Where on the diagonal, which is as long as the shorter side."""
     rows, columns = ctx.op[0].dims[-2:]
+    if rows is not None and columns is not None and ctx.op[0].static and ctx.op[1].static:
+        fitting = (*ctx.op[0].shape[:-2], min(rows, columns))
+        if ctx.op[1].shape != fitting:
+            raise Refused(f"its diagonals are of shape {list(ctx.op[1].shape)}, its matrices have {list(fitting)}")
     return on_diagonal(ctx, ctx.ops.Unsqueeze(diagonal, [-1 if shorter(rows, columns) else -2]), x)
 
 

@@ -67,10 +67,10 @@ class Child:
                     return Outcome.of(told)
                 if isinstance(told, str):
                     stage, start = told, time.monotonic()
-                elif "ended" in told:
+                elif "ended" in told and stage != "start":  # before, it had not taken the file: the next one does
                     return self._broken(stage, "died", f"{_named(told['ended'])} in {stage}")
                 else:
-                    self._serving = told["serves"]
+                    self._serving = told.get("serves", self._serving)
         except TimeoutError:
             self.stop()
             return self._broken(stage, "over its time", f"over {self.seconds} s in {stage}")

@@ -40,6 +40,7 @@ def cases() -> Iterator[Case]:
         )
     for name, steps in LEFT.items():
         yield net("CONV_2D", f"with {name} behind, left alone", behind("CONV_2D", steps))
+    yield net("CONV_2D", "with a constant along as many rows as there are channels behind, left alone", square)
     yield from rows()
     yield from integers()
     yield from used()
@@ -116,6 +117,14 @@ def behind(op: str, steps: Sequence[Step], biased: float | None = 1.0, activatio
         model.output(ref)
 
     return draw
+
+
+def square(model: Net) -> None:
+    """A constant (C, 1, 1) behind an image of C rows: it has as many numbers as channels, and is not along them."""
+    weights = constant(drawn(3, 1, 1, 5, seed="w"))
+    size = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
+    ref = model.call("CONV_2D", [tensor(2, 3, 7, 5), weights, constant(drawn(3, seed="b"))], tensor(2, 3, 7, 3), **size)
+    model.output(then(model, ref, ("MUL", (3, 1, 1)), "0"))
 
 
 def rows() -> Iterator[Case]:

@@ -114,7 +114,7 @@ def sizes() -> Iterator[Case]:
             x = tensor(2, 10, 14, 3, dtype=dtype)
             yield nearest(f"{dtype} to half the size, between pixels", mode, (5, 7), x, BOTH[1])
         for before, after in ROUNDED[mode]:
-            for dtype in ("float32", "int8"):
+            for dtype in ("float32", "int8", "int16"):
                 yield nearest(
                     f"{dtype} {before} to {after}", mode, (after, 3), tensor(1, before, 3, 2, dtype=dtype), BOTH[1]
                 )

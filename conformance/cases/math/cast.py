@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
@@ -57,6 +58,8 @@ def sub_byte() -> Iterator[Case]:
         if least > 13:
             old = {"opsets": (least - 1,), "refused": f"needs opset {least}"}
             yield net("CAST", f"float32 to {dtype} at opset {least - 1}", draw, dtype=dtype, **old)
+    for dtype in ("int4", "int2"):
+        yield net("CAST", f"{dtype} that is a constant", held(dtype), dtype=dtype, opsets=(None, 26))
     for dtype in ("int8", "int64", "bool", "float16"):
         draw = there_and_back("bfloat16", len(values), dtype)
         yield net("CAST", f"bfloat16 to {dtype}", draw, dtype="bfloat16", given={"x0": values}, runs=1)
@@ -66,6 +69,17 @@ def there_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[N
     def draw(model: Net) -> None:
         x = model.call("CAST", [Spec((size,))], Spec((size,), dtype))
         model.output(model.call("CAST", [x], Spec((size,), after)))
+
+    return draw
+
+
+def held(dtype: str) -> Callable[[Net], None]:
+    """A constant, whose dtype no operand that is computed has."""
+
+    def draw(model: Net) -> None:
+        numbers = np.arange(-2, 2).astype(getattr(ml_dtypes, dtype))
+        widened = model.call("CAST", [Spec((4,), dtype, value=numbers)], Spec((4,)))
+        model.output(model.call("ADD", [Spec((3, 4)), widened], Spec((3, 4))))
 
     return draw
 

@@ -166,6 +166,10 @@ def axes(op: str) -> Iterator[Case]:
     yield alone(
         op, "axes known as it runs, dropped", dropped, tensor(None, None), options={"keep_dims": False}, given=given
     )
+    scalar, one = tensor(dtype="int32", name="axis"), {"axis": np.array(2, np.int32)}
+    yield alone(
+        op, "a scalar axis known as it runs", [dropped[0], scalar], tensor(2, 5, 1, 3), options=options, given=one
+    )
     refused = {} if op == "SUM" else {"refused": "need opset 18"}
     yield alone(
         op,

@@ -69,6 +69,7 @@ def floats(op: str) -> Iterator[Case]:
     yield lstm("float32 that begins with float16", op=op, begun="float16")
     for name in ("plain", "without an input gate", "that projects"):
         yield lstm(f"float32 on float16 constants {name}", op=op, halved=True, **PARTS[name])
+    yield lstm("float32 that normalizes next to nothing", {"span": (-1e-4, 1e-4)}, op=op, norm=True)
     yield lstm("float32 over fifty runs", {"runs": 50}, op=op)
     for dtype in ("float32", "int8"):
         for flat in (False, True):
