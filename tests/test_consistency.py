@@ -9,6 +9,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, quant
+from conformance.models import Net, Spec, tensor
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
 from onnx_tflite_plugin.layout.frame import Frame, FrameOrder
 from onnx_tflite_plugin.layout.order import Order
@@ -251,3 +252,22 @@ def test_orders_are_offered_as_often_as_there_are_operators(monkeypatch: pytest.
         otp.convert(fan(count), check="standard")
         numbers.append(calls)
     assert 0 < numbers[1] < 2.2 * numbers[0]
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "scale", "zero_point"),
+    [
+        ("SOFTMAX", "int8", 1 / 256, -127),
+        ("SOFTMAX", "uint8", 1 / 256, 1),
+        ("SOFTMAX", "int8", 1 / 250, -128),
+        ("TANH", "int16", 1 / 30000, 0),
+        ("LOGISTIC", "int16", 1 / 30000, 0),
+    ],
+)
+def test_results_of_a_fixed_range_have_the_scale_and_the_zero_point_of_the_kernel(
+    op: str, dtype: str, scale: float, zero_point: int
+) -> None:
+    net, options = Net(), {"beta": 1.0} if op == "SOFTMAX" else {}
+    net.output(net.call(op, [tensor(2, 7, dtype=dtype)], Spec((2, 7), dtype, scale, zero_point), **options))
+    with pytest.raises(otp.ConversionError, match="the kernel insists on scale"):
+        otp.convert(net.build())

@@ -8,6 +8,7 @@ import flatbuffers
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 from ai_edge_litert import schema_py_generated
@@ -24,6 +25,7 @@ from onnx_tflite_plugin.errors import (
     UnsupportedOption,
 )
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.passes.rules import check_model
 from onnx_tflite_plugin.targets import TARGETS
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits_int8.tflite"
@@ -282,6 +284,25 @@ def test_int8_that_onnx_runtime_would_not_load_is_refused_and_nothing_else(host:
             loaded += 1
     assert refusals == {True}
     assert loaded > 15
+
+
+@pytest.mark.parametrize(("added", "refused"), [("Add", True), ("Mul", False)])
+def test_a_product_of_int8_that_something_is_added_to_is_refused(added: str, refused: bool) -> None:
+    """ONNX Runtime makes one node of both, and then finds no type for it."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 21]>
+        g (int8[2, 3] x, int8[3, 5] w, float[5] b, float s, int8 z) => (float[2, 5] y) {{
+            fx = DequantizeLinear (x, s, z)
+            fw = DequantizeLinear (w, s, z)
+            m = MatMul (fx, fw)
+            y = {added} (m, b)
+        }}""")
+    said = ""
+    try:
+        check_model(ir.from_proto(onnx.shape_inference.infer_shapes(model)), TARGETS["generic"], 21)
+    except TargetRefusal as refusal:
+        said = str(refusal)
+    assert ("int8 around MatMul and Add at opset 21" in said) == refused
 
 
 def test_the_same_models_load_one_opset_below_and_for_onnxruntime(host: Host) -> None:
