@@ -28,7 +28,7 @@ from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight
 from onnx_tflite_plugin.guard import BUILTIN, Failed, debug, raised
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import ConvertOptions, Shape, VerifyOptions, target_of
-from onnx_tflite_plugin.progress import Progress, Stages
+from onnx_tflite_plugin.progress import LOG, Progress, Stages
 from onnx_tflite_plugin.report import Report
 from onnx_tflite_plugin.source import check_source, read
 from onnx_tflite_plugin.source.model import Model
@@ -57,7 +57,7 @@ class Conversion:
         from onnx_tflite_plugin.telling.notebook import as_html
 
         report = self.report
-        return as_html(report.line, report.inputs, report.outputs, states=bool(report.states))
+        return as_html(report.line, report.inputs, report.outputs, states=bool(report.states), warnings=report.warnings)
 
     @cached_property
     def proto(self) -> onnx.ModelProto:
@@ -65,7 +65,10 @@ class Conversion:
         return to_proto(self.model)
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write the model, whole or not at all; weights beyond 2 GB go to ``<path>.data``. Returns the files written."""
+        """Write the model, whole or not at all; weights beyond 2 GB go to ``<path>.data``. Returns the files written.
+
+        Raises OSError where the folder is missing or cannot be written to.
+        """
         path = files.place_of(path)
         if weight_bytes(self.model) > LARGEST_PROTO:
             return files.write_external(self.model, path)
@@ -137,6 +140,8 @@ def convert(
     given = {name: value for name, value in locals().items() if name not in ("source", "host", "progress")}
     chosen = ConvertOptions(**{**given, "layout": layout or {}, "input_shape": input_shape or {}})
     check_source(source)
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress is called with the name of each stage; {type(progress).__name__} cannot be called")
     target_of(chosen)
     stages = Stages(progress)
     stages("reading")
@@ -153,6 +158,8 @@ def convert(
     if chosen.verify:
         conversion = _verified(conversion, content, host, chosen, stages)
     stages.done()
+    for text in conversion.report.warnings:
+        LOG.warning("%s", text)
     return conversion
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -20,8 +21,16 @@ _ROOM = 16  # bytes that names of temporary files are longer
 
 
 def place_of(path: str | Path) -> Path:
-    """Where a file of this path is to be written: a symbolic link stays, and what it points to is replaced."""
-    return Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
+    """Where a file of this path is to be written: a symbolic link stays, and what it points to is replaced.
+
+    Raises IsADirectoryError and FileNotFoundError.
+    """
+    place = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
+    if place.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a directory; name the file to write", str(path))
+    if not place.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(place.parent))
+    return place
 
 
 def write(path: Path, content: bytes) -> None:

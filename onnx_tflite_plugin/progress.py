@@ -10,6 +10,7 @@ Progress = Callable[[str], None]
 """Called with the name of each stage as it begins."""
 
 LOG = logging.getLogger("onnx_tflite_plugin")
+LOG.addHandler(logging.NullHandler())  # nothing is printed unless whoever calls sets logging up
 
 
 class Stages:

@@ -13,6 +13,7 @@ Needs the extra ``runtime``. A model without states runs just as well.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ import numpy as np
 
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.graph.metadata import CarriedState, read_states
+from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.source.model import Array
 
 _RENAMED = {"float": "float32", "double": "float64", "string": "object"}  # ONNX Runtime's words that are not numpy's
@@ -60,6 +62,7 @@ class Port:
 class Session:
     """One model and what it remembers. Not for several threads at once: they would share the states.
 
+    ``model``: the path of an ONNX file, its content, or a ``Conversion``.
     ``providers`` and ``options`` (an ``onnxruntime.SessionOptions``) go to ONNX Runtime. ``inputs`` and ``outputs`` are
     the model's own, without the states. Raises MissingExtra without onnxruntime, FileNotFoundError, and ValueError
     where ONNX Runtime cannot load the model.
@@ -67,7 +70,7 @@ class Session:
 
     def __init__(
         self,
-        model: str | Path | bytes,
+        model: str | Path | bytes | Converted,
         *,
         providers: Sequence[Any] = ("CPUExecutionProvider",),
         options: Any = None,
@@ -76,10 +79,16 @@ class Session:
             import onnxruntime
         except ImportError as error:
             raise MissingExtra("onnxruntime", "runtime") from error
-        if not isinstance(model, bytes):
-            model = str(model)
+        if isinstance(model, str | os.PathLike):
+            model = os.fspath(model)
             if not Path(model).is_file():
                 raise FileNotFoundError(f"there is no file {model!r}")
+        elif not isinstance(model, bytes):
+            if not hasattr(model, "proto"):
+                raise TypeError(
+                    f"a model is given by path or content, or as a Conversion, not as {type(model).__name__}"
+                )
+            model = model.proto.SerializeToString()
         if options is None:
             options = onnxruntime.SessionOptions()
             options.log_severity_level = 3  # it warns of every state's default value
@@ -100,6 +109,11 @@ class Session:
         self._bytewise = any(port.type in _UNKNOWN_TO_NUMPY for port in used)
         self._initial = {state.input: self._first(state) for state in states if state.initial is not None}
         self.reset()
+
+    def __repr__(self) -> str:
+        ends = " → ".join(", ".join(port.name for port in ports[:3]) for ports in (self.inputs, self.outputs))
+        states = f"{len(self._follows)} state{'' if len(self._follows) == 1 else 's'}" if self._follows else "no states"
+        return f"<Session: {ends}; {states}>"
 
     def reset(self) -> None:
         """Begin again: the next run starts from the states' initial values."""
@@ -149,6 +163,8 @@ class Session:
     # --- inputs -------------------------------------------------------------------------------
 
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        if not isinstance(inputs, Mapping):
+            raise TypeError(f"inputs are arrays by name, not {type(inputs).__name__}")
         ports = {port.name: port for port in self.inputs}
         listed = ", ".join(f"{port.name!r}" for port in self.inputs) or "none"
         for name in inputs:

@@ -6,16 +6,20 @@ import inspect
 import io
 import logging
 import pydoc
+import re
 import subprocess
 import sys
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.errors import InvalidModel, InvalidOnnx
 from onnx_tflite_plugin.options import ConvertOptions
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits_int8.tflite"
@@ -54,6 +58,63 @@ def test_a_conversion_is_short_to_look_at() -> None:
     html = conversion._repr_html_()
     assert "<td>image</td>" in html
     assert "InferenceSession" in html
+
+
+def test_what_is_handed_around_is_short_to_look_at() -> None:
+    conversion = otp.convert(DIGITS)
+    (image,) = conversion.report.inputs
+    assert repr(image).startswith("Edge(name='image', dtype='int8', shape=(1, 8, 8, 1), tensor='image', scale=(0.0039")
+    assert "range" not in repr(image)
+    assert repr(replace(image, labels=("a",) * 1000)).endswith("labels=<1000>)")
+    assert repr(otp.Session(conversion)) == "<Session: image → probabilities; no states>"
+    verification = otp.verify(DIGITS, conversion, runs=1)
+    assert repr(verification).startswith(
+        "<Verification: within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; ok"
+    )
+    assert repr(verification).endswith("probabilities: equal (tolerance 1 LSB)>")
+
+
+def test_a_session_runs_a_conversion_a_file_and_content(tmp_path: Path) -> None:
+    conversion = otp.convert(DIGITS)
+    (path,) = conversion.save(tmp_path / "digits.onnx")
+    feeds = {"image": np.full((1, 8, 8, 1), 7, np.int8)}
+    first, *others = (otp.Session(model).run(feeds) for model in (conversion, path, str(path), path.read_bytes()))
+    for other in others:
+        np.testing.assert_array_equal(first["probabilities"], other["probabilities"])
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda c: otp.convert(3), TypeError, "not as int"),
+        (lambda c: otp.convert(DIGITS, progress=3), TypeError, "int cannot be called"),
+        (lambda c: otp.convert(DIGITS.parent), InvalidModel, "it is a directory"),
+        (lambda c: otp.verify(DIGITS, None), TypeError, "as ModelProto or Conversion, not as NoneType"),
+        (lambda c: otp.verify(DIGITS, DIGITS), InvalidOnnx, "it is a TFLite model"),
+        (lambda c: otp.verify(DIGITS, c, runs=0), ValueError, "runs is at least 1"),
+        (lambda c: otp.verify(DIGITS, c, inputs=[1, 2]), TypeError, "inputs are arrays by input name"),
+        (lambda c: otp.verify(DIGITS, c, inputs=np.zeros((1, 8, 8, 1))), TypeError, "not ndarray"),
+        (lambda c: c.save(DIGITS.parent), IsADirectoryError, "name the file to write"),
+        (lambda c: c.save(DIGITS.parent / "nowhere" / "x.onnx"), FileNotFoundError, "there is no such directory"),
+        (lambda c: otp.Session(None), TypeError, "not as NoneType"),
+        (lambda c: otp.Session(c).run([1]), TypeError, "inputs are arrays by name, not list"),
+    ],
+)
+def test_wrong_arguments_are_told_in_words(
+    call: Callable[[otp.Conversion], object], kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind, match=re.escape(text)):
+        call(otp.convert(DIGITS))
+
+
+def test_warnings_are_logged_and_shown_in_a_notebook(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    conversion = otp.convert(DIGITS, prefer=["nobody"])
+    (text,) = conversion.report.warnings
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [text]
+    assert "warning: no op pack" in conversion._repr_html_()
+    assert capfd.readouterr() == ("", "")
 
 
 def test_names_in_a_notebook_are_text() -> None:
@@ -109,9 +170,9 @@ def test_a_wrong_type_is_a_clear_type_error(options: dict[str, Any], text: str) 
 
 @pytest.mark.parametrize("call", [otp.convert, otp.inspect, lambda source: otp.verify(source, b"")])
 def test_a_file_object_is_no_source_and_the_error_says_what_is(call: Any) -> None:
-    with pytest.raises(TypeError, match=r"not as a BytesIO; give its content, source.read\(\)"):
+    with pytest.raises(TypeError, match=r"not as BytesIO; give its content, source.read\(\)"):
         call(io.BytesIO(DIGITS.read_bytes()))
-    with pytest.raises(TypeError, match="by path or content, not as a int"):
+    with pytest.raises(TypeError, match="by path or content, not as int"):
         call(3)
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from onnx_tflite_plugin.errors import InvalidOnnx
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
+
+
+class Converted(Protocol):
+    """A conversion, or whatever else has the model as protobuf."""
+
+    @property
+    def proto(self) -> onnx.ModelProto: ...
 
 
 def to_proto(model: ir.Model) -> onnx.ModelProto:
@@ -30,8 +38,17 @@ def read_onnx(model: bytes | Path, *, external: bool = True) -> onnx.ModelProto:
             return onnx.load_model_from_string(model)
         return onnx.load_model(str(model), load_external_data=external)
     except Exception as error:
-        named = "the ONNX model" if isinstance(model, bytes) else str(model)
-        raise InvalidOnnx(f"{named} cannot be read as an ONNX model: {error}") from error
+        named = "the content given" if isinstance(model, bytes) else str(model)
+        start = model[:8] if isinstance(model, bytes) else _start(model)
+        reason = "it is a TFLite model" if start[4:] == b"TFL3" else error
+        raise InvalidOnnx(f"{named} cannot be read as an ONNX model: {reason}") from error
+
+
+def _start(path: Path) -> bytes:
+    """The first 8 bytes of a file, as far as there are any."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(8)
+    return b""
 
 
 def without_constants_infos(graph: onnx.GraphProto) -> None:

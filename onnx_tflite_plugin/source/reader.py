@@ -32,7 +32,7 @@ def check_source(source: Any) -> None:
     if isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
         return
     hint = "; give its content, source.read()" if hasattr(source, "read") else ""
-    raise TypeError(f"a model is given by path or content, not as a {type(source).__name__}{hint}")
+    raise TypeError(f"a model is given by path or content, not as {type(source).__name__}{hint}")
 
 
 def read(source: str | Path | bytes) -> Model:
@@ -51,7 +51,10 @@ def read(source: str | Path | bytes) -> Model:
 
 def _map(path: Path) -> bytes | mmap.mmap:
     if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for, and /dev/zero read without end
-        where = Problem("file", "it is no regular file", "write it to one first")
+        reason, hint = (
+            ("it is a directory", "") if path.is_dir() else ("it is no regular file", "write it to one first")
+        )
+        where = Problem("file", reason, hint)
         raise InvalidModel(f"cannot read {path}", [where])
     with path.open("rb") as stream:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.source.affine import affine
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.source.model import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Edge:
     """One input or output of the ONNX model.
 
@@ -38,8 +38,16 @@ class Edge:
     std: tuple[float, ...] = ()
     range: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     threshold: float | None = None
-    labels: tuple[str, ...] = field(default=(), repr=False)
+    labels: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """What is known, with the number of scales and labels where there are many."""
+        known = {
+            each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default
+        }
+        long = {name: f"<{len(value)}>" for name, value in known.items() if isinstance(value, tuple) and len(value) > 8}
+        return f"Edge({', '.join(f'{name}={long.get(name) or repr(value)}' for name, value in known.items())})"
 
     def as_dict(self) -> dict[str, object]:
         return {each.name: getattr(self, each.name) for each in fields(self)}

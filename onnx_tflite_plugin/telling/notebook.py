@@ -9,7 +9,9 @@ from onnx_tflite_plugin.telling.edges import Edge
 from onnx_tflite_plugin.telling.snippet import snippet
 
 
-def as_html(line: str, inputs: Sequence[Edge], outputs: Sequence[Edge], *, states: bool = False) -> str:
+def as_html(
+    line: str, inputs: Sequence[Edge], outputs: Sequence[Edge], *, states: bool = False, warnings: Sequence[str] = ()
+) -> str:
     """``line`` says in a few words what was converted."""
     rows = []
     for side, edges in (("input", inputs), ("output", outputs)):
@@ -25,4 +27,5 @@ def as_html(line: str, inputs: Sequence[Edge], outputs: Sequence[Edge], *, state
     heads = ("", "name", "dtype", "shape", "scale", "zero point", "description", "labels")
     head = "".join(f"<th>{text}</th>" for text in heads)
     code = escape(snippet("model.onnx", inputs, states=states))
-    return f"<p>{escape(line)}</p><table><tr>{head}</tr>{''.join(rows)}</table><pre>{code}</pre>"
+    warned = "".join(f"<p>warning: {escape(text)}</p>" for text in warnings)
+    return f"<p>{escape(line)}</p>{warned}<table><tr>{head}</tr>{''.join(rows)}</table><pre>{code}</pre>"

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..graph.serialized import Converted
 from ..progress import Progress
 from ..source.model import Array
 from .litert import LiteRT, LiteRTError
 from .processor import processor
 from .profile import OperatorTime, profile
-from .run import Converted, Examined, content, model_of
+from .run import Examined, content, model_of
 from .trial import Run, Trial
 from .user_data import Given
 

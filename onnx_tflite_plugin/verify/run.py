@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ..errors import InvalidModel, VerificationError
 from ..graph.metadata import Part, TensorValue, forgets, props, read_origin
 from ..host import Host
+from ..graph.serialized import Converted
 from ..progress import Progress
 from ..source import check_source, read
 from ..source.authored import Described
@@ -51,7 +52,7 @@ _DEPENDENT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Verification:
     """What came out: ``comparisons`` in the order of the model's outputs, ``kernels`` the kernel sets compared with,
     ``processor`` what both ran on.
@@ -63,6 +64,11 @@ class Verification:
     processor: str = field(default_factory=processor)
     diverging: Divergence | None = None
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        verdict, first, *others = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
+        more = f"; and {len(others)} outputs more" if others else ""
+        return f"<Verification: {verdict}; {first}{more}>"
 
     @property
     def ok(self) -> bool:
@@ -79,13 +85,6 @@ class Verification:
         if self.diverging:
             lines.append(f"  first outside its tolerance: {self.diverging.text}")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
-
-
-class Converted(Protocol):
-    """A conversion, or whatever else has the model as protobuf."""
-
-    @property
-    def proto(self) -> ModelProto: ...
 
 
 def verify(
@@ -118,8 +117,11 @@ def verify(
     lacks is computed by the kernel that its handler declares (``host``: where handlers are looked for); where there is
     none, ``partial`` takes its results from the ONNX model and compares the rest, and without it nothing is compared.
 
-    Raises InvalidInputs for inputs that do not fit, VerificationError where a model does not run, MissingExtra, OSError.
+    Raises InvalidInputs for inputs that do not fit, VerificationError where a model does not run, InvalidModel and
+    InvalidOnnx for files that are none, MissingExtra, OSError, TypeError.
     """
+    if runs < 1:
+        raise ValueError(f"runs is at least 1, not {runs}")
     told = progress or (lambda stage: None)
     told("loading both models")
     examined = Examined(content(tflite), model_of(onnx), signature, tolerance, told)
@@ -165,7 +167,12 @@ def content(tflite: str | os.PathLike[str] | bytes) -> bytes:
 def model_of(onnx: Any) -> ModelProto | bytes | Path:
     if isinstance(onnx, str | os.PathLike):
         return Path(onnx)
-    return onnx.proto if hasattr(onnx, "proto") else onnx  # type: ignore[no-any-return]
+    proto = getattr(onnx, "proto", onnx)
+    if not isinstance(proto, bytes) and not hasattr(proto, "graph"):
+        raise TypeError(
+            f"an ONNX model is given by path or content, as ModelProto or Conversion, not as {type(onnx).__name__}"
+        )
+    return proto  # type: ignore[no-any-return]
 
 
 class Examined:

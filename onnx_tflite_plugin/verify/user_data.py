@@ -38,9 +38,12 @@ def runs_of(
     if given is None:
         return []
     if isinstance(given, str | os.PathLike):
-        steps = list(_loaded(entry, Path(given), described or {}))
+        steps: list[Mapping[str, Any]] = list(_loaded(entry, Path(given), described or {}))
     else:
-        steps = [dict(given)] if isinstance(given, Mapping) else [dict(step) for step in given]
+        steps = [given] if isinstance(given, Mapping) else list(given)
+        if not all(isinstance(step, Mapping) for step in steps):
+            kind = type(given).__name__
+            raise TypeError(f"inputs are arrays by input name, a sequence of such mappings, or a path, not {kind}")
     runs: list[dict[str, Array]] = []
     for step in steps:
         _check_names(entry, list(step))
