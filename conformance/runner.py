@@ -324,7 +324,7 @@ class CaseTrial:
                 yield f"the model has {count} {name} nodes, it must have {'some' if wanted is None else wanted}; it has {listed}"
         for name in self.case.fuses:
             if name not in report.fused:
-                declined = "; ".join(text for text in report.declined if text.startswith(f"{name} "))
+                declined = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))
                 yield f"the fusion {name} did not apply{declined and f': {declined}'}; {', '.join(report.fused) or 'none'} did"
 
     def _blame(self, conversion: Conversion | None, text: str) -> Iterator[str]:

@@ -59,7 +59,8 @@ def members(kind: type) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("prefix", "kind"), [("ctx.", Context), ("case.", Case), ("handler.", Handler), ("op.", Operator), ("tensor.", Tensor)]
+    ("prefix", "kind"),
+    [("ctx.", Context), ("case.", Case), ("handler.", Handler), ("op.", Operator), ("tensor.", Tensor)],
 )
 def test_the_reference_names_every_member(prefix: str, kind: type) -> None:
     page = (DOCS / "handlers.md").read_text(encoding="utf-8")

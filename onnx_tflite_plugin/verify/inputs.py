@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import InvalidInputs, VerificationError
 from ..source.authored import Described
 from ..source.model import Array, Operator, Quantization, Subgraph, Tensor
-from .structure import Entry, operands
+from .structure import Entry, Stored, operands
 from .user_data import Given, dtype_of, runs_of
 
 _QUANTIZED = {"int8", "uint8", "int16"}  # drawn over the whole range of the dtype
@@ -176,8 +176,8 @@ def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
         if len(slots) != 2 or len(results) != 1 or results[0].shape != tensor.shape or results[0].dtype != "bool":
             continue
         if any(slot.index == tensor.index for slot in slots):
-            held = [slot for slot in slots if slot.constant and slot.dtype == tensor.dtype]
-            found += [slot.array.reshape(-1)[:_MOST].astype(np.int64) for slot in held]
+            held = [slot.data for slot in slots if slot.dtype == tensor.dtype]
+            found += [one.numbers(tensor.dtype)[:_MOST].astype(np.int64) for one in held if isinstance(one, Stored)]
     numbers = np.concatenate(found)
     limits = np.iinfo(tensor.dtype)
     near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers

@@ -14,8 +14,8 @@ import numpy as np
 
 from ..errors import InvalidModel, VerificationError
 from ..graph.metadata import Part, TensorValue, forgets, props, read_origin
-from ..host import Host
 from ..graph.serialized import Converted
+from ..host import Host
 from ..progress import Progress
 from ..source import check_source, read
 from ..source.authored import Described

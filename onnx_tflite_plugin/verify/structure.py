@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..errors import InvalidModel, UnsupportedOption
-from ..source.model import Data, Model, Operator, Options, Quantization, Signature, Subgraph, Tensor
+from ..source.model import Array, Data, Model, Operator, Options, Quantization, Signature, Subgraph, Tensor
 from .packages import optional
 
 _PLACEHOLDER = 127  # operator codes from here on stand in the wide field
@@ -26,6 +28,20 @@ class Entry:
     outputs: tuple[Tensor, ...]
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
+
+
+class Stored(Data):
+    """A constant, of which nobody but who draws inputs asks what it holds."""
+
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
+
+    def numbers(self, dtype: str) -> Array:
+        """Its elements in order; none where they lie outside the table, or are not whole in number."""
+        stored = self._buffer.DataAsNumpy() if self._buffer.DataLength() else np.empty(0, np.uint8)
+        return np.frombuffer(
+            stored.tobytes()[: stored.size // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize], dtype
+        )
 
 
 def read(data: bytes) -> Model:
@@ -161,7 +177,7 @@ def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> 
         dtype,
         tuple(shape),
         dims,
-        Data() if stored else None,
+        Stored(buffer) if stored else None,
         parameters,
         tensor.IsVariable(),
     )
