@@ -6,8 +6,8 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.nodes import node_times
-from onnx_tflite_plugin.verify.run import Examined
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -13,8 +13,9 @@ from .diverging import Divergence
 from .inputs import draw
 from .litert import KERNEL_SETS, LiteRT, LiteRTError
 from .ort import OnnxRuntime, OrtError
-from .run import Verification, verify
+from .run import verify
 from .trial import Trial
+from .verification import Verification
 
 __all__ = [
     "KERNEL_SETS",

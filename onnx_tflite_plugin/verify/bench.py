@@ -13,10 +13,11 @@ import numpy as np
 from ..graph.serialized import Converted
 from ..progress import Progress
 from ..source.model import Array
+from .examined import Examined
 from .litert import LiteRT, LiteRTError
 from .processor import processor
 from .profile import OperatorTime, profile
-from .run import Examined, content, model_of
+from .run import content, model_of
 from .trial import Run, Trial
 from .user_data import Given
 

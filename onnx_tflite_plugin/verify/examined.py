@@ -1,0 +1,254 @@
+"""Both models, their inputs and outputs paired, and the inputs of every run."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from ..errors import InvalidModel, VerificationError
+from ..graph.metadata import Part, TensorValue, forgets, props, read_origin
+from ..host import Host
+from ..progress import Progress
+from ..source import read
+from ..source.authored import Described
+from ..source.metadata import described
+from ..source.model import Array, Operator
+from . import inputs as drawing
+from . import structure
+from .apart import Apart, without_quantization
+from .around import Gaps, lacking, own_kernels
+from .borrowed import Borrowed
+from .compare import Comparison, Tolerance
+from .diverging import Divergence, Search, stateful
+from .input_sizes import InputSizes
+from .litert import LiteRTError
+from .ort import OnnxRuntime, OrtError
+from .part import cut_file
+from .processor import multiplies_exactly
+from .resolution import resolutions
+from .trial import Pairs, Run, Trial
+from .user_data import Given
+from .verification import Verification
+from .widths import NOISY, widths
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Ran = TypeVar("Ran")
+
+_WIDE = 64  # for open sizes where those of the file are too small to run, as those of images are that it stores as 1
+_PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
+
+
+class Examined:
+    """The two models, their inputs and outputs paired, and the inputs of every run."""
+
+    def __init__(
+        self,
+        data: bytes,
+        onnx: ModelProto | bytes | Path,
+        signature: str | None,
+        tolerance: Tolerance | float | None,
+        progress: Progress,
+        *,
+        threads: int = 1,
+    ) -> None:
+        self.onnx = onnx
+        self.session = OnnxRuntime(onnx, threads=threads)
+        model = structure.read(data)
+        converted, part = self._origin()
+        if signature is None and any(one.key == converted for one in model.signatures):
+            signature = converted
+        self.entry = structure.entry(model, signature)
+        if part is not None:
+            data = self._cut(data, part)
+            model, signature = structure.read(data), None
+            self.entry = structure.entry(model)
+        if tolerance is None:
+            tolerance = Tolerance.of(model)
+        if not isinstance(tolerance, Tolerance):
+            tolerance = Tolerance(of_range=tolerance)
+        floors = resolutions(self.session.proto, self.session.tensor_values, self.entry.subgraph.index)
+        self.trial = Trial(data, model, self.entry, tolerance, signature, progress, floors)
+        self.pairs = Pairs(self.entry, self.session)
+        self.sizes = InputSizes(self.entry, self.pairs)
+        self.stateful = stateful(model)
+        self.fresh = self.stateful and forgets(props(self.session.proto.metadata_props))
+        self.widths = widths(self.entry, tolerance)
+        self.host: Host | None = None
+        self.least = 0  # of open sizes behind axis 0
+
+    def fill(self, host: Host | Callable[[], Host], *, partial: bool) -> tuple[str, ...]:
+        """Has somebody compute each operator that LiteRT lacks: a pack's kernel, or with ``partial`` the ONNX model.
+
+        Returns what is to be said of it. Raises VerificationError where there is nobody, or nothing is left to compare.
+        """
+        data = self.trial.data
+        missing = lacking(data, self.entry)
+        if not missing:
+            return ()
+        self.host = host if isinstance(host, Host) else host()
+        own = own_kernels(read(data), self.entry.subgraph.index, [op.index for op in missing], self.host)
+        borrowed = {op.index: op for op in missing if op.index not in own}
+        notes = (
+            [f"{_codes(one.op for one in own.values())}: their packs' kernels compute them, LiteRT the rest"]
+            if own
+            else []
+        )
+        if borrowed:
+            codes = _codes(borrowed.values())
+            if not partial:
+                raise VerificationError(
+                    f"neither LiteRT nor an installed pack has a kernel of {codes}: "
+                    "--verify=partial compares all but these (kernel= of the handler would compare them too)"
+                )
+            notes.append(f"not compared: {codes}, of which there is no kernel; their results are the ONNX model's")
+        borrow = Borrowed(self.onnx, self.entry, self.session, borrowed.values()) if borrowed else None
+        self.trial = replace(self.trial, gaps=Gaps(own, borrowed, borrow))
+        if {tensor.index for tensor in self.entry.outputs} <= self.trial.gaps.tensors:
+            raise VerificationError(f"every output is one of {_codes(borrowed.values())}, of which there is no kernel")
+        return tuple(notes)
+
+    @cached_property
+    def search(self) -> Search:
+        """Looks into the model, beyond its outputs."""
+        return Search(self.trial, self.onnx, self.session, fresh=self.fresh)
+
+    def _origin(self) -> tuple[str | None, Part | None]:
+        """The signature and the part that the ONNX model was converted from. Raises VerificationError."""
+        try:
+            return read_origin(props(self.session.proto.metadata_props))
+        except ValueError as error:
+            raise VerificationError(str(error)) from error
+
+    def _cut(self, data: bytes, part: Part) -> bytes:
+        """The same part of the file. Raises VerificationError where it has no such tensors."""
+        count = len(self.entry.subgraph.tensors)
+        if not all(0 <= k < count for k in (*part.inputs, *part.outputs)):
+            raise VerificationError(f"the ONNX model is a part of another file: this one has only {count} tensors")
+        return cut_file(data, self.entry.subgraph, part.inputs, part.outputs)
+
+    def described(self) -> Described:
+        """What the metadata says of the inputs; nothing where the file cannot be read for it."""
+        try:
+            return described(read(self.trial.data))
+        except InvalidModel:
+            return {}
+
+    def expected(
+        self,
+        inputs: Given,
+        seed: int,
+        runs: int,
+        shapes: Mapping[str, Sequence[int]] | None,
+        ranges: Mapping[str, tuple[float, float]],
+    ) -> tuple[list[list[Array]], dict[str, list[list[Array]]]]:
+        """Each run's inputs, and each kernel set's outputs."""
+
+        def run(drawn: list[list[Array]]) -> dict[str, list[list[Array]]]:
+            return self.trial.expected(drawn, fresh=self.fresh)
+
+        return self.accepted(run, inputs, seed, self.enough(runs), shapes, ranges)
+
+    def accepted(
+        self,
+        run: Callable[[list[list[Array]]], Ran],
+        inputs: Given,
+        seed: int,
+        runs: int = 1,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        ranges: Mapping[str, tuple[float, float]] | None = None,
+    ) -> tuple[list[list[Array]], Ran]:
+        """Each run's inputs, and what ``run`` makes of them; drawn inputs that it refuses by a LiteRTError are drawn anew."""
+        asked = shapes or {}
+        refusal: LiteRTError | None = None
+        told = self.described() if isinstance(inputs, str | os.PathLike) else None
+        for caution, self.least in ((0, 0), (1, 0), (2, 0), (0, _WIDE)):
+            if self.least and (inputs is not None or asked or self.sizes.fixed(self.least) == self.sizes.fixed(0)):
+                break
+            drawn = drawing.draw(
+                self.sizes.as_converted() if inputs is not None else self.entry,
+                given=inputs, shapes={**self.sizes.fixed(self.least), **asked}, seed=seed, runs=runs, caution=caution,
+                ranges=ranges, described=told, widths=self.widths,
+            )  # fmt: skip
+            if not self.stateful and _repeated(drawn):
+                drawn = drawn[:1]
+            try:
+                return drawn, run(drawn)
+            except LiteRTError as error:
+                refusal = refusal or error
+        hint = "" if inputs is not None else "; where the drawn inputs are the reason, give some"
+        raise LiteRTError(f"{refusal}{hint}") from refusal
+
+    def enough(self, runs: int) -> int:
+        """As many runs as are asked for, or as it takes to tell an offset from noise."""
+        return max(runs, len(NOISY) if self.trial.tolerance.unbiased and runs > 1 and not self.stateful else 1)
+
+    def extend(self, drawn: list[list[Array]], expected: dict[str, list[list[Array]]], seed: int) -> None:
+        """Add a run in which each size that the ONNX model leaves open is another, if LiteRT takes such sizes."""
+        others = self.sizes.open(self.least)
+        if not others or self.stateful:
+            return
+        (more,) = drawing.draw(self.entry, shapes={**self.sizes.fixed(self.least), **others}, seed=seed)
+        try:
+            outputs = {kernels: self.trial.litert(kernels, [more]) for kernels in expected}
+        except LiteRTError:
+            return
+        drawn.append(more)
+        for kernels, run in outputs.items():
+            expected[kernels] = [*expected[kernels], *run]
+
+    def operators_apart(self) -> Apart | None:
+        """Compares operator by operator, where the ONNX model has floats for the TFLite model's quantized integers."""
+        if not without_quantization(self.session.proto, self.pairs.values, self.entry):
+            return None
+        return Apart(self.trial, self.session)
+
+    def judged_apart(
+        self, operators: Apart, compared: Iterable[tuple[Comparison, TensorValue]], runs: int
+    ) -> Verification:
+        """What comes of operators by themselves: every output, and the first tensor that is wrong."""
+        outputs: dict[str, Comparison] = {}
+        diverging = None
+        for comparison, value in compared:
+            tensor = self.entry.subgraph.tensors[value.tensor]
+            if tensor in self.entry.outputs and (value.name not in outputs or not comparison.ok):
+                outputs[value.name] = replace(comparison, name=value.name)
+            if not comparison.ok and diverging is None:
+                diverging = Divergence(tensor, operators.producers[tensor.index], value.name, comparison)
+        wrong = () if diverging is None else (diverging.comparison,)
+        note = (
+            "without quantization values diverge along a network, so each operator was compared on LiteRT's own inputs"
+        )
+        kernels = (operators.original.kernels,)
+        return Verification((*outputs.values(), *wrong), kernels, runs, diverging=diverging, notes=(note,))
+
+    def hints(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
+        """Whether it is the processor: x86 before VNNI saturates sums of uint8 x int8 products."""
+        if multiplies_exactly():
+            return ()
+        try:
+            actual = self.trial.actual(OnnxRuntime(self.onnx, config=_PRECISE), runs)
+        except OrtError:
+            return ()
+        if not all(comparison.ok for comparison in self.trial.compared(actual, expected)):
+            return ()
+        reason = "this processor saturates its int8 products (with session.x64quantprecision=1 it passes)"
+        return (f"{reason}: convert it with --weights-dtype auto or uint8",)
+
+
+def _codes(ops: Iterable[Operator]) -> str:
+    """Operators by code with their number: ``CUSTOM.X (2)``."""
+    return ", ".join(f"{code} ({count})" for code, count in Counter(op.code for op in ops).items())
+
+
+def _repeated(runs: Sequence[Run]) -> bool:
+    """Whether every run has the same inputs, as when the user gave them all or there are none."""
+    return all(np.array_equal(one, other) for arrays in runs[1:] for one, other in zip(arrays, runs[0], strict=True))
