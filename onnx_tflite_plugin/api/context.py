@@ -161,7 +161,7 @@ class Context(Protocol):
     def inline(
         self, subgraph: int, inputs: Sequence[Value | None], results: Sequence[Tensor] | None = None
     ) -> list[Value]:
-        """Lower another subgraph here, on inputs in source order; its results likewise. A resource passes as it is.
+        """Lower another subgraph here, on inputs in planned order; its results likewise. A resource passes as it is.
 
         ``results``: tensors of the subgraph that are wanted in place of its outputs; what none of them needs is left out.
         """

@@ -91,7 +91,18 @@ class Terminate(Checked):
     unordered: str = ""
 
 
-Layout = Implicit | Transparent | Attribute | Terminate
+@dataclass(frozen=True)
+class Nested(Checked):
+    """Any order at the borders of its subgraphs: operands from slot ``first`` on are their inputs, results their outputs.
+
+    ``loops``: the outputs of the last one are results, and the next operands of all.
+    """
+
+    first: int = 0
+    loops: bool = False
+
+
+Layout = Implicit | Transparent | Attribute | Terminate | Nested
 
 
 @dataclass(frozen=True)

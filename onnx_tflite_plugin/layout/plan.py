@@ -14,9 +14,10 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, HandlerError, InvalidModel, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
 from onnx_tflite_plugin.layout import solver
+from onnx_tflite_plugin.layout.borders import Place, borders, tensor_at, times
 from onnx_tflite_plugin.layout.candidates import Freedom, freedom, slots_of
 from onnx_tflite_plugin.layout.frame import AxesError, FrameOrder, RankError
-from onnx_tflite_plugin.layout.order import Order, all_axes, axes, count, source_order, without_unit_axes
+from onnx_tflite_plugin.layout.order import Order, all_axes, axes, count, permuted, source_order, without_unit_axes
 from onnx_tflite_plugin.layout.spread import Edges, spread
 from onnx_tflite_plugin.layout.states import state_groups
 from onnx_tflite_plugin.source.model import Tensor
@@ -90,11 +91,19 @@ def plan_layout(
     def price(free: Freedom, order: FrameOrder) -> int:
         return _price(free, order, prices, bytes_of)
 
-    candidates, offered = spread(model, freedoms, together, edges, local, price)
+    crossed = borders(model)
+    candidates, offered = spread(model, freedoms, together, edges, local, price, crossed)
     flexible = list(candidates)
     charges = [tuple(price(freedoms[b], order) for order in candidates[b]) for b in flexible]
     free = sorted(offered, key=lambda tensor: (tensor.subgraph, tensor.index))
     charges += [(0,) * len(offered[tensor]) for tensor in free]
+    first = len(charges)
+    charges += [(0,) * len(border.perms) for border in crossed]
+    at = {
+        place: _End(first + k, [permuted(tensor_at(place).dims, perm) for perm in border.perms], "border")
+        for k, border in enumerate(crossed)
+        for place in border.places
+    }
     ends = _Ends(
         freedoms,
         candidates,
@@ -102,6 +111,7 @@ def plan_layout(
         together,
         {tensor: _End(len(flexible) + i, offered[tensor], "graph edge") for i, tensor in enumerate(free)},
         edges,
+        at,
     )
     joints = list(_joints(model, ends))
     wires = tuple(wire for joint in joints for wire in joint.wires(bytes_of))
@@ -111,8 +121,13 @@ def plan_layout(
     chosen |= {bound: chosen[first] for bound, first in together.items()}
     return LayoutPlan(
         frames=chosen,
-        orders=_orders(freedoms, chosen),
-        edges={**edges.fixed, **{tensor: ends.free[tensor].order(solution.labels) for tensor in free}},
+        orders=_orders(freedoms, chosen)
+        | {place: end.order(solution.labels) for place, end in at.items() if not isinstance(place, Tensor)},
+        edges={
+            **edges.fixed,
+            **{tensor: ends.free[tensor].order(solution.labels) for tensor in free},
+            **{place: end.order(solution.labels) for place, end in at.items() if isinstance(place, Tensor)},
+        },
         freedoms=freedoms,
         copies=tuple(copies),
         bought=_bought(flexible, charges, wires, solution) if copies else (),
@@ -198,11 +213,12 @@ class _End:
 
 @dataclass(frozen=True)
 class _Joint:
-    """A tensor between its producer and its consumers."""
+    """A tensor between its producer and its consumers; ``times``: how often it is made, as far as the plan counts."""
 
     tensor: Tensor
     producer: _End
     consumers: Sequence[_End]
+    times: int = 1
 
     def wires(self, bytes_of: Bytes) -> Iterable[solver.Wire]:
         keys: list[tuple[int, Callable[[Order], object]]] = [
@@ -212,7 +228,7 @@ class _Joint:
         if len({all_axes(order) for end in (self.producer, *self.consumers) for order in end.orders}) > 1:
             keys.append((FLIP_COST, all_axes))
         for weight, key in keys:
-            yield solver.Wire(weight, self.producer.pin(key), tuple(c.pin(key) for c in self.consumers))
+            yield solver.Wire(weight * self.times, self.producer.pin(key), tuple(c.pin(key) for c in self.consumers))
 
     def copies(self, labels: Sequence[int], bytes_of: Bytes) -> Iterable[Copy]:
         start = self.producer.order(labels)
@@ -250,8 +266,12 @@ class _Ends:
     together: Mapping[Bound, Bound]
     free: Mapping[Tensor, _End]
     edges: Edges
+    borders: Mapping[Place, _End]
 
     def operator(self, bound: Bound, slot: int) -> _End:
+        border = self.borders.get((bound, slot))
+        if border is not None:
+            return replace(border, label=bound.label)
         freedom = self.freedoms[bound]
         if freedom.frame is None or slot not in freedom.frame.slots:
             return _End(None, [freedom.order(slot)], bound.label)
@@ -260,13 +280,14 @@ class _Ends:
         return _End(self.number[first], [order for order in shown if order is not None], bound.label)
 
     def edge(self, tensor: Tensor, label: str) -> _End:
-        free = self.free.get(tensor)
+        free = self.free.get(tensor) or self.borders.get(tensor)
         if free is not None:
             return replace(free, label=label)
         return _End(None, [self.edges.fixed.get(tensor) or source_order(tensor.dims)], label)
 
 
 def _joints(model: BoundModel, ends: _Ends) -> Iterable[_Joint]:
+    repeated = times(model)
     for graph in model.graphs:
         producers = {tensor: ends.edge(tensor, "graph input") for tensor in graph.inputs}
         consumers: dict[Tensor, list[_End]] = {}
@@ -281,7 +302,7 @@ def _joints(model: BoundModel, ends: _Ends) -> Iterable[_Joint]:
             consumers.setdefault(tensor, []).append(ends.edge(tensor, "graph output"))
         for tensor, users in consumers.items():
             if tensor in producers:
-                yield _Joint(tensor, producers[tensor], users)
+                yield _Joint(tensor, producers[tensor], users, repeated.get(graph.subgraph.index, 1))
 
 
 def tensor_bytes(tensor: Tensor) -> int:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
+from onnx_tflite_plugin.layout.borders import Border, by_tensor
 from onnx_tflite_plugin.layout.candidates import Freedom, slots_of
 from onnx_tflite_plugin.layout.frame import FrameOrder
-from onnx_tflite_plugin.layout.order import Order, perm_of, source_order
+from onnx_tflite_plugin.layout.order import Order, perm_of, permuted, source_order
 from onnx_tflite_plugin.source.model import Tensor
 
 MOST_CANDIDATES = 12  # orders per operator; attention's renamings would multiply without a bound
@@ -29,12 +30,13 @@ def spread(
     edges: Edges,
     local: bool,
     price: Callable[[Freedom, FrameOrder], int],
+    crossed: Sequence[Border] = (),
 ) -> tuple[dict[Bound, list[FrameOrder]], dict[Tensor, list[Order]]]:
     """Frame orders per flexible operator, and orders per free graph edge, spread from the slots whose order is given.
 
     What no order reaches works in the file's order, and so may what costs extra in an order that does. Operators that
-    hold one state choose ``together``, under the first of them. Label 0, which wins a tie, shows units in all slots or
-    none, and is else the file's order where that is a candidate.
+    hold one state choose ``together``, under the first of them; ``crossed`` borders are given the orders that they may have.
+    Label 0, which wins a tie, shows units in all slots or none, and is else the file's order where that is a candidate.
     """
     flexible = [b for b in model.operators() if freedoms[b].frame is not None and together.get(b, b) is b]
     candidates: dict[Bound, list[FrameOrder]] = {bound: [*freedoms[bound].given] for bound in flexible}
@@ -46,7 +48,7 @@ def spread(
     members: dict[Bound, list[Bound]] = {}
     for bound, first in together.items():
         members.setdefault(first, []).append(bound)
-    reach = _Spread(freedoms, candidates, users, offered, together, members)
+    reach = _Spread(freedoms, candidates, users, offered, together, members, by_tensor(crossed))
     if not local:
         for bound in model.operators():
             free = freedoms[bound]
@@ -78,6 +80,7 @@ class _Spread:
     offered: dict[Tensor, list[Order]]
     together: Mapping[Bound, Bound]
     members: Mapping[Bound, Sequence[Bound]]
+    borders: Mapping[Tensor, Sequence[Border]]
     told: set[tuple[Tensor, Order]] = field(default_factory=set)
 
     def offer(self, tensor: Tensor, order: Order) -> None:
@@ -91,12 +94,21 @@ class _Spread:
             seen = self.offered.get(tensor)
             if seen is not None and order not in seen and sorted(perm_of(order) or ()) == list(range(tensor.rank)):
                 seen.append(order)
+            for border in self.borders.get(tensor, ()):
+                waiting.extend(self._cross(border, tuple(perm_of(order) or ())))
             for bound, slot in self.users.get(tensor, ()):
                 frame = self.freedoms[bound].frame
                 if frame is not None and slot in frame.slots:
                     wanted = frame.to_frame(order, slot)
                     if wanted is not None:
                         waiting.extend(self._add(bound, wanted))
+
+    def _cross(self, border: Border, perm: tuple[int, ...]) -> list[tuple[Tensor, Order]]:
+        """An order on one side of a border is one on the other side."""
+        if perm in border.perms or len(border.perms) >= MOST_CANDIDATES or sorted(perm) != [*border.perms[0]]:
+            return []
+        border.perms.append(perm)
+        return [(tensor, permuted(tensor.dims, perm)) for tensor in border.tensors]
 
     def show(self, bound: Bound, order: FrameOrder) -> None:
         frame = self.freedoms[bound].frame

@@ -123,7 +123,7 @@ class Context(Operands):
     def inline(
         self, subgraph: int, inputs: Sequence[Value | None], results: Sequence[Tensor] | None = None
     ) -> list[Value]:
-        """Lower another TFLite subgraph in place, on these inputs in source order and the file's dtypes."""
+        """Lower another TFLite subgraph in place, on these inputs in planned order and the file's dtypes."""
         given = [x if x is None or isinstance(x, Resource) else own_value(x) for x in inputs]
         return cast("list[Value]", self.scope.inline(subgraph, given, self.bound, results))
 

@@ -91,7 +91,7 @@ class Scope:
         caller: Bound | None,
         results: Sequence[Tensor] | None = None,
     ) -> list[Held]:
-        """Lower a subgraph here; inputs and results, its outputs unless told, are in source order and the file's dtypes."""
+        """Lower a subgraph here; inputs and results, its outputs unless told, are in planned order and the file's dtypes."""
         if not 0 <= subgraph < len(self.model.graphs):
             raise LookupError(f"subgraph {subgraph} does not exist; the model has {len(self.model.graphs)}")
         graph = self.model.graphs[subgraph]
@@ -104,15 +104,15 @@ class Scope:
         scope = Scope(self.job, subgraph, prefix, self.depth + 1, results)
         for tensor, value in zip(graph.inputs, inputs, strict=True):
             if value is not None:
-                scope.values.put(tensor, value, source_order(tensor.dims), FILE, outer=True)
+                scope.values.put(tensor, value, self.layout.edge(tensor), FILE, outer=True)
         self.job.walk(scope)
         return [scope.output(tensor) for tensor in (graph.outputs if results is None else results)]
 
     def output(self, tensor: Tensor) -> Held:
-        """A subgraph's result in source order and the file's dtype. Raises NotLowered where its operator failed."""
+        """A subgraph's result in planned order and the file's dtype. Raises NotLowered where its operator failed."""
         if self.job.problems and not self.values.has(tensor):
             raise NotLowered
-        return self.values.resource(tensor) or self.values.get(tensor, source_order(tensor.dims), FILE)
+        return self.values.resource(tensor) or self.values.get(tensor, self.layout.edge(tensor), FILE)
 
     def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]]) -> ir.Graph:
         names = self.emitter.names

@@ -11,10 +11,10 @@ from onnx_tflite_plugin.api import (
     Decline,
     Effects,
     Instance,
+    Nested,
     Quantization,
     Raw,
     Refused,
-    Terminate,
     Value,
     handler,
 )
@@ -23,7 +23,7 @@ from onnx_tflite_plugin.api import (
 @handler(
     "IF",
     max_version=1,
-    layout=Terminate(),
+    layout=Nested(first=1),
     quantization=Raw(),
     subgraphs=("then_subgraph_index", "else_subgraph_index"),
     effects=Effects(),
@@ -42,7 +42,7 @@ def branched(at: Instance) -> Decline | None:
 @handler(
     "STABLEHLO_CASE",
     max_version=1,
-    layout=Terminate(),
+    layout=Nested(first=1),
     quantization=Raw(),
     subgraphs=("branch_subgraph_indices",),
     effects=Effects(),

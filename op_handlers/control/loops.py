@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Effects, Raw, Tensor, Terminate, Value, handler
+from onnx_tflite_plugin.api import Context, Effects, Nested, Raw, Tensor, Value, handler
 from op_handlers.kernels.counted_loops import CountedLoop
 
 
 @handler(
     "WHILE",
     max_version=1,
-    layout=Terminate(),
+    layout=Nested(loops=True),
     quantization=Raw(),
     subgraphs=("cond_subgraph_index", "body_subgraph_index"),
     effects=Effects(),
@@ -47,7 +47,11 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
         after = ctx.inline(body, variables(count, values[:n]), wanted)
         if trips is None:
             go_on = condition(variables(count, after[:n]))
-        return [go_on, *after[:n], *(state.get() for state in states), *after[n:]]
+        following = dict(zip(carried, after[:n], strict=True))
+        for k, j in loop.overtaken().items():
+            next_count = None if j in following else counted(ctx, j, ctx.ops.Add(count, np.int64(1)), counters[j])
+            following[k] = next_count or following[j]
+        return [go_on, *following.values(), *(state.get() for state in states), *after[n:]]
 
     start = condition(inputs) if trips is None else np.asarray(True)
     initial = [*(inputs[k] for k in carried), *(state.get() for state in states)]
@@ -88,11 +92,16 @@ def counted(ctx: Context, k: int, steps: Value | np.int64, first: int) -> Value:
 
 
 def whole(ctx: Context, loop: CountedLoop, k: int, trips: int | Tensor | None, rows: Value, initial: Value) -> Value:
-    """An array of which the first rows were written."""
-    ops = ctx.ops
-    if loop.rows()[k].rank == ctx.op[k].rank:
+    """An array of which the first rows were written, in the order that the plan has for it."""
+    ops, row = ctx.ops, loop.rows()[k]
+    if row.rank == ctx.op[k].rank:
         rows = ops.Squeeze(rows, [1])
+    result = next((j for j, tensor in enumerate(loop.graph.outputs) if tensor is row), None)
+    stacked = [0, *(axis + 1 for axis in (range(ctx.op[k].rank - 1) if result is None else ctx.perm(~result)))]
+    moved = [stacked.index(axis) for axis in ctx.perm(k)]
+    rows = rows if moved == sorted(moved) else ops.Transpose(rows, perm=moved)
     if trips is not None and loop.has_a_row_each(k, trips):
         return rows
-    written = ops.Slice(ops.Shape(rows), [0], [1])
-    return ops.Concat(rows, ops.Slice(initial, written, [2**31 - 1], [0]), axis=0)
+    along = ctx.axis(0, k)
+    written = ops.Slice(ops.Shape(rows), [along], [along + 1])
+    return ops.Concat(rows, ops.Slice(initial, written, [2**31 - 1], [along]), axis=along)

@@ -29,6 +29,15 @@ class CountedLoop:
         steps = [b for a, b in self.body.pairs(self.graph.outputs[k], "ADD") if a is value and b.constant]
         return int(start) if any(step.array.size == 1 and step.array.item() == 1 for step in steps) else None
 
+    def overtaken(self) -> dict[int, int]:
+        """Slots that the body gives another slot's value, an earlier one's: by then it is the next time step's.
+
+        The kernel copies results one after the other to where the body reads its operands (Eval_static, kernels/while.cc).
+        """
+        earlier = {tensor: j for j, tensor in enumerate(self.graph.inputs) if j not in self.forwarded}
+        slots = {k: earlier.get(tensor, k) for k, tensor in enumerate(self.graph.outputs)}
+        return {k: j for k, j in slots.items() if j < k}
+
     def counted(self, tensor: Tensor, after: bool = False) -> bool:
         """Whether a tensor of the body is how many time steps came before, or ``after``: how many there are with this one."""
         values = self.graph.outputs if after else self.graph.inputs
@@ -154,7 +163,10 @@ class CountedLoop:
             alone = self._users(array) == 1 and self._users(before) == 2 and not self._asked(k)
             if alone and array.quantization == before.quantization == row.quantization == self.op[k].quantization:
                 inner = self.body.of(row, "RESHAPE")
-                found[k] = inner if inner is not None and inner.dims == row.dims[1:] else row
+                if inner is not None and inner.dims == row.dims[1:]:
+                    found[k] = inner
+                elif self._users(row) == 1:
+                    found[k] = row
         return found
 
     def _users(self, tensor: Tensor) -> int:

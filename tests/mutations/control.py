@@ -46,6 +46,12 @@ MUTATIONS = (
         patches={f"{LOOP}._left": lambda original: lambda self, less: None if less is None else self._bound(less[1])},
     ),
     Mutation(
+        "results that are all copied at once",
+        "WHILE",
+        ("WHILE-values_that_are_overtaken", "WHILE-counted,_a_counter_that_is_handed_on"),
+        patches={f"{LOOP}.overtaken": lambda _original: lambda self: {}},
+    ),
+    Mutation(
         "a condition that is taken for a count",
         "WHILE",
         ("WHILE-counted,_until_a_sum_is_reached",),

@@ -51,7 +51,7 @@ def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
     yield case(
         "another shape in each branch", [tensor(1, 3)], [grown, *[handed_on] * (n - 1)], results=[tensor(None, 3)]
     )
-    yield net(op, "an image between convolutions", image(op, n), **runs_of(op))
+    yield net(op, "an image between convolutions", image(op, n), transposes=2, **runs_of(op))
     yield net(op, "a convolution in a branch", convolved(op, n, "float32"), **runs_of(op))
     yield net(op, "an int8 convolution in a branch", convolved(op, n, "int8"), dtype="int8", **runs_of(op))
     if op == "IF":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
-from conformance.builder import GraphBuilder, TensorRef
+from conformance.builder import GraphBuilder, TensorRef, quant
 from conformance.case import Case
 from conformance.cases.state.variables import Memory, Variable, remembering
 from conformance.models import Net, Spec, constant, drawn, net, tensor
@@ -22,6 +23,7 @@ def cases() -> Iterator[Case]:
     x = tensor(2, 3)
     yield looped("values captured from outside", [x, tensor(3), tensor(2, 1)], captured)
     yield looped("values that change places", [x, x, x], exchanged)
+    yield looped("values that are overtaken", [x, x, x], overtaken)
     yield looped(
         "a value that nothing in the body uses",
         [x, tensor(4)],
@@ -32,7 +34,11 @@ def cases() -> Iterator[Case]:
     )
     yield looped("a value that grows", [tensor(1, 3)], grown, results=[tensor(None, 3)])
     yield net("WHILE", "a number made before and handed on", made_before, given=STEPS)
-    yield net("WHILE", "an image between convolutions", image, given=STEPS)
+    yield net("WHILE", "an image between convolutions", image, given=STEPS, transposes=2)
+    for dtype in ("float32", "int8"):
+        inside = partial(filtered, dtype)
+        yield net("WHILE", f"{dtype}, a convolution inside", inside, dtype=dtype, given=STEPS, transposes=2)
+    yield net("WHILE", "images that change places", swapped, given=STEPS, transposes=4)
     yield net("WHILE", "a variable that the body changes", counted, given=STEPS)
     yield net("WHILE", "a variable that the body changes, every run anew", counted, given=STEPS, options=RESET)
     yield net("WHILE", "a variable whose handle is carried", carried, given=STEPS)
@@ -128,6 +134,12 @@ def exchanged(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef
     return [called(body, "NEG", [value], value) for value in (b, c, a)]
 
 
+def overtaken(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    """Each is handed to the next slot, where the kernel has already put another number."""
+    a, b, _ = values
+    return [summed(body, a, b), a, b]
+
+
 def grown(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
     longer = body.tensor("longer", (None, 3))
     body.operator("CONCATENATION", [values[0], values[0]], [longer], {"axis": 0})
@@ -147,7 +159,7 @@ def made_before(model: Net) -> None:
 
 
 def image(model: Net) -> None:
-    """An image is changed by the loop, which keeps the file's order."""
+    """An image is changed by the loop, in the order that the convolutions around it have."""
     spec = tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -156,6 +168,31 @@ def image(model: Net) -> None:
 
     (result,) = loop(model, [model.plumbed(spec)], [spec], body)
     model.output(model.drained(result))
+
+
+def filtered(dtype: str, model: Net) -> None:
+    """An image under one filter after the other, so that what the loop hands on lies as the filter wants it."""
+    spec = tensor(2, 5, 7, 3, dtype=dtype)
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        weights = drawn(3, 1, 1, 3, dtype=dtype, seed="filter", low=-0.5, high=0.5)
+        if dtype == "int8":
+            weights = drawn(3, 1, 1, 3, dtype=dtype, seed="filter", low=-127, high=127)
+        kernel = graph.constant("filter", weights, quantization=quant(0.004) if dtype == "int8" else None)
+        strides = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
+        bias = graph.constant("bias", np.zeros(3, "int32" if dtype == "int8" else "float32"))
+        return [called(graph, "CONV_2D", [values[0], kernel, bias], values[0], **strides)]
+
+    (result,) = loop(model, [model.input(spec)], [spec], body)
+    model.output(result)
+
+
+def swapped(model: Net) -> None:
+    """Two images that change places, of which one comes from a convolution: both lie alike."""
+    spec = tensor(2, 5, 7, 3)
+    refs = [model.plumbed(spec), model.input(spec)]
+    one, other = loop(model, refs, [spec, spec], lambda graph, values: [summed(graph, *values), values[0]])
+    model.output(model.drained(one), model.drained(other))
 
 
 def added(graph: GraphBuilder, handle: TensorRef, value: TensorRef) -> None:

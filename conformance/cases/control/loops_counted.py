@@ -23,7 +23,8 @@ class Rows:
     ``trips``: time steps, by default the operand ``n``. ``first``: what a second counter begins with. ``open``: x has any
     number of rows, the array as many. ``exits``: it ends as soon as a sum reaches a bound. ``reads``: each row is added to
     the one before. ``back``: the last row is written first. ``shown``: the condition looks at the array, too.
-    ``flat``: what is written has no axis of size 1 in front before it is reshaped.
+    ``flat``: what is written has no axis of size 1 in front before it is reshaped. ``kept``: the array is changed as a whole.
+    ``lags``: the second counter is given the first one's number.
     """
 
     dtype: str = "float32"
@@ -36,6 +37,7 @@ class Rows:
     shown: bool = False
     flat: bool = True
     kept: bool = False
+    lags: bool = False
 
     @property
     def row(self) -> Spec:
@@ -78,7 +80,7 @@ class Rows:
     def _condition(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
         flag = Spec((), "bool")
         bound = values[4] if self.trips is None else number(graph, self.trips)
-        checks = [call(graph, "LESS", [values[k], bound], flag) for k in (0, 1)]
+        checks = [call(graph, "LESS", [values[k], bound], flag) for k in ((0,) if self.lags else (0, 1))]
         if self.exits:
             most = call(graph, "REDUCE_MAX", [values[2], number(graph, [0])], Spec((), self.dtype))
             checks.append(call(graph, "LESS", [most, graph.constant("most", np.array(2.5, np.float32))], flag))
@@ -107,7 +109,7 @@ class Rows:
         whole = self._written(graph, array, made, place, following)
         if self.kept:
             whole = call(graph, "MAXIMUM", [whole, array], self.kinds[3])
-        graph.output(*after, total, whole, n, x)
+        graph.output(after[0], t if self.lags else after[1], total, whole, n, x)
 
     def _written(
         self, graph: GraphBuilder, array: TensorRef, row: TensorRef, place: TensorRef, following: TensorRef
@@ -147,6 +149,7 @@ STACKED: dict[str, Rows] = {
     "as many rows as asked for": Rows(),
     "as many rows as there are": Rows(open=True),
     "a counter that begins at 1": Rows(trips=ROWS, first=1),
+    "a counter that is handed on": Rows(lags=True),
     "until a sum is reached": Rows(exits=True),
     "rows that had the axis before": Rows(flat=False),
     **{f"rows of {dtype}": Rows(dtype) for dtype in ("int8", "uint8", "int32")},
