@@ -321,7 +321,9 @@ class TestVerify:
             g.operator("CUSTOM.Nobody", [x], [y])
             g.output(y)
 
-        with pytest.raises(VerificationError, match=r"neither LiteRT nor an installed pack has a kernel of CUSTOM.Nobody"):
+        with pytest.raises(
+            VerificationError, match=r"neither LiteRT nor an installed pack has a kernel of CUSTOM.Nobody"
+        ):
             verify(built(build), channels_first())
         with pytest.raises(InvalidModel):
             verify(b"not a model at all", channels_first())
