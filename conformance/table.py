@@ -48,8 +48,8 @@ a model loads. One operator of ONNX Runtime rounds differently where a processor
 """
 LAYOUTS = """\
 **Layout**: *Implicit* operators are channels first in ONNX. *Transparent* and *Attribute* ones work in the order of
-their neighbours, the latter with axis numbers, pads and masks remapped. *Terminate* ones keep the file's order, *Nested*
-ones pass on any to their subgraphs.
+their neighbours, the latter with axis numbers, pads and masks remapped. *Terminate* ones keep the file's order, but
+for what they pass to subgraphs and back.
 **Quantization**: *Dequantized* is DequantizeLinear, float, QuantizeLinear, which runtimes fuse; *SameScale* passes
 integers through where scales agree; *Raw* computes on the stored integers, as the kernel does, *Integer* with their
 scales too; *Lookup* takes an integer's result from a table, *FixedOutputRange* is *Dequantized* with an output scale the kernel

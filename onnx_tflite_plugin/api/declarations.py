@@ -91,18 +91,19 @@ class Terminate(Checked):
     unordered: str = ""
 
 
-@dataclass(frozen=True)
-class Nested(Checked):
-    """Any order at the borders of its subgraphs: operands from slot ``first`` on are their inputs, results their outputs.
+Layout = Implicit | Transparent | Attribute | Terminate
 
-    ``loops``: the outputs of the last one are results, and the next operands of all.
+
+@dataclass(frozen=True)
+class Borders(Checked):
+    """What an operator passes to its subgraphs and back, in any order that both sides choose together.
+
+    Operands from slot ``first`` on are the subgraphs' inputs, their outputs the results. ``loops``: the outputs of the last
+    subgraph are results, and the next inputs of all.
     """
 
     first: int = 0
     loops: bool = False
-
-
-Layout = Implicit | Transparent | Attribute | Terminate | Nested
 
 
 @dataclass(frozen=True)
@@ -270,6 +271,7 @@ class Handler(Checked):
     ``output_quantization``: outputs that ``quantization`` does not hold for, by slot: ``{out(1): Dequantized()}``. The
     handler returns floats for them, of ``ctx.dequantize(x, 0)`` where it is given integers, and the host quantizes those.
     ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
+    ``borders``: operands and results that are the subgraphs' own, whose order ``layout`` leaves to both sides.
     ``subgraphs``: the options that hold subgraph indices. ``inlines``: the one whose operators may take the operator's
     place, planned with those around it; the lowering serves where they cannot.
     ``types``: the dtypes that the kernel takes, a row for each combination (``"float32, float32 int8 -> float32"``; ``_`` is
@@ -303,6 +305,7 @@ class Handler(Checked):
     activation: ActivationOf = None
     min_opset: OpsetOf = 13
     subgraphs: tuple[str, ...] = ()
+    borders: Borders | None = None
     inlines: str = ""
     effects: Effects | None = None
     types: TypesOf = ""
@@ -347,6 +350,7 @@ class Declarations(TypedDict, total=False):
     activation: ActivationOf
     min_opset: OpsetOf
     subgraphs: tuple[str, ...]
+    borders: Borders | None
     inlines: str
     effects: Effects | None
     types: TypesOf

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from onnx_tflite_plugin.api.declarations import Along, Axes, Behaviour, Effects, Handler, Layout, OutputBehaviour
+from onnx_tflite_plugin.api.declarations import (
+    Along,
+    Axes,
+    Behaviour,
+    Borders,
+    Effects,
+    Handler,
+    Layout,
+    OutputBehaviour,
+)
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel
 from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Tensor
 
@@ -31,6 +40,7 @@ class Declared:
     activation: str
     min_opset: int
     subgraphs: tuple[int, ...]
+    borders: Borders | None
     effects: Effects | None
     state: str | None
 

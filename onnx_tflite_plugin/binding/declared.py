@@ -84,6 +84,7 @@ def resolved(bound: Bound, target: Target, opset: int) -> Bound:
             activation=_activation(read),
             min_opset=read("min_opset", handler.min_opset, int),
             subgraphs=called(read("subgraphs", handler.subgraphs, tuple, _unknown_options), op),
+            borders=handler.borders,
             effects=read("effects", handler.effects, Effects | None, _absent_slots),
             state=None if handler.effects is None else read("effects.names", handler.effects.names, str),
         ),

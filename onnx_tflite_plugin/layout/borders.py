@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnx_tflite_plugin.api.declarations import Nested
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Tensor
@@ -33,7 +32,7 @@ def tensor_at(place: Place) -> Tensor:
 
 
 def borders(model: BoundModel) -> list[Border]:
-    """Values that operators of a ``Nested`` layout pass on, of three axes and more.
+    """Values that operators pass to their subgraphs and back, of three axes and more.
 
     Those of one rank only, and of subgraphs that nobody else calls.
     """
@@ -55,25 +54,25 @@ def borders(model: BoundModel) -> list[Border]:
 
 def _passed(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place]]:
     """Places at which an operator and its subgraphs, or two steps of a loop, have the same value."""
-    layout, op = bound.declared.layout, bound.op
-    if not isinstance(layout, Nested):
+    passed, op = bound.declared.borders, bound.op
+    if passed is None:
         return
     called = [model.graphs[index] for index in bound.declared.subgraphs]
     for graph in called:
         for k, tensor in enumerate(graph.inputs):
-            if op.tensor(layout.first + k) is not None:
-                yield (bound, layout.first + k), tensor
-    for graph in called[-1:] if layout.loops else called:
+            if op.tensor(passed.first + k) is not None:
+                yield (bound, passed.first + k), tensor
+    for graph in called[-1:] if passed.loops else called:
         for k, tensor in enumerate(graph.outputs):
             if op.tensor(~k) is not None:
                 yield (bound, ~k), tensor
-                if layout.loops and op.tensor(layout.first + k) is not None:
-                    yield (bound, ~k), (bound, layout.first + k)
+                if passed.loops and op.tensor(passed.first + k) is not None:
+                    yield (bound, ~k), (bound, passed.first + k)
 
 
 def _elsewhere(model: BoundModel) -> set[int]:
-    """Subgraphs that are entered in the file's order: the main one, and those that operators of another layout call."""
-    others = [bound for bound in model.operators() if not isinstance(bound.declared.layout, Nested)]
+    """Subgraphs that are entered in the file's order: the main one, and those that operators without borders call."""
+    others = [bound for bound in model.operators() if bound.declared.borders is None]
     return {model.source.root, *(index for bound in others for index in bound.declared.subgraphs)}
 
 
@@ -99,8 +98,8 @@ def times(model: BoundModel) -> Mapping[int, int]:
     while waiting:
         index = waiting.pop()
         for bound in model.graphs[index].operators:
-            layout = bound.declared.layout
-            often = counted[index] * (REPEATED if isinstance(layout, Nested) and layout.loops else 1)
+            passed = bound.declared.borders
+            often = counted[index] * (REPEATED if passed is not None and passed.loops else 1)
             for called in bound.declared.subgraphs:
                 if counted.get(called, 0) < often:
                     counted[called] = often

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Nested, Terminate, Transparent
+from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.layout.frame import (
     AxesError,
@@ -79,7 +79,7 @@ def freedom(bound: Bound, flat: bool = False) -> Freedom:
             raise AxesError("an Implicit layout needs axes")
         fixed = implicit_orders(op, layout, axes)
         return (_flattened(bound, layout, axes) if flat else None) or Freedom(bound, layout, None, fixed)
-    if isinstance(layout, Nested) or (isinstance(layout, Terminate) and not layout.unordered):
+    if isinstance(layout, Terminate) and not layout.unordered:
         return Freedom(bound, layout, None, {})
     aligned = bound.declared.aligned
     if axes is None and not aligned:

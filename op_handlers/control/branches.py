@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    Borders,
     Context,
     Decline,
     Effects,
     Instance,
-    Nested,
     Quantization,
     Raw,
     Refused,
+    Terminate,
     Value,
     handler,
 )
@@ -23,7 +24,8 @@ from onnx_tflite_plugin.api import (
 @handler(
     "IF",
     max_version=1,
-    layout=Nested(first=1),
+    layout=Terminate(),
+    borders=Borders(first=1),
     quantization=Raw(),
     subgraphs=("then_subgraph_index", "else_subgraph_index"),
     effects=Effects(),
@@ -42,7 +44,8 @@ def branched(at: Instance) -> Decline | None:
 @handler(
     "STABLEHLO_CASE",
     max_version=1,
-    layout=Nested(first=1),
+    layout=Terminate(),
+    borders=Borders(first=1),
     quantization=Raw(),
     subgraphs=("branch_subgraph_indices",),
     effects=Effects(),

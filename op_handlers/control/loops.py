@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Effects, Nested, Raw, Tensor, Value, handler
+from onnx_tflite_plugin.api import Borders, Context, Effects, Raw, Tensor, Terminate, Value, handler
 from op_handlers.kernels.counted_loops import CountedLoop
 
 
 @handler(
     "WHILE",
     max_version=1,
-    layout=Nested(loops=True),
+    layout=Terminate(),
+    borders=Borders(loops=True),
     quantization=Raw(),
     subgraphs=("cond_subgraph_index", "body_subgraph_index"),
     effects=Effects(),

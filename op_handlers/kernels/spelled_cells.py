@@ -13,6 +13,8 @@ from onnx_tflite_plugin.api import Array, Operator, Options, Quantization, Subgr
 
 ACTIVATIONS = {"TANH": "Tanh", "RELU": "Relu", "LOGISTIC": "Sigmoid"}
 """ONNX's names, by operator."""
+DEFAULTS = (("Tanh",), ("Sigmoid", "Tanh"), ("Sigmoid", "Tanh", "Tanh"))
+"""ONNX's activations of RNN, GRU and LSTM."""
 
 
 @dataclass(frozen=True)
@@ -240,8 +242,8 @@ class Body:
 
 
 def unless_default(activations: tuple[str, ...]) -> tuple[str, ...]:
-    """Sigmoid of gates and Tanh of all else need not be said."""
-    return activations if {*activations} - {"Sigmoid", "Tanh"} or activations == ("Sigmoid",) else ()
+    """ONNX's own of a cell need not be said."""
+    return () if activations in DEFAULTS else activations
 
 
 def unfused(op: Operator) -> tuple[Operator, ...]:
