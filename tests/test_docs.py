@@ -20,10 +20,10 @@ from tools.pictures import FOLDER, drawings
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = (["onnx-tflite"], [".venv/bin/onnx-tflite"], [".venv/bin/python", "-m", "onnx_tflite_plugin"])
-# every command's, and those of other programs: tf2onnx, the support table, benchmarks
+# every command's, and those of other programs: tf2onnx, the support table, benchmarks, pytest
 OTHERS = {
     "--tflite", "--output", "--inputs-as-nchw", "--outputs-as-nchw", "--signature_def", "--dequantize", "--large_model",
-    "--custom-ops", "--help", "--write", "--png", "--peer-python",
+    "--custom-ops", "--help", "--write", "--png", "--peer-python", "--op-pack",
 }  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-PYTHON = [page for page in PAGES if blocks(page, "python")]
+PYTHON = [page for page in PAGES if blocks(page, "python") and page.stem != "packs"]  # files: test_docs_packs.py
 SHELL = [page for page in PAGES if list(commands(page))]
 
 

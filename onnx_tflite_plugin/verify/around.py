@@ -87,8 +87,8 @@ class Own:
 
 
 def _scale(tensor: Tensor) -> Array:
-    held = tensor.quantization
-    return np.asarray(held.scale if isinstance(held, Quantization) else 1.0, np.float64)
+    parameters = tensor.quantization
+    return np.asarray(parameters.scale if isinstance(parameters, Quantization) else 1.0, np.float64)
 
 
 def _stored(tensor: Tensor, k: int, array: Array) -> Array:
@@ -210,15 +210,15 @@ def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:
 
 def _fixed(operators: Sequence[Operator], apart: set[int]) -> list[Operator]:
     """The operators that compute from constants alone what those apart take."""
-    known: dict[int, Operator] = {}
+    makers: dict[int, Operator] = {}
     for op in operators:
-        given = [t.constant or t.index in known for t in op.inputs if t is not None]
+        given = [t.constant or t.index in makers for t in op.inputs if t is not None]
         if op.index not in apart and given and all(given):
-            known |= {t.index: op for t in op.outputs if t is not None}
+            makers |= {t.index: op for t in op.outputs if t is not None}
     wanted = [t.index for op in operators if op.index in apart for t in op.inputs if t is not None]
     chosen: set[Operator] = set()
     while wanted:
-        maker = known.get(wanted.pop())
+        maker = makers.get(wanted.pop())
         if maker is not None and maker not in chosen:
             chosen.add(maker)
             wanted += [t.index for t in maker.inputs if t is not None]

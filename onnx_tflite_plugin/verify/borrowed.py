@@ -24,14 +24,14 @@ class Borrowed:
     def __init__(
         self, onnx: ModelProto | bytes | Path, entry: Entry, session: OnnxRuntime, ops: Iterable[Operator]
     ) -> None:
-        held = {value.tensor: value for value in session.tensor_values if value.subgraph == entry.subgraph.index}
+        values = {value.tensor: value for value in session.tensor_values if value.subgraph == entry.subgraph.index}
         self.values: dict[Tensor, TensorValue] = {}
         for op in ops:
             for tensor in filter(None, op.outputs):
-                if tensor.index not in held:
+                if tensor.index not in values:
                     reason = f"LiteRT has no kernel of {op.code}, and the ONNX model does not hold its result {tensor}"
                     raise VerificationError(reason)
-                self.values[tensor] = held[tensor.index]
+                self.values[tensor] = values[tensor.index]
         ends = {info.name for info in session.outputs}
         self.session = OnnxRuntime(onnx, keep=[value.name for value in self.values.values() if value.name not in ends])
         self.pairs = Pairs(entry, self.session)

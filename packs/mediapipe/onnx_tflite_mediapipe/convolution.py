@@ -32,6 +32,6 @@ def pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int, int]) -> l
 )
 def transposed_convolution(ctx: Context, x: Value, weights: Value, bias: Value) -> Value:
     """ConvTranspose."""
-    held = stride(ctx.op)
-    cut = pads(held.padding, ctx.op[0].dims[1:3], ctx.op[1].dims[1:3], held.strides)
-    return ctx.ops.ConvTranspose(x, weights, bias, strides=held.strides, pads=cut)
+    options = stride(ctx.op)
+    cut = pads(options.padding, ctx.op[0].dims[1:3], ctx.op[1].dims[1:3], options.strides)
+    return ctx.ops.ConvTranspose(x, weights, bias, strides=options.strides, pads=cut)

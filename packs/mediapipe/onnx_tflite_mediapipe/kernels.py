@@ -17,16 +17,16 @@ Array = npt.NDArray[Any]
 
 def transposed_convolution(op: Operator, x: Array, weights: Array, bias: Array) -> Array:
     """Every pixel adds the filter, times itself, where it stands (TransposeConvBias, transpose_conv_bias.cc)."""
-    held = stride(op)
+    options = stride(op)
     (batch, height, width, _), (channels, rows, columns, _) = x.shape, weights.shape
-    down, right = held.strides
+    down, right = options.strides
     whole = np.zeros((batch, down * (height - 1) + rows, right * (width - 1) + columns, channels), np.float32)
     for j in range(rows):
         for k in range(columns):
             whole[:, j : j + down * height : down, k : k + right * width : right][:, :height, :width] += (
                 x @ weights[:, j, k].T
             )
-    if held.padding == "SAME":
+    if options.padding == "SAME":
         lost = [max(0, rows - (height - 1) % down - 1), max(0, columns - (width - 1) % right - 1)]
         whole = whole[
             :, lost[0] // 2 : whole.shape[1] - (lost[0] + 1) // 2, lost[1] // 2 : whole.shape[2] - (lost[1] + 1) // 2
@@ -36,36 +36,36 @@ def transposed_convolution(op: Operator, x: Array, weights: Array, bias: Array) 
 
 def max_pooling(op: Operator, x: Array) -> tuple[Array, Array]:
     """The first greatest element of each window, and its place there plus 0.1 (MaxPoolArgmax, max_pool_argmax.cc)."""
-    held = window(op)
+    options = window(op)
     batch, height, width, channels = x.shape
     counts, pads = [], []
-    for size, length, step in zip((height, width), held.size, held.strides, strict=True):
-        count = -(-size // step) if held.padding == "SAME" else (size - length + step) // step
+    for size, length, step in zip((height, width), options.size, options.strides, strict=True):
+        count = -(-size // step) if options.padding == "SAME" else (size - length + step) // step
         counts.append(count)
         pads.append(max(0, (count - 1) * step + length - size) // 2)
     pooled = np.empty((batch, *counts, channels), np.float32)
     indices = np.empty_like(pooled)
     for row in range(counts[0]):
         for column in range(counts[1]):
-            top, left = row * held.strides[0] - pads[0], column * held.strides[1] - pads[1]
+            top, left = row * options.strides[0] - pads[0], column * options.strides[1] - pads[1]
             first = max(0, -top), max(0, -left)
-            seen = x[:, max(0, top) : top + held.size[0], max(0, left) : left + held.size[1]]
+            seen = x[:, max(0, top) : top + options.size[0], max(0, left) : left + options.size[1]]
             flat = seen.reshape(batch, -1, channels)
             place = flat.argmax(axis=1)
             y, z = np.divmod(place, seen.shape[2])
             pooled[:, row, column] = np.take_along_axis(flat, place[:, None], axis=1)[:, 0]
-            indices[:, row, column] = (y + first[0]) * held.size[1] + z + first[1] + np.float32(0.1)
-    return np.clip(pooled, *held.bounds) if held.bounds != (None, None) else pooled, indices
+            indices[:, row, column] = (y + first[0]) * options.size[1] + z + first[1] + np.float32(0.1)
+    return np.clip(pooled, *options.bounds) if options.bounds != (None, None) else pooled, indices
 
 
 def max_unpooling(op: Operator, x: Array, indices: Array) -> Array:
     """Every element at its place in its window, zeros around it (MaxUnpooling, max_unpooling.cc)."""
-    held = window(op)
+    options = window(op)
     batch, height, width, channels = x.shape
-    result = np.zeros((batch, height * held.size[0], width * held.size[1], channels), np.float32)
-    y, z = np.divmod(indices.astype(int), held.size[1])
+    result = np.zeros((batch, height * options.size[0], width * options.size[1], channels), np.float32)
+    y, z = np.divmod(indices.astype(int), options.size[1])
     n, row, column, c = np.indices(x.shape)
-    result[n, row * held.strides[0] + y, column * held.strides[1] + z, c] = x
+    result[n, row * options.strides[0] + y, column * options.strides[1] + z, c] = x
     return result
 
 
@@ -96,15 +96,15 @@ def transform_landmarks(op: Operator, landmarks: Array, matrix: Array) -> Array:
 
 def transform_matrix(op: Operator, landmarks: Array) -> Array:
     """Shift to the crop's centre, rotation, scale, shift by half the output (LandmarksToTransformMatrixV2)."""
-    held, places = op.options, landmarks.reshape(-1, 3)[:, :2].astype(np.float64)
-    dx, dy = places[held.right_rotation_idx] - places[held.left_rotation_idx]
-    angle = held.get("target_rotation_radians", 0.0) - math.atan2(dy, dx)
+    options, places = op.options, landmarks.reshape(-1, 3)[:, :2].astype(np.float64)
+    dx, dy = places[options.right_rotation_idx] - places[options.left_rotation_idx]
+    angle = options.get("target_rotation_radians", 0.0) - math.atan2(dy, dx)
     forth, back = rotation(angle), rotation(-angle)
-    rotated = places[list(held.subset_idxs)] @ forth[:2, :2].T
+    rotated = places[list(options.subset_idxs)] @ forth[:2, :2].T
     high, low = rotated.max(axis=0), rotated.min(axis=0)
     centre = back[:2, :2] @ ((high + low) / 2)
-    size = np.asarray([held.output_width, held.output_height])
-    scale = np.asarray([held.scale_x, held.scale_y]) * (high - low) / size
+    size = np.asarray([options.output_width, options.output_height])
+    scale = np.asarray([options.scale_x, options.scale_y]) * (high - low) / size
     result = shifted(*centre) @ back @ np.diag([*scale, 1, 1]) @ shifted(*(-size / 2))
     return result.astype(np.float32)[None]
 

@@ -56,15 +56,15 @@ def chosen(op: Operator) -> tuple[int, ...]:
 
 def crops(at: Instance) -> Decline | None:
     """What the kernel insists on."""
-    held, shape = at.op.options, at.op[0].dims
-    if missing := [name for name in NEEDED if name not in held]:
+    options, shape = at.op.options, at.op[0].dims
+    if missing := [name for name in NEEDED if name not in options]:
         return Decline(f"its options lack {', '.join(missing)}")
     if len(shape) != 3 or shape[2] != 3:
         return Decline(f"its landmarks are {list(shape)}, the kernel takes [1, N, 3]")
-    indices = (*chosen(at.op), held.left_rotation_idx, held.right_rotation_idx)
+    indices = (*chosen(at.op), options.left_rotation_idx, options.right_rotation_idx)
     if not chosen(at.op) or min(indices) < 0 or max(indices) >= (shape[1] or max(indices) + 1):
         return Decline(f"its options name landmarks {indices}, of {shape[1]}")
-    if min(held.output_height, held.output_width, held.scale_x, held.scale_y) <= 0:
+    if min(options.output_height, options.output_width, options.scale_x, options.scale_y) <= 0:
         return Decline("its scales and sizes of the output are not all positive, which the kernel refuses")
     return second_version(at)
 
@@ -83,10 +83,10 @@ def transform_matrix(ctx: Context, landmarks: Value) -> Value:
     The kernel rotates by ``r = target - atan2(dy, dx)``. Only the cosine and the sine of r are needed, which follow from
     those of the two angles: ``dx / hypot`` and ``dy / hypot``.
     """
-    held, ops = ctx.options, ctx.ops
+    options, ops = ctx.options, ctx.ops
     flat = ops.Slice(ops.Squeeze(landmarks, [0]), [0], [2], [1])
-    target = float(held.get("target_rotation_radians", 0.0))
-    ends = ops.Gather(flat, np.asarray([held.right_rotation_idx, held.left_rotation_idx]), axis=0)
+    target = float(options.get("target_rotation_radians", 0.0))
+    ends = ops.Gather(flat, np.asarray([options.right_rotation_idx, options.left_rotation_idx]), axis=0)
     step = ops.Sub(ops.Slice(ends, [0], [1], [0]), ops.Slice(ends, [1], [2], [0]))
     length = ops.ReduceL2(step, [1], keepdims=1)
     nowhere = ops.Equal(length, np.float32(0))
@@ -98,8 +98,8 @@ def transform_matrix(ctx: Context, landmarks: Value) -> Value:
     high, low = ops.ReduceMax(rotated, [0], keepdims=1), ops.ReduceMin(rotated, [0], keepdims=1)
     back = ops.Transpose(forth, perm=[1, 0])
     centre = ops.MatMul(ops.Mul(ops.Add(high, low), np.float32(0.5)), back)
-    size = np.asarray([[held.output_width, held.output_height]], np.float32)
-    scale = ops.Mul(ops.Sub(high, low), np.asarray([[held.scale_x, held.scale_y]], np.float32) / size)
+    size = np.asarray([[options.output_width, options.output_height]], np.float32)
+    scale = ops.Mul(ops.Sub(high, low), np.asarray([[options.scale_x, options.scale_y]], np.float32) / size)
     scaled = ops.Mul(forth, scale)
     shift = ops.Add(ops.MatMul(scaled, -size.T / 2), ops.Transpose(centre, perm=[1, 0]))
     rows = ops.Concat(scaled, np.zeros((2, 1), np.float32), shift, axis=1)

@@ -23,18 +23,18 @@ ABOVE = np.float32(0.1)
 )
 def max_pooling(ctx: Context, x: Value) -> tuple[Value, Value]:
     """MaxPool, its indices brought from places in the tensor to places in the window."""
-    held, ops = window(ctx.op), ctx.ops
+    options, ops = window(ctx.op), ctx.ops
     _, height, width, _ = ctx.op[0].dims
     if height is None or width is None:
         raise Refused("its indices depend on the image's size, which is unknown; give it with --input-shape")
-    pads = conv_pads(held.padding, (height, width), held.size, held.strides, (1, 1))
-    pooled, places = ops.MaxPool(x, kernel_shape=held.size, strides=held.strides, pads=pads, outputs=2)
+    pads = conv_pads(options.padding, (height, width), options.size, options.strides, (1, 1))
+    pooled, places = ops.MaxPool(x, kernel_shape=options.size, strides=options.strides, pads=pads, outputs=2)
     in_image = ops.Mod(places, height * width)
     row, column = ops.Div(in_image, width), ops.Mod(in_image, width)
     _, rows, columns, _ = ctx.op[~0].shape
-    top, left = origins(rows, held.strides[0], pads[0]), origins(columns, held.strides[1], pads[1])
-    in_window = ops.Add(ops.Mul(ops.Sub(row, top[:, None]), held.size[1]), ops.Sub(column, left))
-    return bounded(ctx, pooled, held.bounds), ops.Add(ops.Cast(in_window, to="float32"), ABOVE)
+    top, left = origins(rows, options.strides[0], pads[0]), origins(columns, options.strides[1], pads[1])
+    in_window = ops.Add(ops.Mul(ops.Sub(row, top[:, None]), options.size[1]), ops.Sub(column, left))
+    return bounded(ctx, pooled, options.bounds), ops.Add(ops.Cast(in_window, to="float32"), ABOVE)
 
 
 def origins(count: int, stride: int, pad: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -50,9 +50,11 @@ def bounded(ctx: Context, value: Value, bounds: tuple[float | None, float | None
 
 def gapless(at: Instance) -> Decline | None:
     """Windows that overlap would be written twice; those with gaps are written beyond the kernel's output."""
-    held = window(at.op)
-    if held.strides != held.size:
-        return Decline(f"its windows {held.size} and strides {held.strides} differ, so its elements have no one place")
+    options = window(at.op)
+    if options.strides != options.size:
+        return Decline(
+            f"its windows {options.size} and strides {options.strides} differ, so its elements have no one place"
+        )
     return None
 
 
@@ -67,14 +69,14 @@ def gapless(at: Instance) -> Decline | None:
 )
 def max_unpooling(ctx: Context, x: Value, indices: Value) -> Value:
     """MaxUnpool, its indices brought from places in the window to places in the tensor."""
-    held, ops = window(ctx.op), ctx.ops
+    options, ops = window(ctx.op), ctx.ops
     if None in ctx.op[0].dims:
         raise Refused("its indices depend on all sizes, of which some are unknown; give them with --input-shape")
     batch, height, width, channels = ctx.op[0].shape
-    rows, columns = height * held.size[0], width * held.size[1]
+    rows, columns = height * options.size[0], width * options.size[1]
     in_window = ops.Cast(indices, to="int64")
-    row = ops.Add(ops.Div(in_window, held.size[1]), origins(height, held.strides[0], 0)[:, None])
-    column = ops.Add(ops.Mod(in_window, held.size[1]), origins(width, held.strides[1], 0))
+    row = ops.Add(ops.Div(in_window, options.size[1]), origins(height, options.strides[0], 0)[:, None])
+    column = ops.Add(ops.Mod(in_window, options.size[1]), origins(width, options.strides[1], 0))
     planes = np.arange(batch * channels, dtype=np.int64).reshape(batch, channels, 1, 1) * (rows * columns)
     places = ops.Add(ops.Add(ops.Mul(row, columns), column), planes)
-    return ops.MaxUnpool(x, places, kernel_shape=held.size, strides=held.strides)
+    return ops.MaxUnpool(x, places, kernel_shape=options.size, strides=options.strides)
