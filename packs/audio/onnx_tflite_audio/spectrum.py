@@ -1,0 +1,75 @@
+"""The spectrum of frames, real and imaginary parts in turns along the last axis, and its energy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Refused, Terminate, Value, handler
+
+
+def transforms(at: Instance) -> Decline | None:
+    """Which transforms ONNX has a form of."""
+    if at.op[0].dtype != "float32":
+        return Decline(f"{at.op[0].dtype} FFTs round after every butterfly, which ONNX has no form of")
+    if "fft_length" not in at.op.options:
+        return Decline("its options lack fft_length")
+    length, frame = at.op.options.fft_length, at.op[0].dims[-1]
+    if length < 2 or length % 2 or frame is None or frame > length:
+        return Decline(f"its transform of {length} does not hold a frame of {frame}")
+    return None
+
+
+def transformed(op: Operator, x: Array) -> Array:
+    """The frame, zeros behind it up to the transform's length (RfftEval, rfft.cc)."""
+    spectrum = np.fft.rfft(x.astype(np.float64), op.options.fft_length)
+    parts = np.stack([spectrum.real, spectrum.imag], axis=-1)
+    return parts.reshape(*x.shape[:-1], -1).astype(np.float32)
+
+
+@handler("CUSTOM.SignalRfft", max_version=1, min_opset=17, layout=Terminate(), accepts=transforms, kernel=transformed)
+def rfft(ctx: Context, x: Value) -> Value:
+    """DFT of one side."""
+    ops, length = ctx.ops, ctx.options.fft_length
+    frames = ctx.op[0].dims[:-1]
+    if None in frames[1:]:
+        raise Refused("the number of its frames is unknown; give it with --input-shape")
+    last = len(frames)
+    parts = ops.DFT(ops.Unsqueeze(x, [-1]), np.asarray(length), np.asarray(last), onesided=1)
+    return ops.Reshape(parts, [-1 if size is None else size for size in frames] + [length + 2])
+
+
+def spanned(at: Instance) -> Decline | None:
+    """What the kernel assumes of its range."""
+    options, size = at.op.options, at.op[~0].dims[-1]
+    if missing := [name for name in ("start_index", "end_index") if name not in options]:
+        return Decline(f"its options lack {', '.join(missing)}")
+    if len(at.op[0].dims) != 1 or size is None or not 0 <= options.start_index <= options.end_index <= size:
+        return Decline(f"its range {options.start_index} to {options.end_index} does not lie in a spectrum of {size}")
+    return None
+
+
+def energies(op: Operator, x: Array) -> Array:
+    """``real * real + imag * imag`` in uint32 (SpectrumToEnergy, energy.cc), 0 outside of the range."""
+    wide = x.astype(np.int64)
+    result = np.zeros(op[~0].shape, np.uint32)
+    span = slice(op.options.start_index, op.options.end_index)
+    result[span] = (wide[0::2] ** 2 + wide[1::2] ** 2)[span]
+    return result
+
+
+@handler(
+    "CUSTOM.SignalEnergy",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(),
+    types="int16 -> uint32",
+    accepts=spanned,
+    kernel=energies,
+)
+def energy(ctx: Context, x: Value) -> Value:
+    """The sum of the squares of both parts."""
+    ops, size = ctx.ops, ctx.op[~0].shape[-1]
+    start, end = ctx.options.start_index, ctx.options.end_index
+    wide = ops.Slice(ops.Cast(x, to="int64"), [2 * start], [2 * end], [0])
+    sums = ops.ReduceSumSquare(ops.Reshape(wide, [end - start, 2]), [1], keepdims=0)
+    return ops.Cast(ops.Pad(sums, [start, size - end]), to="uint32")
