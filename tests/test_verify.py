@@ -315,6 +315,23 @@ class TestVerify:
         with pytest.raises(UnsupportedOption, match="no signature 'went'; it has 'go'"):
             verify(model.build(), converted(1), signature="went")
 
+    def test_a_signature_that_names_a_tensor_inside_has_the_answers_of_every_kernel_set(self) -> None:
+        model = ModelBuilder()
+        x = model.main.input("x", (2, 3))
+        y, z = (model.main.tensor(name, (2, 3)) for name in "yz")
+        model.main.operator("ABS", [x], [y])
+        model.main.operator("NEG", [y], [z])
+        model.main.output(z)
+        model.signature("go", {"x": x}, {"y": y, "z": z})
+        data, given = model.build(), np.float32([[1, -2, 3], [-5, 7, -11]])
+        for kernels in ("xnnpack", "builtin", "reference"):
+            inside, end = LiteRT(data, kernels, signature="go").run([given])
+            assert np.array_equal(inside, np.abs(given))
+            assert np.array_equal(end, -np.abs(given))
+        found = verify(data, convert(data), signature="go")
+        assert found.ok
+        assert found.kernels == ("xnnpack", "builtin")
+
     def test_what_litert_refuses_is_one_clear_error(self, capfd: pytest.CaptureFixture[str]) -> None:
         def build(g: Any) -> None:
             x, y = g.input("x", (1, 2, 3, 5)), g.tensor("y", (1, 2, 3, 5))

@@ -14,6 +14,7 @@ from ..source.dtypes import HANDLES
 from ..source.model import Array, Model
 from . import structure
 from .packages import optional, quiet
+from .part import cut_file
 
 KERNEL_SETS: Mapping[str, str] = {
     "xnnpack": "AUTO",
@@ -54,12 +55,13 @@ class LiteRT:
         data = model if isinstance(model, bytes) else model.read_bytes()
         self.kernels = kernels
         self.entry = structure.entry(known or structure.read(data), signature)
-        if not set(self.entry.outputs) <= set(self.entry.subgraph.outputs):
-            if kernels == "xnnpack":
-                raise LiteRTError(
-                    "XNNPACK does not keep tensors inside the subgraph, of which the signature names some"
-                )
-            preserve = True  # else LiteRT reuses their memory before they are read
+        graph = self.entry.subgraph
+        if not set(self.entry.outputs) <= set(graph.outputs):
+            if kernels == "xnnpack":  # keeps only what the subgraph returns
+                ends = ([tensor.index for tensor in side] for side in (self.entry.inputs, self.entry.outputs))
+                data, signature = cut_file(data, graph, *ends), None
+            else:
+                preserve = True  # else LiteRT reuses their memory before they are read
         with self._running("load the model"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.interpreter = package.Interpreter(
@@ -68,7 +70,7 @@ class LiteRT:
                 experimental_op_resolver_type=package.OpResolverType[KERNEL_SETS[kernels]],
                 experimental_preserve_all_tensors=preserve,
             )
-            runs = signature is not None and self.entry.subgraph.index != 0  # the interpreter itself runs the main one
+            runs = signature is not None and graph.index != 0  # the interpreter itself runs the main one
             self._runner = self.interpreter.get_signature_runner(signature) if runs else None
         self._shapes: tuple[tuple[int, ...], ...] | None = None
 
