@@ -323,7 +323,7 @@ class TestVerify:
         model.main.operator("NEG", [y], [z])
         model.main.output(z)
         model.signature("go", {"x": x}, {"y": y, "z": z})
-        data, given = model.build(), np.float32([[1, -2, 3], [-5, 7, -11]])
+        data, given = model.build(), np.array([[1, -2, 3], [-5, 7, -11]], np.float32)
         for kernels in ("xnnpack", "builtin", "reference"):
             inside, end = LiteRT(data, kernels, signature="go").run([given])
             assert np.array_equal(inside, np.abs(given))
