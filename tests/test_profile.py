@@ -14,6 +14,7 @@ from command import Run
 import onnx_tflite_plugin as otp
 from conformance.cases.control.loops import cases
 from conformance.models import Net, constant, drawn, tensor
+from conformance.weights import blocked
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import OnnxRuntime, structure
@@ -21,6 +22,7 @@ from onnx_tflite_plugin.verify.alone import least, times_alone
 from onnx_tflite_plugin.verify.bench import Benchmark, bench
 from onnx_tflite_plugin.verify.litert import LiteRT
 from onnx_tflite_plugin.verify.nodes import _corrected, labelled, node_times
+from onnx_tflite_plugin.verify.part import cut_file
 from onnx_tflite_plugin.verify.profile import KindTime, OperatorTime, by_code, spelled
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -117,6 +119,22 @@ def test_weights_that_an_operator_makes_of_constants_come_with_their_reader() ->
     dequantize, conv_2d = times_alone(net.build(), groups, graph, fed, 3)
     assert dequantize is None
     assert conv_2d is not None
+
+
+def test_scales_that_are_a_tensor_come_with_the_weights_of_a_part() -> None:
+    """LiteRT reads them without a look at what is there: a part that lacks them would end the process."""
+    net = Net()
+    x = net.input(tensor(2, 96))
+    scaled = net.call("ABS", [x], tensor(2, 96))
+    net.output(net.call("FULLY_CONNECTED", [scaled, blocked(net, (7, 96), 32), None], tensor(2, 7)))
+    data = net.build()
+    graph = structure.read(data).main
+    part = cut_file(data, graph, [int(scaled)], [graph.outputs[0].index])
+    given = drawn(2, 96)
+    (whole,) = LiteRT(data, "builtin").run([given])
+    (alone,) = LiteRT(part, "builtin").run([np.abs(given)])
+    assert whole.min() < whole.max()
+    np.testing.assert_array_equal(alone, whole)
 
 
 def test_operators_that_do_not_run_alone_have_no_time_in_litert() -> None:

@@ -41,7 +41,7 @@ class Cutter:
         model.signatureDefs = []
         nothing = self._schema.TensorT()
         used = _slots(part)
-        part.tensors = [tensor if k in used or _scales(tensor) else nothing for k, tensor in enumerate(part.tensors)]
+        part.tensors = [tensor if k in used else nothing for k, tensor in enumerate(part.tensors)]
         empty = self._schema.BufferT()
         buffers = _buffers(model)
         model.buffers = [buffer if k in buffers else empty for k, buffer in enumerate(model.buffers)]
@@ -51,22 +51,25 @@ class Cutter:
 
 
 def _slots(graph: Any) -> Collection[int]:
-    """The tensors that an operator or an end of a subgraph names."""
+    """The tensors that an operator or an end of a subgraph names, and those that hold their scales."""
     lists = [graph.inputs, graph.outputs]
     for operator in graph.operators or ():
         lists += [operator.inputs, operator.outputs, operator.intermediates]
-    return {int(k) for listed in lists if listed is not None for k in listed if k >= 0}
+    slots = {int(k) for listed in lists if listed is not None for k in listed if k >= 0}
+    return slots | {scales for k in slots for scales in _scales(graph.tensors[k])}
 
 
 def _buffers(model: Any) -> Collection[int]:
     """The buffers of metadata and of those tensors."""
     used = {entry.buffer for entry in model.metadata or ()}
     for subgraph in model.subgraphs:
-        slots = _slots(subgraph)
-        used |= {tensor.buffer for k, tensor in enumerate(subgraph.tensors) if k in slots or _scales(tensor)}
+        used |= {subgraph.tensors[k].buffer for k in _slots(subgraph)}
     return used
 
 
-def _scales(tensor: Any) -> bool:
-    """Whether there are details of a quantization, whose scales may be tensors themselves."""
-    return tensor.quantization is not None and tensor.quantization.details is not None
+def _scales(tensor: Any) -> list[int]:
+    """The tensors of the scales and zero points of one that is quantized in blocks; index 0 says that it has no zero points."""
+    details = None if tensor.quantization is None else tensor.quantization.details
+    if details is None or not hasattr(details, "scales"):
+        return []
+    return [details.scales, *([details.zeroPoints] if details.zeroPoints > 0 else [])]
