@@ -10,13 +10,15 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from passes_networks import Network, image
-from test_verify_wrong import Wrong, integers, of_size, replaced
+from test_verify_wrong import Wrong, forgotten, integers, of_size, replaced
 
+import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.cases.control.branches import image as branches
 from conformance.cases.fusions.normalization import keras
-from conformance.cases.state.variables import Memory, remembered
+from conformance.cases.state.variables import Memory, remembered, running_sum
 from conformance.models import Net, Spec, constant, drawn, tensor
+from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
 
 # --- networks ---------------------------------------------------------------------------------
@@ -141,3 +143,22 @@ def test_a_wrong_model_fails_and_the_right_one_passes(name: str) -> None:
     data, before, after = WRONG[name].models()
     assert verify(data, before).ok
     assert not verify(data, after).ok
+
+
+def test_states_are_carried_where_the_inputs_are_given_once() -> None:
+    data, before, after = Wrong(running_sum("float32"), forgotten, Memory, (("state", "reset"),)).models()
+    given = {"x0": np.ones((3, 5), np.float32)}
+    assert verify(data, before, inputs=given).runs == 3
+    assert not verify(data, after, inputs=given).ok
+
+
+@pytest.mark.parametrize(("steps", "fails"), [(1, False), (10, True)])
+def test_operators_without_quantization_are_near_what_the_kernels_round(steps: int, fails: bool) -> None:
+    """A bias that is off by so many steps of the result."""
+    net = Network()
+    net.output(integers(net))
+    data = net.build()
+    (scale,) = read(data).main.outputs[0].quantization.scale  # type: ignore[union-attr]
+    proto = otp.convert(data, quantization="float").proto
+    of_size(8, lambda bias: bias + np.float32(steps * scale))(proto)
+    assert verify(data, proto).ok != fails

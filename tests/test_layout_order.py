@@ -1,0 +1,70 @@
+"""Orders as permutations of a tensor's elements: what ``move`` and ``coalesced`` do to memory is what numpy does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+import pytest
+
+from onnx_tflite_plugin.layout.order import Atom, Order, coalesced, move, physical, without_unit_axes
+
+
+def cuts(dims: Sequence[int], draw: random.Random) -> list[int]:
+    """Where each axis may be cut in two: elements of the inner part, 1 for nowhere."""
+    return [draw.choice([1, *(n for n in range(2, size) if size % n == 0)]) for size in dims]
+
+
+def drawn_order(dims: Sequence[int], inner: Sequence[int], draw: random.Random) -> Order:
+    """The axes, some cut in two, in any order."""
+    atoms: list[Atom] = []
+    for axis, (size, part) in enumerate(zip(dims, inner, strict=True)):
+        cut = part > 1 and draw.random() < 0.7
+        atoms += [Atom(axis, part, size // part), Atom(axis, 1, part)] if cut else [Atom(axis, 1, size)]
+    draw.shuffle(atoms)
+    return tuple(atoms)
+
+
+def elements(order: Order, dims: Sequence[int]) -> np.ndarray:
+    """The number of each element of a tensor in its own memory, as they follow each other in an order."""
+    strides = [prod(dims[axis + 1 :]) for axis in range(len(dims))]
+    places = np.zeros((), np.int64)
+    for atom in order:
+        step = np.arange(atom.size or 0) * atom.stride * (strides[atom.axis] if atom.axis >= 0 else 0)
+        places = places[..., None] + step
+    return places.reshape(-1)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_neighbours_become_one_only_where_they_continue_each_other(seed: int) -> None:
+    draw = random.Random(seed)
+    dims = [draw.choice((1, 2, 3, 4, 6, 8, 12)) for _ in range(draw.randint(1, 4))]
+    order = drawn_order(dims, cuts(dims, draw), draw)
+    np.testing.assert_array_equal(elements(coalesced(order), dims), elements(order, dims))
+    np.testing.assert_array_equal(elements(without_unit_axes(order), dims), elements(order, dims))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_move_puts_each_element_where_the_other_order_has_it(seed: int) -> None:
+    draw = random.Random(seed)
+    dims = [draw.choice((1, 2, 3, 4, 6, 12)) for _ in range(draw.randint(1, 4))]
+    inner = cuts(dims, draw)
+    start, end = (coalesced(drawn_order(dims, inner, draw)) for _ in "ab")
+    moved = move(start, end)
+    array = elements(start, dims).reshape([size or 0 for size in physical(start)])
+    if moved.split is not None:
+        array = array.reshape(moved.split)  # type: ignore[arg-type]
+    if moved.perm is not None:
+        array = array.transpose(moved.perm)
+    if moved.shape is not None:
+        array = array.reshape(moved.shape)  # type: ignore[arg-type]
+    assert array.shape == physical(end)
+    np.testing.assert_array_equal(array.reshape(-1), elements(end, dims))
+
+
+def test_atoms_that_do_not_touch_stay_apart() -> None:
+    assert coalesced([Atom(0, 6, 2), Atom(0, 1, 2)]) == (Atom(0, 6, 2), Atom(0, 1, 2))
+    assert coalesced([Atom(0, 2, 6), Atom(0, 1, 2)]) == (Atom(0, 1, 12),)
+    assert coalesced([Atom(0, 3, 0), Atom(0, 1, 3)]) == (Atom(0, 3, 0), Atom(0, 1, 3))

@@ -1,0 +1,33 @@
+"""What the metadata of a value says is enough to bring the tensor's array to the value, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from onnx_tflite_plugin.graph.metadata import TensorValue
+
+
+@pytest.mark.parametrize(
+    ("shape", "order", "held"),
+    [
+        ((2, 5, 7, 3), (0, 3, 1, 2), (2, 3, 5, 7)),
+        ((2, 5, 7), (2, 0, 1), (7, 2, 5)),
+        ((2, 1, 7, 3), (0, 3, 2), (2, 3, 7)),
+        ((2, 7, 3), (0, 2, -1, 1), (2, 3, 1, 7)),
+        ((2, 7, 3), None, (2, 7, 3)),
+    ],
+)
+@pytest.mark.parametrize("shift", [0, 128])
+def test_a_value_gives_its_tensor_back(
+    shape: tuple[int, ...], order: tuple[int, ...] | None, held: tuple[int, ...], shift: int
+) -> None:
+    value = TensorValue("v", 0, 0, order, shift)
+    array = np.arange(-100, -100 + int(np.prod(shape))).clip(-128, 127).astype(np.int8).reshape(shape)
+    stored = value.apply(array)
+    assert stored.shape == held
+    assert stored.dtype == (np.uint8 if shift else np.int8)
+    assert int(stored.reshape(-1)[0]) == int(array.reshape(-1)[0]) + shift
+    restored = value.restore(stored, np.dtype(np.int8))
+    assert restored is not None
+    np.testing.assert_array_equal(restored.reshape(shape), array)

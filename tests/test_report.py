@@ -1,0 +1,73 @@
+"""What the report counts, and which states a model has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from passes_networks import Network, image
+
+import onnx_tflite_plugin as otp
+from conformance.builder import encoded
+from conformance.cases.control.branches import image as branches
+from conformance.cases.state.variables import Memory
+from conformance.models import Net, Spec, constant, drawn, tensor
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.source import read
+
+
+def test_nodes_of_inner_graphs_count() -> None:
+    net = Net()
+    branches("IF", 2)(net)
+    conversion = otp.convert(net.build())
+    inner = [
+        node.op_type
+        for outer in conversion.proto.graph.node
+        for attribute in outer.attribute
+        for node in attribute.g.node
+    ]
+    everything = [node.op_type for node in conversion.proto.graph.node] + inner
+    assert inner
+    assert conversion.report.nodes == {op_type: everything.count(op_type) for op_type in everything}
+
+
+def test_operators_that_became_one_all_count() -> None:
+    net = Network()
+    y = net.conv(net.input(image(1, 5, 7, 3, dtype="float32")), 4, (1, 1))
+    net.output(net.call("MUL", [y, constant(drawn(4))], net.spec(y).shaped(1, 5, 7, 4)))
+    report = otp.convert(net.build()).report
+    assert report.fused
+    assert report.operators == {"CONV_2D": 1, "MUL": 1}
+
+
+def test_a_state_that_nothing_reads_has_an_input_too() -> None:
+    memory = Memory()
+    spec = tensor(2, 3)
+    x = memory.input(spec)
+    memory.variable(spec, np.zeros((2, 3))).assign(x)
+    memory.output(memory.call("NEG", [x], spec))
+    conversion = otp.convert(memory.build())
+    names = [info.name for info in conversion.proto.graph.input]
+    assert conversion.report.states == ("state",)
+    assert "state" in names
+
+
+def test_bare_integers_of_other_scales_are_refused_where_a_target_has_no_kernel() -> None:
+    """Dequantized they would be other numbers, for the kernel compares nothing but integers."""
+    net = Net()
+    x, y = (net.input(Spec((2, 3), "int8", scale, 0, name=name)) for name, scale in (("x", 0.1), ("y", 0.3)))
+    asked = net.input(Spec((2, 3), "bool", name="asked"))
+    net.output(net.call("SELECT_V2", [asked, x, y], Spec((2, 3), "int8", 0.2, 0)))
+    with pytest.raises(ConversionError, match="the kernel works on bare int8"):
+        otp.convert(net.build(), target="tensorrt")
+
+
+def test_a_constant_has_the_sizes_it_is_stored_in_whatever_its_signature() -> None:
+    net = Net()
+    y = net.call("ADD", [tensor(2, 3), constant(drawn(1, 3))], tensor(2, 3))
+    net.output(y)
+    table = net.model.table()
+    tensors = table.fields["subgraphs"][0].fields["tensors"]
+    [stored] = [one for one in tensors if list(one.fields["shape"]) == [1, 3]]
+    stored.fields["shape_signature"] = [-1, 3]
+    [held] = [one for one in read(encoded(table)).main.tensors if one.constant]
+    assert held.dims == (1, 3)

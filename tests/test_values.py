@@ -1,0 +1,34 @@
+"""Values are derived once, and anew where their tensor has got another value."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.layout.order import permuted, source_order
+from onnx_tflite_plugin.lowering.emitter import Emitter, typed
+from onnx_tflite_plugin.lowering.values import STORED, Values
+from onnx_tflite_plugin.quantization.plan import StoragePlan
+from onnx_tflite_plugin.source.model import Tensor
+from onnx_tflite_plugin.targets import TARGETS
+
+DIMS = (2, 3)
+TURNED = permuted(DIMS, (1, 0))
+
+
+def test_what_is_read_after_a_variable_is_written_is_its_next_value() -> None:
+    target = TARGETS["onnxruntime"]
+    emitter = Emitter(18, UniqueNames(), target.widens)
+    values = Values(emitter, StoragePlan(target, {}, {}))
+    variable = Tensor(0, 0, "v", "float32", DIMS, DIMS, None, None, True)
+    turned = []
+    for name in ("before", "after"):
+        value = emitter.own(typed(ir.Value(name=name), "float32", DIMS))
+        values.put(variable, value, source_order(DIMS), STORED)
+        turned += [values.get(variable, TURNED), values.get(variable, TURNED)]
+        node = turned[-1].producer()
+        assert node is not None
+        assert (node.op_type, node.inputs[0]) == ("Transpose", value)
+    assert turned[0] is turned[1]
+    assert turned[2] is turned[3]
+    assert turned[0] is not turned[2]
