@@ -6,6 +6,7 @@
     kept = session.save()                       # what it remembers, {state: array}
     session.restore(kept)                       # and back to it, in this session or another of the same model
     other = session.stream()                    # another stream through the loaded model, with states of its own
+    ended = Session("model.end.onnx", states_of=session)  # another signature of the file, which remembers the same
 
 Needs the extra ``runtime``. A model without states runs just as well.
 """
@@ -64,8 +65,9 @@ class Session:
 
     ``model``: the path of an ONNX file, its content, or a ``Conversion``.
     ``providers`` and ``options`` (an ``onnxruntime.SessionOptions``) go to ONNX Runtime. ``inputs`` and ``outputs`` are
-    the model's own, without the states. Raises MissingExtra without onnxruntime, FileNotFoundError, and ValueError
-    where ONNX Runtime cannot load the model.
+    the model's own, without the states. ``states_of``: a session of another signature of the same file; states of one name
+    are those of both. Raises MissingExtra without onnxruntime, FileNotFoundError, and ValueError where ONNX Runtime cannot
+    load the model, or a state that is to be shared is another one.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Session:
         *,
         providers: Sequence[Any] = ("CPUExecutionProvider",),
         options: Any = None,
+        states_of: Session | None = None,
     ) -> None:
         try:
             import onnxruntime
@@ -102,13 +105,31 @@ class Session:
         fed = [_port(port) for port in self._session.get_inputs()]
         defaults = [_port(port) for port in self._session.get_overridable_initializers()]
         self._ports = {port.name: port for port in (*fed, *defaults)}
-        carried = set(self._follows.values())
+        carried = self._names
         self.inputs = tuple(port for port in fed if port.name not in carried)
         self.outputs = tuple(port for port in map(_port, self._session.get_outputs()) if port.name not in self._follows)
         used = (*self.inputs, *self.outputs, *(self._ports[name] for name in carried))
         self._bytewise = any(port.type in _UNKNOWN_TO_NUMPY for port in used)
         self._initial = {state.input: self._first(state) for state in states if state.initial is not None}
-        self.reset()
+        self._carried: dict[str, Any] = {}
+        if states_of is None:
+            self.reset()
+        else:
+            self._share(states_of)
+
+    def _share(self, other: Session) -> None:
+        for name in self._names & other._names:
+            own, theirs = self._ports[name], other._ports[name]
+            if (own.type, own.shape) != (theirs.type, theirs.shape):
+                raise ValueError(f"state {name!r} is {own}, in the session to share it with {theirs}")
+        self._carried = other._carried
+        for name, value in self._initial.items():
+            self._carried.setdefault(name, value)
+
+    @property
+    def _names(self) -> set[str]:
+        """Of its states."""
+        return {*self._follows.values()}
 
     def __repr__(self) -> str:
         ends = " → ".join(", ".join(port.name for port in ports[:3]) for ports in (self.inputs, self.outputs))
@@ -117,28 +138,37 @@ class Session:
 
     def reset(self) -> None:
         """Begin again: the next run starts from the states' initial values."""
-        self._carried: dict[str, Any] = dict(self._initial)
+        self._go_on(self._initial)
+
+    def _go_on(self, states: Mapping[str, Any]) -> None:
+        """These are the states; where sessions share them, of all."""
+        for name in self._names:
+            self._carried.pop(name, None)
+        self._carried.update(states)
+
+    def _own(self) -> dict[str, Any]:
+        return {name: value for name, value in self._carried.items() if name in self._names}
 
     def save(self) -> dict[str, Array]:
         """What is remembered, by the names of the states: copies, to store or to restore. Empty before the first run."""
-        return {name: self._to_array(value, self._ports[name]) for name, value in self._carried.items()}
+        return {name: self._to_array(value, self._ports[name]) for name, value in self._own().items()}
 
     def restore(self, states: Mapping[str, Any]) -> None:
         """Go on from what ``save`` gave; a state that is left out begins anew.
 
         Raises ValueError for a name, dtype or shape that is not the model's; the states then are as they were.
         """
-        carried = {*self._follows.values()}
         for name in states:
-            if name not in carried:
-                listed = ", ".join(map(repr, sorted(carried))) or "none"
+            if name not in self._names:
+                listed = ", ".join(map(repr, sorted(self._names))) or "none"
                 raise ValueError(f"there is no state {name!r}; the model's states are {listed}")
         arrays = {name: np.array(_fitted(array, self._ports[name], "state")) for name, array in states.items()}
-        self._carried = {**self._initial, **arrays}
+        self._go_on({**self._initial, **arrays})
 
     def stream(self) -> Session:
         """Another stream through the same loaded model: its states are its own, and begin anew."""
         other = copy(self)
+        other._carried = {}
         other.reset()
         return other
 
@@ -148,7 +178,7 @@ class Session:
         Arrays must have the input's dtype; lists and numbers are taken as that. Raises ValueError for a name, dtype or
         shape that is not the model's. A run that fails leaves the states as they were.
         """
-        feeds = {**self._carried, **self._checked(inputs)}
+        feeds = {**self._own(), **self._checked(inputs)}
         names = [port.name for port in self.outputs]
         wanted = [*names, *self._follows]
         if self._bytewise:
@@ -157,7 +187,7 @@ class Session:
             results = [_from_value(value, port) for value, port in zip(returned, self.outputs, strict=False)]
         else:
             results = returned = self._session.run(wanted, feeds)
-        self._carried = dict(zip(self._follows.values(), returned[len(names) :], strict=True))
+        self._carried.update(zip(self._follows.values(), returned[len(names) :], strict=True))
         return dict(zip(names, results, strict=False))
 
     # --- inputs -------------------------------------------------------------------------------

@@ -39,6 +39,66 @@ def counter() -> bytes:
     return model.build()
 
 
+def two_entries() -> bytes:
+    """ "count" adds an image to a variable, under a filter; "tell" gives the variable as it is."""
+    model = ModelBuilder()
+    init, g, tell = model.subgraph("init"), model.main, model.subgraph("tell")
+    shape = (1, 3, 5, 2)
+    handle = init.tensor("h", (), "resource")
+    init.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
+    init.operator("ASSIGN_VARIABLE", [handle, init.constant("start", np.zeros(shape, np.float32))], [])
+    values = []
+    for graph in (g, tell):
+        handle, value = graph.tensor("h", (), "resource"), graph.tensor("r", shape)
+        graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
+        graph.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
+        graph.operator("READ_VARIABLE", [handle], [value])
+        values.append((handle, value))
+    x, filtered, y = g.input("x", shape), g.tensor("f", shape), g.tensor("y", shape)
+    weights = np.arange(4, dtype=np.float32).reshape(2, 1, 1, 2) / 4
+    kernel, bias = g.constant("w", weights), g.constant("b", np.zeros(2, np.float32))
+    g.operator("ADD", [values[0][1], x], [filtered])
+    g.operator("CONV_2D", [filtered, kernel, bias], [y], {"stride_h": 1, "stride_w": 1, "padding": "VALID"})
+    g.operator("ASSIGN_VARIABLE", [values[0][0], y], [])
+    g.output(y)
+    told = tell.tensor("told", shape)
+    tell.operator("NEG", [values[1][1]], [told])
+    tell.output(told)
+    model.signature("count", {"x": x}, {"y": y})
+    model.signature("tell", {}, {"told": told}, subgraph=tell.index)
+    return model.build()
+
+
+def test_signatures_of_one_file_share_their_states() -> None:
+    count = Session(otp.convert(two_entries(), signature="count").proto.SerializeToString())
+    tell = Session(otp.convert(two_entries(), signature="tell").proto.SerializeToString(), states_of=count)
+    from ai_edge_litert.interpreter import Interpreter
+
+    original = Interpreter(model_content=two_entries())
+    runners = {key: original.get_signature_runner(key) for key in ("count", "tell")}
+    rng = np.random.default_rng(0)
+    told = []
+    for _ in range(50):
+        x = rng.standard_normal((1, 3, 5, 2)).astype(np.float32)
+        np.testing.assert_allclose(count.run({"x": x})["y"], runners["count"](x=x)["y"], rtol=1e-5, atol=1e-6)
+        told.append(tell.run({})["told"])
+        np.testing.assert_allclose(told[-1], runners["tell"]()["told"], rtol=1e-5, atol=1e-6)
+    assert np.abs(told[-1] - told[-2]).max() > 0.1
+    tell.reset()
+    np.testing.assert_array_equal(tell.run({})["told"], np.zeros((1, 3, 5, 2)))
+    assert not count.save()["v"].any()
+
+
+def test_a_state_of_another_shape_is_not_shared() -> None:
+    with pytest.raises(
+        ValueError, match=r"state 'v' is float32 \[2\], in the session to share it with float32 \[1, 3, 5, 2\]"
+    ):
+        Session(
+            otp.convert(counter()).proto.SerializeToString(),
+            states_of=Session(otp.convert(two_entries(), signature="count").proto.SerializeToString()),
+        )
+
+
 def test_states_move_on_as_in_litert_and_reset_sets_them_back(tmp_path: Path) -> None:
     otp.convert(counter()).save(tmp_path / "counter.onnx")
     session = Session(tmp_path / "counter.onnx")

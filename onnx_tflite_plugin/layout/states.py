@@ -15,11 +15,12 @@ def state_groups(model: BoundModel, freedoms: Mapping[Bound, Freedom]) -> tuple[
     """Readers and writers per state key, and those to be kept in source order.
 
     A resource is followed to the operator of its own subgraph that names it. One that comes from elsewhere could be
-    any state, so then all states stay in source order; likewise a state whose users see it in different shapes.
+    any state, so then all states stay in source order; likewise a state whose users see it in different shapes, and those of
+    a file with several entries: what one leaves another reads.
     """
     groups: dict[str, list[Bound]] = {}
     users: list[Bound] = []
-    unknown = False
+    unknown = len({signature.subgraph for signature in model.source.signatures}) > 1
     for graph in model.graphs:
         names: dict[Tensor, str] = {}
         for bound in graph.operators:
