@@ -77,7 +77,7 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
         return reduced(ctx, "ReduceMean", x, axes)
     dtype = ctx.op[0].dtype
     if dtype in ("int32", "int64"):
-        quotient = ctx.ops.Div(reduced(ctx, "ReduceSum", in_64_bits(ctx, x), axes), counted(ctx, x, axes))
+        quotient = ctx.ops.Div(sum_of_integers(ctx, x, axes), counted(ctx, x, axes))
         return quotient if dtype == "int64" else ctx.ops.Cast(quotient, to=dtype)
     if of_nothing(ctx):
         if ctx.quantized:
@@ -114,14 +114,28 @@ def counted(ctx: Context, x: Value, axes: Value) -> Value | Array:
 @reduction("SUM", "ReduceSum", max_version=2, quantization=Dequantized(), accepts=summed)
 def total(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceSum; the sum of quantized integers is rescaled to the output's parameters, others wrap around."""
-    if ctx.op[0].dtype != "int32":
+    dtype = ctx.op[0].dtype
+    if dtype not in ("int32", "int64"):
         return reduced(ctx, "ReduceSum", x, axes)
-    return ctx.ops.Cast(reduced(ctx, "ReduceSum", in_64_bits(ctx, x), axes), to="int32")
+    made = sum_of_integers(ctx, x, axes)
+    return made if dtype == "int64" else ctx.ops.Cast(made, to=dtype)
 
 
-def in_64_bits(ctx: Context, x: Value) -> Value:
-    """ONNX leaves overflow of ReduceSum to the runtime, and ONNX Runtime's 32 bits saturate."""
-    return ctx.ops.Cast(x, to="int64") if ctx.op[0].dtype == "int32" else x
+HALF = np.int64(2**32)
+
+
+def sum_of_integers(ctx: Context, x: Value, axes: Value) -> Value:
+    """The sum modulo 2^64 of up to 2^21 elements, int64: ONNX Runtime adds in float64, so of int64 the halves are summed apart.
+
+    ONNX leaves overflow of ReduceSum to the runtime, and ONNX Runtime's 32 bits saturate.
+    """
+    ops = ctx.ops
+    if ctx.op[0].dtype == "int32":
+        return reduced(ctx, "ReduceSum", ops.Cast(x, to="int64"), axes)
+    low = ops.Mod(x, HALF)
+    high = ops.Div(ops.Sub(x, low), HALF)
+    low_sum, high_sum = (reduced(ctx, "ReduceSum", part, axes) for part in (low, high))
+    return ops.Add(ops.Mul(high_sum, HALF), low_sum)
 
 
 @reduction("REDUCE_MAX", "ReduceMax", max_version=3, quantization=Raw(shift_safe=True))

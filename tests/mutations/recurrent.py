@@ -49,7 +49,10 @@ MUTATIONS = (
     Mutation(
         "cells that are bounded later on only",
         SEQUENCE,
-        (f"{SEQUENCE}-float32_on_float32,_cells_bounded_at_6.5_that_reach_it",),
+        (
+            f"{SEQUENCE}-float32_on_float32,_cells_bounded_at_6.5_that_reach_it",
+            f"{SEQUENCE}-float32_on_float32,_cells_bounded_at_6.5_that_reach_it_in_steps_of_3",
+        ),
         emits={"If": first_of_two},
     ),
     *(

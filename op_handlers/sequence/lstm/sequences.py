@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import tanh
+from math import inf, tanh
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Value
+from onnx_tflite_plugin.api import Array, Context, Value
 from op_handlers.kernels.recurrent import begun, stacked, viewed
 from op_handlers.sequence.lstm.cell import FORGET, INPUT, OUTPUT, Cell, Gate
 from op_handlers.sequence.lstm.integers import IntegerCell
@@ -86,8 +86,14 @@ def peepholes(cell: Cell) -> Value | Array:
 def unless_bounded(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
     """LSTM as if nothing bounded the cells, and Scan instead where any may have gone beyond 5: seldom, the bound is 10."""
     ops, ctx, n = layers[0].ops, layers[0].ctx, len(layers)
+    room = left(layers[0])
+    if room > 0 and all(smaller(ctx, cells, room) for _, cells in starts):
+        return at_once(layers, x, starts)
     found = at_once(layers, x, starts, shared=True)
-    near = [far_from(cell, x, hidden, y) for cell, (hidden, _), (y, *_) in zip(layers, starts, found, strict=True)]
+    if 2 * room > float(ctx.options.cell_clip):
+        near = [ops.Less(ops.ReduceMax(ops.Abs(cells), keepdims=0), room) for _, cells in starts]
+    else:
+        near = [far_from(cell, x, hidden, y) for cell, (hidden, _), (y, *_) in zip(layers, starts, found, strict=True)]
     exact = ctx.graph(lambda: [value for made in step_by_step(layers, x, starts) for value in made])
     either = ops.If(
         near[0] if n == 1 else ops.And(*near),
@@ -96,6 +102,18 @@ def unless_bounded(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence
         outputs=3 * n,
     )
     return [either[3 * k : 3 * k + 3] for k in range(n)]
+
+
+def left(cell: Cell) -> float:
+    """How large cells may be that a sequence cannot bring to their bound: each time step adds up to 1 to what is kept of them."""
+    time = cell.op[0].dims[0 if cell.ctx.options.time_major else 1]
+    return float(cell.ctx.options.cell_clip) - (inf if time is None else time)
+
+
+def smaller(ctx: Context, cells: Value, most: float) -> bool:
+    """Whether cells are known to be, because every run begins with them."""
+    known = ctx.known(cells)
+    return known is not None and bool(np.abs(known).max(initial=0) < most)
 
 
 def far_from(cell: Cell, x: Value, hidden: Value, y: Value) -> Value:

@@ -129,6 +129,7 @@ def sequences() -> Iterator[Case]:
         yield lstm(f"float32 on {weights}, cells bounded at 10", weights=weights, cell_clip=10.0)
     yield driven(6.5, shuts=1.0)
     yield lstm("float32, time first, cells bounded at 10", major=True, cell_clip=10.0)
+    yield driven(6.5, time=3)
     yield lstm("float32 without an input gate, cells bounded at 10", coupled=True, cell_clip=10.0)
     yield lstm("float32 with peepholes, cells bounded at 10", peephole=True, cell_clip=10.0)
     for clip in (0.0, 0.31, 10.0):
@@ -146,12 +147,15 @@ def inside(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRe
     return [Lstm(op=STEP, inputs=CELLS, options=(("cell_clip", 0.9),)).call(model, values[0])]
 
 
-def driven(clip: float, weights: str = "float32", shuts: float = 0.0) -> Case:
-    """Cells run up to the bound for two runs, and then down; unbounded they would have farther to go."""
-    up = np.full((BATCH, TIME, INPUTS), 2.0, np.float32)
-    runs = [{"x0": x} for x in (up, up, -up, -up, -up)]
-    name = f"float32 on {weights}, cells bounded at {clip:g} that reach it" + (" unseen" if shuts else "")
-    return lstm(name, {"given": runs, "runs": 5}, weights=weights, open=7.0, cell_clip=clip, shuts=shuts)
+def driven(clip: float, weights: str = "float32", shuts: float = 0.0, time: int = TIME) -> Case:
+    """Cells run up to the bound for ten time steps, and then down; unbounded they would have farther to go."""
+    up = np.full((BATCH, time, INPUTS), 2.0, np.float32)
+    rising = -(-2 * TIME // time)
+    runs = [{"x0": x} for x in (*[up] * rising, -up, -up, -up)]
+    steps = "" if time == TIME else f" in steps of {time}"
+    name = f"float32 on {weights}, cells bounded at {clip:g} that reach it" + (" unseen" if shuts else steps)
+    more = {"given": runs, "runs": len(runs)}
+    return lstm(name, more, weights=weights, open=7.0, cell_clip=clip, shuts=shuts, time=time)
 
 
 def stacked(dtype: str, clip: float) -> Callable[[Net], None]:
