@@ -29,10 +29,13 @@ def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[s
     available = {name for node in nodes for name in node.output} | {tensor.name for tensor in constants}
     if needed - available:
         return None
-    part = type(model)()
-    part.CopyFrom(model)
-    for field in ("node", "initializer", "input", "output", "value_info"):
-        part.graph.ClearField(field)
+    part = type(model)(
+        ir_version=model.ir_version,
+        producer_name=model.producer_name,
+        opset_import=model.opset_import,
+        functions=model.functions,
+    )
+    part.graph.name = graph.name
     part.graph.node.extend(reversed(nodes))
     part.graph.initializer.extend(constants)
     part.graph.input.extend(infos[name] for name in inputs)
@@ -40,7 +43,6 @@ def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[s
     part.graph.value_info.extend(info for info in graph.value_info if info.name in available - {*outputs})
     kept = {entry.key: entry.value for entry in model.metadata_props}
     remove_origin(kept)
-    part.ClearField("metadata_props")
     for key, value in kept.items():
         part.metadata_props.add(key=key, value=value)
     return part
