@@ -22,7 +22,7 @@ def whole_frames(at: Instance) -> Decline | None:
 def kernel(op: Operator, x: Array, weights: Array) -> Array:
     """The product, shifted right and saturated (ApplyWindow, window.cc); a shift of a negative number rounds down."""
     product = x.astype(np.int64) * weights.astype(np.int64)
-    return np.clip(product >> op.options.shift, LEAST, MOST).astype(np.int16)
+    return np.asarray(np.clip(product >> op.options.shift, LEAST, MOST), np.int16)
 
 
 @handler(
