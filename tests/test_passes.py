@@ -34,7 +34,9 @@ def everything(net: Network) -> tuple[TensorRef, TensorRef]:
 
 
 def floats(net: Network) -> TensorRef:
-    """Batch normalization in front of an activation, and zeros appended to the channels of a residual connection."""
+    """Batch normalization in front of an activation, zeros appended to the channels of a residual connection, a gate, and a
+    shape that is changed again.
+    """
     x = net.conv(
         net.input(image(1, 5, 7, 3, dtype="float32")), 16, (1, 1), fused_activation_function="RELU", name="before"
     )
@@ -43,7 +45,11 @@ def floats(net: Network) -> TensorRef:
         "ADD", y, constant(drawn(1, 1, 1, 16, dtype="float32", seed="offset")), fused_activation_function="RELU"
     )
     padded = net.like("PAD", x, constant([[0, 0], [0, 0], [0, 0], [0, 16]]), shape=(1, 5, 7, 32))
-    return net.like("ADD", net.conv(y, 32, (1, 1)), padded)
+    x = net.conv(net.like("ADD", net.conv(y, 32, (1, 1)), padded), 16, (1, 1), fused_activation_function="RELU")
+    mean = net.like("MEAN", x, constant([1, 2]), shape=(1, 1, 1, 16), keep_dims=True)
+    gated = net.like("MUL", x, net.like("LOGISTIC", net.conv(mean, 16, (1, 1))))
+    rows = net.like("RESHAPE", net.conv(gated, 16, (1, 1)), constant([35, 16]), shape=(35, 16))
+    return net.like("RESHAPE", rows, constant([5, 112]), shape=(5, 112))
 
 
 def integers(net: Network) -> TensorRef:

@@ -53,15 +53,16 @@ PASSES = {
             exact=True,
         ),
         Pass(
-            "gate_in_blocks",
-            "a factor per channel that the network computes is repeated over the image that it multiplies",
-            exact=True,
-        ),
-        Pass(
             "pad_channels",
             "numbers of channels that kernels have no fast path for are rounded up, with weights of zero",
             exact=True,
         ),
+        Pass(
+            "gate_in_blocks",
+            "a factor per channel that the network computes is repeated over the image that it multiplies",
+            exact=True,
+        ),
+        Pass("reshape_once", "a shape that another Reshape changes again is not made", exact=True),
         Pass(
             "fold_width", "columns of an image with few channels become channels of its first convolution", exact=True
         ),

@@ -65,6 +65,7 @@ ONNXRUNTIME = Target(
         "channel_pad_as_convolution",
         "pad_channels",
         "gate_in_blocks",
+        "reshape_once",
         "fold_width",
     ),
     saturates=True,

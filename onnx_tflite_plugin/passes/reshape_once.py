@@ -1,0 +1,28 @@
+"""A Reshape to a shape that does not depend on its operand's undoes whatever reshaped that before; each node costs a call, which
+small networks notice.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from onnx_tflite_plugin.passes.graph import Editor, constant, producer, rewrite_nodes
+
+_RESHAPING = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+
+
+def run(model: ir.Model) -> int:
+    """Let each Reshape read what stands before those in front of it; returns how many were changed."""
+    return rewrite_nodes(model, "Reshape", _replace)
+
+
+def _replace(editor: Editor, node: ir.Node) -> bool:
+    target, value = constant(node.inputs[1]), node.inputs[0]
+    if target is None or not target.all():  # 0 is the operand's own size
+        return False
+    while (before := producer(value, *_RESHAPING)) is not None and before.graph is node.graph:
+        value = before.inputs[0]
+    if value is node.inputs[0]:
+        return False
+    node.replace_input_with(0, value)
+    return True
