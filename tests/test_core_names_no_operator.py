@@ -34,7 +34,7 @@ def renamed(model: Model) -> Model:
     return replace(model, subgraphs=graphs)
 
 
-BY_NAME = {"STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER"}  # as the kernels, they ask what operator their region holds
+BY_NAME = {"STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER", "WHILE"}  # they ask what operators their subgraphs hold
 
 
 PARTS = 8

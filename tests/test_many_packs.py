@@ -81,13 +81,15 @@ print(json.dumps({"packs": packs, "nodes": dict(conversion.report.nodes)}))
 """
 DISCOVER = """
 import json, time, sys
+from importlib.metadata import entry_points
 from onnx_tflite_plugin.host.offers import discover
-def timed():
+def timed(function):
     start = time.process_time()
-    offers = discover()
-    return time.process_time() - start, sum(offer.pack.startswith("pack-") for offer in offers)
-first, count = timed()
-print(json.dumps({"first": first, "again": min(timed()[0] for _ in range(5)), "count": count}))
+    function()
+    return time.process_time() - start
+count = sum(offer.pack.startswith("pack-") for offer in discover())
+ours, plain = (min(timed(function) for _ in range(5)) for function in (discover, entry_points))
+print(json.dumps({"ours": ours, "plain": plain, "count": count}))
 """
 
 
@@ -99,10 +101,11 @@ def test_only_the_packs_that_a_model_uses_are_imported(
     assert done == {"packs": packs, "nodes": {"Neg": len(codes)}}
 
 
-def test_three_hundred_packs_are_found_in_20_ms(site: Path) -> None:
+def test_three_hundred_packs_are_found_in_half_the_time_of_importlib(site: Path) -> None:
+    """On the clock some 15 ms, which a test cannot hold a machine to; all metadata read whole takes several times that."""
     done = python(site, DISCOVER)
     assert done["count"] == COUNT
-    assert done["again"] < 0.02, done  # the first time the directory is read from disk, too
+    assert done["ours"] < done["plain"] / 2, done
 
 
 # --- a family ---------------------------------------------------------------------------------
