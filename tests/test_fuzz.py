@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,6 +69,8 @@ def test_a_process_that_ends_or_takes_too_long_is_a_bug_and_replaced() -> None:
         impatient.seconds = 30.0
         assert impatient.tried(added().build()).kind == "equal"
         os.kill(impatient._serving, signal.SIGKILL)
+        while Path(f"/proc/{impatient._serving}").exists():
+            time.sleep(0.01)
         assert impatient.tried(added().build()).kind == "equal"
 
 
