@@ -178,11 +178,11 @@ def _indices(bound: Bound) -> Iterator[Contradiction]:
     """Constants with an entry for each axis of another tensor that have other entries: kernels read beyond their end."""
     declared = bound.handler.indexed_by_axis
     for slot, of in () if callable(declared) else declared.items():
-        held, tensor = bound.op.tensor(slot), bound.op.tensor(of)
-        if slot < 0 or held is None or tensor is None or not held.constant or not tensor.has_rank:
+        index, tensor = bound.op.tensor(slot), bound.op.tensor(of)
+        if slot < 0 or index is None or tensor is None or not index.constant or not tensor.has_rank:
             continue
-        if held.rank == 0 or held.shape[0] < tensor.rank:
-            reason = f"tensor {held} of shape {list(held.shape)} has no entry for each of {tensor.rank} axes"
+        if index.rank == 0 or index.shape[0] < tensor.rank:
+            reason = f"tensor {index} of shape {list(index.shape)} has no entry for each of {tensor.rank} axes"
             yield _problem(bound.op, f"inputs[{slot}]", reason)
 
 

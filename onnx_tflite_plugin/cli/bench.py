@@ -69,16 +69,16 @@ def bench(
 
     with working(f"timing {tflite.name}") as stage, apart():
         model = onnx if onnx is not None else convert(tflite, signature=signature, progress=stage).proto
-        found = run(
+        benchmark = run(
             tflite, model, threads=threads, rounds=rounds, inputs=inputs, seed=seed, signature=signature,
             profiled=profiled, progress=stage,
         )  # fmt: skip
     if as_json:
-        print_json({"model": str(tflite), "onnx": None if onnx is None else str(onnx), **asdict(found)})
+        print_json({"model": str(tflite), "onnx": None if onnx is None else str(onnx), **asdict(benchmark)})
         return
-    print_rows(_rows(found))
-    if found.operators:
-        _print_profile(found.operators)
+    print_rows(_rows(benchmark))
+    if benchmark.operators:
+        _print_profile(benchmark.operators)
 
 
 def _print_profile(rows: Sequence[OperatorTime]) -> None:
@@ -112,16 +112,16 @@ def _microseconds(litert: float | None, ours: float) -> tuple[str, str, str]:
     return f"{1e6 * litert:.1f}", f"{1e6 * ours:.1f}", f"{1e6 * (ours - litert):.1f}"
 
 
-def _rows(found: Benchmark) -> list[Row]:
-    ratio = found.ratio
+def _rows(benchmark: Benchmark) -> list[Row]:
+    ratio = benchmark.ratio
     verdict = "faster" if ratio.high < 1 else "slower" if ratio.low > 1 else "as fast, within the spread"
-    threads = f"{found.threads} thread{'s' if found.threads > 1 else ''}"
-    how = f"{found.clock}, {threads}, medians and quartiles of {found.rounds} rounds"
+    threads = f"{benchmark.threads} thread{'s' if benchmark.threads > 1 else ''}"
+    how = f"{benchmark.clock}, {threads}, medians and quartiles of {benchmark.rounds} rounds"
     return [
-        Row("LiteRT", [f"{_time(found.litert)} ({found.kernels} kernels)"]),
-        Row("ONNX Runtime", [_time(found.onnxruntime)]),
+        Row("LiteRT", [f"{_time(benchmark.litert)} ({benchmark.kernels} kernels)"]),
+        Row("ONNX Runtime", [_time(benchmark.onnxruntime)]),
         Row("ratio", [f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}): {verdict}"], "bold"),
-        Row("measured", [how, found.processor]),
+        Row("measured", [how, benchmark.processor]),
     ]
 
 

@@ -154,14 +154,14 @@ def convert(
     options["verify"] = _verification(ctx, options)
     if model != STREAM:
         _there(model)
-    found, single = jobs(model, output, signature)
+    all_jobs, single = jobs(model, output, signature)
     if page is not None:
         if not single:
             raise UsageProblem("--report is about one model")
         html_file(page)
     if not single:
-        ctx.exit(convert_all(found, options, model, as_json=as_json, quiet=quiet))
-    (job,) = found
+        ctx.exit(convert_all(all_jobs, options, model, as_json=as_json, quiet=quiet))
+    (job,) = all_jobs
     on_failure(as_json=as_json, note=_untouched(job.output))
     start = time.perf_counter()
     from onnx_tflite_plugin.conversion import convert as run

@@ -15,18 +15,18 @@ def pairs(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, A
     """Reads repeated ``NAME=VALUE`` into a mapping; cut at the last ``=``, for names may hold one."""
 
     def callback(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for text in given:
             name, _, value = text.rpartition("=")
             try:
                 if not name or not value:
                     raise ValueError
-                if name in found:
+                if name in values:
                     raise click.BadParameter(f"{name!r} is given more than once", ctx, param)
-                found[name] = read(value)
+                values[name] = read(value)
             except ValueError:
                 raise click.BadParameter(f"{text!r} is not of the form {form}", ctx, param) from None
-        return found
+        return values
 
     return callback
 

@@ -117,7 +117,7 @@ def _kind(reason: str) -> str:
 def problem_lines(where: str, reason: str, hint: str, more: str = "") -> list[str]:
     """A problem and its hint; the middle of names too long to read is left out."""
     text = f"{where}: {reason}" if where else reason
-    text = re.sub(r"'([^'\s]+)'", lambda found: f"'{short(found[1])}'", text)
+    text = re.sub(r"'([^'\s]+)'", lambda match: f"'{short(match[1])}'", text)
     return [text, *([f"  {more}"] if more else []), *([f"  hint: {hint}"] if hint else [])]
 
 

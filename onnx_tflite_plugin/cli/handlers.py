@@ -26,34 +26,32 @@ def handlers(details: bool, as_json: bool) -> None:
     """
     on_failure(as_json=as_json)
     with apart():
-        found = _found()
+        installed = _found()
     if as_json:
-        print_json(found)
+        print_json(installed)
         return
-    rows = found["handlers"]
-    packs = {row["pack"] for row in (*rows, *found["fusions"], *found["hooks"])}
+    rows = installed["handlers"]
+    packs = {row["pack"] for row in (*rows, *installed["fusions"], *installed["hooks"])}
     pack = ("pack",) if packs - {BUILTIN} else ()
     headings = ("operator", "version", *pack, *(("layout", "quantization") if details else ("summary",)))
     print_table(headings, (_row(row, details, bool(pack)) for row in rows), numeric=(1,))
-    if found["fusions"]:
+    if installed["fusions"]:
         click.echo()
         print_table(
             ("fusion", *pack, "runs", "of operators"),
             (
                 [row["name"], *([_pack(row["pack"])] if pack else ()), _when(row), ", ".join(row["roots"])]
-                for row in found["fusions"]
+                for row in installed["fusions"]
             ),
         )
-    if found["hooks"]:
+    if installed["hooks"]:
         click.echo()
-        print_table(("hook", "pack"), ([row["hook"], row["pack"]] for row in found["hooks"]))
+        print_table(("hook", "pack"), ([row["hook"], row["pack"]] for row in installed["hooks"]))
     click.echo()
-    print_table(_PACKS, ([_cell(row, name) for name in _PACKS] for row in found["packs"]), numeric=_NUMBERS)
+    print_table(_PACKS, ([_cell(row, name) for name in _PACKS] for row in installed["packs"]), numeric=_NUMBERS)
     click.echo()
-    total = (
-        f"{plural(len(rows), 'handler')} and {plural(len(found['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
-    )
-    print_rows(row for row in (Row("total", [total]), warned(found["warnings"])) if row.lines)
+    total = f"{plural(len(rows), 'handler')} and {plural(len(installed['fusions']), 'fusion')} of {plural(len(packs), 'pack')}"
+    print_rows(row for row in (Row("total", [total]), warned(installed["warnings"])) if row.lines)
 
 
 def _found() -> dict[str, Any]:

@@ -39,34 +39,34 @@ def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
     from onnx_tflite_plugin.targets import target_named
 
     with apart():
-        found = inspect_model(read(model), Host(**chosen), target_named("onnxruntime"))
+        contents = inspect_model(read(model), Host(**chosen), target_named("onnxruntime"))
     if as_json:
-        print_json({"model": str(model), **found})
+        print_json({"model": str(model), **contents})
     else:
-        _show(model, found, details)
+        _show(model, contents, details)
 
 
-def _show(model: Path, found: Mapping[str, Any], details: bool) -> None:
-    graphs, operators = found["subgraphs"], found["operators"]
+def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
+    graphs, operators = contents["subgraphs"], contents["operators"]
     total = sum(row["count"] for row in operators)
     from onnx_tflite_plugin.telling.facts import written_by_author
 
-    said = written_by_author(found["description"])
-    parts = [size(found["bytes"]), plural(total, "operator"), plural(len(graphs), "subgraph")]
+    said = written_by_author(contents["description"])
+    parts = [size(contents["bytes"]), plural(total, "operator"), plural(len(graphs), "subgraph")]
     print_rows(
         row
         for row in [
             Row("model", [f"{model} ({', '.join(parts)})"], "bold"),
             Row("description", [said] if said else []),
-            Row("inputs", at_most([_tensor(tensor) for tensor in found["inputs"]], 8)),
-            Row("outputs", at_most([_tensor(tensor) for tensor in found["outputs"]], 8)),
+            Row("inputs", at_most([_tensor(tensor) for tensor in contents["inputs"]], 8)),
+            Row("outputs", at_most([_tensor(tensor) for tensor in contents["outputs"]], 8)),
             Row("subgraphs", at_most([_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
-            Row("signatures", at_most([_signature(signature) for signature in found["signatures"]], 6)),
-            Row("states", at_most([_state(state) for state in found["states"]], 6)),
+            Row("signatures", at_most([_signature(signature) for signature in contents["signatures"]], 6)),
+            Row("states", at_most([_state(state) for state in contents["states"]], 6)),
             Row(
                 "metadata",
-                [", ".join(at_most([short(entry["name"]) for entry in found["metadata"]], 6))]
-                if found["metadata"]
+                [", ".join(at_most([short(entry["name"]) for entry in contents["metadata"]], 6))]
+                if contents["metadata"]
                 else [],
             ),
             Row(
@@ -74,7 +74,7 @@ def _show(model: Path, found: Mapping[str, Any], details: bool) -> None:
                 [line for row in operators if row["missing"] and row["called"] for line in _missing(row)],
                 "red",
             ),
-            warned(found["warnings"]),
+            warned(contents["warnings"]),
         ]
         if row.lines
     )
@@ -87,18 +87,18 @@ def _show(model: Path, found: Mapping[str, Any], details: bool) -> None:
 def _show_bundle(path: Path, as_json: bool) -> None:
     from onnx_tflite_plugin.source.bundle import MODEL, members
 
-    found = members(path.read_bytes(), path.name)
+    contents = members(path.read_bytes(), path.name)
     if as_json:
-        parts = [{"name": member.name, "kind": member.kind, "bytes": member.size} for member in found]
+        parts = [{"name": member.name, "kind": member.kind, "bytes": member.size} for member in contents]
         print_json({"bundle": str(path), "parts": parts})
         return
     print_table(
-        ("part", "kind", "size"), ([member.name, member.kind, size(member.size)] for member in found), numeric=(2,)
+        ("part", "kind", "size"), ([member.name, member.kind, size(member.size)] for member in contents), numeric=(2,)
     )
     click.echo()
-    models = sum(member.kind == MODEL for member in found)
+    models = sum(member.kind == MODEL for member in contents)
     print_rows(
-        [Row("bundle", [f"{path}: {plural(len(found), 'part')}, {plural(models, 'model')}; convert takes it whole"])]
+        [Row("bundle", [f"{path}: {plural(len(contents), 'part')}, {plural(models, 'model')}; convert takes it whole"])]
     )
 
 
@@ -128,14 +128,14 @@ def _tensor(tensor: Mapping[str, Any]) -> str:
     return f"{name}  {tensor['dtype']} {sizes}{_quantization(tensor['quantization'])}"
 
 
-def _quantization(known: Mapping[str, Any] | None) -> str:
-    if known is None:
+def _quantization(quantization: Mapping[str, Any] | None) -> str:
+    if quantization is None:
         return ""
-    if "scale" not in known:
-        return f"  blocks of {known['block_size']} share a scale"
-    if len(known["scale"]) > 1:
-        return f"  {len(known['scale'])} scales along axis {known['axis']}"
-    return f"  scale {known['scale'][0]:.6g}, zero point {known['zero_point'][0]}"
+    if "scale" not in quantization:
+        return f"  blocks of {quantization['block_size']} share a scale"
+    if len(quantization["scale"]) > 1:
+        return f"  {len(quantization['scale'])} scales along axis {quantization['axis']}"
+    return f"  scale {quantization['scale'][0]:.6g}, zero point {quantization['zero_point'][0]}"
 
 
 def _subgraph(graph: Mapping[str, Any]) -> str:

@@ -63,8 +63,10 @@ def _of_folder(folder: Path, output: Path | None) -> list[Job]:
     if not files:
         raise UsageProblem(f"{folder} holds no .tflite file")
     places = [(file if output is None else output / file.relative_to(folder)).with_suffix(".onnx") for file in files]
-    found = [Job(str(file.relative_to(folder)), file, _made(place)) for file, place in zip(files, places, strict=True)]
-    return found
+    folder_jobs = [
+        Job(str(file.relative_to(folder)), file, _made(place)) for file, place in zip(files, places, strict=True)
+    ]
+    return folder_jobs
 
 
 def _of_bundle(path: Path, output: Path | None) -> list[Job]:
@@ -91,14 +93,14 @@ def _made(path: Path) -> Path:
     return writable(path)
 
 
-def _each_signature(found: Sequence[Job], signature: str | None) -> list[Job]:
+def _each_signature(given_jobs: Sequence[Job], signature: str | None) -> list[Job]:
     """Each model once, or once for each of its signatures."""
     if signature != ALL:
-        return [Job(job.name, job.source, job.output, signature) for job in found]
+        return [Job(job.name, job.source, job.output, signature) for job in given_jobs]
     from onnx_tflite_plugin.source import read
 
     expanded = []
-    for job in found:
+    for job in given_jobs:
         keys = [one.key for one in read(job.source).signatures]
         if len(keys) < 2 or ALL in keys:
             expanded.append(Job(job.name, job.source, job.output, ALL if ALL in keys else None))

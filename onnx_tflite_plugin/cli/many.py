@@ -85,8 +85,8 @@ def _refused(error: ConversionError) -> str:
 
 def _what(problem: Problem) -> str:
     """The operator, without its place in one model."""
-    where, found, _ = problem.where.partition(" (")
-    return where if found else ""
+    where, place, _ = problem.where.partition(" (")
+    return where if place else ""
 
 
 def _lines(problems: Mapping[Problem, Sequence[str]]) -> list[str]:

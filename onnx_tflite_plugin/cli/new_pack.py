@@ -96,9 +96,9 @@ def _must_exist(code: str) -> None:
 
     from onnx_tflite_plugin.source.options import operator_names
 
-    known = sorted(operator_names().values())
-    if code not in known or code in ("CUSTOM", "STABLEHLO_COMPOSITE"):
-        near = get_close_matches(code.upper(), known, 3)
+    names = sorted(operator_names().values())
+    if code not in names or code in ("CUSTOM", "STABLEHLO_COMPOSITE"):
+        near = get_close_matches(code.upper(), names, 3)
         meant = f"; did you mean {', '.join(near)}?" if near else ""
         raise UsageProblem(f"TFLite has no operator {code!r}{meant}\na custom operator is CUSTOM.{code}")
 

@@ -96,13 +96,13 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, nu
 
 def _narrowed(widths: Sequence[int], least: Sequence[int], total: int) -> list[int]:
     """Column widths that fit: the widest gives way first, to no less than a heading's word and 12 characters."""
-    found = list(widths)
-    while sum(found) + 2 * (len(found) - 1) > total:
-        widest = max(range(len(found)), key=lambda k: found[k] - max(least[k], 12))
-        if found[widest] <= max(least[widest], 12):
+    narrowed = list(widths)
+    while sum(narrowed) + 2 * (len(narrowed) - 1) > total:
+        widest = max(range(len(narrowed)), key=lambda k: narrowed[k] - max(least[k], 12))
+        if narrowed[widest] <= max(least[widest], 12):
             break
-        found[widest] -= 1
-    return found
+        narrowed[widest] -= 1
+    return narrowed
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -285,9 +285,9 @@ def size(count: int) -> str:
 def _plain(value: Any) -> Any:
     """Values of numpy and tuples as JSON's own."""
     if isinstance(value, dict):
-        return {str(key): _plain(held) for key, held in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(held) for held in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if value is None or isinstance(value, bool | int | float | str):

@@ -161,8 +161,8 @@ def identifier(text: str, prefix: str) -> str:
     name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:_LONGEST].rstrip("_")
     if not name or name[0].isdigit():
         name = f"{prefix}_{name}".rstrip("_")
-    found = find_spec(name)
-    if keyword.iskeyword(name) or keyword.issoftkeyword(name) or name in _TAKEN or (found is not None and found.origin):
+    spec = find_spec(name)
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name) or name in _TAKEN or (spec is not None and spec.origin):
         name = f"{prefix}_{name}"
     return name
 

@@ -42,7 +42,7 @@ def _lower(ctx: Any, *inputs: Any) -> Any:
 def _attributes(op: Operator) -> dict[str, Any]:
     """Options by name; custom ones that are no map of what attributes can hold as ``custom_options``, the bytes."""
     inner = [value for value in op.options.values() if isinstance(value, Options)]  # a composite's own attributes
-    options = {name: value for held in (op.options, *inner) for name, value in held.items() if value not in inner}
+    options = {name: value for fields in (op.options, *inner) for name, value in fields.items() if value not in inner}
     given = {name: value for name, value in options.items() if _plain(value)}
     if op.custom_options and len(given) < max(len(options), 1):
         given["custom_options"] = np.frombuffer(op.custom_options, np.uint8)

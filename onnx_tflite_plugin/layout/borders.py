@@ -46,10 +46,10 @@ def borders(model: BoundModel) -> list[Border]:
                 same.update(dict.fromkeys(others, joined))
     elsewhere = _elsewhere(model)
     groups = {id(places): Border(tuple(places)) for places in same.values()}
-    found = [border for border in groups.values() if _free(border, elsewhere)]
-    for border in found:
+    free_borders = [border for border in groups.values() if _free(border, elsewhere)]
+    for border in free_borders:
         border.perms.append(tuple(range(border.tensors[0].rank)))
-    return found
+    return free_borders
 
 
 def _passed(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place]]:

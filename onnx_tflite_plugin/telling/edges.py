@@ -43,11 +43,11 @@ class Edge:
 
     def __repr__(self) -> str:
         """What is known, with the number of scales and labels where there are many."""
-        known = {
+        facts = {
             each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default
         }
-        long = {name: f"<{len(value)}>" for name, value in known.items() if isinstance(value, tuple) and len(value) > 8}
-        return f"Edge({', '.join(f'{name}={long.get(name) or repr(value)}' for name, value in known.items())})"
+        long = {name: f"<{len(value)}>" for name, value in facts.items() if isinstance(value, tuple) and len(value) > 8}
+        return f"Edge({', '.join(f'{name}={long.get(name) or repr(value)}' for name, value in facts.items())})"
 
     def as_dict(self) -> dict[str, object]:
         return {each.name: getattr(self, each.name) for each in fields(self)}

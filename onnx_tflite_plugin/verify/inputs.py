@@ -169,16 +169,16 @@ def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
     """Constants that an integer input meets in an operator that gives a truth or a whole number for each of its elements, as
     comparisons do, and their neighbours: what is drawn at random would hardly ever meet them.
     """
-    found = [np.empty(0, np.int64)]
+    constants = [np.empty(0, np.int64)]
     for operator in graph.operators:
         slots = [slot for slot in operator.inputs if slot is not None]
         results = [slot for slot in operator.outputs if slot is not None]
         if len(slots) != 2 or len(results) != 1 or results[0].shape != tensor.shape or results[0].dtype != "bool":
             continue
         if any(slot.index == tensor.index for slot in slots):
-            held = [slot.data for slot in slots if slot.dtype == tensor.dtype]
-            found += [one.numbers(tensor.dtype)[:_MOST].astype(np.int64) for one in held if isinstance(one, Stored)]
-    numbers = np.concatenate(found)
+            data = [slot.data for slot in slots if slot.dtype == tensor.dtype]
+            constants += [one.numbers(tensor.dtype)[:_MOST].astype(np.int64) for one in data if isinstance(one, Stored)]
+    numbers = np.concatenate(constants)
     limits = np.iinfo(tensor.dtype)
     near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
     return near[(near >= limits.min) & (near <= limits.max)].astype(tensor.dtype)

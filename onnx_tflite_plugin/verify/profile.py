@@ -142,7 +142,7 @@ def grouped(operators: Sequence[Operator], proto: ModelProto, times: Sequence[No
         if node.operator is not None:
             nodes[node.operator].append(node)
     timed = {parts.first(k) for k, own in nodes.items() if any(node.op_type not in _MOVES for node in own)}
-    made = {tensor: op for op in operators for tensor in op.outputs if tensor is not None}
+    makers = {tensor: op for op in operators for tensor in op.outputs if tensor is not None}
     readers: dict[Tensor, list[Operator]] = defaultdict(list)
     for op in operators:
         for tensor in {*operands(op)}:
@@ -156,7 +156,7 @@ def grouped(operators: Sequence[Operator], proto: ModelProto, times: Sequence[No
             timed.add(parts.first(op.index))
     for op in operators:
         if parts.first(op.index) not in timed:
-            before = next((made[tensor].index for tensor in operands(op) if tensor in made), None)
+            before = next((makers[tensor].index for tensor in operands(op) if tensor in makers), None)
             if before is not None:
                 parts.join(before, op.index)
     members: dict[int, list[Operator]] = defaultdict(list)

@@ -33,10 +33,10 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
 
     def variables(count: Value, values: Sequence[Value]) -> list[Value | None]:
         """All operands of a step: those carried and counted, the rest from outside."""
-        known: dict[int, Value | None] = dict.fromkeys(rows)
-        known.update({k: counted(ctx, k, count, first) for k, first in counters.items()})
-        known.update(zip(carried, values, strict=True))
-        return [known.get(k, value) for k, value in enumerate(inputs)]
+        by_slot: dict[int, Value | None] = dict.fromkeys(rows)
+        by_slot.update({k: counted(ctx, k, count, first) for k, first in counters.items()})
+        by_slot.update(zip(carried, values, strict=True))
+        return [by_slot.get(k, value) for k, value in enumerate(inputs)]
 
     def condition(values: Sequence[Value | None]) -> Value:
         return ctx.ops.Reshape(ctx.inline(cond, values)[0], np.zeros(0, np.int64))
@@ -67,12 +67,12 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     results = ctx.ops.Loop(limit, start, *initial, body=inner, outputs=count) if count else ()
     for state, value in zip(states, results[len(carried) : len(initial)], strict=True):
         state.set(value)
-    made = dict(zip(carried, results, strict=False))
+    results_by_slot = dict(zip(carried, results, strict=False))
     if limit is not None:
-        made |= {k: counted(ctx, k, limit, first) for k, first in counters.items()}
+        results_by_slot |= {k: counted(ctx, k, limit, first) for k, first in counters.items()}
     for k, value in zip(rows, results[len(initial) :], strict=True):
-        made[k] = whole(ctx, loop, k, trips, value, inputs[k])
-    return [made.get(k, value) for k, value in enumerate(inputs)]
+        results_by_slot[k] = whole(ctx, loop, k, trips, value, inputs[k])
+    return [results_by_slot.get(k, value) for k, value in enumerate(inputs)]
 
 
 def often(ctx: Context, loop: CountedLoop, trips: int | Tensor, inputs: Sequence[Value]) -> Value | np.int64:

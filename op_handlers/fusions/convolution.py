@@ -87,8 +87,8 @@ def by_batches(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("its convolution has a stride")
     if unit_axis(back[0].dims, conv[out(0)].dims) != unit:
         return Decline("it is a sequence on one side only")
-    held = (match[operand].array.tolist() for operand in (rows, crops, block))
-    return with_pads(conv, unit, [Axis(*values) for values in zip(*held, strict=True)])
+    numbers = (match[operand].array.tolist() for operand in (rows, crops, block))
+    return with_pads(conv, unit, [Axis(*values) for values in zip(*numbers, strict=True)])
 
 
 def unit_axis(sequence: Dims, image: Dims) -> int:

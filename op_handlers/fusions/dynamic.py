@@ -182,7 +182,7 @@ def kernel_rows(ctx: Context) -> Array:
 
 def patches(ctx: Context, image: Value, zero: Value) -> Value:
     """[n, y, x, (j k i)] of [n, h, w, i]: for each place of the kernel the image shifted so, side by side."""
-    kernel, (height, width) = ctx.op[1].shape[1:3], made_size(ctx.op)
+    kernel, (height, width) = ctx.op[1].shape[1:3], output_size(ctx.op)
     strides, dilations = steps(ctx.options, "hw")
     (top, bottom), (left, right) = (ctx.options.pads[axis] for axis in "hw")
     if any((top, bottom, left, right)):
@@ -196,6 +196,6 @@ def patches(ctx: Context, image: Value, zero: Value) -> Value:
     return shifted[0] if len(shifted) == 1 else ctx.ops.Concat(*shifted, axis=-1)
 
 
-def made_size(op: Operator) -> tuple[int, int]:
+def output_size(op: Operator) -> tuple[int, int]:
     _, height, width, _ = op[out(0)].dims
     return height or 0, width or 0

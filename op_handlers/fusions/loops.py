@@ -138,26 +138,26 @@ def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
 )
 def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value | None, ...]:
     """GRU, LSTM or RNN over the whole sequence, one for each stage; an If around where there may be no time step."""
-    found: Layer = ctx.options.layer
-    made = [k for k, (kind, _) in enumerate(found.results) if kind != "carried" and ctx.wanted(k)]
-    results = {k: carried[slot] for k, (kind, slot) in enumerate(found.results) if kind == "carried"}
-    if found.trips is None or not needs_a_step(found, made):
-        given: Sequence[Value] = through(ctx, found, carried, made)
+    recurrent_layer: Layer = ctx.options.layer
+    computed = [k for k, (kind, _) in enumerate(recurrent_layer.results) if kind != "carried" and ctx.wanted(k)]
+    results = {k: carried[slot] for k, (kind, slot) in enumerate(recurrent_layer.results) if kind == "carried"}
+    if recurrent_layer.trips is None or not needs_a_step(recurrent_layer, computed):
+        given: Sequence[Value] = through(ctx, recurrent_layer, carried, computed)
     else:
         given = ctx.ops.If(
-            ctx.ops.Greater(carried[found.trips], ctx.scalar(0, found.trips)),
-            then_branch=ctx.graph(lambda: through(ctx, found, carried, made)),
-            else_branch=ctx.graph(lambda: [carried[k] for k in made]),
-            outputs=len(made),
+            ctx.ops.Greater(carried[recurrent_layer.trips], ctx.scalar(0, recurrent_layer.trips)),
+            then_branch=ctx.graph(lambda: through(ctx, recurrent_layer, carried, computed)),
+            else_branch=ctx.graph(lambda: [carried[k] for k in computed]),
+            outputs=len(computed),
         )
-    results.update(zip(made, given, strict=True))
-    return tuple(results.get(k) for k in range(len(found.results)))
+    results.update(zip(computed, given, strict=True))
+    return tuple(results.get(k) for k in range(len(recurrent_layer.results)))
 
 
-def through(ctx: Context, found: Layer, carried: Sequence[Value], made: Sequence[int]) -> list[Value]:
+def through(ctx: Context, layers: Layer, carried: Sequence[Value], computed: Sequence[int]) -> list[Value]:
     """These results of the layer."""
-    ops, y, last = ctx.ops, carried[found.sequence], list[Value]()
-    for stage in found.stages:
+    ops, y, last = ctx.ops, carried[layers.sequence], list[Value]()
+    for stage in layers.stages:
         sequence, *states = node(ctx, stage, y, carried)
         y = ops.Squeeze(sequence, [1])
         last += states
@@ -167,7 +167,7 @@ def through(ctx: Context, found: Layer, carried: Sequence[Value], made: Sequence
         "every": lambda k, number: y,
         "last": lambda k, number: last[number],
     }
-    return [kinds[kind](k, number) for k in made for kind, number in (found.results[k],)]
+    return [kinds[kind](k, number) for k in computed for kind, number in (layers.results[k],)]
 
 
 def node(ctx: Context, stage: Stage, x: Value, carried: Sequence[Value]) -> Sequence[Value]:
@@ -187,21 +187,21 @@ def node(ctx: Context, stage: Stage, x: Value, carried: Sequence[Value]) -> Sequ
     )
 
 
-def needs_a_step(found: Layer, made: Sequence[int]) -> bool:
+def needs_a_step(layers: Layer, computed: Sequence[int]) -> bool:
     """Whether ONNX Runtime goes wrong where there is no time step: its GRU ends the process, others give any state."""
-    gated = any(stage.cell.op_type == "GRU" for stage in found.stages)
-    return gated or any(kind in ("state", "last") for k in made for kind, _ in (found.results[k],))
+    gated = any(stage.cell.op_type == "GRU" for stage in layers.stages)
+    return gated or any(kind in ("state", "last") for k in computed for kind, _ in (layers.results[k],))
 
 
 def is_zero(ctx: Context, slot: int) -> bool:
-    held = ctx.op.constant(slot)
-    return held is not None and not held.any()
+    constant = ctx.op.constant(slot)
+    return constant is not None and not constant.any()
 
 
 def stored(ctx: Context, matrix: Matrix) -> Value | Array:
     """A weight of one direction, as small as in the file; what makes it float32 is computed once, as the model loads."""
-    held = matrix.stored[np.newaxis]
-    if held.dtype == np.float32:
-        return held
-    value = ctx.ops.Cast(held, to="float32")
+    array = matrix.stored[np.newaxis]
+    if array.dtype == np.float32:
+        return array
+    value = ctx.ops.Cast(array, to="float32")
     return value if matrix.scales is None else ctx.ops.Mul(value, matrix.scales[np.newaxis, :, np.newaxis])

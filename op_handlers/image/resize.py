@@ -62,17 +62,17 @@ def rounded_places(op: Operator) -> tuple[Array, Array] | None:
     sizes, wanted = op[0].dims[1:3], whole_numbers(op, 1)
     if wanted is None or None in sizes:
         return None
-    rows, columns = (in_1024ths(op, size or 0, made) for size, made in zip(sizes, wanted, strict=True))
+    rows, columns = (in_1024ths(op, size or 0, output_size) for size, output_size in zip(sizes, wanted, strict=True))
     return None if rows[1] and columns[1] else (rows[0], columns[0])
 
 
-def in_1024ths(op: Operator, size: int, made: int) -> tuple[Array, bool]:
+def in_1024ths(op: Operator, size: int, output_size: int) -> tuple[Array, bool]:
     """The places along one axis, and whether they are exact."""
-    spend(4 * max(made, 0), 8, "the places of resized rows or columns")
-    ends = int(bool(op.options.align_corners) and made > 1)
-    step, rest = divmod(1024 * (size - ends) + (made - ends) // 2, made - ends)
-    exact = rest == (made - ends) // 2
-    place = np.arange(made) * step
+    spend(4 * max(output_size, 0), 8, "the places of resized rows or columns")
+    ends = int(bool(op.options.align_corners) and output_size > 1)
+    step, rest = divmod(1024 * (size - ends) + (output_size - ends) // 2, output_size - ends)
+    exact = rest == (output_size - ends) // 2
+    place = np.arange(output_size) * step
     if op.options.half_pixel_centers:
         place, exact = place + step // 2 - 512, exact and not step % 2
     return np.clip(place, 0, 1024 * (size - 1)), exact

@@ -53,11 +53,11 @@ class CountedLoop:
         bounds: list[int | Tensor] = []
         while waiting:
             tensor = waiting.pop()
-            both = condition.made(tensor, "LOGICAL_AND")
+            both = condition.maker(tensor, "LOGICAL_AND")
             if both is not None:
                 waiting += [both[0], both[1]]
                 continue
-            left = self._left(condition.made(tensor, "LESS"))
+            left = self._left(condition.maker(tensor, "LESS"))
             if left is None:
                 return None
             bounds.append(left)
@@ -97,7 +97,7 @@ class CountedLoop:
 
     def _measured(self, tensor: Tensor) -> Tensor | None:
         """The tensor whose first axis a number is the size of."""
-        op = self.outer.made(tensor, "STRIDED_SLICE")
+        op = self.outer.maker(tensor, "STRIDED_SLICE")
         if op is None or op.options.shrink_axis_mask != 1 or op.options.begin_mask or op.options.end_mask:
             return None
         places = [op.constant(slot) for slot in (1, 2, 3)]
@@ -115,7 +115,7 @@ class CountedLoop:
     def _filled(self, tensor: Tensor) -> Tensor | None:
         """The number that is the first size of a tensor of equal numbers."""
         sizes = self.outer.of(tensor, "FILL")
-        joined = None if sizes is None else self.outer.made(sizes, "CONCATENATION")
+        joined = None if sizes is None else self.outer.maker(sizes, "CONCATENATION")
         return None if joined is None else self.outer.of(joined[0], "RESHAPE")
 
     # --- rows -----------------------------------------------------------------------------
@@ -131,10 +131,10 @@ class CountedLoop:
         array, before = self.graph.outputs[k], self.graph.inputs[k]
         kept = self.body.of(array, "CAST")
         array = kept if kept is not None and kept.dtype == array.dtype else array
-        op = self.body.made(array, "CONCATENATION")
+        op = self.body.maker(array, "CONCATENATION")
         if op is None or op.options.axis or len(op.inputs) != 3 or op[1].dims[:1] != (1,):
             return None
-        head, tail = (self.body.made(op[slot], "SLICE") for slot in (0, 2))
+        head, tail = (self.body.maker(op[slot], "SLICE") for slot in (0, 2))
         if head is None or tail is None or head[0] is not before or tail[0] is not before:
             return None
         begin, sizes = head.constant(1), tail.constant(2)
@@ -155,7 +155,7 @@ class CountedLoop:
 
         The first step writes the first row, the next one the next.
         """
-        found = {}
+        rows_by_slot = {}
         for k, (array, before) in enumerate(zip(self.graph.outputs, self.graph.inputs, strict=True)):
             row = self.written(k)
             if row is None or array.dtype in ("string", "resource", "variant"):
@@ -164,10 +164,10 @@ class CountedLoop:
             if alone and array.quantization == before.quantization == row.quantization == self.op[k].quantization:
                 inner = self.body.of(row, "RESHAPE")
                 if inner is not None and inner.dims == row.dims[1:]:
-                    found[k] = inner
+                    rows_by_slot[k] = inner
                 elif self._users(row) == 1:
-                    found[k] = row
-        return found
+                    rows_by_slot[k] = row
+        return rows_by_slot
 
     def _users(self, tensor: Tensor) -> int:
         """How often the body uses a tensor, or gives it."""
@@ -180,7 +180,7 @@ class CountedLoop:
 
     def _place(self, tensor: Tensor, whole: Sequence[int | None], more: int) -> bool:
         """Whether this is ``[counter + more, ...]``: all of the other axes as a size, or their beginning."""
-        op = self.body.made(tensor, "CONCATENATION")
+        op = self.body.maker(tensor, "CONCATENATION")
         rest = None if op is None else op.constant(1)
         row = None if op is None else self.body.of(op[0], "RESHAPE")
         if row is None or rest is None or len(rest) != len(whole):

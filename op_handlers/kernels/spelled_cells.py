@@ -91,26 +91,26 @@ class Body:
         operators = [part for op in graph.operators for part in unfused(op)]
         self.makers = {tensor: op for op in operators for tensor in op.outputs if tensor is not None}
 
-    def made(self, tensor: Tensor, code: str) -> Operator | None:
+    def maker(self, tensor: Tensor, code: str) -> Operator | None:
         """The operator that makes a tensor, where it is this one."""
         op = self.makers.get(tensor)
         return op if op is not None and op.code == code else None
 
     def pairs(self, tensor: Tensor, code: str) -> Iterator[tuple[Tensor, Tensor]]:
         """Both operands of a commutative operator, in either order."""
-        op = self.made(tensor, code)
+        op = self.maker(tensor, code)
         if op is not None:
             yield from permutations((op[0], op[1]))
 
     def of(self, tensor: Tensor, code: str) -> Tensor | None:
         """The operand of a function."""
-        op = self.made(tensor, code)
+        op = self.maker(tensor, code)
         return None if op is None else op[0]
 
     def activated(self, tensor: Tensor) -> tuple[Tensor, str] | None:
         """The operand of an activation and ONNX's name for that."""
-        found = ((self.of(tensor, code), name) for code, name in ACTIVATIONS.items())
-        return next(((inner, name) for inner, name in found if inner is not None), None)
+        operands = ((self.of(tensor, code), name) for code, name in ACTIVATIONS.items())
+        return next(((inner, name) for inner, name in operands if inner is not None), None)
 
     def gate(self, tensor: Tensor) -> Sums | None:
         inner = self.of(tensor, "LOGISTIC")
@@ -138,14 +138,14 @@ class Body:
         matrix, bias = Matrix.of(op[1]), op.tensor(2)
         if matrix is None or op[0].dtype != "float32" or op[0].rank != 2 or (bias is not None and not bias.constant):
             return None
-        held = np.zeros(len(matrix.stored), np.float32) if bias is None else bias.array
-        return Sums({op[0]: matrix}, held)
+        bias_array = np.zeros(len(matrix.stored), np.float32) if bias is None else bias.array
+        return Sums({op[0]: matrix}, bias_array)
 
-    def _reshaped(self, op: Operator, made: Tensor) -> Sums | None:
+    def _reshaped(self, op: Operator, result: Tensor) -> Sums | None:
         """Sums of a batch of one without its axis."""
-        return self.sums(op[0]) if made.shape[-1:] == op[0].shape[-1:] and made.static and op[0].static else None
+        return self.sums(op[0]) if result.shape[-1:] == op[0].shape[-1:] and result.static and op[0].static else None
 
-    def _split(self, op: Operator, made: Tensor) -> Sums | None:
+    def _split(self, op: Operator, result: Tensor) -> Sums | None:
         data, axis = (1, 0) if op.code == "SPLIT" else (0, 2)
         along, whole = op.constant(axis), self.sums(op[data])
         sizes = [part.shape[-1] for part in op.outputs if part is not None and part.static and part.rank]
@@ -158,7 +158,7 @@ class Body:
             return None
         ends = np.cumsum(sizes)
         parts = [range(end - size, end) for end, size in zip(ends.tolist(), sizes, strict=True)]
-        return whole.rows(parts[op.outputs.index(made)])
+        return whole.rows(parts[op.outputs.index(result)])
 
     def _sliced(self, op: Operator, _made: Tensor) -> Sums | None:
         whole, parts = self.sums(op[0]), sliced(op)
@@ -193,7 +193,7 @@ class Body:
         for kept, fresh in self.pairs(after, "ADD"):
             shares = [a for a, b in self.pairs(kept, "MUL") if b is hidden]
             for rest, update in self.pairs(fresh, "MUL"):
-                left, inner = self.made(rest, "SUB"), self.activated(update)
+                left, inner = self.maker(rest, "SUB"), self.activated(update)
                 one = None if left is None else left.constant(0)
                 if (
                     left is None
@@ -228,7 +228,9 @@ class Body:
             for gate, other in self.pairs(scaled, "MUL"):
                 reset = self.gate(gate)
                 if sums is not None and reset is not None and other is hidden:
-                    products = {hidden if tensor is scaled else tensor: held for tensor, held in sums.products.items()}
+                    products = {
+                        hidden if tensor is scaled else tensor: weights for tensor, weights in sums.products.items()
+                    }
                     return joined("GRU", x, hidden, (update, reset, Sums(products, sums.bias)))
         return None
 
@@ -287,9 +289,9 @@ def sliced(op: Operator) -> list[list[int]] | None:
         return None
     if options.ellipsis_mask or options.new_axis_mask or options.shrink_axis_mask or options.get("offset"):
         return None
-    found = []
+    parts = []
     for axis, (begin, end, stride) in enumerate(zip(*operands, strict=True)):
         start = None if options.begin_mask >> axis & 1 else int(begin)
         stop = None if options.end_mask >> axis & 1 else int(end)
-        found.append(list(range(*slice(start, stop, int(stride)).indices(op[0].shape[axis]))))
-    return found
+        parts.append(list(range(*slice(start, stop, int(stride)).indices(op[0].shape[axis]))))
+    return parts

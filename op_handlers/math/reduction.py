@@ -33,11 +33,11 @@ from op_handlers.kernels.operands import any_order, in_place
 def along(onnx: str) -> Callable[[Instance], Along | None]:
     """The emitted operator runs along the axes that slot 1 holds."""
 
-    def found(at: Instance) -> Along | None:
+    def declared(at: Instance) -> Along | None:
         reduced = constant_axes(at.op, 1, at.op[0].rank)
         return None if reduced is None else Along(onnx, " ".join(f"a{axis}" for axis in reduced))
 
-    return found
+    return declared
 
 
 def reduction(
@@ -117,8 +117,8 @@ def total(ctx: Context, x: Value, axes: Value) -> Value:
     dtype = ctx.op[0].dtype
     if dtype not in ("int32", "int64"):
         return reduced(ctx, "ReduceSum", x, axes)
-    made = sum_of_integers(ctx, x, axes)
-    return made if dtype == "int64" else ctx.ops.Cast(made, to=dtype)
+    result = sum_of_integers(ctx, x, axes)
+    return result if dtype == "int64" else ctx.ops.Cast(result, to=dtype)
 
 
 HALF = np.int64(2**32)

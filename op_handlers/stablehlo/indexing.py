@@ -38,8 +38,8 @@ def vectorless(op: Operator) -> Decline | None:
 def placeable(at: Instance) -> Decline | None:
     if not at.op.options.start_index_map:
         return Decline("its indices name no axis (start_index_map is empty)")
-    o, x, held = at.op.options, at.op[0], at.op[1]
-    length = held.dims[o.index_vector_dim] if 0 <= o.index_vector_dim < held.rank else 1
+    o, x, index = at.op.options, at.op[0], at.op[1]
+    length = index.dims[o.index_vector_dim] if 0 <= o.index_vector_dim < index.rank else 1
     if length not in (None, len(o.start_index_map)) or len(o.slice_sizes) != x.rank:
         named = f"{length} for the {len(o.start_index_map)} axes that they name"
         return Decline(f"its indices are {named}, and its slices have {len(o.slice_sizes)} sizes of {x.rank}")

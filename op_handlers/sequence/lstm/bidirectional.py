@@ -109,13 +109,13 @@ def bidirectional_sequence_lstm(ctx: Context, *inputs: Value) -> Value | tuple[V
     starts = [layer.states() for layer in layers]
     ways = [way(layer) for layer in layers]
     if ahead is back and len({*ways}) == len({layer.peeps for layer in layers}) == 1:
-        found = ways[0](layers, ahead, starts)
+        outputs = ways[0](layers, ahead, starts)
     else:
         each = zip(ways, layers, (ahead, back), starts, strict=True)
-        found = [made for way, layer, seen, start in each for made in way([layer], seen, [start])]
-    for layer, (_, *states) in zip(layers, found, strict=True):
+        outputs = [output for way, layer, seen, start in each for output in way([layer], seen, [start])]
+    for layer, (_, *states) in zip(layers, outputs, strict=True):
         layer.keep(*states)
-    return side_by_side(ctx, [y for y, *_ in found])
+    return side_by_side(ctx, [y for y, *_ in outputs])
 
 
 def cell(ctx: Context, inputs: Sequence[Value], slots: Sequence[int | None], reverse: bool) -> Cell:

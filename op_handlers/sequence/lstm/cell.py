@@ -80,20 +80,20 @@ class Cell:
 
     def real(self, slot: int) -> Value | Array:
         """An operand in float32, as an array where it is a constant; biases the kernel counts in as the file says."""
-        tensor, held = self.op[slot], self.ctx.constant(slot)
-        if tensor.dtype == "float32" and held is not None:
-            return held
+        tensor, constant = self.op[slot], self.ctx.constant(slot)
+        if tensor.dtype == "float32" and constant is not None:
+            return constant
         if tensor.dtype != "int32":
             return signed_bytes(self.ctx, slot, self.inputs[slot])
-        if held is None or not isinstance(tensor.quantization, Quantization):
+        if constant is None or not isinstance(tensor.quantization, Quantization):
             raise Refused(f"its bias {tensor.name!r} is int32 without a scale")
-        return held.astype(np.float32) * np.float32(tensor.quantization.scale[0])
+        return constant.astype(np.float32) * np.float32(tensor.quantization.scale[0])
 
     def joined(self, parts: Sequence[Value | Array]) -> Value | Array:
         """One below the other."""
-        known = [part for part in parts if isinstance(part, np.ndarray)]
-        if len(known) == len(parts):
-            return np.concatenate(known)
+        arrays = [part for part in parts if isinstance(part, np.ndarray)]
+        if len(arrays) == len(parts):
+            return np.concatenate(arrays)
         return self.ops.Concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
     def weights(self, slots: Sequence[int]) -> Value | Array:
@@ -131,9 +131,9 @@ class Cell:
         state = self.inputs[slot]
         if self.op[slot].rank == 2:
             return state
-        known = self.ctx.known(state)
-        if known is not None:
-            return self.ctx.constant_value(known.reshape(-1, size))
+        constant = self.ctx.known(state)
+        if constant is not None:
+            return self.ctx.constant_value(constant.reshape(-1, size))
         return self.ops.Reshape(state, [-1, size])
 
     def keep(self, hidden: Value, cells: Value) -> None:
@@ -219,5 +219,5 @@ class Cell:
         if self.projection is None:
             return hidden
         biased = self.op.tensor(PROJECTION_BIAS) is not None
-        made = self.ops.Gemm(hidden, self.projection, self.real(PROJECTION_BIAS) if biased else None, transB=1)
-        return self.clipped(made, float(self.ctx.options.proj_clip))
+        projected = self.ops.Gemm(hidden, self.projection, self.real(PROJECTION_BIAS) if biased else None, transB=1)
+        return self.clipped(projected, float(self.ctx.options.proj_clip))

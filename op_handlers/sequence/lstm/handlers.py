@@ -103,13 +103,13 @@ def unidirectional_sequence_lstm(ctx: Context, *inputs: Value) -> Value:
 
 def through(ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> Value:
     """The outputs of a sequence, time first."""
-    cell = made(ctx, inputs, reverse)
+    cell = cell_of(ctx, inputs, reverse)
     ((y, *states),) = way(cell)([cell], inputs[0], [cell.states()])
     cell.keep(*states)
     return cell.finished(y)
 
 
-def made(ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> Cell:
+def cell_of(ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> Cell:
     """The cell of an operator's arithmetic."""
     return (IntegerCell if ctx.op[0].dtype == "int8" else Cell)(ctx, inputs, reverse)
 
@@ -133,7 +133,7 @@ def lstm(ctx: Context, *inputs: Value) -> tuple[Value | None, ...]:
     """One step spelled out: Gemm, Split, Sigmoid and Tanh."""
     if ctx.options.kernel_type == "BASIC":
         return basic(ctx, inputs)
-    cell = made(ctx, inputs)
+    cell = cell_of(ctx, inputs)
     hidden, cells = cell.states()
     hidden, cells = cell.step(hidden, cells, cell.products(inputs[0]))
     cell.keep(hidden, cells)

@@ -42,10 +42,10 @@ UPWARDS = np.arange(-32768, 32768)
 
 def step_of(tensor: Tensor | None) -> tuple[float, int]:
     """The one scale of a tensor and its zero point; a scale of 0 where it has none, or several."""
-    held = tensor.quantization if tensor is not None else None
-    if not isinstance(held, Quantization) or held.per_axis:
+    quantization = tensor.quantization if tensor is not None else None
+    if not isinstance(quantization, Quantization) or quantization.per_axis:
         return 0.0, 0
-    return held.scale[0], held.zero_point[0]
+    return quantization.scale[0], quantization.zero_point[0]
 
 
 def whole(op: Operator) -> Decline | None:
@@ -107,7 +107,7 @@ class IntegerCell(Cell):
         """Of a product of two numbers of 15 bits behind the point, in steps of what is projected or given out."""
         return float(np.float32(2.0**-15 / np.float32(step_of(self.op.intermediates[4])[0]) * 2.0**-15))
 
-    def held(self, slot: int) -> Array:
+    def stored(self, slot: int) -> Array:
         """The stored integers of a constant."""
         return self.ctx.required(slot)
 
@@ -121,7 +121,7 @@ class IntegerCell(Cell):
 
     def weights(self, slots: Sequence[int]) -> Value | Array:
         """Bytes, one matrix below the other."""
-        stored = np.concatenate([self.held(slot) for slot in slots])
+        stored = np.concatenate([self.stored(slot) for slot in slots])
         dtype = self.exact(slots)
         return stored.astype(dtype) if self.ctx.folds else self.ops.Cast(stored, to=dtype)
 
@@ -130,7 +130,7 @@ class IntegerCell(Cell):
         slots = [gate.recurrent for gate in self.gates]
         if not self.small:
             return self.weights(slots)
-        stored, factors = np.concatenate([self.held(slot) for slot in slots]), self.factors()
+        stored, factors = np.concatenate([self.stored(slot) for slot in slots]), self.factors()
         factors = np.broadcast_to(factors, len(stored))[:, np.newaxis]
         return stored * factors if self.ctx.folds else self.ops.Mul(self.ops.Cast(stored, to="float64"), factors)
 
@@ -149,7 +149,7 @@ class IntegerCell(Cell):
 
     def exact(self, slots: Sequence[int]) -> str:
         """A dtype that holds all sums of products of a matrix's rows with bytes less a zero point."""
-        largest = max(int(np.abs(self.held(slot).astype(np.int64)).sum(axis=1).max(initial=0)) for slot in slots)
+        largest = max(int(np.abs(self.stored(slot).astype(np.int64)).sum(axis=1).max(initial=0)) for slot in slots)
         return "float32" if 255 * largest <= 2**24 else "float64"
 
     # --- states -------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class IntegerCell(Cell):
         rows = self.counted(x if flat else self.ops.Flatten(x, axis=2), 0)
         sums = self.summed(rows, slots, self.inward())
         if not self.normalizes:
-            sums = self.moved(sums, np.concatenate([self.held(gate.bias) for gate in self.gates]))
+            sums = self.moved(sums, np.concatenate([self.stored(gate.bias) for gate in self.gates]))
         seen = self.bounded(self.rescaled(sums, [self.factor(gate, gate.weights, 0) for gate in self.gates]))
         return seen if flat else self.ops.Reshape(seen, [-1, self.batches, len(slots) * self.cells])
 
@@ -259,7 +259,7 @@ class IntegerCell(Cell):
 
     def peeped(self, gate: Gate, slot: int, sums: Value, cells: Value) -> Value:
         scale = np.float32(2.0**self.exponent * float(self.scale(slot)) / float(self.steps[gate]))
-        seen = self.rescaled(self.ops.Mul(cells, self.held(slot).astype(np.float64)), [scale])
+        seen = self.rescaled(self.ops.Mul(cells, self.stored(slot).astype(np.float64)), [scale])
         return self.bounded(self.ops.Add(sums, seen))
 
     def normalized(self, gate: Gate, sums: Value) -> Value:
@@ -274,9 +274,9 @@ class IntegerCell(Cell):
         variance = ops.Where(ops.Less(variance, np.float64(1)), np.float64(guard), variance)
         centred = ops.Sub(ops.Mul(sums, np.float64(1024)), mean)
         even = ops.Round(ops.Div(centred, ops.Sqrt(variance)))
-        scaled = self.moved(ops.Mul(even, self.held(gate.norm).astype(np.float64)), self.held(gate.bias))
-        made = ops.Round(ops.Mul(scaled, np.float64(2.0**-10 * TIES)))
-        return self.bounded(self.rescaled(made, [coefficients * np.float32(2**12)]))
+        scaled = self.moved(ops.Mul(even, self.stored(gate.norm).astype(np.float64)), self.stored(gate.bias))
+        rounded = ops.Round(ops.Mul(scaled, np.float64(2.0**-10 * TIES)))
+        return self.bounded(self.rescaled(rounded, [coefficients * np.float32(2**12)]))
 
     def cut(self, x: Value) -> Value:
         """Towards zero, as C++ divides integers."""
@@ -292,14 +292,14 @@ class IntegerCell(Cell):
     def output(self, give: Value, cells: Value) -> Value:
         """What is projected has its zero point taken off where it was meant to be added."""
         ops, (step, point), last = self.ops, step_of(self.op.intermediates[4]), self.point(HIDDEN)
-        made = ops.Round(ops.Mul(give, self.read(self.shown, cells)))
+        rounded = ops.Round(ops.Mul(give, self.read(self.shown, cells)))
         if self.projection is None:
-            moved = ops.Add(made, np.float64(point - last)) if point != last else made
+            moved = ops.Add(rounded, np.float64(point - last)) if point != last else rounded
             return self.bounded(moved, -128.0 - last, 127.0 - last)
-        hidden = ops.Cast(self.bounded(made, point - 128.0, point + 127.0), to="float32")
+        hidden = ops.Cast(self.bounded(rounded, point - 128.0, point + 127.0), to="float32")
         sums = self.summed(hidden, [PROJECTION], self.projection)
         if self.op.tensor(PROJECTION_BIAS) is not None:
-            sums = self.moved(sums, self.held(PROJECTION_BIAS))
+            sums = self.moved(sums, self.stored(PROJECTION_BIAS))
         given = self.rescaled(sums, [self.scale(PROJECTION) * np.float32(step) / self.scale(HIDDEN)])
         most = float(int(min(np.float32(self.ctx.options.proj_clip) / self.scale(out(0)), np.float32(127))))
         least, most = (-most, most) if most > 0 else (-128.0, 127.0)

@@ -75,8 +75,8 @@ def recurrent(cell: Cell) -> Value | Array:
 
 def biases(cell: Cell) -> Value | Array:
     """Those of the input, and none of the last output."""
-    held, none = of_all(cell, lambda gate: cell.real(gate.bias)), np.zeros(4 * cell.cells, np.float32)
-    return np.concatenate([held, none]) if isinstance(held, np.ndarray) else cell.ops.Concat(held, none, axis=0)
+    bias, none = of_all(cell, lambda gate: cell.real(gate.bias)), np.zeros(4 * cell.cells, np.float32)
+    return np.concatenate([bias, none]) if isinstance(bias, np.ndarray) else cell.ops.Concat(bias, none, axis=0)
 
 
 def peepholes(cell: Cell) -> Value | Array:
@@ -89,15 +89,17 @@ def unless_bounded(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence
     room = left(layers[0])
     if room > 0 and all(smaller(ctx, cells, room) for _, cells in starts):
         return at_once(layers, x, starts)
-    found = at_once(layers, x, starts, shared=True)
+    unbounded = at_once(layers, x, starts, shared=True)
     if 2 * room > float(ctx.options.cell_clip):
         near = [ops.Less(ops.ReduceMax(ops.Abs(cells), keepdims=0), room) for _, cells in starts]
     else:
-        near = [far_from(cell, x, hidden, y) for cell, (hidden, _), (y, *_) in zip(layers, starts, found, strict=True)]
-    exact = ctx.graph(lambda: [value for made in step_by_step(layers, x, starts) for value in made])
+        near = [
+            far_from(cell, x, hidden, y) for cell, (hidden, _), (y, *_) in zip(layers, starts, unbounded, strict=True)
+        ]
+    exact = ctx.graph(lambda: [value for outputs in step_by_step(layers, x, starts) for value in outputs])
     either = ops.If(
         near[0] if n == 1 else ops.And(*near),
-        then_branch=ctx.graph(lambda: [value for made in found for value in made]),
+        then_branch=ctx.graph(lambda: [value for outputs in unbounded for value in outputs]),
         else_branch=exact,
         outputs=3 * n,
     )
@@ -112,8 +114,8 @@ def left(cell: Cell) -> float:
 
 def smaller(ctx: Context, cells: Value, most: float) -> bool:
     """Whether cells are known to be, because every run begins with them."""
-    known = ctx.known(cells)
-    return known is not None and bool(np.abs(known).max(initial=0) < most)
+    constant = ctx.known(cells)
+    return constant is not None and bool(np.abs(constant).max(initial=0) < most)
 
 
 def far_from(cell: Cell, x: Value, hidden: Value, y: Value) -> Value:
