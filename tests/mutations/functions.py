@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api import Dequantized, out
+from op_handlers.math.reduction import reduced
 
 from .planting import Mutation, returning, with_attributes
 
@@ -188,7 +189,11 @@ MUTATIONS = (
         "sums of 32 bits saturate",
         "SUM",
         ("SUM-int32_that_wraps_around_kept",),
-        patches={"op_handlers.math.reduction:in_64_bits": lambda _original: lambda ctx, x: x},
+        patches={
+            "op_handlers.math.reduction:sum_of_integers": lambda _original: (
+                lambda ctx, x, axes: reduced(ctx, "ReduceSum", x, axes)
+            )
+        },
     ),
     Mutation(
         "one element is left to the runtime",

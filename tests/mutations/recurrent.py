@@ -85,7 +85,7 @@ MUTATIONS = (
     Mutation(
         "one rounding where the kernel rounds twice",
         SEQUENCE,
-        (f"{SEQUENCE}-int8_plain",),
+        (f"{SEQUENCE}-int8_that_projects",),
         patches={f"{INTEGERS}:ONCE": lambda _original: 0},
     ),
     Mutation(
