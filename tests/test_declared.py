@@ -282,3 +282,13 @@ def test_operands_and_results_are_reshaped_as_integers(dtype: str, nodes: list[s
 def test_shapes_that_fit_no_operand_are_refused(shapes: Any, text: str) -> None:
     with pytest.raises(HandlerError, match=text):
         converted(flat(shapes), network(1))
+
+
+@pytest.mark.parametrize("axis", [2, -3, 7])
+def test_an_axis_that_the_operand_does_not_have_is_refused(axis: int) -> None:
+    @handler(CODE, max_version=1, layout=Attribute(), quantization=Dequantized())
+    def softmax(ctx: Context, x: Any) -> Any:
+        return ctx.ops.Softmax(x, axis=ctx.axis(axis))
+
+    with pytest.raises(HandlerError, match=rf"it has no axis {axis}: '.*' has rank 2"):
+        converted(softmax, network(1))

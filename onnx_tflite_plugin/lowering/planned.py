@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.layout.order import Order, axes, physical
 from onnx_tflite_plugin.lowering.emitter import Operand
@@ -50,8 +51,14 @@ class Planned:
         return physical(self.order(slot))
 
     def axis(self, axis: int, slot: int = 0) -> int:
-        """Where a TFLite axis of the slot (negative counts from the end) lies in the planned order."""
-        return self.perm(slot).index(axis % max(self.op[slot].rank, 1))
+        """Where a TFLite axis of the slot (negative counts from the end) lies in the planned order.
+
+        Raises Refused for an axis that the slot does not have.
+        """
+        rank = max(self.op[slot].rank, 1)
+        if not -rank <= axis < rank:
+            raise Refused(f"it has no axis {axis}: {self.op[slot].name!r} has rank {self.op[slot].rank}")
+        return self.perm(slot).index(axis % rank)
 
     def perm(self, slot: int = 0) -> tuple[int, ...]:
         """Physical axis → TFLite axis."""
