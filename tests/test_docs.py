@@ -49,7 +49,7 @@ def ids(pages: list[Path]) -> list[str]:
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def page_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that pages speak of."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
@@ -66,18 +66,18 @@ SHELL = [page for page in PAGES if list(commands(page)) and page.stem not in ELS
 
 
 @pytest.mark.parametrize("page", PYTHON, ids=ids(PYTHON))
-def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, workplace: Path) -> None:
+def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, page_folder: Path) -> None:
     text = "\n".join(blocks(page, "python"))
     if "wake_word.onnx" in text:
-        (path,) = tflite_files(workplace, [WAKE_WORDS]).glob("*/okay_nabu.tflite")
+        (path,) = tflite_files(page_folder, [WAKE_WORDS]).glob("*/okay_nabu.tflite")
         otp.convert(path).save("wake_word.onnx")
     exec(compile(text, page.name, "exec"), {})
 
 
 @pytest.mark.parametrize("page", SHELL, ids=ids(SHELL))
-def test_the_commands_of_a_page_succeed(page: Path, workplace: Path, run: Run) -> None:
+def test_the_commands_of_a_page_succeed(page: Path, page_folder: Path, run: Run) -> None:
     for words in commands(page):
-        code, _, err = run(*(word.replace("/tmp/", f"{workplace}/") for word in words))
+        code, _, err = run(*(word.replace("/tmp/", f"{page_folder}/") for word in words))
         assert code == 0, f"{words}: {err}"
 
 
