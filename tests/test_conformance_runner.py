@@ -73,6 +73,16 @@ def test_a_plan_that_moves_nothing_is_the_local_plan(host: Host) -> None:
     assert compared > 30
 
 
+def test_a_border_of_a_loop_that_lies_in_another_order_is_a_move(host: Host) -> None:
+    """No operator and no graph edge moves, and yet the local plan is another."""
+    (case,) = (case for case in builtin() if case.id == "WHILE-float32,_a_convolution_inside")
+    trial = CaseTrial(case, host)
+    least, local = (trial.converted(Variant("onnxruntime", None, plan)) for plan in ("least", "local"))
+    assert least.report.moved == 1
+    assert local.report.moved == 0
+    assert least.proto != local.proto
+
+
 def test_a_wrong_result_fails_with_the_variants_that_have_it() -> None:
     result = run_case(unary("NEG", "here", X, targets=("onnxruntime",)), wrong("NEG"))
     (reason,) = result.reasons

@@ -47,7 +47,8 @@ class LayoutPlan:
     """Orders per (operator, slot) and per graph input and output; what it costs, and whether that is provably least.
 
     ``bought``: operators for whose speed the plan is not the one of fewest bytes, with the byte equivalents each saves.
-    ``moved``: how many operators may work in another order than a local plan gives them; without any, both are the same.
+    ``moved``: how many operators, graph edges and borders of subgraphs may have another order than in a local plan; without
+    any, both are the same.
     """
 
     frames: Mapping[Bound, FrameOrder]
@@ -135,7 +136,7 @@ def plan_layout(
         exact=solution.exact and not local,
         method="local" if local else solution.method,
         moved=sum(_moved(freedoms[bound], chosen[bound]) for bound in flexible)
-        + sum(solution.labels[len(flexible) + i] > 0 for i in range(len(free))),
+        + sum(label > 0 for label in solution.labels[len(flexible) :]),
     )
 
 
