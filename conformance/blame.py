@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnx_tflite_plugin.api import Attribute, Layout, Operator, Transparent
-from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import resolved
+from onnx_tflite_plugin.api import Attribute, Operator, Transparent
 from onnx_tflite_plugin.conversion import Conversion
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Model
-from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.ort import tensor_values
+
+from .declared import declared, instances
 
 MEANT = {
     Transparent: "Attribute with ctx.axis is meant, or `axes` that say which axes the slots share",
@@ -22,8 +21,9 @@ MEANT = {
 
 def false_layout(code: str, model: Model, host: Host, conversion: Conversion | None, difference: str) -> str:
     """What the declaration must be instead; "" where no order but the file's was taken. ``model``: the reader's."""
-    for op in (op for graph in model.subgraphs for op in graph.operators if code in (op.code, op.builtin)):
-        layout = _declared(op, host)
+    for op in instances(model, code):
+        declarations = declared(op, host)
+        layout = None if declarations is None else declarations.layout
         if not isinstance(layout, Transparent | Attribute):
             continue  # an order that is the operator's own is wrong in every plan
         orders = [] if conversion is None else list(_orders(op, conversion))
@@ -33,12 +33,6 @@ def false_layout(code: str, model: Model, host: Host, conversion: Conversion | N
         kind = type(layout)
         return f"layout={kind.__name__} is not true: {where} the result differs by {difference}; {MEANT[kind]}"
     return ""
-
-
-def _declared(op: Operator, host: Host) -> Layout | None:
-    target = target_named("onnxruntime")
-    bound = host.take(op, target, target.opsets[2])
-    return resolved(bound, target, target.opsets[2]).declared.layout if isinstance(bound, Bound) else None
 
 
 def _orders(op: Operator, conversion: Conversion) -> Iterator[str]:

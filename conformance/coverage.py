@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx_tflite_plugin.api import Decline, Handler, Operator, Terminate
-from onnx_tflite_plugin.binding.bound import Bound, Declared
-from onnx_tflite_plugin.binding.declared import resolve, resolved
+from onnx_tflite_plugin.api import Decline, Handler, Terminate
+from onnx_tflite_plugin.binding.bound import Declared
+from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
 from onnx_tflite_plugin.lowering.interface import entered, graph_edges
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify import structure
 
 from .case import Case
+from .declared import declared, instances
 from .registered import REGISTERED
 from .runner import channels_first
 
@@ -86,23 +86,14 @@ def gaps(host: Host, handlers: Iterable[tuple[str, str]], cases: Sequence[Case])
             yield f"{op} of {pack} has no case that works in another order than the file's"
 
 
-def instances(model: Model, case: Case) -> Iterator[Operator]:
-    """The calls of the case's operator."""
-    return (op for graph in model.subgraphs for op in graph.operators if case.op in (op.code, op.builtin))
-
-
 def declarations(case: Case, host: Host) -> Iterator[Declared]:
     """What the handler declares of each call."""
-    target = target_named("onnxruntime")
-    highest = target.opsets[2]
-    for op in instances(read(case.build()), case):
-        bound = host.take(op, target, highest)
-        if isinstance(bound, Bound):
-            yield resolved(bound, target, highest).declared
+    calls = instances(read(case.build()), case.op)
+    return (each for each in (declared(op, host) for op in calls) if each is not None)
 
 
 def _terminates(case: Case, host: Host) -> bool:
-    return all(isinstance(declared.layout, Terminate) for declared in declarations(case, host))
+    return all(isinstance(each.layout, Terminate) for each in declarations(case, host))
 
 
 def _leaves_source_order(case: Case, host: Host) -> bool:

@@ -19,7 +19,8 @@ from onnx_tflite_plugin.source import read
 from .bounds import BOUNDS, EQUAL, EXACT, bound
 from .case import Case
 from .cases import builtin
-from .coverage import Coverage, coverage, declarations, formless, instances
+from .coverage import Coverage, coverage, declarations, formless
+from .declared import instances
 
 ROOT = Path(__file__).parent.parent
 FILE, README = ROOT / "docs" / "operators.md", ROOT / "README.md"
@@ -133,7 +134,7 @@ def _differences(code: str, cases: Sequence[Case]) -> str:
 
 def _held(case: Case) -> list[Operator]:
     """The calls of the case's operator; none where a fusion's case spells it out in others."""
-    return list(instances(read(case.build()), case))
+    return list(instances(read(case.build()), case.op))
 
 
 def _difference(case: Case) -> str:

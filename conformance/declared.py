@@ -1,0 +1,24 @@
+"""What the handler of a case's operator declares, call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnx_tflite_plugin.api import Operator
+from onnx_tflite_plugin.binding.bound import Bound, Declared
+from onnx_tflite_plugin.binding.declared import resolved
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.model import Model
+from onnx_tflite_plugin.targets import target_named
+
+
+def instances(model: Model, code: str) -> Iterator[Operator]:
+    """The calls of an operator, by its own code or by the builtin one that it comes as."""
+    return (op for graph in model.subgraphs for op in graph.operators if code in (op.code, op.builtin))
+
+
+def declared(op: Operator, host: Host) -> Declared | None:
+    """What the handler declares of a call; ``None`` where nobody takes it. Raises Failed, Refused."""
+    target = target_named("onnxruntime")
+    bound = host.take(op, target, target.opsets[2])
+    return resolved(bound, target, target.opsets[2]).declared if isinstance(bound, Bound) else None
