@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ..source.model import Array, Operator, Subgraph
-from .litert import LiteRT, LiteRTError
+from .litert import LiteRT, LiteRTError, started
 from .packages import optional
 from .part import Cutter
 from .structure import entering, operands
@@ -25,7 +25,7 @@ def times_alone(
     are not left in the cache from the last run of the same operator; the median of ``rounds``.
     """
     alone = _Alone(data, subgraph, tensors)
-    calls = [_ready(least(), [np.zeros(1, np.float32)], "builtin") for _ in range(_CALLS)]
+    calls = [_call() for _ in range(_CALLS)]
     runs = [alone.run(operators) for operators in groups]
     ready = [*calls, *(run for run in runs if run is not None)]
     seconds = np.zeros((rounds, len(ready)))
@@ -64,12 +64,10 @@ class _Alone:
             return None
         part = self._cutter.part([tensor.index for tensor in inputs], outputs)
         arrays = [self._tensors[tensor.index] for tensor in inputs]
-        for kernels in ("xnnpack", "builtin"):
-            try:
-                return _ready(part, arrays, kernels)
-            except LiteRTError:
-                continue
-        return None
+        try:
+            return _invocation(started(part, arrays))
+        except LiteRTError:
+            return None
 
     def _read_outside(self, operators: Sequence[Operator]) -> list[int]:
         """The results of a group that others need."""
@@ -78,12 +76,16 @@ class _Alone:
         return [index for index in results if index in self._ends or self._readers.get(index, set()) - inside]
 
 
-def _ready(model: bytes, arrays: Sequence[Array], kernels: str) -> Callable[[], object]:
-    """An invocation, after a first one. Raises LiteRTError."""
-    session = LiteRT(model, kernels)
-    session.run(arrays)
+def _invocation(session: LiteRT) -> Callable[[], object]:
     invoke: Callable[[], object] = session.interpreter.invoke
     return invoke
+
+
+def _call() -> Callable[[], object]:
+    """An invocation of the smallest model. Raises LiteRTError."""
+    session = LiteRT(least(), "builtin")
+    session.run([np.zeros(1, np.float32)])
+    return _invocation(session)
 
 
 def least() -> bytes:

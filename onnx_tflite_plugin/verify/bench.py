@@ -14,11 +14,10 @@ from ..graph.serialized import Converted
 from ..progress import Progress
 from ..source.model import Array
 from .examined import Examined
-from .litert import LiteRT, LiteRTError
+from .litert import started
 from .processor import processor
 from .profile import OperatorTime, profile
 from .run import content, model_of
-from .trial import Run, Trial
 from .user_data import Given
 
 if TYPE_CHECKING:
@@ -81,7 +80,12 @@ def bench(
     told = progress or (lambda stage: None)
     told("loading both models")
     examined = Examined(content(tflite), model_of(onnx), signature, None, told, threads=threads)
-    (arrays, *_), original = examined.accepted(lambda drawn: _running(examined.trial, drawn[0], threads), inputs, seed)
+    trial = examined.trial
+    (arrays, *_), original = examined.accepted(
+        lambda drawn: started(trial.data, drawn[0], signature=trial.signature, known=trial.model, threads=threads),
+        inputs,
+        seed,
+    )
     session = examined.session
     session.run(examined.pairs.feeds(arrays))  # whatever ONNX Runtime refuses is an OrtError here
     session.reset()
@@ -102,27 +106,11 @@ def bench(
     litert, onnxruntime = map(Spread.of, seconds)
     operators: Sequence[OperatorTime] = ()
     if profiled:
-        operators = profile(examined.trial, session.proto, arrays, feeds, onnxruntime.median, told)
+        operators = profile(trial, session.proto, arrays, feeds, onnxruntime.median, told)
     return Benchmark(
         litert, onnxruntime, Spread.of(ratios), rounds, threads,
         "processor time" if threads == 1 else "wall-clock time", original.kernels, processor(), tuple(operators),
     )  # fmt: skip
-
-
-def _running(trial: Trial, arrays: Run, threads: int) -> LiteRT:
-    """LiteRT after a first run, with the kernels that it takes by default where they run the model.
-
-    Raises LiteRTError where neither those nor the builtin ones do.
-    """
-    failures = []
-    for kernels in ("xnnpack", "builtin"):
-        try:
-            original = LiteRT(trial.data, kernels, signature=trial.signature, known=trial.model, threads=threads)
-            original.run(arrays)
-            return original
-        except LiteRTError as error:
-            failures.append(error)
-    raise failures[0]
 
 
 def _count(run: Callable[[], Any]) -> int:

@@ -144,3 +144,26 @@ class _Running:
         self._quiet.__exit__(None, None, None)
         if isinstance(error, ValueError | RuntimeError | TypeError | OSError):
             raise LiteRTError(f"{self._failure}: {' '.join(str(error).split())}") from error
+
+
+def started(
+    model: bytes,
+    inputs: Sequence[Array],
+    *,
+    signature: str | None = None,
+    known: Model | None = None,
+    threads: int = 1,
+) -> LiteRT:
+    """LiteRT after a first run, with the kernels that it takes by default where they run the model.
+
+    Raises LiteRTError where neither those nor the builtin ones do.
+    """
+    failures = []
+    for kernels in ("xnnpack", "builtin"):
+        try:
+            session = LiteRT(model, kernels, signature=signature, known=known, threads=threads)
+            session.run(inputs)
+            return session
+        except LiteRTError as error:
+            failures.append(error)
+    raise failures[0]
