@@ -47,10 +47,10 @@ def inspect(model: Path, details: bool, as_json: bool, **chosen: Any) -> None:
 
 
 def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
-    graphs, operators = contents["subgraphs"], contents["operators"]
-    total = sum(row["count"] for row in operators)
     from onnx_tflite_plugin.telling.facts import written_by_author
 
+    graphs, operators = contents["subgraphs"], contents["operators"]
+    total = sum(row["count"] for row in operators)
     said = written_by_author(contents["description"])
     parts = [size(contents["bytes"]), plural(total, "operator"), plural(len(graphs), "subgraph")]
     print_rows(

@@ -63,10 +63,7 @@ def _of_folder(folder: Path, output: Path | None) -> list[Job]:
     if not files:
         raise UsageProblem(f"{folder} holds no .tflite file")
     places = [(file if output is None else output / file.relative_to(folder)).with_suffix(".onnx") for file in files]
-    folder_jobs = [
-        Job(str(file.relative_to(folder)), file, _made(place)) for file, place in zip(files, places, strict=True)
-    ]
-    return folder_jobs
+    return [Job(str(file.relative_to(folder)), file, _made(place)) for file, place in zip(files, places, strict=True)]
 
 
 def _of_bundle(path: Path, output: Path | None) -> list[Job]:

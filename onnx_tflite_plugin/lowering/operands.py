@@ -87,8 +87,7 @@ class Operands(Planned):
         """Stored integers, in the storage that the operator's quantized output has (all its operands are kept alike)."""
         values, storage = self.scope.values, self.scope.storage
         apart = self.bound.declared.output_quantization
-        outputs = [t for k, t in enumerate(self.op.outputs) if affine(t) is not None and ~k not in apart]
-        output = next(iter(outputs), None)
+        output = next((t for k, t in enumerate(self.op.outputs) if affine(t) is not None and ~k not in apart), None)
         if output is None or self.arithmetic.form is not STORED:
             return values.get(tensor, self.order(slot), STORED)
         own, other = storage.storage(tensor), storage.storage(output)

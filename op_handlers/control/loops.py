@@ -70,8 +70,9 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     results_by_slot = dict(zip(carried, results, strict=False))
     if limit is not None:
         results_by_slot |= {k: counted(ctx, k, limit, first) for k, first in counters.items()}
-    for k, value in zip(rows, results[len(initial) :], strict=True):
-        results_by_slot[k] = whole(ctx, loop, k, trips, value, inputs[k])
+    for (k, row), value in zip(rows.items(), results[len(initial) :], strict=True):
+        filled = trips is not None and loop.has_a_row_each(k, trips)
+        results_by_slot[k] = whole(ctx, loop.graph.outputs, k, row, value, None if filled else inputs[k])
     return [results_by_slot.get(k, value) for k, value in enumerate(inputs)]
 
 
@@ -92,16 +93,19 @@ def counted(ctx: Context, k: int, steps: Value | np.int64, first: int) -> Value:
     return ctx.ops.Add(value, ctx.scalar(first, k)) if first else value
 
 
-def whole(ctx: Context, loop: CountedLoop, k: int, trips: int | Tensor | None, rows: Value, initial: Value) -> Value:
-    """An array of which the first rows were written, in the order that the plan has for it."""
-    ops, row = ctx.ops, loop.rows()[k]
+def whole(ctx: Context, results: Sequence[Tensor], k: int, row: Tensor, rows: Value, initial: Value | None) -> Value:
+    """An array of which the first rows were written, all where ``initial`` is None, in the order that the plan has for it.
+
+    ``row``: what the body, whose ``results`` these are, makes of one.
+    """
+    ops = ctx.ops
     if row.rank == ctx.op[k].rank:
         rows = ops.Squeeze(rows, [1])
-    result = next((j for j, tensor in enumerate(loop.graph.outputs) if tensor is row), None)
+    result = next((j for j, tensor in enumerate(results) if tensor is row), None)
     stacked = [0, *(axis + 1 for axis in (range(ctx.op[k].rank - 1) if result is None else ctx.perm(~result)))]
     moved = [stacked.index(axis) for axis in ctx.perm(k)]
     rows = rows if moved == sorted(moved) else ops.Transpose(rows, perm=moved)
-    if trips is not None and loop.has_a_row_each(k, trips):
+    if initial is None:
         return rows
     along = ctx.axis(0, k)
     written = ops.Slice(ops.Shape(rows), [along], [along + 1])

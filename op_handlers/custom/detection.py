@@ -58,10 +58,8 @@ def decoded(ctx: Context, encodings: Value, anchors: Value, options: dict[str, A
     ops = ctx.ops
     wide = [ops.Cast(value, to="float64") for value in (ops.Slice(encodings, [0], [4], [1]), anchors)]
     (y, x, h, w), (ya, xa, ha, wa) = (columns(ctx, value, rank=2) for value in wide)
-    missing = [f"{name}_scale" for name in "yxhw" if f"{name}_scale" not in options]
-    if missing or ctx.op[2].shape[-1] != 4:
-        told = f"has no {missing[0]}" if missing else f"has anchors of shape {list(ctx.op[2].shape)}"
-        raise Refused(f"it {told}, without which boxes cannot be decoded")
+    if ctx.op[2].shape[-1] != 4:
+        raise Refused(f"it has anchors of shape {list(ctx.op[2].shape)}, without which boxes cannot be decoded")
     scale = {name: np.float64(np.float32(options[f"{name}_scale"])) for name in "yxhw"}
 
     def side(center: Value, size: Value, anchor: Value, extent: Value, axis: str, length: str) -> tuple[Value, Value]:
