@@ -62,7 +62,7 @@ PASSES = {
             "a factor per channel that the network computes is repeated over the image that it multiplies",
             exact=True,
         ),
-        Pass("reshape_once", "a shape that another Reshape changes again is not made", exact=True),
+        Pass("reshape_once", "of several Reshapes in a row only the last is left", exact=True),
         Pass(
             "fold_width", "columns of an image with few channels become channels of its first convolution", exact=True
         ),
