@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.consistency import check_consistent
@@ -80,6 +82,7 @@ class Pipeline:
         self.host, self.options, self.target, self.stages = host, options, target, stages
         self.highest = options.opset or target.opsets[2]
 
+    @np.errstate(all="ignore")  # constants are computed as kernels do, in IEEE's numbers: nothing to warn of
     def run(self, model: Model) -> Converted:
         """Raises ConversionError with all that a stage finds in the way."""
         options = self.options

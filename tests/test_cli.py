@@ -253,7 +253,6 @@ def test_paths_are_checked_before_any_work(
         ([empty], "holds no .tflite file"),
         ([added, tmp_path / "no" / "out.onnx"], "there is no directory"),
         ([added, added / "out.onnx"], "is not a directory"),
-        ([added, tmp_path], "is a directory; name the file to write"),
         ([added, added], "is the model itself"),
         ([added, os.devnull], "is not a regular file"),
     ):
@@ -261,6 +260,12 @@ def test_paths_are_checked_before_any_work(
         assert (code, out) == (2, "")
         assert err.startswith("error: ")
         assert text in err
+
+
+def test_into_a_directory_a_model_keeps_its_name(run: Run, added: Path, tmp_path: Path) -> None:
+    (folder := tmp_path / "out").mkdir()
+    assert run("convert", added, folder).code == 0
+    assert names(folder) == {"added.onnx"}
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="permissions do not bind root")

@@ -175,6 +175,8 @@ def test_a_model_comes_from_stdin(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert onnx.load(tmp_path / "out.onnx").graph.node[0].op_type == "Neg"
     monkeypatch.setattr(sys, "stdin", Piped(model()))
     assert "name the file to write" in run("convert", "-")[2]
+    monkeypatch.setattr(sys, "stdin", Piped(model()))
+    assert "is a directory; name the file to write" in run("convert", "-", tmp_path)[2]
 
 
 def test_a_model_goes_to_stdout_and_nothing_else_does(tmp_path: Path, capfdbinary: Any) -> None:

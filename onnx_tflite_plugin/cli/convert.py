@@ -142,8 +142,8 @@ def convert(
     """Convert MODEL to ONNX.
 
     MODEL is a .tflite file, a folder of them, a MediaPipe .task bundle, a LiteRT-LM bundle, or - for stdin. Writes
-    MODEL.onnx (by default beside the model, with its suffix replaced; - is stdout; a folder for several models) and
-    says what came of it. Exits with 1 where a model is refused, 2 for usage or a missing extra, 3 where --verify
+    MODEL.onnx (by default beside the model, with its suffix replaced; - is stdout; into a folder under the model's name)
+    and says what came of it. Exits with 1 where a model is refused, 2 for usage or a missing extra, 3 where --verify
     fails; then no file is written. Options about data imply --verify.
     """
     on_failure(as_json=as_json)

@@ -28,7 +28,8 @@ class Job:
 def jobs(source: Path, output: Path | None, signature: str | None) -> tuple[list[Job], bool]:
     """The models of a source, and whether it is one model as such. Raises UsageProblem and InvalidModel.
 
-    A folder's go beside each, or into ``output`` with its subfolders; a bundle's into a folder of its name.
+    A folder's go beside each, or into ``output`` with its subfolders; a bundle's into a folder of its name. A model keeps
+    its name where ``output`` is a directory.
     """
     if source != STREAM and source.is_dir():
         return _each_signature(_of_folder(source, output), signature), False
@@ -45,6 +46,8 @@ def jobs(source: Path, output: Path | None, signature: str | None) -> tuple[list
         return _each_signature(_of_bundle(source, output), signature), False
     else:
         output = output or source.with_suffix(".onnx")
+        if output.is_dir():
+            output /= source.with_suffix(".onnx").name
         single = Job(
             str(source), source, output if output == STREAM else writable(output, sources=(source,)), signature
         )
