@@ -62,7 +62,7 @@ def _tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: str) ->
         raise UnsupportedOption(
             f"{flag} {name}: {len(tensors)} tensors have that name; give one by its index, {listed}"
         )
-    near = difflib.get_close_matches(name, [*by_name, *(tensor.name for tensor in main.tensors if not tensor.constant)])
+    near = difflib.get_close_matches(name, {*by_name, *(tensor.name for tensor in main.tensors if not tensor.constant)})
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise UnsupportedOption(f"{flag} {name}: no tensor has that name{hint}")
 
