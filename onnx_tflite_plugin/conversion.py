@@ -204,7 +204,7 @@ def convert_model(
 
 
 def _retyped(model: Model, error: StaleDtype) -> Model:
-    from onnx_tflite_plugin.shapes.resizing import retyped
+    from onnx_tflite_plugin.shapes.changes import retyped
 
     return retyped(model, error.dtypes)
 

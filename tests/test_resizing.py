@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from onnxruntime import InferenceSession
 
 from conformance.models import Net, Spec, constant, drawn, tensor
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.litert import LiteRT
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits_int8.tflite"
 
@@ -28,6 +30,13 @@ def dims(conversion: Conversion) -> dict[str, list[int | str | None]]:
 
 def agrees(data: bytes, conversion: Conversion, **shapes: tuple[int, ...]) -> bool:
     return verify(data, conversion.proto.SerializeToString(), shapes=shapes, runs=1).ok
+
+
+def joined(code: str, *operands: Spec, **options: Any) -> bytes:
+    """One operator; the last is its result."""
+    model = Net()
+    model.output(model.call(code, operands[:-1], operands[-1], **options))
+    return model.build()
 
 
 def classifier(after: list[int]) -> bytes:
@@ -55,8 +64,8 @@ def test_a_free_batch_has_one_name_in_inputs_and_outputs() -> None:
 
 
 def test_the_operator_that_takes_no_other_batch_is_named() -> None:
-    with pytest.raises(UnsupportedOperator, match=r"op 1 RESHAPE v1 .*\[1, 30\] does not fit the 60 elements"):
-        convert(classifier([1, 30]), dynamic_batch=True)
+    with pytest.raises(UnsupportedOperator, match=r"op 0 RESHAPE v1 .*\[30, 1\] does not fit the 60 elements"):
+        convert(joined("RESHAPE", tensor(1, 5, 6), constant([30, 1]), tensor(30, 1)), dynamic_batch=True)
 
 
 def test_a_rank_that_depends_on_the_batch_is_refused() -> None:
@@ -157,13 +166,76 @@ def test_shapes_that_fit_no_input_are_refused(shapes: dict[str, tuple[int, ...]]
         convert(classifier([-1, 30]), input_shape=shapes)
 
 
-# --- names of unknown sizes -------------------------------------------------------------------
+# --- constants that hold the batch ------------------------------------------------------------
 
 
-def joined(code: str, x: Spec, y: Spec, z: Spec, **options: Any) -> bytes:
+def by_rows(data: bytes, *images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What LiteRT makes of each image, one after the other."""
+    session = LiteRT(data, "builtin")
+    return np.concatenate([session.run([image])[0] for image in images])
+
+
+def reshaped(shape: list[int], *, as_option: bool = False) -> bytes:
+    x, y = tensor(1, 5, 2, 3), tensor(1, 10, 3)
     model = Net()
-    model.output(model.call(code, [x, y], z, **options))
+    given = {"new_shape": shape} if as_option else {}
+    model.output(model.call("RESHAPE", [model.input(x), *([] if as_option else [constant(shape)])], y, **given))
     return model.build()
+
+
+def transposed_convolution() -> bytes:
+    w, x = constant(drawn(5, 3, 3, 2)), tensor(1, 4, 3, 2)
+    return joined(
+        "TRANSPOSE_CONV", constant([1, 8, 6, 5]), w, x, tensor(1, 8, 6, 5), padding="SAME", stride_h=2, stride_w=2
+    )
+
+
+HOLDING = {
+    "RESHAPE": reshaped([1, 10, 3]),
+    "RESHAPE with a size to infer": reshaped([1, -1, 3]),
+    "RESHAPE by its options": reshaped([1, -1, 3], as_option=True),
+    "SLICE": joined("SLICE", tensor(1, 5, 3), constant([0, 1, 0]), constant([1, 3, -1]), tensor(1, 3, 3)),
+    "STRIDED_SLICE": joined(
+        "STRIDED_SLICE", tensor(1, 7, 3), constant([0, 1, 0]), constant([1, 6, 3]), constant([1, 2, 1]), tensor(1, 3, 3)
+    ),
+    "BROADCAST_TO": joined("BROADCAST_TO", tensor(1, 1, 3), constant([1, 5, 3]), tensor(1, 5, 3)),
+    "TRANSPOSE_CONV": transposed_convolution(),
+    "CONV_2D, RESHAPE, FULLY_CONNECTED": classifier([1, 30]),
+}
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_each_row_of_a_free_batch_is_what_litert_makes_of_it_alone(name: str) -> None:
+    data = HOLDING[name]
+    proto = convert(data, dynamic_batch=True).proto
+    (x,) = (info.type.tensor_type.shape.dim for info in proto.graph.input)
+    images = [np.asarray(drawn(1, *(dim.dim_value for dim in x[1:]), seed=str(seed)), np.float32) for seed in (2, 3, 5)]
+    session = InferenceSession(proto.SerializeToString())
+    (batch,) = session.run(None, {session.get_inputs()[0].name: np.concatenate(images)})
+    np.testing.assert_allclose(batch, by_rows(data, *images), rtol=1e-5, atol=1e-5)
+    assert verify(data, proto.SerializeToString(), runs=1).runs == 2
+
+
+def test_a_batch_that_the_file_leaves_open_is_opened_behind_a_constant_too() -> None:
+    data = joined("RESHAPE", tensor(None, 5, 6), constant([1, 6, 5]), tensor(1, 6, 5))
+    assert dims(convert(data)) == {"x0": ["x0_dim0", 5, 6], "y0": [1, 6, 5]}
+    assert dims(convert(data, dynamic_batch=True)) == {"x0": ["batch", 5, 6], "y0": ["batch", 6, 5]}
+
+
+def test_verify_sees_rows_that_are_mixed_in_a_batch_litert_does_not_take() -> None:
+    data = HOLDING["RESHAPE"]
+    proto = convert(data, dynamic_batch=True).proto
+    (node,) = proto.graph.node
+    mixed = helper.make_node("ReduceMax", ["reshaped", "axis"], ["largest"])
+    spread = helper.make_node("Max", ["reshaped", "largest"], list(node.output))
+    node.output[0] = "reshaped"
+    proto.graph.node.extend([mixed, spread])
+    proto.graph.initializer.append(helper.make_tensor("axis", TensorProto.INT64, [1], [0]))
+    assert not verify(data, proto.SerializeToString()).ok
+    assert verify(data, convert(data, dynamic_batch=True).proto.SerializeToString()).ok
+
+
+# --- names of unknown sizes -------------------------------------------------------------------
 
 
 def test_sizes_that_must_be_equal_have_one_name() -> None:

@@ -281,6 +281,8 @@ class Handler(Checked):
     (``Widened`` where the file keeps an operand in its place). A variable tensor begins with it.
     ``sizes``: output 0's, where the lowering takes them from the file instead of letting them follow from its operands';
     raises Refused where there are none.
+    ``holds_batch``: operands, or options, whose first number is the size of axis 0 that output 0 has from its operand, and
+    the number that stands for whatever size that is: ``{1: -1}`` of a RESHAPE. So an axis that is left open stays open.
     ``converts``: dtypes that output 0 may have, by the dtype of the first activation, where both are float or quantized;
     ``"*"`` stands for any. Those not listed keep their dtype, as in an operator without ``converts``; a file in which
     they do not is refused.
@@ -312,6 +314,7 @@ class Handler(Checked):
     accepts: Accepts | None = None
     evaluate: Evaluate | None = None
     sizes: SizesOf | None = None
+    holds_batch: Mapping[int | str, int] = field(default_factory=dict)
     converts: Mapping[str, Collection[str]] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     kernel: Kernel | None = None
@@ -357,6 +360,7 @@ class Declarations(TypedDict, total=False):
     accepts: Accepts | None
     evaluate: Evaluate | None
     sizes: SizesOf | None
+    holds_batch: Mapping[int | str, int]
     converts: Mapping[str, Collection[str]]
     aliases: tuple[str, ...]
     kernel: Kernel | None

@@ -106,6 +106,10 @@ class Options(Mapping[str, Any]):
             listed = ", ".join(self._fields) or "nothing"
             raise AttributeError(f"{self.table or 'this operator'} has no option {name!r}; it holds {listed}") from None
 
+    def with_fields(self, fields: Mapping[str, Any]) -> Options:
+        """The options with other fields, of the same table."""
+        return Options(self.table, fields, self._absent)
+
     def __repr__(self) -> str:
         return f"Options({self.table}, {self._fields})"
 

@@ -192,18 +192,26 @@ class Examined:
         return max(runs, len(NOISY) if self.trial.tolerance.unbiased and runs > 1 and not self.stateful else 1)
 
     def extend(self, drawn: list[list[Array]], expected: dict[str, list[list[Array]]], seed: int) -> None:
-        """Add a run in which each size that the ONNX model leaves open is another, if LiteRT takes such sizes."""
+        """Add a run in which each size that the ONNX model leaves open is another.
+
+        A batch that LiteRT does not take, or whose rows it joins, it is given row by row; other sizes it does not take are
+        left out.
+        """
         others = self.sizes.open(self.least)
         if not others or self.stateful:
             return
         (more,) = drawing.draw(self.entry, shapes={**self.sizes.fixed(self.least), **others}, seed=seed)
-        try:
-            outputs = {kernels: self.trial.litert(kernels, [more]) for kernels in expected}
-        except LiteRTError:
-            return
+        for kernels in expected:
+            try:
+                (outputs,) = self.trial.litert(kernels, [more])
+            except LiteRTError:
+                outputs = None
+            if rows := self.sizes.rows(more, outputs):
+                outputs = [np.concatenate(arrays) for arrays in zip(*self.trial.litert(kernels, rows), strict=True)]
+            if outputs is None:
+                return
+            expected[kernels] = [*expected[kernels], outputs]
         drawn.append(more)
-        for kernels, run in outputs.items():
-            expected[kernels] = [*expected[kernels], *run]
 
     def operators_apart(self) -> Apart | None:
         """Compares operator by operator, where the ONNX model has floats for the TFLite model's quantized integers."""

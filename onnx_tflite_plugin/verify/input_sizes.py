@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..source.model import Tensor
+from ..source.model import Array, Tensor
 from .structure import Entry
-from .trial import Pairs
+from .trial import Pairs, Run
+
+if TYPE_CHECKING:
+    from onnx import ValueInfoProto
 
 
 class InputSizes:
@@ -41,6 +45,26 @@ class InputSizes:
                 shapes[name] = tuple(sizes[size] if isinstance(size, str) else size for size in dims)
         return shapes
 
+    def rows(self, arrays: Run, whole: Run | None) -> list[list[Array]]:
+        """A batch as runs of one row each, where the ONNX model's results have an axis for it and those of ``whole`` do not.
+
+        Empty where another size than that of axis 0 is open, or a row is not of size 1.
+        """
+        inputs, outputs = list(self._dims()), list(self._results())
+        opened = [[axis for axis, size in enumerate(dims) if isinstance(size, str)] for *_, dims in inputs]
+        single = all(
+            axes in ([], [0]) and (not axes or t.shape[0] == 1) for axes, (t, *_) in zip(opened, inputs, strict=True)
+        )
+        if not single or not all(dims and isinstance(dims[0], str) for dims in outputs):
+            return []
+        count = next(len(array) for array, axes in zip(arrays, opened, strict=True) if axes)
+        if whole is not None and all(_fits(array.shape, dims) for array, dims in zip(whole, outputs, strict=True)):
+            return []
+        return [
+            [array[k : k + 1] if axes else array for array, axes in zip(arrays, opened, strict=True)]
+            for k in range(count)
+        ]
+
     def fixed(self, least: int) -> dict[str, tuple[int, ...]]:
         """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them; open sizes at ``least``."""
         return {
@@ -52,16 +76,31 @@ class InputSizes:
             if len(dims) == tensor.rank
         }
 
+    def _results(self) -> Iterator[list[int | str]]:
+        """The sizes of each output in the ONNX model, likewise."""
+        for tensor, name, info in zip(self.entry.outputs, self.entry.output_names, self.pairs.outputs, strict=True):
+            yield self._sizes(tensor, name, info)
+
     def _dims(self) -> Iterator[tuple[Tensor, str, list[int | str]]]:
         """Each input with its name and its sizes in the ONNX model, in the file's order; an open one by its name."""
         for tensor, name, info in zip(self.entry.inputs, self.entry.input_names, self.pairs.inputs, strict=True):
-            sizes: list[int | str] = [
-                dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{name}:{axis}"
-                for axis, dim in enumerate(info.type.tensor_type.shape.dim)
-            ]
-            if tensor.dtype.startswith("complex"):
-                sizes = sizes[:-1]
-            value = self.pairs.values.get(info.name)
-            if value is not None and value.order is not None and len(value.order) == len(sizes):
-                sizes = [sizes[k] for k in np.argsort(value.order)]
-            yield tensor, name, sizes
+            yield tensor, name, self._sizes(tensor, name, info)
+
+    def _sizes(self, tensor: Tensor, name: str, info: ValueInfoProto) -> list[int | str]:
+        sizes: list[int | str] = [
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or f"{name}:{axis}"
+            for axis, dim in enumerate(info.type.tensor_type.shape.dim)
+        ]
+        if tensor.dtype.startswith("complex"):
+            sizes = sizes[:-1]
+        value = self.pairs.values.get(info.name)
+        if value is not None and value.order is not None and len(value.order) == len(sizes):
+            sizes = [sizes[k] for k in np.argsort(value.order)]
+        return sizes
+
+
+def _fits(shape: Sequence[int], dims: Sequence[int | str]) -> bool:
+    """Whether an array's shape is that of the ONNX model, where its sizes are fixed."""
+    return len(shape) == len(dims) and all(
+        isinstance(size, str) or n == size for n, size in zip(shape, dims, strict=True)
+    )

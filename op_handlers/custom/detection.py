@@ -45,7 +45,9 @@ def refused(at: Instance) -> Decline | None:
 )
 def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -> tuple[Value, ...]:
     """NonMaxSuppression by class, or once by each box's best class; what is left of the results is zero."""
-    options, ops = settings(ctx.op), ctx.ops
+    options, ops, batch = settings(ctx.op), ctx.ops, ctx.op[0].dims[0]
+    if batch != 1:
+        raise Refused(f"it is given a batch of {batch or 'any size'}; the kernel takes one image (kBatchSize)")
     boxes = decoded(ctx, ops.Squeeze(encodings, [0]), anchors, options)
     background = ctx.op[1].shape[2] - options["num_classes"]
     by_box = ops.Slice(ops.Squeeze(scores, [0]), [background], [ctx.op[1].shape[2]], [1])

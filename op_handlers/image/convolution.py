@@ -113,9 +113,10 @@ def asked_image(at: Instance) -> Dims:
     sizes = op.constant(0)
     if sizes is None:
         raise Refused("the size of its result is known only at run time")
-    if op[2].dims[0] not in (None, sizes[0]):
-        raise Refused(f"it makes a batch of {sizes[0]}, and is given one of {op[2].dims[0]}")
-    return tuple(int(size) for size in sizes)
+    batch = op[2].dims[0]
+    if batch is not None and sizes[0] not in (-1, batch):
+        raise Refused(f"it makes a batch of {sizes[0]}, and is given one of {batch}")
+    return (batch, *(int(size) for size in sizes[1:]))
 
 
 @handler(
@@ -126,6 +127,7 @@ def asked_image(at: Instance) -> Dims:
     quantization=Dequantized(bias={3: (2, 1)}),
     activation="fused_activation_function",
     sizes=asked_image,
+    holds_batch={0: -1},
 )
 def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """ConvTranspose."""
@@ -139,6 +141,7 @@ def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | No
     axes="_, i j k o c, n d h w c, o -> n z y x o",
     activation="fused_activation_function",
     sizes=asked_image,
+    holds_batch={0: -1},
 )
 def conv_3d_transpose(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """ConvTranspose over depth, height and width."""

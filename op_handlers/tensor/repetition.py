@@ -29,6 +29,7 @@ def tile(ctx: Context, x: Value, times: Value) -> Value:
     layout=Transparent(),
     indexed_by_axis={1: out(0)},
     quantization=Raw(shift_safe=True, onnx="Expand"),
+    holds_batch={1: 1},
 )
 def broadcast_to(ctx: Context, x: Value, shape: Value) -> Value:
     """Expand."""

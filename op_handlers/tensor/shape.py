@@ -53,7 +53,13 @@ def elements(dims: Dims) -> int | None:
 
 
 @handler(
-    "RESHAPE", max_version=1, layout=Attribute(unordered="*"), axes=reshaped, quantization=COPIED, sizes=asked_sizes
+    "RESHAPE",
+    max_version=1,
+    layout=Attribute(unordered="*"),
+    axes=reshaped,
+    quantization=COPIED,
+    sizes=asked_sizes,
+    holds_batch={1: -1, "new_shape": -1},
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     """Reshape to the planned shape; a shape known only at run time stays in source order."""

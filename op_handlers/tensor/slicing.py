@@ -26,6 +26,7 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
 
 INT64 = np.iinfo(np.int64)
+INT32 = np.iinfo(np.int32)
 Place = Value | int
 """Along one axis; a value of shape [1] where it is known at run time only."""
 
@@ -49,6 +50,7 @@ def taken_whole(at: Instance) -> Attribute:
     axes=in_place,
     indexed_by_axis={1: 0, 2: 0},
     quantization=Raw(shift_safe=True, onnx="Slice"),
+    holds_batch={2: -1},
 )
 def slice_(ctx: Context, x: Value, begin: Value, size: Value) -> Value:
     """Slice from begin to begin + size; a size of -1 reaches to the end."""
@@ -105,11 +107,16 @@ def cuts(op: Operator) -> list[Cut]:
 
 
 def untouched(op: Operator, cut: Cut) -> bool:
-    strides = op.constant(3)
-    whole = cut.entry is None or (cut.begin_masked and cut.end_masked and not cut.shrinks)
-    return (
-        cut.axis is not None and whole and (cut.entry is None or (strides is not None and int(strides[cut.entry]) == 1))
-    )
+    """Whether the whole axis is taken, forwards."""
+    if cut.axis is None or cut.entry is None:
+        return cut.axis is not None
+    begin, end, strides = (op.constant(slot) for slot in (1, 2, 3))
+    if cut.shrinks or strides is None or strides[cut.entry] != 1:
+        return False
+    size = op[0].dims[cut.axis]
+    first = cut.begin_masked or (begin is not None and begin[cut.entry] == 0)
+    last = cut.end_masked or (end is not None and end[cut.entry] >= (INT32.max if size is None else size))
+    return bool(first and last)
 
 
 def sliced_axes(at: Instance) -> str:
@@ -161,6 +168,7 @@ def bounded(at: Instance) -> Decline | None:
     quantization=Raw(shift_safe=True, onnx="Slice"),
     accepts=bounded,
     sizes=sliced_sizes,
+    holds_batch={2: INT32.max},
 )
 def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Value) -> Value:
     """Slice, then drop shrunk and insert new axes; masks, negative strides and bounds are settled here, not in ONNX."""

@@ -1,0 +1,52 @@
+"""A model with other sizes or dtypes of some tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from onnx_tflite_plugin.source.model import Dims, Model, Subgraph, Tensor
+
+
+def sized_as(tensor: Tensor, dims: Dims) -> Tensor:
+    """The tensor in other sizes; an unknown one is stored as 1."""
+    if dims == tensor.dims:
+        return tensor
+    return replace(tensor, shape=tuple(1 if n is None else n for n in dims), dims=dims, has_rank=True)
+
+
+def with_dims(model: Model, dims: Mapping[Tensor, Dims]) -> Model:
+    """The model with other sizes of some of its main subgraph's tensors."""
+    return with_main(model, _changed(model.main, {tensor: sized_as(tensor, sizes) for tensor, sizes in dims.items()}))
+
+
+def retyped(model: Model, dtypes: Mapping[tuple[int, int], str]) -> Model:
+    """The model with other dtypes of some tensors, which are given by subgraph and index."""
+    graphs = []
+    for graph in model.subgraphs:
+        named = {tensor: dtypes.get((graph.index, tensor.index), tensor.dtype) for tensor in graph.tensors}
+        graphs.append(_changed(graph, {tensor: replace(tensor, dtype=dtype) for tensor, dtype in named.items()}))
+    return replace(model, subgraphs=tuple(graphs))
+
+
+def _changed(main: Subgraph, changed: Mapping[Tensor, Tensor]) -> Subgraph:
+    """The subgraph with other tensors in the places of some."""
+
+    def all_of(tensors: Collection[Tensor | None]) -> tuple[Tensor | None, ...]:
+        return tuple(None if tensor is None else changed.get(tensor, tensor) for tensor in tensors)
+
+    def some(tensors: Collection[Tensor]) -> tuple[Tensor, ...]:
+        return tuple(changed.get(tensor, tensor) for tensor in tensors)
+
+    operators = tuple(
+        replace(op, inputs=all_of(op.inputs), outputs=all_of(op.outputs), intermediates=all_of(op.intermediates))
+        for op in main.operators
+    )
+    return replace(
+        main, tensors=some(main.tensors), inputs=some(main.inputs), outputs=some(main.outputs), operators=operators
+    )
+
+
+def with_main(model: Model, main: Subgraph) -> Model:
+    """The model with another main subgraph in the place of its own."""
+    return replace(model, subgraphs=(*model.subgraphs[: model.root], main, *model.subgraphs[model.root + 1 :]))

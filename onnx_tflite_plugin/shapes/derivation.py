@@ -1,0 +1,214 @@
+"""The sizes of tensors that follow from those of graph inputs.
+
+Each operator in turn is lowered by itself, its operands in their new sizes and its results in unknown ones; ONNX's shape
+inference says what comes out. Where a lowering takes sizes from the file, its handler declares ``sizes``. Whole numbers
+that follow from sizes alone are computed, for shapes are made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.binding.bound import Bound, label
+from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
+from onnx_tflite_plugin.binding.evaluation import Evaluated
+from onnx_tflite_plugin.errors import ConversionError, Problem, UnsupportedOperator
+from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.layout.order import source_order
+from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
+from onnx_tflite_plugin.layout.spread import Edges
+from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.lowering.interface import InterfaceNames
+from onnx_tflite_plugin.lowering.lower import lower
+from onnx_tflite_plugin.quantization.plan import plan_storage
+from onnx_tflite_plugin.shapes.changes import sized_as, with_main
+from onnx_tflite_plugin.shapes.inference import infer, skeleton
+from onnx_tflite_plugin.source.affine import affine
+from onnx_tflite_plugin.source.dtypes import HANDLES
+from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor
+from onnx_tflite_plugin.targets import Target
+
+MOST_NUMBERS = 64  # elements of a tensor of sizes; computing more would be running the model
+
+
+class Sizes:
+    """Derives the sizes of a model's tensors. ``message``: what a refusal begins with.
+
+    ``freed``: operators with other constants in place of those that hold a size of axis 0, where that is left open.
+    """
+
+    def __init__(self, model: Model, host: Host, target: Target, message: str) -> None:
+        self.model, self.host, self.target, self.message = model, host, target, message
+        self.freed: dict[Operator, Operator] = {}
+
+    def behind(self, given: Mapping[Tensor, Dims], batches: Mapping[int, int] | None = None) -> dict[Tensor, Dims]:
+        """The sizes of these graph inputs and of every tensor that depends on them.
+
+        ``batches``: sizes of axis 0 that stand for one that is left open, with what is stored in their place. Raises
+        UnsupportedOperator naming the first operator whose results' sizes do not follow.
+        """
+        dims, numbers = dict(given), dict[Tensor, Array]()
+        for op in self.model.main.operators:
+            touched = any(tensor in dims or tensor in numbers for tensor in op.inputs if tensor is not None)
+            if not (touched or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
+                continue
+            try:
+                results = self._results(self._freed(op, dims, batches or {}), dims, numbers)
+            except (ConversionError, Refused) as error:
+                if not touched:
+                    continue
+                problems = error.problems if isinstance(error, ConversionError) else ()
+                reason = problems[0].reason if problems else str(error)
+                raise UnsupportedOperator(self.message, [Problem(label(op), reason)]) from error
+            moved = any(tensor in dims for tensor in op.inputs if tensor is not None)
+            for tensor, (sizes, value) in results.items():
+                if moved or sizes != tensor.dims:
+                    dims[tensor] = sizes
+                if value is not None:
+                    numbers[tensor] = value
+        return dims
+
+    def _freed(self, op: Operator, dims: Mapping[Tensor, Dims], batches: Mapping[int, int]) -> Operator:
+        """The operator without the size of axis 0 in its constants and options, where it has that from an operand."""
+        first = {t: dims[t][0] or 0 for t in op.inputs if t is not None and dims.get(t)}
+        carried = {t.shape[0] for t, size in first.items() if batches.get(size) == t.shape[0]}
+        bound = self.host.take(op, self.target, self.target.opsets[2]) if carried else None
+        if not isinstance(bound, Bound):
+            return op
+        inputs, options = list(op.inputs), dict(op.options)
+        for held, number in bound.handler.holds_batch.items():
+            if isinstance(held, str):
+                sizes = np.asarray(options.get(held, ()), np.int64)
+                if _first(sizes) in carried:
+                    options[held] = tuple(_without_batch(sizes, op[~0], number).tolist())
+            elif (tensor := op.tensor(held)) is not None and tensor.constant and _first(tensor.array) in carried:
+                inputs[held] = replace(tensor, data=Evaluated(_without_batch(tensor.array, op[~0], number)))
+        if inputs == [*op.inputs] and options == op.options:
+            return op
+        self.freed[op] = replace(op, inputs=tuple(inputs), options=op.options.with_fields(options))
+        return self.freed[op]
+
+    def _results(
+        self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]
+    ) -> dict[Tensor, tuple[Dims, Array | None]]:
+        """Sizes, and small integers that nothing at run time changes, of an operator's results."""
+        if any(tensor.dtype in HANDLES for tensor in op.inputs if tensor is not None):
+            raise Refused("what its resource holds has a size of its own")
+        operands = {
+            tensor: _valued(sized_as(tensor, dims.get(tensor, tensor.dims)), numbers.get(tensor))
+            for tensor in op.inputs
+            if tensor is not None
+        }
+        opened = [None if t is None else sized_as(t, (None,) * _rank(t, op, operands)) for t in op.outputs]
+        alone = replace(op, inputs=tuple(None if t is None else operands[t] for t in op.inputs), outputs=tuple(opened))
+        bound = self._bound(alone)
+        if any(tensor in dims for tensor in operands):
+            _check_free(bound, dims.keys() & operands.keys())
+        sizes = sized(bound, self.target, self.target.opsets[2])
+        if sizes is not None and opened[0] is not None:
+            opened[0] = sized_as(opened[0], sizes)
+            alone = replace(alone, outputs=tuple(opened))
+        model = self._lowered(alone)
+        fixed = _value(model) if all(t is not None and _small(t) for t in op.outputs) else None
+        results: dict[Tensor, tuple[Dims, Array | None]] = {}
+        for tensor, inferred in zip((t for t in op.outputs if t is not None), infer(skeleton(model)), strict=True):
+            if inferred is None and not tensor.has_rank:
+                raise Refused(f"the rank of {tensor.name!r} is known only at run time")
+            sizes = (None,) * tensor.rank if inferred is None else inferred
+            sizes = sizes[: -1 if inferred and tensor.dtype.startswith("complex") else None]
+            _check_scales(tensor, sizes)
+            results[tensor] = sizes, fixed
+        return results
+
+    def _bound(self, op: Operator) -> Bound:
+        bound = self.host.take(op, self.target, self.target.opsets[2])
+        if isinstance(bound, Problem):
+            raise UnsupportedOperator(self.message, [bound])
+        return resolved(bound, self.target, self.target.opsets[2])
+
+    def _lowered(self, op: Operator) -> ir.Model:
+        """One operator as an ONNX model of its own, all of it in the file's order."""
+        inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.constant))
+        outputs = tuple(t for t in op.outputs if t is not None)
+        main = Subgraph(self.model.root, "", (), inputs, outputs, (op,))
+        opset = self.target.opsets[2]
+        model = self.host.bind(with_main(self.model, main), self.target, opset)
+        model = resolve(model, self.target, opset)
+        edges = Edges({tensor: source_order(tensor.dims) for tensor in (*inputs, *outputs)})
+        layout = plan_layout(model, bytes_of=tensor_bytes, prices=self.target.price, edges=edges, local=True)
+        names = InterfaceNames(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
+        emitter = Emitter(opset, UniqueNames(), self.target.widens)
+        return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
+
+
+def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
+    """Raises Refused where an operand cannot have another size."""
+    op, declared = bound.op, bound.declared
+    if declared.hands_on or any(t.is_variable for t in op.inputs if t is not None):
+        raise Refused("it runs a subgraph or keeps a state, which has sizes of its own")
+    by_axis = {*declared.holds_axes, *declared.indexed_by_axis}
+    for slot, tensor in enumerate(op.inputs):
+        if slot in by_axis and any(tensor is not None and tensor.index == other.index for other in changed):
+            raise Refused(f"its operand {slot} has an entry for each axis of another")
+
+
+def _check_scales(tensor: Tensor, dims: Dims) -> None:
+    quantization = affine(tensor)
+    if quantization is not None and quantization.per_axis and dims[quantization.axis] != len(quantization.scale):
+        raise Refused(f"{tensor.name!r} has {len(quantization.scale)} scales along axis {quantization.axis}")
+
+
+def _first(sizes: Array) -> int | None:
+    return int(sizes[0]) if sizes.ndim == 1 and len(sizes) else None
+
+
+def _without_batch(sizes: Array, result: Tensor, number: int) -> Array:
+    """The sizes with ``number`` as the first; where another says the same, what it came to."""
+    if len(sizes) == result.rank:
+        sizes = np.where(sizes == number, np.asarray(result.shape, sizes.dtype), sizes)
+    return np.concatenate([np.asarray([number], sizes.dtype), sizes[1:]])
+
+
+def _rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> int:
+    """A result's rank: where the operand that it has it from has another by now, that one."""
+    first = next((t for t in op.inputs if t is not None), None)
+    return operands[first].rank if first is not None and first.rank == tensor.rank else tensor.rank
+
+
+def _small(tensor: Tensor | None) -> bool:
+    """Whether a result may hold sizes."""
+    return (
+        tensor is not None
+        and tensor.dtype in ("int32", "int64")
+        and tensor.static
+        and prod(tensor.shape) <= MOST_NUMBERS
+    )
+
+
+def _valued(tensor: Tensor, value: Array | None) -> Tensor:
+    return tensor if value is None else replace(tensor, data=Evaluated(value))
+
+
+def _value(model: ir.Model) -> Array | None:
+    """The result where no graph input takes part in it."""
+    used = {value for node in model.graph for value in node.inputs}
+    if used & set(model.graph.inputs):
+        return None
+    from onnx.reference import ReferenceEvaluator
+
+    (value,) = ReferenceEvaluator(ir.to_proto(model)).run(
+        None, {str(value.name): _nothing(value) for value in model.graph.inputs}
+    )
+    return np.asarray(value)
+
+
+def _nothing(value: ir.Value) -> Array:
+    """An array for a graph input that no node takes."""
+    return np.zeros((), value.type.dtype.numpy() if value.type is not None else np.float32)
