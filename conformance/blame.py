@@ -29,9 +29,13 @@ def false_layout(code: str, model: Model, host: Host, conversion: Conversion | N
         orders = [] if conversion is None else list(_orders(op, conversion))
         if conversion is not None and not orders:
             continue
-        where = f"with axes {orders[0]}" if orders else "in another order than the file's"
         kind = type(layout)
-        return f"layout={kind.__name__} is not true: {where} the result differs by {difference}; {MEANT[kind]}"
+        differs = (
+            f"with axes {orders[0]} the result differs by {difference}"
+            if orders
+            else "in another order than the file's it does not convert"
+        )
+        return f"layout={kind.__name__} is not true: {differs}; {MEANT[kind]}"
     return ""
 
 

@@ -24,6 +24,8 @@ import flatbuffers.flexbuffers
 import ml_dtypes
 import numpy as np
 
+from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, bare
+
 from .schema import BuilderError, Table, did_you_mean, encode, enum, enum_value, options_table, options_tables
 from .storage import Array, sparse, stored_bytes
 
@@ -333,10 +335,10 @@ def _split(code: str | int) -> tuple[int, str, str]:
     """(builtin code, custom code, composite name) of an operator's name."""
     if not isinstance(code, str):
         return code, "", ""
-    if code.startswith("CUSTOM."):
-        return enum("BuiltinOperator")["CUSTOM"], code.removeprefix("CUSTOM."), ""
-    if code.startswith("COMPOSITE."):
-        return enum("BuiltinOperator")["STABLEHLO_COMPOSITE"], "", code.removeprefix("COMPOSITE.")
+    if code.startswith(CUSTOM):
+        return enum("BuiltinOperator")["CUSTOM"], bare(code), ""
+    if code.startswith(COMPOSITE):
+        return enum("BuiltinOperator")["STABLEHLO_COMPOSITE"], "", bare(code)
     return enum_value("BuiltinOperator", code), "", ""
 
 

@@ -28,7 +28,7 @@ def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False
     if not chosen.handlers and not chosen.cases:
         raise UsageProblem(f"no handler and no case for {op or 'anything'}")
     results = _results(chosen, console)
-    missing = list(gaps(chosen.host, chosen.handlers, chosen.cases))
+    missing = list(gaps(chosen))
     passed = all(result.ok for result in results) and not missing and not chosen.problems
     if as_json:
         print_json({"passed": passed, **_described(chosen, results, missing)})
@@ -70,17 +70,16 @@ def _results(chosen: Suite, console: Console) -> list[CaseResult]:
 
 
 def _print(console: Console, chosen: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> None:
-    packs = dict(chosen.handlers)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("operator", "pack"):
         table.add_column(heading)
     for heading in ("passed", "failed", "skipped", "known"):
         table.add_column(heading, justify="right")
-    for op in sorted({result.case.op for result in results} | set(packs)):
+    for op in sorted({result.case.op for result in results} | {op for op, _ in chosen.handlers}):
         counted = Counter(result.status for result in results if result.case.op == op)
         cells = [str(counted[status] or "") for status in ("passed", "failed", "skipped", "known")]
         style = "red" if counted["failed"] or not counted else None
-        table.add_row(op, packs.get(op, "-"), *cells, style=style)
+        table.add_row(op, chosen.packs.get(op, "-"), *cells, style=style)
     console.print(table)
     for status, heading in (("known", "known to fail"), ("failed", "failed")):
         texts = [result.text for result in results if result.status == status]

@@ -1,13 +1,15 @@
-"""What the cases leave untried: handlers without a case, and handlers that never left the file's order."""
+"""What the cases leave untried: handlers without a case, dtypes that they declare, orders other than the file's, fusions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnx_tflite_plugin.api import Decline, Handler, Terminate
+from onnx_tflite_plugin.api import Decline, Handler, NotQuantizable, Terminate
+from onnx_tflite_plugin.api.dtypes import accepted_dtypes
 from onnx_tflite_plugin.binding.bound import Declared
 from onnx_tflite_plugin.binding.declared import resolve
+from onnx_tflite_plugin.guard import BUILTIN
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
@@ -18,6 +20,7 @@ from onnx_tflite_plugin.verify import structure
 
 from .case import Case
 from .declared import declared, instances
+from .packs import Suite
 from .registered import REGISTERED
 from .runner import channels_first
 
@@ -71,11 +74,13 @@ def formless(handlers: Mapping[str, Handler]) -> dict[str, str]:
     return {code: each.accepts.reason for code, each in handlers.items() if isinstance(each.accepts, Decline)}
 
 
-def gaps(host: Host, handlers: Iterable[tuple[str, str]], cases: Sequence[Case]) -> Iterator[str]:
-    """What is missing, one line a handler, given as (operator, pack)."""
-    refused = formless({code: each for code, _, each in host.handlers() if isinstance(each, Handler)})
-    for op, pack in handlers:
-        mine = [case for case in cases if case.op == op and (case.refused if op in refused else case.counts)]
+def gaps(tried: Suite) -> Iterator[str]:
+    """What is missing, a line for each handler and fusion of which something is."""
+    host = tried.host
+    loaded = {(code, pack): each for code, pack, each in host.handlers() if isinstance(each, Handler)}
+    refused = formless({code: each for (code, _), each in loaded.items()})
+    for op, pack in tried.handlers:
+        mine = [case for case in tried.cases if case.op == op and (case.refused if op in refused else case.counts)]
         if not mine:
             yield f"{op} of {pack} has no case"
         elif op in refused or all(case.dtype.startswith("complex") for case in mine):
@@ -84,6 +89,26 @@ def gaps(host: Host, handlers: Iterable[tuple[str, str]], cases: Sequence[Case])
             _terminates(case, host) for case in mine
         ):
             yield f"{op} of {pack} has no case that works in another order than the file's"
+        if pack != BUILTIN and mine and (op, pack) in loaded:  # what is built in is held against LiteRT's registrations
+            yield from (f"{op} of {pack} has no case {text}" for text in _untried(op, loaded[op, pack], mine))
+    for name, pack in tried.fusions:
+        if not any(case.counts and (name in case.fuses or case.op == name) for case in tried.cases):
+            yield f"the fusion {name} of {pack} has no case in which it must apply (fuses=)"
+
+
+def _untried(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
+    """What the handler declares and no case has: dtypes of its slots, quantized tensors."""
+    calls = [call for case in cases for call in instances(read(case.build()), op)]
+    for slot, dtypes in ({} if callable(handler.types) else accepted_dtypes(handler.types)).items():
+        present = {tensor.dtype for call in calls if (tensor := call.tensor(slot)) is not None}
+        name = f"operand {slot}" if slot >= 0 else f"output {~slot}"
+        yield from (f"with {dtype} as {name}, which `types` lists" for dtype in sorted(dtypes - present))
+    behaviour = handler.quantization
+    tensors = [tensor for call in calls for tensor in (*call.inputs, *call.outputs) if tensor is not None]
+    if callable(behaviour) or isinstance(behaviour, NotQuantizable) or (handler.types and not callable(handler.types)):
+        return
+    if not any(tensor.quantization for tensor in tensors):
+        yield f"of quantized tensors, for which it declares {type(behaviour).__name__}"
 
 
 def declarations(case: Case, host: Host) -> Iterator[Declared]:

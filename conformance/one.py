@@ -9,12 +9,11 @@ from typing import Any
 import onnx.printer
 
 from onnx_tflite_plugin.api import Handler
+from onnx_tflite_plugin.codes import NAMED_BY_THE_FILE
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
 
 from .models import Spec, alone, between_convolutions
-
-_FREE = ("CUSTOM.", "COMPOSITE.")
 
 
 def convert_one(
@@ -50,7 +49,7 @@ def convert_one(
         raise ValueError("no input is computed: say what the results are, outputs=[tensor(...)]")
     results = outputs or [replace(like, name="")] if like is not None else outputs
     place = between_convolutions if between else alone
-    name = "custom_options" if handler.code.startswith(_FREE) else "options"
+    name = "custom_options" if handler.code.startswith(NAMED_BY_THE_FILE) else "options"
     case = place(handler.code, "one", inputs, *results, **{name: options})
     host = Host(handlers={handler.code: handler}, prefer=["inline"])
     done = convert(case.build(), host=host, **conversion)

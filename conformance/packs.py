@@ -7,13 +7,13 @@ onnx_tflite_plugin.cases =
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, distributions
 
 from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.errors import PackError, Problem
-from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.offers import canonical
 
@@ -25,16 +25,24 @@ GROUP = "onnx_tflite_plugin.cases"
 
 @dataclass(frozen=True)
 class Suite:
-    """The host to try, the handlers on trial by (operator, pack), and the cases.
+    """The host to try, the handlers and fusions on trial by (operator or name, pack), and the cases.
 
-    ``problems``: cases of theirs that could not be loaded; ``notes``: what else is wrong with installed packs.
+    ``packs``: by operator, the pack that serves it, else the one that brings cases of it. ``problems``: cases of theirs that
+    could not be loaded; ``passed_over``: cases of others that could not.
     """
 
     host: Host
     handlers: tuple[tuple[str, str], ...]
+    fusions: tuple[tuple[str, str], ...]
     cases: tuple[Case, ...]
+    packs: Mapping[str, str]
     problems: tuple[Problem, ...] = ()
-    notes: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else is wrong with installed packs, as far as it has come to light."""
+        return (*self.host.warnings, *self.passed_over)
 
 
 def suite(pack: str | None = None, op: str | None = None) -> Suite:
@@ -53,10 +61,13 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
         raise PackError("nothing to try:", [Problem(pack, reason, f"pip install {pack}")])
     mine = {code for code, _ in handlers}
     cases = [case for case in builtin() if pack is None or case.op in mine]
-    problems, notes = [], [*host.warnings]
+    packs = dict.fromkeys((case.op for case in cases), BUILTIN)
+    problems, notes = [], []
     for dist, entry in entries:
         try:
-            cases += _loaded(dist, entry)
+            loaded = _loaded(dist, entry)
+            cases += loaded
+            packs |= dict.fromkeys((case.op for case in loaded), dist)
         except Failed as failed:
             problem = Problem(f"{entry.name} = {entry.value} of {dist}", failed.reason)
             if pack is not None:
@@ -67,7 +78,11 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
                 notes.append(str(problem))
     kept = {id(case): case for case in cases if op is None or case.op == op}
     tried = tuple(pair for pair in handlers if op is None or pair[0] == op)
-    return Suite(host, tried, tuple(kept.values()), tuple(problems), tuple(notes))
+    fusions = [(one.name, dist) for dist, one in host.fusions() if pack is None or canonical(dist) == chosen]
+    packs |= {**dict(fusions), **dict(handlers)}
+    return Suite(
+        host, tried, tuple(fusions) if op is None else (), tuple(kept.values()), packs, tuple(problems), tuple(notes)
+    )
 
 
 def brought() -> dict[str, tuple[int, str]]:

@@ -48,9 +48,7 @@ class Pack(pytest.Collector):
             raise pytest.UsageError(str(error)) from error
         for case in chosen.cases:
             yield CaseItem.from_parent(self, name=case.id, case=case, host=chosen.host)
-        yield Nothing.from_parent(
-            self, name="nothing-untried", lines=list(gaps(chosen.host, chosen.handlers, chosen.cases))
-        )
+        yield Nothing.from_parent(self, name="nothing-untried", lines=list(gaps(chosen)))
 
 
 class CaseItem(pytest.Item):

@@ -20,6 +20,7 @@ from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import Terminated, debug, raised
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host.host import NOBODY
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw
 from onnx_tflite_plugin.verify.around import Gaps, lacking, own_kernels
@@ -33,6 +34,7 @@ from .case import Case
 Status = Literal["passed", "failed", "skipped", "known"]
 Runs = Sequence[Run]
 
+_INSTALL = "; entry points come from what is installed: after a change of setup.cfg, pip install -e again"
 EXACT = 1e-5  # of the range: the models around an operator add no rounding of their own
 
 
@@ -195,9 +197,10 @@ class CaseTrial:
             return Gaps()
         index = self.entry.subgraph.index
         given = {self.case.op: self.case.kernel} if self.case.kernel is not None else {}
-        own = own_kernels(source.read(self.data), index, [op.index for op in missing], self.host, given)
-        if lost := [op.code for op in missing if op.index not in own]:
-            raise LiteRTError(f"LiteRT has no kernel of {lost[0]}: its handler may declare one (kernel=), or the case")
+        own, reasons = own_kernels(source.read(self.data), index, [op.index for op in missing], self.host, given)
+        if lost := next((op for op in missing if op.index in reasons), None):
+            install = _INSTALL if reasons[lost.index].endswith(NOBODY) else ""
+            raise LiteRTError(f"LiteRT has no kernel of {lost.code}, and {reasons[lost.index]}{install}")
         return Gaps(own)
 
     @cached_property

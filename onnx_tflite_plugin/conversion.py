@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -25,7 +24,7 @@ from onnx_tflite_plugin.errors import (
 from onnx_tflite_plugin.graph.opening import check_opens
 from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
-from onnx_tflite_plugin.guard import BUILTIN, Failed, debug, raised
+from onnx_tflite_plugin.guard import BUILTIN, Failed, debug, raised_at
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import ConvertOptions, Shape, VerifyOptions, target_of
 from onnx_tflite_plugin.progress import LOG, Progress, Stages
@@ -197,8 +196,7 @@ def convert_model(
         raise
     except Exception as error:
         debug(error)
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{raised(error)}, in {frame.name}, {frame.filename}:{frame.lineno}"
+        place = raised_at(error)
         problem = Blamed("the model", place, Failed(BUILTIN, place).hint, ours=True)
         raise InternalError("the conversion failed:", [problem]) from error
 

@@ -82,6 +82,12 @@ def raised(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def raised_at(error: BaseException) -> str:
+    """The same with the function, file and line that raised it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{raised(error)}, in {frame.name}, {frame.filename}:{frame.lineno}"
+
+
 def debugging() -> bool:
     return os.environ.get(DEBUG, "0") not in ("", "0")
 

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.api import VERSION
+from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.consistency import check_consistent
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
-from onnx_tflite_plugin.errors import InvalidModel, Problem
+from onnx_tflite_plugin.binding.suspects import Suspects, accused, suspects
+from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem
 from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_weights
 from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.graph.serialized import to_proto
+from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
+from onnx_tflite_plugin.guard import debug, raised_at
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
@@ -81,10 +86,22 @@ class Pipeline:
     def __init__(self, host: Host, options: ConvertOptions, target: Target, stages: Progress) -> None:
         self.host, self.options, self.target, self.stages = host, options, target, stages
         self.highest = options.opset or target.opsets[2]
+        self.suspects: Suspects = {}
 
     @np.errstate(all="ignore")  # constants are computed as kernels do, in IEEE's numbers: nothing to warn of
     def run(self, model: Model) -> Converted:
         """Raises ConversionError with all that a stage finds in the way."""
+        try:
+            return self._run(model)
+        except (ConversionError, Refused, RecursionError, MemoryError):
+            raise
+        except Exception as error:
+            if not self.suspects:
+                raise
+            debug(error)
+            raise accused(raised_at(error), self.suspects) from error
+
+    def _run(self, model: Model) -> Converted:
         options = self.options
         signature, told = chosen(model, options.signature), described(model)
         model, names = entered(model, signature)
@@ -136,6 +153,7 @@ class Pipeline:
             self.host.warn(f"{failed.reason}; it is left out")
         fused.model = resolve(fused.model, self.target, self.highest).called()
         self.host.hooks.check(packs_of(fused.model))
+        self.suspects = suspects(fused.model)
         return fused
 
     def planned(self, fused: Fused, names: InterfaceNames) -> Planned:
@@ -159,7 +177,7 @@ class Pipeline:
         """The ONNX model as handlers emit it."""
         self.stages("lowering")
         hooks, packs = self.host.hooks, packs_of(planned.model)
-        return lower(
+        lowered = lower(
             planned.model,
             planned.layout,
             planned.storage,
@@ -169,6 +187,9 @@ class Pipeline:
             reset=self.options.state == "reset",
             after=lambda bound, outputs: hooks.after_lowering(bound.op, outputs, packs),
         )
+        if self.suspects and weight_bytes(lowered) <= LARGEST_PROTO:  # before anything builds on it
+            check_valid(lowered, to_proto(lowered), self.suspects)
+        return lowered
 
     def rewritten(self, model: ir.Model, planned: Planned) -> Rewritten:
         """The model after the target's passes and the packs' hooks, the dtypes of int8 weights settled."""
@@ -220,6 +241,7 @@ class Pipeline:
             passes=rewritten.passes,
             fusions_declined=tuple(fused.declined),
             packs=dict(Counter(bound.pack for bound in model.operators())),
+            finished_by=self.host.hooks.finishing(),
             overrides=dict(self.host.overrides),
             states=tuple(state.input for state in read_states(rewritten.model.metadata_props)),
             storage=dict(Counter(f"{t.dtype} stored as {to.dtype}" for t, to in planned.storage.shifted.items())),

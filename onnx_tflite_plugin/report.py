@@ -33,7 +33,8 @@ class Report:
     file's or the one their ONNX operator has; without any, the plan is the local one. ``transposed_for_speed``: operators
     for whose speed the plan is not the one that moves the fewest bytes, with the byte equivalents (8 kB a microsecond)
     each saves. ``passes``: rewrites for speed, with the number of places each changed. ``fusions_declined``: fusions that
-    did not apply, and why. ``weights``: 8-bit products by the dtype of their weights.
+    did not apply, and why. ``finished_by``: packs whose hook was handed the finished model. ``weights``: 8-bit products by the
+    dtype of their weights.
     ``signature``: the key of the signature that was converted, and ``other_signatures`` those that were not.
     """
 
@@ -55,6 +56,7 @@ class Report:
     passes: Mapping[str, int] = field(default_factory=dict)
     fusions_declined: tuple[str, ...] = ()
     packs: Mapping[str, int] = field(default_factory=dict)
+    finished_by: tuple[str, ...] = ()
     overrides: Mapping[str, str] = field(default_factory=dict)
     states: tuple[str, ...] = ()
     storage: Mapping[str, int] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from conformance.bounds import BOUNDS, EQUAL, EXACT
 from conformance.case import Case
 from conformance.cases import builtin
 from conformance.coverage import gaps
+from conformance.packs import Suite
 from conformance.runner import run_case
 from conformance.table import committed, table
 from onnx_tflite_plugin.host import BUILTIN, Host
@@ -34,9 +35,10 @@ def test_case(case: Case, host: Host) -> None:
 
 
 def test_every_handler_has_cases_and_leaves_the_file_s_order(host: Host) -> None:
-    handlers = [(code, pack) for code, pack, _ in host.handlers()]
-    assert {pack for _, pack in handlers} == {BUILTIN}
-    assert list(gaps(host, handlers, CASES)) == []
+    handlers = tuple((code, pack) for code, pack, _ in host.handlers())
+    fusions = tuple((fusion.name, pack) for pack, fusion in host.fusions())
+    assert {pack for _, pack in (*handlers, *fusions)} == {BUILTIN}
+    assert list(gaps(Suite(host, handlers, fusions, tuple(CASES), {}))) == []
 
 
 def test_every_case_has_a_name_of_its_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,17 @@ import pytest
 from conformance.case import Case
 from conformance.models import Net, alone, between_convolutions, constant, net, tensor, unary
 from conformance.runner import CaseResult, run_case
-from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Transparent, Value, handler
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Context,
+    Decline,
+    Dequantized,
+    Handler,
+    Terminate,
+    Transparent,
+    Value,
+    handler,
+)
 from onnx_tflite_plugin.host import Host
 
 CODE = "CUSTOM.Flip"
@@ -53,7 +64,10 @@ def test_the_case_may_bring_the_kernel_and_it_is_held_against_the_lowering() -> 
     bare = handler(CODE, max_version=1, layout=Attribute())(flip().lower)
     case = {"custom_options": {"axis": 1}}
     without = tried(unary(CODE, "x", tensor(1, 5, 7, 3), **case), bare)
-    assert "LiteRT has no kernel of CUSTOM.Flip: its handler may declare one (kernel=), or the case" in without.text
+    assert (
+        "LiteRT has no kernel of CUSTOM.Flip, and handler test_conformance_authors:remapped of inline declares none"
+        in without.text
+    )
     assert tried(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=flipped, **case), bare).status == "passed"
     assert tried(unary(CODE, "x", tensor(1, 5, 7, 3), kernel=lambda op, x: x, **case), bare).status == "failed"
 
@@ -86,6 +100,52 @@ def test_a_failure_names_the_declaration_that_is_false(layout: Any, meant: str) 
     assert result.status == "failed"
     assert f"layout={type(layout).__name__} is not true: with axes 0,3,1,2 the result differs by " in result.text
     assert meant in result.text
+
+
+def doubled(layout: Any, **declared: Any) -> Any:
+    """Both halves along axis 1 of the file, whatever the order; it fits only the file's."""
+
+    @handler(
+        CODE, max_version=1, layout=layout, quantization=Dequantized(),
+        kernel=lambda op, x: np.concatenate([x, x], 1), **declared,
+    )  # fmt: skip
+    def lower(ctx: Context, x: Value) -> Value:
+        return ctx.ops.Concat(x, x, axis=1)
+
+    return lower
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_declaration_that_fails_the_conversion_is_named_with_its_handler_and_not_as_a_bug(dtype: str) -> None:
+    x, y = tensor(2, 5, 7, 3, dtype=dtype), tensor(2, 10, 7, 3, dtype=dtype)
+    case = between_convolutions(CODE, dtype, [x], y, custom_options={"axis": 1})
+    result = tried(case, doubled(Transparent()))
+    assert (
+        "handler test_conformance_authors:lower of inline failed: what it emits has a size in dimension" in result.text
+    )
+    assert "it declares layout=Transparent(), quantization=Dequantized()" in result.text
+    assert "layout=Transparent is not true: in another order than the file's it does not convert;" in result.text
+    assert "report" not in result.text
+    assert tried(replace(case, transposes=None), doubled(Terminate())).ok
+
+
+@pytest.mark.parametrize(
+    ("declared", "reason"),
+    [
+        ({"types": "float32"}, "declined by inline: its dtypes are int8; what test_conformance_authors:lower declares is"),
+        ({"accepts": lambda at: Decline("it is too long")}, "declined by inline: it is too long"),
+        ({"accepts": lambda at: 1 / 0}, "accepts of handler test_conformance_authors:lower of inline failed: ZeroDivisionError"),
+        (None, "no installed pack has a handler for it; entry points come from what is installed: after a change"),
+    ],
+)  # fmt: skip
+def test_where_nobody_converts_an_operator_that_is_said_and_not_that_litert_lacks_it(
+    declared: Any, reason: str
+) -> None:
+    x, y = tensor(2, 5, dtype="int8"), tensor(2, 10, dtype="int8")
+    handlers = {} if declared is None else {CODE: doubled(Terminate(), **declared)}
+    result = run_case(alone(CODE, "x", [x], y, custom_options={"axis": 1}), Host(handlers=handlers))
+    assert f"LiteRT has no kernel of {CODE}, and nobody converts it: {reason}" in result.text
+    assert "kernel=" not in result.text
 
 
 def test_a_lowering_that_is_wrong_in_the_files_order_is_not_blamed_on_the_layout() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ from conformance.case import Case
 from conformance.cases import builtin
 from conformance.coverage import gaps
 from conformance.models import alone, between_convolutions, net, tensor, unary
-from conformance.packs import suite
+from conformance.packs import Suite, suite
 from conformance.runner import CaseTrial, Variant, _variants, run_case
 from conformance.table import _row
-from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Terminate, Transparent, handler
+from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Raw, Terminate, Transparent, Value, handler
 from onnx_tflite_plugin.errors import ConversionError, PackError
-from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host import HANDLERS, Host, Offer
+from onnx_tflite_plugin.host.offers import discover
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance
 
@@ -176,31 +178,72 @@ def test_the_convolutions_around_an_operator_add_nothing() -> None:
 # --- what is left untried ---------------------------------------------------------------------
 
 
-def test_gaps_name_handlers_without_cases_and_without_layout() -> None:
-    @handler("CUSTOM.Kept", max_version=1, layout=Attribute(), axes=lambda at: None)
-    def kept(ctx: Context, x: object) -> object:
+def untried(handlers: dict[str, Handler], cases: list[Case], *more: tuple[str, str]) -> list[str]:
+    asked = (*((code, "mine") for code in handlers), *more)
+    offers = [Offer(code, "mine", HANDLERS, Entry(handler)) for code, handler in handlers.items()]
+    return list(gaps(Suite(Host(packs=["mine"], offers=[*discover(), *offers]), asked, (), tuple(cases), {})))
+
+
+class Entry:
+    """An entry point that loads an object."""
+
+    def __init__(self, loaded: object) -> None:
+        self.loaded, self.name, self.value = loaded, "x", "x"
+
+    def load(self) -> object:
+        return self.loaded
+
+
+def kept(code: str, layout: Any = Attribute(), **declared: Any) -> Handler:  # noqa: B008
+    @handler(code, max_version=1, layout=layout, **declared)
+    def lower(ctx: Context, x: Value) -> Value:
         return x
 
-    handlers: dict[str, Handler] = {
-        "CUSTOM.Kept": kept,
-        "CUSTOM.Last": replace(kept, code="CUSTOM.Last", layout=Terminate()),
+    return lower
+
+
+def test_gaps_name_handlers_without_cases_and_without_layout() -> None:
+    handlers = {
+        "CUSTOM.Kept": kept("CUSTOM.Kept", axes=lambda at: None),
+        "CUSTOM.Last": kept("CUSTOM.Last", Terminate(), axes=lambda at: None),
     }
-    tried = Host(packs="builtin", handlers=handlers)
-    cases = [unary(code, "here", X) for code in handlers]
-    asked = [("CUSTOM.Kept", "mine"), ("CUSTOM.Last", "mine"), ("CUSTOM.Gone", "mine"), ("NEG", "built-in")]
-    assert list(gaps(tried, asked, [*cases, unary("NEG", "here", X)])) == [
+    cases = [*(unary(code, "here", X) for code in handlers), unary("NEG", "here", X)]
+    assert untried(handlers, cases, ("CUSTOM.Gone", "mine"), ("NEG", "built-in")) == [
         "CUSTOM.Kept of mine has no case that works in another order than the file's",
         "CUSTOM.Gone of mine has no case",
     ]
+
+
+def test_gaps_name_dtypes_that_a_handler_declares_and_no_case_has() -> None:
+    rows = {"CUSTOM.Rows": kept("CUSTOM.Rows", Terminate(), types=("float32 int32", "int8 -> int8"))}
+    assert untried(rows, [unary("CUSTOM.Rows", "here", X)]) == [
+        "CUSTOM.Rows of mine has no case with int32 as operand 0, which `types` lists",
+        "CUSTOM.Rows of mine has no case with int8 as operand 0, which `types` lists",
+        "CUSTOM.Rows of mine has no case with int8 as output 0, which `types` lists",
+    ]
+    raw = {"CUSTOM.Raw": kept("CUSTOM.Raw", Terminate(), quantization=Raw())}
+    assert untried(raw, [unary("CUSTOM.Raw", "here", X)]) == [
+        "CUSTOM.Raw of mine has no case of quantized tensors, for which it declares Raw"
+    ]
+    assert untried(raw, [unary("CUSTOM.Raw", "here", tensor(2, 3, dtype="int8"))]) == []
+
+
+def test_gaps_name_fusions_that_no_case_asks_for() -> None:
+    host, case = Host(packs="builtin"), unary("NEG", "here", X)
+    fusions = (("MINE", "mine"),)
+    assert list(gaps(Suite(host, (), fusions, (case,), {}))) == [
+        "the fusion MINE of mine has no case in which it must apply (fuses=)"
+    ]
+    assert list(gaps(Suite(host, (), fusions, (replace(case, fuses=["MINE"]),), {}))) == []
 
 
 # --- packs ------------------------------------------------------------------------------------
 
 PACK = """
     from conformance.models import tensor, unary
-    from onnx_tflite_plugin.api import Dequantized, Transparent, handler
+    from onnx_tflite_plugin.api import Transparent, handler
 
-    @handler("CUSTOM.Plus", max_version=1, layout=Transparent(), quantization=Dequantized())
+    @handler("CUSTOM.Plus", max_version=1, layout=Transparent())
     def plus(ctx, x):
         return ctx.ops.Add(x, {amount})
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 
 import pytest
 from test_new_pack import installed, python
 
 from conformance.case import Case
-from onnx_tflite_plugin.api import Context, Handler, Operator, Tensor
+from onnx_tflite_plugin.api import Call, Context, Handler, Match, Operator, Tensor, axes
 from onnx_tflite_plugin.cli.new_pack import new_pack
 from onnx_tflite_plugin.cli.scaffold import KINDS
 
@@ -60,8 +61,24 @@ def members(kind: type) -> set[str]:
 
 @pytest.mark.parametrize(
     ("prefix", "kind"),
-    [("ctx.", Context), ("case.", Case), ("handler.", Handler), ("op.", Operator), ("tensor.", Tensor)],
+    [
+        ("ctx.", Context),
+        ("case.", Case),
+        ("handler.", Handler),
+        ("op.", Operator),
+        ("tensor.", Tensor),
+        ("match.", Match),
+    ],
 )
 def test_the_reference_names_every_member(prefix: str, kind: type) -> None:
     page = (DOCS / "handlers.md").read_text(encoding="utf-8")
     assert [name for name in sorted(members(kind)) if not re.search(rf"`{re.escape(prefix)}{name}\b", page)] == []
+
+
+def test_the_reference_names_every_ready_made_axes_and_every_keyword_of_a_pattern() -> None:
+    page = (DOCS / "handlers.md").read_text(encoding="utf-8")
+    public = [name for name, value in vars(axes).items() if getattr(value, "__module__", "") == axes.__name__]
+    assert [name for name in public if not name.startswith("_") and not re.search(rf"\b{name}\b", page)] == []
+    keywords = [name for name, one in signature(Call.__init__).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    assert keywords
+    assert [name for name in keywords if f"{name}=" not in page] == []

@@ -21,6 +21,7 @@ PACKAGE = "onnx_tflite_plugin"
 
 ROOMS = (
     "deferral",
+    "codes",
     "errors",
     "progress",
     "source",

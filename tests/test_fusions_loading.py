@@ -115,3 +115,19 @@ def test_a_warning_is_said_once_however_many_models_a_host_converts() -> None:
     host = Host(offers=[offer("no_fusion")])
     assert host.fusions() == host.fusions() == []
     assert len(host.warnings) == 1
+
+
+misspelt = fused("SPELT", Call("ABBS", Call("NEGG", x)))
+of_a_fusion = fused("OUTER", Call("ABS", Call("ONE", x)))
+
+
+def test_an_operator_of_a_pattern_that_nothing_has_is_told_with_the_nearest() -> None:
+    _, (warning,) = loaded(None, offer("misspelt"))
+    assert warning == (
+        "the fusion SPELT of a-pack looks for 'ABBS', which is no operator and no fusion; did you mean 'ABS'?, "
+        "and for 'NEGG', which is no operator and no fusion; did you mean 'NEG'?"
+    )
+
+
+def test_custom_operators_and_other_fusions_may_be_in_a_pattern() -> None:
+    assert loaded({"ABS"}, offer("one"), offer("of_a_fusion"))[1] == []

@@ -13,6 +13,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.cli.summary import _packs as summary_packs
 
 HANDLER = """
     from onnx_tflite_plugin.api import Attribute, Context, Dequantized, handler
@@ -187,6 +188,69 @@ def test_a_hook_may_claim_a_family_decline_with_a_reason_and_see_the_finished_mo
     assert conversion.model.metadata_props["flex.target"] == "onnxruntime"
     with pytest.raises(otp.ConversionError, match="declined by flex-pack: only FlexSin is known"):
         otp.convert(unary_model("CUSTOM.FlexCos"))
+
+
+def test_a_select_operator_is_named_as_what_it_is_with_what_to_do() -> None:
+    with pytest.raises(
+        otp.ConversionError, match=r"it is TensorFlow's Cos, .* \(a select operator\) \(export the model with"
+    ):
+        otp.convert(unary_model("CUSTOM.FlexCos"))
+
+
+def test_an_entry_point_that_declines_is_its_packs_only_answer(site: Path) -> None:
+    source = """
+        from onnx_tflite_plugin.api import Decline, Terminate, handler, hookimpl
+
+        @handler("CUSTOM.Mine", max_version=1, layout=Terminate(), accepts=lambda at: Decline("the entry point", "do this"))
+        def mine(ctx, x):
+            return x
+
+        @hookimpl
+        def claim(op):
+            return Decline("the hook", "do that") if op.code.startswith("CUSTOM.") else None
+    """
+    entries = (
+        "[onnx_tflite_plugin.handlers]\nCUSTOM.Mine = both_pack:mine\n[onnx_tflite_plugin.hooks]\nboth = both_pack\n"
+    )
+    install(site, "both-pack", "both_pack", source, entries)
+    with pytest.raises(otp.ConversionError, match=r": declined by both-pack: the entry point \(do this\)$"):
+        otp.convert(unary_model("CUSTOM.Mine"))
+    with pytest.raises(otp.ConversionError, match=r": declined by both-pack: the hook \(do that\)$"):
+        otp.convert(unary_model("CUSTOM.Other"))
+
+
+def test_a_pack_that_is_handed_the_finished_model_is_in_the_report(site: Path) -> None:
+    source = """
+        from onnx_tflite_plugin.api import hookimpl
+
+        @hookimpl
+        def finish(model):
+            model.metadata_props["seen"] = "yes"
+    """
+    install(site, "pass-pack", "pass_pack", source, "[onnx_tflite_plugin.hooks]\npass = pass_pack\n")
+    report = otp.convert(unary_model("NEG")).report
+    assert report.finished_by == ("pass-pack",)
+    assert list(summary_packs(report)) == ["pass-pack: its hook finish"]
+    assert otp.convert(unary_model("NEG"), block=["pass-pack"]).report.finished_by == ()
+
+
+def test_a_failure_of_the_converter_on_declarations_of_a_pack_names_them(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(model: object) -> int:
+        raise IndexError("nothing there")
+
+    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", broken)
+    with pytest.raises(otp.ConversionError, match="a bug of the converter: please report it"):
+        otp.convert(unary_model("NEG"))
+    roll_pack(site, "roll-pack")
+    text = (
+        r"op 0 CUSTOM.RollChannels v1 'y': where what handler roll_pack:roll of roll-pack declares is not true "
+        r"\(layout=.*, quantization=Dequantized\(\)\), it is the reason of IndexError: nothing there, in broken, "
+        r".* \(--block roll-pack leaves it out; report it to its authors\)$"
+    )
+    with pytest.raises(otp.ConversionError, match=text):
+        otp.convert(unary_model("CUSTOM.RollChannels"))
 
 
 def test_an_alias_serves_a_second_entry_point(site: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from conformance.models import Net, tensor
+from conformance.models import Net, constant, tensor
 from conformance.registered import REGISTERED
 from onnx_tflite_plugin.api import Call, Context, Handler, Transparent, fusion, handler, operands
 from onnx_tflite_plugin.api.dtypes import parsed, rows
@@ -70,11 +71,18 @@ def test_an_operator_converts_where_a_row_has_its_dtypes(types: Any, dtypes: tup
     assert (converts(types, *dtypes) == "") == taken
 
 
-def test_a_refusal_says_what_it_is_and_what_the_kernel_takes() -> None:
+def test_a_refusal_says_what_it_is_and_what_the_handler_takes_and_of_litert_only_where_it_has_a_kernel() -> None:
     said = converts(("float32, float32 int8 -> float32", "int8, _"), "int32", "int64", "int32")
     assert "CUSTOM.Product v1 (op 0" in said
-    assert "its dtypes are int32, int64 -> int32, for which there is no kernel" in said
+    assert "its dtypes are int32, int64 -> int32; what test_types:lowered declares is " in said
     assert "float32, float32 or int8 -> float32; int8, any" in said
+    assert "LiteRT" not in said
+    net = Net()
+    net.output(net.call("RFFT2D", [tensor(2, 8), constant(np.array([2, 8]))], tensor(2, 5, dtype="complex64")))
+    with pytest.raises(
+        ConversionError, match=r"its dtypes are float32, int64 -> complex64; LiteRT's kernels take float32, int32 -> "
+    ):
+        convert(net.build())
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_an_image_of_another_size_is_resized(tmp_path: Path) -> None:
     ("given", "text"),
     [
         ({"z": drawn(*SHAPE)}, "no input is called 'z'; the model's inputs are x"),
-        ({"x": drawn(1, 5, 2, 3)}, r"transpose it to NHWC first, x.transpose\(0, 2, 3, 1\)"),
+        ({"x": drawn(1, 5, 2, 3)}, r"transposed it would fit, x.transpose\(0, 2, 3, 1\)"),
         ({"x": drawn(1, 2, 3, 7)}, r"is float32 \[1, 2, 3, 5\], the given array \[1, 2, 3, 7\]"),
         ({"x": np.full(SHAPE, np.nan)}, "30 of 30 elements are NaN"),
         ({"x": np.full(SHAPE, "a")}, "is float32; the given array is <U1"),

@@ -229,9 +229,10 @@ class Effects(Checked):
 
 @dataclass(frozen=True)
 class Decline(Checked):
-    """Why a handler or a fusion does not take an operator; shown to the user."""
+    """Why a handler or a fusion does not take an operator, and what the user can do; both are shown."""
 
     reason: str
+    hint: str = ""
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,20 @@ def rows(types: str | Collection[str]) -> tuple[str, ...]:
     return tuple(filter(None, (types,) if isinstance(types, str) else types))
 
 
-def refusal(op: Operator, types: str | Collection[str]) -> str:
-    """Why an operator's dtypes are none that the kernel takes; "" where a row fits or there is none."""
+def accepted_dtypes(types: str | Collection[str]) -> dict[int, set[str]]:
+    """The dtypes that rows name, by slot."""
+    named: dict[int, set[str]] = {}
+    for inputs, outputs in map(parsed, rows(types)):
+        for slot, spelled in [*enumerate(inputs), *((~k, dtypes) for k, dtypes in enumerate(outputs))]:
+            named.setdefault(slot, set()).update(set(spelled.removesuffix(_MORE).split()) & {*NAMES})
+    return named
+
+
+def refusal(op: Operator, types: str | Collection[str], whose: str) -> str:
+    """Why an operator's dtypes are none that are taken; "" where a row fits or there is none.
+
+    ``whose`` types these are, for the text: "LiteRT's kernels take".
+    """
     table = [parsed(row) for row in rows(types)]
     if not table or any(_fits(op, row) for row in table):
         return ""
@@ -51,7 +63,7 @@ def refusal(op: Operator, types: str | Collection[str]) -> str:
     operands = ", ".join(_dtype(op, slot) for slot in range(inputs))
     results = ", ".join(_dtype(op, ~k) for k in range(outputs))
     taken = "; ".join(_spelled(row) for row in table)
-    return f"its dtypes are {operands}{' -> ' if results else ''}{results}, for which there is no kernel; LiteRT's take {taken}"
+    return f"its dtypes are {operands}{' -> ' if results else ''}{results}; {whose} {taken}"
 
 
 def _is_variable(name: str) -> bool:

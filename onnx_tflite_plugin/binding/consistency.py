@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 from onnx_tflite_plugin.api.declarations import Decline, Dequantized, FixedOutputRange, Handler, SameScale
@@ -45,7 +45,7 @@ def _is_named(op: Operator) -> bool:
 class Unfit(Decline):
     """Declined for operands that the file gives or leaves out."""
 
-    problem: Contradiction
+    problem: Contradiction = field(kw_only=True)
 
 
 def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
@@ -110,12 +110,12 @@ def unfit(handler: Handler, op: Operator) -> Unfit | None:
             else f"{len(needed)} to {most}"
         )
         wrong = _problem(op, "inputs", f"{given} operands, and {op.code} takes {takes}")
-        return Unfit(wrong.reason, wrong)
+        return Unfit(wrong.reason, wrong.hint, problem=wrong)
     absent = next((slot for slot, required in enumerate(needed[:given]) if required and op.inputs[slot] is None), None)
     if absent is None:
         return None
     wrong = _problem(op, f"inputs[{absent}]", f"it is absent, and {op.code} cannot do without")
-    return Unfit(wrong.reason, wrong)
+    return Unfit(wrong.reason, wrong.hint, problem=wrong)
 
 
 @cache

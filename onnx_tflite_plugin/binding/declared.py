@@ -31,6 +31,7 @@ from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, definition, guarded
 from onnx_tflite_plugin.source.activations import ACTIVATIONS
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
+from onnx_tflite_plugin.source.options import operator_names
 from onnx_tflite_plugin.targets import PRICED, Target
 
 
@@ -160,7 +161,8 @@ def types_refused(handler: Handler, pack: str, at: Instance) -> str:
         types = handler.types(at) if callable(handler.types) else handler.types
         if not fits(types, str | Collection[str]):
             raise Mismatch(f"it returned {described(types)}, not a row of dtypes or several")
-        return refusal(at.op, types)
+        kernels = pack == BUILTIN and handler.code == at.op.builtin and handler.code in operator_names().values()
+        return refusal(at.op, types, "LiteRT's kernels take" if kernels else f"what {handler.name} declares is")
 
 
 def evaluated(handler: Handler, pack: str, at: Instance) -> Array | Widened | None:

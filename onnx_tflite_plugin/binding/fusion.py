@@ -85,6 +85,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
                 replaced = _replacement(fusion, pack, pattern, match, root, stage)
             except Failed as failed:
                 stage.done.failed[fusion.name] = failed
+                stage.done.declined.append(f"{fusion.name} at {root.label}: {failed.reason}")
                 return graph.with_operators(_kept(graph, operators, gone, shared))
             if replaced is not None:
                 for call, op in match.calls.items():

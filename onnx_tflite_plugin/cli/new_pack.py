@@ -11,8 +11,9 @@ import click
 
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows
-from onnx_tflite_plugin.cli.scaffold import FREE, KINDS, check, files, identifier
+from onnx_tflite_plugin.cli.scaffold import KINDS, check, files, identifier
 from onnx_tflite_plugin.cli.summary import BUILTIN
+from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE
 
 
 @click.command("new-pack")
@@ -74,12 +75,12 @@ def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
 
 def _kind(code: str) -> str:
     """What a pack for an operator begins as. Raises UsageProblem for a name nobody knows."""
-    if code.startswith(FREE):
+    if code.startswith(NAMED_BY_THE_FILE):
         if not code.partition(".")[2]:
             raise UsageProblem(f"{code!r} lacks the operator's name behind the dot")
         if "*" in code:
             raise UsageProblem(f"{code!r} is a family, which a pack claims by the hook `claim`: --like claim")
-        return "elementwise" if code.startswith("CUSTOM.") else "reference"
+        return "elementwise" if code.startswith(CUSTOM) else "reference"
     from importlib.metadata import distribution
 
     from onnx_tflite_plugin.host.offers import HANDLERS

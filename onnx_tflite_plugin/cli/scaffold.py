@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.codes import CUSTOM, bare
 
-FREE = ("CUSTOM.", "COMPOSITE.")  # names that the schema does not list
 _LONGEST = 40
 _TAKEN = frozenset(
     {"cases", "kernel", "settings", "refused", "axes", "axis_of", "where", "claim", "elementwise"}
@@ -33,7 +33,7 @@ class Kind:
 
     def takes(self, code: str) -> bool:
         """Whether the operator is one of this kind."""
-        return code.startswith("CUSTOM.") and not code.endswith("*")
+        return code.startswith(CUSTOM) and not code.endswith("*")
 
 
 _HANDLER = "onnx_tflite_plugin.handlers =\n    $entry = $package.$module:$function"
@@ -54,7 +54,7 @@ class _Fusion(Kind):
 
 class _Claim(Kind):
     def takes(self, code: str) -> bool:
-        return code.startswith("CUSTOM.") and code.endswith("*") and code.count("*") == 1
+        return code.startswith(CUSTOM) and code.endswith("*") and code.count("*") == 1
 
 
 KINDS: Mapping[str, Kind] = {
@@ -105,8 +105,7 @@ def files(code: str, like: str, distribution: str, package: str) -> Mapping[str,
     from onnx_tflite_plugin.api import VERSION
 
     kind = {**KINDS, "wrapped": WRAPPED, "reference": REFERENCE}[like]
-    free = next((prefix for prefix in FREE if code.startswith(prefix)), "")
-    function = identifier(code.removeprefix(free), "op")
+    function = identifier(bare(code), "op")
     values = {
         "code": literal(code),
         "prefix": literal(code.rstrip("*")),

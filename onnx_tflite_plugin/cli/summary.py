@@ -153,7 +153,9 @@ def _packs(report: Report) -> Iterator[str]:
     for pack, count in others.items():
         codes = overridden.get(pack, [])
         instead = f", instead of the built-in {', '.join(at_most(codes, 4))}" if codes else ""
-        yield f"{pack}: {plural(count, 'operator')}{instead}"
+        finish = " and its hook finish" if pack in report.finished_by else ""
+        yield f"{pack}: {plural(count, 'operator')}{instead}{finish}"
+    yield from (f"{pack}: its hook finish" for pack in report.finished_by if pack not in others)
 
 
 def as_json(conversion: Conversion, model: Path, files: Sequence[Path], seconds: float) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import (
@@ -49,27 +50,34 @@ def invalid(proto: onnx.ModelProto) -> str:
     return ""
 
 
-def check_valid(model: ir.Model, proto: onnx.ModelProto) -> None:
-    """Raises HandlerError for a model that is not valid ONNX: a contradiction is the handler's fault, so it is named."""
+def check_valid(
+    model: ir.Model, proto: onnx.ModelProto, declared: Mapping[tuple[str, str], tuple[str, str]] | None = None
+) -> None:
+    """Raises HandlerError for a model that is not valid ONNX: a contradiction is the handler's fault, so it is named.
+
+    ``declared``: by handler and pack, an operator and what decides order and dtype of its tensors.
+    """
     text = invalid(proto)
     if not text:
         return
-    if "has unsupported type" in text:
-        raise TargetRefusal(
-            "ONNX has not all operators in these dtypes:", [Problem("the model", text, "--quantization float")]
-        )
     message = "what was emitted is not valid ONNX:"
     offending = next((node for node in model.graph if node.name and f"node name: {node.name})" in text), None)
     handler, pack = ("", "") if offending is None else lowered_by(offending.metadata_props)
+    _, says = (declared or {}).get((handler, pack), ("", ""))
+    if "has unsupported type" in text and not says:
+        raise TargetRefusal(
+            "ONNX has not all operators in these dtypes:", [Problem("the model", text, "--quantization float")]
+        )
     if offending is None or not handler:
         raise HandlerError(message, [Blamed("the model", text, Failed(BUILTIN, text).hint, ours=True)])
     shape = _SHAPE.search(text)
     if shape is not None:
         what = "rank" if shape["what"] == "rank" else f"a size in {shape['what']}"
-        text = f"what it emits has {what} of {shape['made']}, the file says {shape['file']} ({text})"
+        wanted = f"by what it declares and the file it is {shape['file']}" if says else f"the file says {shape['file']}"
+        text = f"what it emits has {what} of {shape['made']}, {wanted} ({text})"
         if pack == BUILTIN:
             raise StaleShape(
                 CONTRADICTION, [Contradiction(f"{offending.op_type} {offending.name!r}", text, "convert it again")]
             )
-    failed = Failed(pack, f"handler {handler} of {pack} failed: {text}")
+    failed = Failed(pack, f"handler {handler} of {pack} failed: {text}{says and f'; it declares {says}'}")
     raise HandlerError(message, [failed.problem(f"{offending.op_type} {offending.name!r}")])

@@ -90,6 +90,10 @@ class Hooks:
         """(pack, hook) of what packs implement, but for handlers, which claim their operator."""
         return sorted({(hook.pack, name) for name in NAMES for hook in self._of(name) if not _own(hook.plugin)})
 
+    def finishing(self) -> tuple[str, ...]:
+        """The packs that are handed the finished model, in that order."""
+        return tuple(dict.fromkeys(hook.pack for hook in self._of("finish")))
+
     def _of(self, name: str, code: str = "") -> Iterator[Hook]:
         """The implementations of one hook in pluggy's order: the last registered first, but for tryfirst and trylast.
 
@@ -106,8 +110,15 @@ class Hooks:
     # --- while a model is converted -----------------------------------------------------------
 
     def claims(self, at: At) -> Iterator[tuple[str, Handler | Decline | Failed]]:
-        """(pack, its handler, why it declines, or how it failed) of every pack that knows the operator."""
-        for hook in self._of("claim", at.op.code):
+        """(pack, its handler, why it declines, or how it failed) of every pack that knows the operator.
+
+        Where an entry point of a pack serves it, the pack's hook is not asked.
+        """
+        hooks = [*self._of("claim", at.op.code)]
+        served = {hook.pack for hook in hooks if _own(hook.plugin)}
+        for hook in hooks:
+            if hook.pack in served and not _own(hook.plugin):
+                continue
             try:
                 answer = _claim(hook, at)
             except Failed as failed:

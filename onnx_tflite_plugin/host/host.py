@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
@@ -21,15 +22,28 @@ from onnx_tflite_plugin.binding.consistency import Unfit, unfit
 from onnx_tflite_plugin.binding.declared import At, accepted, called
 from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.binding.inlining import Inlining
+from onnx_tflite_plugin.codes import UNKNOWN
 from onnx_tflite_plugin.errors import CONTRADICTION, Blamed, Contradiction, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
 from onnx_tflite_plugin.host.hooks import Hooks
-from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, HOOKS, Offer, canonical, discover, misdeclared, misnamed
+from onnx_tflite_plugin.host.offers import (
+    FUSIONS,
+    HANDLERS,
+    HOOKS,
+    Offer,
+    canonical,
+    discover,
+    misdeclared,
+    misnamed,
+    unknown_operators,
+)
 from onnx_tflite_plugin.host.unknown import keeper, spelled
 from onnx_tflite_plugin.source.model import Model, Operator
 from onnx_tflite_plugin.targets import Target
 
-SELECT = "CUSTOM.Flex"  # TensorFlow's operators in a TFLite file (lite/delegates/flex), their options a NodeDef
+NOBODY = "no installed pack has a handler for it"
+Answer = tuple[str, Decline | Failed]
+"""A pack, and why it does not take an operator."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +175,18 @@ class Host:
             return None
         if wrong := misdeclared(offer.needs, fusion):
             self.warn(f"the entry point {offer.code} of {offer.pack} {wrong}")
+        if canonical(offer.pack) != BUILTIN and (wrong := unknown_operators(fusion, self._others)):
+            self.warn(f"the fusion {fusion.name} of {offer.pack} {wrong}")
         return fusion
+
+    def _others(self) -> set[str]:
+        """The operators besides the schema's that may be in patterns: those of entry points, and fusions that load."""
+        names = {*self._by_code}
+        for offer in self.offers:
+            if offer.group == FUSIONS:
+                with suppress(Failed):
+                    names.add(offer.fusion().name)
+        return names
 
     def handlers(self) -> Iterator[tuple[str, str, Handler | Failed]]:
         """(code, pack, handler or why it does not serve) of everything discovered, by code."""
@@ -209,7 +234,7 @@ class Host:
         if missing:
             problems = [replace(problem, where=_where(missing[key])) for key, problem in reasons.items()]
             for pack, failures in self.hooks.failures.items():  # it might have taken them
-                problems += [failed.problem(f"{pack}, whose hooks are left out") for failed in failures]
+                problems += [failed.problem(_hookless(pack)) for failed in failures]
             raise UnsupportedOperator("operators that cannot be converted:", problems)
         check_calls(calls)
         return BoundModel(model, tuple(graphs.get(g.index, BoundGraph(g, ())) for g in model.subgraphs))
@@ -249,6 +274,10 @@ class Host:
         )
         return Bound(op, kept, BUILTIN, (op,))
 
+    def left_out(self) -> list[str]:
+        """The packs whose hooks are left out, each with why: they might have taken what nobody takes."""
+        return [f"{_hookless(pack)}: {failed.reason}" for pack, all_ in self.hooks.failures.items() for failed in all_]
+
     def _take(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
         failures = self._load(op.code) + (self._load(op.builtin) if op.builtin != op.code else [])
         claims, declined = self._claims(At(op, target, opset))
@@ -256,7 +285,7 @@ class Host:
             claims, more = self._claims(At(replace(op, code=op.builtin), target, opset))
             declined += more
         if not claims:
-            return _nobody(op, [*declined, *failures])
+            return _nobody(op, [*declined, *((failed.pack, failed) for failed in failures)])
         settled = self._settle(op, claims)
         if isinstance(settled, Problem):
             return settled
@@ -266,19 +295,16 @@ class Host:
             return Problem(op.code, reason, f"update {pack}, or install a pack that serves it")
         return Bound(op, handler, pack, (op,))
 
-    def _claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[str | Failed | Unfit]]:
+    def _claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
         """Who takes an operator, and why others do not; one that fails does not, and is a warning."""
         claims: list[tuple[str, Handler]] = []
-        declined: list[str | Failed | Unfit] = []
+        declined: list[Answer] = []
         for pack, answer in self.hooks.claims(at):
             if isinstance(answer, Handler):
                 claims.append((pack, answer))
-            elif isinstance(answer, Unfit):
-                declined.append(answer)
-            elif isinstance(answer, Decline):
-                declined.append(f"declined by {pack}: {answer.reason}")
-            else:
-                declined.append(answer)
+                continue
+            declined.append((pack, answer))
+            if isinstance(answer, Failed):
                 self.warn(f"{answer.reason}; it is passed over")
         return claims, declined
 
@@ -318,36 +344,37 @@ def _where(ops: Sequence[Operator]) -> str:
     return f"{first.code} v{first.version} ({place}op {first.index}{named}{more})"
 
 
-def _nobody(op: Operator, answers: Sequence[str | Failed | Unfit]) -> Problem:
+def _nobody(op: Operator, answers: Sequence[Answer]) -> Problem:
     """Why nobody takes an operator, and what would help."""
-    wrong = next((answer for answer in answers if isinstance(answer, Unfit)), None)
+    wrong = next((answer for _, answer in answers if isinstance(answer, Unfit)), None)
     if wrong is not None:
         return wrong.problem
-    reasons = [answer for answer in answers if not isinstance(answer, Unfit)]
-    if reasons:
-        hints = dict.fromkeys(reason.hint for reason in reasons if isinstance(reason, Failed))
-        texts = dict.fromkeys(reason.reason if isinstance(reason, Failed) else reason for reason in reasons)
-        reason, hint = "; ".join(texts), "; ".join(filter(None, hints))
-        if not hints:
-            return Problem(op.code, reason, hint)
-        return Blamed(op.code, reason, hint, all(r.pack == BUILTIN for r in reasons if isinstance(r, Failed)))
-    if op.code.startswith(SELECT):
-        reason = (
-            f"it is TensorFlow's {op.code.removeprefix(SELECT)}, which LiteRT hands to TensorFlow (a select operator)"
+    if answers:
+        texts = dict.fromkeys(
+            answer.reason if isinstance(answer, Failed) else f"declined by {pack}: {answer.reason}"
+            for pack, answer in answers
         )
-        return Problem(op.code, reason, f"export the model with TFLITE_BUILTINS alone; else {_remedy(op.code)}")
+        reason, hint = "; ".join(texts), "; ".join(dict.fromkeys(filter(None, (a.hint for _, a in answers))))
+        failed = [answer for _, answer in answers if isinstance(answer, Failed)]
+        if not failed:
+            return Problem(op.code, reason, hint)
+        return Blamed(op.code, reason, hint, all(answer.pack == BUILTIN for answer in failed))
     hint = _remedy(op.code)
-    if op.code.startswith("UNKNOWN_"):
-        number = op.code.removeprefix("UNKNOWN_")
+    if op.code.startswith(UNKNOWN):
+        number = op.code.removeprefix(UNKNOWN)
         return Problem(
             op.code, f"operator code {number} is not in the schema this version knows; the file is newer", hint
         )
-    return Problem(op.code, "no installed pack has a handler for it", hint)
+    return Problem(op.code, NOBODY, hint)
 
 
 def _remedy(code: str) -> str:
     named = quote(code, safe="._-")
     return f"an op pack can convert it, and this writes one to start from: onnx-tflite new-pack DIR --op {named}"
+
+
+def _hookless(pack: str) -> str:
+    return f"{pack}, whose hooks are left out"
 
 
 def _outdated(offer: Offer) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, distributions
@@ -16,12 +16,12 @@ from onnx_tflite_plugin.api.checked import described, did_you_mean
 from onnx_tflite_plugin.api.declarations import Handler
 from onnx_tflite_plugin.api.hooks import PROJECT
 from onnx_tflite_plugin.api.patterns import Fusion
+from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, bare
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch, guarded
 from onnx_tflite_plugin.targets import Target
 
 HANDLERS, FUSIONS, HOOKS = GROUPS = tuple(f"{PROJECT}.{kind}" for kind in ("handlers", "fusions", "hooks"))
 _NAME, _REQUIRED = (re.compile(rf"^{field}:(.*)$", re.M | re.I) for field in ("Name", "Requires-Dist"))
-FREE = ("CUSTOM.", "COMPOSITE.", "UNKNOWN_")  # how the codes of operators begin that the schema does not name
 
 
 @dataclass(frozen=True)
@@ -144,18 +144,31 @@ def canonical(pack: str) -> str:
 
 def misnamed(code: str) -> str:
     """Why an entry point's name is that of no operator; empty where it may be one."""
-    if code.startswith(FREE):
-        return (
-            ""
-            if code.partition(".")[2] or code.startswith("UNKNOWN_")
-            else "it lacks the operator's name behind the dot"
-        )
+    if code.startswith(NAMED_BY_THE_FILE):
+        return "" if bare(code) else "it lacks the operator's name behind the dot"
+    if code.startswith(UNKNOWN):
+        return ""
     from onnx_tflite_plugin.source.options import operator_names
 
     names = {*operator_names().values()}
     if code in names:
         return ""
-    return f"TFLite has no operator {code!r}{did_you_mean(code.upper(), names)}; a custom operator is CUSTOM.{code}"
+    return f"TFLite has no operator {code!r}{did_you_mean(code.upper(), names)}; a custom operator is {CUSTOM}{code}"
+
+
+def unknown_operators(fusion: Fusion, others: Callable[[], Collection[str]]) -> str:
+    """The operators of a fusion's patterns that nothing has; empty where there are none. ``others``: besides the schema's."""
+    from onnx_tflite_plugin.source.options import operator_names
+
+    schema = {*operator_names().values()}
+    codes = {code for pattern in fusion.patterns for code in pattern.codes() if not code.startswith(NAMED_BY_THE_FILE)}
+    if codes <= schema:
+        return ""
+    names = schema | {*others()}
+    wrong = [
+        f"{code!r}, which is no operator and no fusion{did_you_mean(code, names)}" for code in sorted(codes - names)
+    ]
+    return f"looks for {', and for '.join(wrong)}" if wrong else ""
 
 
 def misdeclared(needs: frozenset[str], fusion: Fusion) -> str:

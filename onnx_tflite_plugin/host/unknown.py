@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from onnx_tflite_plugin.api.declarations import Handler, Raw, Terminate
+from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Operator, Options
 
-DOMAINS = {"CUSTOM.": "tflite.custom", "COMPOSITE.": "tflite.composite", "": "tflite"}
+DOMAINS = {CUSTOM: "tflite.custom", COMPOSITE: "tflite.composite", "": "tflite"}
 """The domain of kept nodes, by how the operator's code begins; what follows it is their name."""
 
 

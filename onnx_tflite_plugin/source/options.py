@@ -16,6 +16,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from onnx_tflite_plugin.codes import UNKNOWN
 from onnx_tflite_plugin.source import dtypes
 from onnx_tflite_plugin.source.flatbuffer import Field, Layout, Table
 from onnx_tflite_plugin.source.flexbuffer import attributes
@@ -196,7 +197,7 @@ def _belongs(table: str, operator: str) -> bool:
     after one whose name it begins with (the transposed convolution's is the convolution's).
     """
     own = table_of(operator)
-    if own or operator == "CUSTOM" or operator.startswith("UNKNOWN_"):
+    if own or operator == "CUSTOM" or operator.startswith(UNKNOWN):
         return own in ("", table)
     named = next((key for key, name in _named_after().items() if name == table), "")
     return operator.replace("_", "").lower().startswith(named)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, UNKNOWN
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source.buffers import Buffers, read_span
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
@@ -30,7 +31,7 @@ class Code:
 def read_code(table: Table) -> Code:
     """The operator's name. Its number was a byte once, so it is the larger of two fields (``GetBuiltinCode``)."""
     number = max(table.number("deprecated_builtin_code"), table.number("builtin_code"))
-    builtin = operator_names().get(number, f"UNKNOWN_{number}")
+    builtin = operator_names().get(number, f"{UNKNOWN}{number}")
     if builtin == "CUSTOM" and not table.has("custom_code"):
         raise table.invalid("custom_code", "a custom operator must have a name", REFUSED)
     return Code(builtin, table.text("custom_code"), table.number("version"))
@@ -163,9 +164,9 @@ def _read_operator(call: _Call, subgraph: int, origins: _Origins, codes: Sequenc
     options = read_options(table, code.builtin)
     name = code.builtin
     if name == "CUSTOM":
-        name = f"CUSTOM.{code.custom}"
+        name = CUSTOM + code.custom
     elif name == "STABLEHLO_COMPOSITE":
-        name = f"COMPOSITE.{options.get('name', '')}"
+        name = f"{COMPOSITE}{options.get('name', '')}"
     span = read_span(table, "custom_options", "large_custom_options_offset", "large_custom_options_size")
     custom = table.file.copy(*span, table.path) if span[1] else b""
     if custom and not options:

@@ -14,6 +14,7 @@ import numpy as np
 from ..api.declarations import Dequantized, FixedOutputRange, Kernel, Lookup
 from ..binding.bound import Bound
 from ..binding.declared import resolved
+from ..codes import CUSTOM
 from ..errors import VerificationError
 from ..guard import Failed, Mismatch, guarded
 from ..host import Host
@@ -24,7 +25,6 @@ from .litert import LiteRT, LiteRTError
 from .part import cut_file
 from .structure import Entry
 
-_CUSTOM = "CUSTOM."
 _UNRESOLVED = "unresolved custom op"  # subgraph.cc, OpPrepare
 Borrow = Callable[[Sequence[Array]], Mapping[int, Array]]
 
@@ -33,7 +33,7 @@ def lacking(data: bytes, entry: Entry) -> list[Operator]:
     """The operators of the entry's subgraph that LiteRT has no kernel of, in order; each code is asked for by itself."""
     resolves: dict[str, bool] = {}
     for op in entry.subgraph.operators:
-        if op.code.startswith(_CUSTOM) and op.code not in resolves:
+        if op.code.startswith(CUSTOM) and op.code not in resolves:
             ends = [[t.index for t in side if t is not None and not t.constant] for side in (op.inputs, op.outputs)]
             try:
                 LiteRT(cut_file(data, entry.subgraph, *ends), "builtin").interpreter.allocate_tensors()
@@ -99,23 +99,28 @@ def _stored(tensor: Tensor, k: int, array: Array) -> Array:
 
 def own_kernels(
     model: Model, subgraph: int, indices: Iterable[int], host: Host, given: Mapping[str, Kernel] | None = None
-) -> dict[int, Own]:
-    """The kernels of these operators, by index: those ``given`` by code, else those that their handlers declare.
+) -> tuple[dict[int, Own], dict[int, str]]:
+    """The kernels of these operators, by index, and why there is none of the others.
 
-    ``model``: as the project's reader has it.
+    Kernels are those ``given`` by code, else those that their handlers declare. ``model``: as the project's reader has it.
     """
     target = target_named("onnxruntime")
-    kernels = {}
+    kernels, reasons = {}, {}
     for index in indices:
-        bound = host.take(model.subgraphs[subgraph].operators[index], target, target.opsets[2])
-        kernel = bound.handler.kernel if isinstance(bound, Bound) else None
-        kernel = (given or {}).get(model.subgraphs[subgraph].operators[index].code, kernel)
-        if isinstance(bound, Bound) and kernel is not None:
-            declared = resolved(bound, target, target.opsets[2]).declared.quantization
-            floats = isinstance(declared, Dequantized | FixedOutputRange | Lookup)
-            bias = declared.bias if isinstance(declared, Dequantized) else {}
-            kernels[index] = Own(bound.op, kernel, bound.pack, floats, bias)
-    return kernels
+        op = model.subgraphs[subgraph].operators[index]
+        bound = host.take(op, target, target.opsets[2])
+        if not isinstance(bound, Bound):
+            reasons[index] = f"nobody converts it: {'; '.join((bound.reason, *host.left_out()))}"
+            continue
+        kernel = (given or {}).get(op.code, bound.handler.kernel)
+        if kernel is None:
+            reasons[index] = f"handler {bound.handler.name} of {bound.pack} declares none (kernel=)"
+            continue
+        declared = resolved(bound, target, target.opsets[2]).declared.quantization
+        floats = isinstance(declared, Dequantized | FixedOutputRange | Lookup)
+        bias = declared.bias if isinstance(declared, Dequantized) else {}
+        kernels[index] = Own(bound.op, kernel, bound.pack, floats, bias)
+    return kernels, reasons
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class Examined:
         if not missing:
             return ()
         self.host = host if isinstance(host, Host) else host()
-        own = own_kernels(read(data), self.entry.subgraph.index, [op.index for op in missing], self.host)
+        own, reasons = own_kernels(read(data), self.entry.subgraph.index, [op.index for op in missing], self.host)
         borrowed = {op.index: op for op in missing if op.index not in own}
         notes = (
             [f"{_codes(one.op for one in own.values())}: their packs' kernels compute them, LiteRT the rest"]
@@ -105,9 +105,9 @@ class Examined:
         if borrowed:
             codes = _codes(borrowed.values())
             if not partial:
+                why = "; ".join(dict.fromkeys(reasons.values()))
                 raise VerificationError(
-                    f"neither LiteRT nor an installed pack has a kernel of {codes}: "
-                    "--verify=partial compares all but these (kernel= of the handler would compare them too)"
+                    f"LiteRT has no kernel of {codes}, and {why}; --verify=partial compares all but these"
                 )
             notes.append(f"not compared: {codes}, of which there is no kernel; their results are the ONNX model's")
         borrow = Borrowed(self.onnx, self.entry, self.session, borrowed.values()) if borrowed else None

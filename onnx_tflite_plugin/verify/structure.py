@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..codes import CUSTOM
 from ..errors import InvalidModel, UnsupportedOption
 from ..source.model import Array, Data, Model, Operator, Options, Quantization, Signature, Subgraph, Tensor
 from .packages import optional
@@ -134,7 +135,7 @@ def _named(enum: Any, value: int) -> str:
 def _code(schema: Any, code: Any) -> str:
     deprecated = code.DeprecatedBuiltinCode()
     name = _named(schema.BuiltinOperator, deprecated if deprecated < _PLACEHOLDER else code.BuiltinCode())
-    return f"CUSTOM.{_text(code.CustomCode())}" if name == "CUSTOM" else name
+    return CUSTOM + _text(code.CustomCode()) if name == "CUSTOM" else name
 
 
 def _ints(table: Any, field: str) -> list[int]:

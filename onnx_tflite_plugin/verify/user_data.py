@@ -176,7 +176,7 @@ def _check_shape(tensor: Tensor, name: str, array: Array) -> None:
     if tensor.rank and not _fits(tensor, array.shape) and _stacked(tensor, array.shape) is None:
         wanted = ", ".join("?" if size is None else str(size) for size in tensor.dims)
         turned = _turned(tensor, array.shape)
-        hint = f"; transpose it to NHWC first, x.transpose({turned})" if turned else ""
+        hint = f"; transposed it would fit, x.transpose({turned})" if turned else ""
         raise InvalidInputs(f"input {name!r} is {tensor.dtype} [{wanted}], the given array {list(array.shape)}{hint}")
 
 
@@ -188,8 +188,13 @@ def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
 
 
 def _turned(tensor: Tensor, shape: tuple[int, ...]) -> str:
-    """The permutation from channels first, where that is what was given."""
-    if len(shape) == 4 and tensor.rank == 4 and _fits(tensor, (shape[0], shape[2], shape[3], shape[1])):
+    """The permutation that puts axis 1 last, where what was given fits then, by a size that the file fixes."""
+    if (
+        len(shape) == 4
+        and tensor.rank == 4
+        and tensor.dims[3] is not None
+        and _fits(tensor, (shape[0], shape[2], shape[3], shape[1]))
+    ):
         return "0, 2, 3, 1"
     return ""
 

@@ -1,0 +1,55 @@
+"""What packs' handlers declare, told where something fails that a false declaration may be the reason of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+
+from onnx_tflite_plugin.api.declarations import Behaviour, Layout, NotQuantizable
+from onnx_tflite_plugin.binding.bound import BoundModel, Declared
+from onnx_tflite_plugin.errors import Blamed, InternalError
+from onnx_tflite_plugin.guard import BUILTIN, Failed
+
+Suspects = Mapping[tuple[str, str], tuple[str, str]]
+"""By handler and pack: the first operator it lowers, and what it declares of that."""
+
+
+def suspects(model: BoundModel) -> Suspects:
+    """The handlers of the model that are not built in. Declarations are read by now."""
+    first: dict[tuple[str, str], tuple[str, str]] = {}
+    for bound in model.operators():
+        if bound.pack != BUILTIN:
+            first.setdefault((bound.handler.name, bound.pack), (bound.label, declarations(bound.declared)))
+    return first
+
+
+def declarations(declared: Declared) -> str:
+    """``layout=Transparent(), axes='n c -> n c', quantization=SameScale()``: what decides order and dtype of its tensors."""
+    axes = [] if declared.axes is None else [f"axes={declared.axes!r}"]
+    told = [f"layout={_brief(declared.layout)}", *axes]
+    if not isinstance(declared.quantization, NotQuantizable):
+        told.append(f"quantization={_brief(declared.quantization)}")
+    return ", ".join(told)
+
+
+def accused(where: str, suspects: Suspects) -> InternalError:
+    """A failure of the converter's own code while it used what these handlers declare. ``where``: what failed, and where."""
+    problems = [
+        Blamed(
+            label,
+            f"where what handler {handler} of {pack} declares is not true ({declared}), it is the reason of {where}",
+            Failed(pack, "").hint,
+        )
+        for (handler, pack), (label, declared) in suspects.items()
+    ]
+    return InternalError("the conversion failed, on declarations of an op pack:", problems)
+
+
+def _brief(value: Layout | Behaviour) -> str:
+    """A declaration as it is written: without fields that have their defaults."""
+    given = []
+    for field in fields(value):
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        if (own := getattr(value, field.name)) != default:
+            given.append(f"{field.name}={own!r}")
+    return f"{type(value).__name__}({', '.join(given)})"

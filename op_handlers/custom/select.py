@@ -1,0 +1,17 @@
+"""TensorFlow's own operators in a TFLite file (lite/delegates/flex), their options a NodeDef: named as what they are."""
+
+from __future__ import annotations
+
+from onnx_tflite_plugin.api import Decline, Operator, hookimpl
+
+PREFIX = "CUSTOM.Flex"
+
+
+@hookimpl
+def claim(op: Operator) -> Decline | None:
+    if not op.code.startswith(PREFIX):
+        return None
+    return Decline(
+        f"it is TensorFlow's {op.code.removeprefix(PREFIX)}, which LiteRT hands to TensorFlow (a select operator)",
+        "export the model with TFLITE_BUILTINS alone; else an op pack can convert it: onnx-tflite new-pack",
+    )
