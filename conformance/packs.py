@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, distributions
+from importlib.metadata import EntryPoint
 
 from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host.installed import installed
 from onnx_tflite_plugin.host.offers import canonical
 
 from .case import Case
@@ -100,10 +101,14 @@ def brought() -> dict[str, tuple[int, str]]:
 def _entries() -> Iterator[tuple[str, EntryPoint]]:
     """(pack, entry point), each once: a distribution may be on the path twice."""
     seen = set()
-    for distribution in distributions():
-        dist = distribution.metadata["Name"] or "unknown"
-        for entry in distribution.entry_points:
-            if entry.group == GROUP and (dist, entry.name) not in seen:
+    for distribution in installed():
+        try:
+            entries = distribution.entry_points([GROUP])
+        except ValueError:  # which the host tells
+            continue
+        dist = distribution.name_and_requirements()[0] if entries else ""
+        for entry in entries:
+            if (dist, entry.name) not in seen:
                 seen.add((dist, entry.name))
                 yield dist, entry
 

@@ -80,14 +80,12 @@ packs = sorted(name for name in sys.modules if name.startswith("pack_"))
 print(json.dumps({"packs": packs, "nodes": dict(conversion.report.nodes)}))
 """
 DISCOVER = """
-import json, time, sys
+import json, time
 from onnx_tflite_plugin.host.offers import discover
-def timed():
-    start = time.process_time()
-    discover()
-    return time.process_time() - start
-count = sum(offer.pack.startswith("pack-") for offer in discover())
-print(json.dumps({"seconds": min(timed() for _ in range(5)), "count": count}))
+start = time.process_time()
+offers = discover()
+seconds = time.process_time() - start
+print(json.dumps({"seconds": seconds, "count": sum(offer.pack.startswith("pack-") for offer in offers)}))
 """
 
 
@@ -99,11 +97,11 @@ def test_only_the_packs_that_a_model_uses_are_imported(
     assert done == {"packs": packs, "nodes": {"Neg": len(codes)}}
 
 
-def test_three_hundred_packs_are_found_in_milliseconds(site: Path) -> None:
-    """Ten to eighteen; with all metadata read whole, ninety. The bound is for slower machines."""
-    done = python(site, DISCOVER)
-    assert done["count"] == COUNT
-    assert done["seconds"] < 0.08, done
+def test_three_hundred_packs_are_found_in_milliseconds_by_a_fresh_process(site: Path) -> None:
+    """Eleven; with all metadata read whole, ninety. The bound is for slower machines."""
+    done = [python(site, DISCOVER) for _ in range(3)]
+    assert {one["count"] for one in done} == {COUNT}
+    assert min(float(str(one["seconds"])) for one in done) < 0.04, done
 
 
 # --- a family ---------------------------------------------------------------------------------

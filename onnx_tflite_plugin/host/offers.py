@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import Distribution, EntryPoint, distributions
-from pathlib import Path
+from importlib.metadata import EntryPoint
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,10 +17,10 @@ from onnx_tflite_plugin.api.hooks import PROJECT
 from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, bare
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch, guarded
+from onnx_tflite_plugin.host.installed import Installed, installed
 from onnx_tflite_plugin.targets import Target
 
 HANDLERS, FUSIONS, HOOKS = GROUPS = tuple(f"{PROJECT}.{kind}" for kind in ("handlers", "fusions", "hooks"))
-_NAME, _REQUIRED = (re.compile(rf"^{field}:(.*)$", re.M | re.I) for field in ("Name", "Requires-Dist"))
 
 
 @dataclass(frozen=True)
@@ -79,62 +78,24 @@ class Offer:
 def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
     """Every entry point of every installed distribution, first on the path first; ``warn`` is told what cannot be read."""
     by_key: dict[tuple[str, str, str], Offer] = {}
-    for distribution in distributions():
+    for distribution in installed():
         try:
             offers = _of(distribution)
         except Exception as error:  # an entry_points.txt or METADATA that does not parse
-            place = getattr(distribution, "_path", distribution)
-            warn(f"the entry points of {place} cannot be read: {type(error).__name__}: {error}")
+            warn(f"the entry points of {distribution.place} cannot be read: {type(error).__name__}: {error}")
             continue
         for offer in offers:
             by_key.setdefault((offer.group, offer.code, offer.pack), offer)
     return list(by_key.values())
 
 
-def _of(distribution: Distribution) -> list[Offer]:
-    entries = list(_entries(_text(distribution, "entry_points.txt")))
+def _of(distribution: Installed) -> list[Offer]:
+    entries = distribution.entry_points(GROUPS)
     if not entries:
         return []
-    pack, requirements = _named(distribution)
+    pack, requirements = distribution.name_and_requirements()
     missing = "" if canonical(pack) == BUILTIN else unmet(requirements)
     return [Offer(unquote(entry.name), pack, entry.group, entry, missing) for entry in entries]
-
-
-# ``Distribution.entry_points`` and ``metadata`` parse all of a file, the latter as an email: of 300 packs that takes 100 ms.
-
-
-def _text(distribution: Distribution, name: str) -> str:
-    """One file of a distribution's metadata, empty where there is none."""
-    folder = getattr(distribution, "_path", None)
-    if not isinstance(folder, Path):
-        return distribution.read_text(name) or ""
-    try:
-        with open(f"{folder}/{name}", "rb", buffering=0) as file:
-            return file.read().decode()
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-
-
-def _entries(text: str) -> Iterator[EntryPoint]:
-    """The entry points of our groups (https://packaging.python.org/specifications/entry-points). Raises ValueError."""
-    group = ""
-    for line in map(str.strip, text.splitlines() if f"[{PROJECT}." in text else ()):
-        if line.startswith("[") and line.endswith("]"):
-            group = line[1:-1].strip()
-        elif group in GROUPS and line and line[0] not in "#;":
-            name, equals, value = line.partition("=")
-            if not equals:
-                raise ValueError(f"{line!r} is no entry point")
-            yield EntryPoint(name.strip(), value.strip(), group)
-
-
-def _named(distribution: Distribution) -> tuple[str, tuple[str, ...]]:
-    """A distribution's name, and what it requires: the headers before METADATA's first empty line."""
-    headers = _text(distribution, "METADATA").replace("\r\n", "\n").partition("\n\n")[0]
-    name = _NAME.search(headers)
-    if name is None:  # installed by an older tool, as PKG-INFO
-        return distribution.metadata["Name"] or "unknown", tuple(distribution.requires or ())
-    return name[1].strip(), tuple(text.strip() for text in _REQUIRED.findall(headers))
 
 
 def canonical(pack: str) -> str:
