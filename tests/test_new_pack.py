@@ -133,6 +133,63 @@ def test_an_operator_of_the_schema_that_nobody_handles_gets_a_placeholder(tmp_pa
     assert "leave ``reference`` out" in (folder / "pack" / "cases.py").read_text()
 
 
+def test_operators_are_added_to_a_pack_and_nothing_that_is_there_changes(tmp_path: Path) -> None:
+    folder, site = tmp_path / "grown", tmp_path / "site"
+    written(folder, "CUSTOM.vendor.Soft", "elementwise")
+    settings = folder / "setup.cfg"
+    settings.write_text(settings.read_text() + "\n[mypy]\nstrict = true\n")
+    before = {path: path.read_text() for path in folder.rglob("*") if path.is_file()}
+    for op, like in ((ODD, "reduction"), ("MY_SOFTSIGN", "fusion"), ("CUSTOM.Vendor*", "claim")):
+        written(folder, op, like)
+    lines = iter(settings.read_text().splitlines())
+    assert all(line in lines for line in before.pop(settings).splitlines())  # in this order
+    assert {path: path.read_text() for path in before} == before
+    assert {(entry.group.partition(".")[2], entry.name) for entry in installed(folder, site)} == {
+        ("handlers", "CUSTOM.vendor.Soft"),
+        ("handlers", "CUSTOM.my%20op%2F50%25%20%C3%A9%3D%3Ax"),
+        ("fusions", "my_softsign"),
+        ("hooks", "vendor"),
+        *(("cases", name) for name in ("grown", "my_op_50_x", "my_softsign", "vendor")),
+    }
+    done = python(folder, site, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(folder), "--op-pack", "grown")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing-untried PASSED" in done.stdout
+    assert "skipped" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "op", "text"),
+    [
+        ("[metadata]\nname = mine\n[options]\npackages = mine\n", "CUSTOM.Taken", "taken.py exists already"),
+        (
+            "[metadata]\nname = mine\n[options]\npackages = mine\n"
+            "[options.entry_points]\nonnx_tflite_plugin.handlers =\n    CUSTOM.Other = mine.elsewhere:other\n",
+            "CUSTOM.Other",
+            "the pack has an entry point CUSTOM.Other in onnx_tflite_plugin.handlers already",
+        ),
+        ("[metadata]\nname = mine\n", "CUSTOM.Other", None),
+        ("[options]\npackages = mine\n", "CUSTOM.Other", "does not say which distribution and package"),
+        ("[metadata\n", "CUSTOM.Other", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_added_is_a_usage_error_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: str, op: str, text: str | None
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").touch()
+    (tmp_path / "mine" / "taken.py").write_text("mine")
+    (tmp_path / "setup.cfg").write_text(settings)
+    before = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(SystemExit) as left:
+        cli.main(["new-pack", str(tmp_path), "--op", op], prog_name="otp")
+    assert left.value.code == (2 if text else 0)
+    if text:
+        assert text in capsys.readouterr().err
+        assert {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == before
+    else:  # the one package there is
+        assert (tmp_path / "mine" / "other.py").exists()
+
+
 def test_a_pack_requires_the_version_it_is_written_to(tmp_path: Path) -> None:
     written(tmp_path / "pack", "CUSTOM.Sinh")
     config = ConfigParser()

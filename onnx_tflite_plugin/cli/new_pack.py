@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
 import click
 
+from onnx_tflite_plugin.cli.adding import FILE, Pack
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows
-from onnx_tflite_plugin.cli.scaffold import KINDS, check, files, identifier
+from onnx_tflite_plugin.cli.scaffold import KINDS, addition, check, files, identifier
 from onnx_tflite_plugin.cli.summary import BUILTIN
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE
 
@@ -33,19 +35,25 @@ from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON, and nothing else.")
 def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
-    """Write an op pack into DIR.
+    """Write an op pack into DIR, or add an operator to the pack that is there.
 
     It installs and passes its own test as it is: pip install -e DIR, then pytest DIR. For an operator that is built in
-    already it wraps the built-in handler; otherwise it holds a placeholder to fill in.
+    already it wraps the built-in handler; otherwise it holds a placeholder to fill in. What is added to a pack are files
+    of the operator's own, and entry points in setup.cfg.
     """
     on_failure(as_json=as_json)
     code = unquote(op)
     kind = like or _kind(code)
     if like is not None:
         check(code, like)
-    distribution = _distribution(folder)
-    package = identifier(distribution, "pack")
-    written = files(code, kind, distribution, package)
+    pack = Pack.at(folder)
+    if pack is None:
+        distribution = _distribution(folder)
+        package = identifier(distribution, "pack")
+        written = files(code, kind, distribution, package)
+    else:
+        distribution, package = pack.distribution, pack.package
+        written = _added(pack, code, kind)
     for name, content in written.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,13 +61,13 @@ def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"folder": str(folder), "files": list(written), "distribution": distribution, "package": package})
         return
-    _, handler = (name for name in written if name.startswith(f"{package}/") and not name.endswith("/cases.py"))
+    handler, cases = (name for name in written if name.startswith(f"{package}/") and not name.endswith("/__init__.py"))
     quoted = shlex.quote(str(folder))
     commands = [
         f"pip install -e {quoted} && pytest {quoted}",
         f"python -m onnx_tflite_plugin conformance --pack {distribution}",
     ]
-    following = f"write the lowering in {folder / handler}, and what it must do in {folder / package / 'cases.py'}"
+    following = f"write the lowering in {folder / handler}, and what it must do in {folder / cases}"
     placeholder = f"until then {code} is converted to a placeholder wherever the pack is installed"
     print_rows(
         row
@@ -71,6 +79,15 @@ def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
         ]
         if row.lines
     )
+
+
+def _added(pack: Pack, code: str, kind: str) -> Mapping[str, str]:
+    """The files of one more operator, ``setup.cfg`` among them. Raises UsageProblem where one is there already."""
+    written, entries = addition(code, kind, pack.distribution, pack.package)
+    for name in written:
+        if (pack.folder / name).exists():
+            raise UsageProblem(f"{pack.folder / name} exists already, and would be written")
+    return {**written, FILE: pack.with_entry_points(entries)}
 
 
 def _kind(code: str) -> str:
@@ -109,7 +126,8 @@ def _distribution(folder: Path) -> str:
     from importlib.metadata import PackageNotFoundError, distribution
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageProblem(f"{folder} is {'not empty' if folder.is_dir() else 'a file'}; name a new directory")
+        what = "not empty" if folder.is_dir() else "a file"
+        raise UsageProblem(f"{folder} is {what}; name a new directory, or a pack's, which has a setup.cfg")
     name = re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-").lower() or "op-pack"
     try:
         distribution(name)

@@ -74,7 +74,7 @@ KINDS: Mapping[str, Kind] = {
         wanted="a name for the fusion, in capitals: MY_FUSION",
     ),
     "claim": _Claim(
-        "onnx_tflite_plugin.hooks =\n    $package = $package.$module",
+        "onnx_tflite_plugin.hooks =\n    $module = $package.$module",
         "the hook `claim`, and the handlers that it answers with",
         "its kernels say the results",
         ("Answer in {handler}'s `claim` with the handler of each operator of the family, or with why there is none.",),
@@ -100,12 +100,51 @@ REFERENCE = Kind(
 )
 
 
+CASES = "onnx_tflite_plugin.cases"
+
+
 def files(code: str, like: str, distribution: str, package: str) -> Mapping[str, str]:
     """Contents by path. ``like``: one of KINDS, "wrapped" or "reference"."""
+    values, module = _values(code, like, distribution, package, "cases"), module_of(code)
+    sources = {
+        "pyproject.toml": "pyproject.toml",
+        "setup.cfg": "setup.cfg",
+        "README.md": "README.md",
+        f"{package}/__init__.py": "init.py",
+        f"{package}/{module}.py": f"{like.replace('-', '_')}/handler.py",
+        f"{package}/cases.py": f"{like.replace('-', '_')}/cases.py",
+        "tests/test_conformance.py": "test_conformance.py",
+    }
+    escaped = {**values, "title": values["title"].replace("%", "%%")}  # setup.cfg interpolates
+    return {path: _filled(template, escaped if path == "setup.cfg" else values) for path, template in sources.items()}
+
+
+def addition(code: str, like: str, distribution: str, package: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """What a pack that exists gets: contents by path, and an entry point for each group."""
+    module = module_of(code)
+    cases = f"{module}_cases"
+    values = _values(code, like, distribution, package, cases)
+    sources = {
+        f"{package}/{module}.py": f"{like.replace('-', '_')}/handler.py",
+        f"{package}/{cases}.py": f"{like.replace('-', '_')}/cases.py",
+        f"tests/test_{module}.py": "test_conformance.py",
+    }
+    group, _, entry = values["entries"].partition(" =\n")
+    entries = {group: entry.strip(), CASES: f"{module} = {package}.{cases}:cases"}
+    return {path: _filled(template, values) for path, template in sources.items()}, entries
+
+
+def module_of(code: str) -> str:
+    """The module that an operator's handler is written to."""
+    return identifier(bare(code), "op")
+
+
+def _values(code: str, like: str, distribution: str, package: str, cases: str) -> dict[str, str]:
+    """What the templates are filled with."""
     from onnx_tflite_plugin.api import VERSION
 
     kind = {**KINDS, "wrapped": WRAPPED, "reference": REFERENCE}[like]
-    function = identifier(bare(code), "op")
+    function = module_of(code)
     values = {
         "code": literal(code),
         "prefix": literal(code.rstrip("*")),
@@ -114,10 +153,11 @@ def files(code: str, like: str, distribution: str, package: str) -> Mapping[str,
         "version": VERSION,
         "distribution_text": f'"{distribution}"',
         "package": package,
+        "cases": cases,
         "module": function,
         "function": function,
         "entry": quote(code, safe="._-").replace("%", "%%"),
-        "offered": literal(_offered(code, like, function, package)),
+        "offered": literal(function if like in ("fusion", "claim") else code),
         "declared": kind.declared,
         "expected": kind.expected,
         "state": f"\n**It holds a placeholder**: until you replace it, {_placeholder(like)}."
@@ -129,21 +169,7 @@ def files(code: str, like: str, distribution: str, package: str) -> Mapping[str,
         ),
     }
     values["entries"] = filled_text(kind.entry, values)
-    sources = {
-        "pyproject.toml": "pyproject.toml",
-        "setup.cfg": "setup.cfg",
-        "README.md": "README.md",
-        f"{package}/__init__.py": "init.py",
-        f"{package}/{function}.py": f"{like.replace('-', '_')}/handler.py",
-        f"{package}/cases.py": f"{like.replace('-', '_')}/cases.py",
-        "tests/test_conformance.py": "test_conformance.py",
-    }
-    escaped = {**values, "title": values["title"].replace("%", "%%")}  # setup.cfg interpolates
-    return {path: _filled(template, escaped if path == "setup.cfg" else values) for path, template in sources.items()}
-
-
-def _offered(code: str, like: str, function: str, package: str) -> str:
-    return {"fusion": function, "claim": package}.get(like, code)
+    return values
 
 
 def _placeholder(like: str) -> str:
