@@ -10,11 +10,14 @@ import pytest
 from command import Run
 
 import onnx_tflite_plugin as otp
+from conformance.cases.control.branches import either, handed_on
 from conformance.models import Net, constant, drawn, tensor
 from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Transparent, Value, handler
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
+from onnx_tflite_plugin.page.measured import measured
+from onnx_tflite_plugin.verify.bench import bench
 
 CODE = "CUSTOM.vendor.Shrink"
 
@@ -149,3 +152,70 @@ def test_the_command_takes_partial_where_the_operator_is_all_that_is_lacking(run
     assert run("convert", "--verify=partial", path).code == 0
     assert run("convert", "--verify=half", path).code == 2
     assert run("verify", path, path.with_suffix(".onnx"), "--partial").code == 0
+
+
+# --- states, called subgraphs, times, the page ------------------------------------------------
+
+
+def remembering(*, cell: bool) -> Net:
+    """The operator, and behind it what remembers: a cell with a variable tensor, or operators that name a resource."""
+    net = Net()
+    x = net.input(tensor(2, 5))
+    y = net.result(tensor(2, 5))
+    net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
+    if cell:
+        state = net.graph.tensor("state", (2, 4 * 3), "float32", variable=True)
+        filtered = net.result(tensor(2, 4))
+        weights = [net.place(constant(drawn(*shape))) for shape in ((4, 5), (4, 3))]
+        net.graph.operator("SVDF", [y, *weights, None, state], [filtered], {"rank": 1})
+        net.output(y, filtered)
+        return net
+    handle = net.graph.tensor("handle", (), "resource")
+    net.graph.operator("VAR_HANDLE", [], [handle], {"shared_name": "sum"})
+    net.graph.operator("ASSIGN_VARIABLE", [handle, y], [])
+    read = net.result(tensor(2, 5))
+    net.graph.operator("READ_VARIABLE", [handle], [read])
+    net.output(read)
+    return net
+
+
+def test_a_cell_keeps_its_state_in_the_part_that_litert_runs() -> None:
+    result = verified(remembering(cell=True).build(), shrink(), runs=4)
+    assert result.ok, result.text
+    assert (result.runs, len(result.comparisons)) == (4, 2)
+    assert not verified(remembering(cell=True).build(), shrink(by=0.5), runs=4).ok
+
+
+def test_a_state_that_parts_would_have_to_share_is_named() -> None:
+    with pytest.raises(VerificationError, match="runs in parts then, and these cannot share the state 'handle'"):
+        verified(remembering(cell=False).build(), shrink())
+
+
+def test_an_operator_in_a_called_subgraph_is_told_as_what_no_kernel_computes() -> None:
+    def shrinking(graph: Any, refs: Any) -> list[Any]:
+        result = graph.tensor("shrunk", (2, 3))
+        graph.operator(CODE, [refs[0]], [result], custom_options={"by": 0.25})
+        return [result]
+
+    case = either("shrunk", [tensor(2, 3)], [shrinking, handed_on])
+    with pytest.raises(VerificationError, match=rf"^LiteRT has no kernel of {CODE}, which stands in a subgraph that"):
+        verified(case.build(), shrink())
+
+
+def test_a_benchmark_says_that_there_is_nothing_to_compare_with() -> None:
+    with pytest.raises(
+        VerificationError, match=rf"^LiteRT has no kernel of {CODE}, so that there is nothing to compare"
+    ):
+        bench(network(), otp.convert(network(), host=Host(handlers={CODE: shrink()})).proto)
+
+
+def test_the_page_compares_what_the_kernels_of_packs_and_litert_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(handlers={CODE: shrink()})
+    monkeypatch.setattr("onnx_tflite_plugin.page.measured.Host", lambda: host)
+    tensors, verdict, wrong, _, _ = measured(network(), otp.convert(network(), host=host).proto, 3)
+    assert not wrong
+    assert tensors
+    assert f"{CODE} (1): their packs' kernels compute them, LiteRT the rest" in verdict
+    monkeypatch.setattr("onnx_tflite_plugin.page.measured.Host", Host)
+    _, verdict, _, _, _ = measured(network(), otp.convert(network(), host=host).proto, 3)
+    assert f"not compared: {CODE} (1)" in verdict

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.nodes import node_times
 
@@ -21,16 +22,16 @@ def measured(
     Raises ConversionError where a model does not run, MissingExtra without the runtimes.
     """
     examined = Examined(tflite, onnx, None, None, lambda stage: None)
+    notes = examined.fill(Host, partial=True)
     drawn, expected = examined.expected(None, 0, 1, None, {})
     operators = examined.operators_apart()
-    notes: tuple[str, ...] = ()
     if operators is None:
         outputs = examined.trial.compared(examined.trial.actual(examined.session, drawn), expected)
         compared = list(examined.search.comparisons(drawn))
     else:
         compared = list(operators.comparisons(drawn))
         judged = examined.judged_apart(operators, compared, len(drawn))
-        outputs, notes = judged.comparisons, judged.notes
+        outputs, notes = judged.comparisons, (*judged.notes, *notes)
     wrong = not all(one.ok for one in outputs)
     said = "; ".join((*(f"{one.name}: {one.text}" for one in outputs), *notes))
     verdict = f"{'NOT ' if wrong else ''}within tolerance of LiteRT: {said}"

@@ -18,14 +18,14 @@ from ..codes import CUSTOM
 from ..errors import VerificationError
 from ..guard import Failed, Mismatch, guarded
 from ..host import Host
+from ..source.dtypes import HANDLES
 from ..source.model import Array, Model, Operator, Quantization, Tensor, agree
 from ..targets import target_named
 from .dequantized import as_float, as_stored
-from .litert import LiteRT, LiteRTError
+from .litert import LiteRT, LiteRTError, unresolved
 from .part import cut_file
 from .structure import Entry
 
-_UNRESOLVED = "unresolved custom op"  # subgraph.cc, OpPrepare
 Borrow = Callable[[Sequence[Array]], Mapping[int, Array]]
 
 
@@ -38,7 +38,7 @@ def lacking(data: bytes, entry: Entry) -> list[Operator]:
             try:
                 LiteRT(cut_file(data, entry.subgraph, *ends), "builtin").interpreter.allocate_tensors()
             except (LiteRTError, RuntimeError, ValueError) as error:
-                resolves[op.code] = _UNRESOLVED not in str(error)
+                resolves[op.code] = not unresolved(str(error))
             else:
                 resolves[op.code] = True
     return [op for op in entry.subgraph.operators if not resolves.get(op.code, True)]
@@ -125,8 +125,9 @@ def own_kernels(
 
 @dataclass(frozen=True)
 class Part:
-    """Operators that LiteRT runs as one model, with the tensors that enter and leave it, by index."""
+    """Operators that LiteRT runs as one model, by index, with the tensors that enter and leave it."""
 
+    operators: frozenset[int]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     computes: frozenset[int]
@@ -151,16 +152,15 @@ class Gaps:
 
 
 class Around:
-    """A model in LiteRT but for its gaps; runs as ``LiteRT`` does.
+    """A model in LiteRT but for its gaps; runs as ``LiteRT`` does. A variable tensor lives in the part that uses it.
 
-    Raises LiteRTError for a model that remembers anything, which parts cannot share.
+    Raises LiteRTError for a model that remembers what several parts, or an operator that LiteRT lacks, would have to share.
     """
 
     def __init__(self, data: bytes, kernels: str, entry: Entry, gaps: Gaps, *, preserve: bool = False) -> None:
-        if any(tensor.is_variable or tensor.dtype == "resource" for tensor in entry.subgraph.tensors):
-            raise LiteRTError("LiteRT lacks an operator of the model, and what it remembers cannot be kept in parts")
         self.kernels, self.entry, self.gaps = kernels, entry, gaps
         self.pieces = list(_pieces(data, entry, {*gaps.own, *gaps.borrowed}))
+        _check_states(entry, self.pieces)
         self.sessions = {
             piece: LiteRT(piece.data, kernels if piece.inputs else "builtin", preserve=preserve)
             for piece in self.pieces
@@ -187,6 +187,22 @@ class Around:
         for part, session in self.sessions.items():
             kept |= {index: array for index, array in session.tensors().items() if index in part.computes}
         return kept
+
+
+def _check_states(entry: Entry, pieces: Sequence[Part | int]) -> None:
+    """Raises LiteRTError where a state is used in several pieces."""
+    users: dict[Tensor, set[int]] = {}
+    for k, piece in enumerate(pieces):
+        indices = piece.operators if isinstance(piece, Part) else {piece}
+        for op in (entry.subgraph.operators[index] for index in indices):
+            states = {t for t in (*op.inputs, *op.outputs) if t is not None and (t.is_variable or t.dtype in HANDLES)}
+            for tensor in states:
+                users.setdefault(tensor, set()).add(k if isinstance(piece, Part) and tensor.is_variable else -1)
+    shared = next((tensor for tensor, parts in users.items() if len(parts) > 1 or -1 in parts), None)
+    if shared is not None:
+        raise LiteRTError(
+            f"LiteRT lacks an operator of the model, which runs in parts then, and these cannot share the state {shared.name!r}"
+        )
 
 
 def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:
@@ -235,7 +251,9 @@ def _part(data: bytes, entry: Entry, operators: Sequence[Operator]) -> Part:
     computed = {t.index for op in operators for t in op.outputs if t is not None}
     read = {t.index: t for op in operators for t in op.inputs if t is not None and not t.constant}
     later = {t.index for op in entry.subgraph.operators if op.index not in inside for t in op.inputs if t is not None}
-    inputs = tuple(index for index in read if index not in computed)
+    inputs = tuple(index for index, tensor in read.items() if index not in computed and not tensor.is_variable)
     ends = {t.index for t in entry.outputs}
     outputs = tuple(sorted(index for index in computed if index in later or index in ends))
-    return Part(inputs, outputs, frozenset(computed), cut_file(data, entry.subgraph, inputs, outputs))
+    return Part(
+        frozenset(inside), inputs, outputs, frozenset(computed), cut_file(data, entry.subgraph, inputs, outputs)
+    )

@@ -28,7 +28,7 @@ from .borrowed import Borrowed
 from .compare import Comparison, Tolerance
 from .diverging import Divergence, Search, stateful
 from .input_sizes import InputSizes
-from .litert import LiteRTError
+from .litert import LiteRTError, NoKernel
 from .ort import OnnxRuntime, OrtError
 from .part import cut_file
 from .processor import multiplies_exactly
@@ -182,6 +182,12 @@ class Examined:
                 drawn = drawn[:1]
             try:
                 return drawn, run(drawn)
+            except NoKernel as error:
+                inside = any(op.code == error.code for op in self.entry.subgraph.operators)
+                called = "which stands in a subgraph that others call: there no kernel of a pack takes its place"
+                raise LiteRTError(
+                    f"{error}, {'so that there is nothing to compare with' if inside else called}"
+                ) from error
             except LiteRTError as error:
                 refusal = refusal or error
         hint = "" if inputs is not None else "; where the drawn inputs are the reason, give some"

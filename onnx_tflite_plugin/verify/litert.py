@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..codes import CUSTOM
 from ..errors import VerificationError
 from ..source.dtypes import HANDLES
 from ..source.model import Array, Model
@@ -24,8 +26,25 @@ KERNEL_SETS: Mapping[str, str] = {
 _WIDENED = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8}  # LiteRT's Python API unpacks these
 
 
+_UNRESOLVED = re.compile(r"unresolved custom op: (\S+)")  # subgraph.cc, OpPrepare
+
+
 class LiteRTError(VerificationError):
     """LiteRT cannot run the original."""
+
+
+class NoKernel(LiteRTError):
+    """LiteRT has no kernel of an operator, in whichever subgraph. ``code``: the operator's."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__(f"LiteRT has no kernel of {code}")
+
+
+def unresolved(text: str) -> str:
+    """The operator that LiteRT says it has no kernel of; empty where it says something else."""
+    match = _UNRESOLVED.search(text)
+    return "" if match is None else CUSTOM + match[1].rstrip(".")
 
 
 class LiteRT:
@@ -142,6 +161,8 @@ class _Running:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._quiet.__exit__(None, None, None)
+        if isinstance(error, RuntimeError) and (code := unresolved(str(error))):
+            raise NoKernel(code) from error
         if isinstance(error, ValueError | RuntimeError | TypeError | OSError):
             raise LiteRTError(f"{self._failure}: {' '.join(str(error).split())}") from error
 

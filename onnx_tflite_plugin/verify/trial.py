@@ -18,7 +18,7 @@ from ..source.model import Array, Model, Operator, Tensor
 from .around import Around, Gaps
 from .compare import Comparison, Tolerance, as_pairs, compare, inherited_step
 from .dequantized import as_float, as_stored, is_float, is_integer
-from .litert import LiteRT, LiteRTError
+from .litert import LiteRT, LiteRTError, NoKernel
 from .structure import Entry, producers
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class Trial:
                 break
             try:
                 expected[kernels] = self.litert(kernels, runs, fresh=fresh)
+            except NoKernel:
+                raise
             except LiteRTError as error:
                 failures.append(str(error))
         if not expected:
