@@ -8,7 +8,7 @@ from typing import Any
 
 from onnx_tflite_plugin.api import Kernel
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import Tolerance
+from onnx_tflite_plugin.verify import Tolerance as Tolerance  # packs take it from here
 
 Given = Mapping[str, Array] | Sequence[Mapping[str, Array]]
 Reference = Callable[[Sequence[Array]], Sequence[Array]]

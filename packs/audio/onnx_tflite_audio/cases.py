@@ -3,16 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from conformance.case import Case
+from conformance.case import Case, Tolerance
 from conformance.models import alone, constant, drawn, tensor
 
 EDGE = np.asarray([-32768, 32767, -1, 1, -3, 0, 255], np.int16)
 
 
+EXACT: dict[str, Any] = {"tolerance": Tolerance(of_range=0, steps=0), "why": "it is integer arithmetic throughout"}
+ROOTS = [0, 1, 2, 3, 2**32 - 1, 2**32, 2**53 + 1, (2**32 - 1) ** 2 - 1, 2**63 - 1, 2**63, 2**64 - 2**33, 2**64 - 1]
+NEAR = [n * n + n + k for n in (7, 65535, 65536, 2**31 - 1, 2**32 - 2) for k in (-1, 0, 1)]
+"""Halfway between the squares of two integers."""
+POWERS = [max(0, (1 << k) + by) for k in (0, 1, 2, 9, 10, 11, 16, 20, 31) for by in (-1, 0, 1)]
+
+
 def cases() -> Iterator[Case]:
+    yield from windows()
+    yield from spectra()
+    yield from energies()
+    yield from filters()
+    yield from refusals()
+
+
+def given(*values: int, dtype: str = "uint32") -> dict[str, np.ndarray]:
+    return {"x0": np.asarray(values, dtype)}
+
+
+def filters() -> Iterator[Case]:
+    op = "CUSTOM.SignalFilterBank"
+    # three channels over eleven frequencies; the weights of channel 0 are scratch
+    shape = [np.asarray(part, np.int16) for part in ((1, 3, 5, 8), (0, 2, 4, 7), (2, 2, 3, 3))]
+    weights = [drawn(10, dtype="int16", low=0, high=4096, seed=name) for name in ("weights", "unweights")]
+    operands = [constant(array) for array in (*weights, *shape)]
+    x, y = tensor(11, dtype="uint32"), tensor(3, dtype="uint64")
+    most = {"x0": np.full(11, 2**32 - 1, np.uint32)}
+    yield alone(op, "three channels", [x, *operands], y, custom_options={"num_channels": 3}, nodes=["MatMul"])
+    yield alone(op, "the greatest", [x, *operands], y, custom_options={"num_channels": 3}, given=most)
+    other = tensor(4, dtype="uint64")
+    yield alone(
+        op, "too many", [x, *operands], other, custom_options={"num_channels": 4}, refused="fewer than 5 starts"
+    )
+    short = tensor(9, dtype="uint32")
+    yield alone(op, "too few", [short, *operands], y, custom_options={"num_channels": 3}, refused="reach beyond")
+
+    op = "CUSTOM.SignalFilterBankSquareRoot"
+    numbers = [*ROOTS, *NEAR]
+    x, y = tensor(len(numbers), dtype="uint64"), tensor(len(numbers), dtype="uint32")
+    for bits in (0, 5):
+        shift = constant(np.asarray(bits, np.int32))
+        yield alone(op, f"shift {bits}", [x, shift], y, given=given(*numbers, dtype="uint64"))
+
+    op = "CUSTOM.SignalFilterBankLog"
+    x, y = tensor(len(POWERS), dtype="uint32"), tensor(len(POWERS), dtype="int16", scale=0)
+    for bits, scale in ((0, 1600), (3, 1), (4, 65536)):
+        options = {"input_correction_bits": bits, "output_scale": scale}
+        yield alone(op, f"shift {bits}, scale {scale}", [x], y, custom_options=options, given=given(*POWERS), **EXACT)
+    x, y = tensor(499, dtype="uint32"), tensor(499, dtype="int16", scale=0)
+    options = {"input_correction_bits": 0, "output_scale": 1600}
+    spread = given(*(k * 8607437 for k in range(499)))
+    yield alone(op, "over the range", [x], y, custom_options=options, given=spread, **EXACT)
+    yield alone(
+        op, "a shift too far", [x], y, custom_options={**options, "input_correction_bits": 32}, refused="its shift 32"
+    )
+
+    op = "CUSTOM.SignalPCAN"
+    table = constant(drawn(125, dtype="int16", low=-2000, high=8000))
+    x, y = tensor(len(POWERS), dtype="uint32"), tensor(len(POWERS), dtype="uint32")
+    for right in (6, 0, 13):
+        for name, signal in (("large", 3 * 10**9), ("small", 977)):
+            arrays = {"x0": np.full(len(POWERS), signal, np.uint32), "x1": np.asarray(POWERS, np.uint32)}
+            options = {"snr_shift": right}
+            yield alone(op, f"shift {right}, {name}", [x, x, table], y, custom_options=options, given=arrays)
+    brief = constant(drawn(90, dtype="int16"))
+    yield alone(
+        op, "a short table", [x, x, brief], y, custom_options={"snr_shift": 6}, refused="fewer than 125 entries"
+    )
+
+
+def refusals() -> Iterator[Case]:
+    x = tensor(16, dtype="int16", scale=0)
+    for name, said in (
+        ("Delay", "keeps the samples that it holds back from call to call"),
+        ("Framer", "keeps the samples of the frames that are not full from call to call"),
+        ("OverlapAdd", "keeps the tail of the last frame from call to call"),
+        ("FilterBankSpectralSubtraction", "keeps its estimate of the noise from call to call"),
+        ("Stacker", "keeps the frames to the left from call to call"),
+        ("FftAutoScale", "wraps at -32768"),
+    ):
+        yield alone(f"CUSTOM.Signal{name}", "refused", [x], x, custom_options={"shift": 1}, refused=said)
+
+
+def windows() -> Iterator[Case]:
     op = "CUSTOM.SignalWindow"
     weights = constant(drawn(7, dtype="int16"))
     for shift in (0, 12, 15):
@@ -32,6 +116,8 @@ def cases() -> Iterator[Case]:
         refused="is not a frame of 14",
     )
 
+
+def spectra() -> Iterator[Case]:
     op = "CUSTOM.SignalRfft"
     options = {"T": 0, "fft_length": 16}
     yield alone(op, "a frame", [tensor(16)], tensor(18), custom_options=options, nodes=["DFT"])
@@ -54,6 +140,21 @@ def cases() -> Iterator[Case]:
         refused="does not hold a frame of 17",
     )
 
+    op = "CUSTOM.SignalIrfft"
+    yield alone(op, "a frame", [tensor(18)], tensor(16), custom_options=options, nodes=["DFT"])
+    yield alone(op, "frames", [tensor(3, 5, 18)], tensor(3, 5, 16), custom_options=options)
+    yield alone(op, "unknown sizes", [tensor(None, 18)], tensor(None, 16), custom_options=options)
+    yield alone(op, "two samples", [tensor(5, 4)], tensor(5, 2), custom_options={"T": 0, "fft_length": 2})
+    yield alone(
+        op, "int16", [tensor(18, dtype="int16", scale=0)], tensor(16, dtype="int16", scale=0),
+        custom_options={"T": 7, "fft_length": 16}, refused="int16 FFTs round after every butterfly",
+    )  # fmt: skip
+    yield alone(
+        op, "a longer spectrum", [tensor(20)], tensor(16), custom_options=options, refused="makes 16 samples of 20"
+    )
+
+
+def energies() -> Iterator[Case]:
     op = "CUSTOM.SignalEnergy"
     x, y = tensor(26, dtype="int16", scale=0), tensor(13, dtype="uint32")
     yield alone(op, "all of it", [x], y, custom_options={"start_index": 0, "end_index": 13})

@@ -38,6 +38,42 @@ def rfft(ctx: Context, x: Value) -> Value:
     return ops.Reshape(parts, [-1 if size is None else size for size in frames] + [length + 2])
 
 
+def inverted(at: Instance) -> Decline | None:
+    """Which inverse transforms ONNX has a form of."""
+    if at.op[0].dtype != "float32":
+        return Decline(f"{at.op[0].dtype} FFTs round after every butterfly, which ONNX has no form of")
+    if "fft_length" not in at.op.options:
+        return Decline("its options lack fft_length")
+    length, given, taken = at.op.options.fft_length, at.op[0].dims[-1], at.op[~0].dims[-1]
+    if length < 2 or length % 2 or (given, taken) != (length + 2, length):
+        return Decline(f"its transform makes {taken} samples of {given} numbers, by options {length} of {length + 2}")
+    return None
+
+
+def restored(op: Operator, x: Array) -> Array:
+    """IrfftFloatApply (irfft_float.cc), which divides by the length; imaginary parts at both ends do not count."""
+    parts = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
+    return np.asarray(np.fft.irfft(parts[..., 0] + 1j * parts[..., 1], op.options.fft_length), np.float32)
+
+
+@handler("CUSTOM.SignalIrfft", max_version=1, min_opset=17, layout=Terminate(), accepts=inverted, kernel=restored)
+def irfft(ctx: Context, x: Value) -> Value:
+    """DFT backwards, of the spectrum and its mirror image, whose imaginary parts change sign."""
+    ops, length = ctx.ops, ctx.options.fft_length
+    frames = ctx.op[0].dims[:-1]
+    if None in frames[1:]:
+        raise Refused("the number of its frames is unknown; give it with --input-shape")
+    sizes, last = [-1 if size is None else size for size in frames], len(frames)
+    half = length // 2
+    parts = ops.Reshape(x, [*sizes, half + 1, 2])
+    mirrored = ops.Mul(ops.Slice(parts, [half - 1], [0], [last], [-1]), np.asarray([1, -1], np.float32))
+    kept = np.ones((half + 1, 2), np.float32)
+    kept[[0, half], 1] = 0
+    whole = ops.Concat(ops.Mul(parts, kept), mirrored, axis=last) if half > 1 else ops.Mul(parts, kept)
+    samples = ops.DFT(whole, np.asarray(length), np.asarray(last), inverse=1)
+    return ops.Reshape(ops.Slice(samples, [0], [1], [last + 1]), [*sizes, length])
+
+
 def spanned(at: Instance) -> Decline | None:
     """What the kernel assumes of its range."""
     options, size = at.op.options, at.op[~0].dims[-1]

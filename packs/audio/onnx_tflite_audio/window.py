@@ -6,6 +6,8 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Transparent, Value, handler
 
+from .arithmetic import shifted_right
+
 LEAST, MOST = -(1 << 15), (1 << 15) - 1
 
 
@@ -35,8 +37,7 @@ def kernel(op: Operator, x: Array, weights: Array) -> Array:
     kernel=kernel,
 )
 def window(ctx: Context, x: Value, weights: Value) -> Value:
-    """Mul, and a division that rounds down: what is left over goes first."""
-    ops, step = ctx.ops, 1 << ctx.options.shift
+    """Mul, a shift, Min and Max."""
+    ops = ctx.ops
     product = ops.Mul(ops.Cast(x, to="int64"), ops.Cast(weights, to="int64"))
-    shifted = ops.Div(ops.Sub(product, ops.Mod(product, step)), step)
-    return ops.Cast(ops.Min(ops.Max(shifted, LEAST), MOST), to="int16")
+    return ops.Cast(ops.Min(ops.Max(shifted_right(ctx, product, ctx.options.shift), LEAST), MOST), to="int16")

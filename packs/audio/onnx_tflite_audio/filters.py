@@ -1,0 +1,237 @@
+"""Filter banks: energies summed by channel, their roots and logarithms, and the gain control behind them. All in integers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Terminate, Value, handler
+
+from .arithmetic import POWERS, at_least, at_most, bit_length, bit_lengths, shifted_right
+
+# --- sums -------------------------------------------------------------------------------------
+
+
+def matrix(frequencies: int, channels: int, given: list[Array]) -> Array:
+    """``[frequencies, channels]``: a channel takes its own weights, and the channel before it the unweights."""
+    weights, unweights, starts, firsts, widths = (array.astype(np.int64) for array in given)
+    total = np.zeros((frequencies, channels + 2), np.int64)
+    for channel in range(channels + 1):
+        span = slice(starts[channel], starts[channel] + widths[channel])
+        taken = slice(firsts[channel], firsts[channel] + widths[channel])
+        total[span, channel] += weights[taken]
+        total[span, channel + 1] += unweights[taken]
+    return total[:, 1:-1]
+
+
+def fits(at: Instance) -> Decline | None:
+    """What the kernel reads without asking whether it is there."""
+    op = at.op
+    given = [array for slot in range(1, 6) if (array := op.constant(slot)) is not None]
+    frequencies, channels = op[0].dims[-1], op.options.get("num_channels")
+    if channels is None or op[~0].dims != (channels,):
+        return Decline(f"its channels are {list(op[~0].dims)}, its options say {channels}")
+    if len(given) < 5 or frequencies is None:
+        return Decline("its weights, or how many frequencies there are, are known at run time only")
+    weights, unweights, starts, firsts, widths = given
+    if min(len(starts), len(firsts), len(widths)) <= channels:
+        return Decline(f"it has fewer than {channels + 1} starts and widths")
+    widths = widths[: channels + 1].astype(np.int64)
+    ends, taken = starts[: channels + 1] + widths, firsts[: channels + 1] + widths
+    if min(*starts, *firsts, *widths) < 0 or max(ends) > frequencies or max(taken) > min(len(weights), len(unweights)):
+        return Decline("its channels reach beyond its frequencies or weights")
+    return None
+
+
+def summed(op: Operator, x: Array, *given: Array) -> Array:
+    """FilterbankAccumulateChannels (filter_bank.cc), channel by channel, without the first sum, which is scratch."""
+    weights, unweights, starts, firsts, widths = (array.astype(np.int64) for array in given)
+    result, carried = [], 0
+    for channel in range(op.options.num_channels + 1):
+        own, carried_on = carried, 0
+        for k in range(widths[channel]):
+            energy = int(x[starts[channel] + k])
+            own += int(weights[firsts[channel] + k]) * energy
+            carried_on += int(unweights[firsts[channel] + k]) * energy
+        result.append(own % 2**64)
+        carried = carried_on
+    return np.asarray(result[1:], np.uint64)
+
+
+@handler(
+    "CUSTOM.SignalFilterBank",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(),
+    types="uint32, int16, int16, int16, int16, int16 -> uint64",
+    accepts=fits,
+    kernel=summed,
+)
+def filter_bank(
+    ctx: Context, x: Value, weights: Value, unweights: Value, starts: Value, firsts: Value, widths: Value
+) -> Value:
+    """MatMul of int64."""
+    given = [ctx.required(slot) for slot in range(1, 6)]
+    sums = matrix(ctx.op[0].shape[0], ctx.options.num_channels, given)
+    return ctx.ops.Cast(ctx.ops.MatMul(ctx.ops.Cast(x, to="int64"), sums), to="uint64")
+
+
+# --- roots ------------------------------------------------------------------------------------
+
+
+def rooted(op: Operator, x: Array, bits: Array) -> Array:
+    """Sqrt64 and Sqrt32 (square_root_64.cc, square_root_32.cc): to the nearest, but for what needs one bit more."""
+    roots = []
+    for number in map(int, x):
+        root = math.isqrt(number)
+        most = 0xFFFF if number < 2**32 else 0xFFFFFFFF
+        roots.append(root + (number - root * root > root and root != most))
+    return np.asarray(roots, np.uint32) >> np.uint32(bits)
+
+
+@handler(
+    "CUSTOM.SignalFilterBankSquareRoot",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(),
+    types="uint64, int32 -> uint32",
+    kernel=rooted,
+)
+def square_root(ctx: Context, x: Value, bits: Value) -> Value:
+    """Sqrt of float64, put right by what is left of the integer: the root of the float is off by 1 at most."""
+    ops = ctx.ops
+    whole = ops.Cast(x, to="int64")  # what is left over is small, so that it is right though these wrap
+    guess = ops.Cast(ops.Sqrt(ops.Cast(x, to="float64")), to="int64")
+    for _ in range(2):  # down where it is too large, and then up
+        left = ops.Sub(whole, ops.Mul(guess, guess))
+        low, high = ops.Less(left, np.int64(0)), ops.Greater(left, ops.Add(guess, guess))
+        guess = ops.Add(ops.Sub(guess, ops.Cast(low, to="int64")), ops.Cast(high, to="int64"))
+    left = ops.Sub(whole, ops.Mul(guess, guess))
+    small = ops.And(ops.GreaterOrEqual(whole, np.int64(0)), ops.Less(whole, np.int64(1 << 32)))
+    most = ops.Where(small, np.int64(0xFFFF), np.int64(0xFFFFFFFF))
+    up = ops.And(ops.Greater(left, guess), ops.Less(guess, most))
+    return ops.BitShift(
+        ops.Cast(ops.Add(guess, ops.Cast(up, to="int64")), to="uint32"), ops.Cast(bits, to="uint32"), direction="RIGHT"
+    )
+
+
+# --- logarithms -------------------------------------------------------------------------------
+
+SEGMENTS = 128
+ABOVE = np.rint([65536 * (math.log2(1 + k / SEGMENTS) - k / SEGMENTS) for k in range(SEGMENTS + 1)]).astype(np.int64)
+"""By how much the logarithm of 1 to 2 lies above the line, in 65536ths: the kernel's table."""
+LN_2 = 45426  # the same unit
+
+
+def scaled(at: Instance) -> Decline | None:
+    """The kernel shifts by its options as they are."""
+    options = at.op.options
+    if missing := [name for name in ("input_correction_bits", "output_scale") if name not in options]:
+        return Decline(f"its options lack {', '.join(missing)}")
+    if not (0 <= options.input_correction_bits < 32 and 0 <= options.output_scale < 2**31):
+        return Decline(f"its scale is {options.output_scale}, its shift {options.input_correction_bits}")
+    return None
+
+
+def logarithms(op: Operator, x: Array) -> Array:
+    """FilterbankLog (filter_bank_log.cc) and Log32 (log.cc): the table by segment, straight lines in between."""
+    scaled = (x.astype(np.int64) << op.options.input_correction_bits) % (1 << 32)
+    whole = bit_lengths(np.maximum(scaled, 1)) - 1
+    rest = (np.maximum(scaled, 1) - (1 << whole)) * 65536 >> whole
+    segment = rest >> 9
+    slope = (ABOVE[segment + 1] - ABOVE[segment]) * (rest - (segment << 9)) >> 16
+    base_2 = (whole << 16) + rest + ABOVE[segment] + slope
+    natural = (LN_2 * base_2 + 32768) >> 16
+    result = ((op.options.output_scale * natural + 32768) % (1 << 32)) >> 16
+    return np.where(scaled > 1, np.minimum(result, 32767), 0).astype(np.int16)
+
+
+@handler(
+    "CUSTOM.SignalFilterBankLog",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(),
+    types="uint32 -> int16",
+    accepts=scaled,
+    kernel=logarithms,
+)
+def log(ctx: Context, x: Value) -> Value:
+    """The whole part by comparison with powers of two, the rest by the kernel's table."""
+    ops, options = ctx.ops, ctx.options
+    factor, scale = 1 << options.input_correction_bits, options.output_scale
+    wide = ops.Mod(ops.Mul(ops.Cast(x, to="int64"), factor), 1 << 32)
+    number = at_least(ctx, wide, 1)
+    whole = ops.Sub(bit_length(ctx, number), 1)
+    power = ops.Gather(POWERS, whole)
+    rest = ops.Div(ops.Mul(ops.Sub(number, power), 65536), power)
+    segment = ops.Div(rest, 512)
+    above, next_above = ops.Gather(ABOVE, segment), ops.Gather(ABOVE, ops.Add(segment, 1))
+    slope = shifted_right(ctx, ops.Mul(ops.Sub(next_above, above), ops.Sub(rest, ops.Mul(segment, 512))), 16)
+    base_2 = ops.Add(ops.Add(ops.Mul(whole, 65536), rest), ops.Add(above, slope))
+    natural = ops.Div(ops.Add(ops.Mul(base_2, LN_2), 32768), 65536)
+    result = ops.Div(ops.Mod(ops.Add(ops.Mul(natural, scale), 32768), 1 << 32), 65536)
+    return ops.Cast(ops.Where(ops.Greater(wide, np.int64(1)), at_most(ctx, result, 32767), np.int64(0)), to="int16")
+
+
+# --- gain control -----------------------------------------------------------------------------
+
+ENTRIES = 4 * 32 - 6 + 3  # that the greatest number reads
+
+
+def controlled(at: Instance) -> Decline | None:
+    """What the kernel reads without asking whether it is there."""
+    table, shift = at.op.constant(2), at.op.options.get("snr_shift")
+    if shift is None or not 0 <= shift < 64:
+        return Decline(f"its shift is {shift}")
+    if table is None or table.size < ENTRIES:
+        return Decline(f"its table is computed, or has fewer than {ENTRIES} entries")
+    return None if at.op[0].dims == at.op[1].dims else Decline("its signal and its noise are of different lengths")
+
+
+def gained(op: Operator, x: Array, noise: Array, table: Array) -> Array:
+    """ApplyPcanAutoGainControlFixed (pcan_argc_fixed.cc): a gain by the noise, and a curve that shrinks small results."""
+    result = []
+    lut = table.astype(np.int64)
+    for signal, estimate in zip(map(int, x), map(int, noise), strict=True):
+        if estimate <= 2:
+            gain = int(lut[estimate])
+        else:
+            bits = estimate.bit_length()
+            first = 4 * bits - 6
+            part = (estimate << 11 >> bits) & 0x3FF
+            curve = ((int(lut[first + 2]) * part >> 5) + int(lut[first + 1]) * 32) * part
+            gain = int(np.int64((curve + (1 << 14) >> 15) + int(lut[first])).astype(np.int16))
+        ratio = (signal * (gain % 2**32) % 2**64 >> op.options.snr_shift) % 2**32
+        result.append((ratio * ratio % 2**32) >> 20 if ratio < 2 << 12 else (ratio >> 6) - 64)
+    return np.asarray(result, np.uint32)
+
+
+@handler(
+    "CUSTOM.SignalPCAN",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(),
+    types="uint32, uint32, int16 -> uint32",
+    accepts=controlled,
+    kernel=gained,
+)
+def pcan(ctx: Context, x: Value, noise: Value, table: Value) -> Value:
+    """The gain by the kernel's table, a polynomial within each power of two."""
+    ops, lut = ctx.ops, ctx.required(2).astype(np.int64)
+    estimate = ops.Cast(noise, to="int64")
+    bits = at_least(ctx, bit_length(ctx, estimate), 2)
+    part = ops.Mod(ops.Div(ops.Mul(estimate, 2048), ops.Gather(POWERS, bits)), 1024)
+    first = ops.Sub(ops.Mul(bits, 4), 6)
+    c0, c1, c2 = (ops.Gather(lut[k:], first) for k in range(3))
+    slope = ops.Add(shifted_right(ctx, ops.Mul(c2, part), 5), ops.Mul(c1, 32))
+    curve = ops.Add(shifted_right(ctx, ops.Add(ops.Mul(slope, part), 1 << 14), 15), c0)
+    wrapped = ops.Sub(ops.Mod(ops.Add(curve, 1 << 15), 1 << 16), 1 << 15)  # it is an int16
+    gain = ops.Where(ops.LessOrEqual(estimate, np.int64(2)), ops.Gather(lut, at_most(ctx, estimate, 2)), wrapped)
+    product = ops.Cast(ops.Mul(ops.Cast(x, to="int64"), ops.Mod(gain, 1 << 32)), to="uint64")
+    shifted = ops.BitShift(product, np.uint64(ctx.options.snr_shift), direction="RIGHT")
+    ratio = ops.Cast(ops.Cast(shifted, to="uint32"), to="int64")
+    least = at_most(ctx, ratio, 2 << 12)
+    small = ops.Div(ops.Mul(least, least), 1 << 20)
+    large = ops.Sub(ops.Div(ratio, 64), 64)
+    return ops.Cast(ops.Where(ops.Less(ratio, np.int64(2 << 12)), small, large), to="uint32")
