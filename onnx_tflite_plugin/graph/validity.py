@@ -73,8 +73,12 @@ def check_valid(
     shape = _SHAPE.search(text)
     if shape is not None:
         what = "rank" if shape["what"] == "rank" else f"a size in {shape['what']}"
-        wanted = f"by what it declares and the file it is {shape['file']}" if says else f"the file says {shape['file']}"
-        text = f"what it emits has {what} of {shape['made']}, {wanted} ({text})"
+        size = f"what it emits has {what} of {shape['made']}"
+        text = (
+            f"{size}, by the file and what it declares it is {shape['file']}"
+            if says
+            else f"{size}, the file says {shape['file']} ({text})"
+        )
         if pack == BUILTIN:
             raise StaleShape(
                 CONTRADICTION, [Contradiction(f"{offending.op_type} {offending.name!r}", text, "convert it again")]
