@@ -121,7 +121,11 @@ def bounded(ctx: Context, value: ir.Value, low: float | None, high: float | None
     if low == 0.0 and high is None and dtype.kind not in "iu":
         return ctx.node("Relu", value)
     bounds = [None if bound is None else np.asarray(bound, dtype) for bound in (low, high)]
-    return ctx.node("Clip", value, *bounds)
+    if dtype != np.int64:
+        return ctx.node("Clip", value, *bounds)
+    for bound, beyond in zip(bounds, ("Less", "Greater"), strict=True):  # ONNX Runtime's Clip looks at 32 bits of int64
+        value = value if bound is None else ctx.node("Where", ctx.node(beyond, value, bound), bound, value)
+    return value
 
 
 def clamped(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage) -> ir.Value:

@@ -8,6 +8,7 @@ from math import pi
 import numpy as np
 
 from onnx_tflite_plugin.api import Context, Decline, Dequantized, Instance, Raw, Transparent, Value, handler
+from op_handlers.kernels.extremes import extreme
 
 FUSED = "fused_activation_function"
 
@@ -56,13 +57,13 @@ def squared_difference(ctx: Context, x: Value, y: Value) -> Value:
 @handler("MAXIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
 def maximum(ctx: Context, x: Value, y: Value) -> Value:
     """Max; quantized operands are compared as stored, whatever their scales (maximum_minimum.cc)."""
-    return ctx.ops.Max(x, y)
+    return extreme(ctx, "Max", x, y)
 
 
 @handler("MINIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
 def minimum(ctx: Context, x: Value, y: Value) -> Value:
     """Min; quantized operands are compared as stored, whatever their scales (maximum_minimum.cc)."""
-    return ctx.ops.Min(x, y)
+    return extreme(ctx, "Min", x, y)
 
 
 @handler("ADD_N", max_version=1, layout=Transparent())

@@ -154,7 +154,21 @@ def extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
     """Of no elements, what the kernel starts from."""
     if of_nothing(ctx):
         return everywhere(ctx, start(ctx.dtype(0), least=onnx == "ReduceMax"))
-    return reduced(ctx, onnx, x, axes)
+    return extreme_of_int64(ctx, onnx, x, axes) if ctx.dtype(0) == "int64" else reduced(ctx, onnx, x, axes)
+
+
+def extreme_of_int64(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
+    """The extreme of the upper halves, and that of the lower ones among those that have it: ONNX Runtime compares 32 bits."""
+    if held_axes(ctx) == []:
+        return x
+    ops, middle = ctx.ops, np.int64(2**31)
+    low = ops.Mod(x, HALF)
+    high = ops.Div(ops.Sub(x, low), HALF)
+    most = reduced(ctx, onnx, high, axes, keep=1)
+    last = -middle if onnx == "ReduceMax" else middle - 1
+    among = ops.Where(ops.Equal(high, most), ops.Sub(low, middle), last)
+    lowest = ops.Add(reduced(ctx, onnx, among, axes), middle)
+    return ops.Add(ops.Mul(reduced(ctx, onnx, high, axes), HALF), lowest)
 
 
 def start(dtype: str, least: bool) -> Array:
@@ -184,9 +198,9 @@ def held_axes(ctx: Context) -> list[int] | None:
     return None if constant is None else sorted({int(axis) for axis in constant.reshape(-1)})
 
 
-def reduced(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
-    """``Reduce*``; no axes are the identity."""
-    over, keep = held_axes(ctx), int(bool(ctx.options.keep_dims))
+def reduced(ctx: Context, onnx: str, x: Value, axes: Value, keep: int | None = None) -> Value:
+    """``Reduce*``; no axes are the identity. ``keep``: whether axes stay, by default as the operator says."""
+    over, keep = held_axes(ctx), int(bool(ctx.options.keep_dims)) if keep is None else keep
     if over == []:
         return x
     if over is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onnx_tflite_plugin.api import Context, Raw, Transparent, Value, handler
+from op_handlers.kernels.extremes import extreme
 
 FLOATS = ("float16", "float32", "float64")
 
@@ -35,7 +36,7 @@ def chosen(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
     if dtype in FLOATS:
         beyond = ops.Less(x, y) if onnx == "Max" else ops.Less(y, x)
         return ops.Where(beyond, y, x)
-    return ops.named(onnx)(x, y)
+    return extreme(ctx, onnx, x, y)
 
 
 @handler("STABLEHLO_MAXIMUM", max_version=1, layout=Transparent(), quantization=Raw())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from onnx_tflite_plugin.api import (
     out,
     spend,
 )
+from op_handlers.kernels.extremes import extreme
 from op_handlers.kernels.operands import any_order, in_place, scalar, whole_numbers
 from op_handlers.stablehlo.padding import size_of, spread
 
@@ -38,6 +42,8 @@ BODIES = {
     "STABLEHLO_OR": "ANY",
 }
 REDUCED = {"ADD": "ReduceSum", "MAXIMUM": "ReduceMax", "MINIMUM": "ReduceMin"}
+# What ONNX Runtime's reductions get wrong: products that wrap around, and extremes of int64 beyond 32 bits.
+APART: Mapping[str, Sequence[str]] = defaultdict(lambda: ("MUL",), int64=("MUL", "MAXIMUM", "MINIMUM"))
 COMBINED = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Min"}
 
 
@@ -146,8 +152,11 @@ def reduced(ctx: Context, x: Value, start: Value, sizes: list[int], windows: Win
         wide = ctx.target.wider("Add", dtype) or ""
         x, start = (ops.Cast(v, to=wide) if wide else v for v in (x, start))
     places = {k: windows.places(k, sizes[k]) for k in windows.axes}
-    y = multiplied(ctx, x, places) if what == "MUL" else together(ctx, x, places, what)
-    y = ops.named(COMBINED[what])(y, start)
+    combine = ops.named(COMBINED[what])
+    if dtype == "int64" and COMBINED[what] in ("Max", "Min"):
+        combine = partial(extreme, ctx, COMBINED[what])
+    y = one_by_one(ctx, x, places, combine) if what in APART[dtype] else together(ctx, x, places, what)
+    y = combine(y, start)
     return ops.Cast(y, to=dtype) if wide else y
 
 
@@ -167,13 +176,11 @@ def spanned(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
     return x
 
 
-def multiplied(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
-    """Products wrap as the kernel's do, which ONNX Runtime's ReduceProd of integers does not."""
+def one_by_one(ctx: Context, x: Value, places: dict[int, Array], combine: Callable[[Value, Value], Value]) -> Value:
+    """The first element of every window with the second, then with the third."""
     for k, indices in places.items():
-        factors = [ctx.ops.Gather(x, indices[:, element], axis=k) for element in range(indices.shape[1])]
-        x = factors[0]
-        for factor in factors[1:]:
-            x = ctx.ops.Mul(x, factor)
+        elements = (ctx.ops.Gather(x, indices[:, element], axis=k) for element in range(indices.shape[1]))
+        x = reduce(combine, elements)
     return x
 
 

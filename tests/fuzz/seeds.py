@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
+from typing import NamedTuple
 from unittest.mock import patch
 
 from conformance.builder import ModelBuilder
@@ -24,9 +25,16 @@ def ids() -> tuple[bytes, ...]:
     return tuple(case.id.encode() for case in cases())
 
 
-@cache
-def table(number: int) -> Table | None:
-    """The root table of a case's model; ``None`` for one that no builder made, or is large."""
+class Seed(NamedTuple):
+    """A case's model as the table it is written from, and as a file."""
+
+    table: Table
+    data: bytes
+
+
+@lru_cache(maxsize=1)
+def seed_model(number: int) -> Seed | None:
+    """A case's model; ``None`` for one that no builder made, or is large."""
     built: list[Table] = []
 
     def build(self: ModelBuilder) -> bytes:
@@ -36,4 +44,4 @@ def table(number: int) -> Table | None:
     original = ModelBuilder.build
     with patch.object(ModelBuilder, "build", build):
         data = cases()[number].build()
-    return built[-1] if len(built) == 1 and len(data) <= LARGEST else None
+    return Seed(built[-1], data) if len(built) == 1 and len(data) <= LARGEST else None

@@ -8,19 +8,24 @@ as ``{"serves": id}``, and how it ended as ``{"ended": status}``.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
 import sys
 import time
 import traceback
+from importlib import import_module
 from math import prod
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any, TextIO
 
+import onnx_tflite_plugin
 from conformance.bounds import bound
 from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError
+from onnx_tflite_plugin.graph.opening import CHEAP
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Tensor
@@ -31,6 +36,7 @@ from .outcome import Kind, Outcome
 
 REPORT = "please report"  # what a message says that takes the fault to be the converter's
 RANDOM = frozenset({"MULTINOMIAL", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"})  # drawn anew in every run
+WITHOUT = "neither LiteRT nor an installed pack has a kernel"  # of a custom operator
 UNFED = ("No corresponding Numpy type", "Unable to handle object")  # inputs that its Python API does not take
 FILES_EACH = 500  # after so many a process is replaced, for what runtimes leak
 LAST, AGAIN = 0, 17  # why a process ends: no more requests, or enough of them
@@ -46,8 +52,7 @@ def main() -> None:
     os.dup2(nothing, 1)
     if not os.environ.get("FUZZ_STDERR"):
         os.dup2(nothing, 2)
-    optional("onnxruntime"), optional("ai_edge_litert.interpreter")
-    HOST.handlers(), HOST.fusions()
+    _load_all()
     while True:
         child = os.fork()
         if not child:
@@ -60,6 +65,17 @@ def main() -> None:
             return
         if code != AGAIN:
             _tell(answers, {"ended": code})
+
+
+def _load_all() -> None:
+    """Import whatever a conversion or a comparison may, once for all processes that serve."""
+    optional("onnxruntime"), optional("ai_edge_litert.interpreter")
+    HOST.handlers(), HOST.fusions()
+    for module in walk_packages(onnx_tflite_plugin.__path__, "onnx_tflite_plugin."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    gc.collect()
+    gc.freeze()
 
 
 def serve(answers: TextIO) -> bool:
@@ -101,12 +117,12 @@ def tried(data: bytes, answers: TextIO) -> Outcome:
         return outcome("bug", "MemoryError", _deepest(error), str(error))
     except Exception as error:
         return outcome("bug", type(error).__name__, _deepest(error), str(error))
-    _tell(answers, "load")
-    try:
-        loaded = OnnxRuntime(proto)
-    except OrtError as error:
-        return outcome("bug", "does not load", text=str(error))
-    del loaded
+    if len(proto) > CHEAP:  # smaller ones the conversion has opened
+        _tell(answers, "load")
+        try:
+            OnnxRuntime(proto)
+        except OrtError as error:
+            return outcome("bug", "does not load", text=str(error))
     if any(op.code in RANDOM for graph in conversion.source.subgraphs for op in graph.operators):
         return outcome("uncompared", "random")
     main = conversion.source.main
@@ -149,7 +165,8 @@ def _compared(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, 
     except InvalidModel:  # its reader trusts offsets that LiteRT never follows
         return "uncompared", "not read", "", ""
     except VerificationError as error:
-        return "different", "VerificationError", "", str(error)
+        kind: Kind = "uncompared" if WITHOUT in str(error) else "different"
+        return kind, "VerificationError", "", str(error)
     except MemoryError:
         return "uncompared", "memory", "", ""
     except Exception as error:  # verify's own

@@ -30,6 +30,7 @@ IMAGE = (2, 5, 7, 3)
 BYTES = ("int8", "uint8")
 REAL = ("float32", "int8", "uint8", "int16")
 FUSED = ("RELU", "RELU6", "RELU_N1_TO_1")
+LARGE = np.array([1, 2**32 - 65536, 5, -(2**33) - 1, 2**33 + 7, -3, 2**40, -(2**40) + 1, 2**62, 0, -(2**62)])
 
 
 def cases() -> Iterator[Case]:
@@ -87,6 +88,11 @@ def arithmetic(op: str) -> Iterator[Case]:
             options = {"fused_activation_function": activation}
             name = f"{dtype} with {activation}" + ("" if activation in FUSED else ", which the kernel ignores")
             yield place(op, name, [x, y], out, options=options, span=(-3.0, 3.0))
+    x, edges = tensor(11, dtype="int64"), {"x0": LARGE, "x1": np.ones_like(LARGE)}
+    if op != "SUB":
+        for activation in FUSED:
+            options = {"fused_activation_function": activation}
+            yield binary(op, f"int64 beyond 32 bits with {activation}", x, x, given=edges, options=options)
     for dtype in ("int32", "int64"):
         yield binary(op, dtype, tensor(*IMAGE, dtype=dtype), tensor(7, 3, dtype=dtype))
         if dtype == "int32" or op != "SUB":
@@ -325,6 +331,10 @@ def minimum() -> Iterator[Case]:
         for dtype in (*BYTES, "int16", "int32", "int64"):
             x = tensor(*IMAGE, dtype=dtype, scale=0)
             yield binary(op, f"{dtype} of no scale", x, x.shaped(5, 1, 1), opsets=EVERY_OPSET)
+        x = tensor(11, dtype="int64")
+        yield binary(
+            op, "int64 beyond 32 bits", x, x, given={"x0": LARGE, "x1": LARGE[::-1].copy()}, opsets=EVERY_OPSET
+        )
         half = tensor(*IMAGE, dtype="float16")
         yield binary(op, "float16", half, half.shaped(7, 1), opsets=EVERY_OPSET)
         yield in_bfloat16(op, [tensor(*IMAGE), tensor(*IMAGE)], tensor(*IMAGE))

@@ -210,6 +210,12 @@ def integers() -> Iterator[Case]:
     large = {"x0": np.array([[2**62, 2**62, 5], [2**53, 1, 1]])}
     yield reduce("SUM", "int64 beyond float64", [1], dtype="int64", shape=(2, 3), given=large)
     yield mean("int64 beyond float64", [1], True, "int64", shape=(2, 3), given=large)
+    beyond = {"x0": drawn(5, 41, 17, dtype="int64", low=-(2**33), high=2**33)}
+    for op in EXTREMES:
+        for over in ([1], [2], [0, 2]):
+            for keep in (True, False):
+                name = f"int64 beyond 32 bits, {over}"
+                yield reduce(op, name, over, keep, "int64", shape=(5, 41, 17), given=beyond)
     for dtype in ("int8", "uint8", "int16"):
         refused = f"it sums {dtype} without a scale"
         yield reduce("SUM", f"{dtype} without scale", [1], dtype=dtype, scale=0, refused=refused)

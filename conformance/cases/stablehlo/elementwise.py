@@ -63,7 +63,10 @@ def pair(op: str, name: str, dtype: str, **case: Any) -> Case:
 def at_the_ends(op: str, dtype: str) -> Case:
     """Every pair of the dtype's ends and their neighbours: sums and products wrap."""
     ends = np.iinfo(dtype)
-    numbers = np.array([ends.min, ends.min + 1, 1, 3, ends.max - 1, ends.max], dtype)
+    beyond = (
+        [2**32 - 65536, -(2**33) - 1] if ends.bits == 64 and ends.min else []
+    )  # whose lower 32 bits are in another order
+    numbers = np.array([ends.min, ends.min + 1, 1, 3, *beyond, ends.max - 1, ends.max], dtype)
     x, y = np.meshgrid(numbers, numbers)
-    spec = tensor(6, 6, dtype=dtype, scale=0)
+    spec = tensor(*x.shape, dtype=dtype, scale=0)
     return alone(op, f"{dtype} at its ends", [spec, spec], spec, given={"x0": x, "x1": y})

@@ -95,6 +95,10 @@ def cases() -> Iterator[Case]:
             3,
             given={"x0": drawn(*IMAGE, dtype="int32", low=0, high=1)},
         )
+    beyond = np.where(drawn(*IMAGE, dtype="bool"), np.int64(2**32 - 65536), np.arange(210).reshape(IMAGE) - 100)
+    for what in ("MAXIMUM", "MINIMUM"):
+        x, given = tensor(*IMAGE, dtype="int64", scale=0), {"x0": beyond}
+        yield windowed(f"{what} int64 beyond 32 bits", what, x, EVERYTHING, 2**32 - 65536, given=given)
     for what, codes in REGIONS.items():
         for code in codes:
             x = tensor(*IMAGE, dtype="bool" if what in ("ALL", "ANY") else "float32")
