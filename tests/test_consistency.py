@@ -88,6 +88,48 @@ def gathered_as_float16(g: GraphBuilder) -> int:
     return y
 
 
+def softmax_of(beta: float, dtype: str) -> Draw:
+    def softmax(g: GraphBuilder) -> int:
+        x, y = (g.tensor(n, (2, 3), dtype, quantization=q) for n, q in (("x", quant(1e-3)), ("y", quant(1 / 32768))))
+        g.inputs.append(x)
+        g.operator("SOFTMAX", [x], [y], {"beta": beta})
+        return y
+
+    return softmax
+
+
+def convolution_with_a_bias(bias: int) -> Draw:
+    def convolution(g: GraphBuilder) -> int:
+        x = g.input("x", (1, 2, 3, 5), "int16", quantization=quant(0.5))
+        w = g.constant("w", np.ones((1, 1, 1, 5), np.int8), quantization=quant(0.5))
+        b = g.constant("b", np.array([bias]), quantization=quant(0.25))
+        y = g.tensor("y", (1, 2, 3, 1), "int16", quantization=quant(0.5))
+        g.operator("CONV_2D", [x, w, b], [y], {"stride_w": 1, "stride_h": 1, "padding": "VALID"})
+        return y
+
+    return convolution
+
+
+def branch(dtype: str, *, constant: bool = False) -> Draw:
+    """A condition whose second branch takes ``dtype``, or a constant for its input."""
+
+    def conditional(g: GraphBuilder) -> int:
+        for name in ("then", "else"):
+            inner = g.model.subgraph(name)
+            other = name == "else"
+            if other and constant:
+                inner.inputs.append(a := inner.constant("a", np.ones((2, 3), np.float32)))
+            else:
+                a = inner.input("a", (2, 3), dtype if other else "float32")
+            inner.operator("CAST" if other and dtype != "float32" else "ABS", [a], [b := inner.tensor("b", (2, 3))])
+            inner.output(b)
+        which, x, y = g.input("which", (), "bool"), g.input("x", (2, 3)), g.tensor("y", (2, 3))
+        g.operator("IF", [which, x], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
+        return y
+
+    return conditional
+
+
 REFUSED: list[tuple[Draw, str]] = [
     (maximum_of_floats_in_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, where MAXIMUM has"),
     (dequantize_to_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, where DEQUANTIZE has"),
@@ -97,6 +139,11 @@ REFUSED: list[tuple[Draw, str]] = [
     (pooled(3), "operators[0].inputs[0]: tensor 0 'x' of shape [1, 2, 3] has rank 3, MAX_POOL_2D takes 4"),
     (tanh_by_axis, "operators[0].outputs[0]: tensor 1 'y' has 3 scales"),
     (product_with_scales_by_axis, "operators[0].inputs[1]: tensor 1 'w' has a scale for each coordinate"),
+    (softmax_of(float("nan"), "float32"), "operators[0].SoftmaxOptions.beta: it is nan"),
+    (softmax_of(float("-inf"), "int16"), "operators[0].SoftmaxOptions.beta: it is -inf"),
+    (convolution_with_a_bias(2**47 + 2), f"operators[0].inputs[2]: tensor 2 'b' holds {2**47 + 2}, and sums"),
+    (branch("int32"), "subgraphs[2].inputs[0]: tensor 0 'a' is int32, and IF hands it float32"),
+    (branch("float32", constant=True), "subgraphs[2].inputs[0]: tensor 0 'a' is a constant"),
     (gathered_as_float16, "operators[0].outputs[0]: tensor 1 'y' is float16, GATHER of these operands gives uint8"),
 ]
 
@@ -107,6 +154,13 @@ def test_a_contradiction_is_an_invalid_model_that_names_operator_and_field(draw:
         otp.convert(drawn(draw))
     assert text in str(caught.value)
     assert "please report" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "draw", [softmax_of(float("-inf"), "float32"), convolution_with_a_bias(2**47), branch("float32")]
+)
+def test_numbers_and_dtypes_that_kernels_take_are_no_contradiction(draw: Draw) -> None:
+    assert otp.convert(drawn(draw)).proto.graph.node
 
 
 def test_a_rank_that_fits_is_no_contradiction() -> None:

@@ -15,7 +15,8 @@ from functools import cache
 from onnx_tflite_plugin.api.declarations import Decline, Dequantized, FixedOutputRange, Handler, SameScale
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.declared import behaviour, sized
+from onnx_tflite_plugin.binding.declared import behaviour, called, sized
+from onnx_tflite_plugin.binding.numbers import odd_numbers
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
     Blamed,
@@ -50,10 +51,11 @@ class Unfit(Decline):
 
 def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
     """Raises InvalidModel with every operand that contradicts its operator. ``opset``: as declared functions are told."""
-    main = model.main.subgraph
+    graphs = [graph.subgraph for graph in model.graphs if graph.operators or graph is model.main]
     problems = [
-        Contradiction(f"subgraphs[{main.index}].inputs[{k}]", f"tensor {tensor} is a constant", _HINT)
-        for k, tensor in enumerate(main.inputs)
+        Contradiction(f"subgraphs[{graph.index}].inputs[{k}]", f"tensor {tensor} is a constant", _HINT)
+        for graph in graphs
+        for k, tensor in enumerate(graph.inputs)
         if tensor.constant
     ]
     problems += [
@@ -66,6 +68,8 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
             *_per_axis(bound, target, opset),
             *_results(bound, target, opset),
             *_odd_dtypes(bound),
+            *_passed(bound, model.source),
+            *(_problem(bound.op, field, reason) for field, reason in odd_numbers(bound)),
         )
     ]
     dtypes = {key: dtype for bound in model.main.operators for key, dtype in _stale_dtypes(bound, target, opset)}
@@ -258,6 +262,22 @@ def _odd_dtypes(bound: Bound) -> Iterator[Contradiction]:
         odd = tensor is not None and (tensor.dtype.startswith("complex") or tensor.dtype in HANDLES)
         if tensor is not None and odd and tensor.dtype not in given:
             yield _problem(op, f"outputs[{k}]", f"tensor {tensor} is {tensor.dtype}, which no operand of {op.code} is")
+
+
+def _passed(bound: Bound, model: Model) -> Iterator[Contradiction]:
+    """What a called subgraph takes and gives, where it is of another dtype than the call's operand or result."""
+    handler, op = bound.handler, bound.op
+    if not (handler.borders or handler.inlines):
+        return
+    graphs = [model.subgraphs[index] for index in called(handler.subgraphs, op) if index < len(model.subgraphs)]
+    first, loops = (handler.borders.first, handler.borders.loops) if handler.borders else (0, False)
+    for graph in graphs:
+        results = op.outputs if graph is graphs[-1] or not loops else ()
+        for side, own, theirs in (("inputs", op.inputs[first:], graph.inputs), ("outputs", results, graph.outputs)):
+            for k, (outer, inner) in enumerate(zip(own, theirs, strict=False)):
+                if outer is not None and outer.dtype != inner.dtype:
+                    reason = f"tensor {inner} is {inner.dtype}, and {op.code} hands it {outer.dtype}"
+                    yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)
 
 
 def _stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tuple[int, int], str]]:

@@ -152,7 +152,7 @@ def reduced(ctx: Context, x: Value, start: Value, sizes: list[int], windows: Win
         wide = ctx.target.wider("Add", dtype) or ""
         x, start = (ops.Cast(v, to=wide) if wide else v for v in (x, start))
     places = {k: windows.places(k, sizes[k]) for k in windows.axes}
-    combine = ops.named(COMBINED[what])
+    combine: Callable[[Value, Value], Value] = ops.named(COMBINED[what])
     if dtype == "int64" and COMBINED[what] in ("Max", "Min"):
         combine = partial(extreme, ctx, COMBINED[what])
     y = one_by_one(ctx, x, places, combine) if what in APART[dtype] else together(ctx, x, places, what)
