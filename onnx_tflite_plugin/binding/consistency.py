@@ -255,11 +255,12 @@ def _results(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction
 def _odd_dtypes(bound: Bound) -> Iterator[Contradiction]:
     """Results of a dtype that only a few operators make, and say so: complex numbers, and resources."""
     op, handler = bound.op, bound.handler
-    if _is_named(op) or handler.subgraphs or handler.effects is not None or handler.types or handler.converts:
+    if _is_named(op) or handler.subgraphs or handler.effects is not None or handler.types:
         return
     given = {t.dtype for t in op.inputs if t is not None}
     for k, tensor in enumerate(op.outputs):
-        odd = tensor is not None and (tensor.dtype.startswith("complex") or tensor.dtype in HANDLES)
+        complex_ = tensor is not None and tensor.dtype.startswith("complex") and not handler.converts
+        odd = complex_ or (tensor is not None and tensor.dtype in HANDLES)
         if tensor is not None and odd and tensor.dtype not in given:
             yield _problem(op, f"outputs[{k}]", f"tensor {tensor} is {tensor.dtype}, which no operand of {op.code} is")
 

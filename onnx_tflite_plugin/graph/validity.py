@@ -15,7 +15,7 @@ from onnx_tflite_plugin.errors import (
     StaleShape,
     TargetRefusal,
 )
-from onnx_tflite_plugin.graph.metadata import lowered_by
+from onnx_tflite_plugin.graph.metadata import lowered_by, lowered_from
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 
 if TYPE_CHECKING:
@@ -70,18 +70,26 @@ def check_valid(
         )
     if offending is None or not handler:
         raise HandlerError(message, [Blamed("the model", text, Failed(BUILTIN, text).hint, ours=True)])
-    shape = _SHAPE.search(text)
-    if shape is not None:
-        what = "rank" if shape["what"] == "rank" else f"a size in {shape['what']}"
-        size = f"what it emits has {what} of {shape['made']}"
-        text = (
-            f"{size}, by the file and what it declares it is {shape['file']}"
-            if says
-            else f"{size}, the file says {shape['file']} ({text})"
-        )
-        if pack == BUILTIN:
-            raise StaleShape(
-                CONTRADICTION, [Contradiction(f"{offending.op_type} {offending.name!r}", text, "convert it again")]
-            )
-    failed = Failed(pack, f"handler {handler} of {pack} failed: {text}{says and f'; it declares {says}'}")
+    told = _shape_told(text, declared=bool(says))
+    if told and pack == BUILTIN:
+        raise StaleShape(CONTRADICTION, [Contradiction(_place(offending), told, "convert the original model again")])
+    failed = Failed(pack, f"handler {handler} of {pack} failed: {told or text}{says and f'; it declares {says}'}")
     raise HandlerError(message, [failed.problem(f"{offending.op_type} {offending.name!r}")])
+
+
+def _shape_told(text: str, *, declared: bool) -> str:
+    """What shape inference says of shapes and dtypes that do not go together; empty where it is something else."""
+    shape = _SHAPE.search(text)
+    if shape is None:
+        return f"the shapes and dtypes of its operands do not go together ({text})" if "InferenceError]" in text else ""
+    what = "rank" if shape["what"] == "rank" else f"a size in {shape['what']}"
+    size = f"what it emits has {what} of {shape['made']}"
+    if declared:
+        return f"{size}, by the file and what it declares it is {shape['file']}"
+    return f"{size}, the file says {shape['file']} ({text})"
+
+
+def _place(node: ir.Node) -> str:
+    """The operators of the file that a node was made of."""
+    places = [f"subgraphs[{graph}].operators[{index}]" for graph, index in lowered_from(node.metadata_props)]
+    return f"{' and '.join(places)}: {node.op_type} {node.name!r}"

@@ -2,78 +2,83 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from onnx_tflite_plugin.errors import Blamed, ConversionError, InvalidModel, Problem
+from onnx_tflite_plugin.errors import CONTRADICTION, Blamed, Contradiction, ConversionError, InvalidModel, Problem
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Model, agree
 
-SECONDS = 20  # of processor time: a model that takes longer is no broken one
 PATIENCE = 120  # seconds that a busy machine may take for it
 LARGEST = 1 << 28  # bytes of a file that is tried; larger ones are not fuzzed but made
-_REFUSED = 3
-_UNKNOWN = b"unresolved"  # operators that LiteRT does not know may be a pack's
-_PROGRAM = f"""
-import sys, warnings
-try:
-    import resource
-    resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-except ImportError:  # no such limits here
-    pass
-warnings.simplefilter("ignore")
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
-try:
-    resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    model = Interpreter(sys.argv[1], experimental_op_resolver_type=resolver, num_threads=1)
-    model.allocate_tensors()
-    model.invoke()
-except (ValueError, RuntimeError) as error:
-    print(" ".join(str(error).split()))
-    sys.exit({_REFUSED})
-"""
+_PROGRAM = Path(__file__).with_name("probe.py")
+UNKNOWN = "unresolved"  # operators that LiteRT does not know may be a pack's
+_HINT = "convert the original model again"
+
+Probed = Mapping[str, Any]
+"""What :func:`probe.probe` returns; empty where LiteRT cannot be asked."""
 
 
 def diagnosed(error: ConversionError, source: str | Path | bytes) -> ConversionError:
-    """The error, or InvalidModel with LiteRT's reason where it blames the converter for a file that LiteRT refuses."""
-    if not any(isinstance(problem, Blamed) and problem.ours for problem in error.problems):
+    """The error, or InvalidModel where it blames the converter for a file that LiteRT refuses, or whose shapes it corrects."""
+    blamed = [problem for problem in error.problems if isinstance(problem, Blamed) and problem.ours]
+    if not blamed:
         return error
-    reason = refusal(source)
-    if not reason:
-        return error
-    where = next(problem.where for problem in error.problems if isinstance(problem, Blamed) and problem.ours)
-    return InvalidModel(
-        "LiteRT does not run the file either:", [Problem(where, reason, "convert the original model again")]
-    )
+    told = asked(source)
+    if told.get("refused"):
+        return InvalidModel(
+            "LiteRT does not run the file either:", [Problem(blamed[0].where, str(told["refused"]), _HINT)]
+        )
+    return contradicted(read(source), told) or error
 
 
-def refusal(source: str | Path | bytes) -> str:
-    """Why LiteRT does not run a file with inputs of zeros; empty where it does, or cannot be asked."""
+def contradicted(model: Model, told: Probed) -> InvalidModel | None:
+    """What stored shapes contradict the shapes that LiteRT computes; ``None`` where none does."""
+    shapes: Mapping[str, Sequence[int]] = told.get("shapes", {})
+    problems = [
+        Contradiction(
+            f"subgraphs[{tensor.subgraph}].tensors[{tensor.index}].shape",
+            f"tensor {tensor} is of shape {list(tensor.dims)}, LiteRT computes {list(shapes[str(tensor.index)])}",
+            _HINT,
+        )
+        for tensor in model.subgraphs[0].tensors
+        if str(tensor.index) in shapes and tensor.dims and not agree(shapes[str(tensor.index)], tensor.dims)
+    ]
+    return InvalidModel(CONTRADICTION, problems) if problems else None
+
+
+def asked(source: str | Path | bytes) -> Probed:
+    """What LiteRT makes of a file with inputs of zeros; nothing where it cannot be asked, or knows not all operators."""
     if find_spec("ai_edge_litert") is None:
-        return ""
+        return {}
     if isinstance(source, str | Path):
-        return _asked(Path(source)) if Path(source).is_file() and Path(source).stat().st_size <= LARGEST else ""
+        return _run(Path(source)) if Path(source).is_file() and Path(source).stat().st_size <= LARGEST else {}
     if len(source) > LARGEST:
-        return ""
+        return {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
         path.write_bytes(source)
-        return _asked(path)
+        return _run(path)
 
 
-def _asked(path: Path) -> str:
-    command = [sys.executable, "-c", _PROGRAM, os.fspath(path)]
+def _run(path: Path) -> Probed:
+    command = [sys.executable, os.fspath(_PROGRAM), os.fspath(path)]
     try:
         ran = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    if _UNKNOWN in ran.stdout:
-        return ""
-    if ran.returncode == _REFUSED:
-        return ran.stdout.decode(errors="replace").strip() or "it gives no reason"
-    killed = ran.returncode < 0 and -ran.returncode not in (signal.SIGXCPU, signal.SIGKILL)  # of which we are the cause
-    return f"it dies of signal {-ran.returncode}" if killed else ""
+        return {}
+    if ran.returncode < 0 and -ran.returncode not in (signal.SIGXCPU, signal.SIGKILL):  # of which we are the cause
+        return {"refused": f"it dies of signal {-ran.returncode}"}
+    try:
+        told: Probed = json.loads(ran.stdout)
+    except ValueError:
+        return {}
+    return {} if UNKNOWN in told.get("refused", "") else told

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection, Sequence
 from copy import copy
 from typing import Any
 
+from ..errors import InvalidModel
 from ..shapes.cutting import needed
 from ..source.model import Subgraph
 from .packages import optional
@@ -24,7 +26,10 @@ class Cutter:
 
     def __init__(self, data: bytes, subgraph: Subgraph) -> None:
         self._schema = optional("ai_edge_litert.schema_py_generated")
-        self._model = self._schema.ModelT.InitFromPackedBuf(data)
+        try:
+            self._model = self._schema.ModelT.InitFromPackedBuf(data)
+        except (struct.error, ValueError, TypeError) as error:  # it follows offsets that nothing else does
+            raise InvalidModel("the file cannot be cut into parts: one of its offsets leads nowhere") from error
         self._subgraph = subgraph
 
     def part(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:

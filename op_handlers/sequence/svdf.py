@@ -40,6 +40,8 @@ def weights(at: Instance) -> Dequantized:
 def svdf_of(at: Instance) -> Decline | None:
     """What the kernel refuses, or reads as something else than it is."""
     op = at.op
+    if op[TIMES].rank != 2:
+        return None  # which is told of all operands
     filters, runs = op[TIMES].shape
     if op[STATE].rank != 2 or op[STATE].shape[1] != filters * runs:
         return Decline(
@@ -60,7 +62,15 @@ def svdf_of(at: Instance) -> Decline | None:
     return not_variable(op, (STATE,)) or not_symmetric(op, (FEATURES, TIMES, STATE))
 
 
-@handler("SVDF", max_version=4, layout=Terminate(), quantization=weights, types=KINDS, accepts=svdf_of)
+@handler(
+    "SVDF",
+    max_version=4,
+    layout=Terminate(),
+    axes="b i, f i, f m, u, b s -> b u",
+    quantization=weights,
+    types=KINDS,
+    accepts=svdf_of,
+)
 def svdf(ctx: Context, x: Value, features: Value, times: Value, bias: Value | None, state: Value) -> Value:
     """Gemm, and the weighted sum of what it gave in this run and in those before."""
     if ctx.op[X].dtype == "int8":

@@ -214,6 +214,10 @@ def flat_places(ctx: Context, indices: Value) -> tuple[Any, bool]:
     """Where each update goes in the flattened operand, one after its end where it goes beyond; and whether any may."""
     o, ops, (x, index, new) = ctx.options, ctx.ops, (ctx.op[0], ctx.op[1], ctx.op[2])
     windows, axes = list(o.update_window_dims), [k for k in range(x.rank) if k not in o.inserted_window_dims]
+    places = [size for axis, size in enumerate(index.shape) if axis != o.index_vector_dim]
+    given = [size for axis, size in enumerate(new.shape) if axis not in windows]
+    if index.static and new.static and given != places:
+        raise Refused(f"its {places} places do not fit updates of shape {list(new.shape)}")
     strides = [prod(x.shape[k + 1 :]) for k in range(x.rank)]
     starts = moved(ctx, as_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
     spend(4 * prod(new.shape), 8, "the places of what is scattered")

@@ -197,7 +197,8 @@ def _held(op: Operator) -> list[list[int] | None]:
 
 def older_unwindowed(at: Instance) -> Attribute:
     sizes, strides, _ = _held(at.op)
-    return any_order(k for k in range(at.op[0].rank) if (sizes or [0])[k] == (strides or [0])[k] == 1)
+    still = [size == stride == 1 for size, stride in zip(sizes or (), strides or (), strict=False)]
+    return any_order(k for k in range(min(at.op[0].rank, len(still))) if still[k])
 
 
 @handler(
@@ -210,9 +211,10 @@ def older_unwindowed(at: Instance) -> Attribute:
 )
 def reduce_window(ctx: Context, x: Value, initial: Value, *_windows: Value) -> Value:
     """As StableHLO's, without padding; the window is in operands (stablehlo_reduce_window.cc)."""
-    windows = Windows(*(ctx.by_axis(entries or []) for entries in _held(ctx.op)))
-    if any(len(entries) != len(ctx.shape(0)) for entries in (windows.sizes, windows.strides, windows.dilations)):
+    rows = [entries or [] for entries in _held(ctx.op)]
+    if any(len(entries) != ctx.op[0].rank for entries in rows):
         raise Refused("its windows have not an entry for each axis")
+    windows = Windows(*map(ctx.by_axis, rows))
     what = ctx.options.reduce_function
     if what == "UNSUPPORTED":
         raise Refused("its reduction is UNSUPPORTED, which the kernel refuses")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Raw, Refused, Terminate, Value, ValueLike, handler, out, spend
+from onnx_tflite_plugin.api import Context, Raw, Refused, Terminate, Value, ValueLike, handler, spend
 
 
 @handler("MATRIX_DIAG", max_version=1, layout=Terminate(), quantization=Raw(), types="T -> T")
 def matrix_diag(ctx: Context, x: Value) -> Value:
     """Square matrices; elsewhere stored zeros, whatever the zero point (matrix_diag.cc)."""
-    return on_diagonal(ctx, ctx.ops.Unsqueeze(x, [-1]), ctx.scalar(0))
+    size = ctx.op[0].dims[-1]
+    return on_diagonal(ctx, ctx.ops.Unsqueeze(x, [-1]), ctx.scalar(0), size, size)
 
 
 @handler("MATRIX_SET_DIAG", max_version=1, layout=Terminate(), quantization=Raw(), types="T, T -> T")
@@ -21,7 +22,7 @@ def matrix_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
         fitting = (*ctx.op[0].shape[:-2], min(rows, columns))
         if ctx.op[1].shape != fitting:
             raise Refused(f"its diagonals are of shape {list(ctx.op[1].shape)}, its matrices have {list(fitting)}")
-    return on_diagonal(ctx, ctx.ops.Unsqueeze(diagonal, [-1 if shorter(rows, columns) else -2]), x)
+    return on_diagonal(ctx, ctx.ops.Unsqueeze(diagonal, [-1 if shorter(rows, columns) else -2]), x, rows, columns)
 
 
 def shorter(rows: int | None, columns: int | None) -> bool:
@@ -30,9 +31,8 @@ def shorter(rows: int | None, columns: int | None) -> bool:
     return rows <= columns
 
 
-def on_diagonal(ctx: Context, diagonal: Value, elsewhere: ValueLike) -> Value:
+def on_diagonal(ctx: Context, diagonal: Value, elsewhere: ValueLike, rows: int | None, columns: int | None) -> Value:
     """Where, at places on the diagonal."""
-    rows, columns = ctx.op[out(0)].dims[-2:]
     if rows is not None and columns is not None:
         spend(rows * columns, 1, "a mask of the diagonal")
         places: ValueLike = np.eye(rows, columns, dtype=bool)

@@ -17,7 +17,14 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import any_order, with_axis
 
 
-@handler("CONCATENATION", max_version=7, layout=Attribute(), quantization=SameScale(onnx="Concat"), types="T...")
+@handler(
+    "CONCATENATION",
+    max_version=7,
+    layout=Attribute(),
+    # Of int16 the kernel copies what is stored, whatever the scales (concatenation.cc).
+    quantization=lambda at: SameScale(onnx="Concat", unequal="refuse" if at.op[0].dtype == "int16" else "dequantize"),
+    types="T...",
+)
 def concatenation(ctx: Context, *xs: Value) -> Value:
     """Concat; uint8 operands of other scales are requantized, as the kernel does."""
     return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))

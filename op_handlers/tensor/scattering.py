@@ -44,6 +44,8 @@ def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, d
     """The default everywhere, then each value at its place: of several at one place, the last (sparse_to_dense.cc)."""
     places, sizes = as_int64(ctx, 0, indices), as_int64(ctx, 1, shape)
     depth = ctx.op[0].shape[-1] if ctx.op[0].rank == 2 else 1
+    if ctx.op[1].static and ctx.op[1].shape != (depth,):
+        raise Refused(f"its places have {depth} numbers each, and its result {list(ctx.op[1].shape)} axes")
     if ctx.op[0].rank < 2:
         places = places.reshape(-1, 1) if isinstance(places, np.ndarray) else ctx.ops.Reshape(places, [-1, 1])
     rows = flat_rows(ctx, places, sizes, depth)

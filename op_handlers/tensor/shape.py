@@ -185,7 +185,7 @@ def broadcast_shape(at: Instance) -> Array | None:
     shapes = [op.constant(slot) for slot in (0, 1)]
     if any(dims is None for dims in shapes):
         return None
-    rank = op[out(0)].shape[0]
+    rank = max(len(dims) for dims in shapes if dims is not None)
     first, second = (
         np.concatenate([np.ones(rank - len(dims), dims.dtype), dims]) for dims in shapes if dims is not None
     )

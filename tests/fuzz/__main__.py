@@ -63,7 +63,7 @@ def report(tally: Tally, seconds: float, seed: int) -> None:
     for kind, text in KINDS.items():
         click.echo(f"{tally.kinds[kind]:8} {kind:10} {text}")
     for key, count in tally.sorts.most_common():
-        if key[0] in ("bug", "different"):
+        if key[0] in ("bug", "different", "odd"):
             click.echo(f"{count:8} {' | '.join(key)}")
 
 

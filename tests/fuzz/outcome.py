@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["equal", "different", "uncompared", "invalid", "refused", "bug"]
+Kind = Literal["equal", "different", "odd", "uncompared", "invalid", "refused", "bug"]
 
 KINDS: dict[Kind, str] = {
     "equal": "converted, and LiteRT agrees",
     "different": "converted, and LiteRT computes something else",
+    "odd": "converted, and LiteRT computes something else of what is odd or contradicts itself",
     "uncompared": "converted; LiteRT does not run it",
     "invalid": "InvalidModel",
     "refused": "another ConversionError",

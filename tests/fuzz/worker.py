@@ -21,6 +21,8 @@ from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any, TextIO
 
+import numpy as np
+
 import onnx_tflite_plugin
 from conformance.bounds import bound
 from onnx_tflite_plugin.conversion import Conversion, convert_model
@@ -30,16 +32,23 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.verify import LiteRTError, OnnxRuntime, OrtError, Tolerance, verify
+from onnx_tflite_plugin.verify.diagnosis import UNKNOWN, contradicted
 from onnx_tflite_plugin.verify.packages import optional
+from onnx_tflite_plugin.verify.probe import probe
 
 from .outcome import Kind, Outcome
 
 REPORT = "please report"  # what a message says that takes the fault to be the converter's
 RANDOM = frozenset({"MULTINOMIAL", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"})  # drawn anew in every run
 WITHOUT = "neither LiteRT nor an installed pack has a kernel"  # of a custom operator
-UNFED = ("No corresponding Numpy type", "Unable to handle object")  # inputs that its Python API does not take
+UNFED = (
+    "No corresponding Numpy type",
+    "Unable to handle object",
+    "can't be converted to MLDataType",
+)  # inputs that its Python API does not take
 FILES_EACH = 500  # after so many a process is replaced, for what runtimes leak
 LAST, AGAIN = 0, 17  # why a process ends: no more requests, or enough of them
+LARGEST_NUMBER = 1e9  # of a constant; products of such are infinite in one runtime before the other
 LARGEST_COMPARED = 1 << 24  # bytes of a model that is run, and of its inputs and outputs: larger ones show nothing more
 
 
@@ -110,8 +119,11 @@ def tried(data: bytes, answers: TextIO) -> Outcome:
         if REPORT not in str(error):
             return outcome("refused", type(error).__name__, text=str(error))
         _tell(answers, "ask")
-        if refused := _refused(data):
-            return outcome("invalid", "LiteRT refuses", text=refused)
+        told = probe(data)
+        if "refused" in told and UNKNOWN not in told["refused"]:
+            return outcome("invalid", "LiteRT refuses", text=told["refused"])
+        if contradiction := contradicted(read(data), told):
+            return outcome("invalid", "InvalidModel", text=str(contradiction))
         return outcome("bug", type(error).__name__, _deepest(error.__cause__), str(error))
     except MemoryError as error:
         return outcome("bug", "MemoryError", _deepest(error), str(error))
@@ -133,24 +145,24 @@ def tried(data: bytes, answers: TextIO) -> Outcome:
     ):
         return outcome("uncompared", "size")
     _tell(answers, "compare")
-    return outcome(*_compared(data, proto, conversion))
+    kind, *told = _compared(data, proto, conversion)
+    if kind == "different" and (oddity := _oddity(data)):
+        return outcome("odd", oddity, *told[1:])
+    return outcome(kind, *told)
 
 
 def _size(tensor: Tensor) -> int:
     return prod(tensor.shape) * 8
 
 
-def _refused(data: bytes) -> str:
-    """Why LiteRT does not run a file with inputs of zeros, as the converter asks it; here a process may die of it."""
-    try:
-        package = optional("ai_edge_litert.interpreter")
-        resolver = package.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        model = package.Interpreter(model_content=data, experimental_op_resolver_type=resolver, num_threads=1)
-        model.allocate_tensors()
-        model.invoke()
-    except (ValueError, RuntimeError) as error:
-        return "" if "unresolved" in str(error) else str(error) or "it gives no reason"
-    return ""
+def _oddity(data: bytes) -> str:
+    """What is odd about a file whose numbers differ: what follows is nobody's fault; empty where nothing is known to be."""
+    model = read(data)
+    constants = [t for graph in model.subgraphs for t in graph.tensors if t.constant]
+    floats = [t.array for t in constants if t.dtype in ("float16", "float32", "float64")]
+    if any(not np.isfinite(array).all() or np.abs(array).max(initial=0) > LARGEST_NUMBER for array in floats):
+        return "constants beyond all measure"
+    return "stored shapes that do not follow" if contradicted(model, probe(data)) else ""
 
 
 def _compared(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, str, str, str]:
