@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.builder import GraphBuilder, ModelBuilder, TensorRef
+from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
 from onnx_tflite_plugin.lowering import scope
+from onnx_tflite_plugin.verify import verify
 
 
 def loop(graph: GraphBuilder, value: TensorRef, cond: int, body: int, name: str) -> TensorRef:
@@ -92,3 +93,59 @@ def test_conditions_that_double_at_each_level_are_refused(monkeypatch: pytest.Mo
     monkeypatch.setattr(scope, "MOST_INLINED", 500)
     with pytest.raises(ConversionError, match="more than 500 operators"):
         otp.convert(asking(30))
+
+
+def composed(scale: float, zero_point: int, *, remembers: bool = False) -> bytes:
+    """A composite called twice that adds its operand to itself, or to what it remembers, which it remembers then.
+
+    ``scale`` and ``zero_point`` are of the tensors inside.
+    """
+    model = ModelBuilder()
+    inner = model.subgraph("sum")
+    a, b, y = (inner.tensor(n, (2, 37), "int8", quantization=quant(scale, zero_point)) for n in "aby")
+    inner.inputs.append(a)
+    if remembers:
+        float_a = inner.tensor("float_a", (2, 37))
+        kept, total = inner.tensor("kept", (2, 37), variable=True), inner.tensor("total", (2, 37))
+        inner.operator("DEQUANTIZE", [a], [float_a])
+        inner.operator("ADD", [float_a, kept], [total])
+        inner.operator("QUANTIZE", [total], [y])
+    else:
+        inner.inputs.append(b)
+        inner.operator("ADD", [a, b], [y])
+    inner.output(y)
+    g = model.main
+    x = g.input("x", (2, 37), "int8", quantization=quant(0.05, 3))
+    options = {"decomposition_subgraph_index": inner.index, "composite_attributes": {"axes": [1]}}
+    for name in ("first", "second"):
+        result = g.tensor(name, (2, 37), "int8", quantization=quant(0.05, 3))
+        g.operator("COMPOSITE.test.sum", [x] if remembers else [x, x], [result], options)
+        x = result
+    g.output(x)
+    return model.build()
+
+
+def test_a_call_gives_way_to_its_operators_where_both_sides_have_one_scale_and_stays_one_where_not() -> None:
+    inlined, called = otp.convert(composed(0.05, 3)), otp.convert(composed(0.02, 20))
+    assert inlined.report.operators == {"ADD": 2}
+    assert called.report.operators["COMPOSITE.test.sum"] == 2
+    assert verify(composed(0.05, 3), inlined).ok
+    assert verify(composed(0.02, 20), called).ok
+
+
+def test_a_call_whose_subgraph_remembers_stays_one() -> None:
+    data = composed(0.05, 3, remembers=True)
+    conversion = otp.convert(data)
+    assert conversion.report.operators["COMPOSITE.test.sum"] == 2
+    assert verify(data, conversion).ok
+
+
+def test_a_composite_that_calls_itself_is_refused() -> None:
+    model = ModelBuilder()
+    options = {"decomposition_subgraph_index": 1, "composite_attributes": {"axes": [1]}}
+    for graph in (model.main, model.subgraph("again")):
+        x, y = graph.input("x", (2, 3)), graph.tensor("y", (2, 3))
+        graph.operator("COMPOSITE.test.self", [x], [y], options)
+        graph.output(y)
+    with pytest.raises(InvalidModel, match="COMPOSITE.test.self calls subgraph 1, of which it is a part"):
+        otp.convert(model.build())

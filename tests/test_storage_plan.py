@@ -1,0 +1,145 @@
+"""Which tensors are kept in another dtype than the file's, and how operators compute: the storage plan's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from onnx_tflite_plugin.binding.bound import BoundModel
+from onnx_tflite_plugin.binding.declared import resolve
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.quantization.plan import Arithmetic, StoragePlan, Weights, plan_storage
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.targets import TARGETS
+
+Q = quant(0.05, 3)
+SHAPE = (2, 3)
+
+
+def planned(draw: Callable[[GraphBuilder], None], target: str = "onnxruntime") -> tuple[BoundModel, StoragePlan]:
+    model = ModelBuilder()
+    draw(model.main)
+    bound = Host(packs="builtin").bind(read(model.build()), TARGETS[target], 18)
+    resolved = resolve(bound, TARGETS[target], 18)
+    return resolved, plan_storage(resolved, TARGETS[target])
+
+
+def kept(model: BoundModel, plan: StoragePlan) -> dict[str, str]:
+    """The dtype of every tensor by name."""
+    return {t.name: plan.storage(t).dtype for graph in model.graphs for t in graph.subgraph.tensors}
+
+
+def called(
+    g: GraphBuilder, code: str, x: int, name: str, shape: tuple[int, ...] = SHAPE, **options: object
+) -> TensorRef:
+    y = g.tensor(name, shape, "int8", quantization=Q)
+    g.operator(code, [x], [y], options)
+    return y
+
+
+def dense(g: GraphBuilder, x: int, name: str = "y") -> TensorRef:
+    w = g.constant("w", np.ones((3, 3), np.int8), quantization=quant(0.1))
+    y = g.tensor(name, SHAPE, "int8", quantization=Q)
+    g.operator("FULLY_CONNECTED", [x, w, None], [y])
+    return y
+
+
+def int8_input(g: GraphBuilder, name: str = "x") -> TensorRef:
+    return g.input(name, SHAPE, "int8", quantization=Q)
+
+
+def test_operators_with_weights_work_in_the_targets_dtype_and_others_at_the_edges_in_the_files() -> None:
+    def weighted(g: GraphBuilder) -> None:
+        g.output(dense(g, int8_input(g)))
+
+    def bare(g: GraphBuilder) -> None:
+        g.output(called(g, "ABS", int8_input(g), "y"))
+
+    assert kept(*planned(weighted)) == {"x": "uint8", "w": "int8", "y": "uint8"}
+    assert kept(*planned(bare)) == {"x": "int8", "y": "int8"}
+
+
+def test_one_operator_with_weights_is_enough_for_all_that_share_a_tensor_with_it() -> None:
+    def both(g: GraphBuilder) -> None:
+        x = int8_input(g)
+        g.output(dense(g, x))
+        g.output(called(g, "ABS", x, "z"))
+
+    assert kept(*planned(both)) == {"x": "uint8", "w": "int8", "y": "uint8", "z": "uint8"}
+
+
+def test_what_subgraphs_take_and_give_stays_as_it_is_on_both_sides() -> None:
+    def branching(g: GraphBuilder) -> None:
+        for name in ("then", "else"):
+            inner = g.model.subgraph(name)
+            inner.output(dense(inner, inner.input(f"{name}_x", SHAPE, "int8", quantization=Q), f"{name}_y"))
+        which, x = g.input("which", (), "bool"), int8_input(g)
+        given = dense(g, x, "given")
+        y = g.tensor("y", SHAPE, "int8", quantization=Q)
+        g.operator("IF", [which, given], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
+        g.output(dense(g, y, "z"))
+
+    dtypes = kept(*planned(branching))
+    assert {name: dtypes[name] for name in ("given", "y", "then_x", "then_y", "else_x", "else_y")} == dict.fromkeys(
+        ("given", "y", "then_x", "then_y", "else_x", "else_y"), "int8"
+    )
+    assert (dtypes["x"], dtypes["z"]) == ("uint8", "uint8")
+
+
+def test_what_a_model_remembers_stays_as_it_is() -> None:
+    def remembering(g: GraphBuilder) -> None:
+        x, state = int8_input(g), g.tensor("state", SHAPE, "int8", quantization=Q, variable=True)
+        total = g.tensor("total", SHAPE, "int8", quantization=Q)
+        g.operator("ADD", [dense(g, x, "inner"), state], [total])
+        g.output(total)
+
+    dtypes = kept(*planned(remembering))
+    assert (dtypes["state"], dtypes["inner"], dtypes["total"]) == ("int8", "uint8", "uint8")
+
+
+def test_what_a_kernel_computes_of_bare_integers_stays_as_it_is() -> None:
+    def negated(g: GraphBuilder) -> None:
+        g.output(dense(g, called(g, "NEG", dense(g, int8_input(g), "inner"), "less"), "y"))
+
+    model, plan = planned(negated)
+    dtypes = kept(model, plan)
+    assert (dtypes["inner"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "uint8")
+    assert [plan.arithmetic[bound] for bound in model.operators()] == [
+        Arithmetic.FLOAT,
+        Arithmetic.FILE,
+        Arithmetic.FLOAT,
+    ]
+
+
+def test_integers_pass_through_where_the_parameters_agree_and_are_rescaled_where_not() -> None:
+    def rectified(scale: float) -> Callable[[GraphBuilder], None]:
+        def draw(g: GraphBuilder) -> None:
+            y = g.tensor("y", SHAPE, "int8", quantization=quant(scale, 3))
+            g.operator("RELU", [dense(g, int8_input(g), "inner")], [y])
+            g.output(y)
+
+        return draw
+
+    for scale, arithmetic in ((0.05, Arithmetic.STORED), (0.06, Arithmetic.FLOAT)):
+        model, plan = planned(rectified(scale))
+        assert [*plan.arithmetic.values()][1] is arithmetic
+
+
+@pytest.mark.parametrize(
+    ("activations", "how"),
+    [("int8", Weights.DEQUANTIZED), ("int16", Weights.MULTIPLIED), ("float32", Weights.MULTIPLIED)],
+)
+def test_weights_become_float_as_the_activations_do(activations: str, how: Weights) -> None:
+    def draw(g: GraphBuilder) -> None:
+        q = {"int8": Q, "int16": quant(0.01), "float32": None}[activations]
+        w = g.constant("w", np.ones((3, 3), np.int8), quantization=quant(0.1))
+        y = g.tensor("y", SHAPE, activations, quantization=q)
+        g.operator("FULLY_CONNECTED", [g.input("x", SHAPE, activations, quantization=q), w, None], [y])
+        g.output(y)
+
+    model, plan = planned(draw)
+    (bound,) = model.operators()
+    assert plan.weights(bound, bound.op[1]) is how
