@@ -147,5 +147,5 @@ def test_a_composite_that_calls_itself_is_refused() -> None:
         x, y = graph.input("x", (2, 3)), graph.tensor("y", (2, 3))
         graph.operator("COMPOSITE.test.self", [x], [y], options)
         graph.output(y)
-    with pytest.raises(InvalidModel, match="COMPOSITE.test.self calls subgraph 1, of which it is a part"):
+    with pytest.raises(InvalidModel, match=r"COMPOSITE\.test\.self calls subgraph 1, of which it is a part"):
         otp.convert(model.build())

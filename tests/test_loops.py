@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx
 import pytest
 
-from conformance.cases.control.loops import filtered
+from conformance.builder import GraphBuilder, TensorRef
+from conformance.cases.control.loops import called, filtered, loop
 from conformance.cases.control.loops_counted import CARRIED, STACKED, Rows
-from conformance.models import Net
+from conformance.models import Net, tensor
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host
 
@@ -49,4 +52,29 @@ def test_what_convolutions_in_a_loop_hand_on_lies_as_they_want_it(dtype: str) ->
     conversion = convert(model.build(), host=Host(packs="builtin"))
     assert conversion.report.transposes == 2
     (node,) = (node for node in conversion.proto.graph.node if node.op_type == "Loop")
+    assert "Transpose" not in in_body(node)
+
+
+def test_an_order_goes_through_a_loop_whose_operators_have_none_of_their_own() -> None:
+    model, spec = Net(), tensor(2, 5, 7, 3)
+    (result,) = loop(
+        model, [model.plumbed(spec)], [spec], lambda graph, values: [called(graph, "ABS", [values[0]], values[0])]
+    )
+    model.output(model.drained(result))
+    conversion = convert(model.build(), host=Host(packs="builtin"))
+    assert conversion.report.transposes == 2
+    assert conversion.report.moved
+
+
+def test_what_a_loop_repeats_is_moved_outside_of_it() -> None:
+    """Two convolutions outside would have it the other way: each Transpose inside counts as often as the loop runs."""
+    model, spec = Net(), tensor(2, 5, 7, 3)
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        """A softmax along what lies innermost in the file."""
+        return [called(graph, "SOFTMAX", [values[0]], values[0], beta=1.0)]
+
+    (result,) = loop(model, [model.plumbed(spec)], [spec], body)
+    model.output(model.drained(result))
+    (node,) = (n for n in convert(model.build(), host=Host(packs="builtin")).proto.graph.node if n.op_type == "Loop")
     assert "Transpose" not in in_body(node)

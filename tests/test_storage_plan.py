@@ -124,7 +124,7 @@ def test_integers_pass_through_where_the_parameters_agree_and_are_rescaled_where
         return draw
 
     for scale, arithmetic in ((0.05, Arithmetic.STORED), (0.06, Arithmetic.FLOAT)):
-        model, plan = planned(rectified(scale))
+        _, plan = planned(rectified(scale))
         assert [*plan.arithmetic.values()][1] is arithmetic
 
 
