@@ -10,7 +10,7 @@ import pytest
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.cases.control.loops import called, filtered, loop
 from conformance.cases.control.loops_counted import CARRIED, STACKED, Rows
-from conformance.models import Net, tensor
+from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host
 
@@ -78,3 +78,11 @@ def test_what_a_loop_repeats_is_moved_outside_of_it() -> None:
     model.output(model.drained(result))
     (node,) = (n for n in convert(model.build(), host=Host(packs="builtin")).proto.graph.node if n.op_type == "Loop")
     assert "Transpose" not in in_body(node)
+
+
+def test_sequences_of_three_axes_go_through_a_loop_in_any_order() -> None:
+    model, spec, turned = Net(), tensor(2, 5, 7), tensor(2, 7, 5)
+    x = model.call("TRANSPOSE", [spec, constant([0, 2, 1])], turned)
+    (y,) = loop(model, [x], [turned], lambda graph, values: [called(graph, "ABS", [values[0]], values[0])])
+    model.output(model.call("TRANSPOSE", [y, constant([0, 2, 1])], spec))
+    assert convert(model.build(), host=Host(packs="builtin")).report.transposes == 0

@@ -69,8 +69,8 @@ def by_padding(match: Match) -> Mapping[str, Any] | Decline:
     (_, conv), *_, (_, pad) = match.calls.items()
     quantization, table = pad[out(0)].quantization, match[rows].array
     zero = getattr(quantization, "zero_point", (0,))[0]
-    if quantization != pad[0].quantization:
-        return Decline("its padding changes scale or zero point")
+    if rescaled(match):
+        return Decline("what is around it changes scale or zero point")
     if number in match.tensors and match[number].array.reshape(-1)[0] != zero:
         return Decline("it pads with another number than zero")
     if table[0].any() or table[-1].any():
@@ -83,12 +83,20 @@ def by_batches(match: Match) -> Mapping[str, Any] | Decline:
     (_, back), *inside, (_, apart) = match.calls.items()
     conv = next(op for call, op in inside if w in call.operands)
     unit = unit_axis(apart[out(0)].dims, conv[0].dims)
+    if rescaled(match):
+        return Decline("what is around it changes scale or zero point")
     if conv.options.stride_h != 1 or conv.options.stride_w != 1:
         return Decline("its convolution has a stride")
     if unit_axis(back[0].dims, conv[out(0)].dims) != unit:
         return Decline("it is a sequence on one side only")
     numbers = (match[operand].array.tolist() for operand in (rows, crops, block))
     return with_pads(conv, unit, [Axis(*values) for values in zip(*numbers, strict=True)])
+
+
+def rescaled(match: Match) -> bool:
+    """Whether any operator but the convolution, which all only move what is stored, has another scale behind than before."""
+    moves = (op for call, op in match.calls.items() if w not in call.operands)
+    return any(op[0].quantization != op[out(0)].quantization for op in moves)
 
 
 def unit_axis(sequence: Dims, image: Dims) -> int:

@@ -30,7 +30,7 @@ from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Verificatio
 from onnx_tflite_plugin.graph.opening import CHEAP
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.source.model import Tensor
+from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.verify import LiteRTError, OnnxRuntime, OrtError, Tolerance, verify
 from onnx_tflite_plugin.verify.diagnosis import UNKNOWN, contradicted
 from onnx_tflite_plugin.verify.packages import optional
@@ -162,6 +162,12 @@ def _oddity(data: bytes) -> str:
     floats = [t.array for t in constants if t.dtype in ("float16", "float32", "float64")]
     if any(not np.isfinite(array).all() or np.abs(array).max(initial=0) > LARGEST_NUMBER for array in floats):
         return "constants beyond all measure"
+    options = [v for graph in model.subgraphs for op in graph.operators for v in op.options.values()]
+    if any(isinstance(value, float) and abs(value) > LARGEST_NUMBER for value in options):
+        return "options beyond all measure"
+    affine = [t.quantization for g in model.subgraphs for t in g.tensors if isinstance(t.quantization, Quantization)]
+    if any(scale > LARGEST_NUMBER or 0 < scale < 1 / LARGEST_NUMBER for each in affine for scale in each.scale):
+        return "scales beyond all measure"
     return "stored shapes that do not follow" if contradicted(model, probe(data)) else ""
 
 
