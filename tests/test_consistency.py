@@ -58,6 +58,12 @@ def floor_of_two(g: GraphBuilder) -> int:
     return y
 
 
+def two_magnitudes(g: GraphBuilder) -> int:
+    x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
+    g.operator("ABS", [x], [y, g.tensor("z", (2, 3))])
+    return y
+
+
 def pooled(rank: int) -> Draw:
     def draw(g: GraphBuilder) -> int:
         shape = (1, 2, 3, 5)[:rank]
@@ -136,6 +142,7 @@ REFUSED: list[tuple[Draw, str]] = [
     (relu_to_another_dtype, "operators[0].outputs[0]: tensor 1 'y' is quantized uint8, where RELU has"),
     (floor_of_nothing, "operators[0].inputs[0]: it is absent, and FLOOR cannot do without"),
     (floor_of_two, "operators[0].inputs: 2 operands, and FLOOR takes 1"),
+    (two_magnitudes, "operators[0].outputs: 2 results, and ABS gives 1"),
     (pooled(3), "operators[0].inputs[0]: tensor 0 'x' of shape [1, 2, 3] has rank 3, MAX_POOL_2D takes 4"),
     (tanh_by_axis, "operators[0].outputs[0]: tensor 1 'y' has 3 scales"),
     (product_with_scales_by_axis, "operators[0].inputs[1]: tensor 1 'w' has a scale for each coordinate"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from onnx_tflite_plugin.api import Context, Handler, SameScale, Transparent, Value, handler
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.host import Host
@@ -19,10 +20,12 @@ Q = quant(0.05, 3)
 SHAPE = (2, 3)
 
 
-def planned(draw: Callable[[GraphBuilder], None], target: str = "onnxruntime") -> tuple[BoundModel, StoragePlan]:
+def planned(
+    draw: Callable[[GraphBuilder], None], target: str = "onnxruntime", **handlers: Handler
+) -> tuple[BoundModel, StoragePlan]:
     model = ModelBuilder()
     draw(model.main)
-    bound = Host(packs="builtin").bind(read(model.build()), TARGETS[target], 18)
+    bound = Host(packs="builtin", handlers=handlers).bind(read(model.build()), TARGETS[target], 18)
     resolved = resolve(bound, TARGETS[target], 18)
     return resolved, plan_storage(resolved, TARGETS[target])
 
@@ -143,3 +146,23 @@ def test_weights_become_float_as_the_activations_do(activations: str, how: Weigh
     model, plan = planned(draw)
     (bound,) = model.operators()
     assert plan.weights(bound, bound.op[1]) is how
+
+
+def added(among: tuple[int, ...] | None) -> Handler:
+    @handler("ADD", max_version=6, layout=Transparent(), quantization=SameScale(among=among))
+    def lowered(ctx: Context, x: Value, _other: Value) -> Value:
+        return x
+
+    return lowered
+
+
+def test_only_the_slots_that_must_agree_are_asked_whether_they_do() -> None:
+    def draw(g: GraphBuilder) -> None:
+        other = g.input("other", SHAPE, "int8", quantization=quant(0.5, 7))
+        y = g.tensor("y", SHAPE, "int8", quantization=Q)
+        g.operator("ADD", [int8_input(g), other], [y])
+        g.output(y)
+
+    for among, arithmetic in (((0, ~0), Arithmetic.STORED), (None, Arithmetic.FLOAT)):
+        _, plan = planned(draw, ADD=added(among))
+        assert [*plan.arithmetic.values()] == [arithmetic]

@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.errors import Contradiction, Problem
 from onnx_tflite_plugin.graph.metadata import node_props
-from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import dtype_of
@@ -86,6 +86,8 @@ def _lower(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
         result if isinstance(result, tuple | list) else () if result is None and not bound.op.outputs else (result,)
     )
     if len(results) != len(bound.op.outputs):
+        if bound.pack == BUILTIN:
+            raise Contradicted("outputs", f"{len(bound.op.outputs)} results, and {bound.op.code} gives {len(results)}")
         raise Mismatch(f"it returned {len(results)} values for {len(bound.op.outputs)} outputs")
     return tuple(finished(ctx, k, value) for k, value in enumerate(results))
 
