@@ -62,9 +62,15 @@ def of_an_input(net: Network) -> TensorRef:
     return net.like("SOFTMAX", y, beta=1.0)
 
 
+def one_channel(net: Network) -> TensorRef:
+    x = net.conv(net.input(image(1, 5, 7, 3, dtype="float32")), 1, (1, 1), fused_activation_function="RELU")
+    y = net.call("MUL", [x, per_channel(1, 1, 1, 16, seed="a")], net.spec(x).shaped(1, 5, 7, 16))
+    return net.conv(net.like("ADD", y, per_channel(1, 1, 1, 16, seed="b")), 32, (1, 1))
+
+
 @pytest.mark.parametrize(
-    "draw", [scaled_twice, by_image, of_an_input, lambda net: normalized(net, 29)],
-    ids=["a product that others read", "a scale per place", "outside the blocked layout", "channels that no block divides"],
+    "draw", [scaled_twice, by_image, of_an_input, one_channel, lambda net: normalized(net, 29)],
+    ids=["a product that others read", "a scale per place", "outside the blocked layout", "one channel for all", "channels that no block divides"],
 )  # fmt: skip
 def test_others_are_left_alone(draw: Draw) -> None:
     assert Applied("affine_as_convolution", draw).count == 0

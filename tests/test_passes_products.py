@@ -36,6 +36,13 @@ def test_the_rule_is_what_saturating_addition_does(depth: int, rows: int, data: 
     assert overflows(weights.reshape(rows, depth)) == saturates(weights.reshape(rows, depth))
 
 
+@pytest.mark.parametrize("pair", [(64, 65), (-64, -65), (127, 2)])
+def test_two_products_of_255_overflow_from_a_sum_of_129_on(pair: tuple[int, int]) -> None:
+    assert overflows(np.array([pair], np.int8))
+    assert not overflows(np.array([pair], np.int8) - np.sign(np.array([[0, pair[1]]], np.int8)))
+    assert not overflows(np.array([[pair[0], 0, pair[1], 0]], np.int8))
+
+
 def test_overflow_is_found_in_the_last_of_many_rows() -> None:
     weights = np.ones((70_001, 3), np.int8)
     assert not overflows(weights)
