@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import onnx
 import pytest
 
 from conformance.cases.fusions.loops import ALIKE, LAYERS, Layer
+from conformance.cases.fusions.loops_directions import APART, TOGETHER, Pair
 from conformance.models import Net
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
@@ -43,3 +46,29 @@ def test_weights_of_float16_stay_as_small_as_in_the_file() -> None:
     proto = converted(Layer(weights="float16")).proto
     large = [one for one in proto.graph.initializer if np.prod(one.dims) > 100]
     assert {one.data_type for one in large} == {onnx.TensorProto.FLOAT16}
+
+
+def directions(pair: Pair) -> Counter[str]:
+    """Of recurrent nodes, wherever they are."""
+    model = Net()
+    pair.draw(model)
+    conversion = convert(model.build(), host=Host(packs="builtin"))
+    recurrent = [node for node in conversion.model.graph.all_nodes() if node.op_type in ("LSTM", "GRU", "RNN")]
+    return Counter(node.attributes.get_string("direction", "forward") for node in recurrent)
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_both_directions_are_one_node(name: str) -> None:
+    assert directions(TOGETHER[name]) == {"bidirectional": 1}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_directions_that_differ_stay_apart(name: str) -> None:
+    assert directions(APART[name]) == {"forward": 2 * APART[name].of.stages}
+
+
+def test_nothing_is_reversed_around_both_directions() -> None:
+    model = Net()
+    Pair(Layer("GRU")).draw(model)
+    nodes = convert(model.build(), host=Host(packs="builtin")).report.nodes
+    assert nodes == {"GRU": 1, "Split": 1, "Squeeze": 1, "Transpose": 1, "Reshape": 1}

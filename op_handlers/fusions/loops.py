@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from onnx_tflite_plugin.api import (
     Decline,
     Match,
     NotQuantizable,
+    Ops,
     Tensor,
     Terminate,
     Value,
@@ -24,6 +25,7 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.counted_loops import CountedLoop
 from op_handlers.kernels.recurrent import begun
 from op_handlers.kernels.spelled_cells import Cell, Matrix
+from op_handlers.sequence.directions import apart
 
 CARRIED = operands(" ".join(f"value{k}" for k in range(12)))
 LOOPS = tuple(Call("WHILE", *CARRIED[:n]) for n in range(4, len(CARRIED) + 1))
@@ -38,17 +40,29 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Result:
+    """What a loop gives in a slot, that of direction ``direction`` where there are two.
+
+    ``kind`` and ``number``: "count", what a counter ends with; "carried", the slot; "state", which of all stages' states;
+    "every", the outputs of all time steps; "last", that of the last one, by its number among the states.
+    """
+
+    kind: str
+    number: int
+    slot: int
+    direction: int = 0
+
+
+@dataclass(frozen=True)
 class Layer:
     """Stages one after the other, the slot of the sequence, and what each result is.
 
-    ``results``: ("count", what a counter ends with), ("carried", slot), ("state", number of all stages' states), "every" (the
-    outputs of all time steps) or "last" (the one of the last). ``trips``: the slot of how often it runs, where only that
-    run tells.
+    ``trips``: the slot of how often it runs, where only that run tells.
     """
 
     stages: tuple[Stage, ...]
     sequence: int
-    results: tuple[tuple[str, int], ...]
+    results: tuple[Result, ...]
     trips: int | None
 
 
@@ -69,10 +83,10 @@ def recurrent(loop: CountedLoop) -> Layer | None:
     for sequence, x in sequences(loop, trips):
         stages = stacked(loop, x)
         if stages:
-            results = tuple(result(loop, k, trips, stages) for k in range(len(loop.graph.outputs)))
-            if None not in results:
-                slot = None if isinstance(trips, int) else loop.slot(trips)
-                return Layer(stages, sequence, results, slot)  # type: ignore[arg-type]
+            results = [result(loop, k, trips, stages) for k in range(len(loop.graph.outputs))]
+            told = tuple(Result(*one, slot) for slot, one in enumerate(results) if one is not None)
+            if len(told) == len(results):
+                return Layer(stages, sequence, told, None if isinstance(trips, int) else loop.slot(trips))
     return None
 
 
@@ -111,7 +125,7 @@ def cells(loop: CountedLoop, x: Tensor, slots: Sequence[int]) -> Iterator[Stage]
 
 
 def result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequence[Stage]) -> tuple[str, int] | None:
-    """What the loop gives in a slot."""
+    """What the loop gives in a slot: kind and number."""
     if k in loop.counters:
         if isinstance(trips, int):
             return "count", loop.counters[k] + trips
@@ -138,70 +152,121 @@ def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
 )
 def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value | None, ...]:
     """GRU, LSTM or RNN over the whole sequence, one for each stage; an If around where there may be no time step."""
-    recurrent_layer: Layer = ctx.options.layer
-    computed = [k for k, (kind, _) in enumerate(recurrent_layer.results) if kind != "carried" and ctx.wanted(k)]
-    results = {k: carried[slot] for k, (kind, slot) in enumerate(recurrent_layer.results) if kind == "carried"}
-    if recurrent_layer.trips is None or not needs_a_step(recurrent_layer, computed):
-        given: Sequence[Value] = through(ctx, recurrent_layer, carried, computed)
-    else:
-        given = ctx.ops.If(
-            ctx.ops.Greater(carried[recurrent_layer.trips], ctx.scalar(0, recurrent_layer.trips)),
-            then_branch=ctx.graph(lambda: through(ctx, recurrent_layer, carried, computed)),
-            else_branch=ctx.graph(lambda: [carried[k] for k in computed]),
-            outputs=len(computed),
-        )
-    results.update(zip(computed, given, strict=True))
-    return tuple(results.get(k) for k in range(len(recurrent_layer.results)))
+    layer: Layer = ctx.options.layer
+    return Directions(ctx, [layer], carried, [0], carried[layer.sequence], layer.results).given()
 
 
-def through(ctx: Context, layers: Layer, carried: Sequence[Value], computed: Sequence[int]) -> list[Value]:
-    """These results of the layer."""
-    ops, y, last = ctx.ops, carried[layers.sequence], list[Value]()
-    for stage in layers.stages:
-        sequence, *states = node(ctx, stage, y, carried)
-        y = ops.Squeeze(sequence, [1])
-        last += states
-    kinds = {
-        "count": lambda k, number: ops.Identity(np.asarray(number, ctx.op[~k].dtype)),
-        "state": lambda k, number: ops.Squeeze(last[number], [0]),
-        "every": lambda k, number: y,
-        "last": lambda k, number: last[number],
-    }
-    return [kinds[kind](k, number) for k in computed for kind, number in (layers.results[k],)]
+@dataclass(frozen=True)
+class Directions:
+    """Layers that see the same sequence, the second from its end, and what is wanted of them.
+
+    ``first``: where among the operands those of each loop begin.
+    """
+
+    ctx: Context
+    layers: Sequence[Layer]
+    operands: Sequence[Value]
+    first: Sequence[int]
+    sequence: Value
+    results: Sequence[Result]
+
+    def given(self) -> tuple[Value | None, ...]:
+        """All results that are used."""
+        ctx, trips = self.ctx, self.layers[0].trips
+        wanted = {k: result for k, result in enumerate(self.results) if ctx.wanted(k)}
+        by_place = {k: self.handed_on(one) for k, one in wanted.items() if one.kind == "carried"}
+        computed = {k: result for k, result in wanted.items() if k not in by_place}
+        if trips is None or not self.needs_a_step(computed.values()):
+            values: Sequence[Value] = self.through(computed)
+        else:
+            values = ctx.ops.If(
+                ctx.ops.Greater(self.operands[self.first[0] + trips], ctx.scalar(0, self.first[0] + trips)),
+                then_branch=ctx.graph(lambda: self.through(computed)),
+                else_branch=ctx.graph(lambda: [self.unchanged(result) for result in computed.values()]),
+                outputs=len(computed),
+            )
+        by_place.update(zip(computed, values, strict=True))
+        return tuple(by_place.get(k) for k in range(len(self.results)))
+
+    def handed_on(self, result: Result) -> Value:
+        """The loop's operand."""
+        if result.number != self.layers[result.direction].sequence:
+            return self.operands[self.first[result.direction] + result.number]
+        return turned(self.ctx.ops, self.sequence) if result.direction else self.sequence
+
+    def needs_a_step(self, results: Iterable[Result]) -> bool:
+        """Whether ONNX Runtime goes wrong where there is no time step: its GRU ends the process, others give any state."""
+        gated = any(stage.cell.op_type == "GRU" for stage in self.layers[0].stages)
+        return gated or any(result.kind in ("state", "last") for result in results)
+
+    def unchanged(self, result: Result) -> Value:
+        """What is left of a loop's operand after no time step."""
+        value = self.operands[self.first[result.direction] + result.slot]
+        return self.batch_first(value) if result.kind == "behind" else value
+
+    def through(self, results: Mapping[int, Result]) -> list[Value]:
+        """These results, by their places."""
+        ctx, ops, directions = self.ctx, self.ctx.ops, range(len(self.layers))
+        y, last = [self.sequence], [list[Value]() for _ in directions]
+        for stages in zip(*(layer.stages for layer in self.layers), strict=True):
+            sequence, *states = node(ctx, [stage.cell for stage in stages], y[0], self.starts(stages))
+            y = list(apart(ctx, sequence, len(directions), axis=1))
+            for state in states:
+                each = ops.Split(state, [1, 1], axis=0, outputs=2) if len(directions) > 1 else [state]
+                for d in directions:
+                    last[d].append(each[d])
+        kinds: Mapping[str, Callable[[int, Result], Value]] = {
+            "count": lambda k, one: ops.Identity(np.asarray(one.number, ctx.op[~k].dtype)),
+            "state": lambda _, one: ops.Squeeze(last[one.direction][one.number], [0]),
+            "every": lambda _, one: y[one.direction],
+            "last": lambda _, one: last[one.direction][one.number],
+            "turned": lambda _, one: turned(ops, y[one.direction]),
+            "behind": lambda _, one: self.batch_first(y[one.direction]),
+        }
+        return [kinds[result.kind](k, result) for k, result in results.items()]
+
+    def starts(self, stages: Sequence[Stage]) -> Sequence[Value | None]:
+        """Each state of all directions, as a node takes it."""
+        given = []
+        for slots in zip(*(stage.states for stage in stages), strict=True):
+            places = [first + slot for first, slot in zip(self.first, slots, strict=True)]
+            constants = [self.ctx.op.constant(place) for place in places]
+            zero = all(constant is not None and not constant.any() for constant in constants)
+            given.append(None if zero else begun(self.ctx, [self.operands[place] for place in places]))
+        return given
+
+    def batch_first(self, y: Value) -> Value:
+        """(T, B, n) as (B, T, n)."""
+        return self.ctx.ops.Transpose(y, perm=[1, 0, 2])
 
 
-def node(ctx: Context, stage: Stage, x: Value, carried: Sequence[Value]) -> Sequence[Value]:
-    """Outputs [time, 1, batch, n] of a stage, and its last states [1, batch, n]."""
-    cell = stage.cell
+def turned(ops: Ops, sequence: Value) -> Value:
+    """From the end, along the first axis."""
+    return ops.Slice(sequence, [-1], [-(2**31) + 1], [0], [-1])
+
+
+def node(ctx: Context, cells: Sequence[Cell], x: Value, starts: Sequence[Value | None]) -> Sequence[Value]:
+    """Outputs (T, D, B, n) of D directions, and their last states (D, B, n)."""
+    cell, n = cells[0], len(cells)
     return ctx.ops.named(cell.op_type)(
         x,
-        stored(ctx, cell.inward),
-        stored(ctx, cell.recurrent),
-        cell.bias[np.newaxis],
+        stored(ctx, [each.inward for each in cells]),
+        stored(ctx, [each.recurrent for each in cells]),
+        np.stack([each.bias for each in cells]),
         None,
-        *(None if is_zero(ctx, slot) else begun(ctx, [carried[slot]]) for slot in stage.states),
+        *starts,
         hidden_size=cell.recurrent.stored.shape[1],
+        **({"direction": "bidirectional"} if n > 1 else {}),
         **({"linear_before_reset": 1} if cell.after else {}),
-        **({"activations": [*cell.activations]} if cell.activations else {}),
-        outputs=1 + len(stage.states),
+        **({"activations": [*cell.activations] * n} if cell.activations else {}),
+        outputs=1 + len(starts),
     )
 
 
-def needs_a_step(layers: Layer, computed: Sequence[int]) -> bool:
-    """Whether ONNX Runtime goes wrong where there is no time step: its GRU ends the process, others give any state."""
-    gated = any(stage.cell.op_type == "GRU" for stage in layers.stages)
-    return gated or any(kind in ("state", "last") for k in computed for kind, _ in (layers.results[k],))
-
-
-def is_zero(ctx: Context, slot: int) -> bool:
-    constant = ctx.op.constant(slot)
-    return constant is not None and not constant.any()
-
-
-def stored(ctx: Context, matrix: Matrix) -> Value | Array:
-    """A weight of one direction, as small as in the file; what makes it float32 is computed once, as the model loads."""
-    array = matrix.stored[np.newaxis]
+def stored(ctx: Context, matrices: Sequence[Matrix]) -> Value | Array:
+    """A weight of each direction, as small as in the file; what makes it float32 is computed once, as the model loads."""
+    array = np.stack([matrix.stored for matrix in matrices])
     if array.dtype == np.float32:
         return array
-    value = ctx.ops.Cast(array, to="float32")
-    return value if matrix.scales is None else ctx.ops.Mul(value, matrix.scales[np.newaxis, :, np.newaxis])
+    value, scales = ctx.ops.Cast(array, to="float32"), [one.scales for one in matrices if one.scales is not None]
+    return ctx.ops.Mul(value, np.stack(scales)[..., np.newaxis]) if scales else value

@@ -23,7 +23,7 @@ class Layer:
 
     ``open``: over as many as the sequence turns out to have. ``stages``: cells, each of which sees what the one before gives.
     ``fused``: whether an activation belongs to the operator before it. ``sized``: gates are cut by their sizes.
-    ``wrong``: what is not as it seems.
+    ``wrong``: what is not as it seems. ``seed``: of the weights.
     """
 
     kind: str = "LSTM"
@@ -42,6 +42,7 @@ class Layer:
     fused: bool = False
     sized: bool = False
     wrong: str = ""
+    seed: str = ""
 
     @property
     def time(self) -> int | None:
@@ -53,8 +54,11 @@ class Layer:
         return 2 if self.kind == "LSTM" else 1
 
     def draw(self, model: Net) -> None:
-        x = model.input(tensor(self.time, self.batch, INPUTS, name="x"))
-        states = [self._start(model, f"state{k}") for k in range(self.remembers * self.stages)]
+        model.graph.output(*self.loop(model, model.input(tensor(self.time, self.batch, INPUTS, name="x"))))
+
+    def loop(self, model: Net, x: TensorRef) -> list[TensorRef]:
+        """The operator on a sequence: its results but the first counter and what it only hands on."""
+        states = [self._start(model, f"{self.seed}state{k}") for k in range(self.remembers * self.stages)]
         outputs = (self.time if self.every else 1, self.batch, UNITS)
         outside = Step(model.graph, self)
         bound = [outside.length(x)] if self.open else []
@@ -68,10 +72,10 @@ class Layer:
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
         self._condition(cond, [cond.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
         self._body(Step(body, self), [body.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
-        results = [model.graph.tensor(f"r{k}", *kind) for k, kind in enumerate(kinds)]
+        results = [model.graph.tensor(f"{self.seed}r{k}", *kind) for k, kind in enumerate(kinds)]
         indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
         model.graph.operator("WHILE", carried, results, indices)
-        model.graph.output(*results[1 : 3 + len(states)])
+        return results[1 : 3 + len(states)]
 
     def _start(self, model: Net, name: str) -> TensorRef:
         if self.starts:
@@ -163,8 +167,8 @@ class Step:
 
     def product(self, x: TensorRef, inputs: int, rows: int, bias: bool, seed: str) -> TensorRef:
         """FULLY_CONNECTED without an activation, by weights of the layer's dtype."""
-        array = drawn(rows, inputs, dtype="float32", seed=seed) * 0.4
-        biases = [self.constant(drawn(rows, dtype="float32", seed=f"{seed} bias"))] if bias else [None]
+        array = drawn(rows, inputs, dtype="float32", seed=self.layer.seed + seed) * 0.4
+        biases = [self.constant(drawn(rows, dtype="float32", seed=f"{self.layer.seed}{seed} bias"))] if bias else [None]
         return self.call("FULLY_CONNECTED", [x, self._weight(array), *biases], (self.layer.batch, rows))
 
     def _weight(self, array: Array) -> TensorRef:

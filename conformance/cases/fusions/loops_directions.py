@@ -1,0 +1,89 @@
+"""Recurrent layers as loops in both directions, the way Keras spells them, and pairs that are not that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from conformance.builder import TensorRef
+from conformance.case import EVERY_OPSET, Case
+from conformance.cases.fusions.loops import INPUTS, KINDS, UNITS, Layer
+from conformance.models import Net, constant, net, tensor
+
+LSTM = Layer()
+EVERY, LAST = 1, 2  # results of a loop behind its counter: the array, the first state
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A loop over a sequence and one over its reverse, what they give side by side. ``back``: the second, where it differs.
+
+    ``behind``: whether all outputs of the second are reversed again behind; ``axes``: what is reversed in front and behind.
+    ``kept``: whether the first state of both is an output, too. ``looked_into``: whether the reversed sequence is.
+    """
+
+    of: Layer = LSTM
+    back: Layer | None = None
+    behind: bool = True
+    axes: tuple[int, int] = (0, 1)
+    kept: bool = False
+    looked_into: bool = False
+    perm: tuple[int, ...] = (1, 0, 2)
+
+    def draw(self, model: Net) -> None:
+        of, sequence = self.of, tensor(self.of.time, self.of.batch, INPUTS, name="x")
+        x = model.input(sequence)
+        reverse = model.call("REVERSE_V2", [x, constant([self.axes[0]])], replace(sequence, name=""))
+        back = replace(self.back or of, seed="back ").loop(model, reverse)
+        second = self.batch_first(model, back[EVERY]) if of.every else back[EVERY]
+        if self.behind:
+            second = model.call("REVERSE_V2", [second, constant([self.axes[1]])], replace(model.spec(second), name=""))
+        ahead = replace(of, seed="ahead ").loop(model, x)
+        first = self.batch_first(model, ahead[EVERY]) if of.every else ahead[EVERY]
+        kept = [*([ahead[LAST], back[LAST]] if self.kept else []), *([reverse] if self.looked_into else [])]
+        model.graph.output(first, second, *kept)
+
+    def batch_first(self, model: Net, y: TensorRef) -> TensorRef:
+        sizes = (self.of.time, self.of.batch, UNITS)
+        if self.of.batch == 1 and not self.of.open and self.perm == (1, 0, 2):
+            shape = [1, self.of.time or 0, UNITS]
+            return model.call("RESHAPE", [y, constant(shape)], tensor(*shape))
+        return model.call("TRANSPOSE", [y, constant([*self.perm])], tensor(*(sizes[axis] for axis in self.perm)))
+
+
+TOGETHER: dict[str, Pair] = {
+    **{f"{kind}, every output": Pair(Layer(kind)) for kind in KINDS},
+    **{f"{kind}, the last output": Pair(Layer(kind, every=False), behind=False) for kind in KINDS},
+    **{f"{kind}, not reversed again": Pair(Layer(kind, batch=3), behind=False, kept=True) for kind in KINDS},
+    **{f"{kind}, three at once that begin somewhere": Pair(Layer(kind, batch=3, starts=True)) for kind in KINDS},
+    **{f"{kind} of any length": Pair(Layer(kind, open=True)) for kind in KINDS},
+    **{
+        f"{kind} of any length, the last output": Pair(Layer(kind, every=False, open=True), behind=False)
+        for kind in KINDS
+    },
+    "LSTM, weights of float16": Pair(Layer(weights="float16")),
+    "RNN of RELU": Pair(Layer("RNN", activation="RELU")),
+    "LSTM whose states are used": Pair(kept=True),
+    "LSTM, looked into": Pair(looked_into=True),
+}
+"""Which are one node."""
+
+APART: dict[str, Pair] = {
+    "of different kinds": Pair(Layer("GRU"), back=Layer("RNN")),
+    "of different activations": Pair(Layer("RNN"), back=Layer("RNN", activation="RELU")),
+    "of weights of different dtypes": Pair(back=Layer(weights="float16")),
+    "of batches reversed": Pair(Layer(batch=3), axes=(1, 1)),
+    "of batches reversed behind": Pair(Layer(batch=3), axes=(0, 0)),
+    "of another order behind": Pair(Layer(batch=3), perm=(2, 1, 0)),
+    "of two stages": Pair(Layer("RNN", stages=2)),
+}
+"""Which stay two."""
+
+
+def cases() -> Iterator[Case]:
+    for name, pair in TOGETHER.items():
+        opsets = EVERY_OPSET if name == "GRU of any length" else (None,)
+        lengths = () if not pair.of.open else (2, 7) if pair.of.every else (0, 2, 7)
+        yield net("WHILE", f"a recurrent layer both ways: {name}", pair.draw, opsets=opsets, sizes=lengths or (2, 7))
+    for name, pair in APART.items():
+        yield net("WHILE", f"two recurrent layers {name}", pair.draw, sizes=(2, 7))

@@ -1,0 +1,99 @@
+"""Two loops that are recurrent layers, of which one sees the sequence reversed: one node of two directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from onnx_tflite_plugin.api import (
+    Call,
+    Context,
+    Decline,
+    Match,
+    NotQuantizable,
+    Operator,
+    Terminate,
+    Value,
+    fusion,
+    operands,
+)
+from op_handlers.fusions.loops import CARRIED, Directions, Layer, Result
+
+LOOP, REVERSE = "WHILE_RECURRENT", "REVERSE_V2"
+ARRAY = 2  # the slot of the array of all outputs, as Keras has it; the sequence is in the last one
+
+x, time, again, moved = *operands("x"), *operands("time again moved", constant=True)
+AHEAD, BACK = (operands(" ".join(f"{name}{k}" for k in range(len(CARRIED) - 1))) for name in ("ahead", "back"))
+REVERSED = Call(REVERSE, x, time, shared=True)
+BACKWARDS = tuple(Call(LOOP, *BACK[:n], REVERSED) for n in range(ARRAY + 1, len(BACK) + 1))
+
+
+def pairs() -> Iterator[Call]:
+    """The loop from the end, what comes of it reversed behind or not, is found beside one from the start."""
+    for back in BACKWARDS:
+        ahead = (*AHEAD[: len(back.operands) - 1], x)
+        for code in ("TRANSPOSE", "RESHAPE"):
+            yield Call(LOOP, *ahead, beside=(Call(REVERSE, Call(code, back[ARRAY], moved), again),))
+        yield Call(LOOP, *ahead, beside=(back,))
+
+
+def alike(match: Match) -> Mapping[str, Any] | Decline:
+    """Both layers and all results, where they differ in their weights and states alone."""
+    one, other = (call for call in match.calls if call.code == LOOP)
+    if one in BACKWARDS:
+        one, other = other, one
+    layers: tuple[Layer, Layer] = (match.calls[one].options.layer, match.calls[other].options.layer)
+    last = len(other.operands) - 1
+    if any(len(layer.stages) != 1 or layer.sequence != last for layer in layers):
+        return Decline("one of the loops has several stages, or sees another sequence")
+    if kind(layers[0]) != kind(layers[1]):
+        return Decline("the directions have cells of different kinds or sizes")
+    behind = next((call for call in match.calls if call.code == REVERSE and call is not REVERSED), None)
+    wanted = [*((match[time], 0),), *(((match[again], 1),) if behind else ())]
+    if any((axes.array.reshape(-1) % 3).tolist() != [axis] for axes, axis in wanted):
+        return Decline("what is around reverses another axis than time")
+    if behind is None:
+        back = tuple(seen_from_the_end(result) for result in layers[1].results)
+    else:
+        between = next(op for call, op in match.calls.items() if call.code in ("TRANSPOSE", "RESHAPE"))
+        if layers[1].results[ARRAY].kind != "every" or not batch_first(between):
+            return Decline("what is reversed behind is not every output, the batch first")
+        back = (Result("behind", ARRAY, ARRAY, 1),)
+    return {"layers": layers, "results": (*layers[0].results, *back)}
+
+
+def kind(layer: Layer) -> Sequence[Any]:
+    """What both directions of one node share."""
+    cell = layer.stages[0].cell
+    weights = [(one.stored.shape, one.stored.dtype, one.scales is None) for one in (cell.inward, cell.recurrent)]
+    return cell.op_type, cell.after, cell.activations, layer.trips, layer.stages[0].states, *weights
+
+
+def seen_from_the_end(result: Result) -> Result:
+    """Of the second direction: the loop takes the last time step for its first."""
+    return replace(result, kind="turned" if result.kind == "every" else result.kind, direction=1)
+
+
+def batch_first(op: Operator) -> bool:
+    """Whether (T, B, n) becomes (B, T, n)."""
+    before, after = op[0], op[~0]
+    if op.code == "TRANSPOSE":
+        perm = op.constant(1)
+        return perm is not None and perm.tolist() == [1, 0, 2]
+    time, batch, size = before.dims
+    return batch == 1 and time is not None and after.dims == (1, time, size)
+
+
+@fusion(
+    "WHILE_RECURRENT_BOTH_WAYS",
+    pattern=list(pairs()),
+    inputs=(x, *AHEAD, *BACK),
+    where=alike,
+    layout=Terminate(),
+    quantization=NotQuantizable(),
+)
+def while_recurrent_both_ways(ctx: Context, sequence: Value, *carried: Value) -> tuple[Value | None, ...]:
+    """GRU, LSTM or RNN of both directions; an If around where there may be no time step."""
+    operands, first = (sequence, *carried), (1, 1 + len(AHEAD))
+    return Directions(ctx, ctx.options.layers, operands, first, sequence, ctx.options.results).given()
