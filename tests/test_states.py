@@ -58,3 +58,17 @@ def test_what_a_run_leaves_matters_fifty_runs_on(draw: Callable[[Net], None]) ->
     apart = np.abs(wanted.astype(float) - found).max()
     assert apart <= (1 if tensor.dtype == "int8" else 1e-5 * np.ptp(wanted))
     assert np.abs(wanted.astype(float) - forgetful).max() > 10 * max(apart, 1e-3)
+
+
+@pytest.mark.parametrize("layer", [Lstm(outputs=13), Lstm(outputs=5, biased=False, major=True, peephole=True)])
+@pytest.mark.parametrize("state", ["io", "reset"])
+def test_a_layer_that_projects_is_one_node(layer: Lstm, state: str) -> None:
+    conversion = otp.convert(built(layer.draw), state=state)
+    assert conversion.report.nodes["LSTM"] == 1
+    assert not {"Scan", "Loop", "If"} & {node.op_type for node in conversion.model.graph}
+
+
+@pytest.mark.parametrize("options", [{"cell_clip": 0.9}, {"proj_clip": 0.9}])
+def test_bounds_of_a_layer_that_projects_are_said_step_by_step(options: dict[str, float]) -> None:
+    nodes = otp.convert(built(Lstm(outputs=13, options=tuple(options.items())).draw)).report.nodes
+    assert (nodes["Scan"], nodes.get("LSTM", 0)) == (1, 0)

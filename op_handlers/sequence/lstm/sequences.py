@@ -9,7 +9,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Value
 from op_handlers.kernels.recurrent import begun, stacked, viewed
-from op_handlers.sequence.lstm.cell import FORGET, INPUT, OUTPUT, Cell, Gate
+from op_handlers.sequence.lstm.cell import FORGET, INPUT, OUTPUT, PROJECTION, PROJECTION_BIAS, Cell, Gate
 from op_handlers.sequence.lstm.integers import IntegerCell
 
 Starts = Sequence[tuple[Value, Value]]
@@ -19,14 +19,17 @@ Way = Callable[[Sequence[Cell], Value, Starts], Sequence[Sequence[Value]]]
 ITS_OWN: Mapping[str, Sequence[str] | None] = {"TANH": None, "RELU": ("Sigmoid", "Relu", "Relu")}
 """ONNX's activations of gates, update and cells; ``None`` is its default."""
 FAR = 5.0  # tanh is 1e-4 from 1 here: more than the sums of a gate are off, relative to its share
+NONE = np.zeros(1, np.int64)
 SHUT = 1e-6  # more than a share is off by itself: of a gate that is shut as far as this nothing is known
 
 
 def way(cell: Cell) -> Way:
     """ONNX's LSTM is a plain float32 one; its ``clip`` bounds what the gates see, not the cells."""
     options, activation = cell.ctx.options, cell.ctx.options.fused_activation_function
-    if isinstance(cell, IntegerCell) or activation not in ITS_OWN or cell.projection is not None or cell.normalizes:
+    if isinstance(cell, IntegerCell) or activation not in ITS_OWN or cell.normalizes:
         return step_by_step
+    if cell.projection is not None:
+        return step_by_step if options.proj_clip or options.cell_clip else projected
     if not options.cell_clip:
         return at_once
     return unless_bounded if options.cell_clip > FAR and activation == "TANH" and not cell.peeps else step_by_step
@@ -55,6 +58,52 @@ def at_once(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = Fal
         return [(ops.Squeeze(y, [1]), ops.Squeeze(hidden, [0]), ops.Squeeze(cells, [0]))]
     parts = [ops.Split(value, [1] * n, axis=axis, outputs=n) for value, axis in ((y, 1), (hidden, 0), (cells, 0))]
     return [(ops.Squeeze(a, [1]), ops.Squeeze(b, [0]), ops.Squeeze(c, [0])) for a, b, c in zip(*parts, strict=True)]
+
+
+def projected(layers: Sequence[Cell], x: Value, starts: Starts) -> Sequence[Sequence[Value]]:
+    """LSTM of what is not projected yet, one for each direction, and the projection of all time steps at once.
+
+    Its recurrent weights are those of the file times the projection's. What a sequence begins with is projected already, so
+    that enters as an input of the first time step alone: x is widened by it, zeros behind.
+    """
+    return [widened(cell, x, *start) for cell, start in zip(layers, starts, strict=True)]
+
+
+def widened(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
+    ctx, ops, n, projection = cell.ctx, cell.ops, cell.cells, cell.weights([PROJECTION])
+    added = cell.real(PROJECTION_BIAS) if cell.op.tensor(PROJECTION_BIAS) is not None else None
+    inward, back, bias = of_all(cell, cell.matrix), recurrent(cell), biases(cell)
+    first = hidden if added is None else ops.Sub(hidden, added)
+    constant = ctx.known(hidden)
+    if added is not None or constant is None or constant.any():
+        others = ops.Sub(ops.Slice(ops.Shape(x), [0], [1]), np.array([1], np.int64))
+        before, after = (others, NONE) if cell.reverse else (NONE, others)
+        pads = ops.Concat(before, NONE, NONE, after, NONE, NONE, axis=0)
+        x = ops.Concat(x, ops.Pad(ops.Unsqueeze(first, [0]), pads), axis=2)
+        inward = ops.Concat(inward, back, axis=1)
+    if added is not None:
+        seen = ops.Reshape(ops.MatMul(back, ops.Unsqueeze(added, [1])), [-1])
+        bias = ops.Add(bias, ops.Concat(seen, np.zeros(4 * n, np.float32), axis=0))
+    activations = ITS_OWN[ctx.options.fused_activation_function]
+    y, _, cells = ops.LSTM(
+        x,
+        viewed(ops, [inward]),
+        viewed(ops, [ops.MatMul(back, projection)]),
+        viewed(ops, [bias]),
+        None,
+        None,
+        begun(ctx, [cells]),
+        stacked(ops, [peepholes(cell)]) if cell.peeps else None,
+        activations=None if activations is None else [*activations],
+        direction="reverse" if cell.reverse else None,
+        hidden_size=n,
+        outputs=3,
+    )
+    columns = projection.T.copy() if isinstance(projection, np.ndarray) else ops.Transpose(projection, perm=[1, 0])
+    y = ops.MatMul(ops.Squeeze(y, [1]), columns)
+    y = y if added is None else ops.Add(y, added)
+    last = ops.Gather(y, np.array(0 if cell.reverse else -1, np.int64), axis=0)
+    return y, last, ops.Squeeze(cells, [0])
 
 
 def of_all(cell: Cell, part: Callable[[Gate], Value | Array], gates: Sequence[Gate] | None = None) -> Value | Array:
