@@ -79,10 +79,10 @@ def benchmark(
     try:
         if png is not None:
             chart.available()
-        machine = _machine()
+        notes = [machine()]
         peers = list(installed(pythons, timeout))
         converters: list[Converter] = [Ours(optimize, target), *(peer for peer in peers if not isinstance(peer, str))]
-        notes = [machine, "converters: " + "; ".join(f"{one.name} {one.version}" for one in converters)]
+        notes += ["converters: " + "; ".join(f"{one.name} {one.version}" for one in converters)]
         notes += [f"{plural(len(models), 'model')}, {plural(rounds, 'round')}"]
         rows = []
         for k, (name, path) in enumerate(models.items(), 1):
@@ -116,7 +116,7 @@ def named(paths: Sequence[Path]) -> dict[str, Path]:
     return by_name
 
 
-def _machine() -> str:
+def machine() -> str:
     """The processor, and what runs on it."""
     try:
         runtimes = f"LiteRT {version('ai-edge-litert')}, ONNX Runtime {version('onnxruntime')}"

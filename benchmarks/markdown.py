@@ -12,14 +12,14 @@ def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
     """What was measured on what, the means, then every network with its time over LiteRT's."""
     names = list(dict.fromkeys(outcome.converter for row in rows for outcome in row.outcomes))
     return "\n".join(
-        [*(f"- {_escaped(note)}" for note in notes), "", *_means(rows, names), "", *_networks(rows, names), ""]
+        [*(f"- {escaped(note)}" for note in notes), "", *_means(rows, names), "", *_networks(rows, names), ""]
     )
 
 
 def _means(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
     """The geometric mean of each kind by converter, over the networks that it converts."""
     by_kind = {(mean.kind, mean.converter): mean for mean in means(rows)}
-    yield from _heading(("kind", *names))
+    yield from heading(("kind", *names))
     for kind in dict.fromkeys(kind for kind, _ in by_kind):
         cells = []
         for name in names:
@@ -30,16 +30,16 @@ def _means(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
                 else f"; {names[0]} on these: {mean.ours:.2f}"
             )
             cells.append("–" if mean is None else f"{mean.ratio:.2f} ({mean.counted} of {mean.models}{same})")
-        yield _line((kind, *cells))
+        yield line((kind, *cells))
 
 
 def _networks(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
-    yield from _heading(("network", "kind", "LiteRT ms", *names))
+    yield from heading(("network", "kind", "LiteRT ms", *names))
     for row in sorted(rows, key=lambda row: (row.kind, row.model)):
         outcomes = {outcome.converter: outcome for outcome in row.outcomes}
         cells = [_cell(outcomes[name]) if name in outcomes else "–" for name in names]
         time = what(row.problem) if row.seconds is None else f"{1000 * row.seconds.median:.3f}"
-        yield _line((_escaped(row.model), row.kind, time, *cells))
+        yield line((escaped(row.model), row.kind, time, *cells))
 
 
 def _cell(outcome: Outcome) -> str:
@@ -49,14 +49,17 @@ def _cell(outcome: Outcome) -> str:
     return f"{outcome.ratio.median:.2f}{'' if outcome.within else ' (wrong)'}"
 
 
-def _heading(cells: Sequence[str]) -> Iterator[str]:
-    yield _line(cells)
-    yield _line(["---"] * len(cells))
+def heading(cells: Sequence[str]) -> Iterator[str]:
+    """Names of columns, and what divides them from the rows."""
+    yield line(cells)
+    yield line(["---"] * len(cells))
 
 
-def _line(cells: Sequence[str]) -> str:
+def line(cells: Sequence[str]) -> str:
+    """One row."""
     return f"| {' | '.join(cells)} |"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """A text that no mark of Markdown changes."""
     return text.replace("|", "\\|").replace("_", "\\_")

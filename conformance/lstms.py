@@ -32,7 +32,8 @@ class Lstm:
     ``dtype`` is the activations', ``weights`` the matrices'; ``outputs`` is not 0 where it projects.
 
     ``open`` is added to what the input and the forget gate see: cells then add up. Inputs above 0 shut the output
-    gate, the faster the greater ``shuts`` is. What ``holds`` forgets and takes in little.
+    gate, the faster the greater ``shuts`` is. What ``holds`` forgets and takes in little. ``reach``: a factor of all matrices;
+    many cells that see each other at large weights pass any difference on, larger in each time step.
     """
 
     op: str = SEQUENCE
@@ -58,11 +59,13 @@ class Lstm:
     batch: int = BATCH
     time: int | None = TIME
     inputs: int = INPUTS
+    cells: int = CELLS
     hidden: tuple[float, int] = STATE
     read: tuple[float, int] = STATE
     open: float = 0.0
     shuts: float = 0.0
     holds: bool = False
+    reach: float = 1.0
     seed: str = ""
     halved: bool = False
     options: tuple[tuple[str, Any], ...] = ()
@@ -71,7 +74,7 @@ class Lstm:
 
     @property
     def made(self) -> int:
-        return self.outputs or CELLS
+        return self.outputs or self.cells
 
     def shaped(self, size: int) -> tuple[int | None, ...]:
         if self.op == STEP:
@@ -89,11 +92,12 @@ class Lstm:
 
     def matrix(self, rows: int, columns: int, name: str, size: float = 0.0061) -> Spec:
         if self.weights == "float32":
-            weights = constant(0.6 * drawn(rows, columns, seed=self.seed + name))
+            weights = constant(0.6 * self.reach * drawn(rows, columns, seed=self.seed + name))
             if self.shuts and name == "x output":
                 weights = constant(-self.shuts * np.abs(drawn(rows, columns, seed=name)))
             return Spec((rows, columns)) if self.given else weights
         low, high = (0, 255) if self.weights == "uint8" else (-127, 127)
+        size *= self.reach
         scales = (size * drawn(rows, seed="scales", low=0.4, high=1.6)).tolist() if self.per_row else size
         return constant(
             drawn(rows, columns, dtype=self.weights, seed=self.seed + name, low=low, high=high),
@@ -119,19 +123,19 @@ class Lstm:
     def seen(self, name: str) -> Spec:
         """Peepholes are of the matrices' dtype; int16 where activations are int8."""
         if self.dtype == "int8" or self.weights == "float32":
-            return self.coefficients(CELLS, name)
+            return self.coefficients(self.cells, name)
         return constant(
-            drawn(CELLS, dtype=self.weights, seed=name, low=0 if self.weights == "uint8" else -127), None, 0.005
+            drawn(self.cells, dtype=self.weights, seed=name, low=0 if self.weights == "uint8" else -127), None, 0.005
         )
 
     def operands(self) -> list[Spec | None]:
         """All but the states, which follow after 18."""
         gates = [None if self.coupled and gate == "input" else gate for gate in GATES]
-        size, shape = CELLS, (CELLS, self.made)
+        size, shape = self.cells, (self.cells, self.made)
         matrices = [None if gate is None else self.matrix(size, self.inputs, f"x {gate}") for gate in gates]
         recurrent = [None if gate is None else self.matrix(*shape, f"h {gate}") for gate in gates]
         if self.diagonal:
-            recurrent = [None if gate is None else constant(drawn(CELLS, seed=gate)) for gate in gates]
+            recurrent = [None if gate is None else constant(drawn(self.cells, seed=gate)) for gate in gates]
         peepholes = [None if gate is None or not self.peephole else self.seen(f"c {gate}") for gate in gates]
         step = 2.1e-5 / 1024 if self.norm else 0.031 * 0.0061
         biases = [None if gate is None else self.vector(size, f"b {gate}", step) for gate in gates]
@@ -147,7 +151,7 @@ class Lstm:
         if self.short:
             return []
         kept = [None if not self.norm or (self.coupled and gate == "input") else gate for gate in GATES]
-        return [None if gate is None else self.coefficients(CELLS, f"norm {gate}") for gate in kept]
+        return [None if gate is None else self.coefficients(self.cells, f"norm {gate}") for gate in kept]
 
     # --- the operator -------------------------------------------------------------------------
 
@@ -188,7 +192,7 @@ class Lstm:
         refs = refs if x is None else [x, *refs]
         small = self.dtype == "int8"
         hidden = self.state(model, f"{name}hidden", self.made, self.dtype, STATE)
-        cells = self.state(model, f"{name}cells", CELLS, "int16" if small else "float32", (self.cells_scale, 0))
+        cells = self.state(model, f"{name}cells", self.cells, "int16" if small else "float32", (self.cells_scale, 0))
         norms = [None if spec is None else model.place(spec) for spec in self.norms()]
         y = model.result(self.y)
         options = {"fused_activation_function": "TANH", **dict(self.options)}

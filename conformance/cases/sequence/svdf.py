@@ -18,13 +18,15 @@ OUTPUTS = {"int8": (0.0293, -17)}
 
 @dataclass(frozen=True)
 class Svdf:
-    """One operator of ``UNITS`` * ``rank`` filters."""
+    """One operator of ``units`` * ``rank`` filters."""
 
     dtype: str = "float32"
     weights: str = "float32"
     rank: int = 2
     memory: int = MEMORY
     batch: int = BATCH
+    inputs: int = INPUTS
+    units: int = UNITS
     biased: bool = True
     activation: str = "RELU"
     variable: bool = True
@@ -37,7 +39,7 @@ class Svdf:
 
     @property
     def filters(self) -> int:
-        return UNITS * self.rank
+        return self.units * self.rank
 
     def matrix(self, rows: int, columns: int, name: str, dtype: str, scale: float) -> Spec:
         if dtype == "float32":
@@ -48,12 +50,12 @@ class Svdf:
 
     def draw(self, model: Net) -> None:
         whole = self.dtype == "int8"
-        x = model.input(tensor(self.batch, INPUTS, dtype=self.dtype, scale=0.031 if whole else None))
-        features = self.matrix(self.filters, INPUTS, "features", self.weights, 0.0047)
+        x = model.input(tensor(self.batch, self.inputs, dtype=self.dtype, scale=0.031 if whole else None))
+        features = self.matrix(self.filters, self.inputs, "features", self.weights, 0.0047)
         times = self.matrix(self.filters, self.memory, "times", "int16" if whole else self.weights, 1.3e-5)
         if self.weights in ("int8", "uint8") and not whole:
             times = self.matrix(self.filters, self.memory, "times", self.weights, 0.0031)
-        values = drawn(UNITS, seed="bias", low=-0.9, high=0.9)
+        values = drawn(self.units, seed="bias", low=-0.9, high=0.9)
         bias = constant((3e6 * values).astype("int32"), "int32", self.state * 1.3e-5) if whole else constant(values)
         memory = Spec(
             (self.batch, self.filters * self.memory), "int16" if whole else "float32", self.state if whole else None
@@ -73,7 +75,7 @@ class Svdf:
             begin(model.graph, state, self.begun)
         scale, zero_point = self.output
         y = model.result(
-            tensor(self.batch, UNITS, dtype=self.dtype, scale=scale if whole else None, zero_point=zero_point)
+            tensor(self.batch, self.units, dtype=self.dtype, scale=scale if whole else None, zero_point=zero_point)
         )
         refs = [x, model.place(features), model.place(times), model.place(bias) if self.biased else None, state]
         options = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.lstms import BATCH, CELLS, GATES, INPUTS, TIME, Lstm
+from conformance.lstms import BATCH, GATES, INPUTS, TIME, Lstm
 from conformance.models import Net, Spec, net, tensor
 
 CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
@@ -45,12 +45,12 @@ class Both:
             refs += self.operands(model, layer, name)
         for layer, name in ((ahead, "ahead"), (back, "back")):
             refs.append(layer.state(model, f"{name} hidden", layer.made, "float32", (1.0, 0)))
-            refs.append(layer.state(model, f"{name} cells", CELLS, "float32", (1.0, 0)))
+            refs.append(layer.state(model, f"{name} cells", layer.cells, "float32", (1.0, 0)))
         refs.append(model.input(tensor(*ahead.shaped(self.auxiliary))) if self.auxiliary else None)
         for layer, name in ((ahead, "ahead"), (back, "back")):
             for gate in GATES:
                 there = self.crossed and not (layer.coupled and gate == "input")
-                weights = layer.matrix(CELLS, self.auxiliary, f"{name} auxiliary {gate}") if there else None
+                weights = layer.matrix(layer.cells, self.auxiliary, f"{name} auxiliary {gate}") if there else None
                 refs.append(None if weights is None else model.place(weights))
         widths = [ahead.made + back.made] if self.merged else [ahead.made, back.made]
         outputs = [model.result(tensor(*ahead.shaped(width))) for width in widths]

@@ -1,0 +1,109 @@
+"""Recurrent layers of Keras as .tflite files, run by a Python that has TensorFlow and tf_keras: ``python keras_recurrent.py FOLDER``.
+
+A sequence of 24 time steps of 40 features, layers of 64 units. A process of its own makes those of a layer: the converter ends
+it for loops that it cannot quantize.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TIME, FEATURES, UNITS = 24, 40, 64
+IMAGE = (7, 9, 11, 3)  # time, height, width and channels of the convolutional layer
+KINDS = ("float", "float16", "dynamic", "int8", "int16x8")
+LAYERS = {
+    "keras3": ("lstm", "gru", "rnn", "bilstm", "bigru", "lstm_masked", "convlstm", "lstm_unrolled", "gru_unrolled"),
+    "keras2": ("lstm", "bilstm", "gru"),
+}
+_CALIBRATION = 8  # sequences
+_OUTCOME = "outcome of"
+
+
+def write(folder: Path) -> None:
+    """``VERSION_LAYER_KIND.tflite`` of all that the converter can make; what is there already is left."""
+    for version, layers in LAYERS.items():
+        environment = {**os.environ, "TF_USE_LEGACY_KERAS": str(int(version == "keras2")), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        for layer in layers:
+            missing = [kind for kind in KINDS if not (folder / f"{version}_{layer}_{kind}.tflite").exists()]
+            while missing:
+                command = [sys.executable, __file__, str(folder / f"{version}_{layer}"), layer, *missing]
+                run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+                told = [line for line in run.stdout.splitlines() if line.startswith(_OUTCOME)]
+                if len(told) < len(missing):
+                    told.append(f"{_OUTCOME} {missing[len(told)]}: the converter ends the process")
+                print(*(line.replace(_OUTCOME, f"{version}_{layer}") for line in told), sep="\n", flush=True)
+                missing = missing[len(told) :]
+
+
+def network(layer: str, tf: Any) -> Any:
+    """One layer, and a dense one behind what gives a sequence."""
+    layers, shape = tf.keras.layers, IMAGE if layer == "convlstm" else (TIME, FEATURES)
+    made = {
+        "lstm": lambda: [layers.LSTM(UNITS, return_sequences=True)],
+        "gru": lambda: [layers.GRU(UNITS, return_sequences=True)],
+        "rnn": lambda: [layers.SimpleRNN(UNITS, return_sequences=True)],
+        "bilstm": lambda: [layers.Bidirectional(layers.LSTM(UNITS, return_sequences=True))],
+        "bigru": lambda: [layers.Bidirectional(layers.GRU(UNITS, return_sequences=True))],
+        "lstm_masked": lambda: [layers.Masking(), layers.LSTM(UNITS)],
+        "convlstm": lambda: [layers.ConvLSTM2D(5, 3, padding="same")],
+        "lstm_unrolled": lambda: [layers.LSTM(UNITS, return_sequences=True, unroll=True)],
+        "gru_unrolled": lambda: [layers.GRU(UNITS, return_sequences=True, unroll=True)],
+    }[layer]()
+    x = given = layers.Input(batch_shape=(1, *shape))
+    for one in made:
+        x = one(x)
+    return tf.keras.Model(given, x)
+
+
+def converted(model: Any, kind: str, tf: Any) -> bytes:
+    """The network as TFLite; int8 with its inputs and outputs, calibrated on noise."""
+    shape, sets = (1, *model.inputs[0].shape[1:]), tf.lite.OpsSet
+    converter = tf.lite.TFLiteConverter.from_keras_model(model)
+    if kind != "float":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if kind == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if kind in ("int8", "int16x8"):
+
+        def sequences() -> Iterator[list[np.ndarray[Any, Any]]]:
+            rng = np.random.default_rng(0)
+            for _ in range(_CALIBRATION):
+                yield [rng.normal(size=shape).astype(np.float32)]
+
+        converter.representative_dataset = sequences
+        wide = sets.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
+        converter.target_spec.supported_ops = [sets.TFLITE_BUILTINS_INT8 if kind == "int8" else wide]
+        if kind == "int8":
+            converter.inference_input_type = converter.inference_output_type = tf.int8
+    return bytes(converter.convert())
+
+
+def main(target: str, layer: str, *kinds: str) -> None:
+    """Files of one layer, and a line of each. Biases are drawn too, so that none is left out."""
+    import tensorflow as tf
+
+    tf.keras.utils.set_random_seed(0)
+    model, rng = network(layer, tf), np.random.default_rng(0)
+    for one in model.layers:
+        one.set_weights([w + rng.uniform(-0.1, 0.1, w.shape).astype(np.float32) for w in one.get_weights()])
+    for kind in kinds:
+        try:
+            Path(f"{target}_{kind}.tflite").write_bytes(converted(model, kind, tf))
+            outcome = "written"
+        except Exception as error:
+            outcome = f"not made, {' '.join(str(error).split())[:200]}"
+        print(_OUTCOME, f"{kind}: {outcome}", flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        main(*sys.argv[1:])
+    else:
+        write(Path(sys.argv[1]))
