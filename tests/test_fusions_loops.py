@@ -10,6 +10,8 @@ import pytest
 
 from conformance.cases.fusions.loops import ALIKE, LAYERS, Layer
 from conformance.cases.fusions.loops_directions import APART, TOGETHER, Pair
+from conformance.cases.fusions.loops_masked import ALIKE as MASKED_ALIKE
+from conformance.cases.fusions.loops_masked import MASKED, Masked
 from conformance.models import Net
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
@@ -72,3 +74,22 @@ def test_nothing_is_reversed_around_both_directions() -> None:
     Pair(Layer("GRU")).draw(model)
     nodes = convert(model.build(), host=Host(packs="builtin")).report.nodes
     assert nodes == {"GRU": 1, "Split": 1, "Squeeze": 1, "Transpose": 1, "Reshape": 1}
+
+
+def loops_and_layers(masked: Masked) -> Counter[str]:
+    model = Net()
+    masked.draw(model)
+    conversion = convert(model.build(), host=Host(packs="builtin"))
+    return Counter(
+        node.op_type for node in conversion.model.graph.all_nodes() if node.op_type in ("Loop", "LSTM", "GRU", "RNN")
+    )
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_a_layer_under_a_mask_is_one_node(name: str) -> None:
+    assert loops_and_layers(MASKED[name]) == {MASKED[name].of.kind.split()[0]: 1}
+
+
+@pytest.mark.parametrize("name", MASKED_ALIKE)
+def test_what_looks_like_a_layer_under_a_mask_stays_a_loop(name: str) -> None:
+    assert loops_and_layers(MASKED_ALIKE[name]) == {"Loop": 1}

@@ -66,12 +66,17 @@ class Layer:
     trips: int | None
 
 
-def layer(match: Match) -> Mapping[str, Any] | Decline:
-    """What the loop is, where it is exactly a layer; nobody expects it of others."""
+def counted(match: Match) -> CountedLoop:
+    """The loop of a match."""
     op = match.calls[next(pattern for pattern in LOOPS if pattern in match.calls)]
     graphs, options = match.graphs, op.options
     cond, body = graphs[options.cond_subgraph_index], graphs[options.body_subgraph_index]
-    recognized = recurrent(CountedLoop(op, cond, body, graphs[op.subgraph]))
+    return CountedLoop(op, cond, body, graphs[op.subgraph])
+
+
+def layer(match: Match) -> Mapping[str, Any] | Decline:
+    """What the loop is, where it is exactly a layer; nobody expects it of others."""
+    recognized = recurrent(counted(match))
     return Decline("") if recognized is None else {"layer": recognized}
 
 
@@ -104,18 +109,19 @@ def stacked(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
     """Cells that see the sequence, or what the one before gives."""
     taken = {*loop.counters, *loop.forwarded}
     stages: list[Stage] = []
-    while stage := next(cells(loop, x, [k for k in range(len(loop.graph.outputs)) if k not in taken]), None):
+    outputs = loop.graph.outputs
+    while stage := next(cells(loop, x, {k: tensor for k, tensor in enumerate(outputs) if k not in taken}), None):
         stages.append(stage)
         taken.update(stage.states)
         x = loop.graph.outputs[stage.states[0]]
     return tuple(stages)
 
 
-def cells(loop: CountedLoop, x: Tensor, slots: Sequence[int]) -> Iterator[Stage]:
-    """Cells that two of these slots carry, or one."""
-    before, after, body = loop.graph.inputs, loop.graph.outputs, loop.body
-    for h in slots:
-        for c in slots:
+def cells(loop: CountedLoop, x: Tensor, after: Mapping[int, Tensor]) -> Iterator[Stage]:
+    """Cells that two slots carry, or one. ``after``: what becomes of each slot."""
+    before, body = loop.graph.inputs, loop.body
+    for h in after:
+        for c in after:
             cell = body.lstm(x, after[h], before[h], after[c], before[c]) if c != h else None
             if cell is not None:
                 yield Stage(cell, (h, c))
@@ -227,17 +233,22 @@ class Directions:
 
     def starts(self, stages: Sequence[Stage]) -> Sequence[Value | None]:
         """Each state of all directions, as a node takes it."""
-        given = []
-        for slots in zip(*(stage.states for stage in stages), strict=True):
-            places = [first + slot for first, slot in zip(self.first, slots, strict=True)]
-            constants = [self.ctx.op.constant(place) for place in places]
-            zero = all(constant is not None and not constant.any() for constant in constants)
-            given.append(None if zero else begun(self.ctx, [self.operands[place] for place in places]))
-        return given
+        slots = zip(*(stage.states for stage in stages), strict=True)
+        return [
+            start(self.ctx, self.operands, [first + k for first, k in zip(self.first, each, strict=True)])
+            for each in slots
+        ]
 
     def batch_first(self, y: Value) -> Value:
         """(T, B, n) as (B, T, n)."""
         return self.ctx.ops.Transpose(y, perm=[1, 0, 2])
+
+
+def start(ctx: Context, operands: Sequence[Value], places: Sequence[int]) -> Value | None:
+    """A state of all directions; ``None`` where it is the zeros that ONNX begins with."""
+    constants = [ctx.op.constant(place) for place in places]
+    zero = all(constant is not None and not constant.any() for constant in constants)
+    return None if zero else begun(ctx, [operands[place] for place in places])
 
 
 def turned(ops: Ops, sequence: Value) -> Value:

@@ -58,7 +58,7 @@ class Layer:
 
     def loop(self, model: Net, x: TensorRef) -> list[TensorRef]:
         """The operator on a sequence: its results but the first counter and what it only hands on."""
-        states = [self._start(model, f"{self.seed}state{k}") for k in range(self.remembers * self.stages)]
+        states = [self.start(model, f"{self.seed}state{k}") for k in range(self.remembers * self.stages)]
         outputs = (self.time if self.every else 1, self.batch, UNITS)
         outside = Step(model.graph, self)
         bound = [outside.length(x)] if self.open else []
@@ -70,14 +70,15 @@ class Layer:
         dtypes = ["int32" if k in whole else "float32" for k in range(len(shapes))]
         kinds = list(zip(shapes, dtypes, strict=True))
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
-        self._condition(cond, [cond.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
+        self.condition(cond, [cond.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
         self._body(Step(body, self), [body.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
         results = [model.graph.tensor(f"{self.seed}r{k}", *kind) for k, kind in enumerate(kinds)]
         indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
         model.graph.operator("WHILE", carried, results, indices)
         return results[1 : 3 + len(states)]
 
-    def _start(self, model: Net, name: str) -> TensorRef:
+    def start(self, model: Net, name: str) -> TensorRef:
+        """A state that the loop begins with."""
         if self.starts:
             return model.input(tensor(self.batch, UNITS, name=name))
         return model.place(constant(np.zeros((self.batch, UNITS)), "float32"))
@@ -89,7 +90,8 @@ class Layer:
         sizes = outside.call("CONCATENATION", [rows, outside.vector(self.batch, UNITS)], (3,), "int32")
         return outside.call("FILL", [sizes, outside.constant(np.array(0, np.float32))], (None, self.batch, UNITS))
 
-    def _condition(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
+    def condition(self, graph: GraphBuilder, values: list[TensorRef]) -> None:
+        """Whether both counters are below the bound."""
         less = [graph.tensor(f"less{k}", (), "bool") for k in range(2)]
         for k in range(2):
             bound = values[~1] if self.open else graph.constant(f"n{k}", np.array(self.bound, np.int32))

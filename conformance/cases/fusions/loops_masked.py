@@ -1,0 +1,88 @@
+"""Recurrent layers as loops under a mask, the way Keras spells them, and loops that look like one and are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from conformance.builder import TensorRef
+from conformance.case import EVERY_OPSET, Case
+from conformance.cases.fusions.loops import INPUTS, KINDS, TIME, UNITS, Layer, Step
+from conformance.models import Net, constant, net, tensor
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A layer of which some time steps change nothing. ``above``: where numbers of the mask's input are above it, a step counts.
+
+    ``of.wrong``: "twice" where the cells are not masked, "other" where another mask is shown by.
+    """
+
+    of: Layer
+    above: float = 0.1
+
+    def draw(self, model: Net) -> None:
+        of, n = self.of, self.of.remembers
+        x = model.input(tensor(TIME, of.batch, INPUTS, name="x"))
+        told = tensor(TIME, of.batch, 1, name="told")
+        above = constant(np.full((1,), self.above, np.float32))
+        mask = model.call("GREATER", [model.input(told), above], replace(told, name="", dtype="bool"))
+        counter = model.place(constant(np.array(0, np.int32)))
+        states = [of.start(model, f"state{k}") for k in range(n + 1)]
+        array = model.place(constant(np.zeros((TIME if of.every else 1, of.batch, UNITS)), "float32"))
+        shapes = [(), (), (TIME if of.every else 1, of.batch, UNITS), *[(of.batch, UNITS)] * (n + 1)]
+        shapes += [(TIME, of.batch, 1), (TIME, of.batch, INPUTS)]
+        dtypes = ["int32", "int32", *["float32"] * (n + 2), "bool", "float32"]
+        kinds = list(zip(shapes, dtypes, strict=True))
+        cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
+        of.condition(cond, [cond.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
+        self.body(Step(body, of), [body.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
+        results = [model.graph.tensor(f"r{k}", *kind) for k, kind in enumerate(kinds)]
+        indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
+        model.graph.operator("WHILE", [counter, counter, array, *states, mask, x], results, indices)
+        model.graph.output(*results[1 : 4 + n])
+
+    def body(self, step: Step, values: list[TensorRef]) -> None:
+        of, (i, t, array, shown), (mask, x) = self.of, values[:4], values[-2:]
+        states, one = values[4:-2], step.number(1)
+        after = [step.call("ADD", [count, one], (), "int32") for count in (i, t)]
+        chosen = step.call("GATHER", [mask, t], (of.batch, 1), "bool")
+        cells: dict[str, Callable[..., list[TensorRef]]]
+        cells = {"LSTM": step.lstm, "GRU": step.gru, "GRU before": step.gru_before, "RNN": step.plain}
+        given = cells[of.kind](step.call("GATHER", [x, t], (of.batch, INPUTS)), *states)
+        before = states[0] if of.wrong == "other" else shown
+        seen = step.state("SELECT_V2", chosen, given[0], before)
+        kept = [step.state("SELECT_V2", chosen, new, old) for new, old in zip(given, states, strict=True)]
+        if of.wrong == "twice":
+            kept[-1] = given[-1]
+        row = step.call("RESHAPE", [seen, step.vector(1, of.batch, UNITS)], (1, of.batch, UNITS))
+        rows = step.written(array, row, t, after[1]) if of.every else row
+        step.graph.output(*after, rows, seen, *kept, mask, x)
+
+
+MASKED: dict[str, Masked] = {
+    **{f"{kind}, every output": Masked(Layer(kind)) for kind in KINDS},
+    **{
+        f"{kind}, the last output, that begins somewhere": Masked(Layer(kind, every=False, starts=True))
+        for kind in KINDS
+    },
+    "LSTM that begins somewhere": Masked(Layer(starts=True)),
+    "GRU of which every step counts": Masked(Layer("GRU"), above=-1e9),
+    "GRU of which no step counts": Masked(Layer("GRU", starts=True), above=1e9),
+    "LSTM of which no step counts": Masked(Layer(every=False, starts=True), above=1e9),
+}
+ALIKE: dict[str, Masked] = {
+    "three at once": Masked(Layer(batch=3)),
+    "cells that see every step": Masked(Layer(wrong="twice")),
+    "what is shown is the state": Masked(Layer("RNN", wrong="other", starts=True)),
+}
+
+
+def cases() -> Iterator[Case]:
+    for name, layer in MASKED.items():
+        opsets = EVERY_OPSET if name == "LSTM, every output" else (None,)
+        yield net("WHILE", f"a recurrent layer under a mask: {name}", layer.draw, opsets=opsets, sizes=(2, 7))
+    for name, layer in ALIKE.items():
+        yield net("WHILE", f"no recurrent layer under a mask: {name}", layer.draw, sizes=(2, 7))
