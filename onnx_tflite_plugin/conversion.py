@@ -90,6 +90,7 @@ def convert(
     input_shape: Mapping[str, Shape] | None = None,
     dynamic_batch: bool = False,
     state: str = "io",
+    unroll: int = 0,
     signature: str | None = None,
     inputs_at: Sequence[str] = (),
     outputs: Sequence[str] = (),
@@ -119,6 +120,7 @@ def convert(
         input_shape: shapes of inputs by name; a size given as a str is left open under that name.
         dynamic_batch: leave the first axis of the inputs open.
         state: states as extra inputs and outputs ("io"), or reset in every run ("reset").
+        unroll: spell out loops that are known to run this often at most, each time anew; 0 leaves them loops.
         signature: key of the signature to convert; by default the main subgraph's.
         inputs_at: tensors that become the inputs; what computes them is left out.
         outputs: tensors that become the outputs; what they do not need is left out.

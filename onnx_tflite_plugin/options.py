@@ -47,6 +47,7 @@ class ConvertOptions:
     input_shape: Mapping[str, Shape] = field(default_factory=dict)
     dynamic_batch: bool = False
     state: str = "io"
+    unroll: int = 0
     signature: str | None = None
     inputs_at: Sequence[str] = ()
     outputs: Sequence[str] = ()
@@ -111,6 +112,7 @@ _KINDS = {
     "a str": _text,
     "a str or None": lambda value: value is None or _text(value),
     "an int or None": lambda value: value is None or _whole(value),
+    "an int": _whole,
     "a bool": lambda value: isinstance(value, bool),
     "a bool or VerifyOptions": lambda value: isinstance(value, bool | VerifyOptions),
     "a sequence of str": _texts,
@@ -123,6 +125,7 @@ _TAKES = {
     **dict.fromkeys(("dynamic_batch", "keep_unknown"), "a bool"),
     **dict.fromkeys(("inputs_at", "outputs", "prefer", "block"), "a sequence of str"),
     "opset": "an int or None",
+    "unroll": "an int",
     "verify": "a bool or VerifyOptions",
     "layout": "a mapping of input or output names to layouts as 'NHWC:NCHW'",
     "input_shape": "a mapping of input names to shapes, sequences of int (or str, the name of an open size)",
@@ -139,6 +142,8 @@ def target_of(options: ConvertOptions) -> Target:
     for name, choices in CHOICES.items():
         if getattr(options, name) not in choices:
             raise UnsupportedOption(f"{flag(name)} is one of {', '.join(choices)}, not {getattr(options, name)!r}")
+    if options.unroll < 0:
+        raise UnsupportedOption(f"--unroll is how often a loop may run at most, not {options.unroll}")
     if options.keep_unknown and options.verify:
         raise UnsupportedOption("--verify runs the model, which no runtime here can do with --keep-unknown")
     target = target_named(options.target)

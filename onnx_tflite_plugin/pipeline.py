@@ -29,7 +29,7 @@ from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, chosen, entered, graph_edges
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.options import ConvertOptions
-from onnx_tflite_plugin.passes import PASSES, float_weights, weights
+from onnx_tflite_plugin.passes import PASSES, float_weights, unroll, weights
 from onnx_tflite_plugin.passes.rules import check_model
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.opset import opset_of
@@ -194,11 +194,12 @@ class Pipeline:
     def rewritten(self, model: ir.Model, planned: Planned) -> Rewritten:
         """The model after the target's passes and the packs' hooks, the dtypes of int8 weights settled."""
         self.stages("rewriting")
+        changed = {"unroll": unroll.run(model, self.options.unroll)} if self.options.unroll else {}
         check_model(model, self.target, planned.opset)
         transposes = node_counts(model).get("Transpose", 0)
         asked = self.options.optimize
         selected = [n for n in self.target.passes if asked == "speed" or (PASSES[n].exact and asked == "faithful")]
-        changed = {name: PASSES[name].run(model) for name in selected}
+        changed |= {name: PASSES[name].run(model) for name in selected}
         if self.target.quantizes_weights:
             float_weights.run(model)
         model = self.host.hooks.finish(model, packs_of(planned.model))

@@ -87,6 +87,13 @@ def _switch(name: str, text: str) -> Callable[[Any], Any]:
 )
 @_switch("dynamic_batch", "Leave the first axis of the inputs open, where every operator takes any batch.")
 @_choice("state", "States as extra inputs and outputs, or reset in every run.")
+@click.option(
+    "--unroll",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=ConvertOptions.unroll,
+    help="Spell out loops that are known to run N times at most; by default loops stay loops.",
+)
 @click.option("--signature", metavar="KEY|all", help="Convert this signature, or each into a file of its own.")
 @click.option(
     "--inputs-at",

@@ -73,6 +73,7 @@ class Cell:
         self.cells = ctx.op[OUTPUT.weights].shape[0]
         self.outputs = ctx.op[OUTPUT.recurrent].shape[1]
         self.batches = prod(ctx.op[CELLS].shape) // self.cells
+        self.time = -1 if ctx.op[0].rank == 2 else ctx.op[0].dims[0 if ctx.options.time_major else 1] or -1
         self.recurrent = self.backward()
         self.projection = self.weights([PROJECTION]) if ctx.op.tensor(PROJECTION) is not None else None
 
@@ -156,7 +157,7 @@ class Cell:
         if self.op[0].rank == 2:
             return self.ops.Gemm(x, weights, bias, transB=1)
         rows = self.ops.Gemm(self.ops.Flatten(x, axis=2), weights, bias, transB=1)
-        return self.ops.Reshape(rows, [-1, self.batches, gates * self.cells])
+        return self.ops.Reshape(rows, [self.time, self.batches, gates * self.cells])
 
     def part(self, joined: Value | Array, gate: Gate) -> Value:
         """One gate's matrix of those of all, which are kept once."""

@@ -225,7 +225,7 @@ class IntegerCell(Cell):
         if not self.normalizes:
             sums = self.moved(sums, np.concatenate([self.stored(gate.bias) for gate in self.gates]))
         seen = self.bounded(self.rescaled(sums, [self.factor(gate, gate.weights, 0) for gate in self.gates]))
-        return seen if flat else self.ops.Reshape(seen, [-1, self.batches, len(slots) * self.cells])
+        return seen if flat else self.ops.Reshape(seen, [self.time, self.batches, len(slots) * self.cells])
 
     def factor(self, gate: Gate, weights: int, seen: int) -> np.float32:
         """Of products with a matrix, in steps of what a gate sees."""

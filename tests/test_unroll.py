@@ -1,0 +1,73 @@
+"""--unroll spells out loops that are known to run seldom enough, and no others; the results stay LiteRT's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from conformance.cases.fusions.directions import ALONE
+from conformance.cases.fusions.loops import ALIKE, TIME, Layer
+from conformance.lstms import TIME as STEPS
+from conformance.lstms import Lstm
+from conformance.models import Net
+from onnx_tflite_plugin import convert
+from onnx_tflite_plugin.errors import ConversionError, UnsupportedOption
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.verify import verify
+
+CLIPPED = Lstm(options=(("cell_clip", 0.31),))
+DRAWN: dict[str, tuple[Callable[[Net], None], int]] = {
+    "Loop": (ALIKE["an update by another function"].draw, TIME),
+    "Loop that writes rows": (Layer("GRU", every=True, one=1.5).draw, TIME),
+    "Scan": (CLIPPED.draw, STEPS),
+    "Scan from the end": (ALONE["float32 whose cells are bounded"].draw, STEPS),
+    "Scan of integers": (Lstm(dtype="int8", weights="int8").draw, STEPS),
+}
+
+
+def built(draw: Callable[[Net], None]) -> bytes:
+    model = Net()
+    draw(model)
+    return model.build()
+
+
+def loops(data: bytes, most: int) -> Counter[str]:
+    model = convert(data, host=Host(packs="builtin"), unroll=most).model
+    return Counter(node.op_type for node in model.graph.all_nodes() if node.op_type in ("Loop", "Scan"))
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_loop_that_runs_seldom_enough_is_spelled_out(name: str) -> None:
+    draw, trips = DRAWN[name]
+    data = built(draw)
+    assert loops(data, trips) == {}
+    assert loops(data, trips - 1) == loops(data, 0) == {name.split()[0]: 1}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_is_spelled_out_agrees_with_litert(name: str) -> None:
+    draw, trips = DRAWN[name]
+    data = built(draw)
+    conversion = convert(data, host=Host(packs="builtin"), unroll=trips)
+    assert conversion.report.passes["unroll"] == 1
+    assert verify(data, conversion.proto, runs=4).ok
+
+
+def test_a_loop_of_any_length_stays_one() -> None:
+    data = built(Layer("RNN", open=True, every=False, wrong="axis").draw)
+    assert loops(data, 1000) == {"Loop": 1}
+
+
+def test_a_negative_number_is_refused() -> None:
+    with pytest.raises(UnsupportedOption, match="--unroll is how often a loop may run at most, not -1"):
+        convert(built(CLIPPED.draw), unroll=-1)
+
+
+def test_a_target_without_control_flow_takes_a_loop_that_is_spelled_out() -> None:
+    data = built(DRAWN["Loop"][0])
+    with pytest.raises(ConversionError, match="Loop"):
+        convert(data, host=Host(packs="builtin"), target="tvm")
+    model = convert(data, host=Host(packs="builtin"), target="tvm", unroll=TIME).model
+    assert not {"Loop", "Scan", "If"} & {node.op_type for node in model.graph.all_nodes()}
