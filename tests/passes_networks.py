@@ -39,10 +39,11 @@ class Network(Net):
         weights: str | None = None,
         per_axis: bool = True,
         point: int | None = None,
+        outside: Sequence[tuple[int, ...]] | None = None,
         name: str = "",
         **options: Any,
     ) -> TensorRef:
-        """CONV_2D, or DEPTHWISE_CONV_2D."""
+        """CONV_2D, or DEPTHWISE_CONV_2D. ``outside``: where weights of uint8 are further from their zero point than int8 holds."""
         given = self.spec(x)
         batch, *size, channels = given.shape
         assert channels is not None
@@ -54,6 +55,7 @@ class Network(Net):
         dtype = weights or given.dtype
         w = weight(shape, dtype, (3 if deep else 0) if per_axis and dtype == "int8" else None, seed=name or "w")
         w = w if point is None else replace(w, zero_point=point)
+        w = w if outside is None else _within(w, outside)
         depth = int(np.prod(kernel)) * (1 if deep else channels)
         y = product(given, w, (batch, *outputs, features), depth)
         b = bias(given, w, features, "float32" if given.scale is None else "int32", depth)
@@ -69,6 +71,16 @@ class Network(Net):
         """An operator whose result is stored as its first operand is."""
         first = operands[0] if isinstance(operands[0], Spec) else self.spec(operands[0])
         return self.call(op, list(operands), replace(first.shaped(*(shape or first.shape)), name=""), **options)
+
+
+def _within(w: Spec, outside: Sequence[tuple[int, ...]]) -> Spec:
+    """Weights that are at most 127 from their zero point, but for some."""
+    assert w.value is not None
+    assert isinstance(w.zero_point, int)
+    value = w.value.clip(max(0, w.zero_point - 127), min(255, w.zero_point + 127))
+    for index in outside:
+        value[index] = 255 if w.zero_point < 128 else 0
+    return replace(w, value=value)
 
 
 def built(draw: Draw) -> bytes:

@@ -28,9 +28,15 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pad_channels, "LITTLE", 0)
 
 
-def everything(net: Network) -> tuple[TensorRef, TensorRef]:
+def everything(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass."""
-    return integers(net), floats(net)
+    return integers(net), floats(net), trained(net)
+
+
+def trained(net: Network) -> TensorRef:
+    """uint8 weights, of which one is further from its zero point than int8 holds."""
+    x = net.conv(net.input(image(1, 15, 17, 16, dtype="uint8")), 16, (1, 1), outside=[(3, 0, 0, 7)])
+    return net.conv(x, 96, (1, 1), outside=[(3, 0, 0, 7)])
 
 
 def floats(net: Network) -> TensorRef:

@@ -53,6 +53,11 @@ PASSES = {
             exact=True,
         ),
         Pass(
+            "symmetric_weights",
+            "uint8 weights become int8 with a zero point of 0, with input channels made twice for the few that do not fit",
+            exact=True,
+        ),
+        Pass(
             "pad_channels",
             "numbers of channels that kernels have no fast path for are rounded up, with weights of zero",
             exact=True,

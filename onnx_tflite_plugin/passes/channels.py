@@ -146,7 +146,7 @@ class Flow:
         if convolution is not None:
             return operands[0] if convolution.depthwise else None
         if node.op_type in CARRIERS:
-            return operands[0] if _per_tensor(node) else None
+            return operands[0] if is_per_tensor(node) else None
         if node.op_type in BROADCASTING:
             return _broadcast(node, operands)
         if node.op_type == "Concat" and integer(node, "axis", 0) == 1:
@@ -154,7 +154,7 @@ class Flow:
         return None
 
 
-def _per_tensor(node: ir.Node) -> bool:
+def is_per_tensor(node: ir.Node) -> bool:
     """Whether what quantizes or dequantizes has one scale for all channels."""
     if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
         return True
