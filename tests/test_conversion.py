@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -265,3 +266,16 @@ def test_a_verified_model_is_made_protobuf_once(tmp_path: Path, monkeypatch: pyt
     (path,) = otp.convert(network(), verify=True).save(tmp_path / "m.onnx")
     assert len(models) == 1
     assert path.stat().st_size
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_garbage_is_collected_after_a_conversion_if_it_was_before_one_that_fails_too(collecting: bool) -> None:
+    (gc.enable if collecting else gc.disable)()
+    try:
+        otp.convert(network())
+        assert gc.isenabled() is collecting
+        with pytest.raises(otp.ConversionError):
+            otp.convert(network(), inputs_at=["nothing of this name"])
+        assert gc.isenabled() is collecting
+    finally:
+        gc.enable()

@@ -45,7 +45,7 @@ class Emitter:
         self.names = names
         self.nodes: list[ir.Node] = []
         self.domains: dict[str, int] = {"": opset}
-        self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
+        self._constants: dict[tuple[np.dtype[Any], tuple[int, ...], bytes], ir.Value] = {}
         self._own: set[ir.Value] = set()
         self._label = ""
         self._marks: dict[str, str] = {}
@@ -76,7 +76,7 @@ class Emitter:
         if packed.dtype == object:
             return self.own(tensor_value(packed, self.names.unique(name)))
         data = packed.reshape(-1).view(np.uint8).data if packed.size else b""
-        key = (str(packed.dtype), packed.shape, blake2b(data, digest_size=16).digest())
+        key = (packed.dtype, packed.shape, blake2b(data, digest_size=16).digest())
         shared = self._constants.get(key)
         if shared is not None:
             return shared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import onnx
@@ -12,7 +13,7 @@ from onnx_tflite_plugin.source.model import Dims
 
 LARGE = 1024  # elements; no shape is as long
 ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
-REAL = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
+REAL = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
 
 
 def skeleton(model: ir.Model) -> onnx.ModelProto:
@@ -21,26 +22,32 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
     Inference follows what vectors hold through arithmetic, of floats too, and keeps some 50 bytes an element. No size
     is real, so Max, which broadcasts alike and is not followed, stands in for such arithmetic.
     """
-    graph = model.graph
-    kept = {name: value for name, value in graph.initializers.items() if value.const_value is not None}
-    large = {name for name, value in kept.items() if value.const_value is not None and value.const_value.size > LARGE}
-    proto = ir.to_proto(_without(model, large))
-    del proto.graph.value_info[:]
+    proto = ir.to_proto(model)
+    graph = proto.graph
+    _without_arithmetic(graph)
+    fed = {info.name for info in graph.input}
+    large = [tensor for tensor in graph.initializer if math.prod(tensor.dims) > LARGE]
+    small = [tensor for tensor in graph.initializer if math.prod(tensor.dims) <= LARGE]
+    for tensor in large:
+        if tensor.name not in fed:
+            graph.input.add().CopyFrom(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            )
+    del graph.initializer[:]
+    graph.initializer.extend(small)
+    del graph.value_info[:]
     return proto
 
 
-def _without(model: ir.Model, names: set[str]) -> ir.Model:
-    copy = model.clone()
-    graph = copy.graph
-    for node in graph.all_nodes():
-        if node.op_type in ARITHMETIC and not node.domain and any(value.dtype in REAL for value in node.outputs):
+def _without_arithmetic(graph: onnx.GraphProto) -> None:
+    """Max for arithmetic of floats, here and in inner graphs."""
+    dtypes = {info.name: info.type.tensor_type.elem_type for info in (*graph.value_info, *graph.output)}
+    for node in graph.node:
+        if node.op_type in ARITHMETIC and not node.domain and any(dtypes.get(name) in REAL for name in node.output):
             node.op_type = "Max"
-    for name in names:
-        value = graph.initializers.pop(name)
-        value.const_value = None
-        if value not in graph.inputs:
-            graph.inputs.append(value)
-    return copy
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _without_arithmetic(attribute.g)
 
 
 def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
