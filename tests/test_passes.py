@@ -16,7 +16,7 @@ from conformance.builder import TensorRef
 from conformance.models import constant, drawn
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.cli.summary import summary
-from onnx_tflite_plugin.passes import pad_channels
+from onnx_tflite_plugin.passes import one_feature, pad_channels
 from onnx_tflite_plugin.verify import verify
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -26,11 +26,12 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small networks stand for large ones."""
     monkeypatch.setattr(pad_channels, "LITTLE", 0)
+    monkeypatch.setattr(one_feature, "LITTLE", 0)
 
 
 def everything(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass."""
-    return integers(net), floats(net), trained(net)
+    return integers(net), floats(net), mask(net), trained(net)
 
 
 def trained(net: Network) -> TensorRef:
@@ -56,6 +57,11 @@ def floats(net: Network) -> TensorRef:
     gated = net.like("MUL", x, net.like("LOGISTIC", net.conv(mean, 16, (1, 1))))
     rows = net.like("RESHAPE", net.conv(gated, 16, (1, 1)), constant([35, 16]), shape=(35, 16))
     return net.like("RESHAPE", rows, constant([5, 112]), shape=(5, 112))
+
+
+def mask(net: Network) -> TensorRef:
+    """A convolution of one feature."""
+    return net.conv(net.input(image(1, 67, 71, 16, dtype="float32")), 1, (3, 3), name="mask")
 
 
 def integers(net: Network) -> TensorRef:

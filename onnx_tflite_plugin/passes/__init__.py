@@ -53,6 +53,11 @@ PASSES = {
             exact=True,
         ),
         Pass(
+            "one_feature",
+            "a convolution of one feature is made channel by channel and added up by one of 1 x 1",
+            exact=True,
+        ),
+        Pass(
             "symmetric_weights",
             "uint8 weights become int8 with a zero point of 0, with input channels made twice for the few that do not fit",
             exact=True,

@@ -31,7 +31,7 @@ def run(model: ir.Model) -> int:
     flow = Flow(convolutions)
     flow.follow(model.graph, widened)
     useful = flow.bound_to(flow.blockwise | {node for node in widened if _slow(convolutions[node])})
-    useful &= flow.bound_to({node for node in widened if _multiplications(convolutions[node]) >= LITTLE})
+    useful &= flow.bound_to({node for node in widened if multiplications(convolutions[node]) >= LITTLE})
     while rejected := (widened.keys() - useful) | _costly(flow):
         widened = {node: wide for node, wide in widened.items() if node not in rejected}
         flow.follow(model.graph, widened)
@@ -63,7 +63,7 @@ def _slow(convolution: Convolution) -> bool:
     return convolution.features % 4 != 0 or (convolution.quantized and convolution.features < BLOCK)
 
 
-def _multiplications(convolution: Convolution) -> float:
+def multiplications(convolution: Convolution) -> float:
     """How many multiplications a run takes; infinitely many where a size is not known."""
     shape = sizes(convolution.node.outputs[0])
     if shape is None or None in shape[2:]:

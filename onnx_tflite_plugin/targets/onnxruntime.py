@@ -63,6 +63,7 @@ ONNXRUNTIME = Target(
         "batch_norm_as_convolution",
         "affine_as_convolution",
         "channel_pad_as_convolution",
+        "one_feature",
         "symmetric_weights",
         "pad_channels",
         "gate_in_blocks",
