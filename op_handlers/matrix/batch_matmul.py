@@ -53,13 +53,15 @@ def multiplied(at: Instance) -> Decline | None:
         return None
     if any("int" in t.dtype and not isinstance(t.quantization, Quantization) for t in (x, w, y)):
         return Decline("its integers have no scale")
+    if any(
+        isinstance(t.quantization, Quantization) and t.quantization.per_axis for t in (x, w) if x.dtype != "float32"
+    ):
+        return Decline(
+            "LiteRT's kernel answers zeros where an operand has scales per channel; quantize it with one scale"
+        )
     if not isinstance(w.quantization, Quantization):
         return None
     column = w.rank - (2 if op.options.adj_y else 1)
-    if w.quantization.per_axis and x.dtype != "float32":
-        return Decline(
-            "LiteRT's kernel answers zeros where weights have scales per channel; quantize them with one scale"
-        )
     by_column = not w.quantization.per_axis or w.quantization.axis == column
     if x.dtype == "float32" and (any(w.quantization.zero_point) or not by_column):
         return Decline("its weights must be symmetric, with a scale per tensor or per column; quantize them so")

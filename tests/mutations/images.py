@@ -89,6 +89,12 @@ MUTATIONS = (
         patches={"op_handlers.image.resize:rounded_places": returning(None)},
     ),
     Mutation(
+        "halves of 8 bits go to the even one",
+        "RESIZE_BILINEAR",
+        ("RESIZE_BILINEAR-int8_halves_go_up,_to_10x20", "RESIZE_BILINEAR-uint8_halves_go_up,_to_5x10"),
+        patches={"op_handlers.image.resize:upwards": returning(0.0)},
+    ),
+    Mutation(
         "half pixels are rounded to the floor",
         "RESIZE_NEAREST_NEIGHBOR",
         (

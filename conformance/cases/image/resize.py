@@ -10,6 +10,7 @@ import numpy as np
 from conformance.case import EVERY_OPSET, Case
 from conformance.copies import Copy, copied
 from conformance.models import BOTH, Placed, Spec, alone, constant, drawn, opsets, tensor
+from onnx_tflite_plugin.verify import Tolerance
 
 NEAREST = "RESIZE_NEAREST_NEIGHBOR"
 IMAGE = (2, 5, 7, 3)
@@ -37,6 +38,7 @@ def cases() -> Iterator[Case]:
     yield from fast_forms()
     yield from runtime_sizes()
     yield from copies()
+    yield from halves()
 
 
 def bilinear() -> Iterator[Case]:
@@ -174,3 +176,36 @@ def runtime_sizes() -> Iterator[Case]:
 def copies() -> Iterator[Case]:
     yield from copied(NEAREST, Copy([(2, 10, 14, 3)], [constant([10, 14])]))
     yield from copied("RESIZE_BILINEAR", Copy([(2, 4, 9, 3)], [constant([4, 9])]))
+
+
+def halves() -> Iterator[Case]:
+    """XNNPACK rounds them up (xnn_s8_ibilinear), the kernel without it away from 0; QuantizeLinear would take the even one."""
+    for dtype in ("int8", "uint8"):
+        for to, reference in ((10, _doubled), (5, _halved)):
+            x = tensor(1, 15 - to, 30 - 2 * to, 3, dtype=dtype, scale=0.047, zero_point=7)
+            yield alone(
+                "RESIZE_BILINEAR",
+                f"{dtype} halves go up, to {to}x{2 * to}",
+                [x, constant([to, 2 * to])],
+                x.shaped(1, to, 2 * to, 3),
+                options=MODES["half_pixel_centers"],
+                reference=reference,
+                tolerance=Tolerance(steps=0),
+                why="every place is exact",
+            )
+
+
+def _doubled(arrays: Sequence[Any]) -> list[Any]:
+    means = arrays[0].astype(np.float64)
+    for axis in (1, 2):
+        edged = np.pad(means, [(int(k == axis),) * 2 for k in range(4)], "edge")
+        near = [np.take(edged, range(k, k + means.shape[axis]), axis) for k in range(3)]
+        pairs = np.stack([near[0] / 4 + near[1] * 3 / 4, near[1] * 3 / 4 + near[2] / 4], axis + 1)
+        means = pairs.reshape([size * (2 if k == axis else 1) for k, size in enumerate(means.shape)])
+    return [np.floor(means + 0.5).astype(arrays[0].dtype)]
+
+
+def _halved(arrays: Sequence[Any]) -> list[Any]:
+    n, h, w, c = arrays[0].shape
+    means = arrays[0].astype(np.float64).reshape(n, h // 2, 2, w // 2, 2, c).mean((2, 4))
+    return [np.floor(means + 0.5).astype(arrays[0].dtype)]
