@@ -94,22 +94,37 @@ def _filled(sizes: Dims, tensor: Tensor) -> Dims:
 
 
 def ranked(model: Model, host: Host, target: Target) -> Model:
-    """The model with a rank for results of which its file tells none, where operands that broadcast give them one."""
-    if all(tensor.has_rank for tensor in model.main.tensors):
+    """The model with what operands that broadcast say of a result and its file does not: a rank, and which sizes are open.
+
+    A tool that puts QUANTIZE and DEQUANTIZE into a file may write only the sizes that it saw, without ``shape_signature``.
+    """
+    if all(tensor.has_rank and tensor.static for tensor in model.main.tensors):
         return model
     derived: dict[Tensor, Dims] = {}
     for op in model.main.operators:
-        unknown = [tensor for tensor in op.outputs if tensor is not None and not tensor.has_rank]
-        sized_op = replace(
-            op, inputs=tuple(t if t is None or t not in derived else sized_as(t, derived[t]) for t in op.inputs)
-        )
-        bound = host.take(sized_op, target, target.opsets[2]) if unknown else None
+        op = replace(op, inputs=tuple(t if t is None or t not in derived else sized_as(t, derived[t]) for t in op.inputs))
+        untold = [t for t in op.outputs if t is not None and (not t.has_rank or _unsigned(t, op))]
+        bound = host.take(op, target, target.opsets[2]) if untold else None
         if isinstance(bound, Bound):
             bound = resolved(bound, target, target.opsets[2])
             meets = bound.declared.aligned and isinstance(bound.declared.layout, Transparent)
-            operands = [sized_op[slot].dims for slot in default_axes(bound) if slot >= 0] if meets else []
-            derived.update((tensor, _broadcast(operands)) for tensor in unknown if any(operands))
+            operands = [op[slot] for slot in default_axes(bound) if slot >= 0] if meets else []
+            if any(tensor.dims for tensor in operands):
+                derived.update((tensor, _told(tensor, operands)) for tensor in untold)
     return with_dims(model, derived)
+
+
+def _unsigned(tensor: Tensor, op: Operator) -> bool:
+    """Whether a result has no open size though an operand of its rank has one."""
+    return tensor.static and any(t is not None and t.rank == tensor.rank and not t.static for t in op.inputs)
+
+
+def _told(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
+    """The sizes of what operands make together; those that the file gives, where they are other than the operands'."""
+    dims, stored = _broadcast([t.dims for t in operands]), _broadcast([t.shape for t in operands])
+    if not tensor.has_rank or len(dims) != tensor.rank:
+        return tensor.dims if tensor.has_rank else dims
+    return tuple(n if was == own else own for n, was, own in zip(dims, stored, tensor.dims, strict=True))
 
 
 def _broadcast(shapes: Sequence[Dims]) -> Dims:

@@ -1,0 +1,26 @@
+"""Sizes that a file does not call open: what a tool puts between operators may have only the sizes that the tool saw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from conformance.case import Case
+from conformance.models import Net, Spec, net, tensor
+
+
+def cases() -> Iterator[Case]:
+    for dtype in ("int8", "uint8", "int16"):
+        for op in ("DEQUANTIZE", "QUANTIZE"):
+            yield net(op, f"{dtype}, what is open is written as 1", measured(op, dtype), dtype=dtype)
+
+
+def measured(op: str, dtype: str) -> Callable[[Net], None]:
+    """Behind it its sizes are computed."""
+
+    def draw(model: Net) -> None:
+        integers, floats = tensor(None, None, 3, dtype=dtype, zero_point=0), Spec((None, None, 3))
+        x, y = (integers, floats) if op == "DEQUANTIZE" else (floats, integers)
+        written = model.call(op, [x], y.shaped(1, 1, 3))
+        model.output(written, model.call("SHAPE", [written], tensor(3, dtype="int32"), out_type="INT32"))
+
+    return draw
