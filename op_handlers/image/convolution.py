@@ -22,7 +22,7 @@ from onnx_tflite_plugin.api import (
     padding_attributes,
     transposed_pads,
 )
-from op_handlers.kernels.operands import as_int64, packed_weights, signed_bytes
+from op_handlers.kernels.operands import as_int64, packed_weights, signed_bytes, symmetric
 
 BIASED = Dequantized(bias={2: (0, 1)})
 SQUEEZABLE = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
@@ -69,7 +69,7 @@ def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) 
     channels, outputs = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
     if channels and outputs % channels:
         raise Refused(f"it makes {outputs} channels of {channels}")
-    return convolution(ctx, x, w, b, group=channels)
+    return convolution(ctx, x, symmetric(ctx, w, 0), b, group=channels)
 
 
 @handler(
@@ -131,7 +131,7 @@ def asked_image(at: Instance) -> Dims:
 )
 def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """ConvTranspose."""
-    return transposed(ctx, shape, x, w, b)
+    return transposed(ctx, shape, x, symmetric(ctx, w, 2), b)
 
 
 @handler(

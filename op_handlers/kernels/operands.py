@@ -83,6 +83,21 @@ def signed_bytes(ctx: Context, slot: int, weight: Value) -> Value | Array:
     return constant.view(np.int8).astype(np.float32) * np.float32(quantization.scale[0])
 
 
+def symmetric(ctx: Context, weight: Value, image: int) -> Value:
+    """The weight in slot 1 as kernels take int8: without its zero point (weights_offset = 0, depthwise_conv.cc, transpose_conv.cc).
+
+    ``image``: the slot whose dtype says which kernel it is; that of uint8 subtracts it.
+    """
+    quantization = ctx.op[1].quantization
+    if ctx.op[image].dtype not in ("int8", "int16") or not isinstance(quantization, Quantization):
+        return weight
+    return (
+        ctx.ops.Add(weight, quantization.scale[0] * quantization.zero_point[0])
+        if any(quantization.zero_point)
+        else weight
+    )
+
+
 def parameters(tensor: Tensor) -> Quantization:
     """Scale and zero point. Raises Refused where it has none, or one a block."""
     if not isinstance(tensor.quantization, Quantization):

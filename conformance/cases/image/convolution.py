@@ -308,8 +308,22 @@ def transposed() -> Iterator[Case]:
             yield transpose_conv(name, padding=padding, kernel=kernel, stride=stride, extra=(more, 0), at_run_time=True)
     for dtype in ("int8", "uint8", "int16"):
         yield transpose_conv(f"{dtype} of a shape known as it runs", dtype=dtype, activation="RELU6", at_run_time=True)
+    yield from asymmetric()
     refused = "cannot come from input size"
     yield transpose_conv("an output that is too large for its input", padding="VALID", extra=(2, 0), refused=refused)
+
+
+def asymmetric() -> Iterator[Case]:
+    """Kernels of int8 and int16 take weights that are computed, and do not look at their zero point."""
+    strides = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
+    for dtype in ("int8", "int16"):
+        x, name = tensor(*IMAGE, dtype=dtype, zero_point=0), f"{dtype} by computed weights with a zero point"
+        w = tensor(4, 3, 3, 3, dtype="int8", scale=0.01, zero_point=7)
+        operands, y = [constant([2, 10, 14, 4]), w, x], x.shaped(2, 10, 14, 4).scaled(0.5)
+        yield alone("TRANSPOSE_CONV", name, operands, y, options=strides, dtype=dtype)
+        w, y = w.shaped(1, 3, 3, 3), x.shaped(2, 3, 4, 3).scaled(0.5)
+        b = bias(x, w, 3, BIASES[dtype], 9)
+        yield alone("DEPTHWISE_CONV_2D", name, [x, w, b], y, options=strides | {"depth_multiplier": 1}, dtype=dtype)
 
 
 def transpose_conv(
