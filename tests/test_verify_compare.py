@@ -132,6 +132,15 @@ class TestTolerance:
         assert not compare("y", [array(0, 0.9)], sets, Tolerance()).ok
         assert compare("y", [array(0, 0.9)], sets, Tolerance(), step=0.1001).ok
 
+    def test_the_products_of_integers_a_step_apart_may_be_rounded(self) -> None:
+        scale = np.float32(0.1)
+        for expected in range(-97, 98):
+            ends = array(-128, 127) * scale
+            sets = {"a": [np.append(ends, np.float32(expected) * scale)]}
+            for moved, ok in ((1, True), (2, False)):
+                actual = [np.append(ends, np.float32(expected + moved) * scale)]
+                assert compare("y", actual, sets, Tolerance(of_range=0), step=float(scale)).ok is ok
+
     def test_a_step_does_not_excuse_a_result_of_zeros(self) -> None:
         assert not compare("y", [array(0, 5)], {"a": [array(0, 0)]}, Tolerance(), step=0.1).ok
 

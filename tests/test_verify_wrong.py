@@ -249,6 +249,19 @@ def test_an_offset_is_told_from_noise(offset: float) -> None:
     assert ("off by the same" in found.problem) == (offset > 0)
 
 
+@pytest.mark.parametrize("varies", [False, True])
+def test_results_that_do_not_vary_say_nothing_of_an_offset(varies: bool) -> None:
+    from onnx_tflite_plugin.verify.compare import Tolerance, compare
+
+    generator = np.random.default_rng(0)
+    shared = generator.uniform(-1, 1, (5, 31))
+    expected = [shared + varies * generator.uniform(-1, 1, shared.shape) for _ in range(8)]
+    compared = compare(
+        "y", [a + 0.01 for a in expected], {"builtin": expected}, Tolerance(of_range=2e-2, unbiased=True)
+    )
+    assert compared.ok == (not varies)
+
+
 @pytest.mark.parametrize(("dtype", "expected"), [("float32", True), ("int8", False)])
 def test_only_floats_of_no_known_range_are_drawn_wider(dtype: str, expected: bool) -> None:
     net = Network()

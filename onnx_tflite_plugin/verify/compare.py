@@ -242,7 +242,8 @@ def compare(
     unit, span = _unit(expected[nearest]), 1.0
     if unit == "range":
         span = _span(expected.values())
-        allowed = max(tolerance.of_range, _rounding(expected[nearest]), step / span) if span else step
+        inherited = step / span + _PRODUCT if step and span else 0.0
+        allowed = max(tolerance.of_range, _rounding(expected[nearest]), inherited) if span else step
         unit, span = ("range", span) if span else ("value", 1.0)  # all zeros have no range to take a share of
     else:
         dtype = _comparable(expected[nearest][0]).dtype.name
@@ -282,17 +283,22 @@ def _moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
     return f"off by {least:+.2f} LSB on average, the same way nearly everywhere" if abs(least) > _MOST_MOVED else ""
 
 
+_PRODUCT = 2**-23
+"""Of the range: what two products of an integer and a scale are rounded by, half a unit in the last place each."""
+
 _RUNS = 6  # from which on a mean says something
 _ALIKE = 3  # times the least range of a run
 _NEGLIGIBLE = 1e-3  # of the range
+_MOVES = 0.02  # of the range, from run to run
 
 
 def _offset(actual: Sequence[Array], expected: Sequence[Array]) -> str:
     """What remains of the difference when it is averaged over all runs, where noise would have left less; else nothing.
 
     Dynamic quantization rounds activations to steps that are others in every run: what that changes has a mean of zero. The
-    mean of R runs has then a variance of 1/R of theirs; over n elements, the quotient of both is 1 give or take 1/n. Noise grows
-    with what is fed: only the runs with the least range count.
+    mean of R runs has then a variance of 1/R of theirs; over n elements, the quotient of both is 1 give or take 1/n, or more where
+    elements differ together: three standard errors are none. Noise grows with what is fed: only the runs with the least range
+    count. Where results hardly depend on what is fed, neither do the steps.
     """
     if len({array.shape for array in (*actual, *expected)}) > 1 or not actual[0].size:
         return ""
@@ -307,7 +313,8 @@ def _offset(actual: Sequence[Array], expected: Sequence[Array]) -> str:
     means, variances = difference.mean(0), difference.var(0, ddof=1)
     offset = math.sqrt(float(np.square(means).mean()))
     noise = float(variances.mean()) / len(chosen)
-    if offset <= _NEGLIGIBLE or offset**2 <= (4 + 30 / means.size) * noise:
+    moves = math.sqrt(float((np.stack([expected[k] for k in chosen]) / least).var(0, ddof=1).mean()))
+    if offset <= _NEGLIGIBLE or moves <= _MOVES or offset**2 <= (9 + 30 / means.size) * noise:
         return ""
     return f"off by the same {offset:.2g} of the output's range in {len(chosen)} runs, which is no noise of dynamic quantization"
 
