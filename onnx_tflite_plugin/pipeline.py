@@ -87,6 +87,7 @@ class Pipeline:
         self.host, self.options, self.target, self.stages = host, options, target, stages
         self.highest = options.opset or target.opsets[2]
         self.suspects: Suspects = {}
+        self.warnings: list[str] = []
 
     @np.errstate(all="ignore")  # constants are computed as kernels do, in IEEE's numbers: nothing to warn of
     def run(self, model: Model) -> Converted:
@@ -177,16 +178,18 @@ class Pipeline:
         """The ONNX model as handlers emit it."""
         self.stages("lowering")
         hooks, packs = self.host.hooks, packs_of(planned.model)
+        emitter = Emitter(planned.opset, UniqueNames(), self.target.widens)
         lowered = lower(
             planned.model,
             planned.layout,
             planned.storage,
             self.target,
-            Emitter(planned.opset, UniqueNames(), self.target.widens),
+            emitter,
             names=names,
             reset=self.options.state == "reset",
             after=lambda bound, outputs: hooks.after_lowering(bound.op, outputs, packs),
         )
+        self.warnings = emitter.warnings
         if self.suspects and weight_bytes(lowered) <= LARGEST_PROTO:  # before anything builds on it
             check_valid(lowered, to_proto(lowered), self.suspects)
         return lowered
@@ -247,7 +250,7 @@ class Pipeline:
             states=tuple(state.input for state in read_states(rewritten.model.metadata_props)),
             storage=dict(Counter(f"{t.dtype} stored as {to.dtype}" for t, to in planned.storage.shifted.items())),
             weights=rewritten.weights,
-            warnings=tuple(self.host.warnings),
+            warnings=(*self.host.warnings, *self.warnings),
         )
 
 

@@ -279,3 +279,18 @@ def test_garbage_is_collected_after_a_conversion_if_it_was_before_one_that_fails
         assert gc.isenabled() is collecting
     finally:
         gc.enable()
+
+
+def test_a_product_that_the_kernel_answers_with_zeros_is_told() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 5), "int8", quantization=quant(0.1, 3))
+    w = g.constant("w", np.ones((5, 3), np.int8), quantization=quant([0.1, 0.2, 0.3], [0, 0, 0], 1))
+    y = g.tensor("y", (2, 3), "int8", quantization=quant(0.5, 7))
+    g.operator("BATCH_MATMUL", [x, w], [y])
+    g.output(y)
+    conversion = otp.convert(data := model.build())
+    (warning,) = conversion.report.warnings
+    assert "BATCH_MATMUL" in warning
+    assert "answers zeros" in warning
+    assert verify(data, conversion.proto).ok

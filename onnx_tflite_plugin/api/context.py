@@ -150,6 +150,10 @@ class Context(Protocol):
         ``dims``: the shape of the indices in the planned order; ``None`` where it is not known.
         """
 
+    # what is told
+    def warn(self, text: str) -> None:
+        """Tell whoever converts what they must know of the operator; the conversion goes on."""
+
     # results
     def wanted(self, k: int) -> bool:
         """Whether anything uses output ``k``; return None for it only where nothing does."""

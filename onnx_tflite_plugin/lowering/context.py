@@ -12,7 +12,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.api.values import Value
-from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.lowering.emitter import Operand, own_value
 from onnx_tflite_plugin.lowering.lookup import picked
 from onnx_tflite_plugin.lowering.operands import Operands
@@ -91,6 +91,12 @@ class Context(Operands):
     def looked_up(self, table: Array, indices: Value, dims: Dims | None) -> ir.Value:
         """The table's entry for each index."""
         return picked(self.scope.emitter, table, own_value(indices), dims)
+
+    # --- what is told -------------------------------------------------------------------------
+
+    def warn(self, text: str) -> None:
+        """Tell whoever converts what they must know of the operator; the conversion goes on."""
+        self.scope.emitter.warnings.append(f"{label(self.op)}: {text}")
 
     # --- results ------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ class Emitter:
         self.widens = widens or {}
         self.names = names
         self.nodes: list[ir.Node] = []
+        self.warnings: list[str] = []
         self.domains: dict[str, int] = {"": opset}
         self._constants: dict[tuple[np.dtype[Any], tuple[int, ...], bytes], ir.Value] = {}
         self._own: set[ir.Value] = set()

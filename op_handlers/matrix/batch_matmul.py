@@ -53,12 +53,6 @@ def multiplied(at: Instance) -> Decline | None:
         return None
     if any("int" in t.dtype and not isinstance(t.quantization, Quantization) for t in (x, w, y)):
         return Decline("its integers have no scale")
-    if any(
-        isinstance(t.quantization, Quantization) and t.quantization.per_axis for t in (x, w) if x.dtype != "float32"
-    ):
-        return Decline(
-            "LiteRT's kernel answers zeros where an operand has scales per channel; quantize it with one scale"
-        )
     if not isinstance(w.quantization, Quantization):
         return None
     column = w.rank - (2 if op.options.adj_y else 1)
@@ -81,7 +75,21 @@ def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:
     """MatMul; to int32 MatMulInteger of what the file stores, without zero points or scales (EvalInt8Int32)."""
     if ctx.op[out(0)].dtype == "int32":
         return ctx.ops.MatMulInteger(x, w, added(ctx, 0), added(ctx, 1))
-    return ctx.ops.MatMul(x, w)
+    y = ctx.ops.MatMul(x, w)
+    if not vanishes(ctx.op):
+        return y
+    ctx.warn("LiteRT's kernel answers zeros where an operand has scales per channel; quantize it with one scale")
+    return ctx.ops.Mul(y, 0.0)
+
+
+def vanishes(op: Operator) -> bool:
+    """Whether the kernel takes the scale of a product of integers for 0.
+
+    It reads the one scale of each operand (GetQuantizedConvolutionMultipler, kernel_util.cc), which is 0 where there are
+    several (GetLegacyQuantization, core/subgraph.cc).
+    """
+    scales = [t.quantization for t in (op[0], op[1]) if isinstance(t.quantization, Quantization)]
+    return op[0].dtype in ("int8", "int16") and any(quantization.per_axis for quantization in scales)
 
 
 def added(ctx: Context, slot: int) -> Array | None:

@@ -27,6 +27,7 @@ def cases() -> Iterator[Case]:
     yield from hybrid()
     yield from images()
     yield from chains()
+    yield from vanishing()
     yield from refused()
 
 
@@ -254,19 +255,18 @@ def turned(model: Net, ref: Any) -> Any:
 # --- what is refused --------------------------------------------------------------------------
 
 
-def refused() -> Iterator[Case]:
-    x = tensor(2, 5, 7, dtype="int8")
-    per_column = weight((7, 3), "int8", 1)
+def vanishing() -> Iterator[Case]:
+    """The kernel takes several scales of an operand for none."""
     for dtype in ("int8", "int16"):
-        operand = replace(x, dtype=dtype, zero_point=0)
-        result = operand.shaped(2, 5, 3)
-        yield times(
-            f"{dtype} by int8 constants with scales per column",
-            operand,
-            per_column,
-            y=result,
-            refused="LiteRT's kernel answers zeros",
-        )
+        x = tensor(2, 5, 7, dtype=dtype, zero_point=0)
+        name = f"{dtype} by int8 constants with scales per column, which count as 0"
+        yield times(name, x, weight((7, 3), "int8", 1), y=x.shaped(2, 5, 3))
+    x = tensor(2, 7, 3, dtype="int8", zero_point=9)
+    y = x.shaped(2, 5, 3)
+    yield times("int8 constants with scales per row by int8, which count as 0", weight((2, 5, 7), "int8", 1), x, y=y)
+
+
+def refused() -> Iterator[Case]:
     floats = tensor(2, 5, 7)
     yield times(
         "float32 by int8 constants with a zero point",
