@@ -70,7 +70,10 @@ def one_channel(net: Network) -> TensorRef:
 
 @pytest.mark.parametrize(
     "draw", [scaled_twice, by_image, of_an_input, one_channel, lambda net: normalized(net, 29)],
-    ids=["a product that others read", "a scale per place", "outside the blocked layout", "one channel for all", "channels that no block divides"],
+    ids=[
+        "a product that others read", "a scale per place", "outside the blocked layout", "one channel for all",
+        "channels that no block divides",
+    ],
 )  # fmt: skip
 def test_others_are_left_alone(draw: Draw) -> None:
     assert Applied("affine_as_convolution", draw).count == 0

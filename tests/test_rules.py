@@ -35,7 +35,7 @@ TAKEN = [
 
 @pytest.mark.parametrize("nodes", REFUSED, ids=range(len(REFUSED)))
 def test_int8_that_is_moved_beside_what_computes_is_refused_from_that_opset_on(nodes: tuple[str, ...]) -> None:
-    with pytest.raises(TargetRefusal, match="ONNX Runtime does not load int8 around .* at opset 21"):
+    with pytest.raises(TargetRefusal, match=r"ONNX Runtime does not load int8 around .* at opset 21"):
         check_model(model(*nodes), TARGET, 21)
     check_model(model(*nodes), TARGET, 20)
     check_model(model(*nodes, dtype="uint8"), TARGET, 21)

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.layout.candidates import default_axes
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.shapes.changes import sized_as, with_dims, with_main
 from onnx_tflite_plugin.shapes.derivation import Sizes
-from onnx_tflite_plugin.source.model import Dims, Model, Tensor, agree
+from onnx_tflite_plugin.source.model import Dims, Model, Operator, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
 SAMPLES = (2, 3)
@@ -102,7 +102,9 @@ def ranked(model: Model, host: Host, target: Target) -> Model:
         return model
     derived: dict[Tensor, Dims] = {}
     for op in model.main.operators:
-        op = replace(op, inputs=tuple(t if t is None or t not in derived else sized_as(t, derived[t]) for t in op.inputs))
+        op = replace(
+            op, inputs=tuple(t if t is None or t not in derived else sized_as(t, derived[t]) for t in op.inputs)
+        )
         untold = [t for t in op.outputs if t is not None and (not t.has_rank or _unsigned(t, op))]
         bound = host.take(op, target, target.opsets[2]) if untold else None
         if isinstance(bound, Bound):

@@ -119,10 +119,10 @@ def tried(data: bytes, answers: TextIO) -> Outcome:
         if REPORT not in str(error):
             return outcome("refused", type(error).__name__, text=str(error))
         _tell(answers, "ask")
-        told = probe(data)
-        if "refused" in told and UNKNOWN not in told["refused"]:
-            return outcome("invalid", "LiteRT refuses", text=told["refused"])
-        if contradiction := contradicted(read(data), told):
+        answer = probe(data)
+        if "refused" in answer and UNKNOWN not in answer["refused"]:
+            return outcome("invalid", "LiteRT refuses", text=answer["refused"])
+        if contradiction := contradicted(read(data), answer):
             return outcome("invalid", "InvalidModel", text=str(contradiction))
         return outcome("bug", type(error).__name__, _deepest(error.__cause__), str(error))
     except MemoryError as error:
