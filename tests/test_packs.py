@@ -328,7 +328,7 @@ def test_what_a_handler_gets_wrong_is_an_error_naming_operator_handler_and_pack(
         "raises": "bad luck",
         "too_many": "2 values for 1 outputs",
         "dtype": "int64, the tensor is float",
-        "shape": "differ",
+        "shape": "a size in dimension 0 of 4, by the file",
         "attribute": "no attribute sharpness",
         "operator": "NoSuchThing",
     }
