@@ -139,6 +139,7 @@ class Pipeline:
     def bound(self, model: Model) -> BoundModel:
         """Every operator with its handler, consistent with what the file says of it."""
         bound = self.host.bind(model, self.target, self.highest)
+        self.suspects = suspects(bound)
         check_consistent(bound, self.target, self.highest)
         if self.options.quantization == "float":
             bound = unquantized(resolve(bound, self.target, self.highest), self.target, self.highest)

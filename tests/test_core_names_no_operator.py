@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from dataclasses import replace
@@ -115,3 +116,19 @@ def test_no_source_file_of_the_core_mentions_an_operator() -> None:
             continue  # examples in docstrings
         named = {(file.name, text.strip('"')) for text in pattern.findall(file.read_text())}
         assert named <= FORMAT, file
+
+
+def test_the_core_spells_the_prefixes_of_codes_in_one_module_and_names_no_custom_operator() -> None:
+    root = Path(onnx_tflite_plugin.__file__).parent
+    spelled = {}
+    for path in root.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        alone = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        texts = [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in alone
+        ]
+        if named := [text for text in texts if re.match(r"(CUSTOM|COMPOSITE)\.\w*$", text)]:
+            spelled[path.relative_to(root).as_posix()] = named
+    assert spelled == {"codes.py": ["CUSTOM.", "COMPOSITE."]}

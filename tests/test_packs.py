@@ -328,7 +328,7 @@ def test_what_a_handler_gets_wrong_is_an_error_naming_operator_handler_and_pack(
         "raises": "bad luck",
         "too_many": "2 values for 1 outputs",
         "dtype": "int64, the tensor is float",
-        "shape": "a size in dimension 0 of 4, by the file",
+        "shape": "what it emits has a size in dimension 0 of 4, by the file and what it declares it is 2",
         "attribute": "no attribute sharpness",
         "operator": "NoSuchThing",
     }
@@ -366,3 +366,34 @@ def unary_model(code: str) -> bytes:
     g.operator(code, [x], [y])
     g.output(y)
     return model.build()
+
+
+@pytest.mark.parametrize(
+    ("code", "declared", "reason"),
+    [
+        ("CUSTOM.Odd", "indexed_by_axis={0: 0}", "has no entry for each of 2 axes, by what handler odd_pack:odd of odd-pack"),
+        ("NEG", "axes='a b c -> a b c'", "has rank 2, NEG takes 3, by what handler odd_pack:odd of odd-pack declares"),
+    ],
+)  # fmt: skip
+def test_what_a_pack_declares_of_operands_is_not_blamed_on_the_file(
+    site: Path, monkeypatch: pytest.MonkeyPatch, code: str, declared: str, reason: str
+) -> None:
+    source = f"""
+        from onnx_tflite_plugin.api import Attribute, handler
+
+        @handler("{code}", max_version=1, layout=Attribute(), {declared})
+        def odd(ctx, x):
+            return ctx.ops.Neg(x)
+    """
+    monkeypatch.delitem(sys.modules, "odd_pack", raising=False)
+    install(site, "odd-pack", "odd_pack", source, f"[onnx_tflite_plugin.handlers]\n{code} = odd_pack:odd\n")
+    model = ModelBuilder()
+    g = model.main
+    y = g.tensor("y", (1, 5))
+    g.operator(code, [g.constant("c", np.ones((1, 5), np.float32))], [y])
+    g.output(y)
+    with pytest.raises(otp.ConversionError) as refusal:
+        otp.convert(model.build())
+    assert reason in str(refusal.value)
+    assert "contradicts itself" not in str(refusal.value)
+    assert "convert the original model again" not in str(refusal.value)

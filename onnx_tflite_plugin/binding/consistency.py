@@ -22,13 +22,14 @@ from onnx_tflite_plugin.errors import (
     Blamed,
     Contradiction,
     ConversionError,
+    HandlerError,
     InvalidModel,
     Problem,
     StaleDtype,
     StaleShape,
     UnsupportedOperator,
 )
-from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.source.dtypes import HANDLES, QUANTIZED
 from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.targets import Target
@@ -50,16 +51,19 @@ class Unfit(Decline):
 
 
 def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
-    """Raises InvalidModel with every operand that contradicts its operator. ``opset``: as declared functions are told."""
+    """Raises InvalidModel with every operand that contradicts its operator, HandlerError where only packs' handlers say so.
+
+    ``opset``: as declared functions are told.
+    """
     graphs = [graph.subgraph for graph in model.graphs if graph.operators or graph is model.main]
-    problems = [
+    problems: list[Problem] = [
         Contradiction(f"subgraphs[{graph.index}].inputs[{k}]", f"tensor {tensor} is a constant", _HINT)
         for graph in graphs
         for k, tensor in enumerate(graph.inputs)
         if tensor.constant
     ]
     problems += [
-        problem
+        _declared(bound, problem)
         for bound in model.operators()
         for problem in (
             *_ranks(bound),
@@ -75,8 +79,10 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
     dtypes = {key: dtype for bound in model.main.operators for key, dtype in _stale_dtypes(bound, target, opset)}
     if dtypes:
         raise StaleDtype(CONTRADICTION, problems, dtypes)
-    if problems:
+    if any(isinstance(problem, Contradiction) for problem in problems):
         raise InvalidModel(CONTRADICTION, problems)
+    if problems:
+        raise HandlerError("what handlers declare does not fit their operators:", problems)
     sizes = [problem for bound in model.main.operators for problem in _sizes(bound, target, opset)]
     if sizes:
         raise StaleShape(CONTRADICTION, sizes)
@@ -86,6 +92,14 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
     ]
     if handles:
         raise UnsupportedOperator("graph inputs and outputs that cannot be converted:", handles)
+
+
+def _declared(bound: Bound, problem: Contradiction) -> Problem:
+    """The file's fault by what a built-in handler declares; what a pack's declares may itself be false."""
+    if bound.pack == BUILTIN:
+        return problem
+    reason = f"{problem.reason}, by what handler {bound.handler.name} of {bound.pack} declares"
+    return Blamed(f"{bound.label}, {problem.where}", reason, Failed(bound.pack, reason).hint)
 
 
 def doubtful(model: Model) -> bool:
@@ -114,12 +128,12 @@ def unfit(handler: Handler, op: Operator) -> Unfit | None:
             else f"{len(needed)} to {most}"
         )
         wrong = _problem(op, "inputs", f"{given} operands, and {op.code} takes {takes}")
-        return Unfit(wrong.reason, wrong.hint, problem=wrong)
+        return Unfit(wrong.reason, problem=wrong)
     absent = next((slot for slot, required in enumerate(needed[:given]) if required and op.inputs[slot] is None), None)
     if absent is None:
         return None
     wrong = _problem(op, f"inputs[{absent}]", f"it is absent, and {op.code} cannot do without")
-    return Unfit(wrong.reason, wrong.hint, problem=wrong)
+    return Unfit(wrong.reason, problem=wrong)
 
 
 @cache

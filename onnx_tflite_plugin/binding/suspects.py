@@ -15,11 +15,12 @@ Suspects = Mapping[tuple[str, str], tuple[str, str]]
 
 
 def suspects(model: BoundModel) -> Suspects:
-    """The handlers of the model that are not built in. Declarations are read by now."""
+    """The handlers of the model that are not built in, with what is known by now of their declarations."""
     first: dict[tuple[str, str], tuple[str, str]] = {}
     for bound in model.operators():
         if bound.pack != BUILTIN:
-            first.setdefault((bound.handler.name, bound.pack), (bound.label, declarations(bound.declared)))
+            told = "not read yet" if bound.resolved is None else declarations(bound.resolved)
+            first.setdefault((bound.handler.name, bound.pack), (bound.label, told))
     return first
 
 

@@ -346,7 +346,7 @@ def _where(ops: Sequence[Operator]) -> str:
 
 def _nobody(op: Operator, answers: Sequence[Answer]) -> Problem:
     """Why nobody takes an operator, and what would help."""
-    wrong = next((answer for _, answer in answers if isinstance(answer, Unfit)), None)
+    wrong = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
     if wrong is not None:
         return wrong.problem
     if answers:

@@ -43,7 +43,12 @@ LOWERED = (
     lowers("returns nothing", "pass", "nothing for output 0, which is used"),
     lowers("returns too much", "return x, x", "2 values for 1 outputs"),
     lowers("returns another dtype", "return ctx.ops.Cast(x, to='int64')", "output 0 is int64, the tensor is float"),
-    lowers("returns another shape", "return ctx.ops.Concat(x, x, axis=0)", "by the file and what it declares it is 2", placed=False),
+    lowers(
+        "returns another shape",
+        "return ctx.ops.Concat(x, x, axis=0)",
+        "by the file and what it declares it is 2",
+        placed=False,
+    ),
     lowers(
         "returns a stranger", "return ir.Value(name='stray')", "'stray' for output 0, which is no value of this model"
     ),
