@@ -36,9 +36,8 @@ def test_case(case: Case, host: Host) -> None:
 
 def test_every_handler_has_cases_and_leaves_the_file_s_order(host: Host) -> None:
     handlers = tuple((code, pack) for code, pack, _ in host.handlers())
-    fusions = tuple((fusion.name, pack) for pack, fusion in host.fusions())
-    assert {pack for _, pack in (*handlers, *fusions)} == {BUILTIN}
-    assert list(gaps(Suite(host, handlers, fusions, tuple(CASES), {}))) == []
+    assert {pack for _, pack in handlers} == {BUILTIN}
+    assert list(gaps(Suite(host, handlers, (), tuple(CASES), {}))) == []
 
 
 def test_every_case_has_a_name_of_its_own() -> None:
