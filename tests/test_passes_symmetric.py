@@ -32,6 +32,13 @@ def residual(net: Network) -> TensorRef:
     return net.like("ADD", c, d)
 
 
+def around_itself(net: Network) -> TensorRef:
+    """One that reads the tensor to which its result is added."""
+    x = net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), 24, (1, 1), outside=[])
+    y = net.like("ADD", x, net.conv(x, 24, (1, 1), outside=[(5, 0, 0, 5), (7, 0, 0, 5)]))
+    return net.conv(y, 96, (1, 1), outside=[(95, 0, 0, 7)])
+
+
 def between(net: Network) -> TensorRef:
     """Through a convolution by channel and a pool."""
     x = net.conv(net.input(image(1, 11, 13, 5, dtype="uint8")), 17, (1, 1), outside=[])
@@ -86,6 +93,13 @@ def test_tensors_that_meet_have_the_channels_that_any_of_their_readers_wants_twi
     assert applied.count == len(weights(applied)) == 3
     shapes = [applied.held(conv, 1).shape[:2] for conv in applied.nodes("Conv")]
     assert shapes == [(32, 16), (96, 32), (32, 96), (96, 32), (96, 32)]
+
+
+def test_a_convolution_may_make_and_read_the_same_channels() -> None:
+    applied = Applied("symmetric_weights", around_itself)
+    assert applied.equal
+    assert applied.count == 3
+    assert [applied.held(conv, 1).shape[:2] for conv in applied.nodes("Conv")] == [(32, 16), (32, 32), (96, 32)]
 
 
 def test_channels_are_followed_through_pools_and_convolutions_by_channel() -> None:
