@@ -20,6 +20,7 @@ from onnx_tflite_plugin.api import Handler, Terminate
 from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.targets import target_named
+from onnx_tflite_plugin.verify import Tolerance, structure
 
 ROWS, DEPTH, OUT = 3, 768, 67
 
@@ -116,3 +117,8 @@ def test_a_block_is_the_largest_power_of_two_that_divides_the_files() -> None:
     onnxruntime_, generic = target_named("onnxruntime"), target_named("generic")
     assert [onnxruntime_.block(size) for size in (8, 16, 24, 40, 80, 192, 1024)] == [0, 16, 0, 0, 16, 64, 256]
     assert [generic.block(size) for size in (8, 24, 1024)] == [8, 24, 1024]
+
+
+def test_weights_with_a_scale_per_block_count_as_dynamic_quantization() -> None:
+    """LiteRT quantizes their activations, as those of weights with one scale: the same tolerance applies."""
+    assert Tolerance.of(structure.read(layer(32))).of_range == 2e-2

@@ -332,3 +332,14 @@ def test_results_of_a_fixed_range_have_the_scale_and_the_zero_point_of_the_kerne
     net.output(net.call(op, [tensor(2, 7, dtype=dtype)], Spec((2, 7), dtype, scale, zero_point), **options))
     with pytest.raises(otp.ConversionError, match="the kernel insists on scale"):
         otp.convert(net.build())
+
+
+def test_a_result_of_no_axes_that_operands_have_is_no_number() -> None:
+    def added(g: GraphBuilder) -> int:
+        x, y = g.input("x", (2, 3)), g.tensor("y", ())
+        g.tensors[y].fields["has_rank"] = True
+        g.operator("ADD", [x, x], [y])
+        return y
+
+    with pytest.raises(ConversionError, match="the file stores no shape for 'y', made of operands of rank 2"):
+        otp.convert(drawn(added))

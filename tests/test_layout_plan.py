@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -12,7 +13,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef
-from onnx_tflite_plugin.layout import plan, solver
+from onnx_tflite_plugin.layout import plan, solver, spread
 
 
 class Network:
@@ -161,3 +162,22 @@ def test_an_asked_for_layout_changes_the_shape_of_that_input_only() -> None:
         otp.convert(model.build(), layout={"z": "NHWC:NCHW"})
     with pytest.raises(otp.ConversionError, match="NHWC:NCHW"):
         otp.convert(model.build(), layout={"x": "NHWC:NCW"})
+
+
+def test_an_operator_has_no_more_orders_to_choose_from_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    original = plan.spread
+
+    def counted(*arguments: Any) -> Any:
+        candidates, offered = original(*arguments)
+        counts.extend(map(len, candidates.values()))
+        return candidates, offered
+
+    monkeypatch.setattr(plan, "spread", counted)
+    data = [Network(seed).build(12) for seed in range(4)]
+    for bound in (spread.MOST_CANDIDATES, 2):
+        monkeypatch.setattr(spread, "MOST_CANDIDATES", bound)
+        counts.clear()
+        for network in data:
+            otp.convert(network)
+        assert max(counts) > 2 if bound > 2 else max(counts) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from mutations import MUTATIONS, Mutation
+from mutations import MUTATIONS, Mutation, core
 
 from conformance.case import Case
 from conformance.cases import builtin
@@ -40,3 +40,10 @@ def test_a_trap_planted_as_a_bug_fails_the_case_written_for_it(
 def test_every_mutation_has_a_case_of_its_operator() -> None:
     assert [m.id for m in MUTATIONS if not m.killed_by or any(CASES[name].op != m.code for name in m.killed_by)] == []
     assert [name for name, count in Counter(m.id for m in MUTATIONS).items() if count > 1] == []
+
+
+@pytest.mark.parametrize("planted", core.MUTATIONS, ids=lambda planted: planted.name)
+def test_a_bug_of_the_core_can_be_planted_and_its_tests_are_there(planted: core.Planted) -> None:
+    assert (core.CORE / planted.module).read_text().count(planted.old) == 1
+    assert planted.new != planted.old
+    assert all((core.ROOT / name).is_file() for name in planted.tests)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.source.activations import BOUNDS
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Quantization
@@ -31,6 +32,8 @@ def stored_clamp(activation: str, dtype: str, quantization: Quantization) -> Cla
     """The clamp a quantized kernel applies (CalculateActivationRangeQuantized): zp + round(bound / scale)."""
     low, high = BOUNDS.get(activation, (None, None))
     scale, zero_point = quantization.scale[0], quantization.zero_point[0]
+    if not scale:
+        raise Refused("its result has a scale of 0, which a fused activation cannot be told in")
     least, most = INTEGER_RANGE[dtype]
     bottom = None if low is None else zero_point + round_half_away(low / scale)
     top = None if high is None else zero_point + round_half_away(high / scale)

@@ -14,7 +14,10 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.shapes.inference import infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
-SMALL, LARGE = 101, 1009  # two, for a file may hold one as a number; inference takes memory for what vectors hold
+# Two sizes, for a file may hold one as a number: by how many are open, for inference takes memory for what vectors hold,
+# and what is made as it runs may have as many elements as all of them multiply to.
+SAMPLES = ((101, 1009), (101, 1009), (31, 97))
+FEW = (11, 29)
 InputAxis = tuple[str, int]  # a graph input and its axis
 
 
@@ -27,15 +30,15 @@ def name_dimensions(model: ir.Model, given: Mapping[InputAxis, str]) -> None:
     names = _tied(proto, {place: given.get(place, f"{place[0]}_dim{place[1]}") for place in opened})
     for value, axis in _unknown(model.graph.inputs):
         _name(value, axis, names[str(value.name), axis])
-    drawn = [_outputs(proto, names, start) for start in (SMALL, LARGE)]
+    samples = _samples(names)
+    drawn = [_outputs(proto, names, start) for start in samples]
     if any(outputs is None for outputs in drawn):
         return
     for value, axis in _unknown(model.graph.outputs):
         k = list(model.graph.outputs).index(value)
         for name in names.values():
             if all(
-                _is(outputs, k, axis, _sizes(names, start)[name])
-                for outputs, start in zip(drawn, (SMALL, LARGE), strict=True)
+                _is(outputs, k, axis, _sizes(names, start)[name]) for outputs, start in zip(drawn, samples, strict=True)
             ):
                 _name(value, axis, name)
 
@@ -50,6 +53,10 @@ def _unknown(values: Iterable[ir.Value]) -> Iterator[tuple[ir.Value, int]]:
 def _name(value: ir.Value, axis: int, name: str) -> None:
     assert value.shape is not None
     value.shape = ir.Shape([name if k == axis else size for k, size in enumerate(value.shape)])
+
+
+def _samples(names: Mapping[InputAxis, str]) -> tuple[int, int]:
+    return SAMPLES[len(names) - 1] if len(names) <= len(SAMPLES) else FEW
 
 
 def _sizes(names: Mapping[InputAxis, str], start: int) -> dict[str, int]:
@@ -78,17 +85,18 @@ def _is(outputs: list[Dims | None] | None, k: int, axis: int, size: int) -> bool
 def _tied(proto: onnx.ModelProto, names: Mapping[InputAxis, str]) -> dict[InputAxis, str]:
     """One name for sizes that the operators want equal: where they differ, even by a 1 that broadcasts, inference fails."""
     tied = dict(names)
-    if _outputs(proto, tied, SMALL) is not None:
+    small, large = _samples(names)
+    if _outputs(proto, tied, small) is not None:
         return tied
     by_axis: dict[int, list[InputAxis]] = {}
     for place in names:
         by_axis.setdefault(place[1], []).append(place)
     for places in by_axis.values():
         first, *others = places
-        equal = dict.fromkeys(names, SMALL)
+        equal = dict.fromkeys(names, small)
         if _inferred(proto, equal) is None:
             continue
         for other in others:
-            if all(_inferred(proto, {**equal, other: size}) is None for size in (1, LARGE)):
+            if all(_inferred(proto, {**equal, other: size}) is None for size in (1, large)):
                 tied[other] = tied[first]
     return tied

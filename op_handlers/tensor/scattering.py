@@ -32,6 +32,8 @@ def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Va
     zeros = ctx.ops.Expand(ctx.scalar(0, 1), sizes)
     if not depth:
         raise Refused("its indices have no coordinates; use a REDUCE_SUM and a RESHAPE")
+    if ctx.op[2].static and ctx.op[2].shape != () and depth > ctx.op[2].shape[0]:
+        raise Refused(f"its places have {depth} numbers each, and its result {ctx.op[2].shape[0]} axes")
     rows = flat_rows(ctx, places, sizes, depth)
     if each_once(ctx.op):
         return ctx.ops.ScatterND(zeros, places, updates)

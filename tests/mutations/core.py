@@ -1,0 +1,331 @@
+"""Bugs to plant in the core, each with the tests that must fail for it: ``python -m tests.mutations.core [NAME ...]``.
+
+A bug is other text in a module, planted in a copy of the checkout. ``test_mutations`` checks that every one can be planted
+and that its tests are there; whether they fail takes minutes, and is tried by the command.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "onnx_tflite_plugin"
+COPIED = (
+    "onnx_tflite_plugin",
+    "op_handlers",
+    "conformance",
+    "tests",
+    "packs",
+    "examples",
+    "pyproject.toml",
+    "setup.cfg",
+)
+SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Planted:
+    """``old`` stands once in ``module``, and ``new`` in its place is wrong; ``tests`` are files, one of which must fail."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def _of(tests: str, *rows: tuple[str, str, str, str]) -> tuple[Planted, ...]:
+    return tuple(Planted(*row, tuple(f"tests/test_{name}.py" for name in tests.split())) for row in rows)
+
+
+MUTATIONS: tuple[Planted, ...] = (
+    *_of(
+        "layout_frame",
+        (
+            "a cut letter is cut where it has one element",
+            "layout/frame.py",
+            "if here == 1 or size is None:",
+            "if size is None:",
+        ),
+        (
+            "a cut counts from the start of its axis",
+            "layout/frame.py",
+            "Atom(axis, stride * axes.inner(axis, letter), size)",
+            "Atom(axis, stride, size)",
+        ),
+        ("a size that does not divide is divided", "layout/frame.py", "if rest == 0 or size % rest:", "if rest == 0:"),
+        ("letters of several sizes may be cut", "layout/frame.py", "- {1}) <= 1", "- {1}) <= 2"),
+        (
+            "a unit need have size 1 in one slot only",
+            "layout/frame.py",
+            "if all(slot.sizes.get(a, 1) == 1",
+            "if any(slot.sizes.get(a, 1) == 1",
+        ),
+        (
+            "a unit that is left out comes back",
+            "layout/frame.py",
+            "            if letter in letters & self.units:\n                continue\n",
+            "",
+        ),
+    ),
+    *_of(
+        "layout_prices",
+        (
+            "the file's order is left out where another is dear",
+            "layout/spread.py",
+            "not candidates[bound] or any(price(freedoms[bound], order) for order in candidates[bound])",
+            "not candidates[bound]",
+        ),
+        (
+            "what costs along the last axis costs along the others",
+            "layout/plan.py",
+            "prices(along, set(innermost) <= letters,",
+            "prices(along, not set(innermost) <= letters,",
+        ),
+    ),
+    *_of(
+        "loops",
+        (
+            "an order does not cross a border",
+            "layout/spread.py",
+            "return [(tensor, permuted(tensor.dims, perm)) for tensor in border.tensors]",
+            "return []",
+        ),
+        ("sequences keep their order in loops", "layout/borders.py", "tensors[0].rank > 2", "tensors[0].rank > 3"),
+        (
+            "a loop counts as often as what is around it",
+            "layout/borders.py",
+            "(REPEATED if passed is not None and passed.loops else 1)",
+            "1",
+        ),
+        (
+            "what a loop repeats counts once",
+            "layout/plan.py",
+            "yield solver.Wire(weight * self.times,",
+            "yield solver.Wire(weight,",
+        ),
+    ),
+    *_of(
+        "layout_plan",
+        (
+            "orders are offered without bound",
+            "layout/spread.py",
+            "if order in orders or len(orders) >= MOST_CANDIDATES or",
+            "if order in orders or",
+        ),
+    ),
+    *_of(
+        "runtime",
+        (
+            "entries of a file plan their state apart",
+            "layout/states.py",
+            "in model.source.signatures}) > 1",
+            "in model.source.signatures}) > 2",
+        ),
+    ),
+    *_of(
+        "consistency",
+        (
+            "an unknown shape is that of a scalar",
+            "layout/candidates.py",
+            "if tensor is not None and tensor.rank == 0 < rank:",
+            "if False:",
+        ),
+        (
+            "the zero point of a fixed range is not looked at",
+            "quantization/plan.py",
+            "or quantization.zero_point[0] != zero_point:",
+            ":",
+        ),
+    ),
+    *_of(
+        "storage_plan",
+        (
+            "states are kept in another dtype",
+            "quantization/plan.py",
+            "        kept.update(t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and t.is_variable)\n",
+            "",
+        ),
+        (
+            "subgraphs take and give another dtype",
+            "quantization/plan.py",
+            "for graph in model.graphs if graph is not model.main for t in",
+            "for graph in () for t in",
+        ),
+        (
+            "weights of 8 bit products are floats",
+            "quantization/plan.py",
+            "if not dtypes <= self.target.multiplies:\n            return Weights.DEQUANTIZED",
+            "if not dtypes <= self.target.multiplies:\n            return Weights.FOLDED",
+        ),
+        (
+            "operators with weights stay in the file's dtype",
+            "quantization/plan.py",
+            "if all((t in edges or t.constant) and t not in weights for t in tensors)",
+            "if all(t in edges or t.constant for t in tensors)",
+        ),
+        (
+            "slots that need not agree are asked whether they do",
+            "quantization/plan.py",
+            "tensors = _alike(bound) if declared.among is None else _quantized(bound, declared.among)",
+            "tensors = _alike(bound)",
+        ),
+        (
+            "bare integers are shifted",
+            "quantization/plan.py",
+            "return Arithmetic.STORED if declared.shift_safe else Arithmetic.FILE",
+            "return Arithmetic.STORED",
+        ),
+    ),
+    *_of(
+        "calls",
+        (
+            "a call gives way whatever its scales",
+            "binding/inlining.py",
+            "return (a.dtype, a.dims, a.quantization) == (b.dtype, b.dims, b.quantization) and",
+            "return (a.dtype, a.dims) == (b.dtype, b.dims) and",
+        ),
+        ("a composite that calls itself gives way", "binding/inlining.py", " or index in within:", ":"),
+        (
+            "a call that remembers gives way",
+            "binding/inlining.py",
+            "if tensors is None or any(tensor.is_variable for tensor in graph.tensors):",
+            "if tensors is None:",
+        ),
+    ),
+    *_of(
+        "passes_reshape",
+        (
+            "a size of 0 is no operand's size",
+            "passes/reshape_once.py",
+            "if target is None or not target.all():",
+            "if target is None:",
+        ),
+    ),
+    *_of(
+        "rules",
+        (
+            "a Transpose alone between DQ and Q is refused",
+            "passes/rules.py",
+            "and (node.op_type != TRANSPOSED or _within_unit(node)):",
+            ":",
+        ),
+    ),
+    *_of(
+        "passes_products",
+        ("two products of 129 in all fit", "passes/products.py", "PAIR = 128", "PAIR = 129"),
+    ),
+    *_of(
+        "passes_affine",
+        (
+            "a channel that is repeated is convolved by itself",
+            "passes/affine_as_convolution.py",
+            "if shape[2:] == [1, 1] or sizes(value) != shape:",
+            "if shape[2:] == [1, 1]:",
+        ),
+    ),
+    *_of(
+        "source",
+        (
+            "the operator's number is the newer field",
+            "source/subgraphs.py",
+            'number = max(table.number("deprecated_builtin_code"), table.number("builtin_code"))',
+            'number = table.number("builtin_code")',
+        ),
+    ),
+    *_of(
+        "source_invalid",
+        (
+            "an input may be computed",
+            "source/subgraphs.py",
+            "if tensors[number].constant or number in inputs:",
+            "if tensors[number].constant:",
+        ),
+    ),
+    *_of(
+        "verify_compare",
+        (
+            "a NaN that is not there is none",
+            "verify/compare.py",
+            "if wrong := int(np.count_nonzero(here != there)):",
+            "if wrong := int(np.count_nonzero(here & ~there)):",
+        ),
+        (
+            "the band is twice the spread",
+            "verify/compare.py",
+            "self.spread * (2 if self.mean <= self.mean_spread else 1)",
+            "self.spread * 2",
+        ),
+    ),
+    *_of(
+        "blocks",
+        (
+            "blocks are no dynamic quantization",
+            "verify/compare.py",
+            "(slot.quantization is not None or slot.dtype in _NIBBLES)",
+            "(slot.quantization is not None)",
+        ),
+        (
+            "blocks smaller than the least fuse",
+            "targets/base.py",
+            "return divisor if divisor >= least else 0",
+            "return divisor",
+        ),
+    ),
+    *_of(
+        "report",
+        (
+            "nodes of inner graphs do not count",
+            "report.py",
+            "for node in model.graph.all_nodes():",
+            "for node in model.graph:",
+        ),
+        (
+            "fused operators count once",
+            "pipeline.py",
+            "{op for bound in model.operators() for op in bound.members}",
+            "{bound.op for bound in model.operators()}",
+        ),
+    ),
+)
+
+
+def survives(mutation: Planted, folder: Path) -> bool:
+    """Whether all its tests pass in a copy of the checkout with the bug in it."""
+    module = folder / "onnx_tflite_plugin" / mutation.module
+    text = module.read_text()
+    module.write_text(text.replace(mutation.old, mutation.new))
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutation.tests]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=SECONDS, check=False)
+    finally:
+        module.write_text(text)
+    return ran.returncode != 1
+
+
+def main(names: Sequence[str]) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        for name in COPIED:
+            source, copy = ROOT / name, Path(folder) / name
+            shutil.copytree(source, copy) if source.is_dir() else shutil.copy(source, copy)
+        survivors = 0
+        for mutation in MUTATIONS:
+            if names and mutation.name not in names:
+                continue
+            survived = survives(mutation, Path(folder))
+            survivors += survived
+            sys.stdout.write(f"{'SURVIVES' if survived else 'killed':9}{mutation.module}: {mutation.name}\n")
+            sys.stdout.flush()
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
