@@ -8,7 +8,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Dequantized, Effects, out
 
-from .planting import Mutation, handing_on
+from .planting import Mutation, handing_on, returning
 
 
 def _bytes(ctx: Any, x: Any) -> Any:
@@ -107,6 +107,12 @@ MUTATIONS = (
         "QUANTIZE",
         ("QUANTIZE-int8_to_int8",),
         fields={"lower": _handed_on, "quantization": Dequantized()},
+    ),
+    Mutation(
+        "halves of other integers go to the even one",
+        "QUANTIZE",
+        ("QUANTIZE-int8_to_int8,_halves_of_2_go_up", "QUANTIZE-int16_to_int16,_halves_of_2_go_up"),
+        patches={"op_handlers.math.quantization:upwards": returning(0.0)},
     ),
     Mutation("the zero point is forgotten", "DEQUANTIZE", ("DEQUANTIZE-int8",), fields={"lower": _pointless}),
     Mutation(

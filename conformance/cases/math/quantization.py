@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -105,9 +106,33 @@ def requantize() -> Iterator[Case]:
         tensor(*IMAGE, dtype="int16").scaled(1.7),
         dtype="int16",
     )
+    for dtype, ratio in (("int8", 0.5), ("int8", 0.75), ("uint8", 1.5), ("int16", 0.5)):
+        x = tensor(256, dtype=dtype, scale=0.5 * ratio, zero_point=3 * (dtype != "int16"))
+        y = tensor(256, dtype=dtype, scale=0.5, zero_point=5 * (dtype != "int16"))
+        every = np.arange(256) - (0 if dtype == "uint8" else 128)
+        yield unary(
+            "QUANTIZE",
+            f"{dtype} to {dtype}, halves of {1 / ratio:.3g} go up",
+            x,
+            y,
+            dtype=dtype,
+            given={"x0": every.astype(dtype)},
+            reference=halves_up(x, y),
+            tolerance=Tolerance(steps=0),
+            why="XNNPACK, or where it has no kernel the other, rounds each half up",
+        )
     wide = tensor(*IMAGE, dtype="int32", scale=0.02)
     yield unary("QUANTIZE", "int32 to int8", wide, tensor(*IMAGE, dtype="int8"), dtype="int8")
     yield unary("QUANTIZE", "int16 to int32", tensor(*IMAGE, dtype="int16"), wide, dtype="int32")
+
+
+def halves_up(x: Spec, y: Spec) -> Callable[[Sequence[Any]], list[Any]]:
+    def rounded(arrays: Sequence[Any]) -> list[Any]:
+        steps = (arrays[0].astype(np.float64) - x.zero_point) * float(np.asarray(x.scale)) / float(np.asarray(y.scale))
+        limits = np.iinfo(y.dtype)
+        return [np.clip(np.floor(steps + 0.5) + y.zero_point, limits.min, limits.max).astype(y.dtype)]
+
+    return rounded
 
 
 def dequantize() -> Iterator[Case]:
