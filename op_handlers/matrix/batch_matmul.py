@@ -75,11 +75,10 @@ def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:
     """MatMul; to int32 MatMulInteger of what the file stores, without zero points or scales (EvalInt8Int32)."""
     if ctx.op[out(0)].dtype == "int32":
         return ctx.ops.MatMulInteger(x, w, added(ctx, 0), added(ctx, 1))
-    y = ctx.ops.MatMul(x, w)
-    if not vanishes(ctx.op):
-        return y
-    ctx.warn("LiteRT's kernel answers zeros where an operand has scales per channel; quantize it with one scale")
-    return ctx.ops.Mul(y, 0.0)
+    if vanishes(ctx.op):
+        ctx.warn("LiteRT's kernel answers zeros where an operand has scales per channel; quantize it with one scale")
+        x = ctx.ops.Mul(x, 0.0)
+    return ctx.ops.MatMul(x, w)
 
 
 def vanishes(op: Operator) -> bool:
