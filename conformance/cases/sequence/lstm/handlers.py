@@ -71,6 +71,7 @@ def floats(op: str) -> Iterator[Case]:
         yield lstm(f"float32 on float16 constants {name}", op=op, halved=True, **PARTS[name])
     yield lstm("float32 that normalizes next to nothing", {"span": (-1e-4, 1e-4)}, op=op, norm=True)
     yield lstm("float32 over fifty runs", {"runs": 50}, op=op)
+    yield lstm("float32 that projects over fifty runs", {"runs": 50}, op=op, outputs=OUTPUTS, reach=0.5)
     for dtype in ("float32", "int8"):
         for flat in (False, True):
             name = f"{dtype}, every run anew" + (", whose states have one axis" if flat else "")
