@@ -98,7 +98,7 @@ def row(path: Path, rounds: int) -> Row:
 def told(verification: Verification) -> str:
     """The largest distances, and whether one is beyond its tolerance."""
     distances = dict.fromkeys(one.text.partition(" (")[0] for one in verification.comparisons)
-    return "; ".join(distances) + ("" if verification.ok else " (wrong)")
+    return "; ".join(distances) + ("" if verification.ok else ", beyond its tolerance")
 
 
 def page(rows: list[Row], notes: list[str]) -> str:
