@@ -1,0 +1,40 @@
+"""The table of recurrent layers: what is in it, and how a row reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from benchmarks.recurrent import Row, operators, page, recurrent
+
+
+def test_a_row_has_the_nodes_both_distances_and_the_time(tmp_path: Path) -> None:
+    table = tmp_path / "table.md"
+    arguments = [str(tmp_path / "layers"), "--rounds", "3", "--only", "svdf_int8", "--markdown", str(table)]
+    result = CliRunner().invoke(recurrent, arguments)
+    assert result.exit_code == 0, result.output
+    (row,) = (line for line in table.read_text(encoding="utf-8").splitlines() if line.startswith("| op"))
+    name, kind, nodes, once, often, litert, ratio = (cell.strip() for cell in row.strip("|").split("|"))
+    assert (name, kind, once, often) == ("op\\_svdf", "int8", "equal", "equal")
+    assert int(nodes) > 5
+    assert int(litert) > 0
+    assert float(ratio) > 0
+
+
+def test_every_operator_is_there_in_every_kind_that_litert_computes() -> None:
+    kinds: dict[str, set[str]] = {}
+    for name, _ in operators():
+        layer, _, kind = name.rpartition("_")
+        kinds.setdefault(layer, set()).add(kind)
+    assert kinds.pop("op_svdf") == {"float", "dynamic", "int8"}
+    assert kinds.pop("op_bilstm") == {"float", "dynamic"}
+    assert len(kinds) == 8
+    assert all(each == {"float", "float16", "dynamic", "int8"} for each in kinds.values())
+
+
+def test_a_layer_that_fails_says_why() -> None:
+    assert (
+        page([Row("gru", "int8", problem="fails: no kernel")], []).splitlines()[-1]
+        == "| gru | int8 |  |  |  |  | fails |"
+    )
