@@ -218,6 +218,12 @@ class Net:
             self._outputs += 1
             self.graph.output(ref)
 
+    def without_rank(self, *refs: TensorRef) -> None:
+        """The file tells no rank of these tensors, as old converters write results whose shape they do not know."""
+        for ref in refs:
+            fields = {**self.graph.tensors[ref].fields, "shape": (), "shape_signature": None, "has_rank": False}
+            self.graph.tensors[ref] = Table("Tensor", fields)
+
     def build(self) -> bytes:
         return self.model.build()
 

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.lowering.emitter import dtype_of, own_value
 from onnx_tflite_plugin.lowering.lookup import picked
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Held, Resource, physical_dims
 from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
-from onnx_tflite_plugin.quantization.plan import Arithmetic, Form, Storage
+from onnx_tflite_plugin.quantization.plan import Form, Storage
 from onnx_tflite_plugin.source.activations import BOUNDS
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
@@ -51,9 +51,12 @@ def finished(ctx: Context, k: int, value: Held | None) -> ir.Value | None:
     if not ctx.scope.emitter.owns(value):
         raise Mismatch(f"it returned {value.name!r} for output {k}, which is no value of this model")
     form = FILE if affine(tensor) is not None and ctx.as_in_file(~k) else STORED
-    if ~k in ctx.bound.declared.reshapes:
-        value = ctx.reshaped(ctx.quantize(value, ~k) if ctx.arithmetic is Arithmetic.FLOAT else value, ~k)
+    reshapes = ~k in ctx.bound.declared.reshapes
+    if reshapes and not ctx.target.clips_integers:
+        value = ctx.reshaped(value, ~k)
     value = activated(ctx, value, k)
+    if reshapes and ctx.target.clips_integers:
+        value = ctx.reshaped(value, ~k)
     value = _unindexed(ctx, ~k, value)
     _check(ctx, value, tensor, form, k)
     _check_shape(ctx, value, tensor, k)
@@ -134,7 +137,12 @@ def clamped(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage) -> ir
         return value
     least, most = INTEGER_RANGE[storage.dtype]
     low, high = least if clamp.low is None else clamp.low, most if clamp.high is None else clamp.high
-    return ctx.node("Clip", value, np.asarray(low, storage.dtype), np.asarray(high, storage.dtype))
+    if ctx.target.has_kernel("Clip", storage.dtype):
+        return ctx.node("Clip", value, np.asarray(low, storage.dtype), np.asarray(high, storage.dtype))
+    wide = ctx.node(
+        "Clip", own_value(ctx.ops.Cast(value, to="int32")), np.asarray(low, np.int32), np.asarray(high, np.int32)
+    )
+    return own_value(ctx.ops.Cast(wide, to=storage.dtype))
 
 
 def results_by_table(ctx: Context, table: Callable[[Instance], Array]) -> ir.Value:

@@ -60,7 +60,7 @@ class Sizes:
             if not (touched or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
                 continue
             try:
-                results = self._results(self._freed(op, dims, batches or {}), dims, numbers)
+                results = self.results(self._freed(op, dims, batches or {}), dims, numbers)
             except (ConversionError, Refused) as error:
                 if not touched:
                     continue
@@ -95,10 +95,13 @@ class Sizes:
         self.freed[op] = replace(op, inputs=tuple(inputs), options=op.options.with_fields(options))
         return self.freed[op]
 
-    def _results(
-        self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]
+    def results(
+        self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array], rank: int | None = None
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Sizes, and small integers that nothing at run time changes, of an operator's results."""
+        """Sizes, and small integers that nothing at run time changes, of an operator's results.
+
+        ``rank``: of results of which the file tells none. Raises ConversionError and Refused where nothing follows.
+        """
         if any(tensor.dtype in HANDLES for tensor in op.inputs if tensor is not None):
             raise Refused("what its resource holds has a size of its own")
         operands = {
@@ -106,9 +109,12 @@ class Sizes:
             for tensor in op.inputs
             if tensor is not None
         }
-        opened = [None if t is None else sized_as(t, (None,) * _rank(t, op, operands)) for t in op.outputs]
+        opened = [
+            None if t is None else sized_as(t, (None,) * (_rank(t, op, operands) if t.has_rank else rank or 0))
+            for t in op.outputs
+        ]
         alone = replace(op, inputs=tuple(None if t is None else operands[t] for t in op.inputs), outputs=tuple(opened))
-        bound = self._bound(alone)
+        bound = self.bound(alone)
         if any(tensor in dims for tensor in operands):
             _check_free(bound, dims.keys() & operands.keys())
         sizes = sized(bound, self.target, self.target.opsets[2])
@@ -127,7 +133,7 @@ class Sizes:
             results[tensor] = sizes, fixed
         return results
 
-    def _bound(self, op: Operator) -> Bound:
+    def bound(self, op: Operator) -> Bound:
         bound = self.host.take(op, self.target, self.target.opsets[2])
         if isinstance(bound, Problem):
             raise UnsupportedOperator(self.message, [bound])

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from onnx_tflite_plugin.api.declarations import Transparent
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import resolved
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.candidates import default_axes
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
-from onnx_tflite_plugin.shapes.changes import sized_as, with_dims, with_main
+from onnx_tflite_plugin.shapes.changes import with_dims, with_main
 from onnx_tflite_plugin.shapes.derivation import Sizes
-from onnx_tflite_plugin.source.model import Dims, Model, Operator, Tensor, agree
+from onnx_tflite_plugin.shapes.ranks import missing
+from onnx_tflite_plugin.source.model import Dims, Model, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
 SAMPLES = (2, 3)
@@ -37,7 +34,8 @@ def resized(
     A size given as a name is left open. Returns the sizes that were named. Raises UnsupportedOption for a name or a rank
     the model does not have, UnsupportedOperator where sizes do not follow.
     """
-    model = ranked(model, host, target)
+    if lacking := missing(Sizes(model, host, target, "")):
+        model = with_dims(model, lacking)
     asked = _asked(model, shapes, names)
     fixed = {
         tensor: tuple(own if isinstance(size, str) else size for size, own in zip(sizes, tensor.dims, strict=True))
@@ -75,6 +73,8 @@ def rederived(model: Model, host: Host, target: Target, *, insist: bool = False)
 
     Raises InvalidModel, if it is to ``insist``, where the file contradicts itself beyond its sizes.
     """
+    if lacking := missing(Sizes(model, host, target, "")):
+        model = with_dims(model, lacking)
     try:
         dims = Sizes(model, host, target, "sizes that do not follow:").behind({t: t.dims for t in model.main.inputs})
     except (ConversionError, Refused) as error:
@@ -83,7 +83,7 @@ def rederived(model: Model, host: Host, target: Target, *, insist: bool = False)
         return None
     derived = {tensor: _filled(sizes, tensor) for tensor, sizes in dims.items()}
     changed = {tensor: sizes for tensor, sizes in derived.items() if not agree(sizes, tensor.dims)}
-    return with_dims(model, changed) if changed else None
+    return with_dims(model, changed) if changed else model if lacking else None
 
 
 def _filled(sizes: Dims, tensor: Tensor) -> Dims:
@@ -91,49 +91,6 @@ def _filled(sizes: Dims, tensor: Tensor) -> Dims:
     if len(sizes) != tensor.rank:
         return sizes
     return tuple(stored if size is None else size for size, stored in zip(sizes, tensor.dims, strict=True))
-
-
-def ranked(model: Model, host: Host, target: Target) -> Model:
-    """The model with what operands that broadcast say of a result and its file does not: a rank, and which sizes are open.
-
-    A tool that puts QUANTIZE and DEQUANTIZE into a file may write only the sizes that it saw, without ``shape_signature``.
-    """
-    if all(tensor.has_rank and tensor.static for tensor in model.main.tensors):
-        return model
-    derived: dict[Tensor, Dims] = {}
-    for op in model.main.operators:
-        op = replace(
-            op, inputs=tuple(t if t is None or t not in derived else sized_as(t, derived[t]) for t in op.inputs)
-        )
-        untold = [t for t in op.outputs if t is not None and (not t.has_rank or _unsigned(t, op))]
-        bound = host.take(op, target, target.opsets[2]) if untold else None
-        if isinstance(bound, Bound):
-            bound = resolved(bound, target, target.opsets[2])
-            meets = bound.declared.aligned and isinstance(bound.declared.layout, Transparent)
-            operands = [op[slot] for slot in default_axes(bound) if slot >= 0] if meets else []
-            if any(tensor.dims for tensor in operands):
-                derived.update((tensor, _told(tensor, operands)) for tensor in untold)
-    return with_dims(model, derived)
-
-
-def _unsigned(tensor: Tensor, op: Operator) -> bool:
-    """Whether a result has no open size though an operand of its rank has one."""
-    return tensor.static and any(t is not None and t.rank == tensor.rank and not t.static for t in op.inputs)
-
-
-def _told(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
-    """The sizes of what operands make together; those that the file gives, where they are other than the operands'."""
-    dims, stored = _broadcast([t.dims for t in operands]), _broadcast([t.shape for t in operands])
-    if not tensor.has_rank or len(dims) != tensor.rank:
-        return tensor.dims if tensor.has_rank else dims
-    return tuple(n if was == own else own for n, was, own in zip(dims, stored, tensor.dims, strict=True))
-
-
-def _broadcast(shapes: Sequence[Dims]) -> Dims:
-    """The shape that aligned shapes make; a size is unknown where one is, and no other is more than 1."""
-    rank = max(map(len, shapes))
-    rows = zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True)
-    return tuple(next((n for n in row if n not in (1, None)), None if None in row else 1) for row in rows)
 
 
 def _batch(model: Model) -> Places:

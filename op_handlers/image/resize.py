@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from onnx_tflite_plugin.api import (
     Quantization,
     Raw,
     Value,
+    ValueLike,
     handler,
     out,
     spend,
@@ -51,7 +53,13 @@ def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
     """Resize, linear; of int16 a mean of two rows and one of two columns where the kernel rounds their places."""
     rounded = rounded_places(ctx.op) if ctx.op[0].dtype == "int16" else None
     if rounded is not None:
-        return unscaled(ctx, between(ctx, between(ctx, x, 1, rounded[0]), 2, rounded[1]))
+        return unscaled(ctx, between(ctx, between(ctx, x, 1, shares(rounded[0])), 2, shares(rounded[1])))
+    if ctx.op[0].dtype == "int16" and (None in ctx.op[0].dims[1:3] or not ctx.op[1].constant):
+        for k in (0, 1):
+            output_size = ctx.ops.Gather(as_int64(ctx, 1, size), np.asarray(k))
+            input_size = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(ctx.axis(1 + k)))
+            x = between(ctx, x, 1 + k, shares_at_run_time(ctx, input_size, output_size))
+        return unscaled(ctx, x)
     wanted, how, more = sizes(ctx, size, ctx.perm()), coordinates(ctx), upwards(ctx.op)
     before = math.prod(ctx.op[0].shape) <= math.prod(ctx.op[out(0)].shape)  # where there are fewer: means carry it on
     if more and before:
@@ -98,12 +106,46 @@ def in_1024ths(op: Operator, size: int, output_size: int) -> tuple[Array, bool]:
     return np.clip(place, 0, 1024 * (size - 1)), exact
 
 
-def between(ctx: Context, x: Value, axis: int, place: Array) -> Value:
-    """Means of two neighbours along an axis of slot 0, at places in 1/1024."""
-    ops, at = ctx.ops, ctx.axis(axis)
-    shares = np.float32(place % 1024 / 1024).reshape(ctx.by_axis([-1 if k == axis else 1 for k in range(4)]))
-    below, above = place // 1024, -(-place // 1024)
-    return ops.Add(ops.Mul(ops.Gather(x, below, axis=at), 1 - shares), ops.Mul(ops.Gather(x, above, axis=at), shares))
+class Shares(NamedTuple):
+    """Of each place along an axis: the neighbours below and above, and the share of the one above (float32)."""
+
+    below: ValueLike
+    above: ValueLike
+    share: ValueLike
+    rest: ValueLike
+
+
+def shares(place: Array) -> Shares:
+    """Of places in 1/1024."""
+    share = np.float32(place % 1024 / 1024)
+    return Shares(place // 1024, -(-place // 1024), share, 1 - share)
+
+
+def shares_at_run_time(ctx: Context, size: Value, output_size: Value) -> Shares:
+    """The same of sizes known as it runs, see ``in_1024ths``."""
+    ops, o = ctx.ops, ctx.options
+    ends = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else np.int64(0)
+    part, whole = ops.Mul(ops.Sub(size, ends), 1024), ops.Sub(output_size, ends)
+    step = ops.Div(ops.Add(part, ops.Div(whole, 2)), whole)
+    place = ops.Mul(ops.Range(0, output_size, 1), step)
+    if o.half_pixel_centers:
+        place = ops.Add(place, ops.Sub(ops.Div(step, 2), 512))
+    place = ops.Min(ops.Max(place, np.int64(0)), ops.Mul(ops.Sub(size, 1), 1024))
+    below = ops.Div(place, 1024)
+    over = ops.Sub(place, ops.Mul(below, 1024))
+    share = ops.Div(ops.Cast(over, to="float32"), np.float32(1024))
+    return Shares(below, ops.Add(below, ops.Min(over, np.int64(1))), share, ops.Sub(np.float32(1), share))
+
+
+def between(ctx: Context, x: Value, axis: int, at: Shares) -> Value:
+    """Means of two neighbours along an axis of slot 0."""
+    ops, k = ctx.ops, ctx.axis(axis)
+    along = np.asarray(ctx.by_axis([-1 if one == axis else 1 for one in range(4)]), np.int64)
+    share, rest = (
+        one.reshape(along.tolist()) if isinstance(one, np.ndarray) else ops.Reshape(one, along)
+        for one in (at.share, at.rest)
+    )
+    return ops.Add(ops.Mul(ops.Gather(x, at.below, axis=k), rest), ops.Mul(ops.Gather(x, at.above, axis=k), share))
 
 
 def coordinates(ctx: Context) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from onnx_tflite_plugin.api import (
     Attribute,
     Context,
     Decline,
+    Dims,
     Instance,
     Operator,
     Quantization,
@@ -38,6 +39,19 @@ def whole_numbers(op: Operator, slot: int) -> list[int] | None:
     """A constant operand's elements; ``None`` where they are known at run time only."""
     constant = op.constant(slot)
     return None if constant is None else [int(number) for number in constant.reshape(-1)]
+
+
+def sizes_in(slot: int) -> Callable[[Instance], Dims]:
+    """The result's sizes are the numbers in an operand: unknown where they are known at run time only."""
+
+    def sizes(at: Instance) -> Dims:
+        constant, operand = whole_numbers(at.op, slot), at.op[slot]
+        if constant is not None:
+            return tuple(constant)
+        rank = operand.dims[0] if operand.rank == 1 else None
+        return (None,) * (at.op[out(0)].rank if rank is None else rank)
+
+    return sizes
 
 
 def as_int64(ctx: Context, slot: int, value: Value) -> Value | Array:

@@ -66,7 +66,13 @@ def leaky_relu(ctx: Context, x: Value) -> Value:
     return ctx.ops.LeakyRelu(x, alpha=ctx.options.alpha)
 
 
-@handler("PRELU", max_version=1, layout=Transparent(), quantization=Dequantized())
+@handler(
+    "PRELU",
+    max_version=1,
+    layout=Transparent(),
+    quantization=Dequantized(),
+    types=("float32, float32", "int8, int8", "uint8, uint8", "int16, int8"),  # of int16 slopes the kernel reads bytes
+)
 def prelu(ctx: Context, x: Value, slope: Value) -> Value:
     """PRelu; LeakyRelu where all slopes are one number."""
     slopes, channels = ctx.op.constant(1), ctx.op[0].dims[-1]

@@ -25,7 +25,22 @@ def sub(ctx: Context, x: Value, y: Value) -> Value:
     return ctx.ops.Sub(x, y)
 
 
-@handler("MUL", max_version=8, layout=Transparent(), quantization=Dequantized(), activation=FUSED)
+def bounded_below(at: Instance) -> Decline | None:
+    if at.op[0].dtype == "uint32" and at.op.options.get(FUSED) == "RELU_N1_TO_1":
+        return Decline(
+            "of unsigned integers LiteRT's kernel takes the -1 of RELU_N1_TO_1 for the highest of all numbers"
+        )
+    return None
+
+
+@handler(
+    "MUL",
+    max_version=8,
+    layout=Transparent(),
+    quantization=Dequantized(),
+    activation=FUSED,
+    accepts=bounded_below,
+)
 def mul(ctx: Context, x: Value, y: Value) -> Value:
     """Mul; of complex numbers, which are pairs along a last axis, by its parts."""
     ops = ctx.ops

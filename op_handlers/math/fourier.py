@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Terminate, Value, handler
+from onnx_tflite_plugin.api import Context, Decline, Instance, Terminate, Value, handler
 from op_handlers.kernels.operands import as_int64
 
 
-@handler("RFFT2D", max_version=1, layout=Terminate(), min_opset=17, types="float32, int32 -> complex64")
+def of_single_numbers(at: Instance) -> Decline | None:
+    lengths = at.op.constant(1)
+    if lengths is not None and lengths.reshape(-1)[1:].tolist() == [1]:
+        return Decline(
+            "of rows of one number LiteRT's kernel mixes up real and imaginary parts (Rfft2dReorder, rfft2d.cc)"
+        )
+    return None
+
+
+@handler(
+    "RFFT2D",
+    max_version=1,
+    layout=Terminate(),
+    min_opset=17,
+    types="float32, int32 -> complex64",
+    accepts=of_single_numbers,
+)
 def rfft_2d(ctx: Context, x: Value, lengths: Value) -> Value:
     """DFT of each row, one-sided, then of each column; both cut or pad to their length, which is a power of two (rfft2d.cc)."""
     ops, rank = ctx.ops, ctx.op[0].rank
@@ -16,6 +32,8 @@ def rfft_2d(ctx: Context, x: Value, lengths: Value) -> Value:
     height, width = (
         sizes[k].reshape(()) if isinstance(sizes, np.ndarray) else ops.Gather(sizes, np.asarray(k)) for k in (0, 1)
     )
+    if 0 in ctx.op[0].dims[-2:]:  # of nothing all is zero, where DFT refuses
+        x = ops.Pad(x, np.asarray([0] * (2 * rank - 2) + [1, 1]), np.float32(0), mode="constant")
     value = ops.Unsqueeze(x, [rank] if rank > 2 else [0, 3])  # a batch in front, pairs behind
     axis = max(rank, 3) - 1
     for length, at, onesided in ((width, axis, 1), (height, axis - 1, 0)):

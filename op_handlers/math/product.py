@@ -16,11 +16,12 @@ from onnx_tflite_plugin.api import (
     Refused,
     Terminate,
     Value,
+    ValueLike,
     handler,
     out,
     reduced_by,
 )
-from op_handlers.math.reduction import along, held_axes, reduced
+from op_handlers.math.reduction import along, held_axes, reduced, reduced_sizes
 
 KEPT_BITS = 15  # of the multiplier's mantissa, where the kernel multiplies 64 bit integers
 
@@ -39,6 +40,7 @@ def quantized(op: Operator) -> bool:
     holds_axes={1},
     quantization=lambda at: Integer() if quantized(at.op) else NotQuantizable(),
     types=lambda at: "int8 int16" if quantized(at.op) else "",  # uint8 has no quantized kernel
+    sizes=reduced_sizes,
 )
 def reduce_prod(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceProd; integers by Mul, which wraps around as the kernel's do."""
@@ -48,18 +50,18 @@ def reduce_prod(ctx: Context, x: Value, axes: Value) -> Value:
     if dtype == "float32":
         return reduced(ctx, "ReduceProd", x, axes)
     if dtype == "int64":
-        return product_of_integers(ctx, x)
-    return ctx.ops.Cast(product_of_integers(ctx, ctx.ops.Cast(x, to="int32")), to=dtype)
+        return product_of_integers(ctx, x, axes)
+    return ctx.ops.Cast(product_of_integers(ctx, ctx.ops.Cast(x, to="int32"), axes), to=dtype)
 
 
 # --- integers ---------------------------------------------------------------------------------
 
 
-def product_of_integers(ctx: Context, x: Value) -> Value:
+def product_of_integers(ctx: Context, x: Value, axes: Value) -> Value:
     """One axis after the other: ONNX leaves overflow of ReduceProd to the runtime, and ONNX Runtime's saturates."""
     over = held_axes(ctx)
     if over is None:
-        raise Refused("it multiplies integers along axes known only at run time; make them a constant")
+        return product_along(ctx, x, axes)
     for axis in over:
         size = ctx.shape(0)[axis]
         x = halved(ctx, x, axis, size) if size else one_by_one(ctx, x, axis)
@@ -80,19 +82,44 @@ def halved(ctx: Context, x: Value, axis: int, size: int) -> Value:
     return x
 
 
+def product_along(ctx: Context, x: Value, axes: Value) -> Value:
+    """Along axes known as it runs: parts of every axis are multiplied, of one that stays as it is the only part."""
+    ops, rank = ctx.ops, ctx.op[0].rank
+    named = ops.Mod(ops.Add(ops.Cast(ops.Reshape(axes, [-1]), to="int64"), rank), np.int64(rank or 1))
+    among = [ops.Min(ops.ReduceSum(same(ctx, named, axis), keepdims=0), np.int64(1)) for axis in range(rank)]
+    for axis, gone in enumerate(among):
+        size = ops.Gather(ops.Shape(x), np.asarray(axis))
+        x = multiplied(ctx, x, axis, ops.Where(ops.Greater(gone, 0), size, 1), ops.Where(ops.Greater(gone, 0), 1, size))
+    if ctx.options.keep_dims or not rank:
+        return x
+    stays = ops.Sub(np.int64(1), ops.Concat(*(ops.Reshape(gone, [1]) for gone in among), axis=0))
+    kept = ops.Gather(ops.Shape(x), ops.Reshape(ops.NonZero(stays), [-1]))
+    return ops.Reshape(x, kept, allowzero=1 if ctx.opset >= 14 else None)
+
+
+def same(ctx: Context, named: Value, axis: int) -> Value:
+    return ctx.ops.Cast(ctx.ops.Equal(named, np.int64(axis)), to="int64")
+
+
 def one_by_one(ctx: Context, x: Value, axis: int) -> Value:
-    """A Loop of Mul, for no elements or as many as there are when it runs."""
+    """The product along an axis of no elements, or as many as there are when it runs."""
+    return multiplied(ctx, x, axis, ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis)), np.int64(1))
+
+
+def multiplied(ctx: Context, x: Value, axis: int, count: Value, length: ValueLike) -> Value:
+    """A Loop of Mul over parts of an axis, ``count`` of ``length`` each."""
     ops, dtype = ctx.ops, "int64" if ctx.op[0].dtype == "int64" else "int32"
-    others = [other for other in range(len(ctx.shape(0))) if other != axis]
     sizes = ops.Shape(x)
-    ones = ops.Expand(np.ones((), dtype), ops.Gather(sizes, np.asarray(others, np.int64)))
+    part = np.full(1, length) if isinstance(length, np.int64) else ops.Reshape(length, [1])
+    around = ops.Slice(sizes, [0], [axis]), ops.Slice(sizes, [axis + 1], [len(ctx.shape(0))])
+    ones = ops.Expand(np.ones((), dtype), ops.Concat(around[0], part, around[1], axis=0))
 
     def step(at: Value, go_on: Value, product: Value) -> list[Value]:
-        return [go_on, ops.Mul(product, ops.Gather(x, at, axis=axis))]
+        first = ops.Mul(at, part)
+        return [go_on, ops.Mul(product, ops.Slice(x, first, ops.Add(first, part), [axis]))]
 
     body = ctx.graph(step, [("at", "int64", ()), ("go_on", "bool", ()), ("product", dtype, None)])
-    count = ops.Gather(sizes, np.asarray(axis))
-    return ops.Unsqueeze(ops.Loop(count, np.asarray(True), ones, body=body), [axis])
+    return ops.Loop(count, np.asarray(True), ones, body=body)
 
 
 # --- quantized integers -----------------------------------------------------------------------

@@ -16,6 +16,7 @@ from onnx_tflite_plugin.api import (
     Context,
     Decline,
     Dequantized,
+    Dims,
     Handler,
     Instance,
     NotQuantizable,
@@ -40,6 +41,15 @@ def along(onnx: str) -> Callable[[Instance], Along | None]:
     return declared
 
 
+def reduced_sizes(at: Instance) -> Dims:
+    """Without the axes that are reduced, or with 1 in their place; unknown where they are known as it runs only."""
+    op, over = at.op, constant_axes(at.op, 1, at.op[0].rank)
+    if over is None:
+        return (None,) * (op[0].rank if op.options.keep_dims else op[out(0)].rank)
+    kept = [1 if axis in over else size for axis, size in enumerate(op[0].dims)]
+    return tuple(size for axis, size in enumerate(kept) if op.options.keep_dims or axis not in over)
+
+
 def reduction(
     code: str,
     onnx: str,
@@ -58,6 +68,7 @@ def reduction(
         holds_axes={1},
         quantization=quantization,
         accepts=accepts,
+        sizes=reduced_sizes,
     )
 
 

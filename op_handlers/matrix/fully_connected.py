@@ -92,7 +92,7 @@ def dense_sizes(at: Instance) -> Dims:
 
 def leads(at: Instance) -> bool:
     """Whether the result keeps several axes of unknown size."""
-    return at.op[out(0)].dims.count(None) > 1
+    return bool(at.op.options.keep_num_dims) and at.op[out(0)].dims.count(None) > 1
 
 
 def in_rows(at: Instance) -> dict[int, Dims]:
@@ -137,4 +137,5 @@ def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) ->
 def with_leading(ctx: Context, x: Value, y: Value) -> Value:
     """The product of all rows with the leading axes of x."""
     leading = ctx.ops.Slice(ctx.ops.Shape(x), [0], [ctx.op[0].rank - 1])
-    return ctx.ops.Reshape(y, ctx.ops.Concat(leading, [ctx.op[1].shape[0]], axis=0))
+    shape = ctx.ops.Concat(leading, [ctx.op[1].shape[0]], axis=0)
+    return ctx.ops.Reshape(y, shape, allowzero=1 if ctx.opset >= 14 else None)

@@ -105,12 +105,13 @@ def undilated(at: Instance) -> Attribute:
 def dilate(ctx: Context, x: Value, steps: Value, number: Value) -> Value:
     """A number put between elements; none behind the last (dilate.cc)."""
     constant, rank = ctx.constant(1), ctx.op[0].rank
-    if constant is not None:
+    if constant is not None and all(step == 1 or ctx.shape(0)[axis] is not None for axis, step in enumerate(constant)):
         return spread(ctx, x, scalar(ctx, 2, number), [0] * rank, [0] * rank, [int(step) - 1 for step in constant])
     ops, apart = ctx.ops, as_int64(ctx, 1, steps)
     y = ctx.ops.Pad(x, np.asarray([0] * rank + [1] * rank, np.int64), scalar(ctx, 2, number), mode="constant")
     for axis in range(rank):
-        size, step = (ops.Gather(of, np.asarray(axis)) for of in (ops.Shape(x), apart))
+        size = ops.Gather(ops.Shape(x), np.asarray(axis))
+        step = np.asarray(apart[axis]) if isinstance(apart, np.ndarray) else ops.Gather(apart, np.asarray(axis))
         at = ops.Range(0, ops.Add(ops.Mul(ops.Sub(size, 1), step), 1), 1)
         on = ops.Equal(ops.Mod(at, step), 0)
         y = ops.Gather(y, ops.Where(on, ops.Div(at, step), size), axis=axis)

@@ -42,8 +42,10 @@ BODIES = {
     "STABLEHLO_OR": "ANY",
 }
 REDUCED = {"ADD": "ReduceSum", "MAXIMUM": "ReduceMax", "MINIMUM": "ReduceMin"}
-# What ONNX Runtime's reductions get wrong: products that wrap around, and extremes of int64 beyond 32 bits.
-APART: Mapping[str, Sequence[str]] = defaultdict(lambda: ("MUL",), int64=("MUL", "MAXIMUM", "MINIMUM"))
+# What ONNX Runtime's reductions get wrong: products and sums that wrap around, and extremes of int64 beyond 32 bits.
+APART: Mapping[str, Sequence[str]] = defaultdict(
+    lambda: ("MUL",), int32=("MUL", "ADD"), int64=("MUL", "ADD", "MAXIMUM", "MINIMUM")
+)
 COMBINED = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Min"}
 
 

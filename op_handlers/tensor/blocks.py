@@ -215,9 +215,40 @@ def rearranged(ctx: Context, x: Value, before: str, after: str, sizes: Mapping[s
     """Reshape, Transpose, Reshape in planned order. Each group is an axis of the file, each letter a factor of it."""
     left, right = ctx.by_axis(before.split()), ctx.by_axis(after.split(), out(0))
     letters, wanted = "".join(left), "".join(right)
-    split = shaped(ctx, x, [sizes[letter] for letter in letters])
+    shapes = [[sizes[letter] for letter in letters], [times([sizes[letter] for letter in group]) for group in right]]
+    if max(shape.count(None) for shape in shapes) > 1:
+        lengths = run_time_lengths(ctx, x, left, sizes)
+        split, whole = (joined(ctx, groups, lengths) for groups in (letters, right))
+        moved = ctx.ops.Transpose(ctx.ops.Reshape(x, split), perm=[letters.index(letter) for letter in wanted])
+        return ctx.ops.Reshape(moved, whole)
+    split = shaped(ctx, x, shapes[0])
     moved = ctx.ops.Transpose(split, perm=[letters.index(letter) for letter in wanted])
-    return shaped(ctx, moved, [times([sizes[letter] for letter in group]) for group in right])
+    return shaped(ctx, moved, shapes[1])
+
+
+def run_time_lengths(
+    ctx: Context, x: Value, groups: Sequence[str], sizes: Mapping[str, int | None]
+) -> dict[str, Value | Array]:
+    """The length of each letter, of shape [1]; an unknown one is what the others leave of its axis."""
+    shape, lengths = ctx.ops.Shape(x), dict[str, "Value | Array"]()
+    for axis, group in enumerate(groups):
+        for letter in group:
+            size = sizes[letter]
+            rest = prod(sizes[other] or 1 for other in group if other != letter)
+            whole = np.full(1, size) if size is not None else ctx.ops.Gather(shape, [axis])
+            lengths[letter] = whole if isinstance(whole, np.ndarray) else ctx.ops.Div(whole, rest)
+    return lengths
+
+
+def joined(ctx: Context, groups: Sequence[str], lengths: Mapping[str, Value | Array]) -> Value:
+    """The sizes that groups of letters have."""
+    sizes = []
+    for group in groups:
+        size = lengths[group[0]]
+        for letter in group[1:]:
+            size = ctx.ops.Mul(size, lengths[letter])
+        sizes.append(size)
+    return ctx.ops.Concat(*sizes, axis=0)
 
 
 def times(sizes: Sequence[int | None]) -> int | None:
@@ -225,7 +256,5 @@ def times(sizes: Sequence[int | None]) -> int | None:
 
 
 def shaped(ctx: Context, x: Value, sizes: Sequence[int | None]) -> Value:
-    if list(sizes).count(None) > 1:
-        raise Refused("it regroups more than one unknown size; give input shapes with --input-shape")
     allowzero = 1 if 0 in sizes and ctx.opset >= 14 else None
     return ctx.ops.Reshape(x, [-1 if size is None else size for size in sizes], allowzero=allowzero)

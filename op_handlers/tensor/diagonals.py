@@ -11,33 +11,41 @@ from onnx_tflite_plugin.api import Context, Raw, Refused, Terminate, Value, Valu
 def matrix_diag(ctx: Context, x: Value) -> Value:
     """Square matrices; elsewhere stored zeros, whatever the zero point (matrix_diag.cc)."""
     size = ctx.op[0].dims[-1]
-    return on_diagonal(ctx, ctx.ops.Unsqueeze(x, [-1]), ctx.scalar(0), size, size)
+    count = None if size is not None else ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(-1))
+    return ctx.ops.Where(diagonal_places(ctx, (size, size), count, count), ctx.ops.Unsqueeze(x, [-1]), ctx.scalar(0))
 
 
 @handler("MATRIX_SET_DIAG", max_version=1, layout=Terminate(), quantization=Raw(), types="T, T -> T")
 def matrix_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
     """Where on the diagonal, which is as long as the shorter side."""
     rows, columns = ctx.op[0].dims[-2:]
-    if rows is not None and columns is not None and ctx.op[0].static and ctx.op[1].static:
+    if rows is None or columns is None:
+        return diagonal_set(ctx, x, diagonal)
+    if ctx.op[0].static and ctx.op[1].static:
         fitting = (*ctx.op[0].shape[:-2], min(rows, columns))
         if ctx.op[1].shape != fitting:
             raise Refused(f"its diagonals are of shape {list(ctx.op[1].shape)}, its matrices have {list(fitting)}")
-    return on_diagonal(ctx, ctx.ops.Unsqueeze(diagonal, [-1 if shorter(rows, columns) else -2]), x, rows, columns)
+    places = diagonal_places(ctx, (rows, columns))
+    return ctx.ops.Where(places, ctx.ops.Unsqueeze(diagonal, [-1 if rows <= columns else -2]), x)
 
 
-def shorter(rows: int | None, columns: int | None) -> bool:
+def diagonal_set(ctx: Context, x: Value, diagonal: Value) -> Value:
+    """Of matrices of unknown size: each row's number on the diagonal, the last one's below its end."""
+    shape = ctx.ops.Shape(x)
+    rows, columns = (ctx.ops.Gather(shape, np.asarray(axis)) for axis in (-2, -1))
+    last = ctx.ops.Sub(ctx.ops.Min(rows, columns), np.int64(1))
+    of_rows = ctx.ops.Min(ctx.ops.Range(0, rows, 1), last)
+    places = diagonal_places(ctx, (None, None), rows, columns)
+    return ctx.ops.Where(places, ctx.ops.Unsqueeze(ctx.ops.Gather(diagonal, of_rows, axis=-1), [-1]), x)
+
+
+def diagonal_places(
+    ctx: Context, dims: tuple[int | None, int | None], rows: Value | None = None, columns: Value | None = None
+) -> ValueLike:
+    """A mask, in the file where both sizes are known; else of sizes that the model computes."""
+    if dims[0] is not None and dims[1] is not None:
+        spend(dims[0] * dims[1], 1, "a mask of the diagonal")
+        return np.eye(dims[0], dims[1], dtype=bool)
     if rows is None or columns is None:
-        raise Refused("which side of its matrices is shorter is not known; give input shapes with --input-shape")
-    return rows <= columns
-
-
-def on_diagonal(ctx: Context, diagonal: Value, elsewhere: ValueLike, rows: int | None, columns: int | None) -> Value:
-    """Where, at places on the diagonal."""
-    if rows is not None and columns is not None:
-        spend(rows * columns, 1, "a mask of the diagonal")
-        places: ValueLike = np.eye(rows, columns, dtype=bool)
-    else:
-        size = ctx.ops.Gather(ctx.ops.Shape(diagonal), np.asarray(-2))
-        numbers = ctx.ops.Range(0, size, 1)
-        places = ctx.ops.Equal(ctx.ops.Unsqueeze(numbers, [1]), numbers)
-    return ctx.ops.Where(places, diagonal, elsewhere)
+        raise Refused("the sizes of its matrices are not known; give input shapes with --input-shape")
+    return ctx.ops.Equal(ctx.ops.Unsqueeze(ctx.ops.Range(0, rows, 1), [1]), ctx.ops.Range(0, columns, 1))

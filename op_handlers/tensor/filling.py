@@ -20,7 +20,7 @@ from onnx_tflite_plugin.api import (
     spelled,
     spend,
 )
-from op_handlers.kernels.operands import any_order, as_int64, with_axis
+from op_handlers.kernels.operands import any_order, as_int64, sizes_in, with_axis
 
 
 def everywhere(at: Instance) -> str:
@@ -35,6 +35,7 @@ def everywhere(at: Instance) -> str:
     axes=everywhere,
     indexed_by_axis={0: out(0)},
     quantization=Raw(shift_safe=True, onnx="Expand"),
+    sizes=sizes_in(0),
 )
 def fill(ctx: Context, shape: Value, number: Value) -> Value:
     """Expand."""

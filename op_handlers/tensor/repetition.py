@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnx_tflite_plugin.api import Attribute, Context, Instance, Raw, Transparent, Value, handler, out
-from op_handlers.kernels.operands import any_order, as_int64, in_place, whole_numbers
+from op_handlers.kernels.operands import any_order, as_int64, in_place, sizes_in, whole_numbers
 
 
 def repeated_once(at: Instance) -> Attribute:
@@ -28,6 +28,7 @@ def tile(ctx: Context, x: Value, times: Value) -> Value:
     max_version=4,
     layout=Transparent(),
     indexed_by_axis={1: out(0)},
+    sizes=sizes_in(1),
     quantization=Raw(shift_safe=True, onnx="Expand"),
     holds_batch={1: 1},
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Operator, Raw, Refused, Terminate, Value, handler, out
-from op_handlers.kernels.operands import as_int64
+from op_handlers.kernels.operands import as_int64, sizes_in
 from op_handlers.kernels.scattering import flat_rows, scattered
 
 
@@ -24,6 +24,7 @@ def each_once(op: Operator) -> bool:
     layout=Terminate(),
     min_opset=lambda at: 13 if each_once(at.op) else 16,
     quantization=Raw(),
+    sizes=sizes_in(2),
 )
 def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Value:
     """Sums of what is written at each place, zero elsewhere: stored integers wrap (ScatterNd, reference_ops.h)."""
@@ -41,7 +42,7 @@ def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Va
     return shaped(ctx, scattered(ctx, base, rows, values, "add"), sizes)
 
 
-@handler("SPARSE_TO_DENSE", max_version=3, layout=Terminate(), quantization=Raw())
+@handler("SPARSE_TO_DENSE", max_version=3, layout=Terminate(), quantization=Raw(), sizes=sizes_in(1))
 def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, default: Value) -> Value:
     """The default everywhere, then each value at its place: of several at one place, the last (sparse_to_dense.cc)."""
     places, sizes = as_int64(ctx, 0, indices), as_int64(ctx, 1, shape)

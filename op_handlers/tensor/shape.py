@@ -26,7 +26,7 @@ from onnx_tflite_plugin.api import (
     spelled,
     spend,
 )
-from op_handlers.kernels.operands import whole_numbers, with_axis
+from op_handlers.kernels.operands import as_int64, whole_numbers, with_axis
 
 COPIED = Raw(shift_safe=True)
 
@@ -36,7 +36,7 @@ def asked_sizes(at: Instance) -> Dims:
     op = at.op
     operand, count = op.tensor(1), elements(op[0].dims)
     if operand is not None and operand.rank == 1 and not operand.constant:
-        return (None,) * op[out(0)].rank
+        return (None,) * (op[out(0)].rank if operand.dims[0] is None else operand.dims[0])
     given = operand is not None and operand.rank == 1
     asked = [int(size) for size in (op[1].array if given else op.options.new_shape)]
     asked = [] if asked == [0] and not given else asked
@@ -63,9 +63,11 @@ def elements(dims: Dims) -> int | None:
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     """Reshape to the planned shape; a shape known only at run time stays in source order."""
-    if shape is None or ctx.op[1].constant or sum(d is None for d in ctx.op[out(0)].dims) <= 1:
+    if sum(d is None for d in ctx.op[out(0)].dims) <= 1:
         return ctx.reshaped(x, out(0))
-    return ctx.ops.Reshape(x, ctx.ops.Cast(shape, to="int64"), allowzero=1 if ctx.opset >= 14 else None)
+    sizes = np.asarray(ctx.options.new_shape) if shape is None else as_int64(ctx, 1, shape)
+    zeros = not isinstance(sizes, np.ndarray) or 0 in sizes
+    return ctx.ops.Reshape(x, sizes, allowzero=1 if zeros and ctx.opset >= 14 else None)
 
 
 def squeezed(at: Instance) -> str | None:
@@ -82,6 +84,8 @@ def squeezed_sizes(at: Instance) -> Dims:
     """Without the named axes, or all of size 1; an axis of another size cannot go."""
     op = at.op
     dims, gone = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
+    if not gone and None in dims:
+        raise Refused("it drops all axes of size 1, and which of the unknown sizes are 1 is not known")
     if any(dims[axis] not in (1, None) for axis in gone):
         raise Refused(f"it drops axes {sorted(gone)} of {list(dims)}, which are not all of size 1")
     return tuple(size for axis, size in enumerate(dims) if (axis not in gone if gone else size != 1))
@@ -97,6 +101,10 @@ def squeezed_sizes(at: Instance) -> Dims:
 )
 def squeeze(ctx: Context, x: Value) -> Value:
     """The same elements in the planned shape."""
+    if not ctx.options.squeeze_dims and None in ctx.op[0].dims:
+        squeezed_sizes(ctx)
+    if ctx.op[out(0)].dims.count(None) > 1:
+        return ctx.ops.Squeeze(x, sorted({ctx.axis(axis) for axis in ctx.options.squeeze_dims}))
     return ctx.reshaped(x, out(0))
 
 
@@ -118,12 +126,18 @@ def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
     return ctx.ops.Unsqueeze(x, [ctx.axis(constant[0], out(0))])
 
 
+def permuted_sizes(at: Instance) -> Dims:
+    perm = whole_numbers(at.op, 1)
+    return (None,) * at.op[0].rank if perm is None else tuple(at.op[0].dims[axis] for axis in perm)
+
+
 @handler(
     "TRANSPOSE",
     max_version=9,
     layout=lambda at: Terminate() if at.op.constant(1) is None else Transparent(),
     axes=permuted_by(1),
     quantization=COPIED,
+    sizes=permuted_sizes,
 )
 def transpose(ctx: Context, x: Value, perm: Value) -> Value:
     """Only renames axes; where elements must move, the plan has put a Transpose at one of its edges."""

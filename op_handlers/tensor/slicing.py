@@ -80,8 +80,9 @@ class Cut:
 def cuts(op: Operator) -> list[Cut]:
     """The sparse specification as one cut per axis (BuildStridedSliceParams, kernels/strided_slice.cc).
 
-    An ellipsis stands for the axes the other entries do not name, for one at least, and pushes out what then has no
-    axis left; an entry that is both an ellipsis and a new axis is an ellipsis.
+    An ellipsis stands for the axes the other entries do not name, for one at least; an entry that is both an ellipsis and
+    a new axis is an ellipsis. Bits count places of the result before it is shrunk; of several ellipses, the last is it
+    that shifts the entries behind.
     """
     o, entries, rank = op.options, op[1].shape[0], op[0].rank
 
@@ -89,20 +90,29 @@ def cuts(op: Operator) -> list[Cut]:
         return bool(mask >> i & 1)
 
     new = sum(bit(o.new_axis_mask & ~o.ellipsis_mask, i) for i in range(entries))
+    places = rank + new
+    wide, fresh, first, extra, i = set[int](), set[int](), places, 0, 0
+    while i < places:
+        if bit(o.ellipsis_mask, i):
+            first, extra = i, max(0, min(places - entries, places - i - 1))
+            wide.update(range(i, i + extra + 1))
+            i += extra
+        elif bit(o.new_axis_mask, i - extra):
+            fresh.add(i)
+        i += 1
     result: list[Cut] = []
-    axis = stretch = 0  # the next axis of the input; how many more cuts there are than entries so far
-    while len(result) < rank + new:
-        entry = len(result) - stretch
-        if bit(o.ellipsis_mask, len(result)):
-            stretch = max(0, min(new + rank - entries, rank + new - len(result) - 1))
-            result.extend(Cut(axis + k, None) for k in range(stretch + 1))
-            axis += stretch + 1
-        elif entry < entries and bit(o.new_axis_mask, entry):
-            result.append(Cut(None, entry))
-        else:
-            named = Cut(axis, entry, bit(o.begin_mask, entry), bit(o.end_mask, entry), bit(o.shrink_axis_mask, entry))
-            result.append(named if entry < entries else Cut(axis, None))
-            axis += 1
+    axis = shift = 0  # the next axis of the input; how many more places there are than entries so far
+    for i in range(places):
+        if i in wide:
+            shift = max(0, i - first)
+        if i in fresh:
+            result.append(Cut(None, i))
+            continue
+        k = i - shift
+        named = i not in wide and i < entries + extra
+        masks = (bit(o.begin_mask, k), bit(o.end_mask, k), bit(o.shrink_axis_mask, k))
+        result.append(Cut(axis, k, *masks) if named else Cut(axis, None))
+        axis += 1
     return result
 
 
@@ -153,9 +163,15 @@ def sliced_sizes(at: Instance) -> Dims:
 
 def bounded(at: Instance) -> Decline | None:
     """The kernel reads as many ends and strides as there are begins, and entries that are not there from beyond the end."""
-    lengths = {at.op[slot].shape for slot in (1, 2, 3) if at.op[slot].static}
+    op = at.op
+    lengths = {op[slot].shape for slot in (1, 2, 3) if op[slot].static}
     if len(lengths) > 1:
         return Decline(f"its bounds have {' and '.join(str(list(shape)) for shape in sorted(lengths))} entries")
+    axes = [cut.axis for cut in cuts(op) if cut.axis is not None]
+    if axes != list(range(op[0].rank)) or any(
+        (cut.entry or 0) >= op[1].shape[0] for cut in cuts(op) if cut.axis is not None
+    ):
+        return Decline("its masks name axes or entries that are not there, which the kernel reads from beyond the end")
     return None
 
 
@@ -184,9 +200,15 @@ def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Va
         strides = ctx.required(3)
         steps = [1 if cut.shrinks else int(strides[cut.entry or 0]) for cut in taken]
         x = ctx.ops.Slice(x, starts, ends, axes, steps)
-    if all(cut.axis is not None and not cut.shrinks for cut in cuts(ctx.op)):
+    made = cuts(ctx.op)
+    if all(cut.axis is not None and not cut.shrinks for cut in made):
         return x
-    return ctx.reshaped(x, out(0))
+    if ctx.op[out(0)].dims.count(None) < 2:
+        return ctx.reshaped(x, out(0))
+    gone = [ctx.axis(cut.axis) for cut in made if cut.shrinks and cut.axis is not None]
+    x = ctx.ops.Squeeze(x, sorted(gone)) if gone else x
+    new = [ctx.axis(k, out(0)) for k, cut in enumerate(cut for cut in made if not cut.shrinks) if cut.axis is None]
+    return ctx.ops.Unsqueeze(x, sorted(new)) if new else x
 
 
 def static_bounds(op: Operator, cut: Cut) -> tuple[int, int]:

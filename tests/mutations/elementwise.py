@@ -163,4 +163,16 @@ MUTATIONS = (
         ("SOFTMAX-float32_between_convolutions",),
         emits={"Softmax": with_attributes(axis=-1)},
     ),
+    Mutation(
+        "slopes of int16 are slopes",
+        "PRELU",
+        ("PRELU-int16_by_int16_slopes,_of_which_the_kernel_reads_bytes",),
+        fields={"types": ""},
+    ),
+    Mutation(
+        "unsigned integers are bounded by -1",
+        "MUL",
+        ("MUL-uint32_with_RELU_N1_TO_1",),
+        fields={"accepts": None},
+    ),
 )

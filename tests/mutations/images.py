@@ -8,7 +8,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Dequantized
 
-from .planting import Change, Mutation, handing_on, returning, returning_zero, with_attributes
+from .planting import Change, Mutation, handing_on, left_out, returning, returning_zero, with_attributes
 
 BLOCKS = "op_handlers.tensor.blocks"
 
@@ -162,5 +162,17 @@ MUTATIONS = (
         "RESIZE_BILINEAR",
         ("RESIZE_BILINEAR-int8_copied_to_other_parameters,_which_the_kernel_ignores",),
         patches={"op_handlers.image.resize:unscaled": handing_on(1)},
+    ),
+    Mutation(
+        "pixels have no centers where sizes are known as it runs",
+        "RESIZE_BILINEAR",
+        ("RESIZE_BILINEAR-half_pixel_centers_int16,_a_size_known_as_it_runs",),
+        options={"half_pixel_centers": False},
+    ),
+    Mutation(
+        "an axis is as long as its blocks are many",
+        "SPACE_TO_DEPTH",
+        ("SPACE_TO_DEPTH-of_unknown_height_and_width_for_generic",),
+        emits={"Div": left_out},
     ),
 )

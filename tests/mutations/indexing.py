@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .planting import Mutation, returning, returning_zero, the_files_axis, with_attributes
+from .planting import Mutation, left_out, returning, returning_zero, the_files_axis, with_attributes
 
 TENSOR = "op_handlers.tensor"
 TABLES = "op_handlers.state.tables"
@@ -215,5 +215,11 @@ MUTATIONS = (
         "SPACE_TO_BATCH_ND",
         ("SPACE_TO_BATCH_ND-uint8,_rows_known_as_it_runs",),
         patches={f"{TENSOR}.blocks:zero": returning_zero},
+    ),
+    Mutation(
+        "rows below the diagonal have a number of their own",
+        "MATRIX_SET_DIAG",
+        ("MATRIX_SET_DIAG-an_unknown_height",),
+        emits={"Min": left_out},
     ),
 )

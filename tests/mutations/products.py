@@ -9,7 +9,7 @@ from ml_dtypes import bfloat16
 
 from onnx_tflite_plugin.api import Raw, Terminate, Transparent, spelled
 
-from .planting import Change, Mutation, returning
+from .planting import Change, Mutation, returning, with_attributes
 
 MODEL = "onnx_tflite_plugin.source.model"
 
@@ -204,5 +204,11 @@ MUTATIONS = (
         "BATCH_MATMUL",
         ("BATCH_MATMUL-int8_to_int32_between_convolutions",),
         patches={"op_handlers.matrix.batch_matmul:added": returning(None)},
+    ),
+    Mutation(
+        "a size of 0 is that of the rows",
+        "FULLY_CONNECTED",
+        ("FULLY_CONNECTED-float32_with_RELU_N1_TO_1,_leading_axes_of_unknown_size",),
+        emits={"Reshape": with_attributes(allowzero=None)},
     ),
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from onnx_tflite_plugin.api import Dequantized, Raw, SameScale
 
-from .planting import Mutation, returning, with_attributes
+from .planting import Mutation, left_out, returning, with_attributes
 
 
 def _all_of_none(original: Any) -> Any:
@@ -94,4 +94,23 @@ MUTATIONS = (
         fields={"holds_axes": ()},
     ),
     Mutation("keep_dims is not looked at", "REDUCE_MIN", ("REDUCE_MIN-axes_[1]_kept",), options={"keep_dims": False}),
+    Mutation(
+        "the rank of a result is whatever a Reshape takes",
+        "REDUCE_PROD",
+        ("REDUCE_PROD-a_result_of_no_rank,_dropped",),
+        fields={"sizes": None},
+    ),
+    Mutation(
+        "an axis named twice counts twice",
+        "REDUCE_PROD",
+        ("REDUCE_PROD-one_axis_twice,_known_as_it_runs",),
+        emits={"Min": left_out},
+    ),
+    Mutation(
+        "rows of one number are rows as others",
+        "RFFT2D",
+        ("RFFT2D-rows_of_one_number",),
+        fields={"accepts": None},
+    ),
+    Mutation("nothing is transformed as it is", "RFFT2D", ("RFFT2D-of_no_rows",), emits={"Pad": left_out}),
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Dequantized
 
-from .planting import Mutation, returning_zero, the_files_axis
+from .planting import Mutation, returning, returning_zero, the_files_axis
 
 PADS = "op_handlers.tensor.padding"
 
@@ -102,5 +102,17 @@ MUTATIONS = (
             fields={"quantization": Dequantized()},
         )
         for code in ("RESHAPE", "SQUEEZE", "TRANSPOSE")
+    ),
+    Mutation(
+        "a result of no rank is as its operand",
+        "BROADCAST_TO",
+        ("BROADCAST_TO-a_result_of_no_rank,_a_number",),
+        fields={"sizes": None},
+    ),
+    Mutation(
+        "all axes of unknown size stay",
+        "SQUEEZE",
+        ("SQUEEZE-all_of_unknown_sizes",),
+        patches={"op_handlers.tensor.shape:squeezed_sizes": returning(())},
     ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 from onnx_tflite_plugin.api import Dequantized, Raw
 from onnx_tflite_plugin.source.model import Options
 
-from .planting import Change, Mutation, the_files_axis, with_attributes
+from .planting import Change, Mutation, left_out, the_files_axis, with_attributes
 
 SLICES = "op_handlers.tensor.slicing"
 
@@ -147,5 +147,17 @@ MUTATIONS = (
             fields={"quantization": Dequantized()},
         )
         for code in ("STRIDED_SLICE", "SPLIT", "SPLIT_V")
+    ),
+    Mutation(
+        "masks name what is not there",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-new_axes_beyond_the_entries",),
+        fields={"accepts": None},
+    ),
+    Mutation(
+        "new axes are left out among unknown sizes",
+        "STRIDED_SLICE",
+        ("STRIDED_SLICE-a_new_axis_and_a_dropped_one_among_unknown_sizes",),
+        emits={"Unsqueeze": left_out},
     ),
 )

@@ -165,4 +165,10 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("LOCAL_RESPONSE_NORMALIZATION-radius_2",),
         emits={"LRN": lambda true, x, *, size, alpha, **rest: true(x, size=size, alpha=alpha / size, **rest)},
     ),
+    Mutation(
+        "sums of integers do not wrap",
+        "STABLEHLO_REDUCE_WINDOW",
+        ("STABLEHLO_REDUCE_WINDOW-int64,_sums_that_wrap",),
+        patches={"op_handlers.stablehlo.windows:APART": lambda original: {**original, "int64": ("MUL",)}},
+    ),
 )

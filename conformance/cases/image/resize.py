@@ -32,6 +32,7 @@ UP, DOWN, MIXED = (11, 17), (3, 2), (4, 9)
 
 
 def cases() -> Iterator[Case]:
+    yield from rounded_at_run_time()
     yield from bilinear()
     yield from sizes()
     yield from dtypes()
@@ -150,6 +151,21 @@ def fast_forms() -> Iterator[Case]:
         yield nearest(
             f"{dtype} of many pixels to an odd size", "half_pixel_centers", (23, 29), x, BOTH[1], transposes=4
         )
+
+
+def rounded_at_run_time() -> Iterator[Case]:
+    """The kernel's places in 1/1024 where sizes are known as it runs only."""
+    size = tensor(2, dtype="int32", name="size")
+    for mode in ("legacy", "half_pixel_centers", "align_corners"):
+        x = tensor(*IMAGE, dtype="int16")
+        runs = [{"size": np.array(wanted, np.int32)} for wanted in ([4, 9], [13, 1], [1, 5], [10, 14])]
+        name = f"{mode} int16, a size known as it runs"
+        y = x.shaped(2, None, None, 3)
+        yield alone("RESIZE_BILINEAR", name, [x, size], y, options=MODES[mode], given=runs, runs=4)
+        yield alone(
+            "RESIZE_BILINEAR", f"{mode} int16 of an unknown size", [x.shaped(2, None, None, 3), constant([9, 13])],
+            x.shaped(2, 9, 13, 3), options=MODES[mode], given=[{"x0": drawn(2, n, 7, 3, dtype="int16")} for n in (5, 3)],
+        )  # fmt: skip
 
 
 def runtime_sizes() -> Iterator[Case]:

@@ -123,6 +123,10 @@ def arithmetic(op: str) -> Iterator[Case]:
 
 def multiplied() -> Iterator[Case]:
     """What only MUL takes."""
+    whole = tensor(3, 5, dtype="uint32")
+    options = {"fused_activation_function": "RELU_N1_TO_1"}
+    text = "for the highest of all numbers"
+    yield alone("MUL", "uint32 with RELU_N1_TO_1", [whole, whole], whole, options=options, refused=text)
     for dtype in ("uint32", "complex64"):
         yield binary("MUL", dtype, tensor(*IMAGE, dtype=dtype), tensor(7, 3, dtype=dtype))
         yield binary(

@@ -10,17 +10,26 @@ import numpy as np
 from conformance.case import Case
 from conformance.models import alone, constant, int32s, tensor
 
+LENGTHS = (8, 4)
+
 
 def cases() -> Iterator[Case]:
     for shape in ((8, 16), (3, 8, 16), (2, 3, 4, 8)):
         yield transformed(f"of shape {list(shape)}", shape, shape[-2:], opsets=(None, 17, 20, 26))
     for lengths in ((4, 8), (16, 32), (4, 32), (16, 8), (8, 2), (2, 2)):
         yield transformed(f"cut or padded to {list(lengths)}", (3, 7, 11), lengths)
+    yield transformed("of one row", (3, 7, 11), (1, 8))
+    yield transformed("of no rows", (3, 0, 11), (4, 8))
+    yield transformed("of no columns", (3, 7, 0), LENGTHS)
+    yield transformed("rows of one number", (3, 7, 11), (4, 1), refused="mixes up real and imaginary parts")
     yield transformed("at opset 13", (8, 16), (8, 16), opsets=(13,), refused="opset 17")
     yield transformed("lengths that are no power of two", (6, 10), (6, 10), kernel_refuses="IsPowerOfTwo")
     x, lengths_at_run_time = tensor(3, 7, 11), tensor(2, dtype="int32", name="lengths")
     y = tensor(3, None, None, dtype="complex64")
     given = int32s(lengths=[4, 16])
+    mixed = "of rows of one number the kernel mixes up real and imaginary parts (Rfft2dReorder, rfft2d.cc)"
+    odd = int32s(lengths=[4, 1])
+    yield alone("RFFT2D", "rows of one number, known as it runs", [x, lengths_at_run_time], y, given=odd, known=mixed)
     yield alone("RFFT2D", "lengths known as it runs", [x, lengths_at_run_time], y, given=given)
 
 

@@ -33,9 +33,25 @@ def cases() -> Iterator[Case]:
     yield product("a scalar axis", 2, True)
     given = {"axes": np.array([1, -1], np.int32)}
     axes, options = tensor(2, dtype="int32", name="axes"), {"keep_dims": True}
-    for dtype, case in {"float32": {}, "int32": {"refused": "make them a constant"}}.items():
+    for dtype in ("float32", "int32", "int64", "bool"):
         operands, y = [tensor(*IMAGE, dtype=dtype), axes], tensor(2, 1, 7, 1, dtype=dtype)
-        yield alone("REDUCE_PROD", f"{dtype}, axes known as it runs", operands, y, options=options, given=given, **case)
+        yield alone("REDUCE_PROD", f"{dtype}, axes known as it runs", operands, y, options=options, given=given)
+    for dtype in ("int32", "int64"):
+        arrays = [{"x0": odd(dtype, *IMAGE), "axes": np.array(over, np.int32)} for over in ([1, -1], [3, -2], [0, 2])]
+        operands, y = [tensor(*IMAGE, dtype=dtype), axes], tensor(None, None, dtype=dtype)
+        name = f"{dtype}, axes known as it runs, dropped"
+        yield alone("REDUCE_PROD", name, operands, y, options={"keep_dims": False}, given=arrays, opsets=(None, 13))
+    twice = [{"axes": np.array([1, -3], np.int32)}]
+    operands, y = [tensor(*IMAGE, dtype="int32"), axes], tensor(None, None, None, dtype="int32")
+    yield alone(
+        "REDUCE_PROD",
+        "one axis twice, known as it runs",
+        operands,
+        y,
+        options={"keep_dims": False},
+        given=twice,
+        runs=1,
+    )
     for dtype in ("int32", "int64"):
         x, y = tensor(3, None, dtype=dtype), tensor(3, dtype=dtype)
         arrays = [{"x0": odd(dtype, 3, n)} for n in (1, 5)]

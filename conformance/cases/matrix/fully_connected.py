@@ -37,6 +37,7 @@ def dense(
     zero_point: int | None = None,
     stored: float = 1.0,
     place: Placed = alone,
+    result: Sequence[int | None] = (),
     options: dict[str, Any] | None = None,
     **case: Any,
 ) -> Case:
@@ -45,7 +46,7 @@ def dense(
     depth = depth or shape[-1] or 1
     w = weight((out, depth), weights or WEIGHTS[dtype], 0 if per_axis else None)
     batch = None if None in shape else prod(1 if size is None else size for size in shape) // depth
-    result = (*shape[:-1], out) if keep else (batch, out)
+    result = result or ((*shape[:-1], out) if keep else (batch, out))
     y = product(x, w, [1 if size is None else size for size in result], depth, zero_point).shaped(*result)
     operands = [x, w] if biased is None else [x, w, bias(x, w, out, biased or BIASES[dtype], depth, stored)]
     return place(
@@ -152,6 +153,14 @@ def activations() -> Iterator[Case]:
     yield dense(
         "int8 with RELU, rank kept", (2, 5, 11), dtype="int8", keep=True, options={"fused_activation_function": "RELU"}
     )
+    for dtype in ("float32", "int8", "int16"):
+        bounded = {"fused_activation_function": "RELU_N1_TO_1"}
+        yield dense(f"{dtype} with RELU_N1_TO_1, a vector", (11,), dtype=dtype, keep=True, options=bounded)
+        given = [{"x0": drawn(n, m, 11, dtype=dtype)} for n, m in ((2, 5), (7, 1), (0, 3), (0, 0))]
+        name = f"{dtype} with RELU_N1_TO_1, leading axes of unknown size"
+        yield dense(name, (None, None, 11), dtype=dtype, keep=True, options=bounded, given=given, runs=4)
+    given = [{"x0": drawn(n, 11)} for n in (5, 2)]
+    yield dense("nothing known but the weights", (None, 11), result=(None, None), given=given)
     yield dense(
         "float32 with TANH",
         options={"fused_activation_function": "TANH"},

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import BOTH, Placed, Spec, alone, constant, int32s, opsets, tensor
+from conformance.models import BOTH, Placed, Spec, alone, constant, drawn, int32s, opsets, tensor
 
 IMAGE = (2, 5, 7, 3)
 DTYPES = (
@@ -105,5 +105,8 @@ def dilated() -> Iterator[Case]:
         given = int32s(steps=[1, 2, 3, 2])
         y = tensor(2, 9, 19, 5)
         yield place("DILATE", "dilations known as it runs", [x, steps, number(x)], y, given=given)
+    sizes = [{"x0": drawn(n, 5, m, 3)} for n, m in ((2, 7), (1, 4))]
+    operands = [tensor(None, 5, None, 3), constant(np.array([1, 2, 3, 1], np.int32)), number(x)]
+    yield alone("DILATE", "of unknown sizes", operands, tensor(None, None, None, 3), given=sizes)
     runs = [int32s(steps=step) for step in ([1, 2, 3, 2], [2, 1, 1, 5])]
     yield alone("DILATE", "a result of unknown size", [x, steps, number(x)], tensor(None, None, None, None), given=runs)

@@ -117,6 +117,11 @@ def cases() -> Iterator[Case]:
             running = Window((1, 1, 7, 1), padding=((0, 0), (0, 0), padding, (0, 0)))
             yield windowed(name, "ADD", tensor(*IMAGE, dtype=dtype, scale=0), running, 0)
             yield windowed(f"{name}, from 3", "ADD", tensor(*IMAGE, dtype=dtype, scale=0), running, 3)
+    for dtype in ("int32", "int64"):
+        ends = np.iinfo(dtype)
+        given = {"x0": drawn(5, 7, dtype=dtype, low=ends.min, high=ends.max - 1)}
+        yield windowed(f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, given=given)
+        yield older(f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, given=given)
     for shape in ((7,), (2, 3, 5, 2, 3)):
         yield windowed(f"rank {len(shape)}", "ADD", tensor(*shape), Window((2,) * len(shape)))
     yield windowed("nothing to reduce", "ADD", tensor(*IMAGE), Window((1, 1, 1, 1)))

@@ -24,6 +24,7 @@ def cases() -> Iterator[Case]:
     yield from to_batches()
     yield from to_space()
     yield from running()
+    yield from open_sizes()
     yield from refused()
 
 
@@ -205,6 +206,21 @@ def asked(
     y = replace(x, name="").shaped(*(int(size) for size in shape))
     given = {key: settings[key] for key in keys}
     return place(op, name, [x, *operands], y, dtype=x.dtype, given=given, transposes=None)
+
+
+def open_sizes() -> Iterator[Case]:
+    """No size but the channels is known."""
+    runs = [{"x0": drawn(*shape, 8)} for shape in ((1, 6, 4), (3, 4, 6))]
+    for op in (DEPTH, SPACE):
+        for target in ("onnxruntime", "generic"):
+            x, y = tensor(None, None, None, 8), tensor(None, None, None, 2 if op == DEPTH else 32)
+            name = f"of unknown height and width for {target}"
+            yield unary(op, name, x, y, options={"block_size": 2}, given=runs, targets=(target,), sizes=())
+    block, rows = constant([2, 3]), constant([[1, 1], [0, 3]])
+    for op, images in ((BATCH, ((1, 6, 6), (2, 2, 3))), (FLAT, ((6, 2, 2), (12, 3, 4)))):
+        runs = [{"x0": drawn(*shape, 5)} for shape in images]
+        operands, y = [tensor(None, None, None, 5), block, rows], tensor(None, None, None, 5)
+        yield alone(op, "nothing known but the channels", operands, y, given=runs, sizes=())
 
 
 def refused() -> Iterator[Case]:

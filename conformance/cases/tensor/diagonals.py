@@ -56,7 +56,16 @@ def replaced() -> Iterator[Case]:
     yield with_diagonal("no rows", tensor(2, 0, 3), (2, 0))
     sizes = [{"x0": drawn(n, 3, 5), "x1": drawn(n, 3)} for n in (2, 1)]
     yield with_diagonal("an unknown batch", tensor(None, 3, 5), (None, 3), given=sizes)
-    sizes = [{"x0": drawn(n, 5), "x1": drawn(n)} for n in (3, 2)]
-    text = "which side of its matrices is shorter is not known"
-    operands = [tensor(None, 5), tensor(None)]
-    yield alone(SET, "an unknown height", operands, tensor(None, 5), given=sizes, refused=text)
+    opened: dict[str, tuple[int | None, ...]] = {
+        "height": (None, 5),
+        "width": (2, 5, None),
+        "height and width": (2, None, None),
+    }
+    for name, dims in opened.items():
+        batch = [size or 1 for size in dims[:-2]]
+        given = [(n, m) for n, m in ((3, 5), (7, 5), (5, 5), (5, 3), (5, 7))]
+        given = [(n, m) for n, m in given if (dims[-2] or n, dims[-1] or m) == (n, m)]
+        runs = [{"x0": drawn(*batch, n, m), "x1": drawn(*batch, min(n, m))} for n, m in given]
+        operands = [tensor(*dims), tensor(*batch, None)]
+        # At other sizes the kernel does not look whether the two fit.
+        yield alone(SET, f"an unknown {name}", operands, tensor(*dims), given=runs, runs=len(runs), sizes=())

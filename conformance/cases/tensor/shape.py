@@ -132,6 +132,15 @@ def runtime_shapes() -> Iterator[Case]:
         tensor(None, None, dtype="int8"),
         given=runs,
     )
+    operands = [tensor(None, None, 5), constant([6, 4, -1])]
+    yield alone(
+        "RESHAPE",
+        "nothing known of the result in the file",
+        operands,
+        tensor(None, None, None),
+        given={"x0": drawn(3, 8, 5)},
+        sizes=(),
+    )
     yield alone(
         "RESHAPE",
         "a shape known as it runs, one size open",
@@ -191,6 +200,11 @@ def squeezes() -> Iterator[Case]:
     yield squeeze("to an image", (2, 5, 1, 7, 3), [2], IMAGE)
     given = [{"x0": drawn(n, 1, m, 3)} for n, m in ((1, 5), (7, 2))]
     yield squeeze("unknown sizes", (None, 1, None, 3), [1], (None, None, 3), given=given)
+    yield squeeze(
+        "unknown sizes, of which nothing is known behind", (None, 1, None, 3), [-3], (None, None, None), given=given
+    )
+    text = "which of the unknown sizes are 1 is not known"
+    yield squeeze("all of unknown sizes", (None, 1, 3), [], (None, 3), given={"x0": drawn(7, 1, 3)}, refused=text)
 
 
 # --- EXPAND_DIMS ------------------------------------------------------------------------------

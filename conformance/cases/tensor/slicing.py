@@ -230,6 +230,19 @@ def slices() -> Iterator[Case]:
         end_mask=1,
         ellipsis_mask=4,
     )
+    yield raw(
+        "two ellipses, of which the last shifts entries",
+        [0, 0, 1],
+        [0, 0, 3],
+        [1, 1, 2],
+        (5, 3, 7),
+        (5, 3, 7),
+        ellipsis_mask=3,
+    )
+    yield raw("an ellipsis beyond the entries", [1], [3], [1], (5, 3, 7), (2, 3, 7), ellipsis_mask=2)
+    yield raw("bits of axes that are not there", [1, 2], [3, 0], [1, -1], (5, 7), (2, 2), begin_mask=60, end_mask=44)
+    text = "which the kernel reads from beyond the end"
+    yield raw("new axes beyond the entries", [1], [3], [1], (5, 3), (2, 3), new_axis_mask=6, refused=text)
     yield raw("strides known as it runs", [0, 0], [5, 7], None, (5, 7), (5, 7), refused="must be a constant")
 
 
@@ -306,6 +319,11 @@ def runtime_slices() -> Iterator[Case]:
     yield alone("STRIDED_SLICE", "backwards in an unknown size", operands, tensor(None, 4), given=dynamic)
     operands = [tensor(None, 7), constant([-2, 1]), constant([-1, -1]), constant([1, 1])]
     yield alone("STRIDED_SLICE", "from the end of an unknown size", operands, tensor(1, 5), given=dynamic)
+    runs = [{"x0": drawn(n, m, 7)} for n, m in ((3, 5), (2, 11))]
+    operands = [tensor(None, None, 7), *map(constant, ([0, 0, 0, 3], [0, 0, 0, 4], [1, 1, 1, 1]))]
+    options = {"begin_mask": 5, "end_mask": 5, "new_axis_mask": 2, "shrink_axis_mask": 8}
+    name = "a new axis and a dropped one among unknown sizes"
+    yield alone("STRIDED_SLICE", name, operands, tensor(None, 1, None), options=options, given=runs)
     yield between_convolutions(
         "STRIDED_SLICE",
         "a static image",

@@ -1,0 +1,117 @@
+"""Ranks of results of which the file tells none, as old converters write them, and sizes that are open without its saying so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from onnx_tflite_plugin.api.declarations import Transparent
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.layout.candidates import default_axes
+from onnx_tflite_plugin.shapes.changes import sized_as
+from onnx_tflite_plugin.source.dtypes import HANDLES
+from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor
+
+HIGHEST = 6  # the rank that is tried last
+
+Results = Mapping[Tensor, tuple[Dims, Array | None]]
+
+
+class Deriving(Protocol):
+    """Sizes of single operators' results, see ``derivation.Sizes``."""
+
+    model: Model
+
+    def bound(self, op: Operator) -> Bound: ...
+    def results(
+        self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array], rank: int | None = None
+    ) -> Results: ...
+
+
+def missing(sizes: Deriving) -> dict[Tensor, Dims]:
+    """Sizes of results that the file does not tell, where they follow from their operators: a rank, and which sizes are open.
+
+    A tool that puts QUANTIZE and DEQUANTIZE into a file may write only the sizes that it saw, without ``shape_signature``.
+    """
+    dims: dict[Tensor, Dims] = {}
+    numbers: dict[Tensor, Array] = {}
+    for op in sizes.model.main.operators:
+        lacking = [tensor for tensor in op.outputs if tensor is not None and _lacks(tensor)]
+        untold = [*lacking, *(t for t in op.outputs if t is not None and _unsigned(t, op, dims))]
+        operands = _aligned(sizes, op, dims) if untold else []
+        if operands:
+            told = {tensor: _told(tensor, operands) for tensor in untold}
+            dims.update(
+                (tensor, follows) for tensor, follows in told.items() if _lacks(tensor) or follows != tensor.dims
+            )
+        elif lacking:
+            results = _tried(sizes, op, dims, numbers)
+            dims.update((tensor, results[tensor][0]) for tensor in lacking if tensor in results)
+            numbers.update((tensor, value) for tensor, (_, value) in results.items() if value is not None)
+    return dims
+
+
+def _lacks(tensor: Tensor) -> bool:
+    return not tensor.has_rank and tensor.dtype not in HANDLES
+
+
+def _unsigned(tensor: Tensor, op: Operator, dims: Mapping[Tensor, Dims]) -> bool:
+    """Whether a result has no open size though an operand of its rank has one."""
+    operands = (dims.get(t, t.dims) for t in op.inputs if t is not None)
+    return tensor.has_rank and tensor.static and any(len(own) == tensor.rank and None in own for own in operands)
+
+
+def _told(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
+    """The sizes of what operands make together; those that the file gives, where they are other than the operands'."""
+    dims, stored = _broadcast([t.dims for t in operands]), _broadcast([t.shape for t in operands])
+    if not tensor.has_rank or len(dims) != tensor.rank:
+        return tensor.dims if tensor.has_rank else dims
+    return tuple(n if was == own else own for n, was, own in zip(dims, stored, tensor.dims, strict=True))
+
+
+def _aligned(sizes: Deriving, op: Operator, dims: Mapping[Tensor, Dims]) -> list[Tensor]:
+    """The operands that broadcast, in the sizes that they have by now; empty where there are none, or one has no rank."""
+    operands = tuple(
+        None if tensor is None else sized_as(tensor, dims.get(tensor, tensor.dims)) for tensor in op.inputs
+    )
+    try:
+        bound = sizes.bound(replace(op, inputs=operands))
+    except (ConversionError, Failed, Refused):
+        return []
+    if (
+        not bound.declared.aligned
+        or not isinstance(bound.declared.layout, Transparent)
+        or bound.handler.sizes is not None
+    ):
+        return []
+    aligned = [bound.op[slot] for slot in default_axes(bound) if slot >= 0]
+    return aligned if all(tensor.has_rank for tensor in aligned) else []
+
+
+def _broadcast(shapes: Sequence[Dims]) -> Dims:
+    """The shape that aligned shapes make; a size is unknown where one is, and no other is more than 1."""
+    rank = max(map(len, shapes))
+    rows = zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True)
+    return tuple(next((n for n in row if n not in (1, None)), None if None in row else 1) for row in rows)
+
+
+def _tried(sizes: Deriving, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]) -> Results:
+    """The results at the first rank that what the operator emits has as well; none where there is no such rank."""
+    for rank in _candidates(op, dims):
+        try:
+            results = sizes.results(op, dims, numbers, rank)
+        except (ConversionError, Failed, Refused):
+            continue
+        if all(len(follows) == rank for tensor, (follows, _) in results.items() if not tensor.has_rank):
+            return results
+    return {}
+
+
+def _candidates(op: Operator, dims: Mapping[Tensor, Dims]) -> Iterator[int]:
+    """The operands' ranks, the highest first, for a result of fewer axes may be a Reshape to whatever is asked."""
+    ranks = {len(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None}
+    yield from dict.fromkeys((*sorted(ranks, reverse=True), *range(HIGHEST + 1)))
