@@ -26,8 +26,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 APART = frozenset({
     "bench", "benchmarks", "benchmarks_parts", "bisect", "cli", "cli_commands", "cli_many", "conformance_runner",
-    "core_names_no_operator", "coverage", "deferral", "examples", "files", "flow", "fusions_loading", "fuzz",
-    "hostile_packs", "indexing_drawn", "layout_plan", "layout_solver", "math_drawn", "models_drawn", "mutations",
+    "core_names_no_operator", "coverage", "deferral", "drawn", "examples", "files", "flow", "fusions_loading", "fuzz",
+    "hostile_packs", "layout_plan", "layout_solver", "mutations",
     "new_pack", "packaging", "page", "passes_transposed", "processors", "real_networks", "rooms", "source_invalid",
     "targets", "telling", "unquantized", "verify", "verify_processor", "verify_wrong", "verify_wrong_more",
 })  # fmt: skip

@@ -1,0 +1,5 @@
+"""Every module that draws; importing it registers them."""
+
+from . import cutting, elementwise, matrices, moving, reductions, sequences, stablehlo, states, windows
+
+__all__ = ["cutting", "elementwise", "matrices", "moving", "reductions", "sequences", "stablehlo", "states", "windows"]
