@@ -41,6 +41,15 @@ def quantize() -> Iterator[Case]:
         given=ties,
         dtype="int8",
     )
+    far = {"x0": np.array([3e9, np.inf, -3e9, -np.inf], np.float32)}
+    open_ = (
+        "beyond 32 bits C leaves the integer open: x86 gives the lowest, ARM the nearest as ONNX does (AffineQuantize)"
+    )
+    wide = tensor(4, dtype="int16", scale=1.0)
+    yield unary("QUANTIZE", "float32 beyond 32 bits to int16", tensor(4), wide, given=far, dtype="int16", known=open_)
+    for dtype in ("int8", "uint8"):
+        narrow = tensor(4, dtype=dtype, scale=1.0)
+        yield unary("QUANTIZE", f"float32 beyond 32 bits to {dtype}", tensor(4), narrow, given=far, dtype=dtype)
     for dtype in ("int4", "uint4"):
         # ONNX Runtime cannot hand int4 out, so it is dequantized.
         yield net("QUANTIZE", f"float32 to {dtype}", there_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
