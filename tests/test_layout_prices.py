@@ -33,3 +33,11 @@ def test_what_gather_picks_is_not_the_innermost_axis(axis: int, found: int) -> N
     x = tensor(1, 16, 16, 32)
     places = constant([0] * x.shape[axis])
     assert transposes("onnxruntime", "GATHER", x, x, places, axis=axis) == found
+
+
+def test_operators_that_are_transposed_for_speed_are_named_with_what_they_gain_and_no_others() -> None:
+    x = tensor(1, 16, 16, 32, dtype="int8")
+    case = between_convolutions("RESIZE_NEAREST_NEIGHBOR", "", [x, constant([32, 32])], x.shaped(1, 32, 32, 32))
+    ((label, gain),) = convert(case.build(), host=Host(packs="builtin")).report.transposed_for_speed
+    assert "RESIZE_NEAREST_NEIGHBOR" in label
+    assert gain > 0

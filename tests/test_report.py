@@ -71,3 +71,11 @@ def test_a_constant_has_the_sizes_it_is_stored_in_whatever_its_signature() -> No
     stored.fields["shape_signature"] = [-1, 3]
     [held] = [one for one in read(encoded(table)).main.tensors if one.constant]
     assert held.dims == (1, 3)
+
+
+def test_an_image_of_one_channel_is_not_told_as_transposed() -> None:
+    net = Network()
+    net.output(net.conv(net.input(image(1, 5, 7, 1, dtype="float32")), 1, (1, 1)))
+    report = otp.convert(net.build()).report
+    assert report.nodes.get("Transpose", 0) == report.transposes == 0
+    assert report.transposed == ()

@@ -56,6 +56,14 @@ def test_matmul_and_add_of_int8_are_one_unit_that_is_refused_too() -> None:
         check_model(ir.from_proto(proto), TARGET, 21)
 
 
+def test_what_a_runtime_runs_no_operator_on_has_no_kernel_of_any() -> None:
+    target = Target("test", (13, 18, 26), no_integer_kernel={"*": frozenset({"int4"}), "Pad": frozenset({"int16"})})
+    kernels = [
+        target.has_kernel(*row) for row in (("Add", "int4"), ("Pad", "int4"), ("Pad", "int16"), ("Add", "int16"))
+    ]
+    assert kernels == [False, False, False, True]
+
+
 def test_operators_that_a_target_lacks_are_named_with_the_way_out() -> None:
     target = Target("test", (13, 18, 26), lacks={"Relu": "leave it out"})
     with pytest.raises(TargetRefusal, match=r"target test has no Relu \(leave it out\)"):

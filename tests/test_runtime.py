@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.errors import MissingExtra
-from onnx_tflite_plugin.graph.metadata import PREFIX
+from onnx_tflite_plugin.graph.metadata import PREFIX, read_states
 from onnx_tflite_plugin.runtime import Session
 from onnx_tflite_plugin.verify import LiteRT
 
@@ -304,3 +304,8 @@ def test_weights_beside_the_model_are_found(tmp_path: Path) -> None:
     proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.full(2000, 2.0, np.float32), "w"))
     onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
     assert Session(str(tmp_path / "m.onnx")).run({"x": np.ones(2000, np.float32)})["y"].sum() == 4000
+
+
+def test_a_state_that_several_entries_share_lies_as_in_the_file() -> None:
+    (state,) = read_states(otp.convert(two_entries(), signature="count").model.metadata_props)
+    assert state.shape == (1, 3, 5, 2)

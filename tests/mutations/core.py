@@ -89,6 +89,12 @@ MUTATIONS: tuple[Planted, ...] = (
             "prices(along, set(innermost) <= letters,",
             "prices(along, not set(innermost) <= letters,",
         ),
+        (
+            "operators that gain nothing are told to",
+            "layout/plan.py",
+            "strict=False) if gain > 0)",
+            "strict=False) if gain >= 0)",
+        ),
     ),
     *_of(
         "loops",
@@ -217,6 +223,12 @@ MUTATIONS: tuple[Planted, ...] = (
             "and (node.op_type != TRANSPOSED or _within_unit(node)):",
             ":",
         ),
+        (
+            "what runs on no integers has kernels",
+            "targets/base.py",
+            'frozenset()) | self.no_integer_kernel.get("*", frozenset())',
+            "frozenset())",
+        ),
     ),
     *_of(
         "passes_products",
@@ -292,6 +304,12 @@ MUTATIONS: tuple[Planted, ...] = (
             "pipeline.py",
             "{op for bound in model.operators() for op in bound.members}",
             "{bound.op for bound in model.operators()}",
+        ),
+        (
+            "an axis of size 1 that moves is told as a Transpose",
+            "layout/plan.py",
+            "if without_unit_axes(order) != without_unit_axes(start):",
+            "if order != start:",
         ),
     ),
 )
