@@ -185,8 +185,8 @@ def convert_model(
                         raise
                     retyped |= error.dtypes.keys()
                     model = _retyped(model, error)
-                except ConversionError as error:
-                    current = _rederived(model, host, options, target) if stale(error) else None
+                except (ConversionError, Failed) as error:
+                    current = _rederived(model, host, options, target) if stale(error, model) else None
                     if current is None:
                         raise
                     return _converted(current, host, options, target, stages)

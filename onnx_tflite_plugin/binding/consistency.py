@@ -107,10 +107,11 @@ def doubtful(model: Model) -> bool:
     return any(t is not None and 0 in t.shape for op in model.main.operators for t in (*op.inputs, *op.outputs))
 
 
-def stale(error: ConversionError) -> bool:
-    """Whether stored sizes that do not follow may be the reason of a failure."""
-    ours = any(isinstance(problem, Blamed) and problem.ours for problem in error.problems)
-    return ours or isinstance(error, StaleShape)
+def stale(error: ConversionError | Failed, model: Model) -> bool:
+    """Whether stored sizes that do not follow, or that the file leaves out, may be the reason of a failure."""
+    problems = error.problems if isinstance(error, ConversionError) else ()
+    ours = any(isinstance(problem, Blamed) and problem.ours for problem in problems)
+    return ours or isinstance(error, StaleShape) or not all(tensor.has_rank for tensor in model.main.tensors)
 
 
 def unfit(handler: Handler, op: Operator) -> Unfit | None:
@@ -166,7 +167,7 @@ def _ranks(bound: Bound) -> Iterator[Contradiction]:
     """Operands whose rank is not that of the axes which the handler gives them for any instance."""
     if not isinstance(bound.handler.axes, str) or _is_named(bound.op):
         return
-    inputs, outputs = _axis_counts(bound.handler.axes)
+    inputs, outputs = axis_counts(bound.handler.axes)
     for name, counts, tensors in (("inputs", inputs, bound.op.inputs), ("outputs", outputs, bound.op.outputs)):
         for k, (count, tensor) in enumerate(zip(counts, tensors, strict=False)):
             if count is not None and tensor is not None and tensor.has_rank and tensor.rank != count:
@@ -205,7 +206,7 @@ def _indices(bound: Bound) -> Iterator[Contradiction]:
 
 
 @cache
-def _axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
+def axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
     """How many axes ``"n h w c, o -> n o"`` gives each input and output; ``None`` where it does not tell."""
     inputs, _, outputs = text.partition("->")
     return tuple(map(_axis_count, inputs.split(","))), tuple(map(_axis_count, outputs.split(",")))

@@ -77,7 +77,7 @@ class Sizes:
 
     def _freed(self, op: Operator, dims: Mapping[Tensor, Dims], batches: Mapping[int, int]) -> Operator:
         """The operator without the size of axis 0 in its constants and options, where it has that from an operand."""
-        first = {t: dims[t][0] or 0 for t in op.inputs if t is not None and dims.get(t)}
+        first = {t: dims[t][0] or 0 for t in op.inputs if t is not None and t.shape and dims.get(t)}
         carried = {t.shape[0] for t, size in first.items() if batches.get(size) == t.shape[0]}
         bound = self.host.take(op, self.target, self.target.opsets[2]) if carried else None
         if not isinstance(bound, Bound):

@@ -1,7 +1,9 @@
 """Quantization parameters of a tensor, with the checks of LiteRT's ``InterpreterBuilder::ParseQuantization``.
 
 A scale of 0 passes, as it does there: it stands for none. What no kernel can compute with, a scale that is negative or
-not finite or a zero point that the type cannot hold, is refused where the type is one of quantized integers.
+not finite or a zero point that the type cannot hold, is refused where the type is one of quantized integers. A weight's
+scale along an axis may be negative: batch normalization with a negative gamma, folded into a convolution, makes it so,
+and kernels multiply by it (``QuantizeMultiplier``).
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def read_quantization(
 
 def _check_numbers(table: Table, dtype: str, scale: Sequence[float], zero_point: Sequence[int]) -> None:
     for value in scale:
-        if value < 0 or not isfinite(value):
+        if (value < 0 and len(scale) == 1) or not isfinite(value):
             raise table.invalid("scale", f"{value} is no scale of {dtype}", DAMAGED)
     least, largest = INTEGER_RANGE[dtype]
     for point in zero_point:

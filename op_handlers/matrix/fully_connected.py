@@ -25,18 +25,25 @@ from op_handlers.kernels.operands import packed_weights, signed_bytes
 def dense_axes(at: Instance) -> str | None:
     """``n h w c, o (h w c) -> n o``: the trailing axes that make up one row of the weight are flattened."""
     op = at.op
+    bias = [*(f"one{i}" for i in range(leading_ones(op))), "o"]
     if op[1].blocks is not None:
-        return "_, o k, o -> _"
+        return f"_, o k, {' '.join(bias)} -> _"
     dims, depth = op[0].dims, op[1].shape[-1]
     if op.options.keep_num_dims:
-        return "... k, o k, o -> ... o"
+        return f"... k, o k, {' '.join(bias)} -> ... o"
     rows = [i for i in range(len(dims)) if None not in dims[i:] and prod(d or 0 for d in dims[i:]) == depth]
     if not rows or 0 in dims:
         return None
     batch, row = [f"n{i}" for i in range(rows[-1])], [f"k{i}" for i in range(rows[-1], len(dims))]
     first = batch[0] if len(batch) == 1 else f"({' '.join(batch)})" if batch else "one"
     group = row[0] if len(row) == 1 else f"({' '.join(row)})"
-    return spelled([[*batch, *row], ["o", group], ["o"]], [first, "o"])
+    return spelled([[*batch, *row], ["o", group], bias], [first, "o"])
+
+
+def leading_ones(op: Operator) -> int:
+    """Axes of size 1 that a bias has in front; the kernel asks for its number of elements alone."""
+    bias = op.tensor(2)
+    return 0 if bias is None or set(bias.dims[:-1]) != {1} else bias.rank - 1
 
 
 def contracted(at: Instance) -> Implicit | Terminate:
@@ -53,6 +60,8 @@ def default_weights(at: Instance) -> Decline | None:
     op = at.op
     if op.options.weights_format != "DEFAULT":
         return Decline(f"weights_format {op.options.weights_format} is not known")
+    if not op[1].has_rank:
+        return None  # sizes that follow are derived before anything else is asked
     if 0 not in op[0].dims[:-1] and not op[1].shape[-1] and op[1].shape[0]:
         return Decline("its rows have no elements, for which LiteRT's kernels leave out the bias")
     return in_blocks(op) if op[1].blocks is not None else packed_weights(op, NARROW)

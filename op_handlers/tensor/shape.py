@@ -104,7 +104,9 @@ def squeeze(ctx: Context, x: Value) -> Value:
     if not ctx.options.squeeze_dims and None in ctx.op[0].dims:
         squeezed_sizes(ctx)
     if ctx.op[out(0)].dims.count(None) > 1:
-        return ctx.ops.Squeeze(x, sorted({ctx.axis(axis) for axis in ctx.options.squeeze_dims}))
+        named = {axis % ctx.op[0].rank for axis in ctx.options.squeeze_dims}
+        gone = [k for k, axis in enumerate(ctx.perm(0)) if axis in named]  # the plan may have left some out
+        return ctx.ops.Squeeze(x, gone) if gone else x
     return ctx.reshaped(x, out(0))
 
 
@@ -167,6 +169,7 @@ def transposed_at_run_time(ctx: Context, x: Value, perm: Value) -> Value:
     indexed_by_axis={out(0): 0},
     quantization=COPIED,
     types=lambda at: f"_ -> {at.op.options.out_type.lower()}",
+    sizes=lambda at: (at.op[0].rank,),
 )
 def shape(ctx: Context, x: Value) -> Value:
     """Shape of the planned order, which the host brings back to the file's; a constant where all sizes are known."""

@@ -186,8 +186,28 @@ def dtypes() -> Iterator[Case]:
     yield conv(
         "float32 with int8 weights in groups", weights="int8", per_axis=True, shape=(2, 5, 7, 6), out=9, groups=3
     )
+    for dtype in ("int8", "int16"):
+        for op in ("CONV_2D", "DEPTHWISE_CONV_2D"):
+            yield net(op, f"{dtype} with scales that are negative in part", turned_channels(op, dtype), dtype=dtype)
     yield net("CONV_2D", "float16 weights through DEQUANTIZE", half_weights, dtype="float16", opsets=EVERY_OPSET)
     yield net("CONV_2D", "weights that are a graph input", given_weights)
+
+
+def turned_channels(op: str, dtype: str) -> Callable[[Net], None]:
+    """Batch normalization with a negative gamma, folded into the weights' scales."""
+
+    def draw(model: Net) -> None:
+        x, axis = tensor(2, 5, 7, 3, dtype=dtype), 0 if op == "CONV_2D" else 3
+        w = weight((3, 2, 2, 3) if axis == 0 else (1, 2, 2, 3), "int8", axis)
+        b = bias(x, w, 3, BIASES[dtype], 12)
+        signs = np.array([1, -1, 1])
+        turned = [replace(spec, scale=(signs * np.asarray(spec.scale)).tolist()) for spec in (w, b)]
+        options: dict[str, Any] = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "depth_multiplier": 1}
+        if axis == 0:
+            del options["depth_multiplier"]
+        model.output(model.call(op, [x, *turned], product(x, w, (2, 4, 6, 3), 12), **options))
+
+    return draw
 
 
 def half_weights(model: Net) -> None:

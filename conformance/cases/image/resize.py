@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.copies import Copy, copied
-from conformance.models import BOTH, Placed, Spec, alone, constant, drawn, opsets, tensor
+from conformance.models import BOTH, Net, Placed, Spec, alone, constant, drawn, net, opsets, tensor
 from onnx_tflite_plugin.verify import Tolerance
 
 NEAREST = "RESIZE_NEAREST_NEIGHBOR"
@@ -187,6 +187,29 @@ def runtime_sizes() -> Iterator[Case]:
         operands = [tensor(None, None, 7, 3), constant([4, 14])]
         y = tensor(None, 4, 14, 3)
         yield alone(NEAREST, f"{mode} of an unknown size", operands, y, options=MODES[mode], given=runs)
+
+    yield net(NEAREST, "twice the size, of no stored shape, twice", enlarged)
+
+
+def enlarged(model: Net) -> None:
+    """Old converters store no shape behind a size that is computed, nor any that follows."""
+    ref = model.input(tensor(*IMAGE))
+    for depth in (3, 5):
+        sizes, both, twice, larger, y = (model.graph.tensor(f"{k}{depth}", None, dtype) for k, dtype in UNSTORED)
+        model.graph.operator("SHAPE", [ref], [sizes], {"out_type": "INT32"})
+        bounds = [model.place(constant(bound)) for bound in ([1], [3], [1])]
+        model.graph.operator("STRIDED_SLICE", [sizes, *bounds], [both], {})
+        model.graph.operator(
+            "MUL", [both, model.place(constant([2, 2]))], [twice], {"fused_activation_function": "NONE"}
+        )
+        model.graph.operator(NEAREST, [ref, twice], [larger], {})
+        operands = [larger, model.place(constant(drawn(5, 2, 2, depth))), model.place(constant(drawn(5)))]
+        model.graph.operator("CONV_2D", operands, [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
+        ref = y
+    model.graph.output(ref)
+
+
+UNSTORED = (("sizes", "int32"), ("both", "int32"), ("twice", "int32"), ("larger", "float32"), ("y", "float32"))
 
 
 def copies() -> Iterator[Case]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -85,6 +86,9 @@ def rows() -> Iterator[Case]:
     yield dense("no rows", (2, 0, 11))
     yield dense("no rows, rank 2", (0, 11))
     yield dense("without bias", biased=None)
+    for dtype in ("float32", "int8"):
+        yield net(OP, f"{dtype} with a bias of several axes", row_of_biases(dtype), dtype=dtype, opsets=EVERY_OPSET)
+    yield net(OP, "weights of no stored shape, made by TRANSPOSE", unshaped_weights)
     yield alone(OP, "an absent bias", [tensor(2, 11), weight((4, 11), "float32"), None], tensor(2, 4))
     yield alone(OP, "weights that are a graph input", [tensor(2, 11), tensor(4, 11), tensor(4)], tensor(2, 4))
     yield between_convolutions(
@@ -93,6 +97,28 @@ def rows() -> Iterator[Case]:
     yield net(OP, "sparse weights", sparse)
     shuffled = {"weights_format": "SHUFFLED4x16INT8"}
     yield dense("shuffled weights", (2, 16), dtype="uint8", options=shuffled, refused="weights_format SHUFFLED4x16INT8")
+
+
+def row_of_biases(dtype: str) -> Callable[[Net], None]:
+    """Kernels ask for as many elements as there are units, in whatever shape."""
+
+    def draw(model: Net) -> None:
+        x, w = tensor(2, 11, dtype=dtype), weight((5, 11), WEIGHTS[dtype])
+        b = bias(x, w, 5, BIASES[dtype], 11)
+        assert b.value is not None
+        row = replace(b, shape=(1, 5), value=b.value.reshape(1, 5))
+        model.output(model.call(OP, [x, w, row], product(x, w, [2, 5], 11)))
+
+    return draw
+
+
+def unshaped_weights(model: Net) -> None:
+    """Old converters store no shape for what a transposition makes."""
+    turned, result = model.graph.tensor("turned", None, "float32"), model.result(tensor(2, 5))
+    operands = [model.input(tensor(2, 11)), turned, model.place(constant(drawn(5)))]
+    model.graph.operator("TRANSPOSE", [model.input(tensor(11, 5)), model.place(constant([1, 0]))], [turned])
+    model.graph.operator(OP, operands, [result], {"fused_activation_function": "NONE"})
+    model.graph.output(result)
 
 
 def sparse(model: Net) -> None:

@@ -243,6 +243,11 @@ def slices() -> Iterator[Case]:
     yield raw("bits of axes that are not there", [1, 2], [3, 0], [1, -1], (5, 7), (2, 2), begin_mask=60, end_mask=44)
     text = "which the kernel reads from beyond the end"
     yield raw("new axes beyond the entries", [1], [3], [1], (5, 3), (2, 3), new_axis_mask=6, refused=text)
+    x, row = tensor(None, None, None), [constant([n, 0, 0]) for n in (-1, 0)]
+    given = [{"x0": drawn(*shape)} for shape in ((3, 5, 7), (2, 11, 1))]
+    options = {"begin_mask": 6, "end_mask": 6, "shrink_axis_mask": 1}
+    operands = [x, *row, constant([1, 1, 1])]
+    yield alone("STRIDED_SLICE", "one row of unknown sizes", operands, tensor(None, None), options=options, given=given)
     yield raw("strides known as it runs", [0, 0], [5, 7], None, (5, 7), (5, 7), refused="must be a constant")
 
 
