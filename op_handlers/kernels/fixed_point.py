@@ -5,11 +5,11 @@ A 16 bit number with ``whole`` bits before its point has 15 - ``whole`` behind i
 
 from __future__ import annotations
 
-from math import exp, floor, frexp
+from math import exp, floor, frexp, isfinite
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array
+from onnx_tflite_plugin.api import Array, Refused
 
 LEAST, MOST = -32768, 32767
 
@@ -19,6 +19,8 @@ def rescaled(numbers: Array, factor: float) -> Array:
 
     (QuantizeMultiplier, internal/quantization_util.cc; MultiplyByQuantizedMultiplier, internal/common.cc)
     """
+    if not isfinite(factor):
+        raise Refused(f"its numbers are multiplied by {factor}, for which no integer stands")
     fraction, exponent = frexp(factor)
     mantissa = floor(fraction * 2**31 + 0.5)
     if mantissa == 2**31:

@@ -39,6 +39,8 @@ def placeable(at: Instance) -> Decline | None:
     if not at.op.options.start_index_map:
         return Decline("its indices name no axis (start_index_map is empty)")
     o, x, index = at.op.options, at.op[0], at.op[1]
+    if not {*o.start_index_map} <= {*range(x.rank)}:
+        return Decline(f"its indices name the axes {list(o.start_index_map)} of a tensor of rank {x.rank}")
     length = index.dims[o.index_vector_dim] if 0 <= o.index_vector_dim < index.rank else 1
     if length not in (None, len(o.start_index_map)) or len(o.slice_sizes) != x.rank:
         named = f"{length} for the {len(o.start_index_map)} axes that they name"

@@ -89,12 +89,6 @@ MUTATIONS: tuple[Planted, ...] = (
             "prices(along, set(innermost) <= letters,",
             "prices(along, not set(innermost) <= letters,",
         ),
-        (
-            "operators that gain nothing are told to",
-            "layout/plan.py",
-            "strict=False) if gain > 0)",
-            "strict=False) if gain >= 0)",
-        ),
     ),
     *_of(
         "loops",
@@ -125,15 +119,6 @@ MUTATIONS: tuple[Planted, ...] = (
             "layout/spread.py",
             "if order in orders or len(orders) >= MOST_CANDIDATES or",
             "if order in orders or",
-        ),
-    ),
-    *_of(
-        "runtime",
-        (
-            "entries of a file plan their state apart",
-            "layout/states.py",
-            "in model.source.signatures}) > 1",
-            "in model.source.signatures}) > 2",
         ),
     ),
     *_of(
