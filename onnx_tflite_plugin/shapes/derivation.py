@@ -20,6 +20,7 @@ from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.errors import ConversionError, Problem, UnsupportedOperator
 from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import source_order
 from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
@@ -137,7 +138,10 @@ class Sizes:
         bound = self.host.take(op, self.target, self.target.opsets[2])
         if isinstance(bound, Problem):
             raise UnsupportedOperator(self.message, [bound])
-        return resolved(bound, self.target, self.target.opsets[2])
+        try:
+            return resolved(bound, self.target, self.target.opsets[2])
+        except Failed as failed:
+            raise UnsupportedOperator(self.message, [failed.problem(label(op))]) from failed
 
     def _lowered(self, op: Operator) -> ir.Model:
         """One operator as an ONNX model of its own, all of it in the file's order."""

@@ -217,6 +217,8 @@ def read_options(operator: Table, builtin: str) -> Options:
         if number and _belongs(name, builtin):
             layout = _layout(name)
             table = operator.table(union, layout) if layout is not None else None
-            return default_options(name) if layout is None or table is None else _decode(layout, table)
+            options = default_options(name) if layout is None or table is None else _decode(layout, table)
+            # Another table is taken where nothing tells which is the operator's own: fields that it lacks have defaults.
+            return options if table_of(builtin) else Options(options.table, dict(options), shared_defaults())
     own = table_of(builtin)
     return default_options(own) if own else Options(absent=shared_defaults())
