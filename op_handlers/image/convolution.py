@@ -119,11 +119,17 @@ def asked_image(at: Instance) -> Dims:
     return (batch, *(int(size) for size in sizes[1:]))
 
 
+def biased_in_a_row(at: Instance) -> bool:
+    """Whether the bias has one axis. Batch normalization may leave more; the kernel counts elements (transpose_conv.cc)."""
+    bias = at.op.tensor(3)
+    return bias is None or bias.rank == 1
+
+
 @handler(
     "TRANSPOSE_CONV",
     max_version=5,
     layout=Implicit(onnx={1: "i o j k", 2: "n i h w", out(0): "n o y x"}),
-    axes="_, o j k i, n h w i, o -> n y x o",
+    axes=lambda at: f"_, o j k i, n h w i, {'o' if biased_in_a_row(at) else '_'} -> n y x o",
     quantization=Dequantized(bias={3: (2, 1)}),
     activation="fused_activation_function",
     sizes=asked_image,
@@ -131,6 +137,8 @@ def asked_image(at: Instance) -> Dims:
 )
 def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """ConvTranspose."""
+    if b is not None and not biased_in_a_row(ctx):
+        b = ctx.ops.Reshape(b, [ctx.op[1].shape[0]])
     return transposed(ctx, shape, x, symmetric(ctx, w, 2), b)
 
 

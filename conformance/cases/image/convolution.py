@@ -329,8 +329,26 @@ def transposed() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         yield transpose_conv(f"{dtype} of a shape known as it runs", dtype=dtype, activation="RELU6", at_run_time=True)
     yield from asymmetric()
+    yield from row_biases()
     refused = "cannot come from input size"
     yield transpose_conv("an output that is too large for its input", padding="VALID", extra=(2, 0), refused=refused)
+
+
+def row_biases() -> Iterator[Case]:
+    """What litert-torch makes of a batch normalization behind a transposed convolution: a bias of four axes."""
+    for dtype in ("float32", "int8"):
+        x = tensor(*IMAGE, dtype=dtype)
+        w = weight((4, 3, 3, 3), WEIGHTS[dtype])
+        b = bias(x, w, 4, BIASES[dtype], 27)
+        y = replace(product(x, w, (2, 10, 14, 4), 27), name="")
+        operands = [
+            constant([2, 10, 14, 4]),
+            w,
+            x,
+            replace(b, shape=(1, 1, 1, 4), value=np.asarray(b.value)[None, None, None]),
+        ]
+        options = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
+        yield alone("TRANSPOSE_CONV", f"{dtype} with a bias of four axes", operands, y, options=options, dtype=dtype)
 
 
 def asymmetric() -> Iterator[Case]:
