@@ -39,7 +39,8 @@ def of_two(draw: Draw, op: str) -> Case:
     if op in ("ADD", "MUL", "MAXIMUM", "MINIMUM", "SUB") and draw.chance(0.3):
         a, b = b, a
     options = {"fused_activation_function": draw.pick(*FUSED)} if op in ARITHMETIC and dtype != "float16" else {}
-    return operator(draw, op, [a, b], z.shaped(*whole), **options)
+    plain = op == "DIV" and dtype != "float32"  # between convolutions divisors would be any
+    return operator(draw, op, [a, b], z.shaped(*whole), plain=plain, **options)
 
 
 @draws("FLOOR_DIV", "FLOOR_MOD", "POW", "ATAN2")

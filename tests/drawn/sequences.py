@@ -61,7 +61,8 @@ def of_both_directions(draw: Draw, op: str) -> Case:
     if draw.chance(0.3):
         fields["cell_clip"] = float(draw.random.uniform(0.2, 2))
     fields |= {"batch": draw.pick(1, 3), "time": draw.pick(1, 5)}
-    fields["fused_activation_function"] = draw.pick("TANH", "TANH", "RELU", "RELU6")
+    # On int8 what is not bounded carries the rounding on from step to step.
+    fields["fused_activation_function"] = "TANH" if "weights" in each else draw.pick("TANH", "RELU", "RELU6")
     return both("drawn", **fields)
 
 
