@@ -8,6 +8,7 @@ from onnx_tflite_plugin.api import Operator
 from onnx_tflite_plugin.binding.bound import Bound, Declared
 from onnx_tflite_plugin.binding.declared import resolved
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import target_named
 
@@ -18,7 +19,12 @@ def instances(model: Model, code: str) -> Iterator[Operator]:
 
 
 def declared(op: Operator, host: Host) -> Declared | None:
-    """What the handler declares of a call; ``None`` where nobody takes it. Raises Failed, Refused."""
+    """What the handler declares of a call; ``None`` where nobody takes it, or ranks follow only as it is converted.
+
+    Raises Failed, Refused.
+    """
+    if any(not t.has_rank and t.dtype not in HANDLES for t in (*op.inputs, *op.outputs) if t is not None):
+        return None
     target = target_named("onnxruntime")
     bound = host.take(op, target, target.opsets[2])
     return resolved(bound, target, target.opsets[2]).declared if isinstance(bound, Bound) else None

@@ -167,7 +167,7 @@ def _ranks(bound: Bound) -> Iterator[Contradiction]:
     """Operands whose rank is not that of the axes which the handler gives them for any instance."""
     if not isinstance(bound.handler.axes, str) or _is_named(bound.op):
         return
-    inputs, outputs = axis_counts(bound.handler.axes)
+    inputs, outputs = _axis_counts(bound.handler.axes)
     for name, counts, tensors in (("inputs", inputs, bound.op.inputs), ("outputs", outputs, bound.op.outputs)):
         for k, (count, tensor) in enumerate(zip(counts, tensors, strict=False)):
             if count is not None and tensor is not None and tensor.has_rank and tensor.rank != count:
@@ -206,7 +206,7 @@ def _indices(bound: Bound) -> Iterator[Contradiction]:
 
 
 @cache
-def axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
+def _axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
     """How many axes ``"n h w c, o -> n o"`` gives each input and output; ``None`` where it does not tell."""
     inputs, _, outputs = text.partition("->")
     return tuple(map(_axis_count, inputs.split(","))), tuple(map(_axis_count, outputs.split(",")))

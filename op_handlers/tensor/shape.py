@@ -169,7 +169,6 @@ def transposed_at_run_time(ctx: Context, x: Value, perm: Value) -> Value:
     indexed_by_axis={out(0): 0},
     quantization=COPIED,
     types=lambda at: f"_ -> {at.op.options.out_type.lower()}",
-    sizes=lambda at: (at.op[0].rank,),
 )
 def shape(ctx: Context, x: Value) -> Value:
     """Shape of the planned order, which the host brings back to the file's; a constant where all sizes are known."""

@@ -194,8 +194,8 @@ def runtime_sizes() -> Iterator[Case]:
 def enlarged(model: Net) -> None:
     """Old converters store no shape behind a size that is computed, nor any that follows."""
     ref = model.input(tensor(*IMAGE))
-    for depth in (3, 5):
-        sizes, both, twice, larger, y = (model.graph.tensor(f"{k}{depth}", None, dtype) for k, dtype in UNSTORED)
+    for k in (0, 1):
+        sizes, both, twice, larger, y = (model.graph.tensor(f"{name}{k}", None, dtype) for name, dtype in UNSTORED)
         model.graph.operator("SHAPE", [ref], [sizes], {"out_type": "INT32"})
         bounds = [model.place(constant(bound)) for bound in ([1], [3], [1])]
         model.graph.operator("STRIDED_SLICE", [sizes, *bounds], [both], {})
@@ -203,8 +203,8 @@ def enlarged(model: Net) -> None:
             "MUL", [both, model.place(constant([2, 2]))], [twice], {"fused_activation_function": "NONE"}
         )
         model.graph.operator(NEAREST, [ref, twice], [larger], {})
-        operands = [larger, model.place(constant(drawn(5, 2, 2, depth))), model.place(constant(drawn(5)))]
-        model.graph.operator("CONV_2D", operands, [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
+        window = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "filter_height": 2, "filter_width": 3}
+        model.graph.operator("MAX_POOL_2D", [larger], [y], window)
         ref = y
     model.graph.output(ref)
 
