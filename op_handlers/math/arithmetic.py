@@ -9,6 +9,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Context, Decline, Dequantized, Instance, Raw, Transparent, Value, handler
 from op_handlers.kernels.extremes import extreme
+from op_handlers.kernels.ties import moved_from_halves
 
 FUSED = "fused_activation_function"
 
@@ -16,13 +17,15 @@ FUSED = "fused_activation_function"
 @handler("ADD", max_version=6, layout=Transparent(), quantization=Dequantized(), activation=FUSED)
 def add(ctx: Context, x: Value, y: Value) -> Value:
     """Add."""
-    return ctx.ops.Add(x, y)
+    more = moved_from_halves(ctx.op, 1)
+    return ctx.ops.Add(ctx.ops.Add(x, y), more) if more else ctx.ops.Add(x, y)
 
 
 @handler("SUB", max_version=5, layout=Transparent(), quantization=Dequantized(), activation=FUSED)
 def sub(ctx: Context, x: Value, y: Value) -> Value:
     """Sub."""
-    return ctx.ops.Sub(x, y)
+    more = moved_from_halves(ctx.op, -1)
+    return ctx.ops.Add(ctx.ops.Sub(x, y), more) if more else ctx.ops.Sub(x, y)
 
 
 def bounded_below(at: Instance) -> Decline | None:

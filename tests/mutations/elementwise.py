@@ -8,7 +8,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Dequantized, Raw
 
-from .planting import Mutation, left_out, the_files_axis, with_attributes
+from .planting import Mutation, left_out, returning, the_files_axis, with_attributes
 
 
 def _tanh(ctx: Any, value: Any) -> Any:
@@ -63,6 +63,15 @@ MUTATIONS = (
         "ADD",
         ("ADD-int16_with_TANH,_which_the_kernel_ignores",),
         fields={"lower": lambda ctx, x, y: _tanh(ctx, ctx.ops.Add(x, y))},
+    ),
+    *(
+        Mutation(
+            "halves go to the even one",
+            op,
+            (f"{op}-int8_and_a_constant,_halves_go_up", f"{op}-uint8_and_a_constant,_halves_go_up"),
+            patches={"op_handlers.math.arithmetic:moved_from_halves": returning(0.0)},
+        )
+        for op in ("ADD", "SUB")
     ),
     Mutation(
         "operands are compared as floats",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from conformance.models import (
     tensor,
 )
 from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
 BYTES = ("int8", "uint8")
@@ -40,6 +41,7 @@ def cases() -> Iterator[Case]:
     yield from shapeless()
     yield from bare()
     yield from powers_of_two()
+    yield from halves()
     yield from broadcast()
     yield from divided()
     yield from powers()
@@ -152,6 +154,34 @@ def powers_of_two() -> Iterator[Case]:
         yield binary(
             op, "int16 of scales that are powers of two", y.scaled(0.25), y, y, options={"pot_scale_int16": True}
         )
+
+
+def halves() -> Iterator[Case]:
+    """An image and a constant, as in ``x / 127.5 - 1``: every one of its values comes to a half."""
+    for op, sign, point in (("ADD", 1, 0), ("SUB", -1, 128)):
+        for dtype, least in (("int8", -128), ("uint8", 0)):
+            x = tensor(256, dtype=dtype, scale=2 / 255, zero_point=least)
+            one = constant(least + 255, dtype, 1 / 255, least)
+            y = tensor(256, dtype=dtype, scale=2 / 255, zero_point=least + point)
+            yield alone(
+                op,
+                f"{dtype} and a constant, halves go up",
+                [x, one],
+                y,
+                dtype=dtype,
+                given={"x0": np.arange(least, least + 256).astype(dtype)},
+                reference=with_half_a_step(sign, least, point),
+                tolerance=Tolerance(steps=0),
+                why="XNNPACK rounds each half up",
+            )
+
+
+def with_half_a_step(sign: int, least: int, point: int) -> Callable[[Sequence[Any]], list[Any]]:
+    def rounded(arrays: Sequence[Any]) -> list[Any]:
+        steps = np.floor(arrays[0].astype(np.int64) - least + sign * 127.5 + 0.5)
+        return [np.clip(steps + least + point, least, least + 255).astype(arrays[0].dtype)]
+
+    return rounded
 
 
 def broadcast() -> Iterator[Case]:
