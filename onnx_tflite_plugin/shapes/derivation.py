@@ -125,7 +125,8 @@ class Sizes:
         model = self._lowered(alone)
         fixed = _value(model) if all(t is not None and _small(t) for t in op.outputs) else None
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
-        for tensor, inferred in zip((t for t in op.outputs if t is not None), infer(skeleton(model)), strict=True):
+        tensors = [tensor for tensor in op.outputs if tensor is not None]  # states follow them
+        for tensor, inferred in zip(tensors, infer(skeleton(model)), strict=False):
             if inferred is None and not tensor.has_rank:
                 raise Refused(f"the rank of {tensor.name!r} is known only at run time")
             sizes = (None,) * tensor.rank if inferred is None else inferred

@@ -13,10 +13,11 @@ from onnx_tflite_plugin.shapes.changes import with_dims, with_main
 from onnx_tflite_plugin.shapes.derivation import Sizes
 from onnx_tflite_plugin.shapes.ranks import missing
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor, agree
-from onnx_tflite_plugin.targets import Target
+from onnx_tflite_plugin.targets import Target, target_named
 
 SAMPLES = (2, 3)
 BATCH = "batch"
+ANY = target_named("generic")  # which ranks results have is the same for all, and this one refuses least
 
 Places = Mapping[tuple[int, int], str]  # the position of a graph input and its axis, to the name of that size
 
@@ -34,7 +35,7 @@ def resized(
     A size given as a name is left open. Returns the sizes that were named. Raises UnsupportedOption for a name or a rank
     the model does not have, UnsupportedOperator where sizes do not follow.
     """
-    if lacking := missing(Sizes(model, host, target, "")):
+    if lacking := missing(Sizes(model, host, ANY, "")):
         model = with_dims(model, lacking)
     asked = _asked(model, shapes, names)
     fixed = {
@@ -73,7 +74,7 @@ def rederived(model: Model, host: Host, target: Target, *, insist: bool = False)
 
     Raises InvalidModel, if it is to ``insist``, where the file contradicts itself beyond its sizes.
     """
-    if lacking := missing(Sizes(model, host, target, "")):
+    if lacking := missing(Sizes(model, host, ANY, "")):
         model = with_dims(model, lacking)
     try:
         dims = Sizes(model, host, target, "sizes that do not follow:").behind({t: t.dims for t in model.main.inputs})

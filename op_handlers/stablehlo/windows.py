@@ -44,7 +44,9 @@ BODIES = {
 REDUCED = {"ADD": "ReduceSum", "MAXIMUM": "ReduceMax", "MINIMUM": "ReduceMin"}
 # What ONNX Runtime's reductions get wrong: products and sums that wrap around, and extremes of int64 beyond 32 bits.
 APART: Mapping[str, Sequence[str]] = defaultdict(
-    lambda: ("MUL",), int32=("MUL", "ADD"), int64=("MUL", "ADD", "MAXIMUM", "MINIMUM")
+    lambda: ("MUL",),
+    **dict.fromkeys(("int32", "uint32", "uint64"), ("MUL", "ADD")),
+    int64=("MUL", "ADD", "MAXIMUM", "MINIMUM"),
 )
 COMBINED = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Min"}
 

@@ -169,7 +169,7 @@ MUTATIONS = (
         ("REDUCE_PROD-int32,_which_wraps_around_kept",),
         patches={
             "op_handlers.math.product:product_of_integers": lambda _original: (
-                lambda ctx, x: ctx.ops.ReduceProd(x, [1, 2], keepdims=1)
+                lambda ctx, x, axes: ctx.ops.ReduceProd(x, [1, 2], keepdims=1)
             )
         },
     ),

@@ -144,10 +144,12 @@ MUTATIONS = (
     Mutation("sorted", "UNIQUE", ("UNIQUE-numbers_beyond_32_bits",), emits={"Unique": with_attributes(sorted=1)}),
     Mutation("the zero point elsewhere", "MATRIX_DIAG", ("MATRIX_DIAG-int8_[2,_3,_5]",), sees={"scalar": _zero_point}),
     Mutation(
-        "the diagonal is a column",
+        "the diagonal runs from the other corner",
         "MATRIX_SET_DIAG",
         ("MATRIX_SET_DIAG-float32_[3,_2,_7,_5]",),
-        patches={f"{TENSOR}.diagonals:shorter": returning(True)},
+        patches={
+            f"{TENSOR}.diagonals:diagonal_places": lambda original: lambda ctx, dims: original(ctx, dims)[:, ::-1]
+        },
     ),
     Mutation(
         "never divided",

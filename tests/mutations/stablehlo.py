@@ -142,8 +142,8 @@ MUTATIONS: tuple[Mutation, ...] = (
         "REDUCE_WINDOW",
         ("REDUCE_WINDOW-MUL_int16",),
         patches={
-            f"{WINDOWS}:multiplied": lambda original: (
-                lambda ctx, x, places: ctx.ops.ReduceProd(
+            f"{WINDOWS}:one_by_one": lambda original: (
+                lambda ctx, x, places, combine: ctx.ops.ReduceProd(
                     spanned(ctx, x, places),
                     np.asarray([k + s + 1 for s, k in enumerate(places)]),
                     keepdims=0,
