@@ -236,6 +236,13 @@ def test_verify_sees_rows_that_are_mixed_in_a_batch_litert_does_not_take() -> No
     assert verify(data, convert(data, dynamic_batch=True).proto.SerializeToString()).ok
 
 
+def test_a_batch_whose_rows_litert_refuses_is_left_out() -> None:
+    """Drawn integers are below 0 in part, of which its RSQRT makes an error."""
+    x = tensor(None, 5, dtype="int16", scale=0.01, zero_point=0)
+    data = joined("RSQRT", x, x.scaled(3.0))
+    assert verify(data, convert(data).proto.SerializeToString()).ok
+
+
 # --- names of unknown sizes -------------------------------------------------------------------
 
 

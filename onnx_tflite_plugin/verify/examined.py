@@ -207,17 +207,25 @@ class Examined:
         if not others or self.stateful:
             return
         (more,) = drawing.draw(self.entry, shapes={**self.sizes.fixed(self.least), **others}, seed=seed)
-        for kernels in expected:
-            try:
-                (outputs,) = self.trial.litert(kernels, [more])
-            except LiteRTError:
-                outputs = None
-            if rows := self.sizes.rows(more, outputs):
-                outputs = [np.concatenate(arrays) for arrays in zip(*self.trial.litert(kernels, rows), strict=True)]
-            if outputs is None:
-                return
-            expected[kernels] = [*expected[kernels], outputs]
+        try:
+            outputs = {kernels: self._batch(kernels, more) for kernels in expected}
+        except LiteRTError:
+            return
         drawn.append(more)
+        for kernels, run in outputs.items():
+            expected[kernels] = [*expected[kernels], run]
+
+    def _batch(self, kernels: str, arrays: list[Array]) -> list[Array]:
+        """A run of other sizes, whole or row by row. Raises LiteRTError where LiteRT takes neither."""
+        try:
+            (whole,) = self.trial.litert(kernels, [arrays])
+        except LiteRTError:
+            if not (rows := self.sizes.rows(arrays, None)):
+                raise
+        else:
+            if not (rows := self.sizes.rows(arrays, whole)):
+                return whole
+        return [np.concatenate(outputs) for outputs in zip(*self.trial.litert(kernels, rows), strict=True)]
 
     def operators_apart(self) -> Apart | None:
         """Compares operator by operator, where the ONNX model has floats for the TFLite model's quantized integers."""
