@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from math import floor, frexp, prod
 
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    Array,
     Attribute,
     Context,
     Integer,
@@ -24,6 +27,7 @@ from onnx_tflite_plugin.api import (
 from op_handlers.math.reduction import along, held_axes, reduced, reduced_sizes
 
 KEPT_BITS = 15  # of the multiplier's mantissa, where the kernel multiplies 64 bit integers
+MOST_AXES = 8  # of which any may be reduced as it runs: a row of a table for each set of them
 
 
 def quantized(op: Operator) -> bool:
@@ -45,7 +49,7 @@ def quantized(op: Operator) -> bool:
 def reduce_prod(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceProd; integers by Mul, which wraps around as the kernel's do."""
     if quantized(ctx.op):
-        return product_of_quantized(ctx, x)
+        return product_of_quantized(ctx, x, axes)
     dtype = ctx.op[0].dtype
     if dtype == "float32":
         return reduced(ctx, "ReduceProd", x, axes)
@@ -84,17 +88,31 @@ def halved(ctx: Context, x: Value, axis: int, size: int) -> Value:
 
 def product_along(ctx: Context, x: Value, axes: Value) -> Value:
     """Along axes known as it runs: parts of every axis are multiplied, of one that stays as it is the only part."""
+    ops, gone = ctx.ops, among_axes(ctx, axes)
+    for axis, reduces in enumerate(gone):
+        size = ops.Gather(ops.Shape(x), np.asarray(axis))
+        one, many = ops.Where(ops.Greater(reduces, 0), 1, size), ops.Where(ops.Greater(reduces, 0), size, 1)
+        x = multiplied(ctx, x, axis, many, one)
+    return x if ctx.options.keep_dims or not gone else without_axes(ctx, x, ops.Shape(x), gone)
+
+
+def among_axes(ctx: Context, axes: Value) -> list[Value]:
+    """For each axis 1 where it is reduced, or 0."""
     ops, rank = ctx.ops, ctx.op[0].rank
     named = ops.Mod(ops.Add(ops.Cast(ops.Reshape(axes, [-1]), to="int64"), rank), np.int64(rank or 1))
-    among = [ops.Min(ops.ReduceSum(same(ctx, named, axis), keepdims=0), np.int64(1)) for axis in range(rank)]
-    for axis, gone in enumerate(among):
-        size = ops.Gather(ops.Shape(x), np.asarray(axis))
-        x = multiplied(ctx, x, axis, ops.Where(ops.Greater(gone, 0), size, 1), ops.Where(ops.Greater(gone, 0), 1, size))
-    if ctx.options.keep_dims or not rank:
-        return x
-    stays = ops.Sub(np.int64(1), ops.Concat(*(ops.Reshape(gone, [1]) for gone in among), axis=0))
-    kept = ops.Gather(ops.Shape(x), ops.Reshape(ops.NonZero(stays), [-1]))
+    return [ops.Min(ops.ReduceSum(same(ctx, named, axis), keepdims=0), np.int64(1)) for axis in range(rank)]
+
+
+def without_axes(ctx: Context, x: Value, sizes: ValueLike, gone: Sequence[Value]) -> Value:
+    """Of the sizes before, those that stay."""
+    ops = ctx.ops
+    stays = ops.Sub(np.int64(1), joined(ctx, gone))
+    kept = ops.Gather(sizes, ops.Reshape(ops.NonZero(stays), [-1]))
     return ops.Reshape(x, kept, allowzero=1 if ctx.opset >= 14 else None)
+
+
+def joined(ctx: Context, scalars: Sequence[Value]) -> Value:
+    return ctx.ops.Concat(*(ctx.ops.Reshape(scalar, [1]) for scalar in scalars), axis=0)
 
 
 def same(ctx: Context, named: Value, axis: int) -> Value:
@@ -125,12 +143,16 @@ def multiplied(ctx: Context, x: Value, axis: int, count: Value, length: ValueLik
 # --- quantized integers -----------------------------------------------------------------------
 
 
-def product_of_quantized(ctx: Context, x: Value) -> Value:
+def product_of_quantized(ctx: Context, x: Value, axes: Value) -> Value:
     """A Scan of products, each brought to the output's scale by its root and rounded (QuantizedReduceProd, reduce.h)."""
     ops, over = ctx.ops, held_axes(ctx)
     before, after = ctx.quantization(0), ctx.quantization(out(0))
-    if before is None or after is None or over is None or any(ctx.shape(0)[axis] is None for axis in over):
-        raise Refused("its integers need a scale, and axes and sizes along them that are known before it runs")
+    if before is None or after is None:
+        raise Refused("its integers need a scale")
+    if over is None:
+        return product_of_quantized_along(ctx, x, axes, before, after)
+    if any(ctx.shape(0)[axis] is None for axis in over):
+        raise Refused("its integers need sizes along its axes that are known before it runs")
     if all(ctx.shape(0)[axis] == 1 for axis in over):
         return ctx.reshaped(x, out(0))  # which the kernel copies, whatever the scales
     count = prod(ctx.shape(0)[axis] or 0 for axis in over)
@@ -155,29 +177,97 @@ def product_of_quantized(ctx: Context, x: Value) -> Value:
     if count > 1:  # a Scan of nothing ends the process in ONNX Runtime
         inner = ctx.graph(step, [("product", "int64", tuple(rest)), ("factor", "int64", tuple(rest))])
         total = ops.Scan(first, ops.Slice(real, [1], [count], [0]), body=inner, num_scan_inputs=1)
-    limits = np.iinfo(ctx.dtype(out(0)))
-    moved = ops.Add(rounded(ctx, total, *scaling), np.asarray(after.zero_point[0]))
-    cut = ops.Min(ops.Max(moved, np.asarray(limits.min)), np.asarray(limits.max))
-    return ctx.reshaped(ops.Cast(cut, to=ctx.dtype(out(0))), out(0))
+    return ctx.reshaped(limited(ctx, rounded(ctx, total, *scaling), after), out(0))
 
 
-def scaled_by(before: Quantization, after: Quantization, count: int) -> tuple[int, int]:
-    """A multiplier of 15 bits and how far to shift its products (GetQuantProdScaling, reduce.cc; QuantizeMultiplier)."""
+def limited(ctx: Context, total: Value, after: Quantization) -> Value:
+    ops, dtype = ctx.ops, ctx.dtype(out(0))
+    limits = np.iinfo(dtype)
+    moved = ops.Add(total, np.asarray(after.zero_point[0]))
+    return ops.Cast(ops.Min(ops.Max(moved, np.asarray(limits.min)), np.asarray(limits.max)), to=dtype)
+
+
+def product_of_quantized_along(ctx: Context, x: Value, axes: Value, before: Quantization, after: Quantization) -> Value:
+    """Along axes known as it runs: what each set of axes asks for is a row of tables, which they choose."""
+    sizes = [size for size in ctx.shape(0) if size]
+    rank = len(ctx.shape(0))
+    if len(sizes) < rank:
+        raise Refused("its axes are known only as it runs: its integers need sizes above 0 that are known before")
+    if rank > MOST_AXES:
+        raise Refused(f"its axes are known only as it runs, which takes up to {MOST_AXES} of them")
+    if not rank:
+        return ctx.reshaped(x, out(0))
+    ops, gone = ctx.ops, among_axes(ctx, axes)
+    sets = list(product((0, 1), repeat=rank))
+    row = ops.ReduceSum(ops.Mul(joined(ctx, gone), 2 ** np.arange(rank)[::-1]), keepdims=0)
+    counts = [prod(size for size, reduces in zip(sizes, each, strict=True) if reduces) for each in sets]
+    unscaled = np.ones(3, np.int64)  # of one factor, which is copied
+    scalings = np.stack([np.stack(scaled_by(before, after, count)) if count > 1 else unscaled for count in counts])
+    count = ops.Gather(np.asarray(counts), row)
+    scaling = [ops.Gather(column, row) for column in scalings.T]
+
+    strides = ops.Gather(np.stack([strides_of(sizes, each) for each in sets]), row, axis=0)
+    places = np.ix_(*(np.arange(size) for size in sizes))
+    place = ops.Mul(places[0], ops.Gather(strides, np.asarray(0)))
+    for axis in range(1, rank):
+        place = ops.Add(place, ops.Mul(places[axis], ops.Gather(strides, np.asarray(axis))))
+    flat = ops.Reshape(x, [-1])
+    real = ops.Sub(ops.Cast(flat, to="int64"), np.asarray(before.zero_point[0]))
+    ordered = ops.ScatterElements(real, ops.Reshape(place, [-1]), real, axis=0)
+    factors = ops.Reshape(ordered, ops.Concat(ops.Reshape(count, [1]), np.asarray([-1]), axis=0))
+
+    def step(at: Value, go_on: Value, current: Value) -> list[Value]:
+        factor = ops.Gather(factors, ops.Add(at, np.int64(1)), axis=0)
+        return [go_on, rounded(ctx, ops.Mul(current, factor), *scaling)]
+
+    body = ctx.graph(step, [("at", "int64", ()), ("go_on", "bool", ()), ("product", "int64", None)])
+    first = ops.Gather(factors, np.asarray(0), axis=0)
+    total = ops.Loop(ops.Sub(count, np.int64(1)), np.asarray(True), first, body=body)
+    scaled = limited(ctx, rounded(ctx, total, *scaling), after)
+    copied = ops.Slice(flat, [0], ops.Shape(scaled), [0])
+    result = ops.Where(ops.Equal(count, np.int64(1)), copied, scaled)
+    if ctx.options.keep_dims:
+        kept = np.asarray(
+            [[1 if reduces else size for size, reduces in zip(sizes, each, strict=True)] for each in sets]
+        )
+        return ops.Reshape(result, ops.Gather(kept, row, axis=0))
+    return without_axes(ctx, result, np.asarray(sizes), gone)
+
+
+def strides_of(sizes: Sequence[int], reduces: Sequence[int]) -> Array:
+    """Of each axis, in a table with a row for each factor and a column for each result."""
+    strides = np.zeros(len(sizes), np.int64)
+    within = [1, prod(size for size, gone in zip(sizes, reduces, strict=True) if not gone)]
+    for axis in reversed(range(len(sizes))):
+        strides[axis] = within[reduces[axis]]
+        within[reduces[axis]] *= sizes[axis]
+    return strides
+
+
+def scaled_by(before: Quantization, after: Quantization, count: int) -> tuple[Array, Array, Array]:
+    """A multiplier of 15 bits, half the power of two that divides its products, and that power.
+
+    (GetQuantProdScaling, reduce.cc; QuantizeMultiplier)
+    """
     factor = float(np.float32(before.scale[0])) / float(np.float32(after.scale[0])) ** (1 / count)
     fraction, exponent = frexp(factor)
     mantissa = floor(fraction * 2**31 + 0.5)
     if mantissa == 2**31:
         mantissa, exponent = 2**30, exponent + 1
     if exponent < -31:
-        return 0, KEPT_BITS
+        return shifted(0, KEPT_BITS)
     if exponent >= KEPT_BITS:
         raise Refused(f"each of its {count} products is {factor:g} times too small, which the kernel has no shift for")
-    return min(mantissa + 2**15 >> 16, 2**KEPT_BITS - 1), KEPT_BITS - exponent
+    return shifted(min(mantissa + 2**15 >> 16, 2**KEPT_BITS - 1), KEPT_BITS - exponent)
 
 
-def rounded(ctx: Context, value: Value, multiplier: int, shift: int) -> Value:
+def shifted(multiplier: int, shift: int) -> tuple[Array, Array, Array]:
+    return np.asarray(multiplier), np.asarray(2 ** (shift - 1)), np.asarray(2**shift)
+
+
+def rounded(ctx: Context, value: Value, multiplier: ValueLike, half: ValueLike, divisor: ValueLike) -> Value:
     """Halves upwards, 32 bits that wrap around (MultiplyByQuantizedMultiplier of 64 bits, internal/common.cc)."""
-    ops, divisor = ctx.ops, np.asarray(2**shift)
-    raised = ops.Add(ops.Mul(value, np.asarray(multiplier)), np.asarray(2 ** (shift - 1)))
+    ops = ctx.ops
+    raised = ops.Add(ops.Mul(value, multiplier), half)
     whole = ops.Div(ops.Sub(raised, ops.Mod(raised, divisor)), divisor)
     return ops.Cast(ops.Cast(whole, to="int32"), to="int64")

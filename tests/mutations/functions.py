@@ -169,7 +169,7 @@ MUTATIONS = (
         ("REDUCE_PROD-int32,_which_wraps_around_kept",),
         patches={
             "op_handlers.math.product:product_of_integers": lambda _original: (
-                lambda ctx, x, axes: ctx.ops.ReduceProd(x, [1, 2], keepdims=1)
+                lambda ctx, x, axes: ctx.ops.ReduceProd(x, axes, keepdims=1)
             )
         },
     ),
@@ -177,7 +177,7 @@ MUTATIONS = (
         "products are not rounded",
         "REDUCE_PROD",
         ("REDUCE_PROD-int8_axes_[1,_2]_of_[2,_5,_7,_3]_at_1_kept",),
-        patches={"op_handlers.math.product:rounded": lambda _original: lambda ctx, value, multiplier, shift: value},
+        patches={"op_handlers.math.product:rounded": lambda _original: lambda ctx, value, *scaling: value},
     ),
     Mutation(
         "no elements have the mean 0",

@@ -107,6 +107,16 @@ MUTATIONS = (
         emits={"Min": left_out},
     ),
     Mutation(
+        "factors are taken from other results",
+        "REDUCE_PROD",
+        ("REDUCE_PROD-int8,_axes_[[1,_-1],_[3,_-2],_[0,_2]]_known_as_it_runs_at_1_kept",),
+        patches={
+            "op_handlers.math.product:strides_of": lambda original: (
+                lambda sizes, reduces: original(sizes, [1 - reduced for reduced in reduces])
+            )
+        },
+    ),
+    Mutation(
         "rows of one number are rows as others",
         "RFFT2D",
         ("RFFT2D-rows_of_one_number",),

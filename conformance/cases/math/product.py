@@ -13,6 +13,7 @@ from conformance.models import BOTH, Placed, alone, constant, drawn, tensor
 from onnx_tflite_plugin.source.model import Array
 
 IMAGE = (2, 5, 7, 3)
+SETS: list[list[list[int]]] = [[[1, -1], [3, -2], [0, 2]], [[1], [2], [-4]], [[0, 1, 2, 3]], [[-1, 3, 0]], [[]]]
 PARAMETERS: dict[str, tuple[float, int]] = {"int8": (0.047, -5), "int16": (0.0003, 0)}
 
 
@@ -41,6 +42,8 @@ def cases() -> Iterator[Case]:
         operands, y = [tensor(*IMAGE, dtype=dtype), axes], tensor(None, None, dtype=dtype)
         name = f"{dtype}, axes known as it runs, dropped"
         yield alone("REDUCE_PROD", name, operands, y, options={"keep_dims": False}, given=arrays, opsets=(None, 13))
+    for dtype in PARAMETERS:
+        yield from quantized_as_it_runs(dtype)
     twice = [{"axes": np.array([1, -3], np.int32)}]
     operands, y = [tensor(*IMAGE, dtype="int32"), axes], tensor(None, None, None, dtype="int32")
     yield alone(
@@ -104,6 +107,33 @@ def quantized(dtype: str, keep: bool) -> Iterator[Case]:
     yield integers(f"{dtype} of one element", dtype, [1], keep, (5, 1, 3), 2.3)
     yield integers(f"{dtype} at its own scale, one element", dtype, [1], keep, (5, 1, 3), 1.0)
     yield integers(f"{dtype} that saturates", dtype, [1], keep, (5, 3), 0.01)
+
+
+def quantized_as_it_runs(dtype: str) -> Iterator[Case]:
+    """Every number of factors has a multiplier of its own; of one the kernel copies, whatever the scales."""
+    scale, point = PARAMETERS[dtype]
+    shape = (2, 5, 1, 3)
+    x = tensor(*shape, dtype=dtype, scale=scale, zero_point=point)
+    limits = np.iinfo(dtype)
+    near_one: Array = drawn(*shape, low=-1.6, high=1.6, seed=dtype) / np.float32(scale) + np.float32(point)
+    numbers = np.clip(near_one, limits.min, limits.max).astype(dtype)
+    for keep in (True, False):
+        for sets in SETS:
+            given = [{"x0": numbers, "axes": np.array(over, np.int32)} for over in sets]
+            axes = tensor(len(sets[0]), dtype="int32", name="axes")
+            for factor in (1.0, 0.37, 4.1):
+                y = x.shaped(*[None] * len(reduced(shape, sets[0], keep)))
+                y = y.scaled(factor, point + (0 if dtype == "int16" or factor == 1 else 9))
+                name = f"{dtype}, axes {sets} known as it runs at {factor:g} {'kept' if keep else 'dropped'}"
+                options = {"keep_dims": keep}
+                yield alone("REDUCE_PROD", name, [x, axes], y, options=options, given=given, runs=len(given))
+    if dtype == "int8":
+        over, options = tensor(1, dtype="int32", name="axes"), {"keep_dims": True}
+        empty, y = x.shaped(2, 0, 3), x.shaped(None, None, None)
+        given_axes = {"axes": np.array([0], np.int32)}
+        name = "int8 of no elements, axes known as it runs"
+        refused = "its integers need sizes above 0"
+        yield alone("REDUCE_PROD", name, [empty, over], y, options=options, given=given_axes, refused=refused)
 
 
 def integers(
