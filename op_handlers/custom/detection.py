@@ -44,7 +44,7 @@ def refused(at: Instance) -> Decline | None:
     accepts=refused,
 )
 def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -> tuple[Value, ...]:
-    """NonMaxSuppression by class, or once by each box's best class; what is left of the results is zero."""
+    """NonMaxSuppression by class, or once by each box's best class; zero is what the kernel leaves as it was in memory."""
     options, ops, batch = settings(ctx.op), ctx.ops, ctx.op[0].dims[0]
     if batch != 1:
         raise Refused(f"it is given a batch of {batch or 'any size'}; the kernel takes one image (kBatchSize)")

@@ -8,12 +8,15 @@ import numpy as np
 
 from onnx_tflite_plugin.api import (
     Context,
+    Decline,
     Dequantized,
     Dims,
     Implicit,
     Instance,
+    Operator,
     Options,
     Padding,
+    Quantization,
     Refused,
     Value,
     ValueLike,
@@ -36,6 +39,16 @@ KINDS = (
 """The image, its filters, their bias."""
 
 
+def bias_of_32_bits(op: Operator, slot: int) -> Decline | None:
+    """The option says which bias the kernels of int16 read, not the tensor (EvalQuantizedPerChannel16x8, conv.cc)."""
+    bias = op.tensor(slot)
+    if bias is None or (bias.dtype, op[out(0)].dtype) != ("int32", "int16"):
+        return None
+    if op.options.quantized_bias_type == "INT32":
+        return None
+    return Decline("its bias is int32 without a quantized_bias_type, which LiteRT reads as int64, past its end")
+
+
 @handler(
     "CONV_2D",
     max_version=8,
@@ -44,7 +57,7 @@ KINDS = (
     quantization=BIASED,
     activation="fused_activation_function",
     types=KINDS,
-    accepts=lambda at: packed_weights(at.op, NARROW),
+    accepts=lambda at: packed_weights(at.op, NARROW) or bias_of_32_bits(at.op, 2),
 )
 def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""
@@ -52,6 +65,16 @@ def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     if (channels or depth) % depth:
         raise Refused(f"its filters have {depth} channels, the image {channels}")
     return convolution(ctx, x, signed_bytes(ctx, 1, w), b, group=(channels or depth) // depth)
+
+
+def one_scale(op: Operator) -> Decline | None:
+    """Under float32 the kernel takes a scale for each channel, however many there are (EvalHybridPerChannel)."""
+    x, w = op[0], op[1]
+    if (x.dtype, w.dtype) != ("float32", "int8") or not isinstance(w.quantization, Quantization):
+        return None
+    if len(w.quantization.scale) in (0, w.shape[-1]):
+        return None
+    return Decline("its int8 weights have one scale under float32, and LiteRT reads one per channel, past its end")
 
 
 @handler(
@@ -62,7 +85,7 @@ def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     quantization=BIASED,
     activation="fused_activation_function",
     types=KINDS,
-    accepts=lambda at: packed_weights(at.op, {"int8": ("int4",)}),
+    accepts=lambda at: packed_weights(at.op, {"int8": ("int4",)}) or one_scale(at.op),
 )
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
@@ -132,6 +155,7 @@ def biased_in_a_row(at: Instance) -> bool:
     axes=lambda at: f"_, o j k i, n h w i, {'o' if biased_in_a_row(at) else '_'} -> n y x o",
     quantization=Dequantized(bias={3: (2, 1)}),
     activation="fused_activation_function",
+    accepts=lambda at: bias_of_32_bits(at.op, 3),
     sizes=asked_image,
     holds_batch={0: -1},
 )

@@ -64,7 +64,19 @@ def default_weights(at: Instance) -> Decline | None:
         return None  # sizes that follow are derived before anything else is asked
     if 0 not in op[0].dims[:-1] and not op[1].shape[-1] and op[1].shape[0]:
         return Decline("its rows have no elements, for which LiteRT's kernels leave out the bias")
+    count, depth = op[0].dims, op[1].shape[-1]
+    if not op.options.keep_num_dims and None not in count and depth and prod(size or 0 for size in count) % depth:
+        return Decline(f"its input of shape {list(count)} is no rows of {depth} elements, whose rest LiteRT leaves out")
+    if op[1].dtype == "int16" and op.options.quantized_bias_type == "FLOAT32" and bias_dtype(op) == "int64":
+        return Decline(
+            "its bias is int64 without a quantized_bias_type, which LiteRT reads as int32 under int16 weights"
+        )
     return in_blocks(op) if op[1].blocks is not None else packed_weights(op, NARROW)
+
+
+def bias_dtype(op: Operator) -> str:
+    bias = op.tensor(2)
+    return "" if bias is None else bias.dtype
 
 
 def in_blocks(op: Operator) -> Decline | None:

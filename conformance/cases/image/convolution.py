@@ -11,7 +11,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case, Reference
 from conformance.models import Net, alone, constant, drawn, net, tensor
-from conformance.weights import BIASES, WEIGHTS, bias, counted, product, weight
+from conformance.weights import BIASES, ROUNDED, WEIGHTS, bias, counted, product, weight
 from onnx_tflite_plugin.verify import LiteRT
 
 IMAGE = (2, 5, 7, 3)
@@ -162,6 +162,8 @@ def dtypes() -> Iterator[Case]:
         yield conv(f"{dtype} with scales per channel", dtype=dtype, per_axis=True)
         yield conv(f"{dtype} with scales per channel, without bias", dtype=dtype, per_axis=True, biased=None)
     yield conv("int16 with an int32 bias", dtype="int16", biased="int32", per_axis=True, quantized_bias_type="INT32")
+    name = "int16 with an int32 bias that the options do not tell of"
+    yield conv(name, dtype="int16", biased="int32", per_axis=True, refused="without a quantized_bias_type")
     yield conv("int16 with a bias scale in the file that is off", dtype="int16", per_axis=True, stored=3.0)
     yield conv(
         "int8 with a bias scale in the file that is off, which the kernel ignores",
@@ -285,6 +287,12 @@ def depthwise() -> Iterator[Case]:
     yield conv("int8 with a bias scale in the file that is off", op=op, dtype="int8", out=6, per_axis=True, stored=3.0)
     yield conv("one channel into four", op=op, shape=(2, 5, 7, 1), out=4)
     yield conv("float32 with int8 weights, quantized as it runs", op=op, out=6, weights="int8", per_axis=True)
+    name = "float32 with int8 weights of one scale"
+    yield conv(name, op=op, out=6, weights="int8", refused="LiteRT reads one per channel")
+    large: dict[str, Any] = {"fused_activation_function": "RELU6", "span": (-200, 200), "known": ROUNDED}
+    yield conv(
+        "float32 with int8 weights, large sums that RELU6 cuts", op=op, out=6, weights="int8", per_axis=True, **large
+    )
     refuses = "Type FLOAT32 with filter type INT4 not currently supported"
     yield conv("float32 with int4 weights", op=op, out=6, weights="int4", per_axis=True, kernel_refuses=refuses)
     yield conv("int8 with int4 weights", op=op, dtype="int8", out=6, weights="int4", per_axis=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import Net, Placed, alone, between_convolutions, constant, drawn, net, tensor
-from conformance.weights import BIASES, WEIGHTS, bias, counted, product, weight
+from conformance.weights import BIASES, ROUNDED, WEIGHTS, bias, counted, product, weight
 
 IMAGE = (2, 5, 7, 3)
 OP = "FULLY_CONNECTED"
@@ -95,6 +95,10 @@ def rows() -> Iterator[Case]:
         OP, "an image on weights that are a graph input", [tensor(*IMAGE), tensor(4, 105)], tensor(2, 4)
     )
     yield net(OP, "sparse weights", sparse)
+    for dtype in ("float32", "uint8"):
+        for shape in ((3, 4), (1, 5)):
+            name = f"{dtype} rows that are too short, of {prod(shape)} elements"
+            yield dense(name, shape, depth=8, dtype=dtype, result=(1, 4), refused="is no rows of 8 elements")
     shuffled = {"weights_format": "SHUFFLED4x16INT8"}
     yield dense("shuffled weights", (2, 16), dtype="uint8", options=shuffled, refused="weights_format SHUFFLED4x16INT8")
 
@@ -147,6 +151,9 @@ def dtypes() -> Iterator[Case]:
             yield dense(
                 name, (2, 12), weights=weights, per_axis=True, options={"asymmetric_quantize_inputs": asymmetric}
             )
+    cut = {"fused_activation_function": "RELU6", "asymmetric_quantize_inputs": True}
+    name, large = "float32 with int8 weights, large sums that RELU6 cuts", (-40, 40)
+    yield dense(name, (101, 12), weights="int8", per_axis=True, options=cut, span=large, known=ROUNDED)
     yield dense("float32 with int8 weights of one scale", (2, 12), weights="int8")
     yield dense("float32 with int2 weights, quantized as it runs", (2, 12), weights="int2", per_axis=True)
     yield dense("float32 with uint8 weights, which the kernel reads as int8", (2, 12), weights="uint8")
@@ -160,6 +167,14 @@ def dtypes() -> Iterator[Case]:
             biased=biased,
             options=options,
         )
+    yield dense(
+        "int16 with int16 weights and an int64 bias that the options do not tell of",
+        (2, 12),
+        dtype="int16",
+        weights="int16",
+        biased="int64",
+        refused="without a quantized_bias_type",
+    )
     yield dense("int8 with a bias scale in the file that is off", (2, 12), dtype="int8", stored=3.0)
     widened: dict[str, Any] = {"targets": ("onnxruntime",), "opsets": (None, 13)}
     yield dense("int8 with int4 weights, widened", (2, 12), dtype="int8", weights="int4", per_axis=True, **widened)

@@ -110,6 +110,9 @@ def cases() -> Iterator[Case]:
         for weights in ("int8", "uint8"):
             yield rnn(f"float32 on {weights}", LONG, op=op, weights=weights)
             yield rnn(f"float32 on {weights} with RELU6", op=op, weights=weights, activation="RELU6")
+        if op != BOTH:
+            flipped = {"known": "a sum near 0 that the rounding of weights and states moves over it has another sign"}
+            yield rnn("float32 on uint8 with SIGN_BIT", flipped, op=op, weights="uint8", activation="SIGN_BIT")
         yield rnn("float32 on int8, quantized with zero points", op=op, weights="int8", asymmetric=True)
         yield rnn("float32 with weights that are graph inputs", {"span": (-0.3, 0.3)}, op=op, given=True)
         yield rnn("float32 of one sequence", op=op, batch=1)
