@@ -1,0 +1,42 @@
+"""Custom operators that the op packs of this repository convert: where none is installed, named with their pack."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+from onnx_tflite_plugin.api import Decline, Operator, hookimpl
+
+PREFIX = "CUSTOM."
+ORIGIN = {"mediapipe": "MediaPipe", "audio": "TensorFlow Lite for Microcontrollers"}
+"""Whose operators they are, by the pack's folder under ``packs/``."""
+
+PACKS = {
+    "Convolution2DTransposeBias": "mediapipe",
+    "Landmarks2TransformMatrix": "mediapipe",
+    "MaxPoolingWithArgmax2D": "mediapipe",
+    "MaxUnpooling2D": "mediapipe",
+    "SignalEnergy": "audio",
+    "SignalFilterBank": "audio",
+    "SignalFilterBankLog": "audio",
+    "SignalFilterBankSquareRoot": "audio",
+    "SignalIrfft": "audio",
+    "SignalPCAN": "audio",
+    "SignalRfft": "audio",
+    "SignalWindow": "audio",
+    "TransformLandmarks": "mediapipe",
+    "TransformTensorBilinear": "mediapipe",
+}
+"""The pack of each operator, as its setup.cfg has them, without those that it refuses."""
+
+
+@hookimpl
+def claim(op: Operator) -> Decline | None:
+    """Declines with the pack to install; an installed pack that serves the operator speaks for itself."""
+    name = op.code.removeprefix(PREFIX)
+    pack = PACKS.get(name) if op.code.startswith(PREFIX) else None
+    if pack is None or entry_points(group="onnx_tflite_plugin.handlers", name=op.code):
+        return None
+    return Decline(
+        f"it is {ORIGIN[pack]}'s {name}, which an op pack of this project converts",
+        f"in the project's repository: pip install ./packs/{pack}",
+    )
