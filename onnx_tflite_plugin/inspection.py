@@ -17,8 +17,11 @@ from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import check_source, read
+from onnx_tflite_plugin.source.authored import Described, TensorMetadata
+from onnx_tflite_plugin.source.metadata import described
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
 from onnx_tflite_plugin.targets import Target, target_named
+from onnx_tflite_plugin.telling.edges import authored
 
 BY_INSTANCE = "by instance"
 
@@ -41,12 +44,13 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     taken = taken_by(model, host, target)
     reached = _called(model, taken)
     operators = _operators(taken, reached, target)
+    told = described(model)
     return {
         "bytes": model.size,
         "schema_version": model.version,
         "description": model.description,
-        "inputs": [_tensor(tensor) for tensor in model.main.inputs],
-        "outputs": [_tensor(tensor) for tensor in model.main.outputs],
+        "inputs": [_edge(tensor, told) for tensor in model.main.inputs],
+        "outputs": [_edge(tensor, told) for tensor in model.main.outputs],
         "subgraphs": [
             {
                 "index": graph.index,
@@ -166,6 +170,12 @@ def describe_handler(code: str, pack: str, handler: Handler) -> dict[str, Any]:
 
 def _place(op: Operator) -> str:
     return f"subgraph {op.subgraph} op {op.index}" if op.subgraph else f"op {op.index}"
+
+
+def _edge(tensor: Tensor, told: Described) -> dict[str, Any]:
+    """A graph input or output; under "metadata" what the author says of it, of which nothing is left out."""
+    said = told.get((tensor.subgraph, tensor.index), TensorMetadata())
+    return {**_tensor(tensor), "metadata": authored(said)}
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import flatbuffers
 
+from conformance.builder import ModelBuilder
+
 Slots = Mapping[int, Any]  # slot → a number with its type, text, a table (Slots) or a list of tables or floats
 
 
@@ -72,3 +74,14 @@ def with_files(model: bytes) -> bytes:
         archive.writestr("namen.txt", "Katze\nHund")
         archive.writestr("labels.txt", "\n".join(LABELS))
     return stream.getvalue()
+
+
+def single(metadata: bytes, *, files: bool = True) -> bytes:
+    """``y = -x`` with this metadata, and the files that it names behind it."""
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (1, 2, 2, 3)), g.tensor("y", (1, 2, 2, 3))
+    g.operator("NEG", [x], [y])
+    g.output(y)
+    model.metadata("TFLITE_METADATA", metadata)
+    return with_files(model.build()) if files else model.build()

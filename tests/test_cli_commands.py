@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import Run
+from metadata_files import LABELS, classifier, single
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
@@ -92,6 +93,11 @@ def test_inspect_as_json(run: Run, mixed: Path) -> None:
             "dtype": "int8",
             "shape": [None, 3],
             "quantization": {"scale": [0.5], "zero_point": [-3], "axis": 0},
+            "metadata": {
+                **dict.fromkeys(("kind", "description"), ""),
+                **{name: [] for name in ("mean", "std", "labels", "files")},
+                **dict.fromkeys(("range", "threshold")),
+            },
         }
     ]
     add = next(row for row in found["operators"] if row["code"] == "ADD")
@@ -100,6 +106,37 @@ def test_inspect_as_json(run: Run, mixed: Path) -> None:
     assert found["signatures"][0]["key"] == "serve"
     assert [state["name"] for state in found["states"]] == ["memory", "box/kept"]
     assert [graph["called"] for graph in found["subgraphs"]] == [True, False]
+
+
+def test_inspect_tells_what_the_metadata_says_of_inputs_and_outputs(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "pets.tflite"
+    path.write_bytes(single(classifier()))
+    out = run("inspect", path)[1].splitlines()
+    for part in (
+        "image, normalized (x - 127.5) / 63.5, values -2 to 1",
+        "score threshold 0.25",
+        f"{len(LABELS)} labels: ",
+    ):
+        assert any(part in line for line in out)
+    (y,) = json.loads(run("inspect", path, "--json")[1])["outputs"]
+    assert (y["metadata"]["labels"], y["metadata"]["threshold"]) == (LABELS, 0.25)
+
+
+def test_a_hint_that_operators_share_is_given_once(run: Run, tmp_path: Path) -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3))
+    for name in ("Sin", "Cos", "Tan"):
+        y = g.tensor(name, (2, 3))
+        g.operator(f"CUSTOM.Flex{name}", [x], [y])
+        x = y
+    g.output(x)
+    path = tmp_path / "flex.tflite"
+    path.write_bytes(model.build())
+    for out in (run("inspect", path)[1], run("convert", path)[2]):
+        hints = [line.strip() for line in out.splitlines() if line.strip().startswith("hint")]
+        assert len(hints) == 1
+        assert hints[0].startswith("hint to these 3: export the model with")
 
 
 def test_inspect_refuses_what_is_no_model(run: Run, tmp_path: Path) -> None:

@@ -160,7 +160,10 @@ def test_unknown_sizes_may_be_named_beside_a_pinned_one() -> None:
 
 @pytest.mark.parametrize(
     ("shapes", "text"),
-    [({"y": (1, 4, 6, 3)}, "no graph input has that name; there are x0"), ({"x0": (1, 4)}, "the input has 4 axes")],
+    [
+        ({"y": (1, 4, 6, 3)}, "no graph input has that name; the model's inputs are x0"),
+        ({"x0": (1, 4)}, "the input has 4 axes"),
+    ],
 )
 def test_shapes_that_fit_no_input_are_refused(shapes: dict[str, tuple[int, ...]], text: str) -> None:
     with pytest.raises(UnsupportedOption, match=text):

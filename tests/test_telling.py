@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from metadata_files import IMAGE, LABELS, SCORES, classifier, with_files
+from metadata_files import IMAGE, LABELS, SCORES, classifier, single
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
@@ -117,16 +117,6 @@ def test_edges_say_what_integers_mean() -> None:
 def test_dropped_quantization_leaves_no_scale() -> None:
     edge = otp.convert(two_inputs().build(), quantization="float").report.inputs[0]
     assert (edge.dtype, edge.scale) == ("float32", ())
-
-
-def single(metadata: bytes, *, files: bool = True) -> bytes:
-    model = ModelBuilder()
-    g = model.main
-    x, y = g.input("x", (1, 2, 2, 3)), g.tensor("y", (1, 2, 2, 3))
-    g.operator("NEG", [x], [y])
-    g.output(y)
-    model.metadata("TFLITE_METADATA", metadata)
-    return with_files(model.build()) if files else model.build()
 
 
 def test_metadata_is_told_of_the_edge_it_describes() -> None:

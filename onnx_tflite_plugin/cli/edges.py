@@ -23,7 +23,7 @@ def edge_lines(edges: Sequence[Edge]) -> list[str]:
     for edge, name, type_ in zip(edges, names, types, strict=True):
         meaning = quantization(edge.scale, edge.zero_point, edge.axis)
         lines.append(f"{name:{widths[0]}}  {type_:{widths[1]}}  {meaning}".rstrip())
-        lines += [f"  {text}" for text in _told(edge)]
+        lines += [f"  {text}" for text in told(edge)]
     return at_most(lines, 2 * _MOST)
 
 
@@ -38,7 +38,7 @@ def quantization(scale: Sequence[float], zero_point: Sequence[int], axis: int) -
     return f"scale {scale[0]:.6g}, zero point {zero_point[0]}" if scale else ""
 
 
-def _told(edge: Edge) -> Iterator[str]:
+def told(edge: Edge) -> Iterator[str]:
     """What the metadata adds."""
     facts = []
     if edge.mean and edge.std:

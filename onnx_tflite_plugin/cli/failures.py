@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -59,7 +59,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except ConversionError as error:
-            lines = [*error.message.splitlines(), *_grouped(error)]
+            lines = [*map(shortened, error.message.splitlines()), *_grouped(error)]
             _fail(ctx, error.exit_code, type(error).__name__, lines, error)
         except KeyboardInterrupt as interruption:
             _fail(ctx, INTERRUPTED, "Interrupted", ["interrupted", *getattr(interruption, "__notes__", [])])
@@ -99,14 +99,27 @@ def _grouped(error: ConversionError) -> list[str]:
     kinds: dict[tuple[str, str], list[str]] = {}
     for problem in error.problems:
         kinds.setdefault((_kind(problem.reason), problem.hint), []).append(f"{problem.where}: {problem.reason}")
-    lines: list[str] = []
-    for number, ((_, hint), texts) in enumerate(kinds.items()):
-        if number == _MOST_PROBLEMS:
-            left = f"{len(kinds) - number} more kinds of problems"
-            return [*lines, f"… and {left} ({len(error.problems)} problems in all; --json lists them)"]
+    told: list[tuple[str, list[str]]] = []
+    for (_, hint), texts in list(kinds.items())[:_MOST_PROBLEMS]:
         more = f"and in {len(texts) - 1} more places; --json lists them" if len(texts) > 1 else ""
-        lines += problem_lines("", texts[0], hint, more)
+        told.append((hint, problem_lines("", texts[0], more=more)))
+    lines = hinted(told)
+    if len(kinds) > _MOST_PROBLEMS:
+        left = f"{len(kinds) - _MOST_PROBLEMS} more kinds of problems"
+        lines.append(f"… and {left} ({len(error.problems)} problems in all; --json lists them)")
     return lines
+
+
+def hinted(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
+    """The lines of problems, each given with its hint; a hint that several share stands once, behind the last of them."""
+    groups: dict[tuple[str, int], list[list[str]]] = {}
+    for number, (hint, lines) in enumerate(problems):
+        groups.setdefault((hint, 0 if hint else number), []).append(lines)
+    told: list[str] = []
+    for (hint, _), alike in groups.items():
+        told += [line for lines in alike for line in lines]
+        told += [f"  hint{f' to these {len(alike)}' if len(alike) > 1 else ''}: {hint}"] if hint else []
+    return told
 
 
 def _kind(reason: str) -> str:
@@ -114,11 +127,15 @@ def _kind(reason: str) -> str:
     return re.sub(r"\d+", "0", re.sub(r"'[^']*'", "''", reason))
 
 
-def problem_lines(where: str, reason: str, hint: str, more: str = "") -> list[str]:
-    """A problem and its hint; the middle of names too long to read is left out."""
-    text = f"{where}: {reason}" if where else reason
-    text = re.sub(r"'([^'\s]+)'", lambda match: f"'{short(match[1])}'", text)
-    return [text, *([f"  {more}"] if more else []), *([f"  hint: {hint}"] if hint else [])]
+def problem_lines(where: str, reason: str, more: str = "") -> list[str]:
+    """A problem without its hint; the middle of names too long to read is left out."""
+    text = shortened(f"{where}: {reason}" if where else reason)
+    return [text, *([f"  {more}"] if more else [])]
+
+
+def shortened(text: str) -> str:
+    """The text, without the middle of quoted names that are too long to read."""
+    return re.sub(r"'([^'\s]+)'", lambda match: f"'{short(match[1])}'", text)
 
 
 def described(error: ConversionError) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from onnx_tflite_plugin.cli.data import pack_options
-from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.edges import told
+from onnx_tflite_plugin.cli.failures import hinted, on_failure
 from onnx_tflite_plugin.cli.output import Row, apart, at_most, plural, print_json, print_rows, print_table, short, size
 from onnx_tflite_plugin.cli.paths import readable
 from onnx_tflite_plugin.cli.summary import BUILTIN, warned
@@ -58,8 +59,8 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
         for row in [
             Row("model", [f"{model} ({', '.join(parts)})"], "bold"),
             Row("description", [said] if said else []),
-            Row("inputs", at_most([_tensor(tensor) for tensor in contents["inputs"]], 8)),
-            Row("outputs", at_most([_tensor(tensor) for tensor in contents["outputs"]], 8)),
+            Row("inputs", at_most([line for tensor in contents["inputs"] for line in _edge(tensor)], 16)),
+            Row("outputs", at_most([line for tensor in contents["outputs"] for line in _edge(tensor)], 16)),
             Row("subgraphs", at_most([_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
             Row("signatures", at_most([_signature(signature) for signature in contents["signatures"]], 6)),
             Row("states", at_most([_state(state) for state in contents["states"]], 6)),
@@ -71,7 +72,7 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
             ),
             Row(
                 "refused",
-                [line for row in operators if row["missing"] and row["called"] for line in _missing(row)],
+                hinted((row["hint"], [_missing(row)]) for row in operators if row["missing"] and row["called"]),
                 "red",
             ),
             warned(contents["warnings"]),
@@ -110,12 +111,17 @@ def _operator(row: Mapping[str, Any], details: bool) -> list[object]:
     return [row["count"], code, versions, pack, *inner]
 
 
-def _missing(row: Mapping[str, Any]) -> list[str]:
+def _missing(row: Mapping[str, Any]) -> str:
     times = f", {row['count']} in all" if row["count"] > 1 else ""
-    return [
-        f"{row['code']} ({row['first']}{times}): {row['missing']}",
-        *([f"  hint: {row['hint']}"] if row["hint"] else []),
-    ]
+    return f"{row['code']} ({row['first']}{times}): {row['missing']}"
+
+
+def _edge(tensor: Mapping[str, Any]) -> list[str]:
+    """A graph input or output, and what the metadata says of it."""
+    from onnx_tflite_plugin.telling.edges import Edge
+
+    said = Edge(tensor["name"], tensor["dtype"], (), **tensor["metadata"])
+    return [_tensor(tensor), *(f"  {text}" for text in told(said))]
 
 
 def _tensor(tensor: Mapping[str, Any]) -> str:

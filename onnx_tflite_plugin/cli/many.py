@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onnx_tflite_plugin.cli.failures import described, problem_lines
+from onnx_tflite_plugin.cli.failures import described, hinted, problem_lines
 from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.output import (
     Row,
@@ -91,9 +91,9 @@ def _what(problem: Problem) -> str:
 
 def _lines(problems: Mapping[Problem, Sequence[str]]) -> list[str]:
     """Each kind of problem once, with the models that have it."""
-    lines: list[str] = []
+    told: list[tuple[str, list[str]]] = []
     for problem, models in sorted(problems.items(), key=lambda item: -len(item[1])):
         names = list(dict.fromkeys(models))
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        lines += problem_lines(problem.where, problem.reason, problem.hint, f"in {shown}")
-    return lines
+        told.append((problem.hint, problem_lines(problem.where, problem.reason, more=f"in {shown}")))
+    return hinted(told)

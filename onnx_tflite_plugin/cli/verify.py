@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from onnx_tflite_plugin.cli.data import data_options, existing
-from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.failures import on_failure, shortened
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, working
 from onnx_tflite_plugin.cli.paths import pair
 
@@ -57,7 +57,7 @@ def verify(
     if as_json:
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
     else:
-        lines = verified(result, 20) if result.ok else result.text.splitlines()
+        lines = verified(result, 20) if result.ok else [*map(shortened, result.text.splitlines())]
         print_rows([Row("ok" if result.ok else "FAILED", lines, "green" if result.ok else "red")])
     if not result.ok:
         ctx.exit(3)

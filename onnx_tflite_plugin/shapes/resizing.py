@@ -63,7 +63,9 @@ def _asked(
     for name, shape in shapes.items():
         flag = f"--input-shape {name}={','.join(map(str, shape))}"
         if name not in by_name:
-            raise UnsupportedOption(f"{flag}: no graph input has that name; there are {', '.join(by_name)}")
+            raise UnsupportedOption(
+                f"{flag}: no graph input has that name; the model's inputs are {', '.join(by_name)}"
+            )
         if len(shape) != by_name[name].rank:
             raise UnsupportedOption(f"{flag}: the input has {by_name[name].rank} axes, {list(by_name[name].shape)}")
     return {by_name[name]: tuple(shape) for name, shape in shapes.items()}

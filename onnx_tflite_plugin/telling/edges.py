@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.authored import Described, TensorMetadata
@@ -77,12 +77,19 @@ def _edge(name: str, value: ir.Value, tensor: Tensor, told: TensorMetadata) -> E
         () if quantization is None else quantization.scale,
         () if quantization is None else quantization.zero_point,
         0 if quantization is None else quantization.axis,
-        told.kind,
-        told.description,
-        told.mean,
-        told.std,
-        (told.low, told.high) if told.low and told.high else None,
-        told.threshold,
-        told.labels,
-        tuple(file.name for file in told.files),
+        **authored(told),
     )
+
+
+def authored(told: TensorMetadata) -> dict[str, Any]:
+    """What the metadata says of an input or output, under the names of the fields of :class:`Edge`."""
+    return {
+        "kind": told.kind,
+        "description": told.description,
+        "mean": told.mean,
+        "std": told.std,
+        "range": (told.low, told.high) if told.low and told.high else None,
+        "threshold": told.threshold,
+        "labels": told.labels,
+        "files": tuple(file.name for file in told.files),
+    }
