@@ -16,6 +16,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import (
     Comparison,
     Tolerance,
+    Verification,
     compare,
     measure,
     structure,
@@ -31,6 +32,15 @@ def judged(actual: Array, expected: Array, *others: Array, tolerance: Tolerance 
     """Compare one run with the kernel sets "a", "b", ..."""
     sets = {name: [values] for name, values in zip("abc", (expected, *others), strict=False)}
     return compare("y", [actual], sets, tolerance or Tolerance())
+
+
+def test_what_could_hardly_have_failed_says_so() -> None:
+    """Two kernel sets half of the range apart: whatever lies between them passes."""
+    wide = judged(array(0, 1, 6), array(0, 0, 10), array(0, 5, 10))
+    near = judged(array(0, 1, 10), array(0, 1, 10), array(0, 1, 10.001))
+    assert (wide.ok, wide.wide, near.ok, near.wide) == (True, True, True, False)
+    assert "says little" in Verification((near, wide), ("a", "b"), 1).text
+    assert "says little" not in Verification((near,), ("a", "b"), 1).text
 
 
 class TestDistance:

@@ -18,6 +18,7 @@ from conformance.cases.control.branches import image as branches
 from conformance.cases.fusions.normalization import keras
 from conformance.cases.state.variables import Memory, remembered, running_sum
 from conformance.models import Net, Spec, constant, drawn, tensor
+from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
 
@@ -143,6 +144,18 @@ def test_a_wrong_model_fails_and_the_right_one_passes(name: str) -> None:
     data, before, after = WRONG[name].models()
     assert verify(data, before).ok
     assert not verify(data, after).ok
+
+
+def negated(*shape: int) -> bytes:
+    net = Net()
+    x = net.input(Spec(shape))
+    net.output(net.call("NEG", [x], Spec(shape)))
+    return net.build()
+
+
+def test_an_input_of_another_rank_is_of_another_model() -> None:
+    with pytest.raises(VerificationError, match=r"has 3 axes in the ONNX model, 'x0' 2 in .* of another model\?"):
+        verify(negated(2, 3), otp.convert(negated(2, 3, 5)).proto)
 
 
 def test_states_are_carried_where_the_inputs_are_given_once() -> None:

@@ -22,6 +22,7 @@ Unit = Literal["range", "step", "value"]
 _NIBBLES = {"int4": "int8", "int2": "int8", "uint4": "uint8"}
 _STEPPED = {"int8", "uint8", "int16", "uint16"}
 _WEIGHTS = {"int8", "uint8", "int4", "uint4", "int2"}
+_WIDE = 0.25  # of an output's range
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +206,11 @@ class Comparison:
     @property
     def ok(self) -> bool:
         return not self.problem and self.distance <= self.band
+
+    @property
+    def wide(self) -> bool:
+        """Whether the kernel sets differ by so much of an output's range that a wrong model may pass."""
+        return self.unit == "range" and self.tolerance < self.band and self.spread > _WIDE
 
     @property
     def text(self) -> str:

@@ -38,7 +38,8 @@ class Divergence:
     @property
     def text(self) -> str:
         where = f"operator {self.operator.index} {self.operator.code}"
-        return f"tensor {self.tensor} of {where} (ONNX value {self.value!r}): {self.comparison.text}"
+        value = "" if self.value == self.tensor.name else f" (ONNX value {self.value!r})"
+        return f"tensor {self.tensor} of {where}{value}: {self.comparison.text}"
 
 
 class Search:

@@ -148,7 +148,22 @@ class Pairs:
                     f"{info.name!r} is {tensor.dtype} in the TFLite model and integers in the ONNX model: "
                     "is that the conversion of another model?"
                 )
+        for info, tensor in zip(self.inputs, entry.inputs, strict=True):
+            self._check_rank(info, tensor)
         self._returned = [info.name for info in session.outputs]
+
+    def _check_rank(self, info: ValueInfoProto, tensor: Tensor) -> None:
+        """Raises VerificationError where an input has as many axes as no conversion gives it."""
+        value = self.values.get(info.name)
+        if not tensor.has_rank or not info.type.tensor_type.HasField("shape") or tensor.dtype.startswith("complex"):
+            return
+        rank = len(info.type.tensor_type.shape.dim)
+        wanted = len(tensor.dims) if value is None or value.order is None else len(value.order)
+        if rank != wanted or (value is not None and any(axis >= len(tensor.dims) for axis in value.order or ())):
+            raise VerificationError(
+                f"{info.name!r} has {rank} axes in the ONNX model, {tensor.name!r} {len(tensor.dims)} in the TFLite model: "
+                "is that the conversion of another model?"
+            )
 
     def feeds(self, arrays: Run) -> dict[str, Array]:
         """A run's inputs as the ONNX model takes them, by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .compare import Comparison
@@ -41,4 +42,15 @@ class Verification:
         lines += [f"  {'ok    ' if one.ok else 'FAILED'} {one.name}: {one.text}" for one in self.comparisons]
         if self.diverging:
             lines.append(f"  first outside its tolerance: {self.diverging.text}")
-        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+        notes = [*self.notes, *self._wide()]
+        return "\n".join([*lines, *(f"  {note}" for note in notes)])
+
+    def _wide(self) -> Iterator[str]:
+        """Where what agrees could hardly have disagreed."""
+        wide = [one.name for one in self.comparisons if one.wide] if self.ok else []
+        if wide:
+            others = f" and {len(wide) - 1} more" if len(wide) > 1 else ""
+            yield (
+                f"{wide[0]!r}{others}: LiteRT's own kernels differ there by more than a quarter of the range, so that this "
+                "says little; inputs like those that the model was made for say more"
+            )
