@@ -15,7 +15,7 @@ from typing import Any
 import onnx
 import pytest
 from command import Run
-from metadata_files import encoded
+from metadata_files import classifier, encoded, single
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli import cli
@@ -37,6 +37,15 @@ def model(code: str = "NEG", *, signatures: bool = False) -> bytes:
         other.output(v)
         built.signature("first/one", {"a": x}, {"b": y})
         built.signature("second", {"a": u}, {"b": v}, subgraph=1)
+    return built.build()
+
+
+def two_inputs() -> bytes:
+    built = ModelBuilder()
+    g = built.main
+    x, y, z = g.input("x", (1, 2)), g.input("y", (1, 2)), g.tensor("z", (1, 2))
+    g.operator("ADD", [x, y], [z])
+    g.output(z)
     return built.build()
 
 
@@ -125,6 +134,24 @@ def test_names_in_a_bundle_do_not_lead_out_of_its_folder(run: Run, tmp_path: Pat
     (tmp_path / "in" / "b.task").write_bytes(zipped({"../../evil.tflite": model(), "/abs.tflite": model()}))
     run("convert", tmp_path / "in" / "b.task")
     assert {file.parent.name for file in tmp_path.rglob("*.onnx")} == {"b"}
+
+
+@pytest.mark.parametrize("front", [b"\0\0", b"#!/bin/sh\n"])
+def test_a_bundle_that_begins_with_something_else_is_one(run: Run, tmp_path: Path, front: bytes) -> None:
+    """A zip archive is found from its end; one of MediaPipe's begins with two zeros."""
+    path = tmp_path / "b.task"
+    path.write_bytes(front + zipped({"a.tflite": model()}))
+    assert "1 part, 1 model" in run("inspect", path)[1]
+    assert run("convert", path)[0] == 0
+    assert (tmp_path / "b" / "a.onnx").exists()
+
+
+def test_a_model_with_files_of_its_own_is_no_bundle(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "pets.tflite"
+    path.write_bytes(single(classifier()))
+    assert zipfile.is_zipfile(path)
+    assert run("convert", path)[0] == 0
+    assert path.with_suffix(".onnx").exists()
 
 
 def litert_lm(sections: list[tuple[int, bytes]]) -> bytes:
@@ -272,6 +299,16 @@ def test_models_the_other_way_round_are_told(run: Run, folder: Path, command: st
     code, _, err = run(command, folder / "a.onnx", folder / "a.tflite")
     assert code == 2
     assert "a.tflite is the TFLite model: it comes first" in err
+
+
+def test_a_report_on_models_that_do_not_agree_says_so(run: Run, folder: Path) -> None:
+    """Outside of the page as well: EXP is not NEG, and a model of other inputs cannot be compared at all."""
+    run("convert", folder / "a.tflite")
+    run("convert", folder / "inner" / "b.tflite")
+    assert "NOT within tolerance" in run("report", folder / "inner" / "b.tflite", folder / "a.onnx")[1]
+    assert "FAILED" not in run("report", folder / "a.tflite", folder / "a.onnx")[1]
+    (folder / "e.tflite").write_bytes(two_inputs())
+    assert "not compared" in run("report", folder / "e.tflite", folder / "a.onnx")[1]
 
 
 @pytest.mark.parametrize("place", ["a.onnx", "a.tflite", "other.onnx", "page"])

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
+from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure, shortened
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, size, working
 from onnx_tflite_plugin.cli.paths import pair, writable
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from onnx_tflite_plugin.page.gather import Page
     from onnx_tflite_plugin.progress import Progress
     from onnx_tflite_plugin.report import Report
 
@@ -41,11 +42,16 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
         if as_json:
             page = gather(tflite.read_bytes(), model, tflite.name, progress=stage)
         else:
-            write_page(output, tflite.read_bytes(), model, tflite.name, None, stage)
+            page = write_page(output, tflite.read_bytes(), model, tflite.name, None, stage)
     if as_json:
         print_json(page.as_dict())
         return
-    print_rows([Row("wrote", [f"{output} ({size(output.stat().st_size)}); open it in a browser"], "bold green")])
+    rows = [Row("wrote", [f"{output} ({size(output.stat().st_size)}); open it in a browser"], "bold green")]
+    if page.wrong:
+        rows.append(Row("FAILED", [shortened(page.verdict)], "red"))
+    if not page.verdict:
+        rows.append(Row("warning", [shortened(note) for note in page.notes], "yellow"))
+    print_rows(rows)
 
 
 def html_file(path: Path) -> Path:
@@ -57,9 +63,11 @@ def html_file(path: Path) -> Path:
 
 def write_page(
     output: Path, tflite: bytes, onnx: ModelProto, title: str, report: Report | None, progress: Progress
-) -> None:
-    """The page about a conversion; ``report`` is the conversion's, where it is at hand."""
+) -> Page:
+    """Write the page about a conversion; ``report`` is the conversion's, where it is at hand."""
     from onnx_tflite_plugin.page.gather import gather
     from onnx_tflite_plugin.page.html import html
 
-    output.write_text(html(gather(tflite, onnx, title, report=report, progress=progress)), encoding="utf-8")
+    page = gather(tflite, onnx, title, report=report, progress=progress)
+    output.write_text(html(page), encoding="utf-8")
+    return page

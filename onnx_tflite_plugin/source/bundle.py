@@ -18,6 +18,7 @@ from onnx_tflite_plugin.errors import InvalidModel, Problem
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File, Layout
 
 ZIP, LITERT_LM = b"PK\x03\x04", b"LITERTLM"
+IDENTIFIER = b"TFL3"  # of a model, behind which its own associated files may be a zip archive
 MODEL = "model"
 MOST_MEMBERS, MOST_BYTES, DEEPEST = 1000, 1 << 32, 3
 
@@ -51,9 +52,10 @@ class Member:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a file is a bundle, by its first bytes. Raises OSError."""
+    """Whether a file is a bundle, by its first bytes, or by its end: a zip archive is found from there. Raises OSError."""
     with path.open("rb") as file:
-        return starts_bundle(file.read(8))
+        start = file.read(8)
+    return starts_bundle(start) or (start[4:8] != IDENTIFIER and zipfile.is_zipfile(path))
 
 
 def starts_bundle(start: bytes) -> bool:
@@ -81,7 +83,7 @@ def _zipped(content: bytes, name: str, prefix: str, depth: int = 1) -> Iterator[
                 start = stream.read(8)
                 if start.startswith(ZIP) and depth < DEEPEST:
                     yield from _zipped(start + stream.read(), name, path + "/", depth + 1)
-                elif start[4:8] == b"TFL3":
+                elif start[4:8] == IDENTIFIER:
                     yield Member(path, MODEL, entry.file_size, start + stream.read())
                 else:
                     yield Member(path, Path(path).suffix.lstrip(".") or "file", entry.file_size)
