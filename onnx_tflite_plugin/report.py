@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -70,12 +70,18 @@ class Report:
     def line(self) -> str:
         """What became of what, in a few words."""
         operators, nodes = sum(self.operators.values()), sum(self.nodes.values())
-        ends = f"{', '.join(e.name for e in self.inputs[:3])} → {', '.join(e.name for e in self.outputs[:3])}"
+        ends = f"{_first(self.inputs)} → {_first(self.outputs)}"
         left = "1 Transpose" if self.transposes == 1 else f"{self.transposes} Transposes"
         return f"{ends}; {self.target}, opset {self.opset}; {operators} operators as {nodes} nodes, {left}"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _first(edges: Sequence[Edge]) -> str:
+    """The names of the first three, and how many there are more."""
+    more = f" and {len(edges) - 3} more" if len(edges) > 3 else ""
+    return ", ".join(edge.name for edge in edges[:3]) + more
 
 
 def node_counts(model: ir.Model) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from browser import BROWSER, drawn
 from command import Run
+from metadata_files import LABELS, classifier, single
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
@@ -106,8 +108,6 @@ def test_states_are_told_apart_from_inputs_and_outputs_and_their_tensors_compare
 
 
 def test_without_the_runtimes_the_page_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
     assert page.errors == []
@@ -173,3 +173,19 @@ def test_a_browser_draws_it_without_an_error(tmp_path: Path, digits: Page, kind:
     assert 'data-drawn="yes"' in dom
     assert "<canvas" in dom
     assert console == []
+
+
+@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no chromium")
+def test_the_page_shows_the_metadata_and_why_nothing_was_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    data = single(classifier())
+    path = tmp_path / "page.html"
+    path.write_text(html(gather(data, otp.convert(data, check="standard").proto, "pets")), encoding="utf-8")
+    dom, console = drawn(path)
+    assert console == []
+    for part in ("values -2 to 1", "score threshold 0.25", f"{len(LABELS)} labels: "):
+        assert part in dom
+    (said,) = re.findall(r'<p id="verdict"[^>]*>([^<]*)</p>', dom)
+    assert "onnxruntime is not installed" in said

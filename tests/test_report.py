@@ -7,7 +7,7 @@ import pytest
 from passes_networks import Network, image
 
 import onnx_tflite_plugin as otp
-from conformance.builder import encoded
+from conformance.builder import ModelBuilder, encoded
 from conformance.cases.control.branches import image as branches
 from conformance.cases.state.variables import Memory
 from conformance.models import Net, Spec, constant, drawn, tensor
@@ -79,3 +79,14 @@ def test_an_image_of_one_channel_is_not_told_as_transposed() -> None:
     report = otp.convert(net.build()).report
     assert report.nodes.get("Transpose", 0) == report.transposes == 0
     assert report.transposed == ()
+
+
+def test_the_line_says_how_many_outputs_it_leaves_out() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (5, 7))
+    for k, code in enumerate(("NEG", "ABS", "EXP", "SIN", "COS")):
+        y = g.tensor(f"y{k}", (5, 7))
+        g.operator(code, [x], [y])
+        g.output(y)
+    assert otp.convert(model.build()).report.line.startswith("x → y0, y1, y2 and 2 more; ")
