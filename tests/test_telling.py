@@ -183,6 +183,15 @@ def test_the_snippet_of_a_model_with_states_carries_them(tmp_path: Path) -> None
     assert set(scope["out"]) == {edge.name for edge in conversion.report.outputs}  # type: ignore[call-overload]
 
 
+def test_the_snippet_fits_beside_its_label_at_80_columns() -> None:
+    edges = [Edge(name, "uint8", (1, 320, 320, 3)) for name in ("x", "normalized_input_image_tensor")]
+    text = snippet("m.onnx", edges)
+    compile(text, "snippet", "exec")
+    assert max(map(len, text.splitlines())) <= 80 - 13
+    assert "    'x': np.zeros((1, 320, 320, 3), np.uint8),\n" in text
+    assert "'normalized_input_image_tensor':\n        np.zeros((1, 320, 320, 3), np.uint8),\n" in text
+
+
 def test_the_snippet_names_every_dtype_that_numpy_has() -> None:
     for dtype in ("float32", "float16", "int8", "uint8", "int64", "bool", "string"):
         text = snippet("m.onnx", [Edge("x", dtype, ("batch", 3))])

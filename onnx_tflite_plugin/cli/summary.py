@@ -80,7 +80,8 @@ def _layout(report: Report) -> Iterator[str]:
     yield f"{_PLANS.get(report.layout, report.layout)}: {left}"
     yield from (f"  {line}" for line in at_most([_transposed(copy) for copy in report.transposed], 5))
     if report.transposes > len(report.transposed) > 0:
-        yield f"  {report.transposes - len(report.transposed)} more belong to operators"
+        more = report.transposes - len(report.transposed)
+        yield f"  {more} more {'belongs' if more == 1 else 'belong'} to operators themselves"
     if report.transposed_for_speed:
         gains = [f"{_operator(label)} saves about {_time(gain)}" for label, gain in report.transposed_for_speed]
         yield f"  more bytes moved for speed: {', '.join(at_most(gains, 2))}"

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.telling.edges import Edge
 
 _FITS = 42  # characters of the inputs on one line, at a terminal of 80 columns
+_LINE = 67  # characters of a line beside the label
 _NUMPY = {"bool": "bool", "string": "object"}
 
 
@@ -17,14 +18,14 @@ def snippet(path: str, inputs: Sequence[Edge], *, states: bool = False) -> str:
 
     A model with states is run by this package's session, which carries them.
     """
-    fed = [f"{edge.name!r}: {_array(edge)}" for edge in inputs]
-    feeds = "{" + ", ".join(fed) + "}"
+    fed = [(repr(edge.name), _array(edge)) for edge in inputs]
+    feeds = "{" + ", ".join(f"{name}: {array}" for name, array in fed) + "}"
     if len(feeds) > _FITS and fed:
-        feeds = "{\n" + "".join(f"    {item},\n" for item in fed) + "}"
+        feeds = "{\n" + "".join(_entry(name, array) for name, array in fed) + "}"
     if states:
         return (
             "import numpy as np; from onnx_tflite_plugin.runtime import Session\n"
-            f"session = Session({path!r})  # carries the states from run to run\n"
+            f"session = Session({path!r})  # carries the states\n"
             f"out = session.run({feeds})"
         )
     return (
@@ -32,6 +33,12 @@ def snippet(path: str, inputs: Sequence[Edge], *, states: bool = False) -> str:
         f"session = ort.InferenceSession({path!r})\n"
         f"out = session.run(None, {feeds})"
     )
+
+
+def _entry(name: str, array: str) -> str:
+    """One input of several lines, the array below a name that leaves no room for it."""
+    line = f"    {name}: {array},\n"
+    return line if len(line) - 1 <= _LINE else f"    {name}:\n        {array},\n"
 
 
 def _array(edge: Edge) -> str:
