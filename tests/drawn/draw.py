@@ -21,7 +21,7 @@ QUANTIZED = ("int8", "uint8", "int16")
 MOVED = (*STORED, "int32", "int64", "bool")
 FUSED = ("NONE", "NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 
-UNTYPED = frozenset({"int4", "int2", "string", "bfloat16"})  # weights' dtypes, and those that no input has
+UNTYPED = frozenset({"int4", "int2", "bfloat16"})  # weights' dtypes, and those that no input has
 
 
 class Draw:
@@ -68,6 +68,8 @@ class Draw:
 
     def numbers(self, spec: Spec, ends: bool = True) -> Array:
         shape, dtype = tuple(size or 0 for size in spec.shape), spec.dtype
+        if dtype == "string":
+            return self.texts(shape)
         if dtype == "bool":
             return self.random.integers(0, 2, shape).astype(bool)
         if dtype == "complex64":
@@ -78,6 +80,11 @@ class Draw:
         whole = limits.bits < 32 or (ends and self.chance(0.15))
         low, high = (limits.min, limits.max) if whole else (max(-100, limits.min), 100)
         return np.asarray(self.random.integers(low, high, shape, endpoint=True, dtype=dtype))
+
+    def texts(self, shape: tuple[int, ...]) -> Array:
+        """Some that are equal, empty or begin alike; UTF-8."""
+        choices = np.array([b"", b"a", b"ab", "é".encode(), "日本".encode(), b"0", b"-1.5"], object)
+        return np.asarray(choices[self.random.integers(0, len(choices), shape)], object).reshape(shape)
 
     def odd_numbers(self, spec: Spec) -> Array:
         """Some of them infinite, tiny, huge, or -0."""
@@ -93,6 +100,8 @@ class Draw:
 
     def data(self, spec: Spec, fixed: float = 0.2, odd: bool = False) -> Operand:
         """Drawn numbers; ``fixed``: how likely they are a constant."""
+        if spec.dtype == "string" and not spec.shape:
+            fixed = 1.0  # LiteRT's Python takes the address of a string without axes for the string
         return Operand(spec, (self.odd_numbers if odd else self.numbers)(spec), fixed)
 
     def like(self, operand: Operand, shape: Sequence[int] | None = None) -> Spec:
@@ -129,11 +138,17 @@ def always(spec: Spec) -> Operand:
 
 Drawer = Callable[[Draw, str], Case]
 DRAWERS: dict[str, Drawer] = {}
+RARE: dict[str, tuple[float, Drawer]] = {}
 
 
-def draws(*ops: str) -> Callable[[Drawer], Drawer]:
+def draws(*ops: str, rarely: float = 0.0) -> Callable[[Drawer], Drawer]:
+    """``rarely``: the share of these operators' models that it draws, beside another."""
+
     def register(drawer: Drawer) -> Drawer:
-        DRAWERS.update(dict.fromkeys(ops, drawer))
+        if rarely:
+            RARE.update(dict.fromkeys(ops, (rarely, drawer)))
+        else:
+            DRAWERS.update(dict.fromkeys(ops, drawer))
         return drawer
 
     return register
@@ -232,7 +247,8 @@ def versioned(draw: Draw, op: str) -> int:
 
 
 def case(draw: Draw, op: str) -> Case:
-    return DRAWERS[op](draw, op)
+    share, other = RARE.get(op, (0.0, DRAWERS[op]))
+    return (other if share and draw.chance(share) else DRAWERS[op])(draw, op)
 
 
 def sizes(spec: Spec) -> tuple[int, ...]:
