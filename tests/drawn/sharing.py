@@ -81,7 +81,7 @@ def weighted(draw: Draw, numbers: Array, axis: int, dynamic: bool) -> Spec:
         return constant(numbers, None, 0.011, int(draw.pick(0, 128, 255, 119)))
     if not dynamic and draw.chance(0.4):
         return constant(numbers, None, 0.013)
-    scales = (0.013 * draw.random.uniform(0.3, 1.6, numbers.shape[axis])).astype(np.float32).tolist()
+    scales = np.asarray(0.013 * draw.random.uniform(0.3, 1.6, numbers.shape[axis]), np.float32).tolist()
     return constant(numbers, None, scales, [0] * len(scales), axis)
 
 
