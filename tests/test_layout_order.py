@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from onnx_tflite_plugin.layout.order import Atom, Order, coalesced, move, physical, without_unit_axes
+from onnx_tflite_plugin.layout.order import Atom, Move, Order, coalesced, move, physical, without_unit_axes
 
 
 def cuts(dims: Sequence[int], draw: random.Random) -> list[int]:
@@ -68,3 +68,10 @@ def test_atoms_that_do_not_touch_stay_apart() -> None:
     assert coalesced([Atom(0, 6, 2), Atom(0, 1, 2)]) == (Atom(0, 6, 2), Atom(0, 1, 2))
     assert coalesced([Atom(0, 2, 6), Atom(0, 1, 2)]) == (Atom(0, 1, 12),)
     assert coalesced([Atom(0, 3, 0), Atom(0, 1, 3)]) == (Atom(0, 3, 0), Atom(0, 1, 3))
+
+
+def test_sizes_that_only_one_side_knows_move_nothing() -> None:
+    start: Order = (Atom(0, 1, 55), Atom(1, 1, None))
+    end: Order = (Atom(0, 1, None), Atom(1, 1, 5))
+    assert move(start, end) == move(end, start) == Move(None, None, None)
+    assert move(start, tuple(reversed(end))) != Move(None, None, None)

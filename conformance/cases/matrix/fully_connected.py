@@ -82,6 +82,7 @@ def rows() -> Iterator[Case]:
         given = [{"x0": drawn(n, m, 11, dtype=dtype)} for n, m in ((1, 5), (3, 2))]
         case: dict[str, Any] = {"dtype": dtype, "given": given, "opsets": EVERY_OPSET}
         yield dense(f"{dtype} of unknown sizes, rank kept", (None, None, 11), keep=True, **case)
+    yield dense("a known image to rows of unknown sizes", (5, 11, 1), depth=1, result=(None, None))
     yield dense("one row", (1, 11))
     yield dense("no rows", (2, 0, 11))
     yield dense("no rows, rank 2", (0, 11))
