@@ -6,6 +6,7 @@ import gc
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from onnx_tflite_plugin import conversion as stage
+from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 
 
@@ -294,3 +296,23 @@ def test_a_product_that_the_kernel_answers_with_zeros_is_told() -> None:
     assert "BATCH_MATMUL" in warning
     assert "answers zeros" in warning
     assert verify(data, conversion.proto).ok
+
+
+def test_one_scale_of_depthwise_weights_is_all_channels_and_what_litert_makes_of_it_is_told() -> None:
+    """LiteRT reads as many scales as there are channels; the same weights in float32 say what is meant."""
+    weights = np.random.default_rng(0).integers(-127, 128, (1, 3, 3, 5), np.int8)
+
+    def depthwise(kernel: Array, **quantization: Any) -> bytes:
+        model = ModelBuilder()
+        g = model.main
+        x, y = g.input("x", (1, 7, 11, 5)), g.tensor("y", (1, 7, 11, 5))
+        b = g.constant("b", np.zeros(5, np.float32))
+        options = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "depth_multiplier": 1}
+        g.operator("DEPTHWISE_CONV_2D", [x, g.constant("w", kernel, **quantization), b], [y], options)
+        g.output(y)
+        return model.build()
+
+    conversion = otp.convert(depthwise(weights, quantization=quant(0.02, 0)))
+    (warning,) = conversion.report.warnings
+    assert "LiteRT's kernel reads on behind it" in warning
+    assert verify(depthwise(weights.astype(np.float32) * np.float32(0.02)), conversion.proto).ok

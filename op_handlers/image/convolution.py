@@ -67,14 +67,12 @@ def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     return convolution(ctx, x, signed_bytes(ctx, 1, w), b, group=(channels or depth) // depth)
 
 
-def one_scale(op: Operator) -> Decline | None:
+def reads_past_its_scale(op: Operator) -> bool:
     """Under float32 the kernel takes a scale for each channel, however many there are (EvalHybridPerChannel)."""
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int8") or not isinstance(w.quantization, Quantization):
-        return None
-    if len(w.quantization.scale) in (0, w.shape[-1]):
-        return None
-    return Decline("its int8 weights have one scale under float32, and LiteRT reads one per channel, past its end")
+        return False
+    return len(w.quantization.scale) not in (0, w.shape[-1])
 
 
 @handler(
@@ -85,13 +83,15 @@ def one_scale(op: Operator) -> Decline | None:
     quantization=BIASED,
     activation="fused_activation_function",
     types=KINDS,
-    accepts=lambda at: packed_weights(at.op, {"int8": ("int4",)}) or one_scale(at.op),
+    accepts=lambda at: packed_weights(at.op, {"int8": ("int4",)}),
 )
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
     channels, outputs = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
     if channels and outputs % channels:
         raise Refused(f"it makes {outputs} channels of {channels}")
+    if reads_past_its_scale(ctx.op):
+        ctx.warn("its one scale is meant for all channels; LiteRT's kernel reads on behind it, and gives other numbers")
     return convolution(ctx, x, symmetric(ctx, w, 0), b, group=channels)
 
 

@@ -287,8 +287,6 @@ def depthwise() -> Iterator[Case]:
     yield conv("int8 with a bias scale in the file that is off", op=op, dtype="int8", out=6, per_axis=True, stored=3.0)
     yield conv("one channel into four", op=op, shape=(2, 5, 7, 1), out=4)
     yield conv("float32 with int8 weights, quantized as it runs", op=op, out=6, weights="int8", per_axis=True)
-    name = "float32 with int8 weights of one scale"
-    yield conv(name, op=op, out=6, weights="int8", refused="LiteRT reads one per channel")
     large: dict[str, Any] = {"fused_activation_function": "RELU6", "span": (-200, 200), "known": ROUNDED}
     yield conv(
         "float32 with int8 weights, large sums that RELU6 cuts", op=op, out=6, weights="int8", per_axis=True, **large
