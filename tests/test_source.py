@@ -326,6 +326,11 @@ def test_odd_scales_pass_as_in_litert(scale: float) -> None:
     assert y.quantization is None
 
 
+def test_text_has_no_scale_whatever_the_file_says() -> None:
+    text = Tensor("x", (2,), tflite.TensorType.STRING, scale=[0.5], zero_point=[3])
+    assert read(unary(tensors=[text, Tensor("y")]).write()).main.tensors[0].quantization is None
+
+
 def test_names_that_are_not_utf8_are_escaped() -> None:
     data = unary(tensors=[Tensor("zz"), Tensor("y")]).write().replace(b"zz", b"\xff\n")
     assert read(data).main.tensors[0].name == "\\xff\n"

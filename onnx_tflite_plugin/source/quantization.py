@@ -48,7 +48,7 @@ def read_quantization(
         raise table.invalid("scale", reason, REFUSED)
     if dtype in QUANTIZED:
         _check_numbers(table, dtype, scale, zero_point)
-    return Quantization(scale, zero_point, axis)
+    return None if dtype == "string" else Quantization(scale, zero_point, axis)  # text has none, whatever the file says
 
 
 def _check_numbers(table: Table, dtype: str, scale: Sequence[float], zero_point: Sequence[int]) -> None:

@@ -70,7 +70,7 @@ class Windows:
         """Where along an axis each window has its elements; a row for each window."""
         reach = (self.sizes[k] - 1) * self.dilations[k] + 1
         count = (size - reach) // self.strides[k] + 1 if size >= reach else 0
-        spend(count * self.sizes[k], 8, "the places of windows")
+        spend((count + 1) * self.sizes[k], 8, "the places of windows")
         starts = np.arange(count, dtype=np.int64)[:, None] * self.strides[k]
         return starts + np.arange(self.sizes[k], dtype=np.int64) * self.dilations[k]
 
