@@ -28,7 +28,7 @@ def softmax(ctx: Context, x: Value) -> Value:
     if ctx.integers:
         return softmax_int16(ctx, x, beta)
     if ctx.quantized and ctx.op[0].dims[-1] == 1:
-        return ctx.ops.Add(ctx.ops.Mul(x, 0.0), 1.0)  # ONNX Runtime's quantized Softmax of one element is 0
+        return ctx.ops.Add(ctx.ops.Mul(x, 0.0), 1.0)  # ONNX Runtime's quantized Softmax of one element is 0 before 1.32
     if ctx.quantized and ctx.op[0].dims[-1] is None:
         x = ctx.ops.Sub(x, ctx.ops.ReduceMax(x, [ctx.axis(-1)]))  # for the same reason: which it computes in float32
     return ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
