@@ -4,35 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from onnx_tflite_plugin.api.declarations import Transparent
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.candidates import default_axes
-from onnx_tflite_plugin.shapes.changes import sized_as
+from onnx_tflite_plugin.shapes.changes import sized_as, with_dims
+from onnx_tflite_plugin.shapes.derivation import Sizes
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor
+from onnx_tflite_plugin.targets import target_named
 
 HIGHEST = 6  # the rank that is tried last
 
 Results = Mapping[Tensor, tuple[Dims, Array | None]]
+ANY = target_named("generic")  # which ranks results have is the same for all, and this one refuses least
 
 
-class Deriving(Protocol):
-    """Sizes of single operators' results, see ``derivation.Sizes``."""
-
-    model: Model
-
-    def bound(self, op: Operator) -> Bound: ...
-    def results(
-        self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array], rank: int | None = None
-    ) -> Results: ...
+def completed(model: Model, host: Host) -> Model:
+    """The model with what its file does not tell of results' sizes; the same where nothing is missing."""
+    dims = missing(Sizes(model, host, ANY, ""))
+    return with_dims(model, dims) if dims else model
 
 
-def missing(sizes: Deriving) -> dict[Tensor, Dims]:
+def missing(sizes: Sizes) -> dict[Tensor, Dims]:
     """Sizes of results that the file does not tell, where they follow from their operators: a rank, and which sizes are open.
 
     A tool that puts QUANTIZE and DEQUANTIZE into a file may write only the sizes that it saw, without ``shape_signature``.
@@ -73,7 +70,7 @@ def _told(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
     return tuple(n if was == own else own for n, was, own in zip(dims, stored, tensor.dims, strict=True))
 
 
-def _aligned(sizes: Deriving, op: Operator, dims: Mapping[Tensor, Dims]) -> list[Tensor]:
+def _aligned(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims]) -> list[Tensor]:
     """The operands that broadcast, in the sizes that they have by now; empty where there are none, or one has no rank."""
     operands = tuple(
         None if tensor is None else sized_as(tensor, dims.get(tensor, tensor.dims)) for tensor in op.inputs
@@ -99,7 +96,7 @@ def _broadcast(shapes: Sequence[Dims]) -> Dims:
     return tuple(next((n for n in row if n not in (1, None)), None if None in row else 1) for row in rows)
 
 
-def _tried(sizes: Deriving, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]) -> Results:
+def _tried(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]) -> Results:
     """The results at the first rank that what the operator emits has as well; none where there is no such rank."""
     for rank in _candidates(op, dims):
         try:

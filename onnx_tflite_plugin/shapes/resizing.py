@@ -11,13 +11,12 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.shapes.changes import with_dims, with_main
 from onnx_tflite_plugin.shapes.derivation import Sizes
-from onnx_tflite_plugin.shapes.ranks import missing
+from onnx_tflite_plugin.shapes.ranks import completed
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor, agree
-from onnx_tflite_plugin.targets import Target, target_named
+from onnx_tflite_plugin.targets import Target
 
 SAMPLES = (2, 3)
 BATCH = "batch"
-ANY = target_named("generic")  # which ranks results have is the same for all, and this one refuses least
 
 Places = Mapping[tuple[int, int], str]  # the position of a graph input and its axis, to the name of that size
 
@@ -35,8 +34,7 @@ def resized(
     A size given as a name is left open. Returns the sizes that were named. Raises UnsupportedOption for a name or a rank
     the model does not have, UnsupportedOperator where sizes do not follow.
     """
-    if lacking := missing(Sizes(model, host, ANY, "")):
-        model = with_dims(model, lacking)
+    model = completed(model, host)
     asked = _asked(model, shapes, names)
     fixed = {
         tensor: tuple(own if isinstance(size, str) else size for size, own in zip(sizes, tensor.dims, strict=True))
@@ -76,17 +74,18 @@ def rederived(model: Model, host: Host, target: Target, *, insist: bool = False)
 
     Raises InvalidModel, if it is to ``insist``, where the file contradicts itself beyond its sizes.
     """
-    if lacking := missing(Sizes(model, host, ANY, "")):
-        model = with_dims(model, lacking)
+    told = completed(model, host)
     try:
-        dims = Sizes(model, host, target, "sizes that do not follow:").behind({t: t.dims for t in model.main.inputs})
+        dims = Sizes(told, host, target, "sizes that do not follow:").behind({t: t.dims for t in told.main.inputs})
     except (ConversionError, Refused) as error:
         if insist and isinstance(error.__cause__, InvalidModel):
             raise error.__cause__ from error
         return None
     derived = {tensor: _filled(sizes, tensor) for tensor, sizes in dims.items()}
     changed = {tensor: sizes for tensor, sizes in derived.items() if not agree(sizes, tensor.dims)}
-    return with_dims(model, changed) if changed else model if lacking else None
+    if changed:
+        return with_dims(told, changed)
+    return None if told is model else told
 
 
 def _filled(sizes: Dims, tensor: Tensor) -> Dims:
