@@ -22,7 +22,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.errors import HandlerError, Problem
-from onnx_tflite_plugin.guard import Failed, Mismatch, guarded, raised
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded, raised
 from onnx_tflite_plugin.source.model import Operator
 
 if TYPE_CHECKING:
@@ -109,13 +109,14 @@ class Hooks:
 
     # --- while a model is converted -----------------------------------------------------------
 
-    def claims(self, at: At) -> Iterator[tuple[str, Handler | Decline | Failed]]:
+    def claims(self, at: At, offered: bool = False) -> Iterator[tuple[str, Handler | Decline | Failed]]:
         """(pack, its handler, why it declines, or how it failed) of every pack that knows the operator.
 
-        Where an entry point of a pack serves it, the pack's hook is not asked.
+        Where an entry point of a pack serves it, the pack's hook is not asked, nor the built-in pack's where another has one
+        (``offered``).
         """
         hooks = [*self._of("claim", at.op.code)]
-        served = {hook.pack for hook in hooks if _own(hook.plugin)}
+        served = {hook.pack for hook in hooks if _own(hook.plugin)} | ({BUILTIN} if offered else set())
         for hook in hooks:
             if hook.pack in served and not _own(hook.plugin):
                 continue

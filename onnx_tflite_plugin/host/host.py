@@ -299,7 +299,8 @@ class Host:
         """Who takes an operator, and why others do not; one that fails does not, and is a warning."""
         claims: list[tuple[str, Handler]] = []
         declined: list[Answer] = []
-        for pack, answer in self.hooks.claims(at):
+        offered = any(canonical(offer.pack) != BUILTIN for offer in self._by_code.get(at.op.code, ()))
+        for pack, answer in self.hooks.claims(at, offered):
             if isinstance(answer, Handler):
                 claims.append((pack, answer))
                 continue

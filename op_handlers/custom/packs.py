@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
 from onnx_tflite_plugin.api import Decline, Operator, hookimpl
 
 PREFIX = "CUSTOM."
@@ -31,10 +29,10 @@ PACKS = {
 
 @hookimpl
 def claim(op: Operator) -> Decline | None:
-    """Declines with the pack to install; an installed pack that serves the operator speaks for itself."""
+    """Declines with the pack to install; who has installed one is not asked here."""
     name = op.code.removeprefix(PREFIX)
     pack = PACKS.get(name) if op.code.startswith(PREFIX) else None
-    if pack is None or entry_points(group="onnx_tflite_plugin.handlers", name=op.code):
+    if pack is None:
         return None
     return Decline(
         f"it is {ORIGIN[pack]}'s {name}, which an op pack of this project converts",
