@@ -78,8 +78,9 @@ def upwards(op: Operator) -> float:
     Twice as many rows and columns make a half of 5 to 16 in 100 pixels. The kernel without XNNPACK is off by up to 4 LSB.
     """
     q = op[0].quantization
-    exact = op[0].dtype in ("int8", "uint8") and isinstance(q, Quantization) and q == op[out(0)].quantization
-    return q.scale[0] * UPWARDS if exact and isinstance(q, Quantization) else 0.0
+    if op[0].dtype not in ("int8", "uint8") or not isinstance(q, Quantization) or q != op[out(0)].quantization:
+        return 0.0
+    return q.scale[0] * UPWARDS
 
 
 def rounded_places(op: Operator) -> tuple[Array, Array] | None:

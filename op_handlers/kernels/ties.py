@@ -19,14 +19,12 @@ def moved_from_halves(op: Operator, sign: int) -> float:
     all of its 256 values come to halves.
     """
     slots = (op[0], op[1], op[out(0)])
-    parameters = [tensor.quantization for tensor in slots]
+    parameters = [q for t in slots if isinstance(q := t.quantization, Quantization) and not q.per_axis]
     constants = [k for k in (0, 1) if op[k].constant and math.prod(op[k].shape) == 1]
-    if {tensor.dtype for tensor in slots} not in ({"int8"}, {"uint8"}) or len(constants) != 1:
+    dtypes = {tensor.dtype for tensor in slots}
+    if dtypes not in ({"int8"}, {"uint8"}) or len(constants) != 1 or len(parameters) != len(slots):
         return 0.0
-    if not all(isinstance(each, Quantization) and not each.per_axis for each in parameters):
-        return 0.0
-    scales = [np.float32(each.scale[0]) for each in parameters if isinstance(each, Quantization)]
-    points = [each.zero_point[0] for each in parameters if isinstance(each, Quantization)]
+    scales, points = [np.float32(q.scale[0]) for q in parameters], [q.zero_point[0] for q in parameters]
     every = np.arange(256) - (128 if slots[0].dtype == "int8" else 0)
     x, y = (
         op[k].array.reshape(-1).astype(np.int64) - points[k] if k in constants else every - points[k] for k in (0, 1)

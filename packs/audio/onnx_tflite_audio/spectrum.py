@@ -7,12 +7,25 @@ import numpy as np
 from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Refused, Terminate, Value, handler
 
 
+def unrounded(op: Operator) -> Decline | None:
+    """What ONNX has no form of, either way."""
+    if op[0].dtype != "float32":
+        return Decline(f"{op[0].dtype} FFTs round after every butterfly, which ONNX has no form of")
+    return None if "fft_length" in op.options else Decline("its options lack fft_length")
+
+
+def frames(ctx: Context) -> list[int]:
+    """The sizes in front of the last axis, as a Reshape takes them. Raises Refused where it cannot."""
+    sizes = ctx.op[0].dims[:-1]
+    if None in sizes[1:]:
+        raise Refused("the number of its frames is unknown; give it with --input-shape")
+    return [-1 if size is None else size for size in sizes]
+
+
 def transforms(at: Instance) -> Decline | None:
     """Which transforms ONNX has a form of."""
-    if at.op[0].dtype != "float32":
-        return Decline(f"{at.op[0].dtype} FFTs round after every butterfly, which ONNX has no form of")
-    if "fft_length" not in at.op.options:
-        return Decline("its options lack fft_length")
+    if declined := unrounded(at.op):
+        return declined
     length, frame = at.op.options.fft_length, at.op[0].dims[-1]
     if length < 2 or length % 2 or frame is None or frame > length:
         return Decline(f"its transform of {length} does not hold a frame of {frame}")
@@ -29,21 +42,15 @@ def transformed(op: Operator, x: Array) -> Array:
 @handler("CUSTOM.SignalRfft", max_version=1, min_opset=17, layout=Terminate(), accepts=transforms, kernel=transformed)
 def rfft(ctx: Context, x: Value) -> Value:
     """DFT of one side."""
-    ops, length = ctx.ops, ctx.options.fft_length
-    frames = ctx.op[0].dims[:-1]
-    if None in frames[1:]:
-        raise Refused("the number of its frames is unknown; give it with --input-shape")
-    last = len(frames)
-    parts = ops.DFT(ops.Unsqueeze(x, [-1]), np.asarray(length), np.asarray(last), onesided=1)
-    return ops.Reshape(parts, [-1 if size is None else size for size in frames] + [length + 2])
+    ops, length, sizes = ctx.ops, ctx.options.fft_length, frames(ctx)
+    parts = ops.DFT(ops.Unsqueeze(x, [-1]), np.asarray(length), np.asarray(len(sizes)), onesided=1)
+    return ops.Reshape(parts, [*sizes, length + 2])
 
 
 def inverted(at: Instance) -> Decline | None:
     """Which inverse transforms ONNX has a form of."""
-    if at.op[0].dtype != "float32":
-        return Decline(f"{at.op[0].dtype} FFTs round after every butterfly, which ONNX has no form of")
-    if "fft_length" not in at.op.options:
-        return Decline("its options lack fft_length")
+    if declined := unrounded(at.op):
+        return declined
     length, given, taken = at.op.options.fft_length, at.op[0].dims[-1], at.op[~0].dims[-1]
     if length < 2 or length % 2 or (given, taken) != (length + 2, length):
         return Decline(f"its transform makes {taken} samples of {given} numbers, by options {length} of {length + 2}")
@@ -59,12 +66,8 @@ def restored(op: Operator, x: Array) -> Array:
 @handler("CUSTOM.SignalIrfft", max_version=1, min_opset=17, layout=Terminate(), accepts=inverted, kernel=restored)
 def irfft(ctx: Context, x: Value) -> Value:
     """DFT backwards, of the spectrum and its mirror image, whose imaginary parts change sign."""
-    ops, length = ctx.ops, ctx.options.fft_length
-    frames = ctx.op[0].dims[:-1]
-    if None in frames[1:]:
-        raise Refused("the number of its frames is unknown; give it with --input-shape")
-    sizes, last = [-1 if size is None else size for size in frames], len(frames)
-    half = length // 2
+    ops, length, sizes = ctx.ops, ctx.options.fft_length, frames(ctx)
+    last, half = len(sizes), length // 2
     parts = ops.Reshape(x, [*sizes, half + 1, 2])
     mirrored = ops.Mul(ops.Slice(parts, [half - 1], [0], [last], [-1]), np.asarray([1, -1], np.float32))
     kept = np.ones((half + 1, 2), np.float32)
