@@ -29,7 +29,7 @@ APART = frozenset({
     "core_names_no_operator", "coverage", "deferral", "drawn", "examples", "files", "flow", "fusions_loading", "fuzz",
     "hostile_packs", "layout_plan", "layout_solver", "mutations",
     "new_pack", "packaging", "page", "passes_transposed", "processors", "real_networks", "rooms", "source_invalid",
-    "targets", "telling", "unquantized", "verify", "verify_processor", "verify_wrong", "verify_wrong_more",
+    "targets", "telling", "unquantized", "verify", "verify_inputs", "verify_processor", "verify_wrong", "verify_wrong_more",
 })  # fmt: skip
 """Modules that take their time."""
 

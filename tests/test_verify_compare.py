@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from verify_pairs import built, chained
 
-from conformance.builder import ModelBuilder, quant
+from conformance.builder import quant
 from conformance.lstms import Lstm
 from conformance.models import Net
 from onnx_tflite_plugin.source.model import Array
@@ -199,26 +200,10 @@ class TestBand:
         assert judged(array(1), array(1, 2)).text == "shape [1] for [2]"
 
 
-def built(build: Callable[[Any], None], name: str = "") -> bytes:
-    model = ModelBuilder(name)
-    build(model.main)
-    return model.build()
-
-
 def layer(g: Any, weights: Array, **quantization: Any) -> None:
     x, y = g.input("x", (1, 3)), g.tensor("y", (1, 2))
     g.operator("FULLY_CONNECTED", [x, g.constant("w", weights, **quantization), None], [y])
     g.output(y)
-
-
-def chained(g: Any) -> None:
-    """x + c, negated, absolute."""
-    x = g.input("x", (1, 2, 3, 5))
-    tensors = [g.tensor(name, (1, 2, 3, 5)) for name in ("sum", "negated", "y")]
-    g.operator("ADD", [x, g.constant("c", np.arange(5, dtype=np.float32))], [tensors[0]])
-    g.operator("NEG", [tensors[0]], [tensors[1]])
-    g.operator("ABS", [tensors[1]], [tensors[2]])
-    g.output(tensors[2])
 
 
 def tolerance_of(build: Callable[[Any], None]) -> Tolerance:

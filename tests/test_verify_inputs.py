@@ -1,0 +1,181 @@
+"""What feeds and runs the two models of a verification: drawn inputs, and the sessions of both runtimes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+from verify_pairs import INT32, built, chained, channels_first, onnx_model
+
+from conformance.builder import quant
+from conformance.models import Net, constant, drawn, tensor
+from onnx_tflite_plugin import convert
+from onnx_tflite_plugin.errors import (
+    InvalidInputs,
+    VerificationError,
+)
+from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.verify import (
+    LiteRT,
+    OnnxRuntime,
+    draw,
+    structure,
+    verify,
+)
+from onnx_tflite_plugin.verify.bench import bench
+
+
+class TestInputs:
+    def entry(self, build: Callable[[Any], None]) -> structure.Entry:
+        return structure.entry(structure.read(built(build)))
+
+    def test_seeds_decide(self) -> None:
+        entry = self.entry(chained)
+        first, again, other = (draw(entry, seed=seed, runs=2) for seed in (1, 1, 2))
+        np.testing.assert_array_equal(first, again)
+        assert not np.array_equal(first, other)
+        assert not np.array_equal(first[0], first[1])
+
+    def test_each_dtype_is_drawn_where_it_makes_sense(self) -> None:
+        def build(g: Any) -> None:
+            for dtype in ("float32", "int8", "uint8", "int16", "int32", "bool", "string", "complex64", "int4"):
+                g.input(dtype, (4, 500), dtype)
+
+        entry = self.entry(build)
+        drawn = dict(zip(entry.input_names, draw(entry)[0], strict=True))
+        assert abs(drawn["float32"].mean()) < 0.1
+        assert [drawn[dtype].dtype.name for dtype in ("int8", "uint8", "int16", "int32")] == [
+            "int8", "uint8", "int16", "int32",
+        ]  # fmt: skip
+        assert (drawn["int8"].min(), drawn["int8"].max(), drawn["uint8"].max()) == (-128, 127, 255)
+        assert np.abs(drawn["int16"].astype(int)).max() > 32000
+        assert (drawn["int4"].dtype.name, drawn["int4"].min(), drawn["int4"].max()) == ("int8", -8, 7)
+        assert set(drawn["bool"].reshape(-1).tolist()) == {True, False}
+        assert all(isinstance(item, str) for item in drawn["string"].flat)
+        assert drawn["complex64"].dtype == np.complex64
+
+    def test_indices_stay_inside_what_they_index(self) -> None:
+        def build(g: Any) -> None:
+            ids, rows = g.input("ids", (7,), "int32"), g.tensor("rows", (7, 4))
+            g.operator("GATHER", [g.constant("table", np.ones((5, 4), np.float32)), ids], [rows], {"axis": 0})
+            left, right, total = (make("n", (50,), "int32") for make in (g.input, g.input, g.tensor))
+            g.operator("ADD", [left, right], [total])
+            g.output(rows)
+
+        entry = self.entry(build)
+        for seed in range(5):
+            ids, left, _ = draw(entry, seed=seed)[0]
+            assert ids.min() >= 0
+            assert ids.max() < 5
+            assert left.min() < 0
+
+    def test_a_float_quantized_right_away_is_drawn_over_that_range(self) -> None:
+        def build(g: Any) -> None:
+            x, q = g.input("x", (500,)), g.tensor("q", (500,), "uint8", quantization=quant(2.0, 10))
+            g.operator("QUANTIZE", [x], [q])
+            g.output(q)
+
+        (values,) = draw(self.entry(build))[0]
+        assert -20 <= values.min() < -10
+        assert 480 < values.max() <= 490
+
+    def test_drawn_integers_grow_careful_when_refused(self) -> None:
+        def build(g: Any) -> None:
+            x, y, z = g.input("x", (100,), "int32"), g.input("y", (100,), "int32"), g.tensor("z", (100,), "int32")
+            g.operator("FLOOR_DIV", [x, y], [z])
+            g.output(z)
+
+        model = onnx_model(
+            [helper.make_node("Div", ["x", "y"], ["z"])],
+            [helper.make_tensor_value_info(name, INT32, [100]) for name in "xy"],
+            [helper.make_tensor_value_info("z", INT32, [100])],
+        )
+        assert verify(built(build), model).ok
+
+    def test_wrong_arrays_are_refused(self, tmp_path: Path) -> None:
+        entry = self.entry(chained)
+        with pytest.raises(InvalidInputs, match="no input is called 'a', 'b'; the model's inputs are x"):
+            draw(entry, given={"a": 1, "b": 2})
+        with pytest.raises(InvalidInputs, match=r"is float32 \[1, 2, 3, 5\], the given array \[1\]"):
+            draw(entry, given={"x": [1.0]})
+        with pytest.raises(InvalidInputs, match="cannot be read"):
+            draw(entry, given=tmp_path / "absent.npy")
+        whole = self.entry(lambda g: g.input("x", (2,), "int32"))
+        with pytest.raises(InvalidInputs, match="is int32; the given array is float64"):
+            draw(whole, given={"x": [1.5, 2]})
+        assert draw(whole, given={"x": [1.0, 2.0]})[0][0].dtype == np.int32
+
+
+def test_places_turn_and_shift_back() -> None:
+    stored = np.arange(-3, 3, dtype=np.int8).reshape(1, 2, 3)
+    place = TensorValue("v", 0, 0, order=(0, 2, 1), shift=128)
+    kept = place.apply(stored)
+    assert (kept.dtype.name, kept.shape) == ("uint8", (1, 3, 2))
+    restored = place.restore(kept, np.dtype(np.int8))
+    assert restored is not None
+    np.testing.assert_array_equal(restored, stored)
+    assert TensorValue("v", 0, 0, order=(0, 2, 1)).restore(np.zeros((2, 2)), np.dtype(np.float32)) is None
+
+
+def test_litert_keeps_intermediate_tensors_only_without_xnnpack() -> None:
+    session = LiteRT(built(chained), "reference", preserve=True)
+    x = np.ones((1, 2, 3, 5), np.float32)
+    (y,) = session.run({"x": x})
+    kept = session.tensors()
+    np.testing.assert_array_equal(kept[1], x + np.arange(5, dtype=np.float32))
+    np.testing.assert_array_equal(-kept[1], kept[2])
+    np.testing.assert_array_equal(y, kept[3])
+    with pytest.raises(ValueError, match="does not keep"):
+        LiteRT(built(chained), preserve=True)
+
+
+def test_handles_of_states_are_no_arrays() -> None:
+    """LiteRT's Python API reads their memory as an address of an object."""
+
+    def build(g: Any) -> None:
+        x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
+        handles = [g.tensor(f"handle{k}", (), "resource") for k in range(20)]
+        for k, handle in enumerate(handles):
+            g.operator("VAR_HANDLE", [], [handle], {"shared_name": f"v{k}"})
+            g.operator("ASSIGN_VARIABLE", [handle, x], [])
+        g.operator("NEG", [x], [y])
+        g.output(y)
+
+    session = LiteRT(built(build), "builtin", preserve=True)
+    session.run({"x": np.ones((2, 3), np.float32)})
+    assert session.tensors().keys() == {0, 1}
+
+
+def test_onnx_runtime_returns_the_values_asked_for() -> None:
+    session = OnnxRuntime(channels_first(), keep=["sum", "y"])
+    (y,) = session.run([np.ones((1, 2, 3, 5), np.float32)])
+    assert session.values()["sum"].shape == (1, 5, 2, 3)
+    np.testing.assert_array_equal(session.values()["y"], y)
+
+
+def test_importing_verify_imports_no_runtime() -> None:
+    code = "import sys, onnx_tflite_plugin.verify; assert not {'onnxruntime', 'ai_edge_litert'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_open_sizes_that_are_stored_too_small_to_run_are_tried_larger() -> None:
+    """A file that stores an open height and width as 1 has no pixel left behind a window of 3 x 3."""
+    model = Net()
+    window = constant(drawn(4, 3, 3, 3))
+    made = tensor(1, None, None, 4)
+    operands = [tensor(1, None, None, 3), window, constant(drawn(4))]
+    model.output(model.call("CONV_2D", operands, made, padding="VALID", stride_h=1, stride_w=1))
+    data = model.build()
+    checked = verify(data, convert(data).proto)
+    assert checked.ok
+    assert checked.runs == 4  # three of that size, one of another
+    with pytest.raises(VerificationError, match="cannot run the model"):
+        verify(data, convert(data).proto, shapes={"x0": (1, 2, 2, 3)})
+    timed = bench(data, convert(data), rounds=3)
+    assert timed.litert.median > 0 < timed.onnxruntime.median

@@ -1,0 +1,75 @@
+"""Pairs of a TFLite and an ONNX model, made by hand, that tests of verify share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.source.model import Array
+
+FLOAT, INT8, UINT8, INT32 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32
+
+
+def built(build: Callable[[Any], None], name: str = "") -> bytes:
+    model = ModelBuilder(name)
+    build(model.main)
+    return model.build()
+
+
+def chained(g: Any) -> None:
+    """x + c, negated, absolute."""
+    x = g.input("x", (1, 2, 3, 5))
+    tensors = [g.tensor(name, (1, 2, 3, 5)) for name in ("sum", "negated", "y")]
+    g.operator("ADD", [x, g.constant("c", np.arange(5, dtype=np.float32))], [tensors[0]])
+    g.operator("NEG", [tensors[0]], [tensors[1]])
+    g.operator("ABS", [tensors[1]], [tensors[2]])
+    g.output(tensors[2])
+
+
+def annotated(name: str, kind: int, shape: Sequence[int | str], **notes: Any) -> onnx.ValueInfoProto:
+    info = helper.make_tensor_value_info(name, kind, shape)
+    for key, value in notes.items():
+        info.metadata_props.add(key=f"onnx_tflite_plugin.{key}", value=str(value))
+    return info
+
+
+def onnx_model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    constants: Mapping[str, Array] | None = None,
+    values: Sequence[onnx.ValueInfoProto] = (),
+    state: object = None,
+) -> onnx.ModelProto:
+    stored = [numpy_helper.from_array(value, name) for name, value in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, stored, value_info=values)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    if state is not None:
+        helper.set_model_props(model, {"onnx_tflite_plugin.state": json.dumps(state)})
+    return model
+
+
+def channels_first(offset: float = 0.0, middle: str = "Neg", scale: float = 1.0) -> onnx.ModelProto:
+    """``chained`` as a converter might write it: transposed, with its values annotated."""
+    constant = np.arange(5, dtype=np.float32).reshape(5, 1, 1)
+    constant[3] += offset
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["xt"], perm=[0, 3, 1, 2]),
+        helper.make_node("Add", ["xt", "c"], ["sum"]),
+        helper.make_node(middle, ["sum"], ["negated"]),
+        helper.make_node("Abs", ["negated"], ["yt"]),
+        helper.make_node("Transpose", ["yt"], ["y0"], perm=[0, 2, 3, 1]),
+        helper.make_node("Mul", ["y0", "k"], ["y"]),
+    ]
+    turned = [
+        annotated(name, FLOAT, [1, 5, 2, 3], tensor=f"0:{tensor}", order="0,3,1,2", form="float")
+        for name, tensor in (("sum", 1), ("negated", 2), ("yt", 3))
+    ]
+    ends = [annotated(name, FLOAT, [1, 2, 3, 5], tensor=tensor) for name, tensor in (("x", "0:0"), ("y", "0:3"))]
+    return onnx_model(nodes, ends[:1], ends[1:], {"c": constant, "k": np.array(scale, np.float32)}, turned)
