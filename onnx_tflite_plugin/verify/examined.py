@@ -197,23 +197,26 @@ class Examined:
         """As many runs as are asked for, or as it takes to tell an offset from noise."""
         return max(runs, len(NOISY) if self.trial.tolerance.unbiased and runs > 1 and not self.stateful else 1)
 
-    def extend(self, drawn: list[list[Array]], expected: dict[str, list[list[Array]]], seed: int) -> None:
-        """Add a run in which each size that the ONNX model leaves open is another.
+    def extend(self, drawn: list[list[Array]], expected: dict[str, list[list[Array]]], seed: int) -> str:
+        """Add a run in which each size that the ONNX model leaves open is another, and say which; empty where there is none.
 
         A batch that LiteRT does not take, or whose rows it joins, it is given row by row; other sizes it does not take are
         left out.
         """
         others = self.sizes.open(self.least)
         if not others or self.stateful:
-            return
+            return ""
         (more,) = drawing.draw(self.entry, shapes={**self.sizes.fixed(self.least), **others}, seed=seed)
         try:
             outputs = {kernels: self._batch(kernels, more) for kernels in expected}
         except LiteRTError:
-            return
+            return ""
         drawn.append(more)
         for kernels, run in outputs.items():
             expected[kernels] = [*expected[kernels], run]
+        return f"run {len(drawn)} had open sizes changed: " + ", ".join(
+            f"{name} {[*shape]}" for name, shape in others.items()
+        )
 
     def _batch(self, kernels: str, arrays: list[Array]) -> list[Array]:
         """A run of other sizes, whole or row by row. Raises LiteRTError where LiteRT takes neither."""

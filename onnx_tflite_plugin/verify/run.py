@@ -75,15 +75,19 @@ def verify(
     examined = Examined(content(tflite), model_of(onnx), signature, tolerance, told)
     gaps = examined.fill(host or Host, partial=partial)
     drawn, expected = examined.expected(inputs, seed, runs, shapes, ranges or {})
-    if inputs is None and not shapes:
-        examined.extend(drawn, expected, seed)
+    resized = examined.extend(drawn, expected, seed) if inputs is None and not shapes else ""
+    around = (resized, *gaps) if resized else gaps
     operators = examined.operators_apart()
     if operators is not None:
         judged = examined.judged_apart(operators, operators.comparisons(drawn), len(drawn))
-        return replace(judged, notes=(*judged.notes, *gaps))
+        return replace(judged, notes=(*judged.notes, *around))
     actual = examined.trial.actual(examined.session, drawn)
     comparisons = compared_by_width(examined.trial, actual, expected, examined.widths)
-    notes = (*gaps, *((_NAN,) if _all_nan(actual) else ()), *((_DEPENDENT,) if depends(examined.session.proto) else ()))
+    notes = (
+        *around,
+        *((_NAN,) if _all_nan(actual) else ()),
+        *((_DEPENDENT,) if depends(examined.session.proto) else ()),
+    )
     if all(comparison.ok for comparison in comparisons):
         if examined.trial.gaps.borrowed:
             return Verification(comparisons, tuple(expected), len(drawn), notes=notes)

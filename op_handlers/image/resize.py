@@ -26,6 +26,7 @@ from onnx_tflite_plugin.api import (
     spend,
 )
 from op_handlers.kernels.operands import as_int64, unscaled, whole_numbers
+from op_handlers.kernels.ties import LITTLE
 
 
 def sampled(at: Instance) -> Along | None:
@@ -68,10 +69,6 @@ def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
     return unscaled(ctx, ctx.ops.Add(y, more) if more and not before else y)
 
 
-UPWARDS = 2.0**-11
-"""LSB: more than what float32 means of 8 bits round off, and less than what tells a mean of places in 1/32 from a half."""
-
-
 def upwards(op: Operator) -> float:
     """What makes halves go up, as XNNPACK rounds them (xnn_s8_ibilinear), where QuantizeLinear takes the even one.
 
@@ -80,7 +77,7 @@ def upwards(op: Operator) -> float:
     q = op[0].quantization
     if op[0].dtype not in ("int8", "uint8") or not isinstance(q, Quantization) or q != op[out(0)].quantization:
         return 0.0
-    return q.scale[0] * UPWARDS
+    return q.scale[0] * LITTLE
 
 
 def rounded_places(op: Operator) -> tuple[Array, Array] | None:

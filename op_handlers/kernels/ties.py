@@ -9,7 +9,8 @@ import numpy as np
 from onnx_tflite_plugin.api import Array, Operator, Quantization, out
 
 LITTLE = 2.0**-11
-"""LSB: more than float32 rounds off in sums of 8 bits, less than the next result of other numbers is from a half."""
+"""LSB: more than float32 rounds off in sums and means of 8 bits, less than the next result of other numbers, or a mean of
+places in 1/32, is from a half."""
 
 
 def moved_from_halves(op: Operator, sign: int) -> float:
