@@ -58,7 +58,14 @@ class Conversion:
         from onnx_tflite_plugin.telling.notebook import as_html
 
         report = self.report
-        return as_html(report.line, report.inputs, report.outputs, states=bool(report.states), warnings=report.warnings)
+        return as_html(report.line, report.inputs, report.outputs, self.snippet("model.onnx"), report.warnings)
+
+    def snippet(self, path: str) -> str:
+        """The lines of Python that run the model, once it is saved at ``path``."""
+        from onnx_tflite_plugin.telling.snippet import snippet
+
+        report = self.report
+        return snippet(path, report.inputs, states=bool(report.states), domains=report.domains)
 
     @cached_property
     def proto(self) -> onnx.ModelProto:

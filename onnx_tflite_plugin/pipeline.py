@@ -19,6 +19,7 @@ from onnx_tflite_plugin.binding.suspects import Suspects, accused, suspects
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem
 from onnx_tflite_plugin.graph.metadata import read_states, write_authored, write_origin, write_weights
 from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.graph.opening import foreign_domains
 from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.validity import LARGEST_PROTO, check_valid, weight_bytes
 from onnx_tflite_plugin.guard import debug, raised_at
@@ -249,6 +250,7 @@ class Pipeline:
             finished_by=self.host.hooks.finishing(),
             overrides=dict(self.host.overrides),
             states=tuple(state.input for state in read_states(rewritten.model.metadata_props)),
+            domains=foreign_domains(rewritten.model),
             storage=dict(Counter(f"{t.dtype} stored as {to.dtype}" for t, to in planned.storage.shifted.items())),
             weights=rewritten.weights,
             warnings=(*self.host.warnings, *self.warnings),

@@ -250,7 +250,7 @@ def test_paths_are_checked_before_any_work(
     (empty := tmp_path / "empty").mkdir()
     for arguments, text in (
         ([tmp_path / "missing.tflite"], "there is no such file"),
-        ([empty], "holds no .tflite file"),
+        ([empty], "holds no .tflite or .lite file"),
         ([added, tmp_path / "no" / "out.onnx"], "there is no directory"),
         ([added, added / "out.onnx"], "is not a directory"),
         ([added, added], "is the model itself"),

@@ -283,7 +283,8 @@ PLAIN = Report(
 
 def told(report: Report, file: Path) -> dict[str, str]:
     file.write_bytes(bytes(2500))
-    conversion: Any = SimpleNamespace(report=report, verification=None)
+    nothing: Any = None
+    conversion = otp.Conversion(nothing, report, nothing)
     return {row.label: "\n".join(row.lines) for row in summary(conversion, [file], 1.5)}
 
 

@@ -86,6 +86,14 @@ def test_a_folder_is_converted_model_by_model_and_a_refusal_stops_none(run: Run,
     assert "in c.tflite, d.tflite" in err
 
 
+def test_two_models_of_a_folder_never_share_an_output(run: Run, folder: Path) -> None:
+    first = min(folder.glob("*.tflite"))
+    first.with_suffix(".lite").write_bytes(first.read_bytes())
+    code, _, err = run("convert", folder)
+    assert code == 2
+    assert f"would both be written to {first.with_suffix('.onnx')}" in err
+
+
 def test_a_folder_goes_into_another_with_its_subfolders(run: Run, folder: Path, tmp_path: Path) -> None:
     run("convert", folder, tmp_path / "out")
     assert (tmp_path / "out" / "inner" / "b.onnx").exists()

@@ -121,7 +121,7 @@ def test_names_in_a_notebook_are_text() -> None:
     from onnx_tflite_plugin.telling.edges import Edge
     from onnx_tflite_plugin.telling.notebook import as_html
 
-    assert "<script>" not in as_html("a <script>", [Edge("<script>x</script>", "float32", (1,))], [])
+    assert "<script>" not in as_html("a <script>", [Edge("<script>x</script>", "float32", (1,))], [], "<script>")
 
 
 def test_verify_is_called_from_the_package_on_paths_and_conversions(tmp_path: Path) -> None:

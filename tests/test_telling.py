@@ -11,6 +11,7 @@ from metadata_files import IMAGE, LABELS, SCORES, classifier, single
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from conformance.models import Net, tensor
 from onnx_tflite_plugin.graph.metadata import props, read_authored
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.metadata import read_metadata
@@ -181,6 +182,18 @@ def test_the_snippet_of_a_model_with_states_carries_them(tmp_path: Path) -> None
     scope: dict[str, object] = {}
     exec(snippet(str(path), conversion.report.inputs, states=True), scope)
     assert set(scope["out"]) == {edge.name for edge in conversion.report.outputs}  # type: ignore[call-overload]
+
+
+def test_the_snippet_loads_the_library_that_unknown_operators_need() -> None:
+    """ONNX Runtime refuses the session without it, and names the missing file with it."""
+    net = Net()
+    net.output(net.call("CUSTOM.vendor.Unknown", [tensor(2, 3)], tensor(2, 3)))
+    conversion = otp.convert(net.build(), keep_unknown=True)
+    text = conversion.snippet("m.onnx")
+    compile(text, "snippet", "exec")
+    assert "options.register_custom_ops_library('KERNELS.so')  # tflite.custom\n" in text
+    assert "ort.InferenceSession('m.onnx', options)" in text
+    assert "Options" not in otp.convert(two_inputs(signed=True).build()).snippet("m.onnx")
 
 
 def test_the_snippet_fits_beside_its_label_at_80_columns() -> None:

@@ -13,6 +13,8 @@ from onnx_tflite_plugin.cli.paths import readable, writable
 
 STREAM = Path("-")
 ALL = "all"
+SUFFIXES = (".tflite", ".lite")
+"""How the files of a folder end that are taken for models."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,16 @@ def _piped() -> bytes:
 
 
 def _of_folder(folder: Path, output: Path | None) -> list[Job]:
-    files = sorted(folder.rglob("*.tflite"))
+    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
     if not files:
-        raise UsageProblem(f"{folder} holds no .tflite file")
+        raise UsageProblem(f"{folder} holds no {' or '.join(SUFFIXES)} file")
     places = [(file if output is None else output / file.relative_to(folder)).with_suffix(".onnx") for file in files]
+    first: dict[Path, Path] = {}
+    for file, place in zip(files, places, strict=True):
+        if first.setdefault(place, file) != file:
+            raise UsageProblem(
+                f"{first[place]} and {file} would both be written to {place}; convert one of them by its name"
+            )
     return [Job(str(file.relative_to(folder)), file, _made(place)) for file, place in zip(files, places, strict=True)]
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from onnx_tflite_plugin.cli.edges import edge_lines
 from onnx_tflite_plugin.cli.output import Row, at_most, counted, plural, short, size
 from onnx_tflite_plugin.passes import PASSES, forms
-from onnx_tflite_plugin.telling.snippet import snippet
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
@@ -33,7 +32,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
         Row("wrote", [f"{written} in {seconds:.2f} s"], "bold green"),
         Row("inputs", edge_lines(report.inputs)),
         Row("outputs", edge_lines(report.outputs)),
-        Row("run it", snippet(str(files[0]), report.inputs, states=bool(report.states)).splitlines(), code=True),
+        Row("run it", conversion.snippet(str(files[0])).splitlines(), code=True),
         Row("signature", list(_signatures(report))),
         Row("target", [f"{report.target}, opset {report.opset}"]),
         Row("operators", [f"{sum(report.operators.values())}: {counted(list(report.operators.items()))}"]),
@@ -167,7 +166,7 @@ def as_json(conversion: Conversion, model: Path, files: Sequence[Path], seconds:
         "files": [{"path": str(file), "bytes": file.stat().st_size} for file in files],
         "seconds": round(seconds, 3),
         **conversion.report.as_dict(),
-        "snippet": snippet(str(files[0]), conversion.report.inputs, states=bool(conversion.report.states)),
+        "snippet": conversion.snippet(str(files[0])),
         "verification": None if conversion.verification is None else verification_json(conversion.verification),
     }
 

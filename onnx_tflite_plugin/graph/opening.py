@@ -42,9 +42,15 @@ def check_opens(model: ir.Model, proto: onnx.ModelProto, asked: str) -> None:
         ) from error
 
 
+def foreign_domains(model: ir.Model) -> tuple[str, ...]:
+    """Those of the operators that neither ONNX Runtime nor the model's own functions compute, sorted."""
+    own = {domain for domain, _, _ in model.functions}
+    return tuple(sorted({node.domain for node in model.graph.all_nodes()} - DOMAINS - own))
+
+
 def _worthwhile(model: ir.Model, proto: onnx.ModelProto) -> bool:
     """Whether opening the model is cheap or its dtypes are in doubt, and no library of kernels is wanted."""
-    if any(node.domain not in DOMAINS for node in model.graph.all_nodes()):
+    if foreign_domains(model):
         return False
     return proto.ByteSize() <= CHEAP or _unusual(model)
 

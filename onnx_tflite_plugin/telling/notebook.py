@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from html import escape
 
 from onnx_tflite_plugin.telling.edges import Edge
-from onnx_tflite_plugin.telling.snippet import snippet
 
 
-def as_html(
-    line: str, inputs: Sequence[Edge], outputs: Sequence[Edge], *, states: bool = False, warnings: Sequence[str] = ()
-) -> str:
-    """``line`` says in a few words what was converted."""
+def as_html(line: str, inputs: Sequence[Edge], outputs: Sequence[Edge], code: str, warnings: Sequence[str] = ()) -> str:
+    """``line`` says in a few words what was converted, ``code`` how to run it."""
     rows = []
     for side, edges in (("input", inputs), ("output", outputs)):
         for edge in edges:
@@ -26,6 +23,5 @@ def as_html(
             rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     heads = ("", "name", "dtype", "shape", "scale", "zero point", "description", "labels")
     head = "".join(f"<th>{text}</th>" for text in heads)
-    code = escape(snippet("model.onnx", inputs, states=states))
     warned = "".join(f"<p>warning: {escape(text)}</p>" for text in warnings)
-    return f"<p>{escape(line)}</p>{warned}<table><tr>{head}</tr>{''.join(rows)}</table><pre>{code}</pre>"
+    return f"<p>{escape(line)}</p>{warned}<table><tr>{head}</tr>{''.join(rows)}</table><pre>{escape(code)}</pre>"

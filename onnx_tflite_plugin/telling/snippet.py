@@ -13,24 +13,33 @@ _LINE = 67  # characters of a line beside the label
 _NUMPY = {"bool": "bool", "string": "object"}
 
 
-def snippet(path: str, inputs: Sequence[Edge], *, states: bool = False) -> str:
-    """Three statements that run the model at ``path`` on arrays of the right dtypes and shapes, zeros to be replaced.
+def snippet(path: str, inputs: Sequence[Edge], *, states: bool = False, domains: Sequence[str] = ()) -> str:
+    """Statements that run the model at ``path`` on arrays of the right dtypes and shapes, zeros to be replaced.
 
-    A model with states is run by this package's session, which carries them.
+    A model with states is run by this package's session, which carries them. ``domains``: those of operators that need a
+    library of kernels.
     """
     fed = [(repr(edge.name), _array(edge)) for edge in inputs]
     feeds = "{" + ", ".join(f"{name}: {array}" for name, array in fed) + "}"
     if len(feeds) > _FITS and fed:
         feeds = "{\n" + "".join(_entry(name, array) for name, array in fed) + "}"
+    options, given = "", ""
+    if domains:
+        options = (
+            "options = ort.SessionOptions()\n"
+            f"options.register_custom_ops_library('KERNELS.so')  # {', '.join(domains)}\n"
+        )
+        given = ", options=options"
     if states:
+        runtime = "import onnxruntime as ort\n" if domains else ""
         return (
-            "import numpy as np; from onnx_tflite_plugin.runtime import Session\n"
-            f"session = Session({path!r})  # carries the states\n"
+            f"import numpy as np; from onnx_tflite_plugin.runtime import Session\n{runtime}{options}"
+            f"session = Session({path!r}{given})  # carries the states\n"
             f"out = session.run({feeds})"
         )
     return (
-        "import numpy as np, onnxruntime as ort\n"
-        f"session = ort.InferenceSession({path!r})\n"
+        f"import numpy as np, onnxruntime as ort\n{options}"
+        f"session = ort.InferenceSession({path!r}{given and ', options'})\n"
         f"out = session.run(None, {feeds})"
     )
 
