@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import click
 
+from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.output import plural, working
 from onnx_tflite_plugin.cli.paths import readable, writable
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.options import CHOICES
 from onnx_tflite_plugin.targets import TARGETS
+from onnx_tflite_plugin.verify.processor import processor
 
-from . import chart
+from . import chart, record
 from .markdown import page
 from .model import benched
-from .peers import COMMANDS, TIMEOUT, Converter, Ours, installed
-from .results import Row, means
+from .peers import COMMANDS, TIMEOUT, Converter, Ours, digest, installed
 from .table import show
 
 
@@ -43,11 +43,13 @@ def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
 @click.option("--rounds", type=click.IntRange(min=1), default=25, show_default=True, help="How often each is sampled.")
 @click.option("--png", metavar="FILE.png", type=click.Path(path_type=Path), help="Draw the ratios (extra: benchmark).")
 @click.option(
-    "--json", "as_json", metavar="FILE.json", type=click.Path(path_type=Path), help="Write all that was found."
-)
+    "--json", "as_json", metavar="FILE.json", type=click.Path(path_type=Path),
+    help="Write all that was found, after every model; what is in it from the same commit, options and machine is kept.",
+)  # fmt: skip
 @click.option(
-    "--markdown", "as_markdown", metavar="FILE.md", type=click.Path(path_type=Path), help="Write the ratios as a table."
-)
+    "--markdown", "as_markdown", metavar="FILE.md", type=click.Path(path_type=Path),
+    help="Write the ratios as a table, after every model.",
+)  # fmt: skip
 @click.option(
     "--optimize", type=click.Choice(list(CHOICES["optimize"])), default="faithful", show_default=True,
     help="As convert has it.",
@@ -63,9 +65,13 @@ def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=TIMEOUT, show_default=True,
     help="Seconds that another converter may take for a model.",
 )  # fmt: skip
+@click.option(
+    "--peer-cache", metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False),
+    help="Keep what other converters make of each file there, and why they make nothing.",
+)  # fmt: skip
 def benchmark(
     paths: Sequence[Path], rounds: int, png: Path | None, as_json: Path | None, as_markdown: Path | None, optimize: str, target: str,
-    pythons: Mapping[str, str], timeout: float,
+    pythons: Mapping[str, str], timeout: float, peer_cache: Path | None,
 ) -> None:  # fmt: skip
     """Time models in LiteRT and, converted, in ONNX Runtime.
 
@@ -79,22 +85,25 @@ def benchmark(
     try:
         if png is not None:
             chart.available()
-        notes = [machine()]
-        peers = list(installed(pythons, timeout))
+        peers = list(installed(pythons, timeout, peer_cache))
         converters: list[Converter] = [Ours(optimize, target), *(peer for peer in peers if not isinstance(peer, str))]
-        notes += ["converters: " + "; ".join(f"{one.name} {one.version}" for one in converters)]
-        notes += [f"{plural(len(models), 'model')}, {plural(rounds, 'round')}"]
-        rows = []
+        about = [machine(), "converters: " + "; ".join(f"{one.name} {one.version}" for one in converters)]
+        about += [record.commit(), plural(rounds, "round")]
+        digests = {name: digest(path) for name, path in models.items()}
+        by_name = {} if as_json is None else record.resumed(as_json, about, digests)
         for k, (name, path) in enumerate(models.items(), 1):
-            with working(f"{k} of {len(models)}: {name}"):
-                rows.append(benched(path, name, converters, rounds))
+            if name not in by_name:
+                with working(f"{k} of {len(models)}: {name}"):
+                    by_name[name] = replace(benched(path, name, converters, rounds), digest=digests[name])
+            rows = [by_name[name] for name in models if name in by_name]
+            notes = [*about, f"{len(rows)} of {plural(len(models), 'model')}"]
+            if as_json is not None:
+                files.write(as_json, record.as_text(rows, about).encode())
+            if as_markdown is not None:
+                files.write(as_markdown, page(rows, notes).encode())
     except MissingExtra as error:
         raise UsageProblem(str(error)) from None
     show(rows, [*notes, *(line for line in peers if isinstance(line, str))])
-    if as_json is not None:
-        as_json.write_text(_json(rows, notes), encoding="utf-8")
-    if as_markdown is not None:
-        as_markdown.write_text(page(rows, notes), encoding="utf-8")
     if png is not None:
         chart.draw(rows, png, notes)
 
@@ -117,27 +126,12 @@ def named(paths: Sequence[Path]) -> dict[str, Path]:
 
 
 def machine() -> str:
-    """The processor, and what runs on it."""
+    """The processor with how it multiplies, and what runs on it."""
     try:
         runtimes = f"LiteRT {version('ai-edge-litert')}, ONNX Runtime {version('onnxruntime')}"
     except ImportError as error:
         raise MissingExtra(error.name or "a runtime") from None
-    return f"{_processor()}, 1 thread each, {runtimes}, Python {platform.python_version()}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()
-
-
-def _json(rows: Sequence[Row], notes: Sequence[str]) -> str:
-    """Seconds, ratios and counts as they were found; what was not found is null."""
-    content = {"about": notes, "models": [asdict(row) for row in rows], "means": [asdict(mean) for mean in means(rows)]}
-    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+    return f"{processor()}, 1 thread each, {runtimes}, Python {platform.python_version()}"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ Run = Callable[[], object]
 
 PIECE = 0.002  # seconds: a thousand times what reading the clock takes, less than the scheduler's turns
 PIECES = 5
+SAMPLE = 0.06  # seconds that a sample of several pieces may last, or 25 rounds of a large network would take minutes
 _WARM_UP = 3
 
 # The processor's time of this process, not the wall clock's: with one thread a runtime the two agree on an idle machine,
@@ -29,19 +30,21 @@ clock = time.process_time
 
 
 def interleaved(runs: Sequence[Run], rounds: int) -> Array:
-    """Seconds a run, one row for each of ``runs``, one column a round: the fastest of ``PIECES`` of a sample.
+    """Seconds a run, one row for each of ``runs``, one column a round: the fastest piece of a sample.
 
-    A piece repeats the run until it lasts about ``PIECE``, a sample thus 10 ms. All are sampled in each round, in an order
-    that rotates, so that nobody always follows the same.
+    A piece repeats the run until it lasts about ``PIECE``. A sample is ``PIECES`` of them, thus 10 ms, or as many as the slowest
+    of ``runs`` does in ``SAMPLE``, at least one. All are sampled in each round, in an order that rotates, so that nobody
+    always follows the same.
     """
-    repeats = [_repeats(run) for run in runs]
+    repeats, lasting = zip(*map(_piece, runs), strict=True)
+    count = min(PIECES, max(1, int(SAMPLE / max(lasting))))
     seconds = np.zeros((len(runs), rounds))
     collecting = gc.isenabled()
     gc.disable()
     try:
         for round_ in range(rounds):
             for k in np.roll(np.arange(len(runs)), round_).tolist():
-                pieces = [_timed(runs[k], repeats[k]) for _ in range(PIECES)]
+                pieces = [_timed(runs[k], repeats[k]) for _ in range(count)]
                 seconds[k, round_] = min(pieces) / repeats[k]
     finally:
         if collecting:
@@ -49,13 +52,14 @@ def interleaved(runs: Sequence[Run], rounds: int) -> Array:
     return seconds
 
 
-def _repeats(run: Run) -> int:
-    """How many runs a piece takes; what it costs to find out is the warm-up."""
+def _piece(run: Run) -> tuple[int, float]:
+    """How many runs a piece takes, and its seconds; what it costs to find out is the warm-up."""
     _timed(run, _WARM_UP)
     count = 1
     while (taken := _timed(run, count)) < PIECE / 4:
         count *= 2
-    return max(1, math.ceil(count * PIECE / taken))
+    repeats = max(1, math.ceil(count * PIECE / taken))
+    return repeats, repeats * taken / count
 
 
 def _timed(run: Run, count: int) -> float:

@@ -16,22 +16,23 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.cli.output import plural
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array, Model, Operator
-from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, Tolerance, compare, draw, structure
+from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, draw, structure
 from onnx_tflite_plugin.verify.bench import Spread
-from onnx_tflite_plugin.verify.compare import inherited_step
-from onnx_tflite_plugin.verify.trial import paired
+from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.litert import started
+from onnx_tflite_plugin.verify.widths import compared_by_width
 
 from .graph import counted
 from .measure import interleaved
 from .peers import Converter, Unconverted
-from .ports import Port
+from .ports import guessed
 from .results import Outcome, Row
 
 if TYPE_CHECKING:
     from onnx import GraphProto
 
 KINDS = {"int8": "int8", "uint8": "int8", "int16": "int16"}
-_DRAWS = 3  # inputs the error is taken over
+RUNS = 3  # that the error is taken over, as verify's are by default
 _CRASHED = "crashes: the process that ran it is gone"
 
 
@@ -110,7 +111,7 @@ def _dynamic_range(operator: Operator) -> bool:
 class Original:
     """The TFLite model in LiteRT: default kernels with XNNPACK, one thread. Raises LiteRTError where it does not run.
 
-    ``runs`` are drawn inputs, ``expected`` what each of LiteRT's kernel sets makes of them.
+    ``inputs`` are drawn, more cautiously where LiteRT refuses the first.
     """
 
     def __init__(self, source: Path) -> None:
@@ -118,37 +119,24 @@ class Original:
         self.model = structure.read(self.data)
         self.entry = structure.entry(self.model)
         self.kind = kind(self.model)
-        self.tolerance = Tolerance.of(self.model)
-        self.runs, self.expected = self._ran()
-        session = LiteRT(self.data, known=self.model)
-        session.run(self.runs[0])
+        self.inputs, session = self._started()
         self._interpreter = session.interpreter
 
-    def _ran(self) -> tuple[list[list[Array]], dict[str, list[list[Array]]]]:
-        """More cautious inputs where the first are refused. A model that remembers is run once: some converters forget."""
-        runs = 1 if _remembers(self.model) else _DRAWS
+    def _started(self) -> tuple[list[Array], LiteRT]:
         refusal: LiteRTError | None = None
         for caution in range(3):
-            drawn = draw(self.entry, runs=runs, caution=caution)
+            (drawn,) = draw(self.entry, runs=1, caution=caution)
             try:
-                expected = {"xnnpack": self._outputs("xnnpack", drawn)}
+                return drawn, started(self.data, drawn, known=self.model)
             except LiteRTError as error:
                 refusal = refusal or error
-                continue
-            with contextlib.suppress(LiteRTError):
-                expected["builtin"] = self._outputs("builtin", drawn)
-            return drawn, expected
         assert refusal is not None
         raise refusal
-
-    def _outputs(self, kernels: str, runs: Sequence[Sequence[Array]]) -> list[list[Array]]:
-        session = LiteRT(self.data, kernels, known=self.model)
-        return [session.run(arrays) for arrays in runs]
 
     def run(self) -> object:
         """One call as a program makes it, arrays in and arrays out, as ONNX Runtime's is."""
         interpreter = self._interpreter
-        for tensor, array in zip(self.entry.inputs, self.runs[0], strict=True):
+        for tensor, array in zip(self.entry.inputs, self.inputs, strict=True):
             interpreter.set_tensor(tensor.index, array)
         interpreter.invoke()
         return [interpreter.get_tensor(tensor.index) for tensor in self.entry.outputs]
@@ -161,18 +149,14 @@ class Converted:
         converter.convert(source, target)
         optimized = target.with_suffix(".optimized.onnx")
         with _failing("does not load"):
-            runtime = OnnxRuntime(target, optimized=optimized)
+            session = OnnxRuntime(target, optimized=optimized)
         with _failing("has another interface"):
-            entry = original.entry
-            inputs = paired("input", entry.input_names, runtime.inputs)
-            outputs = paired("output", entry.output_names, runtime.outputs)
-        self._names = [info.name for info in inputs]
-        self._results = [info.name for info in outputs]
-        self._given = [Port.of(*pair) for pair in zip(entry.inputs, inputs, strict=True)]
-        self._taken = [Port.of(*pair) for pair in zip(entry.outputs, outputs, strict=True)]
+            session.tensor_values = session.tensor_values or tuple(guessed(original.entry, session))
+            examined = Examined(original.data, target, None, None, lambda stage: None, session=session)
         with _failing("does not run"):
-            comparisons = list(self._compared(original, runtime))
-        self._session, self._feeds = runtime.session, runtime.feeds(self._fed(original.runs[0]))
+            comparisons = _compared(examined)
+        session.reset()
+        self._session, self._feeds = session.session, session.feeds(examined.pairs.feeds(original.inputs))
         worst = max(comparisons, key=lambda one: (not one.ok, one.distance), default=None)
         self.outcome = Outcome(
             converter.name,
@@ -181,29 +165,16 @@ class Converted:
             within=worst is None or worst.ok,
         )
 
-    def _fed(self, arrays: Sequence[Array]) -> dict[str, Array]:
-        given = zip(self._names, self._given, arrays, strict=True)
-        return {name: port.given(array) for name, port, array in given}
-
-    def _compared(self, original: Original, runtime: OnnxRuntime) -> Iterator[Comparison]:
-        """One comparison an output, over all drawn inputs."""
-        actual = []
-        for arrays in original.runs:
-            runtime.run(self._fed(arrays))
-            values = runtime.values()
-            actual.append([port.taken(values[name]) for name, port in zip(self._results, self._taken, strict=True)])
-        producers = structure.producers(original.entry.subgraph)
-        for k, tensor in enumerate(original.entry.outputs):
-            yield compare(
-                tensor.name,
-                [arrays[k] for arrays in actual],
-                {kernels: [arrays[k] for arrays in runs] for kernels, runs in original.expected.items()},
-                original.tolerance,
-                step=inherited_step(tensor, producers, original.tolerance),
-            )
-
     def run(self) -> object:
         return self._session.run(None, self._feeds)
+
+
+def _compared(examined: Examined) -> Sequence[Comparison]:
+    """One comparison an output, as ``verify`` makes it. Some converters forget what a model remembers: those are run once."""
+    runs = 1 if examined.stateful and not examined.session.states else RUNS
+    drawn, expected = examined.expected(None, 0, runs, None, {})
+    actual = examined.trial.actual(examined.session, drawn)
+    return compared_by_width(examined.trial, actual, expected, examined.widths)
 
 
 @contextlib.contextmanager
@@ -231,9 +202,3 @@ def _said(comparison: Comparison) -> str:
     if comparison.unit == "range":
         return f"{distance:.1e} of range"
     return plural(round(distance), "step") if comparison.unit == "step" else f"{distance:g} apart"
-
-
-def _remembers(model: Model) -> bool:
-    return any(
-        tensor.is_variable or tensor.dtype == "resource" for graph in model.subgraphs for tensor in graph.tensors
-    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -10,6 +13,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
+
+from onnx_tflite_plugin import files
 
 from .results import OURS
 
@@ -65,15 +70,41 @@ class Ours:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Somebody else's converter."""
+    """Somebody else's converter. ``cache``: the folder that keeps what came of each file, failures too."""
 
     name: str
     version: str
     python: str
     timeout: float = TIMEOUT
+    cache: Path | None = None
 
     def convert(self, source: Path, target: Path) -> None:
-        """As its command does. Beyond ``timeout`` seconds it is ended."""
+        """As its command does, once a file and version where there is a cache. Beyond ``timeout`` seconds it is ended."""
+        if self.cache is None:
+            self._convert(source, target)
+            return
+        converted, failed = self._places(source)
+        if not converted.exists() and not failed.exists():
+            try:
+                self._convert(source, target)
+            except Unconverted as failure:
+                files.write(failed, str(failure).encode())
+            else:
+                files.write(converted, target.read_bytes())
+        if failed.exists():
+            raise Unconverted(failed.read_text(encoding="utf-8"))
+        shutil.copyfile(converted, target)
+
+    def _places(self, source: Path) -> tuple[Path, Path]:
+        """Where the cache has the model of a file, and why there is none: within another time there may be one."""
+        assert self.cache is not None
+        command = hashlib.sha256(json.dumps(COMMANDS[self.name]).encode()).hexdigest()[:8]
+        folder = self.cache / f"{self.name}-{self.version}-{command}"
+        folder.mkdir(parents=True, exist_ok=True)
+        content = digest(source)
+        return folder / f"{content}.onnx", folder / f"{content}.{self.timeout:g}s.txt"
+
+    def _convert(self, source: Path, target: Path) -> None:
         places = {"source": source.resolve(), "target": target.resolve()}
         command = [self.python, *(part.format(**places) for part in COMMANDS[self.name])]
         with tempfile.TemporaryDirectory() as folder:  # not this one: packages here would be found before the peer's
@@ -89,7 +120,12 @@ class Peer:
             raise Unconverted(f"fails: {lines[-1].strip() if lines else nothing}")
 
 
-def installed(pythons: Mapping[str, str], timeout: float = TIMEOUT) -> Iterator[Peer | str]:
+def digest(path: Path) -> str:
+    """Tells a file's content from any other's."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def installed(pythons: Mapping[str, str], timeout: float = TIMEOUT, cache: Path | None = None) -> Iterator[Peer | str]:
     """Each peer that is there, or the line that says it is not. ``pythons``: whose interpreter is not this one."""
     for name in COMMANDS:
         python = pythons.get(name, sys.executable)
@@ -103,4 +139,4 @@ def installed(pythons: Mapping[str, str], timeout: float = TIMEOUT) -> Iterator[
         if done.returncode:
             yield f"{name} is left out: it is not installed in {python} (--peer-python {name}=PATH names another)"
         else:
-            yield Peer(name, done.stdout.strip(), python, timeout)
+            yield Peer(name, done.stdout.strip(), python, timeout, cache)

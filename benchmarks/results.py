@@ -43,13 +43,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One model: ``seconds`` a run in LiteRT, or the ``problem`` that kept LiteRT from running it."""
+    """One model: ``seconds`` a run in LiteRT, or the ``problem`` that kept LiteRT from running it. ``digest``: its file's."""
 
     model: str
     kind: str = ""
     seconds: Spread | None = None
     outcomes: tuple[Outcome, ...] = ()
     problem: str = ""
+    digest: str = ""
 
     @property
     def counts(self) -> bool:

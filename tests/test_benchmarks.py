@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,16 @@ from click.testing import CliRunner, Result
 from onnx import TensorProto, helper, numpy_helper
 
 import onnx_tflite_plugin as otp
-from benchmarks import model
+from benchmarks import __main__ as main
+from benchmarks import model, record
 from benchmarks.__main__ import benchmark, named
 from benchmarks.model import bench, benched
-from benchmarks.peers import Ours, Peer, installed
-from benchmarks.results import Row
+from benchmarks.peers import COMMANDS, Ours, Peer, Unconverted, installed
+from benchmarks.results import Graph, Outcome, Row
 from conformance.models import Net, Spec, constant, tensor
 from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.bench import Spread
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 INT8, FLOAT = (EXAMPLES / f"digits_{kind}.tflite" for kind in ("int8", "float"))
@@ -94,6 +97,48 @@ class TestCommand:
         result = CliRunner().invoke(benchmark, [str(INT8), "--peer-python", given])
         assert result.exit_code == 2
         assert "NAME=PATH" in result.output
+
+    def test_each_model_is_written_as_it_is_done_and_measured_once(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        """The second model is interrupted; the next run of the same commit goes on with it."""
+        (tmp_path / "b.tflite").write_bytes(INT8.read_bytes())
+        (tmp_path / "a.tflite").write_bytes(FLOAT.read_bytes())
+        target, table = tmp_path / "rows.json", tmp_path / "rows.md"
+        arguments = [str(tmp_path), "--rounds", "1", "--json", str(target), "--markdown", str(table)]
+        arguments += [f"--peer-python={name}={NOBODY}" for name in COMMANDS]
+        asked: list[str] = []
+
+        def measured(source: Path, name: str, *_: Any) -> Row:
+            asked.append(name)
+            if asked == ["a", "b"]:
+                raise KeyboardInterrupt
+            return Row(
+                name, "float", Spread(0.1, 0.2, 0.3), (Outcome("ours", Spread(1, 2, 3), graph=Graph(1, 2, 3, 4)),)
+            )
+
+        monkeypatch.setattr(main, "benched", measured)
+        monkeypatch.setattr(record, "commit", lambda: "commit 1234567890")
+        assert CliRunner().invoke(benchmark, arguments).exit_code == 1
+        assert [row["model"] for row in json.loads(target.read_text())["models"]] == ["a"]
+        assert "| a | float |" in table.read_text()
+        assert CliRunner().invoke(benchmark, arguments).exit_code == 0
+        assert asked == ["a", "b", "b"]
+        rows = json.loads(target.read_text())["models"]
+        assert [row["model"] for row in rows] == ["a", "b"]
+        assert {**rows[0], "model": "b", "digest": ""} == {**rows[1], "digest": ""}
+        (tmp_path / "a.tflite").write_bytes(INT8.read_bytes())
+        CliRunner().invoke(benchmark, arguments)
+        assert asked == ["a", "b", "b", "a"]
+        CliRunner().invoke(benchmark, [*arguments, "--rounds", "2"])
+        assert asked == ["a", "b", "b", "a", "a", "b"]
+
+    def test_files_that_differ_from_the_commit_are_measured_anew(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        for commit in ("commit 1234567890", "commit 1234567890 with changes", "no commit"):
+            (tmp_path / "rows.json").write_text(record.as_text([Row("a", digest="d")], [commit]))
+            assert bool(record.resumed(tmp_path / "rows.json", [commit], {"a": "d"})) is (commit[-1] == "0")
 
     def test_models_are_named_by_the_shortest_end_that_tells_them_apart(self, tmp_path: Path) -> None:
         for place in ("a/one/net.tflite", "a/two/net.tflite", "a/two/other.tflite", "a/two/notes.txt"):
@@ -177,6 +222,20 @@ class TestRow:
         assert not outcome.within
         assert outcome.error.endswith("of range")
 
+    def test_what_is_allowed_is_what_verify_allows(self, tmp_path: Path) -> None:
+        """A sigmoid far below zero: ONNX Runtime's has the rounding of one half, a thousand times the range of what comes out."""
+        net = Net()
+        shifted = net.call("ADD", [tensor(1, 7), constant(np.full((1, 7), -60, np.float32))], tensor(1, 7))
+        net.output(net.call("LOGISTIC", [shifted], tensor(1, 7)))
+        (tmp_path / "sigmoid.tflite").write_bytes(net.build())
+        (outcome,) = bench(tmp_path / "sigmoid.tflite", "sigmoid", [Ours()], 2).outcomes
+        verification = verify(net.build(), otp.convert(net.build()).proto)
+        assert verification.ok
+        assert outcome.within
+        share = float(outcome.error.removesuffix(" of range"))
+        assert share == pytest.approx(max(one.distance for one in verification.comparisons), rel=0.1)
+        assert share > 1e-3
+
     def test_another_number_of_inputs_is_another_interface(self, tmp_path: Path) -> None:
         net = Net()
         net.output(net.call("ADD", [tensor(1, 2), tensor(1, 2)], tensor(1, 2)))
@@ -235,6 +294,29 @@ class TestPeers:
         assert outcome.ratio is not None
         assert math.isfinite(outcome.ratio.median)
         assert outcome.within
+
+    def test_each_file_is_converted_once(self, fake: Callable[[str], None], tmp_path: Path) -> None:
+        fake("Path(target).write_bytes(source.encode())")
+        peer = Peer("tf2onnx", "7.5", sys.executable, cache=tmp_path / "cache")
+        for source in ("a", "b", "a"):
+            (tmp_path / source).write_text(source)
+            peer.convert(tmp_path / source, tmp_path / "out.onnx")
+        shutil.rmtree(tmp_path / "tf2onnx")
+        peer.convert(tmp_path / "b", tmp_path / "out.onnx")
+        assert (tmp_path / "out.onnx").read_text() == str(tmp_path / "b")
+        with pytest.raises(Unconverted, match="No module named"):
+            replace(peer, version="7.6").convert(tmp_path / "b", tmp_path / "out.onnx")
+
+    def test_a_failure_is_kept_for_its_timeout(self, fake: Callable[[str], None], tmp_path: Path) -> None:
+        fake("sys.exit(0)")
+        peer = Peer("tf2onnx", "7.5", sys.executable, timeout=10, cache=tmp_path / "cache")
+        (tmp_path / "a").write_text("a")
+        for body in ("exit status 0", "exit status 0"):
+            with pytest.raises(Unconverted, match=body):
+                peer.convert(tmp_path / "a", tmp_path / "out.onnx")
+            shutil.rmtree(tmp_path / "tf2onnx", ignore_errors=True)
+        with pytest.raises(Unconverted, match="No module named"):
+            replace(peer, timeout=20).convert(tmp_path / "a", tmp_path / "out.onnx")
 
     @pytest.mark.parametrize(
         ("body", "problem"),

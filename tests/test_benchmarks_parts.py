@@ -37,22 +37,35 @@ class TestClock:
         return lambda name, seconds: partial(take, name, seconds)
 
     def test_pieces_are_batches_that_last(self, run: Callable[[str, float], measure.Run]) -> None:
-        seconds = measure.interleaved([run("short", 1e-5), run("long", 0.5)], 3)
-        np.testing.assert_allclose(seconds, [[1e-5] * 3, [0.5] * 3])
+        seconds = measure.interleaved([run("short", 1e-5), run("long", 0.01)], 3)
+        np.testing.assert_allclose(seconds, [[1e-5] * 3, [0.01] * 3])
         measured = self.order[self.order.index("long") :]  # before it short's warm-up
         batch = measure.PIECE / 1e-5
         assert measured.count("short") == pytest.approx(3 * measure.PIECES * batch, rel=0.02)
 
     def test_what_others_do_now_and_then_is_left_out(self, run: Callable[[str, float], measure.Run]) -> None:
-        quick = run("a", 0.02)
+        quick = run("a", 0.002)
 
         def disturbed() -> None:
             self.speed = 0.5 if len(self.order) % measure.PIECES else 1
             quick()
             self.speed = 1
 
-        one, other = measure.interleaved([disturbed, run("b", 0.06)], 4)
-        np.testing.assert_allclose([one, other], [[0.02] * 4, [0.06] * 4])
+        one, other = measure.interleaved([disturbed, run("b", 0.006)], 4)
+        np.testing.assert_allclose([one, other], [[0.002] * 4, [0.006] * 4])
+
+    @pytest.mark.parametrize(("slowest", "pieces"), [(0.01, measure.PIECES), (0.025, 2), (1, 1)])
+    def test_a_sample_has_no_more_pieces_than_the_slowest_does_in_its_time(
+        self, run: Callable[[str, float], measure.Run], slowest: float, pieces: int
+    ) -> None:
+        runs = [run("quick", 2 * measure.PIECE), run("slow", slowest)]
+        counts = []
+        for rounds in (1, 3):
+            self.order.clear()
+            measure.interleaved(runs, rounds)
+            counts.append((self.order.count("quick"), self.order.count("slow")))
+        (quick, slow), (quick_in_three, slow_in_three) = counts
+        assert (quick_in_three - quick, slow_in_three - slow) == (2 * pieces, 2 * pieces)
 
     def test_a_machine_that_slows_down_leaves_the_ratio(self, run: Callable[[str, float], measure.Run]) -> None:
         slowing = run("a", 0.02)
@@ -66,7 +79,7 @@ class TestClock:
         assert np.median(other / one) == pytest.approx(3, rel=0.15)
 
     def test_the_order_rotates(self, run: Callable[[str, float], measure.Run]) -> None:
-        measure.interleaved([run(name, 1.0) for name in "abc"], 3)
+        measure.interleaved([run(name, 0.01) for name in "abc"], 3)
         assert "".join(self.order[-9 * measure.PIECES :: measure.PIECES]) == "abccabbca"
 
 

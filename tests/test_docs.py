@@ -24,7 +24,7 @@ COMMANDS = (["onnx-tflite"], [".venv/bin/onnx-tflite"], [".venv/bin/python", "-m
 # every command's, and those of other programs: tf2onnx, the support table, benchmarks, pytest
 OTHERS = {
     "--tflite", "--output", "--inputs-as-nchw", "--outputs-as-nchw", "--signature_def", "--dequantize", "--large_model",
-    "--custom-ops", "--op-pack", "--help", "--write", "--png", "--peer-python", "--markdown", "--keras",
+    "--custom-ops", "--op-pack", "--help", "--write", "--png", "--peer-python", "--peer-cache", "--markdown", "--keras",
 }  # fmt: skip
 
 

@@ -48,7 +48,10 @@ _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 
 
 class Examined:
-    """The two models, their inputs and outputs paired, and the inputs of every run."""
+    """The two models, their inputs and outputs paired, and the inputs of every run.
+
+    ``session``: of the ONNX model, where there is one already.
+    """
 
     def __init__(
         self,
@@ -59,9 +62,10 @@ class Examined:
         progress: Progress,
         *,
         threads: int = 1,
+        session: OnnxRuntime | None = None,
     ) -> None:
         self.onnx = onnx
-        self.session = OnnxRuntime(onnx, threads=threads)
+        self.session = session or OnnxRuntime(onnx, threads=threads)
         model = structure.read(data)
         converted, part = self._origin()
         if signature is None and any(one.key == converted for one in model.signatures):

@@ -1,0 +1,60 @@
+"""Results as a JSON file, complete after every model, from which an interrupted benchmark goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from onnx_tflite_plugin.verify.bench import Spread
+
+from .results import Graph, Outcome, Row, means
+
+_CHANGED = "with changes"
+
+
+def commit() -> str:
+    """The commit that this checkout is of, and whether files differ from it; "no commit" outside of one."""
+    command = ["git", "describe", "--always", "--abbrev=10", "--exclude=*", f"--dirty= {_CHANGED}"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except OSError:
+        return "no commit"
+    return f"commit {done.stdout.strip()}" if not done.returncode else "no commit"
+
+
+def as_text(rows: Sequence[Row], about: Sequence[str]) -> str:
+    """Seconds, ratios and counts as they were found; what was not found is null."""
+    content = {"about": about, "models": [asdict(row) for row in rows], "means": [asdict(mean) for mean in means(rows)]}
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def resumed(path: Path, about: Sequence[str], digests: Mapping[str, str]) -> dict[str, Row]:
+    """The rows of an earlier run by model, where it ran the same way: machine, converters, commit, rounds (``about``).
+
+    ``digests``: of the models' files; a row of another file is left out, as are all where files differ from the commit.
+    """
+    if not any(note.startswith("commit ") and not note.endswith(_CHANGED) for note in about):
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = [_row(**one) for one in content["models"]] if content["about"] == list(about) else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {row.model: row for row in rows if digests.get(row.model) == row.digest}
+
+
+def _row(*, seconds: Any, outcomes: Sequence[Mapping[str, Any]], **rest: Any) -> Row:
+    return Row(**rest, seconds=_spread(seconds), outcomes=tuple(_outcome(**one) for one in outcomes))
+
+
+def _outcome(*, seconds: Any, ratio: Any, graph: Any, **rest: Any) -> Outcome:
+    counts = None if graph is None else Graph(**graph)
+    return Outcome(**rest, seconds=_spread(seconds), ratio=_spread(ratio), graph=counts)
+
+
+def _spread(content: Mapping[str, float] | None) -> Spread | None:
+    return None if content is None else Spread(**content)
