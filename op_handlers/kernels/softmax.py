@@ -10,10 +10,11 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Refused, Value, spend
 from op_handlers.kernels.fixed_point import rescaled, saturated
-from op_handlers.kernels.tables import on_lines, samples
+from op_handlers.kernels.tables import LEAST, MOST, on_lines, samples
 
 LAST = 65535
 STEP = np.float64(2) / LAST  # of both tables' results
+SPAN = STEP * MOST - STEP * LEAST
 LARGEST = 32762  # of the exponentials: what the table has for 0
 LEAST_BITS = 14  # behind the first bit of any row's sum
 
@@ -65,11 +66,11 @@ def powers(count: int) -> Array:
 def exponentials(scale: float) -> Array:
     """Of 0, -65535, ..., -1 steps below the largest; -10 and all below are one number."""
     below = np.append(0, np.arange(-LAST, 0))
-    table = samples(np.exp, np.float64(10) / LAST * -LAST, np.float64(0), STEP)
+    table = samples(np.exp, np.float64(10) / LAST * -LAST, np.float64(0), SPAN)
     return on_lines(table, saturated(rescaled(below, scale / (10 / LAST)) + 32767)).astype(np.int16)
 
 
 def reciprocals() -> Array:
     """Of 1, 1 + 1/65536, ..., 2."""
-    table = samples(lambda x: 1 / (1 + x), np.float64(0), np.float64(1) / LAST * LAST, STEP)
+    table = samples(lambda x: 1 / (1 + x), np.float64(0), np.float64(1) / LAST * LAST, SPAN)
     return on_lines(table, saturated(np.arange(LAST + 2) - 32768)).astype(np.int16)

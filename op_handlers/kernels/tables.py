@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Instance, out
+from onnx_tflite_plugin.api import Array, Instance, Quantization, out
 from op_handlers.kernels.operands import parameters
 
 RealFunction = Callable[[Array], Array]
@@ -21,18 +21,26 @@ STORED = np.concatenate([np.arange(0, 32768), np.arange(-32768, 0)])
 def on_lines_of(function: RealFunction) -> Callable[[Instance], Array]:
     """The kernel's result of each stored number: where a function is steep, lines are thousands of LSB away from it.
 
-    Infinite results are the output's least and largest number (LUTPopulateInt16, internal/common.h).
+    Infinite results are the output's least and largest number. Of the output's zero point only the bounds know, to which
+    the kernel's numbers are not moved (LUTPopulateInt16, internal/common.h).
     """
 
     def table(at: Instance) -> Array:
-        scale, made_scale = (np.float32(parameters(at.op[slot]).scale[0]) for slot in (0, out(0)))
+        low, high = bounds(parameters(at.op[0]))
+        least, largest = bounds(parameters(at.op[out(0)]))
 
         def bounded(x: Array) -> Array:
-            return np.nan_to_num(function(x), neginf=float(LEAST * made_scale), posinf=float(MOST * made_scale))
+            return np.nan_to_num(function(x), neginf=float(least), posinf=float(largest))
 
-        return on_lines(samples(bounded, scale * LEAST, scale * MOST, made_scale), STORED).astype(np.int16)
+        return on_lines(samples(bounded, low, high, largest - least), STORED).astype(np.int16)
 
     return table
+
+
+def bounds(quantization: Quantization) -> tuple[np.floating[Any], np.floating[Any]]:
+    """What the least and the largest stored number stand for."""
+    scale, point = np.float32(quantization.scale[0]), np.float32(quantization.zero_point[0])
+    return scale * (LEAST - point), scale * (MOST - point)
 
 
 def on_lines(table: Array, numbers: Array) -> Array:
@@ -42,15 +50,13 @@ def on_lines(table: Array, numbers: Array) -> Array:
     return np.asarray(table[at] + ((slope[at] * offset + WIDTH // 2) >> 7))
 
 
-def samples(
-    function: RealFunction, low: np.floating[Any], high: np.floating[Any], made_scale: np.floating[Any]
-) -> Array:
+def samples(function: RealFunction, low: np.floating[Any], high: np.floating[Any], made: np.floating[Any]) -> Array:
     """The function at the ends of 512 pieces, each lowered by half of what its line is too high in the middle.
 
-    In the precision of the bounds, as the kernels have it.
+    In the precision of the bounds, as the kernels have it. ``made``: the span of what the result may be.
     """
     step = (high - low) / np.float32(STEPS)
-    per_unit = np.float32(65536) / (made_scale * MOST - made_scale * LEAST)
+    per_unit = np.float32(65536) / made
     starts = low + np.arange(STEPS, dtype=low.dtype) * step
     with np.errstate(all="ignore"):
         ends, middles = low + np.arange(1, STEPS + 1, dtype=low.dtype) * step, starts + step / np.float32(2)
