@@ -219,6 +219,18 @@ def test_floats_with_a_scale_that_are_computed_from_integers_are_integers_as_in_
     assert verification.comparisons[0].distance == 0
 
 
+def test_outputs_said_to_be_floats_that_litert_computes_as_integers_are_compared_as_integers() -> None:
+    def draw(g: GraphBuilder) -> int:
+        x, y = g.input("x", (2, 3), "int8", quantization=Q), g.tensor("y", (2, 3), "float32", quantization=Q)
+        g.operator("ADD", [x, x], [y])
+        return y
+
+    data = drawn(draw)
+    verification = verify(data, otp.convert(data))
+    assert verification.ok
+    assert verification.comparisons[0].unit == "step"
+
+
 def test_what_fails_in_a_built_in_handler_is_the_files_fault_where_litert_does_not_run_it_either() -> None:
     with pytest.raises(InvalidModel, match=r"NumDimensions.filter. != 2") as caught:
         otp.convert(drawn(scalar_weights))

@@ -322,7 +322,7 @@ def test_blocks_hold_their_scales(zero_points: int) -> None:
 def test_odd_scales_pass_as_in_litert(scale: float) -> None:
     model = unary(tensors=[Tensor("x", scale=[scale], zero_point=[0]), Tensor("y", scale=[], zero_point=[])])
     x, y = read(model.write()).main.tensors
-    assert x.quantization == Quantization((scale,), (0,))
+    assert x.disregarded == Quantization((scale,), (0,))
     assert y.quantization is None
 
 

@@ -30,12 +30,11 @@ from onnx_tflite_plugin.errors import (
     UnsupportedOperator,
 )
 from onnx_tflite_plugin.guard import BUILTIN, Failed
-from onnx_tflite_plugin.source.dtypes import HANDLES, QUANTIZED
+from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, QUANTIZED
 from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
 _HINT = "convert the original model again"
-_FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 
 def _is_named(op: Operator) -> bool:
@@ -302,9 +301,9 @@ def _stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tu
     Kernels that take their result's dtype from the operand, as ADD's does (add.cc), compute integers of that scale.
     """
     result = bound.op.tensor(~0)
-    if result is None or result.dtype not in _FLOATS or not isinstance(result.quantization, Quantization):
+    if result is None or result.disregarded is None or result.disregarded.per_axis:
         return
-    if bound.handler.converts or bound.handler.subgraphs or _is_named(bound.op) or result.quantization.per_axis:
+    if bound.handler.converts or bound.handler.subgraphs or _is_named(bound.op):
         return
     first = next((t for t in _activations(bound, target, opset) if _kind(t)), None)
     if first is not None and _quantized(first):
@@ -349,7 +348,7 @@ def _quantized(tensor: Tensor | None) -> bool:
 
 def _kind(tensor: Tensor) -> str:
     """The dtype of what is float or quantized, else nothing."""
-    return tensor.dtype if tensor.dtype in _FLOATS or _quantized(tensor) else ""
+    return tensor.dtype if tensor.dtype in FLOATS or _quantized(tensor) else ""
 
 
 def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:

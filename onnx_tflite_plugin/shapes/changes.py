@@ -22,10 +22,13 @@ def with_dims(model: Model, dims: Mapping[Tensor, Dims]) -> Model:
 
 def retyped(model: Model, dtypes: Mapping[tuple[int, int], str]) -> Model:
     """The model with other dtypes of some tensors, which are given by subgraph and index."""
-    graphs = []
-    for graph in model.subgraphs:
-        named = {tensor: dtypes.get((graph.index, tensor.index), tensor.dtype) for tensor in graph.tensors}
-        graphs.append(_changed(graph, {tensor: replace(tensor, dtype=dtype) for tensor, dtype in named.items()}))
+
+    def other(tensor: Tensor) -> Tensor:
+        dtype = dtypes.get((tensor.subgraph, tensor.index))
+        parameters = tensor.quantization or tensor.disregarded
+        return replace(tensor, dtype=dtype, quantization=parameters, disregarded=None) if dtype else tensor
+
+    graphs = [_changed(graph, {tensor: other(tensor) for tensor in graph.tensors}) for graph in model.subgraphs]
     return replace(model, subgraphs=tuple(graphs))
 
 

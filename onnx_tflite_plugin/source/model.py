@@ -70,6 +70,9 @@ class MultiAxisQuantization:
     axes: tuple[int, ...]
 
 
+AnyQuantization = Quantization | BlockwiseQuantization | MultiAxisQuantization
+
+
 class Options(Mapping[str, Any]):
     """Decoded operator options: snake_case fields, enums by name, vectors as tuples.
 
@@ -144,6 +147,7 @@ class Tensor:
     ``shape`` is what the file stores (with 1 for unknown sizes, as converters write it);
     ``dims`` has ``None`` where the size is unknown until run time. ``dtype`` is numpy's or
     ml_dtypes' name ("float32", "int8", "int4", "float8_e4m3fn", ...), or "string", "resource", "variant".
+    ``disregarded``: parameters that the file gives a float tensor, which no kernel looks at.
     """
 
     subgraph: int
@@ -153,9 +157,10 @@ class Tensor:
     shape: tuple[int, ...]
     dims: Dims
     data: Data | None = None
-    quantization: Quantization | BlockwiseQuantization | MultiAxisQuantization | None = None
+    quantization: AnyQuantization | None = None
     is_variable: bool = False
     has_rank: bool = True
+    disregarded: Quantization | None = None
 
     @property
     def constant(self) -> bool:

@@ -13,13 +13,19 @@ from math import isfinite, prod
 
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE, QUANTIZED
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
-from onnx_tflite_plugin.source.model import BlockwiseQuantization, MultiAxisQuantization, Quantization, Tensor
+from onnx_tflite_plugin.source.model import (
+    AnyQuantization,
+    BlockwiseQuantization,
+    MultiAxisQuantization,
+    Quantization,
+    Tensor,
+)
 from onnx_tflite_plugin.source.schema import BLOCKWISE, DETAILS_BLOCKWISE, DETAILS_MULTI_AXIS, MULTI_AXIS
 
 
 def read_quantization(
     table: Table | None, dtype: str, shape: tuple[int, ...], tensors: Sequence[Tensor]
-) -> Quantization | BlockwiseQuantization | MultiAxisQuantization | None:
+) -> AnyQuantization | None:
     """The parameters, or None where the file gives none (or only ``min`` and ``max``).
 
     ``tensors`` are those of the subgraph, which blockwise parameters point to.

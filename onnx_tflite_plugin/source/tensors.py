@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from onnx_tflite_plugin.source.buffers import Buffers
 from onnx_tflite_plugin.source.data import Stored
-from onnx_tflite_plugin.source.dtypes import HANDLES, NAMES, bits
+from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, NAMES, bits
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
-from onnx_tflite_plugin.source.model import Dims, Tensor
+from onnx_tflite_plugin.source.model import AnyQuantization, Dims, Quantization, Tensor
 from onnx_tflite_plugin.source.quantization import read_quantization
 from onnx_tflite_plugin.source.schema import QUANTIZATION
 
@@ -52,10 +52,16 @@ def read_tensors(
         read_quantization(table.table("quantization", QUANTIZATION), tensor.dtype, tensor.shape, tensors)
         for table, tensor in zip(tables, tensors, strict=True)
     ]
-    return tuple(
-        tensor if quantization is None else replace(tensor, quantization=quantization)
-        for tensor, quantization in zip(tensors, parameters, strict=True)
-    )
+    return tuple(_with(tensor, read) for tensor, read in zip(tensors, parameters, strict=True))
+
+
+def _with(tensor: Tensor, quantization: AnyQuantization | None) -> Tensor:
+    """The tensor with its parameters; those of floats stand apart."""
+    if quantization is None:
+        return tensor
+    if isinstance(quantization, Quantization) and tensor.dtype in FLOATS:
+        return replace(tensor, disregarded=quantization)
+    return replace(tensor, quantization=quantization)
 
 
 def _read_shape(table: Table, dtype: str) -> tuple[int, ...]:

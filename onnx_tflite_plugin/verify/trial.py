@@ -143,7 +143,8 @@ class Pairs:
         self.inputs = paired("input", entry.input_names, session.inputs)
         self.outputs = paired("output", entry.output_names, session.outputs)
         for info, tensor in zip((*self.inputs, *self.outputs), (*entry.inputs, *entry.outputs), strict=True):
-            if tensor.dtype.startswith("float") and is_integer(info):
+            stale = tensor in entry.outputs and tensor.quantization is not None  # LiteRT may compute integers
+            if tensor.dtype.startswith("float") and is_integer(info) and not stale:
                 raise VerificationError(
                     f"{info.name!r} is {tensor.dtype} in the TFLite model and integers in the ONNX model: "
                     "is that the conversion of another model?"

@@ -1,0 +1,47 @@
+"""Scale and zero point that a file gives a float tensor: no kernel looks at them, and no conversion does."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+from fuzz.seeds import cases, seed_model
+
+from conformance.builder import encoded
+from conformance.schema import Table
+from onnx_tflite_plugin import convert
+from onnx_tflite_plugin.source import read
+
+FLOATS = (0, 1)  # of the schema's element types: float32 and float16
+OTHER = ((0.05, 3), (2.0, 0), (0.0078125, -7))
+MODELS = (
+    "RNN-float32_that_begins_with_float16",
+    "RESIZE_BILINEAR-float32_align_corners_to_4x9",
+    "RNN-float32_with_NONE",
+    "BIDIRECTIONAL_SEQUENCE_RNN-float32_time_first,_outputs_apart",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM-float32,_two_on_end,_cells_bounded_at_10",
+    "SVDF-float32_with_RELU6",
+    "PAD-nothing_to_pad_between_convolutions",
+)
+
+
+def parameterized(model: Table) -> bytes:
+    """The file with parameters for each float tensor, no two neighbours' alike."""
+    copy = deepcopy(model)
+    tensors = [tensor for graph in copy.fields["subgraphs"] for tensor in graph.fields["tensors"]]
+    for k, tensor in enumerate(tensors):
+        if tensor.fields["type"] in FLOATS:
+            scale, point = OTHER[k % len(OTHER)]
+            fields = {"scale": [scale], "zero_point": [point], "quantized_dimension": 0}
+            tensor.fields["quantization"] = Table("QuantizationParameters", fields)
+    return encoded(copy)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_of_float_tensors_change_nothing(name: str) -> None:
+    seed = seed_model([case.id for case in cases()].index(name))
+    assert seed is not None
+    data = parameterized(seed.table)
+    assert any(tensor.disregarded for tensor in read(data).main.tensors)
+    assert not any(tensor.quantization for tensor in read(data).main.tensors)
+    assert convert(data).proto == convert(seed.data).proto
