@@ -62,8 +62,11 @@ def default_weights(at: Instance) -> Decline | None:
         return Decline(f"weights_format {op.options.weights_format} is not known")
     if not op[1].has_rank:
         return None  # sizes that follow are derived before anything else is asked
-    if 0 not in op[0].dims[:-1] and not op[1].shape[-1] and op[1].shape[0]:
-        return Decline("its rows have no elements, for which LiteRT's kernels leave out the bias")
+    if 0 not in op[0].dims[:-1] and not op[1].shape[-1] and op[1].shape[0]:  # the kernel writes zeros (Eval)
+        if op.tensor(2) is not None:
+            return Decline("its rows have no elements, for which LiteRT's kernels leave out the bias")
+        if op[out(0)].dtype != "float32":
+            return Decline("its rows have no elements, for which LiteRT's kernels write 0 whatever the zero point")
     count, depth = op[0].dims, op[1].shape[-1]
     if not op.options.keep_num_dims and None not in count and depth and prod(size or 0 for size in count) % depth:
         return Decline(f"its input of shape {list(count)} is no rows of {depth} elements, whose rest LiteRT leaves out")

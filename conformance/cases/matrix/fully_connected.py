@@ -100,6 +100,15 @@ def rows() -> Iterator[Case]:
         for shape in ((3, 4), (1, 5)):
             name = f"{dtype} rows that are too short, of {prod(shape)} elements"
             yield dense(name, shape, depth=8, dtype=dtype, result=(1, 4), refused="is no rows of 8 elements")
+    for dtype, biased, reason in (
+        ("float32", False, ""),
+        ("float32", True, "leave out the bias"),
+        ("int8", False, "write 0 whatever the zero point"),
+    ):
+        w = weight((4, 0), dtype)
+        operands = [x := tensor(3, 0, dtype=dtype), w, bias(x, w, 4, BIASES[dtype], 1) if biased else None]
+        name = f"{dtype} rows of no elements{' with a bias' if biased else ''}"
+        yield alone(OP, name, operands, tensor(3, 4, dtype=dtype), refused=reason)
     shuffled = {"weights_format": "SHUFFLED4x16INT8"}
     yield dense("shuffled weights", (2, 16), dtype="uint8", options=shuffled, refused="weights_format SHUFFLED4x16INT8")
 
