@@ -88,6 +88,18 @@ def product_with_scales_by_axis(g: GraphBuilder) -> int:
     return y
 
 
+def unary(code: str, scale: float, dtype: str = "int8") -> Draw:
+    """An operator whose operand has this scale, and its result the same."""
+
+    def draw(g: GraphBuilder) -> int:
+        x, y = (g.tensor(name, (2, 3), dtype, quantization=quant(scale)) for name in "xy")
+        g.inputs.append(x)
+        g.operator(code, [x], [y])
+        return y
+
+    return draw
+
+
 def gathered_as_float16(g: GraphBuilder) -> int:
     x, y = g.input("x", (5, 3), "uint8"), g.tensor("y", (2, 3), "float16")
     g.operator("GATHER", [x, g.constant("at", np.array([1, 4], np.int32))], [y])
@@ -146,6 +158,8 @@ REFUSED: list[tuple[Draw, str]] = [
     (pooled(3), "operators[0].inputs[0]: tensor 0 'x' of shape [1, 2, 3] has rank 3, MAX_POOL_2D takes 4"),
     (tanh_by_axis, "operators[0].outputs[0]: tensor 1 'y' has 3 scales"),
     (product_with_scales_by_axis, "operators[0].inputs[1]: tensor 1 'w' has a scale for each coordinate"),
+    (unary("SQRT", -0.0), "operators[0].inputs[0]: tensor 0 'x' has a scale of 0, and SQRT computes with it"),
+    (unary("HARD_SWISH", 0.0), "operators[0].outputs[0]: tensor 1 'y' has a scale of 0, and HARD_SWISH computes"),
     (softmax_of(float("nan"), "float32"), "operators[0].SoftmaxOptions.beta: it is nan"),
     (softmax_of(float("-inf"), "int16"), "operators[0].SoftmaxOptions.beta: it is -inf"),
     (convolution_with_a_bias(2**47 + 2), f"operators[0].inputs[2]: tensor 2 'b' holds {2**47 + 2}, and sums"),
@@ -164,7 +178,13 @@ def test_a_contradiction_is_an_invalid_model_that_names_operator_and_field(draw:
 
 
 @pytest.mark.parametrize(
-    "draw", [softmax_of(float("-inf"), "float32"), convolution_with_a_bias(2**47), branch("float32")]
+    "draw",
+    [
+        softmax_of(float("-inf"), "float32"),
+        convolution_with_a_bias(2**47),
+        branch("float32"),
+        unary("SQRT", 1e-38),
+    ],
 )
 def test_numbers_and_dtypes_that_kernels_take_are_no_contradiction(draw: Draw) -> None:
     assert otp.convert(drawn(draw)).proto.graph.node

@@ -12,7 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from onnx_tflite_plugin.api.declarations import Decline, Dequantized, FixedOutputRange, Handler, SameScale
+from onnx_tflite_plugin.api.declarations import (
+    Decline,
+    Dequantized,
+    FixedOutputRange,
+    Handler,
+    Integer,
+    Lookup,
+    SameScale,
+)
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.declared import behaviour, called, sized
@@ -69,6 +77,7 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
             *_shared(bound),
             *_indices(bound),
             *_per_axis(bound, target, opset),
+            *_scales_of_zero(bound, target, opset),
             *_results(bound, target, opset),
             *_odd_dtypes(bound),
             *_passed(bound, model.source),
@@ -336,6 +345,22 @@ def _per_axis(bound: Bound, target: Target, opset: int) -> Iterator[Contradictio
             if not tensor.constant and _scaled_by_axis(tensor):
                 where = f"inputs[{op.inputs.index(tensor)}]"
                 yield _problem(op, where, f"tensor {tensor} has a scale for each coordinate, and is no weight")
+
+
+def _scales_of_zero(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
+    """Activations with a scale of 0, which stands for none, where the kernel computes with it."""
+    op = bound.op
+    sides = (("inputs", op.inputs), ("outputs", op.outputs))
+    empty = [(f"{side}[{k}]", t) for side, tensors in sides for k, t in enumerate(tensors) if _scale_is_zero(t)]
+    if empty and isinstance(behaviour(bound, target, opset), Dequantized | FixedOutputRange | Integer | Lookup):
+        for where, tensor in empty:
+            yield _problem(op, where, f"tensor {tensor} has a scale of 0, and {op.code} computes with it")
+
+
+def _scale_is_zero(tensor: Tensor | None) -> bool:
+    if tensor is None or tensor.constant or not _quantized(tensor):
+        return False
+    return isinstance(tensor.quantization, Quantization) and not any(tensor.quantization.scale)
 
 
 def _scaled_by_axis(tensor: Tensor) -> bool:
