@@ -164,20 +164,46 @@ def test_an_asked_for_layout_changes_the_shape_of_that_input_only() -> None:
         otp.convert(model.build(), layout={"x": "NHWC:NCW"})
 
 
-def test_an_operator_has_no_more_orders_to_choose_from_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts: list[int] = []
+def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How many orders each operator may have, by its code, of the models converted from now on."""
+    counts: dict[str, int] = {}
     original = plan.spread
 
-    def counted(*arguments: Any) -> Any:
+    def counting(*arguments: Any) -> Any:
         candidates, offered = original(*arguments)
-        counts.extend(map(len, candidates.values()))
+        for bound, orders in candidates.items():
+            counts[bound.op.code] = max(len(orders), counts.get(bound.op.code, 0))
         return candidates, offered
 
-    monkeypatch.setattr(plan, "spread", counted)
+    monkeypatch.setattr(plan, "spread", counting)
+    return counts
+
+
+def test_an_operator_has_no_more_orders_to_choose_from_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = counted(monkeypatch)
     data = [Network(seed).build(12) for seed in range(4)]
     for bound in (spread.MOST_CANDIDATES, 2):
         monkeypatch.setattr(spread, "MOST_CANDIDATES", bound)
         counts.clear()
         for network in data:
             otp.convert(network)
-        assert max(counts) > 2 if bound > 2 else max(counts) == 2
+        assert max(counts.values()) > 2 if bound > 2 else max(counts.values()) == 2
+
+
+@pytest.mark.parametrize(("shared", "orders"), [("nothing", 1), ("a constant", 1), ("an input", 2)])
+def test_a_constant_carries_no_order_from_one_operator_to_another(
+    shared: str, orders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ADD takes what a convolution makes; MUL has graph inputs and outputs only, and what it shares with ADD."""
+    counts, network = counted(monkeypatch), Network(0)
+    network.conv(network.pool[0])
+    filtered = network.pool[-1]
+    ones = [network.constant(np.full(filtered.shape, k, np.float32)) for k in (1, 2)]
+    added, factor = ones if shared == "nothing" else [ones[0]] * 2
+    if shared == "an input":
+        added = factor = network.g.input("shared", filtered.shape)
+    for code, x, other in (("ADD", filtered, added), ("MUL", network.g.input("apart", filtered.shape), factor)):
+        network.make(code, [x, other], filtered.shape)
+        network.g.output(network.pool[-1])
+    otp.convert(network.model.build())
+    assert counts == {"ADD": 2, "MUL": orders}

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
 import pytest
 from passes_networks import Applied, Draw, Network, image
 
 from conformance.builder import TensorRef
 from conformance.models import constant
+from onnx_tflite_plugin.passes import PASSES
 
 CHANNELS = ((0, 0), (0, 0), (0, 0))
 
@@ -59,3 +63,21 @@ def unsummed(net: Network) -> TensorRef:
 )
 def test_others_are_left_alone(draw: Draw) -> None:
     assert Applied("channel_pad_as_convolution", draw).count == 0
+
+
+@pytest.mark.parametrize(("channels", "count"), [((0, 16), 1), ((-4, 16), 0), ((16, -4), 0)])
+def test_channels_that_a_pad_cuts_off_are_no_zeros(channels: tuple[int, int], count: int) -> None:
+    """ONNX reads pads below 0 as a cut, which no model of TFLite asks of this operator."""
+    front, behind = channels
+    features = 16 + front + behind
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 18]>
+        padded (float[1,16,5,7] x, float[1,3,5,7] image) => (float[1,{features},5,7] y)
+        <int64[8] pads = {{0,{front},0,0,0,{behind},0,0}}, float[{features},3,1,1] w = {{{",".join(["1"] * 3 * features)}}}>
+        {{
+            appended = Pad(x, pads)
+            other = Conv(image, w)
+            y = Add(other, appended)
+        }}
+    """)
+    assert PASSES["channel_pad_as_convolution"].run(ir.from_proto(model)) == count

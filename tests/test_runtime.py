@@ -40,7 +40,7 @@ def counter() -> bytes:
 
 
 def two_entries() -> bytes:
-    """ "count" adds an image to a variable, under a filter; "tell" gives the variable as it is."""
+    """ "count" adds a filtered image to a variable, under a filter; "tell" gives the variable as it is."""
     model = ModelBuilder()
     init, g, tell = model.subgraph("init"), model.main, model.subgraph("tell")
     shape = (1, 3, 5, 2)
@@ -54,11 +54,13 @@ def two_entries() -> bytes:
         graph.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
         graph.operator("READ_VARIABLE", [handle], [value])
         values.append((handle, value))
-    x, filtered, y = g.input("x", shape), g.tensor("f", shape), g.tensor("y", shape)
+    x, filtered, total, y = g.input("x", shape), g.tensor("f", shape), g.tensor("t", shape), g.tensor("y", shape)
     weights = np.arange(4, dtype=np.float32).reshape(2, 1, 1, 2) / 4
     kernel, bias = g.constant("w", weights), g.constant("b", np.zeros(2, np.float32))
-    g.operator("ADD", [values[0][1], x], [filtered])
-    g.operator("CONV_2D", [filtered, kernel, bias], [y], {"stride_h": 1, "stride_w": 1, "padding": "VALID"})
+    strides = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
+    g.operator("CONV_2D", [x, kernel, bias], [filtered], strides)
+    g.operator("ADD", [values[0][1], filtered], [total])
+    g.operator("CONV_2D", [total, kernel, bias], [y], strides)
     g.operator("ASSIGN_VARIABLE", [values[0][0], y], [])
     g.output(y)
     told = tell.tensor("told", shape)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
-from onnx_tflite_plugin.api import Context, Handler, SameScale, Transparent, Value, handler
+from onnx_tflite_plugin.api import Context, Handler, Raw, SameScale, Transparent, Value, builtin, handler
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.host import Host
@@ -74,7 +75,10 @@ def test_one_operator_with_weights_is_enough_for_all_that_share_a_tensor_with_it
     assert kept(*planned(both)) == {"x": "uint8", "w": "int8", "y": "uint8", "z": "uint8"}
 
 
-def test_what_subgraphs_take_and_give_stays_as_it_is_on_both_sides() -> None:
+@pytest.mark.parametrize("behaviour", [Raw(), SameScale()])
+def test_what_subgraphs_take_and_give_stays_as_it_is_on_both_sides(behaviour: Raw | SameScale) -> None:
+    """Whatever a handler that calls them declares."""
+
     def branching(g: GraphBuilder) -> None:
         for name in ("then", "else"):
             inner = g.model.subgraph(name)
@@ -85,7 +89,7 @@ def test_what_subgraphs_take_and_give_stays_as_it_is_on_both_sides() -> None:
         g.operator("IF", [which, given], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
         g.output(dense(g, y, "z"))
 
-    dtypes = kept(*planned(branching))
+    dtypes = kept(*planned(branching, IF=replace(builtin("IF"), quantization=behaviour)))
     assert {name: dtypes[name] for name in ("given", "y", "then_x", "then_y", "else_x", "else_y")} == dict.fromkeys(
         ("given", "y", "then_x", "then_y", "else_x", "else_y"), "int8"
     )

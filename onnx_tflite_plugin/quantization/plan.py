@@ -291,12 +291,7 @@ def _shifted(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
         for tensor in _quantized(bound):
             quantization = affine(tensor)
             table = target.weights if tensor in weights else target.storage
-            if (
-                tensor in kept
-                or tensor.dtype not in table
-                or quantization is None
-                or (quantization.per_axis and tensor not in weights)
-            ):
+            if tensor in kept or tensor.dtype not in table or quantization is None:
                 continue
             shifted[tensor] = shifted_storage(tensor, *table[tensor.dtype])
     return shifted

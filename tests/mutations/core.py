@@ -89,6 +89,12 @@ MUTATIONS: tuple[Planted, ...] = (
             "prices(along, set(innermost) <= letters,",
             "prices(along, not set(innermost) <= letters,",
         ),
+        (
+            "operators that gain nothing are told",
+            "layout/plan.py",
+            "strict=False) if gain > 0)",
+            "strict=False) if gain >= 0)",
+        ),
     ),
     *_of(
         "loops",
@@ -120,6 +126,42 @@ MUTATIONS: tuple[Planted, ...] = (
             "if order in orders or len(orders) >= MOST_CANDIDATES or",
             "if order in orders or",
         ),
+        (
+            "a constant carries an order",
+            "layout/spread.py",
+            "if tensor.constant or (tensor, order) in self.told",
+            "if (tensor, order) in self.told",
+        ),
+    ),
+    *_of(
+        "sequences",
+        (
+            "an order that shows a unit in some slots comes first",
+            "layout/spread.py",
+            "(frame.uneven(order), order != frame.source)",
+            "(order != frame.source,)",
+        ),
+        (
+            "operators of any order show every axis of size 1",
+            "layout/candidates.py",
+            "units = isinstance(layout, Transparent) and bound.declared.effects is None",
+            "units = False",
+        ),
+        (
+            "a sequence is better an image, and a single position a sequence",
+            "layout/candidates.py",
+            "if len(flat) < len(layout.squeezable) else",
+            "if len(flat) >= len(layout.squeezable) else",
+        ),
+    ),
+    *_of(
+        "runtime",
+        (
+            "entries of a file plan their state apart",
+            "layout/states.py",
+            "in model.source.signatures}) > 1",
+            "in model.source.signatures}) > 2",
+        ),
     ),
     *_of(
         "consistency",
@@ -142,6 +184,12 @@ MUTATIONS: tuple[Planted, ...] = (
             "states are kept in another dtype",
             "quantization/plan.py",
             "        kept.update(t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and t.is_variable)\n",
+            "",
+        ),
+        (
+            "callers take and give another dtype",
+            "quantization/plan.py",
+            "        if bound.declared.hands_on:\n            kept.update(_quantized(bound))\n",
             "",
         ),
         (
@@ -218,6 +266,15 @@ MUTATIONS: tuple[Planted, ...] = (
     *_of(
         "passes_products",
         ("two products of 129 in all fit", "passes/products.py", "PAIR = 128", "PAIR = 129"),
+    ),
+    *_of(
+        "passes_channel_pad",
+        (
+            "channels that are cut off are zeros",
+            "passes/channel_pad_as_convolution.py",
+            "if others.any() or pads.min() < 0 else",
+            "if others.any() else",
+        ),
     ),
     *_of(
         "passes_affine",
