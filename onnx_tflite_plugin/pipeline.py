@@ -173,6 +173,7 @@ class Pipeline:
             edges=graph_edges(model.main, names, options.layout, free=options.io_layout == "onnx"),
             local=options.layout_plan == "local",
             flat=lambda bound: storage.dtype(bound) not in target.keeps_unit_axes,
+            stays=lambda tensor: storage.storage(tensor).dtype in target.channels_last,
         )
         return Planned(fused, storage, opset, layout)
 

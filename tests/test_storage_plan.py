@@ -107,6 +107,40 @@ def test_what_a_model_remembers_stays_as_it_is() -> None:
     assert (dtypes["state"], dtypes["inner"], dtypes["total"]) == ("int8", "uint8", "uint8")
 
 
+def assigned(g: GraphBuilder, value: int | None = None) -> int:
+    """A resource variable, and what it is given."""
+    handle = g.tensor(f"handle {value}", (1,), "resource")
+    g.operator("VAR_HANDLE", [], [handle], {"shared_name": "state"})
+    if value is not None:
+        g.operator("ASSIGN_VARIABLE", [handle, value], [])
+    return handle
+
+
+def test_a_resource_variable_is_stored_as_what_is_read_and_assigned() -> None:
+    def remembering(g: GraphBuilder) -> None:
+        inner = g.model.subgraph("before the first run")
+        assigned(inner, inner.constant("initial", np.ones(SHAPE, np.int8), quantization=Q))
+        g.operator("CALL_ONCE", [], [], {"init_subgraph_index": inner.index})
+        before = g.tensor("before", SHAPE, "int8", quantization=Q)
+        g.operator("READ_VARIABLE", [assigned(g)], [before])
+        assigned(g, dense(g, before, "after"))
+        g.output(dense(g, int8_input(g)))
+
+    dtypes = kept(*planned(remembering))
+    assert (dtypes["initial"], dtypes["before"], dtypes["after"]) == ("uint8", "uint8", "uint8")
+
+
+def test_a_resource_variable_stays_as_it_is_where_one_of_its_users_does() -> None:
+    def remembering(g: GraphBuilder) -> None:
+        before = g.tensor("before", SHAPE, "int8", quantization=Q)
+        g.operator("READ_VARIABLE", [assigned(g)], [before])
+        assigned(g, called(g, "NEG", dense(g, before, "inner"), "less"))
+        g.output(dense(g, int8_input(g)))
+
+    dtypes = kept(*planned(remembering))
+    assert (dtypes["before"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "uint8")
+
+
 def test_what_a_kernel_computes_of_bare_integers_stays_as_it_is() -> None:
     def negated(g: GraphBuilder) -> None:
         g.output(dense(g, called(g, "NEG", dense(g, int8_input(g), "inner"), "less"), "y"))

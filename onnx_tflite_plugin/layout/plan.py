@@ -28,6 +28,7 @@ FLIP_COST = 256  # bytes: a Reshape that moves an axis of size 1, or leaves it o
 Bytes = Callable[[Tensor], int]
 Prices = Callable[[Along, bool, int], int]
 Flat = Callable[[Bound], bool]
+Stays = Callable[[Tensor], bool]
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,16 @@ def plan_layout(
     edges: Edges,
     local: bool = False,
     flat: Flat = lambda bound: True,
+    stays: Stays = lambda tensor: False,
 ) -> LayoutPlan:
     """The least-cost plan; with ``local`` every flexible operator keeps source order.
 
-    ``flat``: whether an operator with squeezable axes may be one of a dimension less, and is where that costs nothing. Raises
-    HandlerError where a handler's axes do not fit its operands.
+    ``flat``: whether an operator with squeezable axes may be one of a dimension less, and is where that costs nothing.
+    ``stays``: whether a state that holds such a tensor keeps source order. Raises HandlerError where a handler's axes do not fit
+    its operands.
     """
     freedoms = _freedoms(model, flat)
-    groups, pinned = state_groups(model, freedoms)
+    groups, pinned = state_groups(model, freedoms, stays)
     freedoms |= {bound: Freedom(bound, freedoms[bound].layout, None, {}) for bound in pinned}
     together = {bound: group[0] for group in groups.values() for bound in group}
 

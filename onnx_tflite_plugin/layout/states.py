@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
+from onnx_tflite_plugin.binding.states import by_key, held
 from onnx_tflite_plugin.layout.candidates import Freedom
 from onnx_tflite_plugin.source.model import Tensor
 
 Groups = Mapping[str, tuple[Bound, ...]]
 
 
-def state_groups(model: BoundModel, freedoms: Mapping[Bound, Freedom]) -> tuple[Groups, frozenset[Bound]]:
+def state_groups(
+    model: BoundModel, freedoms: Mapping[Bound, Freedom], stays: Callable[[Tensor], bool]
+) -> tuple[Groups, frozenset[Bound]]:
     """Readers and writers per state key, and those to be kept in source order.
 
-    A resource is followed to the operator of its own subgraph that names it. One that comes from elsewhere could be
-    any state, so then all states stay in source order; likewise a state whose users see it in different shapes, and those of
-    a file with several entries: what one leaves another reads.
+    Where not every user of a state is known all states stay in source order; likewise a state whose users see it in different
+    shapes, and one of which anything ``stays``.
     """
-    groups: dict[str, list[Bound]] = {}
-    users: list[Bound] = []
-    unknown = len({signature.subgraph for signature in model.source.signatures}) > 1
-    for graph in model.graphs:
-        names: dict[Tensor, str] = {}
-        for bound in graph.operators:
-            effects, state = bound.declared.effects, bound.declared.state
-            if effects is None:
-                continue
-            if state is not None and bound.op.tensor(~0) is not None:
-                names[bound.op[~0]] = state
-            for slot in (*effects.reads, *effects.writes):
-                users.append(bound)
-                key = names.get(bound.op[slot])
-                unknown |= key is None
-                groups.setdefault(key or "", []).append(bound)
+    groups, complete = by_key(model)
     alike = {
-        key: tuple(group)
+        key: group
         for key, group in groups.items()
-        if not unknown and len({_shape(freedoms[b]) for b in group}) == 1
+        if complete and len({_shape(freedoms[b]) for b in group}) == 1 and not any(stays(held(b)) for b in group)
     }
     together = {bound for group in alike.values() for bound in group}
-    return alike, frozenset(bound for bound in users if bound not in together)
+    users = {bound for group in groups.values() for bound in group}
+    return alike, frozenset(users - together)
 
 
 def _shape(free: Freedom) -> object:

@@ -37,7 +37,7 @@ def lower(
 
     Raises HandlerError with every operator that failed.
     """
-    states = States(emitter, layout, reset)
+    states = States(emitter, layout, storage, reset)
     for name in (*names.inputs, *names.outputs):
         emitter.names.unique(name)
     job = Job(model, layout, storage, target, emitter, states, after, walk)

@@ -19,10 +19,12 @@ from onnx_tflite_plugin.api.budget import spend
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
+from onnx_tflite_plugin.binding.states import held_slot, users
 from onnx_tflite_plugin.graph.metadata import CarriedState
 from onnx_tflite_plugin.layout.order import physical
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.lowering.emitter import Emitter, dtype_of, own_value, typed
+from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Tensor, agree
 
@@ -59,7 +61,7 @@ class State:
             raise Refused(f"the state {self.name!r} is {told}: a state of ONNX has one dtype and shape")
 
     def get(self) -> ir.Value:
-        """The current value, in source order and the file's dtype. Raises LookupError for an undeclared state."""
+        """The current value, in planned order and storage. Raises LookupError for an undeclared state."""
         if self.current is None:
             if not self.dtype:
                 raise LookupError(f"state {self.name!r} is read before anything tells its dtype and shape")
@@ -72,7 +74,7 @@ class State:
 
     @property
     def first(self) -> Array:
-        """The value before the first run: 0 where the file has none."""
+        """The value before the first run; 0 where none is known, which LiteRT refuses to read."""
         if self.initial is None:
             spend(prod(d or 1 for d in self.dims), 8, f"the initial value of the state {self.name!r}")
         initial = np.zeros([d or 1 for d in self.dims]) if self.initial is None else self.initial
@@ -156,8 +158,8 @@ class States:
     ``reset``: every run begins with the initial values, and what it leaves is forgotten.
     """
 
-    def __init__(self, emitter: Emitter, layout: LayoutPlan, reset: bool = False) -> None:
-        self.emitter, self.layout, self.reset = emitter, layout, reset
+    def __init__(self, emitter: Emitter, layout: LayoutPlan, storage: StoragePlan, reset: bool = False) -> None:
+        self.emitter, self.layout, self.storage, self.reset = emitter, layout, storage, reset
         self.by_key: dict[str, State] = {}
         self._initializing = False
 
@@ -191,8 +193,9 @@ class States:
                 states.update(self.by_key)
                 continue
             states[key] = self.state(key)
-            slot = _held(bound)
-            states[key].declare(bound.op[slot].dtype, physical(self.layout.order(bound, slot)))
+            slot = held_slot(bound)
+            dtype = self.storage.storage(bound.op[slot]).dtype
+            states[key].declare(dtype, physical(self.layout.order(bound, slot)))
         for tensor in _variables(model, subgraphs):
             state = self.variable(tensor, tensor.name)
             state.current = self.emitter.constant(np.asarray(state.initial), tensor.name)
@@ -250,13 +253,8 @@ def _users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) -> Itera
         if index in seen:
             continue
         seen.add(index)
-        names: dict[Tensor, str] = {}
+        yield from users(model.graphs[index])
         for bound in model.graphs[index].operators:
-            effects, state = bound.declared.effects, bound.declared.state
-            if state is not None and bound.op.tensor(~0) is not None:
-                names[bound.op[~0]] = state
-            for slot in (*effects.reads, *effects.writes) if effects is not None else ():
-                yield names.get(bound.op[slot]), bound
             yield from _users(model, bound.declared.subgraphs, seen)
 
 
@@ -273,13 +271,3 @@ def _variables(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None
             variables.update(dict.fromkeys(t for t in bound.op.inputs if t is not None and t.is_variable))
             waiting.extend(bound.declared.subgraphs)
     return variables
-
-
-def _held(bound: Bound) -> int:
-    """The slot of what a reader gives or a writer takes: the one that is no resource."""
-    slots: list[int] = [*(~k for k in range(len(bound.op.outputs))), *range(len(bound.op.inputs))]
-    for slot in slots:
-        tensor = bound.op.tensor(slot)
-        if tensor is not None and tensor.dtype != "resource":
-            return slot
-    raise LookupError(f"{bound.label} holds nothing but resources")

@@ -17,6 +17,7 @@ from onnx_tflite_plugin.api.declarations import (
     SameScale,
 )
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
+from onnx_tflite_plugin.binding.states import by_key, held
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
 from onnx_tflite_plugin.source.affine import affine, quantized
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Quantization, Tensor
@@ -265,7 +266,7 @@ def _raw(bound: Bound, declared: Raw, target: Target) -> Arithmetic | Problem:
     tensors = _alike(bound)
     if _has_kernel(tensors[0], declared.onnx, target):
         return Arithmetic.STORED if declared.shift_safe else Arithmetic.FILE
-    if not _equal(tensors) or not declared.shift_safe:
+    if not _equal(tensors) or not declared.shift_safe or bound.declared.effects is not None:
         text = f"the kernel works on bare {tensors[0].dtype}, for which target {target.name} has no {declared.onnx}".rstrip()
         return Problem(bound.label, text)
     return Arithmetic.FLOAT
@@ -294,17 +295,37 @@ def _shifted(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
             if tensor in kept or tensor.dtype not in table or quantization is None:
                 continue
             shifted[tensor] = shifted_storage(tensor, *table[tensor.dtype])
+    for tensor in _apart_in_states(model, shifted):
+        shifted.pop(tensor, None)
     return shifted
 
 
+def _apart_in_states(model: BoundModel, shifted: Mapping[Tensor, Storage]) -> set[Tensor]:
+    """Tensors to be kept as they are, since others that a state brings together with them are."""
+    groups, complete = by_key(model)
+    together = [{held(bound) for bound in group} for group in groups.values()]
+    if not complete:
+        return {tensor for group in together for tensor in group}
+    apart: set[Tensor] = set()
+
+    def move(tensor: Tensor) -> tuple[str, int] | None:
+        storage = None if tensor in apart else shifted.get(tensor)
+        return None if storage is None else (storage.dtype, storage.shift)
+
+    while mixed := [group for group in together if len({*map(move, group)}) > 1]:
+        apart.update(*mixed)
+    return apart
+
+
 def _kept(model: BoundModel) -> set[Tensor]:
-    """States, subgraph interfaces, and what kernels read as integers without a scale."""
+    """Variable tensors, subgraph interfaces, and what kernels read as integers without a scale."""
     kept = {t for graph in model.graphs if graph is not model.main for t in (*graph.inputs, *graph.outputs)}
     for bound in model.operators():
         declared = bound.declared.quantization
-        if bound.declared.hands_on:
+        safe = isinstance(declared, Raw) and declared.shift_safe
+        if bound.declared.subgraphs or (bound.declared.effects is not None and not safe):
             kept.update(_quantized(bound))
-        if isinstance(declared, Raw) and not declared.shift_safe:
+        if isinstance(declared, Raw) and not safe:
             kept.update(_alike(bound))
         if isinstance(declared, Dequantized):
             kept.update(_quantized(bound, declared.stored))
@@ -319,6 +340,9 @@ def _edges_only(model: BoundModel, weights: set[Tensor], target: Target) -> set[
     """
     edges = {t for t in (*model.main.inputs, *model.main.outputs) if t.dtype in target.quantizes}
     by_operator = {bound: {*_quantized(bound)} for bound in model.operators()}
+    for users in by_key(model)[0].values():  # what assigns a constant to a state has company
+        together = {held(bound) for bound in users if quantized(held(bound))}
+        by_operator.update((bound, together) for bound in users)
     apart = {
         bound
         for bound, tensors in by_operator.items()

@@ -25,6 +25,7 @@ class Target:
     computed in. ``clips_integers``: a fused activation may follow Q as an integer Clip.
     ``prefers``: ONNX operators that are faster, or fuse, where a more general one would do.
     ``blocks_channels``: ONNX operators that work on floats with the channels in blocks, or keep such an order.
+    ``channels_last``: dtypes whose convolutions it transposes to channels last by itself, so that states are best left there.
     ``keeps_unit_axes``: dtypes in which convolutions and pools of images of one row are slower as those of sequences.
 
     ``quantizes``: the dtypes QuantizeLinear and DequantizeLinear take. ``symmetric``: only with zero points of 0.
@@ -50,6 +51,7 @@ class Target:
     clips_integers: bool = False
     prefers: frozenset[str] = frozenset()
     blocks_channels: frozenset[str] = frozenset()
+    channels_last: frozenset[str] = frozenset()
     keeps_unit_axes: frozenset[str] = frozenset()
     quantizes: frozenset[str] = INTEGERS
     symmetric: bool = False

@@ -33,7 +33,7 @@ def var_handle(ctx: Context) -> Resource:
     max_version=1,
     layout=Transparent(),
     axes="_ -> ...",
-    quantization=Raw(),
+    quantization=Raw(shift_safe=True),
     effects=Effects(reads=(0,)),
 )
 def read_variable(ctx: Context, _resource: Resource) -> Value:
@@ -41,7 +41,7 @@ def read_variable(ctx: Context, _resource: Resource) -> Value:
     state = ctx.state(ctx.resource(0))
     if not state.known:
         raise Refused(f"variable {state.name!r} is read before anything assigns it, which LiteRT refuses too")
-    state.declare(ctx.op[out(0)].dtype, ctx.shape(out(0)))
+    state.declare(ctx.dtype(out(0)), ctx.shape(out(0)))
     return state.get()
 
 
@@ -50,12 +50,12 @@ def read_variable(ctx: Context, _resource: Resource) -> Value:
     max_version=1,
     layout=Transparent(),
     axes="_, ... -> _",
-    quantization=Raw(),
+    quantization=Raw(shift_safe=True),
     effects=Effects(writes=(0,)),
 )
 def assign_variable(ctx: Context, _resource: Resource, value: Value) -> tuple[()]:
     """The state's next value."""
     state = ctx.state(ctx.resource(0))
-    state.declare(ctx.op[1].dtype, ctx.shape(1))
+    state.declare(ctx.dtype(1), ctx.shape(1))
     state.set(value)
     return ()

@@ -29,7 +29,7 @@ def _at_least_once(true: Any, count: Any, _start: Any, *values: Any, **attribute
 
 def _at_the_start(ctx: Any, _resource: Any) -> Any:
     state = ctx.state(ctx.resource(0))
-    state.declare(ctx.op[out(0)].dtype, ctx.shape(out(0)))
+    state.declare(ctx.dtype(out(0)), ctx.shape(out(0)))
     state.get()
     return state.input
 
@@ -50,12 +50,12 @@ def _pointless(ctx: Any, x: Any) -> Any:
 
 
 def _initial(ctx: Any, _resource: Any) -> Any:
-    ctx.state(ctx.resource(0)).declare(ctx.op[out(0)].dtype, ctx.shape(out(0)))
-    return ctx.constant_value(np.zeros([d or 1 for d in ctx.shape(out(0))], ctx.op[out(0)].dtype))
+    ctx.state(ctx.resource(0)).declare(ctx.dtype(out(0)), ctx.shape(out(0)))
+    return ctx.constant_value(np.zeros([d or 1 for d in ctx.shape(out(0))], ctx.dtype(out(0))))
 
 
 def _forgotten(ctx: Any, _resource: Any, _value: Any) -> Any:
-    ctx.state(ctx.resource(0)).declare(ctx.op[1].dtype, ctx.shape(1))
+    ctx.state(ctx.resource(0)).declare(ctx.dtype(1), ctx.shape(1))
     return ()
 
 
