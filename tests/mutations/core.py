@@ -158,9 +158,9 @@ MUTATIONS: tuple[Planted, ...] = (
         "runtime",
         (
             "entries of a file plan their state apart",
-            "layout/states.py",
-            "in model.source.signatures}) > 1",
-            "in model.source.signatures}) > 2",
+            "binding/states.py",
+            "in model.source.signatures}) <= 1",
+            "in model.source.signatures}) <= 2",
         ),
     ),
     *_of(
@@ -189,7 +189,8 @@ MUTATIONS: tuple[Planted, ...] = (
         (
             "callers take and give another dtype",
             "quantization/plan.py",
-            "        if bound.declared.hands_on:\n            kept.update(_quantized(bound))\n",
+            "        if bound.declared.subgraphs or (bound.declared.effects is not None and not safe):\n"
+            "            kept.update(_quantized(bound))\n",
             "",
         ),
         (
