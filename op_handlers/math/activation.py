@@ -93,8 +93,8 @@ def prelu(ctx: Context, x: Value, slope: Value) -> Value:
 def blocked_prelu(ctx: Context, x: Value, slopes: Array) -> Value:
     """PRelu by depthwise 1x1 convolutions, which keep the blocked layout; PRelu does not.
 
-    With slopes a of -1 to 1 it is Relu((1 - a) * x) + a * x: two kernels, since Relu and Add are parts of convolutions, and
-    at most three roundings of x. Otherwise it is Relu(x) - a * Relu(-x), the same to the bit.
+    x + (1 - a) * Relu(-x) is x itself where that is positive, and three roundings of x away from a * x elsewhere. It takes two
+    kernels, since Relu and Add are parts of convolutions.
     Six 3x3 convolutions of 16 channels with slopes between them run 2.3 times as fast.
     """
     ops = ctx.ops
@@ -102,9 +102,8 @@ def blocked_prelu(ctx: Context, x: Value, slopes: Array) -> Value:
     def times(value: Value, by: Array) -> Value:
         return ops.Conv(value, by.astype(np.float32), group=len(by), kernel_shape=[1, 1])
 
-    if np.abs(slopes).max() <= 1:
-        return ops.Add(ops.Relu(times(x, 1 - slopes.astype(np.float64))), times(x, slopes))
-    return ops.Add(ops.Relu(x), times(ops.Relu(times(x, -np.ones_like(slopes))), -slopes))
+    negative = ops.Relu(times(x, -np.ones_like(slopes)))
+    return ops.Add(x, times(negative, 1 - slopes.astype(np.float64)))
 
 
 @handler("ELU", max_version=1, layout=Transparent(), quantization=Dequantized())
