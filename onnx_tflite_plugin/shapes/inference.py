@@ -12,6 +12,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.source.model import Dims
 
 LARGE = 1024  # elements; no shape is as long
+LONGEST = 1 << 16  # elements of a vector that inference may follow one by one, at some 50 bytes and a microsecond each
 ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
 REAL = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
 
@@ -64,10 +65,20 @@ def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = 
     for info in model.graph.output:
         info.type.tensor_type.ClearField("shape")
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=_followed(model))
     except onnx.shape_inference.InferenceError as error:
         raise Refused(_said(error)) from error
     return [_dims(info) for info in inferred.graph.output]
+
+
+def _followed(model: onnx.ModelProto) -> bool:
+    """Whether inference may follow what vectors hold: none is too long, an input or what one becomes in between."""
+    largest = max((math.prod(size or 1 for size in _dims(info) or ()) for info in model.graph.input), default=0)
+    if largest <= LONGEST:
+        return True
+    plain = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
+    vectors = [sizes[0] or 0 for info in (*plain.input, *plain.value_info) if len(sizes := _dims(info) or ()) == 1]
+    return max(vectors, default=0) <= LONGEST
 
 
 def _said(error: Exception) -> str:

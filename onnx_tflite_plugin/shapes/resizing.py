@@ -82,17 +82,22 @@ def rederived(model: Model, host: Host, target: Target, *, insist: bool = False)
             raise error.__cause__ from error
         return None
     derived = {tensor: _filled(sizes, tensor) for tensor, sizes in dims.items()}
-    changed = {tensor: sizes for tensor, sizes in derived.items() if not agree(sizes, tensor.dims)}
+    changed = {tensor: sizes for tensor, sizes in derived.items() if not _follows(tensor.dims, sizes)}
     if changed:
         return with_dims(told, changed)
     return None if told is model else told
 
 
 def _filled(sizes: Dims, tensor: Tensor) -> Dims:
-    """The derived sizes, and the stored ones where nothing is derived."""
+    """The derived sizes, and the stored ones where nothing is derived; but 0 is no size that anything may go by."""
     if len(sizes) != tensor.rank:
         return sizes
-    return tuple(stored if size is None else size for size, stored in zip(sizes, tensor.dims, strict=True))
+    return tuple(stored or None if size is None else size for size, stored in zip(sizes, tensor.dims, strict=True))
+
+
+def _follows(stored: Dims, derived: Dims) -> bool:
+    """Whether the stored sizes may stay: none is another, and none 0 where the derived one is open."""
+    return agree(derived, stored) and (0, None) not in zip(stored, derived, strict=True)
 
 
 def _batch(model: Model) -> Places:

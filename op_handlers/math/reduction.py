@@ -198,7 +198,7 @@ def of_nothing(ctx: Context) -> bool:
 def everywhere(ctx: Context, number: Array) -> Value:
     """A result of one number."""
     sizes = ctx.shape(out(0))
-    if None in sizes:
+    if None in sizes or None in reduced_sizes(ctx):
         raise Refused("it has no elements, and the result's size is unknown; give it with --input-shape")
     return ctx.ops.Expand(number, np.asarray(sizes, np.int64))
 

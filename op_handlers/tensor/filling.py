@@ -10,6 +10,7 @@ from onnx_tflite_plugin.api import (
     Instance,
     Operator,
     Raw,
+    Refused,
     Terminate,
     Transparent,
     Value,
@@ -76,6 +77,8 @@ def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
     ops, constant = ctx.ops, sequence(ctx.op)
     if constant is not None:
         return ctx.constant_value(constant)
+    if all(ctx.op.constant(slot) is not None for slot in range(3)):
+        raise Refused("its numbers lead away from their limit, which the kernel refuses (GetSize, range.cc)")
     if ctx.op[0].dtype != "float32":
         return ops.Range(start, limit, delta)
     size = ops.Reshape(ops.Cast(ops.Ceil(ops.Abs(ops.Div(ops.Sub(limit, start), delta))), to="int64"), [1])
