@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.binding.consistency import doubtful, stale
+from onnx_tflite_plugin.binding.consistency import doubtful, lacks_rank, shapeless, stale
 from onnx_tflite_plugin.errors import (
     Blamed,
     ConversionError,
@@ -181,6 +181,8 @@ def convert_model(
     target = target_of(options)
     try:
         with budget():
+            if any(map(lacks_rank, model.main.outputs)):
+                model = _completed(model, host or _host(options))
             if doubtful(model):
                 model = _rederived(model, host, options, target, insist=True) or model
             retyped: set[tuple[int, int]] = set()
@@ -195,6 +197,8 @@ def convert_model(
                 except (ConversionError, Failed) as error:
                     current = _rederived(model, host, options, target) if stale(error, model) else None
                     if current is None:
+                        if (fault := shapeless(error, model)) is not None:
+                            raise fault from error
                         raise
                     return _converted(current, host, options, target, stages)
     except Refused as refusal:
@@ -216,6 +220,12 @@ def _retyped(model: Model, error: StaleDtype) -> Model:
     from onnx_tflite_plugin.shapes.changes import retyped
 
     return retyped(model, error.dtypes)
+
+
+def _completed(model: Model, host: Host) -> Model:
+    from onnx_tflite_plugin.shapes.ranks import completed
+
+    return completed(model, host)
 
 
 def _rederived(

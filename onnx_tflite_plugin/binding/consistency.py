@@ -38,7 +38,7 @@ from onnx_tflite_plugin.errors import (
     UnsupportedOperator,
 )
 from onnx_tflite_plugin.guard import BUILTIN, Failed
-from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, QUANTIZED
+from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, INTEGER_RANGE, QUANTIZED
 from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
@@ -120,6 +120,21 @@ def stale(error: ConversionError | Failed, model: Model) -> bool:
     problems = error.problems if isinstance(error, ConversionError) else ()
     ours = any(isinstance(problem, Blamed) and problem.ours for problem in problems)
     return ours or isinstance(error, StaleShape) or not all(tensor.has_rank for tensor in model.main.tensors)
+
+
+def lacks_rank(tensor: Tensor) -> bool:
+    """Whether the file tells no shape of what has one."""
+    return not tensor.has_rank and tensor.dtype not in HANDLES
+
+
+def shapeless(error: ConversionError | Failed, model: Model) -> InvalidModel | None:
+    """The fault as the file's, where what failed is a built-in handler's and an operand of its operator has no shape."""
+    problems = error.problems if isinstance(error, ConversionError) else ()
+    if not any(isinstance(problem, Blamed) and problem.ours for problem in problems):
+        return None
+    lacking = [tensor for tensor in model.main.tensors if lacks_rank(tensor)]
+    reason = "the file stores no shape for it, and none follows"
+    return InvalidModel(CONTRADICTION, [Problem(f"tensor {t}", reason, _HINT) for t in lacking]) if lacking else None
 
 
 def unfit(handler: Handler, op: Operator) -> Unfit | None:
@@ -377,11 +392,15 @@ def _kind(tensor: Tensor) -> str:
 
 
 def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
-    """What an integer result without parameters is called where the kernel computes in float32, else nothing."""
-    if tensor.dtype not in QUANTIZED or (not any(map(_quantized, bound.op.inputs)) and not bound.handler.converts):
+    """What an integer result without parameters is called where the kernel computes in float32, else nothing.
+
+    One of more bits than any that is quantized has none, whatever the file says.
+    """
+    integers = QUANTIZED if bound.handler.converts else INTEGER_RANGE
+    if tensor.dtype not in integers or (not any(map(_quantized, bound.op.inputs)) and not bound.handler.converts):
         return ""
     declared = behaviour(bound, target, opset)
-    real = isinstance(declared, Dequantized | SameScale | FixedOutputRange)
+    real = isinstance(declared, Dequantized | SameScale | FixedOutputRange | Lookup) or bool(bound.handler.activation)
     return f"{tensor.dtype} without a scale" if real else ""
 
 

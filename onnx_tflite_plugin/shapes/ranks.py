@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from onnx_tflite_plugin.api.declarations import Transparent
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.binding.consistency import lacks_rank
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.candidates import default_axes
 from onnx_tflite_plugin.shapes.changes import sized_as, with_dims
 from onnx_tflite_plugin.shapes.derivation import Sizes
-from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor
 from onnx_tflite_plugin.targets import target_named
 
@@ -37,23 +37,19 @@ def missing(sizes: Sizes) -> dict[Tensor, Dims]:
     dims: dict[Tensor, Dims] = {}
     numbers: dict[Tensor, Array] = {}
     for op in sizes.model.main.operators:
-        lacking = [tensor for tensor in op.outputs if tensor is not None and _lacks(tensor)]
+        lacking = [tensor for tensor in op.outputs if tensor is not None and lacks_rank(tensor)]
         untold = [*lacking, *(t for t in op.outputs if t is not None and _unsigned(t, op, dims))]
         operands = _aligned(sizes, op, dims) if untold else []
         if operands:
             told = {tensor: _told(tensor, operands) for tensor in untold}
             dims.update(
-                (tensor, follows) for tensor, follows in told.items() if _lacks(tensor) or follows != tensor.dims
+                (tensor, follows) for tensor, follows in told.items() if lacks_rank(tensor) or follows != tensor.dims
             )
         elif lacking:
             results = _tried(sizes, op, dims, numbers)
             dims.update((tensor, results[tensor][0]) for tensor in lacking if tensor in results)
             numbers.update((tensor, value) for tensor, (_, value) in results.items() if value is not None)
     return dims
-
-
-def _lacks(tensor: Tensor) -> bool:
-    return not tensor.has_rank and tensor.dtype not in HANDLES
 
 
 def _unsigned(tensor: Tensor, op: Operator, dims: Mapping[Tensor, Dims]) -> bool:

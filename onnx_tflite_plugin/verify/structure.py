@@ -160,8 +160,9 @@ def _subgraph(schema: Any, model: Any, graph: Any, index: int, codes: list[str])
 
 def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> Tensor:
     shape = _ints(tensor, "Shape")
-    signature = _ints(tensor, "ShapeSignature") or shape
-    dims = tuple(None if size < 0 else size for size in signature)
+    signature = _ints(tensor, "ShapeSignature")
+    opened = [size < 0 for size in signature] if len(signature) == len(shape) else [False] * len(shape)
+    dims = tuple(None if open_ else size for size, open_ in zip(shape, opened, strict=True))
     buffer = model.Buffers(tensor.Buffer())
     stored = buffer is not None and (buffer.DataLength() > 0 or buffer.Offset() > 1)
     quantization = tensor.Quantization()

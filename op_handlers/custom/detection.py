@@ -26,6 +26,11 @@ def refused(at: Instance) -> Decline | None:
     options = settings(op)
     if missing := [name for name in (*NEEDED, *SCALES) if name not in options]:
         return Decline(f"its options lack {', '.join(missing)}")
+    boxes, anchors = op[0].dims[1], op[2]
+    if boxes is not None and anchors.static and anchors.shape[0] < boxes:
+        return Decline(f"it has {anchors.shape[0]} anchors for {boxes} boxes, and the kernel reads on behind them")
+    if anchors.dtype in ("uint8", "int8") and anchors.quantization is None:
+        return Decline(f"its anchors are {anchors.dtype} without a scale, by which the kernel multiplies them")
     background = op[1].shape[2] - options["num_classes"]
     if not 0 < options["nms_iou_threshold"] <= 1:
         return Decline(f"its overlap threshold is {options['nms_iou_threshold']:g}, the kernel takes those in (0, 1]")

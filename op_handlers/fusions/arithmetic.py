@@ -84,7 +84,7 @@ def absorbed(ctx: Context, w: Value, channel: int) -> tuple[Value | Array, Array
     weights, last = ctx.required(1), len(ctx.op.inputs)
     along = [-1 if axis == channel else 1 for axis in ctx.perm(1)]
     bias_before, factor = ctx.op.constant(last - 3), np.ones(ctx.op[1].shape[channel])
-    added = np.zeros_like(factor) if bias_before is None else bias_before.astype(np.float64)
+    added = np.zeros_like(factor) if bias_before is None else bias_before.reshape(-1).astype(np.float64)
     for slot, code in zip((last - 2, last - 1), ctx.options.steps, strict=False):
         number = np.broadcast_to(ctx.op[slot].array.reshape(-1), added.shape).astype(np.float64)
         if code == "MUL":

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from onnx_tflite_plugin.api import Call, Context, Decline, Match, Operand, Options, Value, fusion, operands
+from onnx_tflite_plugin.api import Call, Context, Decline, Match, Operand, Options, Value, fusion, operands, out
 from op_handlers.sequence.directions import both_axes, time_first_both
 from op_handlers.sequence.lstm.bidirectional import AHEAD, BACK, bidirectional_sequence_lstm
 from op_handlers.sequence.lstm.bidirectional import products as both_products
@@ -44,6 +44,9 @@ REVERSED = {slots: lstm(Call("REVERSE_V2", x, time), back, slots) for slots in v
 def along_time(match: Match) -> Mapping[str, Any] | Decline:
     """The options of the LSTM between."""
     op = next(op for op in match.calls.values() if op.code == LSTM)
+    for moved in (op for op in match.calls.values() if op.code != LSTM):
+        if moved[0].quantization != moved[out(0)].quantization:
+            return Decline("what is reversed has another scale behind, by which nothing is rescaled")
     return turned(match, op.options) or dict(op.options)
 
 

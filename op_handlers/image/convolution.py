@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -148,6 +149,24 @@ def biased_in_a_row(at: Instance) -> bool:
     return bias is None or bias.rank == 1
 
 
+def unfit(op: Operator) -> Decline | None:
+    """What the kernel refuses as it prepares and XNNPACK computes all the same (transpose_conv.cc)."""
+    bias, sizes = op.tensor(3), op.constant(0)
+    channels, *window = op[1].shape[:3]
+    if bias is not None and bias.static and prod(bias.shape) != channels:
+        return Decline(f"its bias is of shape {list(bias.shape)}, for {channels} channels")
+    if sizes is None or len(sizes) != 4:
+        return None
+    for k, name in ((0, "stride_h"), (1, "stride_w")):
+        size, stride, given = int(sizes[1 + k]), op.options[name], op[2].dims[1 + k]
+        kept = size if op.options.padding == "SAME" else size - window[k] + 1
+        if given is not None and stride > 0 and -(-kept // stride) != given:
+            return Decline(
+                f"its result of {list(map(int, sizes))} is not made of {list(op[2].dims)} by strides of {stride}"
+            )
+    return None
+
+
 @handler(
     "TRANSPOSE_CONV",
     max_version=5,
@@ -155,7 +174,7 @@ def biased_in_a_row(at: Instance) -> bool:
     axes=lambda at: f"_, o j k i, n h w i, {'o' if biased_in_a_row(at) else '_'} -> n y x o",
     quantization=Dequantized(bias={3: (2, 1)}),
     activation="fused_activation_function",
-    accepts=lambda at: bias_of_32_bits(at.op, 3),
+    accepts=lambda at: bias_of_32_bits(at.op, 3) or unfit(at.op),
     sizes=asked_image,
     holds_batch={0: -1},
 )

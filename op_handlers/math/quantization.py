@@ -115,7 +115,7 @@ def fake_range(at: Instance) -> Decline | None:
     return None
 
 
-@handler("FAKE_QUANT", max_version=2, layout=Transparent(), accepts=fake_range)
+@handler("FAKE_QUANT", max_version=2, layout=Transparent(), accepts=fake_range, types="float32 -> float32")
 def fake_quant(ctx: Context, x: Value) -> Value:
     """To the nearest step of a range that is moved so that 0 lies on a step; halves upwards (FakeQuantizeArray).
 

@@ -12,6 +12,7 @@ from onnx_tflite_plugin.api import (
     Implicit,
     Instance,
     Operator,
+    Quantization,
     Refused,
     Terminate,
     Value,
@@ -74,7 +75,19 @@ def default_weights(at: Instance) -> Decline | None:
         return Decline(
             "its bias is int64 without a quantized_bias_type, which LiteRT reads as int32 under int16 weights"
         )
+    if by_row := moved_rows(op):
+        return by_row
     return in_blocks(op) if op[1].blocks is not None else packed_weights(op, NARROW)
+
+
+def moved_rows(op: Operator) -> Decline | None:
+    """XNNPACK refuses zero points of single rows, and the kernel leaves them out (FullyConnectedPerChannel)."""
+    q = op[1].quantization
+    if not isinstance(q, Quantization) or not q.per_axis or not any(q.zero_point):
+        return None
+    return Decline(
+        "its weights have zero points of their own for each row, which LiteRT leaves out; quantize symmetrically"
+    )
 
 
 def bias_dtype(op: Operator) -> str:

@@ -67,11 +67,11 @@ def weights_of(at: Instance) -> Dequantized:
 
 
 def kinds(*layers: Layer) -> tuple[str, ...]:
-    """float32 by weights that are all of one dtype."""
-    slots = {slot for layer in layers for slot in layer.matrices}
-    places = range(1, max(slots) + 1)
+    """float32 by weights that are all of one dtype, and biases that the kernels read as float32 whatever they are."""
+    slots, biases = {slot for layer in layers for slot in layer.matrices}, {layer.bias for layer in layers}
+    places = range(1, max(slots | biases) + 1)
     return tuple(
-        ", ".join(["float32", *(dtype if slot in slots else "_" for slot in places)])
+        ", ".join(["float32", *(dtype if slot in slots else "float32" if slot in biases else "_" for slot in places)])
         for dtype in ("float32", "int8", "uint8")
     )
 

@@ -35,6 +35,7 @@ def everywhere(at: Instance) -> str:
     layout=Transparent(),
     axes=everywhere,
     indexed_by_axis={0: out(0)},
+    types="int32 int64, T -> T",
     quantization=Raw(shift_safe=True, onnx="Expand"),
     sizes=sizes_in(0),
 )

@@ -7,6 +7,7 @@ import numpy as np
 from onnx_tflite_plugin.api import (
     Attribute,
     Context,
+    Decline,
     Implicit,
     Instance,
     Raw,
@@ -82,12 +83,21 @@ def sequences_first(at: Instance) -> Implicit:
     )
 
 
+def inside(at: Instance) -> Decline | None:
+    """The kernel looks at the first length alone, and writes beyond the end by the others (reverse_sequence.cc)."""
+    lengths, size = whole_numbers(at.op, 1), at.op[0].dims[at.op.options.seq_dim]
+    if lengths is None or size is None or all(0 <= length <= size for length in lengths):
+        return None
+    return Decline(f"its sequences are {min(lengths)} to {max(lengths)} long, of {size} elements")
+
+
 @handler(
     "REVERSE_SEQUENCE",
     max_version=1,
     layout=sequences_first,
     axes=in_place,
     quantization=Raw(shift_safe=True, onnx="ReverseSequence"),
+    accepts=inside,
 )
 def reverse_sequence(ctx: Context, x: Value, lengths: Value) -> Value:
     """ReverseSequence; what lies behind a sequence's end stays (reference_ops.h)."""

@@ -12,7 +12,9 @@ from onnx_tflite_plugin.api import (
     Attribute,
     Context,
     Instance,
+    Quantization,
     Raw,
+    Refused,
     Value,
     ValueLike,
     handler,
@@ -45,7 +47,9 @@ def pad_v2(ctx: Context, x: Value, paddings: Value, number: Value | None = None)
 
 
 def zero(ctx: Context) -> Array:
-    quantization = ctx.quantization(out(0))
+    quantization, file = ctx.quantization(out(0)), ctx.op[out(0)].quantization
+    if ctx.op[0].quantization is None and isinstance(file, Quantization):
+        raise Refused("its result has a scale and its operand none; give both one")
     return ctx.scalar(quantization.zero_point[0] if ctx.integers and quantization else 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import prod
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx_tflite_plugin.api import (
     Array,
     Attribute,
     Context,
+    Decline,
     Dims,
     Instance,
     Raw,
@@ -63,6 +65,7 @@ def elements(dims: Dims) -> int | None:
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     """Reshape to the planned shape; a shape known only at run time stays in source order."""
+    asked_sizes(ctx)  # which refuses what does not fit
     if sum(d is None for d in ctx.op[out(0)].dims) <= 1:
         return ctx.reshaped(x, out(0))
     sizes = np.asarray(ctx.options.new_shape) if shape is None else as_int64(ctx, 1, shape)
@@ -133,12 +136,21 @@ def permuted_sizes(at: Instance) -> Dims:
     return (None,) * at.op[0].rank if perm is None else tuple(at.op[0].dims[axis] for axis in perm)
 
 
+def permutable(at: Instance) -> Decline | None:
+    """Whether some perm makes the result's sizes of the operand's, where it is known as it runs only."""
+    x, y = at.op[0], at.op[out(0)]
+    if at.op.constant(1) is not None or not x.static or Counter(filter(None, y.dims)) <= Counter(x.dims):
+        return None
+    return Decline(f"its result is of shape {list(y.dims)}, which no perm makes of {list(x.shape)}")
+
+
 @handler(
     "TRANSPOSE",
     max_version=9,
     layout=lambda at: Terminate() if at.op.constant(1) is None else Transparent(),
     axes=permuted_by(1),
     quantization=COPIED,
+    accepts=permutable,
     sizes=permuted_sizes,
 )
 def transpose(ctx: Context, x: Value, perm: Value) -> Value:

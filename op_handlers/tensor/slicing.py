@@ -172,6 +172,9 @@ def bounded(at: Instance) -> Decline | None:
         (cut.entry or 0) >= op[1].shape[0] for cut in cuts(op) if cut.axis is not None
     ):
         return Decline("its masks name axes or entries that are not there, which the kernel reads from beyond the end")
+    strides = op.constant(3)
+    if strides is not None and any(cut.shrinks and strides[cut.entry or 0] < 0 for cut in cuts(op)):
+        return Decline("it takes one element of an axis by a negative stride, and the kernel leaves its result unset")
     return None
 
 

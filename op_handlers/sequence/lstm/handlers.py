@@ -49,11 +49,16 @@ def products(at: Instance) -> Dequantized:
 
 def sequence_axes(at: Instance) -> str:
     steps = "t b i -> t b o" if at.op.options.time_major else "b t i -> b t o"
-    return steps if at.op[out(0)].rank == 3 else steps.partition(">")[0] + "> _"
+    return steps if _told(at) else steps.partition(">")[0] + "> _"
 
 
 def time_first(at: Instance) -> Implicit:
-    return Implicit({0: "t b i", out(0): "t b o"} if at.op[out(0)].rank == 3 else {0: "t b i"})
+    return Implicit({0: "t b i", out(0): "t b o"} if _told(at) else {0: "t b i"})
+
+
+def _told(at: Instance) -> bool:
+    """Whether the file says of the result that it has axes; where it says that there are none, they are found not to fit."""
+    return at.op[out(0)].has_rank or at.op[out(0)].rank == 3
 
 
 def newest(at: Instance) -> int:
