@@ -161,9 +161,7 @@ def unfit(op: Operator) -> Decline | None:
         size, stride, given = int(sizes[1 + k]), op.options[name], op[2].dims[1 + k]
         kept = size if op.options.padding == "SAME" else size - window[k] + 1
         if given is not None and stride > 0 and -(-kept // stride) != given:
-            return Decline(
-                f"its result of {list(map(int, sizes))} is not made of {list(op[2].dims)} by strides of {stride}"
-            )
+            return Decline(f"its output size {size} cannot come from input size {given} by strides of {stride}")
     return None
 
 

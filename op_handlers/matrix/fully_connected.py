@@ -75,9 +75,9 @@ def default_weights(at: Instance) -> Decline | None:
         return Decline(
             "its bias is int64 without a quantized_bias_type, which LiteRT reads as int32 under int16 weights"
         )
-    if by_row := moved_rows(op):
-        return by_row
-    return in_blocks(op) if op[1].blocks is not None else packed_weights(op, NARROW)
+    if op[1].blocks is not None:
+        return in_blocks(op)
+    return packed_weights(op, NARROW) or moved_rows(op)
 
 
 def moved_rows(op: Operator) -> Decline | None:
