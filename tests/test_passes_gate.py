@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from passes_networks import Applied, Draw, Network, image, optimized, settled
+from passes_networks import Applied, Draw, Network, built, image, optimized, settled
 
+import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant
 
@@ -70,3 +71,11 @@ def test_weights_that_are_dequantized_as_the_model_loads_are_seen_through() -> N
     assert applied.nodes("Cast")
     assert applied.count == 1
     assert applied.equal
+
+
+def test_an_image_that_other_passes_reshape_keeps_no_gate_from_being_repeated() -> None:
+    passes = otp.convert(built(lambda net: gated(net, batch=None))).report.passes
+    assert {name: passes.get(name) for name in ("gate_in_blocks", "channels_as_columns")} == {
+        "gate_in_blocks": 1,
+        "channels_as_columns": 1,
+    }

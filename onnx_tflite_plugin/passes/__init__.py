@@ -72,6 +72,11 @@ PASSES = {
             "a factor per channel that the network computes is repeated over the image that it multiplies",
             exact=True,
         ),
+        Pass(
+            "channels_as_columns",
+            "channels of an image become columns for its first convolution, which spares the Transpose",
+            exact=True,
+        ),
         Pass("reshape_once", "of several Reshapes in a row only the last is left", exact=True),
         Pass(
             "fold_width", "columns of an image with few channels become channels of its first convolution", exact=True

@@ -111,7 +111,7 @@ def _widen(editor: Editor, convolution: Convolution, operand: Padding | None, re
 
     for slot, value in enumerate(node.inputs[1:], 1):
         if value is not None:
-            node.replace_input_with(slot, _rebuilt(editor, node, value, spread))
+            node.replace_input_with(slot, rebuilt(editor, node, value, spread))
     if convolution.depthwise and result:
         node.attributes["group"] = ir.AttrInt64("group", result.size)
 
@@ -125,21 +125,21 @@ def _spread_operands(editor: Editor, node: ir.Node, operands: list[Padding | Non
 
     for slot, value in enumerate(node.inputs):
         if value is not None and operands[slot] is None and constant_shape(value):
-            node.replace_input_with(slot, _rebuilt(editor, node, value, spread))
+            node.replace_input_with(slot, rebuilt(editor, node, value, spread))
 
 
 Spread = Callable[[Array, float], Array]
 
 
-def _rebuilt(editor: Editor, user: ir.Node, value: ir.Value, spread: Spread) -> ir.Value:
-    """A constant, and the nodes that dequantize it, with other channels; what is new dequantizes to 0."""
+def rebuilt(editor: Editor, user: ir.Node, value: ir.Value, spread: Spread) -> ir.Value:
+    """A constant, and the nodes that dequantize it, with other channels; what is new dequantizes to 0. Stands before ``user``."""
     array, node = constant(value), value.producer()
     if array is not None:
         return editor.stored(spread(array, 0), like=value)
     assert node is not None
     parameters = Affine.of(node) if node.op_type == "DequantizeLinear" else None
     if parameters is None:
-        operands = [operand and _rebuilt(editor, user, operand, spread) for operand in node.inputs]
+        operands = [operand and rebuilt(editor, user, operand, spread) for operand in node.inputs]
     else:
         assert parameters.integers is not None
         scale, zero_point = parameters.scale, parameters.zero_point

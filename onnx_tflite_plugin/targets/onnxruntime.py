@@ -59,7 +59,8 @@ ONNXRUNTIME = Target(
         "Transpose/blocks": Price(last=6.7),
         "Gather": Price(last=15.0),
     },
-    # Widths are folded last, when it is settled how many channels the first convolution has.
+    # Widths are folded last, when it is settled how many channels the first convolution has. Gates follow the batch from the
+    # graph's inputs, which Reshapes hide.
     passes=(
         "transposed_as_convolution",
         "batch_norm_as_convolution",
@@ -69,6 +70,7 @@ ONNXRUNTIME = Target(
         "symmetric_weights",
         "pad_channels",
         "gate_in_blocks",
+        "channels_as_columns",
         "reshape_once",
         "fold_width",
     ),
