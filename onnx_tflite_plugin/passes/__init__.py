@@ -53,6 +53,11 @@ PASSES = {
             exact=True,
         ),
         Pass(
+            "average_as_product",
+            "an average of integers becomes a convolution by channel or, where windows reach over the border, a product",
+            exact=True,
+        ),
+        Pass(
             "one_feature",
             "a convolution of one feature is made channel by channel and added up by one of 1 x 1",
             exact=True,

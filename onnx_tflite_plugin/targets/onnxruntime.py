@@ -66,6 +66,7 @@ ONNXRUNTIME = Target(
         "batch_norm_as_convolution",
         "affine_as_convolution",
         "channel_pad_as_convolution",
+        "average_as_product",
         "one_feature",
         "symmetric_weights",
         "pad_channels",
