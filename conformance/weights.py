@@ -15,8 +15,8 @@ SPREAD = 74.0  # the standard deviation of full-range int8
 SUB_BYTE = {"int4": 4.3, "int2": 1.1}  # and of int4 and int2
 WEIGHTS = {"float32": "float32", "int8": "int8", "uint8": "uint8", "int16": "int8"}
 ROUNDED = (
-    "kernels round float activations to 8 bits before they multiply integer weights, ONNX does not; the difference goes "
-    "with the terms, so it may exceed 0.02 of a range that an activation cuts, or of terms that cancel"
+    "kernels round float activations to 8 bits before they multiply integer weights, which not every target does; the "
+    "difference goes with the terms, so it may exceed 0.02 of a range that an activation cuts, or of terms that cancel"
 )
 """Why results on integer weights are known to differ."""
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}

@@ -158,6 +158,8 @@ def target_of(options: ConvertOptions) -> Target:
         raise UnsupportedOption(f"target {target.name} has one dtype for weights: --weights-dtype auto or keep")
     if options.weights_dtype == "keep":
         target = replace(target, weights={})
+    if options.fold or options.optimize == "speed":
+        target = replace(target, rounds_activations=False)
     return replace(target, multiplies_dynamically=False) if options.fold else target
 
 

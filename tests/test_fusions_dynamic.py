@@ -91,3 +91,39 @@ def test_only_onnxruntime_gets_them(target: str) -> None:
 )
 def test_what_would_not_gain_stays(case: Case) -> None:
     assert not FUSIONS & converted(case).report.fused.keys()
+
+
+ROUNDED = conv("", weights="int8", per_axis=True)
+
+
+@pytest.mark.parametrize("options", [{"weights": "fold"}, {"quantization": "float"}, {"optimize": "speed"}])
+def test_activations_are_rounded_for_integer_weights_that_stay_and_not_for_speed(options: dict[str, str]) -> None:
+    assert converted(ROUNDED).report.fused == {"CONV_2D_ROUNDED": 1}
+    assert not converted(ROUNDED, **options).report.fused
+
+
+def network(layers: int) -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 7))
+    w = g.constant("w", np.ones((7, 7), np.int8), quantization=quant(0.1, 0))
+    for k in range(layers):
+        y = g.tensor(f"y{k}", (1, 7))
+        g.operator("FULLY_CONNECTED", [x, w], [y])
+        x = y
+    g.output(x)
+    return model.build()
+
+
+def test_deep_networks_are_not_rounded_whose_numbers_differ_whether_they_are_or_not() -> None:
+    assert convert(network(24)).report.fused == {"FULLY_CONNECTED_ROUNDED": 24}
+    report = convert(network(25)).report
+    assert not report.fused
+    assert "25 layers round their activations" in report.fusions_declined[0]
+
+
+def test_many_elements_are_rounded_only_beside_many_products() -> None:
+    deep = conv("", op="DEPTHWISE_CONV_2D", shape=(1, 131, 127, 4), out=4, weights="int8", per_axis=True)
+    assert not converted(deep).report.fused
+    many = conv("", shape=(1, 131, 127, 4), out=11, weights="int8", per_axis=True)
+    assert converted(many).report.fused == {"CONV_2D_ROUNDED": 1}

@@ -28,6 +28,7 @@ ONNXRUNTIME = Target(
     fused_blocks=(16, 256),
     # 16x1024 by 1024x1024: 94 us, 336 in float32.
     multiplies_dynamically=True,
+    rounds_activations=True,
     clips_integers=True,
     prefers=frozenset({"GlobalAveragePool"}),
     blocks_channels=frozenset({"Conv", "Relu", "Add", "MaxPool", "AveragePool", "GlobalAveragePool"}),

@@ -1,0 +1,108 @@
+"""Float32 activations on integer weights in networks of few layers: rounded to 8 bits by the rule of each kernel.
+
+Images and rows differ in range, so that a scale for all of them is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case, Tolerance
+from conformance.cases.image.convolution import conv, transpose_conv
+from conformance.cases.matrix.batch_matmul import times
+from conformance.cases.matrix.fully_connected import dense
+from conformance.models import drawn, tensor
+from conformance.weights import weight
+
+TIGHT = Tolerance(of_range=2e-6)
+WHY = "what is rounded as the kernel does it has LiteRT's numbers"
+
+
+def cases() -> Iterator[Case]:
+    yield from images()
+    yield from pixels()
+    yield from rows()
+
+
+def uneven(*shape: int) -> np.ndarray[Any, Any]:
+    """One image, or row, larger than the other and further from 0."""
+    parts = [drawn(*shape[1:], seed=f"part {k}") * 3**k + k for k in range(shape[0])]
+    return np.stack(parts).astype(np.float32)
+
+
+def alike(case: Case, fusion: str, *shapes: Sequence[int], name: str = "x0") -> Case:
+    """LiteRT's numbers, of inputs of these shapes."""
+    given: Sequence[Mapping[str, Any]] = [{name: uneven(*shape)} for shape in shapes]
+    return replace(case, given=given, fuses=(fusion,), targets=("onnxruntime",), tolerance=TIGHT, why=WHY, sizes=())
+
+
+def images() -> Iterator[Case]:
+    """A scale an image: from 255 steps over its range, or 127 to its largest magnitude."""
+    shape = (3, 5, 7, 11)
+    hybrid: Mapping[str, Any] = {"shape": shape, "out": 13, "weights": "int8", "per_axis": True}
+    variants: Mapping[str, Mapping[str, Any]] = {
+        "images rounded one by one": {},
+        "images rounded one by one, for one scale": {"per_axis": False},
+        "images rounded one by one, with a stride": {"stride": (2, 3), "padding": "VALID"},
+        "images rounded one by one, dilated": {"dilation": (2, 1)},
+        "images rounded one by one, for int4": {"weights": "int4"},
+        "images rounded to their largest magnitude, for int4 of one scale": {"weights": "int4", "per_axis": False},
+        "pixels under a stride rounded as an image": {"kernel": (1, 1), "stride": (2, 2)},
+        "pixels for int4 rounded as an image": {"kernel": (1, 1), "weights": "int4"},
+        "pixels in groups rounded as an image": {"kernel": (1, 1), "shape": (3, 5, 7, 26), "groups": 2, "out": 14},
+    }
+    for text, more in variants.items():
+        options = {**hybrid, **more}
+        yield alike(conv(text, **options), "CONV_2D_ROUNDED", options["shape"])
+    one = {**hybrid, "shape": (1, 5, 7, 11)}
+    yield alike(conv("one image rounded", **one), "CONV_2D_ROUNDED", one["shape"])
+    opened = {**hybrid, "shape": (None, 5, 7, 11)}
+    yield alike(conv("images rounded whose number is open", **opened), "CONV_2D_ROUNDED", shape, (1, 5, 7, 11))
+    deep = {**hybrid, "op": "DEPTHWISE_CONV_2D", "out": 22}
+    yield alike(conv("images of each channel rounded one by one", **deep), "DEPTHWISE_CONV_2D_ROUNDED", shape)
+    for per_axis in (True, False):
+        text = "images rounded one by one" + ("" if per_axis else ", for one scale")
+        case = transpose_conv(text, weights="int8", per_axis=per_axis)
+        yield replace(case, fuses=("TRANSPOSE_CONV_ROUNDED",), targets=("onnxruntime",), tolerance=TIGHT, why=WHY)
+
+
+def pixels() -> Iterator[Case]:
+    """XNNPACK takes a convolution of single pixels as the product of rows that it is."""
+    hybrid: Mapping[str, Any] = {"kernel": (1, 1), "out": 13, "weights": "int8", "per_axis": True}
+    for text, shape in {"pixels": (3, 5, 7, 11), "pixels of one image": (1, 5, 7, 11)}.items():
+        yield alike(conv(f"{text} rounded one by one", shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)
+    opened = conv("pixels rounded one by one, images open", shape=(None, 5, 7, 11), **hybrid)
+    yield alike(opened, "CONV_2D_ROUNDED", (3, 5, 7, 11), (1, 5, 7, 11))
+
+
+def rows() -> Iterator[Case]:
+    """A scale a row."""
+    fused = "FULLY_CONNECTED_ROUNDED"
+    for text, weights, per_axis in (
+        ("int8", "int8", True),
+        ("int8 of one scale", "int8", False),
+        ("int4", "int4", True),
+        ("int4 of one scale", "int4", False),
+        ("int2", "int2", True),
+        ("int2 of one scale", "int2", False),
+    ):
+        hybrid: Mapping[str, Any] = {"out": 13, "weights": weights, "per_axis": per_axis}
+        yield alike(dense(f"rows rounded one by one, for {text}", (3, 44), **hybrid), fused, (3, 44))
+        yield alike(dense(f"one row rounded, for {text}", (1, 44), **hybrid), fused, (1, 44))
+    int8: Mapping[str, Any] = {"out": 13, "weights": "int8", "per_axis": True}
+    yield alike(dense("rows rounded that stay apart", (3, 5, 11), keep=True, **int8), fused, (3, 5, 11))
+    yield alike(dense("rows rounded, of a flatten", (3, 5, 11), depth=55, **int8), fused, (3, 5, 11))
+    yield alike(dense("rows rounded whose number is open", (None, 11), **int8), fused, (3, 11), (1, 11))
+    many = dense("rows rounded of which two numbers are open", (None, None, 11), keep=True, **int8)
+    yield alike(many, fused, (3, 5, 11), (1, 2, 11))
+    zeros = alike(dense("a row of zeros between others", (3, 11), **int8), fused, (3, 11))
+    yield replace(zeros, given=[{"x0": uneven(3, 11) * np.array([[1], [0], [1]], np.float32)}])
+    for text, axis in (("", 1), (" of one scale", None)):
+        product = times(f"rows rounded one by one, for int8{text}", tensor(2, 5, 7), weight((7, 3), "int8", axis))
+        yield alike(product, "BATCH_MATMUL_ROUNDED", (2, 5, 7))
+    turned = times("columns rounded one by one", tensor(2, 5, 7), weight((7, 3), "int8"), (True, False))
+    yield alike(turned, "BATCH_MATMUL_ROUNDED", (2, 7, 5))
