@@ -16,6 +16,7 @@ from conformance.cases.matrix.fully_connected import dense
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import OnnxRuntime
+from op_handlers.fusions import rounding
 
 FUSIONS = {"POINTWISE_CONV_2D_DYNAMIC", "CONV_2D_DYNAMIC", "FULLY_CONNECTED_DYNAMIC"}
 
@@ -102,22 +103,26 @@ def test_activations_are_rounded_for_integer_weights_that_stay_and_not_for_speed
     assert not converted(ROUNDED, **options).report.fused
 
 
-def network(layers: int) -> bytes:
+def network(layers: int, units: int) -> bytes:
     model = ModelBuilder()
     g = model.main
-    x = g.input("x", (1, 7))
-    w = g.constant("w", np.ones((7, 7), np.int8), quantization=quant(0.1, 0))
+    x = g.input("x", (1, units))
+    w = g.constant("w", np.ones((units, units), np.int8), quantization=quant(0.1, 0))
     for k in range(layers):
-        y = g.tensor(f"y{k}", (1, 7))
+        y = g.tensor(f"y{k}", (1, units))
         g.operator("FULLY_CONNECTED", [x, w], [y])
         x = y
     g.output(x)
     return model.build()
 
 
-def test_deep_networks_are_not_rounded_whose_numbers_differ_whether_they_are_or_not() -> None:
-    assert convert(network(24)).report.fused == {"FULLY_CONNECTED_ROUNDED": 24}
-    report = convert(network(25)).report
+def test_deep_networks_are_not_rounded_whose_numbers_differ_whether_they_are_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert convert(network(29, 7)).report.fused == {"FULLY_CONNECTED_ROUNDED": 29}
+    monkeypatch.setattr(rounding, "SMALL", 24 * 7)
+    assert convert(network(24, 7)).report.fused == {"FULLY_CONNECTED_ROUNDED": 24}
+    report = convert(network(25, 7)).report
     assert not report.fused
     assert "25 layers round their activations" in report.fusions_declined[0]
 

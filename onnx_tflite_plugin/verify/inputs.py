@@ -197,16 +197,20 @@ def _rows(operator: Operator, index: int) -> int:
 
 
 def _float_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
-    """The range a float input is quantized to right away; None where it is not."""
+    """The range a float input is quantized to right away, or that of the numbers of rows it is rounded to; None for any other."""
     for operator in graph.operators:
         if [slot.index for slot in operands(operator)] != [tensor.index]:
             continue
         for output in operator.outputs:
-            quantization = output.quantization if output is not None else None
-            if output is None or not isinstance(quantization, Quantization) or output.dtype not in _QUANTIZED:
+            if output is None or output.shape != tensor.shape:
                 continue
-            if output.shape == tensor.shape and not quantization.per_axis:
+            quantization = output.quantization
+            if isinstance(quantization, Quantization) and output.dtype in _QUANTIZED and not quantization.per_axis:
                 limits = np.iinfo(output.dtype)
                 scale, zero_point = quantization.scale[0], quantization.zero_point[0]
                 return scale * (int(limits.min) - zero_point), scale * (int(limits.max) - zero_point)
+            if output.dtype in _WHOLE:
+                low, high = _whole_range(graph, output, caution=0)
+                if not low:  # what is no plain number picks something
+                    return low, high
     return None

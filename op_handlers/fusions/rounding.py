@@ -22,6 +22,7 @@ from onnx_tflite_plugin.api import (
     Operand,
     Operator,
     Quantization,
+    Tensor,
     Value,
     fusion,
     operands,
@@ -38,11 +39,11 @@ from op_handlers.matrix.fully_connected import fully_connected, leads, with_lead
 Lowering = Callable[..., Value]
 
 NARROW = ("int8", "uint8", "int4", "int2")
-SHALLOW = 24
-"""Layers of a network up to which rounding them is worth its time.
+SHALLOW, SMALL = 24, 2**17
+"""Layers of a network, or elements that all of them take, up to which rounding them is worth its time.
 
 In float32 a sum depends on the order of its terms, so that now and then an activation is rounded the other way. After some 50
-layers the results differ as if they had not been rounded at all, and so do those of LiteRT's own kernels.
+convolutions the results differ as if they had not been rounded at all, and so do those of LiteRT's own kernels.
 """
 FEW = 2**16
 """Elements that are rounded whatever their product takes."""
@@ -69,6 +70,15 @@ def hybrid(op: Operator) -> bool:
     )
 
 
+def taken(op: Operator) -> int:
+    """Elements of the activations; an unknown size counts as 1."""
+    return max(prod(size or 1 for size in slot.dims) for slot in floats(op))
+
+
+def floats(op: Operator) -> list[Tensor]:
+    return [slot for slot in op.inputs if slot is not None and slot.dtype == "float32" and not slot.constant]
+
+
 def in_a_shallow_network(match: Match) -> Mapping[str, Any] | Decline:
     """Whether few layers of the subgraph round, and this one at little cost."""
     ((_, op),) = match.calls.items()
@@ -76,11 +86,10 @@ def in_a_shallow_network(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("")
     if op.code == "CONV_2D" and not isinstance(of_pixels(match), Decline):
         return Decline("its pixels are so many that integers are faster, with a scale for all")
-    layers = sum(hybrid(other) for other in match.graphs[op.subgraph].operators)
-    if layers > SHALLOW:
-        return Decline(
-            f"{layers} layers round their activations, behind which results differ whether or not they do here"
-        )
+    layers = [other for other in match.graphs[op.subgraph].operators if hybrid(other)]
+    if len(layers) > SHALLOW and sum(map(taken, layers)) > SMALL:
+        text = "behind which results differ whether or not they do here"
+        return Decline(f"{len(layers)} layers round their activations, {text}")
     elements, results = (prod(size or 1 for size in tensor.dims) for tensor in (match[x], op[out(0)]))
     weights = prod(match[w].shape)
     products = max(elements, results) * weights // max(match[w].shape[0], match[w].shape[-1])
@@ -102,11 +111,11 @@ def rounded(ctx: Context, value: Value, shared: Sequence[int], scales: int | Non
         stored, scale, zero = ops.DynamicQuantizeLinear(value)
         return ops.DequantizeLinear(stored, scale, zero)
     if symmetric:
-        taken = ops.Div(127.0, ops.Max(ops.ReduceMax(ops.Abs(value), [*shared]), LEAST))
+        steps_taken = ops.Div(127.0, ops.Max(ops.ReduceMax(ops.Abs(value), [*shared]), LEAST))
     else:
         highest, lowest = ops.Max(ops.ReduceMax(value, [*shared]), LEAST), ops.Min(ops.ReduceMin(value, [*shared]), 0.0)
-        taken = ops.Div(255.0, ops.Sub(highest, lowest))
-    return ops.Div(ops.Round(ops.Mul(value, taken)), taken)
+        steps_taken = ops.Div(255.0, ops.Sub(highest, lowest))
+    return ops.Div(ops.Round(ops.Mul(value, steps_taken)), steps_taken)
 
 
 def rounded_images(ctx: Context, image: Value, slot: int, *, symmetric: bool = False) -> Value:
@@ -127,12 +136,12 @@ def rows(op: Operator, depth: int) -> int | None:
 # --- convolutions -----------------------------------------------------------------------------
 
 
-def rounding(base: Handler, patterns: Sequence[Call], *taken: Operand) -> Callable[[Lowering], Fusion]:
+def rounding(base: Handler, patterns: Sequence[Call], *inputs: Operand) -> Callable[[Lowering], Fusion]:
     """An operator that rounds, declared as it is without."""
     return fusion(
         f"{base.code}_ROUNDED",
         pattern=patterns,
-        inputs=taken,
+        inputs=inputs,
         where=in_a_shallow_network,
         trait="rounds_activations",
         layout=base.layout,
@@ -143,9 +152,9 @@ def rounding(base: Handler, patterns: Sequence[Call], *taken: Operand) -> Callab
     )
 
 
-def lowered(base: Handler, ctx: Context, *taken: Value | None) -> Value:
+def lowered(base: Handler, ctx: Context, *inputs: Value | None) -> Value:
     """As the operator is that does not round."""
-    value: Value = base.lower(ctx, *taken)
+    value: Value = base.lower(ctx, *inputs)
     return value
 
 
@@ -188,8 +197,8 @@ def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value
     if leads(ctx):
         row = ctx.ops.Reshape(row, [-1, depth])
     symmetric = ctx.op[1].dtype not in ("int8", "int4") and one_scale(ctx.op)
-    taken = rounded(ctx, row, [1], rows(ctx.op, depth), symmetric=symmetric)
-    y = ctx.ops.Gemm(taken, signed_bytes(ctx, 1, weight), bias, transB=1)
+    row = rounded(ctx, row, [1], rows(ctx.op, depth), symmetric=symmetric)
+    y = ctx.ops.Gemm(row, signed_bytes(ctx, 1, weight), bias, transB=1)
     return with_leading(ctx, ctx.raw(0), y) if leads(ctx) else y
 
 
