@@ -30,10 +30,8 @@ from onnx_tflite_plugin.passes.graph import (
 from onnx_tflite_plugin.source.model import Array
 
 _MOST = 256  # elements of a window, up to which the scales of float32 tell a half
-_A_TAP, _A_MULTIPLICATION = (
-    1700,
-    40,
-)  # femtoseconds of the average, and of the product, with AVX2; 3000 and 40 with VNNI
+# Femtoseconds of the average and of the product, with AVX2; 3000 and 40 with VNNI.
+_A_TAP, _A_MULTIPLICATION = 1700, 40
 _NODES = 10_000_000  # what the product's other nodes cost, in femtoseconds
 
 

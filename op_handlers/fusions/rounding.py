@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from onnx_tflite_plugin.api import (
     Call,
@@ -22,6 +23,7 @@ from onnx_tflite_plugin.api import (
     Operand,
     Operator,
     Quantization,
+    Subgraph,
     Tensor,
     Value,
     fusion,
@@ -79,6 +81,17 @@ def floats(op: Operator) -> list[Tensor]:
     return [slot for slot in op.inputs if slot is not None and slot.dtype == "float32" and not slot.constant]
 
 
+_LAYERS: WeakKeyDictionary[Subgraph, tuple[int, int]] = WeakKeyDictionary()
+
+
+def rounding_layers(graph: Subgraph) -> tuple[int, int]:
+    """How many layers of a subgraph round, and how many elements they take together; counted once a subgraph."""
+    if graph not in _LAYERS:
+        layers = [op for op in graph.operators if hybrid(op)]
+        _LAYERS[graph] = len(layers), sum(map(taken, layers))
+    return _LAYERS[graph]
+
+
 def in_a_shallow_network(match: Match) -> Mapping[str, Any] | Decline:
     """Whether few layers of the subgraph round, and this one at little cost."""
     ((_, op),) = match.calls.items()
@@ -86,10 +99,10 @@ def in_a_shallow_network(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("")
     if op.code == "CONV_2D" and not isinstance(of_pixels(match), Decline):
         return Decline("its pixels are so many that integers are faster, with a scale for all")
-    layers = [other for other in match.graphs[op.subgraph].operators if hybrid(other)]
-    if len(layers) > SHALLOW and sum(map(taken, layers)) > SMALL:
+    layers, elements = rounding_layers(match.graphs[op.subgraph])
+    if layers > SHALLOW and elements > SMALL:
         text = "behind which results differ whether or not they do here"
-        return Decline(f"{len(layers)} layers round their activations, {text}")
+        return Decline(f"{layers} layers round their activations, {text}")
     elements, results = (prod(size or 1 for size in tensor.dims) for tensor in (match[x], op[out(0)]))
     weights = prod(match[w].shape)
     products = max(elements, results) * weights // max(match[w].shape[0], match[w].shape[-1])
