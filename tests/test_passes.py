@@ -13,7 +13,7 @@ from passes_networks import MARK, PASSES, Network, built, image
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
-from conformance.models import constant, drawn
+from conformance.models import constant, drawn, tensor
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.cli.summary import summary
 from onnx_tflite_plugin.passes import one_feature, pad_channels
@@ -31,7 +31,16 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def everything(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass."""
-    return integers(net), floats(net), mask(net), trained(net)
+    return integers(net), floats(net), mask(net), trained(net), decayed(net)
+
+
+def decayed(net: Network) -> TensorRef:
+    """A dense layer with weights that are next to nothing."""
+    weights = drawn(7, 11, dtype="float32", seed="decayed")
+    weights[3] = 3e-40
+    return net.call(
+        "FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), constant(weights), None], tensor(5, 7)
+    )
 
 
 def trained(net: Network) -> TensorRef:

@@ -82,6 +82,7 @@ PASSES = {
             "channels of an image become columns for its first convolution, which spares the Transpose",
             exact=True,
         ),
+        Pass("subnormal_weights", "subnormal weights, which LiteRT takes for zeros, are stored as zeros", exact=True),
         Pass("reshape_once", "of several Reshapes in a row only the last is left", exact=True),
         Pass(
             "fold_width", "columns of an image with few channels become channels of its first convolution", exact=True

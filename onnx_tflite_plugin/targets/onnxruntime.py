@@ -73,6 +73,7 @@ ONNXRUNTIME = Target(
         "pad_channels",
         "gate_in_blocks",
         "channels_as_columns",
+        "subnormal_weights",
         "reshape_once",
         "fold_width",
     ),
