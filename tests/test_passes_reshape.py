@@ -46,6 +46,20 @@ def test_a_chain_is_followed_to_its_beginning() -> None:
     assert [node.op_type for node in applied.after.graph.node] == ["Abs", "Reshape"]
 
 
+@pytest.mark.parametrize("batch", [1, None])
+def test_where_the_beginning_has_the_shape_none_is_left(batch: int | None) -> None:
+    def draw(net: Network) -> TensorRef:
+        x = net.call("ABS", [net.input(tensor(batch, 1, 1, 5))], tensor(batch, 1, 1, 5))
+        rows = net.call("RESHAPE", [x, constant([-1, 5])], tensor(batch, 5))
+        images = net.call("RESHAPE", [rows, constant([-1, 1, 1, 5])], tensor(batch, 1, 1, 5))
+        return net.call("ABS", [images], tensor(batch, 1, 1, 5))
+
+    applied = Applied("reshape_once", draw, batch=2)
+    assert applied.count == 1
+    assert applied.equal
+    assert [node.op_type for node in applied.after.graph.node] == ["Abs", "Abs"]
+
+
 def test_what_else_reads_the_shape_between_keeps_it() -> None:
     def draw(net: Network) -> tuple[TensorRef, TensorRef]:
         rows = dense(net)

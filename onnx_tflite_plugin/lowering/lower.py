@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import onnx_ir as ir
 
@@ -56,10 +56,12 @@ def lower(
         begin(scope, tensor)
         outputs[_graph_output(scope, tensor, name, layout.edge(tensor), outputs)] = None
     state_inputs, state_outputs, defaults, carried = states.interface(outputs)
+    nodes = _needed(emitter.nodes, [*outputs, *state_outputs])
+    _let_go(set(emitter.nodes).difference(nodes))
     graph = ir.Graph(
         [*inputs, *state_inputs],
         [*outputs, *state_outputs],
-        nodes=_needed(emitter.nodes, [*outputs, *state_outputs]),
+        nodes=nodes,
         opset_imports=dict(emitter.domains),
         name=model.main.subgraph.name or "main",
     )
@@ -126,6 +128,16 @@ def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.No
             kept.append(node)
             wanted.update(_used_by(node))
     return kept[::-1]
+
+
+def _let_go(nodes: Iterable[ir.Node]) -> None:
+    """Let nodes that are left out, and those inside them, no longer count as users of what they read."""
+    for node in nodes:
+        for slot in range(len(node.inputs)):
+            node.replace_input_with(slot, None)
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                _let_go(attribute.as_graph())
 
 
 def _used_by(node: ir.Node) -> set[ir.Value]:
