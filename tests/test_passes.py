@@ -31,7 +31,7 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def everything(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass."""
-    return integers(net), floats(net), mask(net), trained(net), decayed(net)
+    return integers(net), floats(net), mask(net), trained(net), decayed(net), normalized(net)
 
 
 def decayed(net: Network) -> TensorRef:
@@ -41,6 +41,12 @@ def decayed(net: Network) -> TensorRef:
     return net.call(
         "FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), constant(weights), None], tensor(5, 7)
     )
+
+
+def normalized(net: Network) -> TensorRef:
+    """A factor for each of three channels."""
+    factor = constant(drawn(1, 1, 1, 3, dtype="uint8", low=40, high=99), None, 0.015, 3)
+    return net.like("MUL", net.input(image(1, 23, 29, 3, dtype="uint8")), factor)
 
 
 def trained(net: Network) -> TensorRef:

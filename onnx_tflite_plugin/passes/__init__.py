@@ -83,9 +83,10 @@ PASSES = {
             exact=True,
         ),
         Pass("subnormal_weights", "subnormal weights, which LiteRT takes for zeros, are stored as zeros", exact=True),
-        Pass("reshape_once", "of several Reshapes in a row only the last is left", exact=True),
         Pass(
             "fold_width", "columns of an image with few channels become channels of its first convolution", exact=True
         ),
+        Pass("wide_constants", "a constant of a few channels is repeated for several pixels at a time", exact=True),
+        Pass("reshape_once", "of several Reshapes in a row only the last is left", exact=True),
     )
 }

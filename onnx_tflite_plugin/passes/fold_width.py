@@ -141,7 +141,7 @@ def _fold(editor: Editor, unit: QuantizedConv) -> bool:
     assert array is not None
     weights = folding.weights(array, unit.weights.zero_point, window)
     with editor.replacing(unit.conv):
-        value = editor.emit("Reshape", image, [0, height, columns // folding.width, folding.width * channels])
+        value = editor.emit("Reshape", image, [-1, height, columns // folding.width, folding.width * channels])
         value = editor.emit("Transpose", value, perm=CHANNELS_FIRST)
         for node in between:
             value = editor.clone_on(node, value)
@@ -154,7 +154,7 @@ def _fold(editor: Editor, unit: QuantizedConv) -> bool:
         )  # fmt: skip
         value = editor.clone_on(unit.quantize, value)
         value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
-        value = editor.emit("Reshape", value, [0, rows, across, features])
+        value = editor.emit("Reshape", value, [-1, rows, across, features])
         value = editor.emit("Transpose", value, perm=CHANNELS_FIRST)
     editor.replace_value(unit.quantize.outputs[0], value)
     return True

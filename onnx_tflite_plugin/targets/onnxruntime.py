@@ -60,8 +60,8 @@ ONNXRUNTIME = Target(
         "Transpose/blocks": Price(last=6.7),
         "Gather": Price(last=15.0),
     },
-    # Widths are folded last, when it is settled how many channels the first convolution has. Gates follow the batch from the
-    # graph's inputs, which Reshapes hide.
+    # Gates follow the batch from the graph's inputs, which Reshapes hide. Widths are folded when it is settled how many channels
+    # the first convolution has; what that reshapes may be reshaped already.
     passes=(
         "transposed_as_convolution",
         "batch_norm_as_convolution",
@@ -74,8 +74,9 @@ ONNXRUNTIME = Target(
         "gate_in_blocks",
         "channels_as_columns",
         "subnormal_weights",
-        "reshape_once",
         "fold_width",
+        "wide_constants",
+        "reshape_once",
     ),
     saturates=True,
     quantizes_weights=True,
