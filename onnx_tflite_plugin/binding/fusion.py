@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
 
@@ -227,7 +227,7 @@ class _Finder:
             return
         if any(op.options.get(name) != value for name, value in pattern.options.items()):
             return
-        match = replace(match, calls={**match.calls, pattern: op})
+        match = Match(match.tensors, {**match.calls, pattern: op}, match.graphs)
         orders = (
             permutations(range(len(pattern.operands))) if pattern.commutes else [tuple(range(len(pattern.operands)))]
         )
@@ -244,18 +244,17 @@ class _Finder:
             yield from self._operands(pairs[1:], partial)
 
     def _operand(self, pattern: Call | Output | Operand, tensor: Tensor, match: Match) -> Iterator[Match]:
-        if isinstance(pattern, Call):
-            pattern = pattern[0]
-        if isinstance(pattern, Output):
+        if not isinstance(pattern, Operand):
+            call, k = (pattern, 0) if isinstance(pattern, Call) else (pattern.call, pattern.k)
             maker = self.makers.get(tensor)
-            if maker is not None and maker.op.tensor(~pattern.k) is tensor:
-                yield from self._call(pattern.call, maker, match)
+            if maker is not None and maker.op.tensor(~k) is tensor:
+                yield from self._call(call, maker, match)
             return
         seen = match.tensors.get(pattern)
         if pattern.constant and not tensor.constant:
             return
         if seen is None:
-            yield replace(match, tensors={**match.tensors, pattern: tensor})
+            yield Match({**match.tensors, pattern: tensor}, match.calls, match.graphs)
         elif seen is tensor or _same_constant(seen, tensor):
             yield match
 

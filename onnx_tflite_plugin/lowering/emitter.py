@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.graph.names import UniqueNames
-from onnx_tflite_plugin.lowering.forms import fitted, schema_of
+from onnx_tflite_plugin.lowering.forms import attributes_of, fitted, schema_of
 from onnx_tflite_plugin.source.model import Array, Dims
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
@@ -239,7 +239,7 @@ def _check(
     if not schema.min_input <= len(values) <= schema.max_input:
         takes = f"{schema.min_input} to {schema.max_input} inputs"
         raise TypeError(f"{schema.name} takes {takes} at opset {version}, not {len(values)}")
-    unknown = sorted(given.keys() - schema.attributes.keys())
+    unknown = sorted(given.keys() - attributes_of(schema).keys())
     if unknown:
         raise TypeError(f"{schema.name} has no attribute {', '.join(unknown)} at opset {version}")
 
@@ -302,8 +302,7 @@ def _output_type(
 
 def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> ir.Attr:
     """An attribute of the schema's type; of the value's own where there is no schema."""
-    declared = None if schema is None else schema.attributes[name].type.value  # type: ignore[attr-defined]
-    kind = _kind(value) if declared is None else ir.AttributeType(int(declared))
+    kind = _kind(value) if schema is None else attributes_of(schema)[name]
     if kind == ir.AttributeType.INT:
         value = int(dtype_of(value)) if isinstance(value, str) else int(value)
     elif kind == ir.AttributeType.INTS:

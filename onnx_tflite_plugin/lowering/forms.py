@@ -32,6 +32,12 @@ def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | Non
 
 
 @cache
+def attributes_of(schema: onnx.defs.OpSchema) -> Mapping[str, ir.AttributeType]:
+    """The types of a schema's attributes by name; the schema makes all of its own objects anew whenever it is asked."""
+    return {name: ir.AttributeType(int(one.type.value)) for name, one in schema.attributes.items()}  # type: ignore[attr-defined]
+
+
+@cache
 def _domains() -> frozenset[str]:
     return frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
 
@@ -46,10 +52,10 @@ def fitted(
     given, kept = list(operands), dict(attributes)
     for k in range(schema.max_input, len(operands)):
         name = _operand_name(schema.name, schema.domain, k)
-        if name in schema.attributes and name not in kept:
+        if name in attributes_of(schema) and name not in kept:
             value = _constant(schema, opset, name, given.pop(schema.max_input))
             kept.update({} if value is None else {name: value})
-    unknown = [name for name in kept if name not in schema.attributes]
+    unknown = [name for name in kept if name not in attributes_of(schema)]
     names = [formal.name for formal in schema.inputs] if unknown else []
     for name in unknown:
         place = names.index(name) if name in names else 0
@@ -75,7 +81,7 @@ def _constant(schema: onnx.defs.OpSchema, opset: int, name: str, operand: Any) -
         array = operand.const_value.numpy()
     if array is None:
         return None
-    several = schema.attributes[name].type == onnx.defs.OpSchema.AttrType.INTS
+    several = attributes_of(schema)[name] == ir.AttributeType.INTS
     return (np.reshape(array, -1) if several else np.asarray(array)).tolist()
 
 

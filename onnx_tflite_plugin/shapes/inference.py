@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import onnx
 import onnx_ir as ir
@@ -14,7 +13,7 @@ from onnx_tflite_plugin.source.model import Dims
 LARGE = 1024  # elements; no shape is as long
 LONGEST = 1 << 16  # elements of a vector that inference may follow one by one, at some 50 bytes and a microsecond each
 ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
-REAL = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE}
+REAL = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
 
 
 def skeleton(model: ir.Model) -> onnx.ModelProto:
@@ -23,32 +22,41 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
     Inference follows what vectors hold through arithmetic, of floats too, and keeps some 50 bytes an element. No size
     is real, so Max, which broadcasts alike and is not followed, stands in for such arithmetic.
     """
-    proto = ir.to_proto(model)
-    graph = proto.graph
-    _without_arithmetic(graph)
-    fed = {info.name for info in graph.input}
-    large = [tensor for tensor in graph.initializer if math.prod(tensor.dims) > LARGE]
-    small = [tensor for tensor in graph.initializer if math.prod(tensor.dims) <= LARGE]
-    for tensor in large:
-        if tensor.name not in fed:
-            graph.input.add().CopyFrom(
-                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            )
-    del graph.initializer[:]
-    graph.initializer.extend(small)
-    del graph.value_info[:]
+    graph = model.graph
+    proto = onnx.ModelProto(ir_version=model.ir_version)
+    proto.opset_import.extend(onnx.helper.make_opsetid(*item) for item in graph.opset_imports.items())
+    proto.graph.name = graph.name or "graph"
+    proto.graph.input.extend(map(ir.serde.serialize_value, graph.inputs))
+    proto.graph.output.extend(map(ir.serde.serialize_value, graph.outputs))
+    for value in graph.initializers.values():
+        if value.const_value is not None and value.const_value.size <= LARGE:
+            proto.graph.initializer.append(ir.serde.serialize_tensor(value.const_value))
+        elif not value.is_graph_input():
+            proto.graph.input.append(ir.serde.serialize_value(value))
+    proto.graph.node.extend(map(_node, graph))
+    real = {value.name for node in graph.all_nodes() for value in node.outputs if value.dtype in REAL}
+    _without_arithmetic(proto.graph, real)
     return proto
 
 
-def _without_arithmetic(graph: onnx.GraphProto) -> None:
-    """Max for arithmetic of floats, here and in inner graphs."""
-    dtypes = {info.name: info.type.tensor_type.elem_type for info in (*graph.value_info, *graph.output)}
+def _node(node: ir.Node) -> onnx.NodeProto:
+    """A node without its metadata, which is most of it."""
+    inputs, outputs = (
+        [value.name or "" if value else "" for value in values] for values in (node.inputs, node.outputs)
+    )
+    proto = onnx.helper.make_node(node.op_type, inputs, outputs, node.name, domain=node.domain)
+    proto.attribute.extend(map(ir.serde.serialize_attribute, node.attributes.values()))
+    return proto
+
+
+def _without_arithmetic(graph: onnx.GraphProto, real: Collection[str | None]) -> None:
+    """Max for arithmetic of floats, here and in inner graphs; ``real``: the names of the model's floats."""
     for node in graph.node:
-        if node.op_type in ARITHMETIC and not node.domain and any(dtypes.get(name) in REAL for name in node.output):
+        if node.op_type in ARITHMETIC and not node.domain and any(name in real for name in node.output):
             node.op_type = "Max"
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                _without_arithmetic(attribute.g)
+                _without_arithmetic(attribute.g, real)
 
 
 def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from importlib import import_module
-from types import ModuleType
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 from onnx_tflite_plugin.codes import UNKNOWN
@@ -65,14 +65,25 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 @cache
-def _package() -> ModuleType:
-    return import_module("tflite")  # 150 modules, 40 ms: not before a model is read
+def _generated(name: str) -> type | None:
+    """A class of the ``tflite`` package, ``None`` where it has none of that name.
+
+    The module that holds it is loaded by itself: the package imports all of its 190, which takes 40 ms.
+    """
+    package = find_spec("tflite")
+    assert package is not None
+    spec = PathFinder.find_spec(f"tflite.{name}", package.submodule_search_locations)
+    if spec is None or spec.loader is None:
+        return None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name, None)
 
 
 def _enum(name: str) -> dict[int, str]:
     if name == "TensorType":  # the package's list is older than ours
         return dict(enumerate(word.upper() for word in dtypes.NAMES))
-    return {number: word for word, number in vars(getattr(_package(), name)).items() if isinstance(number, int)}
+    return {number: word for word, number in vars(_generated(name)).items() if isinstance(number, int)}
 
 
 @cache
@@ -120,7 +131,7 @@ def _layout(table: str) -> Layout | None:
     """The fields of an options table, ``None`` if neither the package nor we know it."""
     if table in NEWER_TABLES:
         return NEWER_TABLES[table]
-    generated = getattr(_package(), table, None)
+    generated = _generated(table)
     if generated is None:
         return None
     methods = {name: method for name, method in vars(generated).items() if inspect.isfunction(method)}
