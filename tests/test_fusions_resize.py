@@ -14,7 +14,7 @@ from onnx_tflite_plugin.report import Report
 def converted(draw: spelling.Draw) -> Report:
     model = Net()
     draw(model)
-    return convert(model.build(), host=Host(packs="builtin")).report
+    return convert(model.build(), host=Host(packs="builtin"), optimize="none").report
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
