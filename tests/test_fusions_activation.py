@@ -15,7 +15,10 @@ Draw = Callable[[Net], None]
 
 SPELLED = [("GELU", name, spelling.spelled(term)) for name, term in spelling.GELU.items()]
 SPELLED += [("HARD_SWISH", name, spelling.spelled(term)) for name, term in spelling.HARD_SWISH.items()]
-ALIKE = [(name, spelling.spelled(term)) for name, term in (*spelling.NO_GELU.items(), *spelling.NO_HARD_SWISH.items())]
+SPELLED += [("PRELU", name, spelling.spelled(term)) for name, term in spelling.PRELU.items() if "one" not in name]
+OTHERS = (spelling.NO_GELU, spelling.NO_HARD_SWISH, spelling.NO_PRELU)
+ALIKE = [(name, spelling.spelled(term)) for others in OTHERS for name, term in others.items()]
+ALIKE.append(("slopes of more images", spelling.of_more_images))
 for first in (spelling.GELU["of PyTorch"], spelling.HARD_SWISH["x ramp 1/6"]):
     ALIKE.append(("two tensors", spelling.two_tensors(first)))
     ALIKE.append(("looked into", spelling.looked_into(first)))
@@ -34,7 +37,7 @@ def converted(draw: Draw, opset: int) -> tuple[Mapping[str, int], Mapping[str, i
 def test_what_is_spelled_out_is_one_operator(op: str, name: str, draw: Draw) -> None:
     fused, nodes = converted(draw, opset=20)
     assert fused == {op: 1}
-    assert nodes == {{"GELU": "Gelu", "HARD_SWISH": "HardSwish"}[op]: 1}
+    assert nodes == {{"GELU": "Gelu", "HARD_SWISH": "HardSwish", "PRELU": "PRelu"}[op]: 1}
 
 
 @pytest.mark.parametrize(("name", "draw"), ALIKE, ids=[name for name, _ in ALIKE])

@@ -20,8 +20,10 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.math.activation import gelu as gelu_handler
 from op_handlers.math.activation import hard_swish as hard_swish_handler
+from op_handlers.math.activation import prelu as prelu_handler
 
 (x,) = operands("x")
+(slopes,) = operands("slopes", constant=True)
 half, one, three, six, sixth, cubed, slope = operands("1/2 1 3 6 1/6 cubed slope")
 NUMBERS = {half: 0.5, one: 1.0, three: 3.0, six: 6.0, sixth: 1 / 6, cubed: 0.044715, slope: sqrt(2 / pi)}
 
@@ -116,4 +118,29 @@ def in_numbers(match: Match) -> Mapping[str, Any] | Decline:
 def hard_swish(ctx: Context, x: Value) -> Value:
     """HardSwish."""
     y: Value = hard_swish_handler(ctx, x)
+    return y
+
+
+# --- relu(x) + slopes * -relu(-x) -------------------------------------------------------------
+
+
+def for_each_element(match: Match) -> Mapping[str, Any] | Decline:
+    """Slopes that are no larger than x, in whose shape the sum is too."""
+    sizes = zip(match[x].dims[::-1], match[slopes].dims[::-1], strict=False)
+    fits = match[slopes].rank <= match[x].rank and all(size in (1, wanted) for wanted, size in sizes)
+    return {} if fits else Decline(f"its slopes {list(match[slopes].dims)} do not fit {list(match[x].dims)}")
+
+
+@fusion(
+    "PRELU",
+    pattern=plain("ADD", Call("RELU", x), plain("MUL", slopes, Call("NEG", Call("RELU", Call("NEG", x))))),
+    inputs=(x, slopes),
+    where=for_each_element,
+    layout=Transparent(),
+    types="float32, float32",
+    quantization=NotQuantizable(),
+)
+def prelu(ctx: Context, x: Value, slope: Value) -> Value:
+    """PRelu, as MTCNN and other networks of TensorFlow 1 have it."""
+    y: Value = prelu_handler(ctx, x, slope)
     return y

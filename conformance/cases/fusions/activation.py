@@ -1,4 +1,4 @@
-"""GELU and HARD_SWISH spelled out, and what looks like them and is something else."""
+"""GELU, HARD_SWISH and PRELU spelled out, and what looks like them and is something else."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, Spec, constant, net, tensor
+from conformance.models import Net, Spec, constant, drawn, net, tensor
 
 Term = Any
-"""``"x"``, a number, or (operator, its terms...), a fused activation last where there is one."""
+"""``"x"``, a number, the name of some ``SLOPES``, or (operator, its terms...), a fused activation last where there is one."""
 
 IMAGE = (2, 5, 7, 3)
 WIDE = (-7.0, 7.0)
@@ -71,10 +71,28 @@ NO_HARD_SWISH: Mapping[str, Term] = {
     "an activation inside": ("MUL", ("MUL", "x", RAMP, "RELU"), 1 / 6),
     "an activation behind": ("MUL", ("MUL", "x", RAMP), 1 / 6, "RELU"),
 }
+NEGATIVE = ("NEG", ("RELU", ("NEG", "x")))
+SLOPES = {"by channel": (3,), "by row": (5, 1, 1), "by element": (5, 7, 3)}
+
+PRELU: Mapping[str, Term] = {
+    "with a slope for each channel": ("ADD", ("RELU", "x"), ("MUL", "by channel", NEGATIVE)),
+    "the other way round": ("ADD", ("MUL", NEGATIVE, "by channel"), ("RELU", "x")),
+    "with a slope for each row": ("ADD", ("RELU", "x"), ("MUL", "by row", NEGATIVE)),
+    "with a slope for each element": ("ADD", ("RELU", "x"), ("MUL", "by element", NEGATIVE)),
+    "with one slope": ("ADD", ("RELU", "x"), ("MUL", 0.25, NEGATIVE)),
+}
+NO_PRELU: Mapping[str, Term] = {
+    "positive numbers twice": ("ADD", ("RELU", "x"), ("MUL", "by channel", ("NEG", ("RELU", "x")))),
+    "a sign missing": ("ADD", ("RELU", "x"), ("MUL", "by channel", ("RELU", ("NEG", "x")))),
+    "a bound": ("ADD", ("RELU6", "x"), ("MUL", "by channel", NEGATIVE)),
+    "an activation behind": ("ADD", ("RELU", "x"), ("MUL", "by channel", NEGATIVE), "RELU6"),
+    "a difference": ("SUB", ("RELU", "x"), ("MUL", "by channel", NEGATIVE)),
+}
 
 
 def cases() -> Iterator[Case]:
-    for op, forms, others in (("GELU", GELU, NO_GELU), ("HARD_SWISH", HARD_SWISH, NO_HARD_SWISH)):
+    forms_of = (("GELU", GELU, NO_GELU), ("HARD_SWISH", HARD_SWISH, NO_HARD_SWISH), ("PRELU", PRELU, NO_PRELU))
+    for op, forms, others in forms_of:
         for name, term in forms.items():
             yield net(op, f"spelled out {name}", spelled(term), span=WIDE, opsets=EVERY_OPSET)
             inside = spelled(term, inside=True)
@@ -82,11 +100,23 @@ def cases() -> Iterator[Case]:
         for name, term in others.items():
             span = (-2.0, 7.0) if "quotient" in name else WIDE
             yield net(op, f"spelled out with {name}", spelled(term), span=span)
+        if op == "PRELU":
+            yield net(op, "spelled out with slopes of more images", of_more_images)
+            continue
         first = next(iter(forms.values()))
         yield net(op, "spelled out of two tensors", two_tensors(first), span=WIDE)
         yield net(op, "spelled out and looked into", looked_into(first), span=WIDE)
         stored = tensor(*IMAGE, dtype="int8")
         yield net(op, "spelled out in integers", spelled(first, stored, inside=True), dtype="int8")
+
+
+def of_more_images(model: Net) -> None:
+    """Slopes for two images, which make two of one."""
+    one, two = tensor(1, *IMAGE[1:]), tensor(*IMAGE)
+    x = model.input(one)
+    negative = model.call("NEG", [model.call("RELU", [model.call("NEG", [x], one)], one)], one)
+    slopes = constant(drawn(*IMAGE, seed="slopes", low=-0.7, high=1.8))
+    model.output(model.call("ADD", [model.call("RELU", [x], one), model.call("MUL", [slopes, negative], two)], two))
 
 
 def spelled(term: Term, image: Spec | None = None, *, inside: bool = False) -> Callable[[Net], None]:
@@ -134,6 +164,8 @@ def looked_into(term: Term) -> Callable[[Net], None]:
 
 def written(model: Net, term: Term, like: Spec, variables: Mapping[str, TensorRef]) -> TensorRef:
     """The operators of a term."""
+    if term in SLOPES:
+        return model.place(constant(drawn(*SLOPES[term], seed="slopes", low=-0.7, high=1.8)))
     if isinstance(term, str):
         return variables[term]
     if isinstance(term, float):
