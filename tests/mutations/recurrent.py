@@ -110,7 +110,7 @@ MUTATIONS = (
         "peepholes without a scale",
         SEQUENCE,
         (f"{SEQUENCE}-int8_with_peepholes",),
-        patches={f"{WHOLE}.peeped": lambda _original: lambda self, gate, slot, sums, cells: sums},
+        patches={f"{WHOLE}.peepholes": lambda _original: lambda self, gates, sums, cells: sums},
     ),
     Mutation(
         "the oldest run is kept and the newest but one forgotten",

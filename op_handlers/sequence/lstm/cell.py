@@ -166,15 +166,15 @@ class Cell:
 
     def step(self, hidden: Value, cells: Value, products: Value) -> tuple[Value, Value]:
         """The output and the cells after one more input: forget, take in, give out."""
-        sums = dict(zip(self.gates, self.sums(hidden, products), strict=True))
+        sums = dict(zip(self.gates, self.sums(hidden, cells, products), strict=True))
         forget = self.share(FORGET, sums, cells)
         take = self.share(INPUT, sums, cells) if INPUT in sums else self.rest(forget)
-        update = self.activated(self.normalized(UPDATE, sums[UPDATE]))
-        cells = self.updated(cells, forget, take, update)
+        cells = self.updated(cells, forget, take, self.update(sums))
         give = self.share(OUTPUT, sums, cells)
         return self.output(give, cells), cells
 
-    def sums(self, hidden: Value, products: Value) -> Sequence[Value]:
+    def sums(self, hidden: Value, cells: Value, products: Value) -> Sequence[Value]:
+        """What each gate sees, but for the cells and before any normalization."""
         return self.split(self.ops.Gemm(hidden, self.recurrent, products, transB=1))
 
     def split(self, sums: Value) -> Sequence[Value]:
@@ -187,11 +187,11 @@ class Cell:
         seen = sums[gate]
         if gate.peephole is not None and self.op.tensor(gate.peephole) is not None:
             seen = self.peeped(gate, gate.peephole, seen, cells)
-        return self.opened(self.normalized(gate, seen))
+        return self.ops.Sigmoid(self.normalized(gate, seen))
 
-    def opened(self, x: Value) -> Value:
-        """Sums as a share of 0 to 1."""
-        return self.ops.Sigmoid(x)
+    def update(self, sums: dict[Gate, Value]) -> Value:
+        """What cells may take in."""
+        return self.activated(self.normalized(UPDATE, sums[UPDATE]))
 
     def rest(self, share: Value) -> Value:
         return self.ops.Sub(1.0, share)

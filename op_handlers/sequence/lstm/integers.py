@@ -80,7 +80,10 @@ def between(op: Operator) -> Sequence[Tensor | None]:
 
 
 class IntegerCell(Cell):
-    """Inputs and outputs, cells and sums are float64, all of them stored integers less their zero point."""
+    """Inputs and outputs, cells and sums are float64, all of them stored integers less their zero point.
+
+    ``early``: the gates that are computed at once, all but an output gate that sees the cells of its own step.
+    """
 
     states_of = ("float64", "float64", "float64")
 
@@ -89,11 +92,11 @@ class IntegerCell(Cell):
         self.steps = dict(zip(gates_of(ctx.op), map(np.float32, scales), strict=True))
         self.exponent = power_of_two(step_of(ctx.op[CELLS])[0]) or 0
         super().__init__(ctx, inputs, reverse)
-        self.plain = not self.normalizes and not self.peeps
+        self.early = [gate for gate in self.gates if gate is not OUTPUT or not self.peeps]
         self.sigmoids = self.table(logistic(UPWARDS), SHARE)
-        self.tangents = self.table(tanh(UPWARDS), 2.0 ** (-15 - self.exponent))
+        tangents = self.table(tanh(UPWARDS), 2.0 ** (-15 - self.exponent))
         self.shown = self.table(tanh(UPWARDS, 15 + self.exponent), 2.0**15 * self.hidden_scale())
-        self.both = self.ops.Concat(self.sigmoids, self.tangents, axis=0) if self.plain else None
+        self.both = self.ops.Concat(self.sigmoids, tangents, axis=0)
 
     # --- operands -----------------------------------------------------------------------------
 
@@ -231,13 +234,21 @@ class IntegerCell(Cell):
         """Of products with a matrix, in steps of what a gate sees."""
         return self.scale(weights) * self.scale(seen) / self.steps[gate]
 
-    def sums(self, hidden: Value, products: Value) -> Sequence[Value]:
-        """What each gate sees; of a plain cell what becomes of it, looked up at once."""
+    def sums(self, hidden: Value, cells: Value, products: Value) -> Sequence[Value]:
+        """What becomes of the early gates, looked up at once, and what a later one sees before its peephole."""
         seen = self.divided(self.multiplied_once(hidden), self.of_each([share for _, share in self.parts()]))
         sums = self.bounded(self.ops.Add(products, seen))
-        if self.both is not None:
-            sums = self.read(self.both, sums, self.of_each([2.0**16 * (gate is UPDATE) for gate in self.gates]))
-        return self.split(sums)
+        apart = {}
+        if self.peeps:
+            apart = dict(zip(self.gates, self.split(sums), strict=True))
+            joined = self.ops.Concat(*(apart[gate] for gate in self.early), axis=1)
+            sums = self.peepholes(self.early, joined, self.ops.Concat(*[cells] * len(self.early), axis=1))
+        if self.normalizes:
+            sums = self.layer_norm(self.early, sums)
+        entries = self.read(self.both, sums, self.of_each([2.0**16 * (gate is UPDATE) for gate in self.early]))
+        looked_up = self.ops.Split(entries, [self.cells] * len(self.early), axis=1, outputs=len(self.early))
+        apart |= dict(zip(self.early, looked_up, strict=True))
+        return [apart[gate] for gate in self.gates]
 
     def multiplied_once(self, hidden: Value) -> Value:
         """Products with the last output after the first rounding."""
@@ -247,36 +258,52 @@ class IntegerCell(Cell):
         sums = self.summed(rows, [gate.recurrent for gate in self.gates], self.recurrent)
         return self.upwards(self.ops.Mul(sums, self.factors()))
 
-    def opened(self, x: Value) -> Value:
-        return x if self.plain else self.read(self.sigmoids, x)
-
     def rest(self, share: Value) -> Value:
         return self.ops.Sub(np.float64(MOST * SHARE), share)
 
-    def activated(self, x: Value) -> Value:
+    def update(self, sums: dict[Gate, Value]) -> Value:
         """In steps of the cells, always tanh, whatever the option."""
-        return x if self.plain else self.read(self.tangents, x)
+        return sums[UPDATE]
 
-    def peeped(self, gate: Gate, slot: int, sums: Value, cells: Value) -> Value:
-        scale = np.float32(2.0**self.exponent * float(self.scale(slot)) / float(self.steps[gate]))
-        seen = self.rescaled(self.ops.Mul(cells, self.stored(slot).astype(np.float64)), [scale])
+    def share(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
+        if gate in self.early:
+            return sums[gate]
+        seen = self.peepholes([gate], sums[gate], cells)
+        return self.read(self.sigmoids, self.layer_norm([gate], seen) if self.normalizes else seen)
+
+    def peepholes(self, gates: Sequence[Gate], sums: Value, cells: Value) -> Value:
+        """With what each of these gates sees of the cells, nothing where it has no peephole."""
+        weights, scales = zip(*map(self.peephole, gates), strict=True)
+        seen = self.rescaled(self.ops.Mul(cells, np.concatenate(weights)), scales)
         return self.bounded(self.ops.Add(sums, seen))
 
-    def normalized(self, gate: Gate, sums: Value) -> Value:
-        """In steps of 2^-10; a variance below 1 counts as the guard's (PortableApplyLayerNorm, portable_tensor_utils.cc)."""
-        if not self.normalizes:
-            return sums
-        ops, cells, coefficients = self.ops, self.cells, self.scale(gate.norm)
-        guard = max(1.0, float(int(10000 * coefficients)))
-        mean = self.cut(ops.Div(ops.Mul(ops.ReduceSum(sums, [-1]), np.float64(1024)), np.float64(cells)))
-        squares = ops.Mul(ops.ReduceSum(ops.Mul(sums, sums), [-1]), np.float64(2**20 // cells))
+    def peephole(self, gate: Gate) -> tuple[Array, np.float32]:
+        """What a gate multiplies the cells by, and the scale of that in steps of what it sees."""
+        if gate.peephole is None or self.op.tensor(gate.peephole) is None:
+            return np.zeros(self.cells), np.float32(1)
+        scale = 2.0**self.exponent * float(self.scale(gate.peephole)) / float(self.steps[gate])
+        return self.stored(gate.peephole).astype(np.float64), np.float32(scale)
+
+    def layer_norm(self, gates: Sequence[Gate], sums: Value) -> Value:
+        """Each gate's sums over its cells, (B, G * C), in steps of 2^-10; a variance below 1 counts as the guard's.
+
+        (PortableApplyLayerNorm, portable_tensor_utils.cc)
+        """
+        ops, cells, several = self.ops, self.cells, len(gates) > 1
+        coefficients = [self.scale(gate.norm) for gate in gates]
+        guards = np.asarray([[max(1.0, float(int(10000 * coefficient)))] for coefficient in coefficients])
+        rows = ops.Reshape(sums, [-1, len(gates), cells]) if several else sums
+        mean = self.cut(ops.Div(ops.Mul(ops.ReduceSum(rows, [-1]), np.float64(1024)), np.float64(cells)))
+        squares = ops.Mul(ops.ReduceSum(ops.Mul(rows, rows), [-1]), np.float64(2**20 // cells))
         variance = self.cut(ops.Mul(ops.Sub(squares, ops.Mul(mean, mean)), np.float64(2.0**-20)))
-        variance = ops.Where(ops.Less(variance, np.float64(1)), np.float64(guard), variance)
-        centred = ops.Sub(ops.Mul(sums, np.float64(1024)), mean)
+        variance = ops.Where(ops.Less(variance, np.float64(1)), guards, variance)
+        centred = ops.Sub(ops.Mul(rows, np.float64(1024)), mean)
         even = ops.Round(ops.Div(centred, ops.Sqrt(variance)))
-        scaled = self.moved(ops.Mul(even, self.stored(gate.norm).astype(np.float64)), self.stored(gate.bias))
+        flat = ops.Reshape(even, [-1, len(gates) * cells]) if several else even
+        weights = np.concatenate([self.stored(gate.norm) for gate in gates]).astype(np.float64)
+        scaled = self.moved(ops.Mul(flat, weights), np.concatenate([self.stored(gate.bias) for gate in gates]))
         rounded = ops.Round(ops.Mul(scaled, np.float64(2.0**-10 * TIES)))
-        return self.bounded(self.rescaled(rounded, [coefficients * np.float32(2**12)]))
+        return self.bounded(self.rescaled(rounded, [coefficient * np.float32(2**12) for coefficient in coefficients]))
 
     def cut(self, x: Value) -> Value:
         """Towards zero, as C++ divides integers."""
