@@ -375,3 +375,18 @@ def test_a_result_of_no_axes_that_operands_have_is_no_number() -> None:
 
     with pytest.raises(ConversionError, match="the file stores no shape for 'y', made of operands of rank 2"):
         otp.convert(drawn(added))
+
+
+def picked_beside_a_unit_axis(g: GraphBuilder) -> int:
+    """Old converters keep the axis that ARG_MAX leaves out; the operator behind it goes by what is there."""
+    x, axis = g.input("x", (5, 7)), g.constant("axis", np.array(1, np.int32))
+    y, z = g.tensor("y", (5, 1), "int32"), g.tensor("z", (5, 1), "int32")
+    g.operator("ARG_MAX", [x, axis], [y], {"output_type": "INT32"})
+    g.operator("NEG", [y], [z])
+    return z
+
+
+def test_stored_ranks_that_do_not_follow_give_way_to_those_that_do_as_in_litert() -> None:
+    converted = otp.convert(drawn(picked_beside_a_unit_axis))
+    assert [dim.dim_value for dim in converted.proto.graph.output[0].type.tensor_type.shape.dim] == [5]
+    assert verify(drawn(picked_beside_a_unit_axis), converted.proto).ok

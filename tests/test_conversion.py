@@ -8,15 +8,19 @@ import os
 from pathlib import Path
 from typing import Any
 
+import flatbuffers
 import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from ai_edge_litert import schema_py_generated
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from conformance.cases import builtin
 from onnx_tflite_plugin import conversion as stage
+from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 
@@ -316,3 +320,15 @@ def test_one_scale_of_depthwise_weights_is_all_channels_and_what_litert_makes_of
     (warning,) = conversion.report.warnings
     assert "LiteRT's kernel reads on behind it" in warning
     assert verify(depthwise(weights.astype(np.float32) * np.float32(0.02)), conversion.proto).ok
+
+
+def test_an_lstm_whose_states_are_one_tensor_is_refused_for_that() -> None:
+    """Converters of 2020 merged both, which begin with the same zeros."""
+    [case] = [case for case in builtin() if case.id == "UNIDIRECTIONAL_SEQUENCE_LSTM-int8_plain"]
+    model = schema_py_generated.ModelT.InitFromPackedBuf(case.build())
+    lstm = next(op for op in model.subgraphs[0].operators if len(op.inputs) > 19)
+    lstm.inputs = [*lstm.inputs[:19], lstm.inputs[18], *lstm.inputs[20:]]
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
+    with pytest.raises(UnsupportedOperator, match="its output state and its cells are one tensor"):
+        otp.convert(bytes(builder.Output()))

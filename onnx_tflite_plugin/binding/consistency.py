@@ -119,6 +119,7 @@ def stale(error: ConversionError | Failed, model: Model) -> bool:
     """Whether stored sizes that do not follow, or that the file leaves out, may be the reason of a failure."""
     problems = error.problems if isinstance(error, ConversionError) else ()
     ours = any(isinstance(problem, Blamed) and problem.ours for problem in problems)
+    ours = ours or any(isinstance(problem, Contradiction) for problem in problems)
     return ours or isinstance(error, StaleShape) or not all(tensor.has_rank for tensor in model.main.tensors)
 
 

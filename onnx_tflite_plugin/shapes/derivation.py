@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
 from onnx_tflite_plugin.binding.evaluation import Evaluated
-from onnx_tflite_plugin.errors import ConversionError, Problem, UnsupportedOperator
+from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
@@ -61,7 +61,7 @@ class Sizes:
             if not (touched or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
                 continue
             try:
-                results = self.results(self._freed(op, dims, batches or {}), dims, numbers)
+                results = self._ranked(self._freed(op, dims, batches or {}), dims, numbers)
             except (ConversionError, Refused) as error:
                 if not touched:
                     continue
@@ -75,6 +75,25 @@ class Sizes:
                 if value is not None:
                     numbers[tensor] = value
         return dims
+
+    def _ranked(
+        self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]
+    ) -> dict[Tensor, tuple[Dims, Array | None]]:
+        """As ``results``; where they do not have the rank that is stored, of the ranks beside it."""
+        try:
+            return self.results(op, dims, numbers)
+        except InvalidModel as error:
+            for rank in (
+                (op.outputs[0].rank - 1, op.outputs[0].rank + 1) if len(op.outputs) == 1 and op.outputs[0] else ()
+            ):
+                untold = replace(op, outputs=(replace(op[~0], has_rank=False),))
+                try:
+                    (sizes, value), *_ = self.results(untold, dims, numbers, rank).values()
+                except (ConversionError, Refused):
+                    continue
+                if len(sizes) == rank:
+                    return {op[~0]: (sizes, value)}
+            raise error
 
     def _freed(self, op: Operator, dims: Mapping[Tensor, Dims], batches: Mapping[int, int]) -> Operator:
         """The operator without the size of axis 0 in its constants and options, where it has that from an operand."""
@@ -103,8 +122,6 @@ class Sizes:
 
         ``rank``: of results of which the file tells none. Raises ConversionError and Refused where nothing follows.
         """
-        if any(tensor.dtype in HANDLES for tensor in op.inputs if tensor is not None):
-            raise Refused("what its resource holds has a size of its own")
         operands = {
             tensor: _valued(sized_as(tensor, dims.get(tensor, tensor.dims)), numbers.get(tensor))
             for tensor in op.inputs
@@ -116,9 +133,13 @@ class Sizes:
         ]
         alone = replace(op, inputs=tuple(None if t is None else operands[t] for t in op.inputs), outputs=tuple(opened))
         bound = self.bound(alone)
+        sizes = sized(bound, self.target, self.target.opsets[2])
+        if any(tensor.dtype in HANDLES for tensor in operands):
+            if sizes is None:
+                raise Refused("what its resource holds has a size of its own")
+            return {op[~0]: (sizes, None)}
         if any(tensor in dims for tensor in operands):
             _check_free(bound, dims.keys() & operands.keys())
-        sizes = sized(bound, self.target, self.target.opsets[2])
         if sizes is not None and opened[0] is not None:
             opened[0] = sized_as(opened[0], sizes)
             alone = replace(alone, outputs=tuple(opened))

@@ -31,7 +31,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.fusions.dynamic import b, of_pixels, w, x
-from op_handlers.image.convolution import conv_2d, depthwise_conv_2d, steps, transpose_conv
+from op_handlers.image.convolution import conv_2d, depthwise_conv_2d, reads_past_its_scale, steps, transpose_conv
 from op_handlers.kernels.operands import signed_bytes
 from op_handlers.matrix.batch_matmul import batch_matmul
 from op_handlers.matrix.fully_connected import fully_connected, leads, with_leading
@@ -99,6 +99,8 @@ def in_a_shallow_network(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("")
     if op.code == "CONV_2D" and not isinstance(of_pixels(match), Decline):
         return Decline("its pixels are so many that integers are faster, with a scale for all")
+    if op.code == "DEPTHWISE_CONV_2D" and reads_past_its_scale(op):
+        return Decline("LiteRT's kernel reads on behind its one scale")
     layers, elements = rounding_layers(match.graphs[op.subgraph])
     if layers > SHALLOW and elements > SMALL:
         text = "behind which results differ whether or not they do here"

@@ -67,6 +67,7 @@ def hashtable_size(ctx: Context, _table: Resource) -> Value:
     axes="_, ..., _ -> ...",
     quantization=Raw(),
     effects=Effects(),
+    sizes=lambda at: at.op[1].dims,
 )
 def hashtable_find(ctx: Context, _table: Resource, x: Value, default: Value) -> Value:
     """LabelEncoder: the values of keys, the default for those that are not there."""

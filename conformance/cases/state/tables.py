@@ -9,7 +9,7 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import Net, Spec, net, tensor
+from conformance.models import Net, Spec, constant, drawn, net, tensor
 from onnx_tflite_plugin.source.model import Array
 
 TEXTS = np.array([b"a", b"bc", b"", "é".encode(), b"efg"], object)
@@ -39,6 +39,8 @@ def cases() -> Iterator[Case]:
         yield net("HASHTABLE", f"{kind} keys, two tables", two(keys, values), **case)
     case = {"dtype": "string", "given": {"wanted": wanted(TEXTS)}}
     yield net("HASHTABLE_FIND", "a table of nothing", looking_up(TEXTS[:0], NUMBERS[:0]), **case)
+    case_of_rows: dict[str, Any] = {"dtype": "string", "given": {"wanted": wanted(TEXTS).reshape(-1)[:6]}}
+    yield net("HASHTABLE_FIND", "results without a shape, rows of a table", rows_found, **case_of_rows)
     odd = looking_up(np.array([b"\xff", b"a"], object), NUMBERS[:2])
     yield net("HASHTABLE_FIND", "text that is not UTF-8", odd, **case, refused="is not UTF-8")
     yield net("HASHTABLE_FIND", "nothing has filled it", unfilled, **case, refused="before anything fills it")
@@ -48,6 +50,19 @@ def wanted(keys: Array) -> Array:
     """Every key, some of them twice, and one that is not there."""
     other = np.array([b"x"], object) if keys.dtype == object else np.array([5], np.int64)
     return np.concatenate([keys, other, keys[::-1], other])[:12].reshape(2, 3, 2)
+
+
+def rows_found(model: Net) -> None:
+    """Old converters store no shape for what is found, nor for the rows that it picks."""
+    found, rows = model.graph.tensor("found", None, "int64"), model.graph.tensor("rows", None, "float32")
+    numbers = np.arange(1, 6, dtype=np.int64)
+    operands = [
+        model.place(Spec((6,), "string", name="wanted")),
+        model.place(Spec((), "int64", value=np.array(0, np.int64))),
+    ]
+    model.graph.operator("HASHTABLE_FIND", [table(model, TEXTS, numbers).handle, *operands], [found])
+    model.graph.operator("GATHER", [model.place(constant(drawn(7, 3))), found], [rows], {"axis": 0})
+    model.output(model.call("FULLY_CONNECTED", [rows, constant(drawn(5, 3)), constant(drawn(5))], tensor(6, 5)))
 
 
 class Table:

@@ -53,6 +53,9 @@ def whole(op: Operator) -> Decline | None:
     if len(op.intermediates) != 5:
         text = f"it has {len(op.intermediates)} intermediate tensors, the kernel with 16 bit gates 5"
         return Decline(f"{text}; that with 8 bit gates (12) mixes up the scales of its gates; quantize anew")
+    if op[HIDDEN].index == op[CELLS].index:
+        text = "its output state and its cells are one tensor, as an old converter left them"
+        return Decline(f"{text}, of which LiteRT makes other numbers than the network has; convert the original anew")
     slots = [slot for gate in gates_of(op) for slot in gate if slot is not None and op.tensor(slot) is not None]
     slots += [slot for slot in (PROJECTION, PROJECTION_BIAS) if op.tensor(slot) is not None]
     for slot in slots:
