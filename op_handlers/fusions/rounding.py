@@ -101,8 +101,8 @@ def in_a_shallow_network(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("its pixels are so many that integers are faster, with a scale for all")
     if op.code == "DEPTHWISE_CONV_2D" and reads_past_its_scale(op):
         return Decline("LiteRT's kernel reads on behind its one scale")
-    layers, elements = rounding_layers(match.graphs[op.subgraph])
-    if layers > SHALLOW and elements > SMALL:
+    layers, together = rounding_layers(match.graphs[op.subgraph])
+    if layers > SHALLOW and together > SMALL:
         text = "behind which results differ whether or not they do here"
         return Decline(f"{layers} layers round their activations, {text}")
     elements, results = (prod(size or 1 for size in tensor.dims) for tensor in (match[x], op[out(0)]))
