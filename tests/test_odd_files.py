@@ -82,6 +82,15 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "zero points of their own for each row",
     ),
     ("RESHAPE-a_shape_operand_that_is_not_used,_being_no_vector", [option("new_shape", [])], "does not fit the 210"),
+    (
+        "STABLEHLO_SCATTER-one_window,_constant,_none",
+        [tensor(1, shape=[1])],
+        "its indices are of 1 numbers, for 2 axes",
+    ),
+    ("FLOOR_DIV-int16_of_nothing", [tensor(2, type=9)], "its dtypes are int16, int16 -> int8"),
+    ("RELU_N1_TO_1-uint8", [tensor(0, quantization=None)], "tensor 0 'x0' is uint8 without a scale, and RELU_N1_TO_1"),
+    ("BATCH_MATMUL-between_batches_that_trade_places", [tensor(6, shape=[])], "of 0 axes"),
+    ("REDUCE_PROD-int16_that_saturates_dropped", [scaled(2, [0.0], [0])], "its result has a scale of 0"),
     ("RANGE-float32_[7,_-1,_-8],_known", [buffer(1, [-770554912])], "its numbers lead away from their limit"),
     (
         "CUSTOM.TFLite_Detection_PostProcess-by_class,_every_score",
@@ -108,6 +117,12 @@ TAKEN: list[tuple[str, list[Change]]] = [
     ("ONE_HOT-indices_of_shape_[0,_3]", [tensor(0, shape_signature=[-1, 3])]),
     ("MEAN-int32_without_results_kept", [tensor(0, shape_signature=[-1, 5, 3])]),
     ("TRANSPOSE_CONV-with_ADD_and_MUL_behind", [tensor(3, shape=[4, 1])]),
+    (
+        "RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_to_5x14_between_convolutions",
+        [tensor(0, shape_signature=[2, -1, -1, 5])],
+    ),
+    ("L2_POOL_2D-float32_of_open_sizes,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[2, 1, 1, 3])]),
+    ("LOCAL_RESPONSE_NORMALIZATION-beta_2", [option("radius", 0)]),
     ("MINIMUM-int16_of_no_scale", [tensor(1, shape=[1, 1], shape_signature=[-1, -1, -1])]),
     ("RESIZE_NEAREST_NEIGHBOR-align_corners_int8_2_to_83,_known_as_it_runs", [tensor(2, type=0)]),
     (f"{LSTM}-backwards,_int8,_time_first", [scaled(2, [0.0061], [0])]),

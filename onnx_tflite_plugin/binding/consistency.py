@@ -271,11 +271,8 @@ def _results(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction
         return
     result = _kind(op.outputs[0]) or _unscaled(bound, op.outputs[0], target, opset)
     activations = _activations(bound, target, opset)
-    bare = (
-        next((t for t in activations if not _kind(t) and t.dtype in QUANTIZED), None)
-        if bound.handler.converts
-        else None
-    )
+    computes = bound.handler.converts or (_quantized(op.outputs[0]) and not any(map(_quantized, activations)))
+    bare = next((t for t in activations if not _kind(t) and t.dtype in QUANTIZED), None) if computes else None
     if bare is not None and _unscaled(bound, bare, target, opset):
         yield _problem(
             op, f"inputs[{op.inputs.index(bare)}]", f"tensor {bare} is {_told(bare)}, and {op.code} computes with it"
@@ -398,7 +395,8 @@ def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
     One of more bits than any that is quantized has none, whatever the file says.
     """
     integers = QUANTIZED if bound.handler.converts else INTEGER_RANGE
-    if tensor.dtype not in integers or (not any(map(_quantized, bound.op.inputs)) and not bound.handler.converts):
+    sides = (*bound.op.inputs, *bound.op.outputs)
+    if tensor.dtype not in integers or (not any(map(_quantized, sides)) and not bound.handler.converts):
         return ""
     declared = behaviour(bound, target, opset)
     real = isinstance(declared, Dequantized | SameScale | FixedOutputRange | Lookup) or bool(bound.handler.activation)

@@ -45,17 +45,24 @@ def missing(sizes: Sizes) -> dict[Tensor, Dims]:
             dims.update(
                 (tensor, follows) for tensor, follows in told.items() if lacks_rank(tensor) or follows != tensor.dims
             )
-        elif lacking:
+        elif untold:
             results = _tried(sizes, op, dims, numbers)
-            dims.update((tensor, results[tensor][0]) for tensor in lacking if tensor in results)
+            dims.update((tensor, _opened(tensor, results[tensor][0])) for tensor in untold if tensor in results)
             numbers.update((tensor, value) for tensor, (_, value) in results.items() if value is not None)
     return dims
 
 
 def _unsigned(tensor: Tensor, op: Operator, dims: Mapping[Tensor, Dims]) -> bool:
-    """Whether a result has no open size though an operand of its rank has one."""
+    """Whether a result has no open size though an operand has one."""
     operands = (dims.get(t, t.dims) for t in op.inputs if t is not None)
-    return tensor.has_rank and tensor.static and any(len(own) == tensor.rank and None in own for own in operands)
+    return tensor.has_rank and tensor.static and bool(tensor.shape) and any(None in own for own in operands)
+
+
+def _opened(tensor: Tensor, follows: Dims) -> Dims:
+    """The sizes that follow; of those that the file gives, only which are open."""
+    if not tensor.has_rank or len(follows) != tensor.rank:
+        return tensor.dims if tensor.has_rank else follows
+    return tuple(own if size is not None else None for size, own in zip(follows, tensor.dims, strict=True))
 
 
 def _told(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
@@ -94,7 +101,8 @@ def _broadcast(shapes: Sequence[Dims]) -> Dims:
 
 def _tried(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]) -> Results:
     """The results at the first rank that what the operator emits has as well; none where there is no such rank."""
-    for rank in _candidates(op, dims):
+    told = all(tensor.has_rank for tensor in op.outputs if tensor is not None)
+    for rank in (HIGHEST,) if told else _candidates(op, dims):
         try:
             results = sizes.results(op, dims, numbers, rank)
         except (ConversionError, Failed, Refused):

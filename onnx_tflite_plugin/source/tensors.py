@@ -36,6 +36,8 @@ def read_tensors(
         dims = _read_dims(table, shape)
         variable = table.flag("is_variable")
         data = _read_data(table, dtype, shape, buffers)
+        if dtype in HANDLES and table.number("buffer") and buffers.span(table.number("buffer"), table)[1]:
+            raise table.invalid("buffer", f"a {dtype} cannot hold data, and kernels write into it", DAMAGED)
         if data is not None and variable:
             raise table.invalid("buffer", "a variable tensor cannot hold data", REFUSED)
         if data is None and 0 in dims and None not in dims and not variable and index not in given:

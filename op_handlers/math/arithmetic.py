@@ -90,7 +90,7 @@ def add_n(ctx: Context, *operands: Value) -> Value:
     return ctx.ops.Sum(*operands) if ctx.op[0].dtype == "float32" else reduce(ctx.ops.Add, operands)
 
 
-@handler("FLOOR_DIV", max_version=3, layout=Transparent(), quantization=Raw())
+@handler("FLOOR_DIV", max_version=3, layout=Transparent(), quantization=Raw(), types="T, T -> T")
 def floor_div(ctx: Context, x: Value, y: Value) -> Value:
     """Floor(Div) in float64, as the kernel has it for integers too, whatever their scales (reference/floor_div.h)."""
     ops = ctx.ops
@@ -98,7 +98,7 @@ def floor_div(ctx: Context, x: Value, y: Value) -> Value:
     return ops.Cast(ops.Floor(quotient), to=ctx.dtype(0))
 
 
-@handler("FLOOR_MOD", max_version=2, layout=Transparent(), quantization=Raw())
+@handler("FLOOR_MOD", max_version=2, layout=Transparent(), quantization=Raw(), types="T, T -> T")
 def floor_mod(ctx: Context, x: Value, y: Value) -> Value:
     """Mod, with the divisor's sign; of floats Mod has the dividend's, so the divisor is added (reference/floor_mod.h)."""
     ops = ctx.ops

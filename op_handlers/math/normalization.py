@@ -30,7 +30,8 @@ def local_response_normalization(ctx: Context, x: Value) -> Value:
     """LRN over 2 * radius + 1 channels, whose alpha ONNX divides by that number (optimized_ops.h)."""
     o, ops = ctx.options, ctx.ops
     size = 2 * o.radius + 1
-    if min(o.alpha, o.beta) <= 0:  # ONNX Runtime's LRN takes neither; padding with zeros counts towards the mean
+    # ONNX Runtime's LRN takes neither, and carries a sum from channel to channel, which cancels where each is alone.
+    if min(o.alpha, o.beta) <= 0 or not o.radius:  # padding with zeros counts towards the mean
         square = ops.Unsqueeze(ops.Mul(x, x), [1])
         mean = ops.AveragePool(square, kernel_shape=[size, 1, 1], pads=[o.radius, 0, 0] * 2, count_include_pad=1)
         total = ops.Add(ops.Mul(ops.Squeeze(mean, [1]), o.alpha * size), o.bias)

@@ -23,6 +23,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
     reduced_by,
+    spend,
 )
 from op_handlers.math.reduction import along, held_axes, reduced, reduced_sizes
 
@@ -207,6 +208,7 @@ def product_of_quantized_along(ctx: Context, x: Value, axes: Value, before: Quan
     scaling = [ops.Gather(column, row) for column in scalings.T]
 
     strides = ops.Gather(np.stack([strides_of(sizes, each) for each in sets]), row, axis=0)
+    spend(sum(sizes), 8, "the places of an operand's elements")
     places = np.ix_(*(np.arange(size) for size in sizes))
     place = ops.Mul(places[0], ops.Gather(strides, np.asarray(0)))
     for axis in range(1, rank):
@@ -249,6 +251,8 @@ def scaled_by(before: Quantization, after: Quantization, count: int) -> tuple[Ar
 
     (GetQuantProdScaling, reduce.cc; QuantizeMultiplier)
     """
+    if not after.scale[0]:
+        raise Refused("its result has a scale of 0, by which the kernel divides")
     factor = float(np.float32(before.scale[0])) / float(np.float32(after.scale[0])) ** (1 / count)
     fraction, exponent = frexp(factor)
     mantissa = floor(fraction * 2**31 + 0.5)

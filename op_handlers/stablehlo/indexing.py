@@ -183,6 +183,9 @@ def sized(at: Instance) -> Decline | None:
         return Decline("its dimension numbers name axes that its operands do not have")
     if len(o.update_window_dims) + len(o.inserted_window_dims) != x.rank:
         return Decline(f"its windows have {len(o.update_window_dims)} axes, which are not those left of {x.rank}")
+    vector = at.op[1].shape[o.index_vector_dim : o.index_vector_dim + 1]
+    if vector and vector[0] != len(o.scatter_dims_to_operand_dims):
+        return Decline(f"its indices are of {vector[0]} numbers, for {len(o.scatter_dims_to_operand_dims)} axes")
     return vectorless(at.op)
 
 

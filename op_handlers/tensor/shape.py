@@ -137,9 +137,12 @@ def permuted_sizes(at: Instance) -> Dims:
 
 
 def permutable(at: Instance) -> Decline | None:
-    """Whether some perm makes the result's sizes of the operand's, where it is known as it runs only."""
+    """Whether the perm has each axis once; where it is known as it runs only, whether one makes the result's sizes."""
     x, y = at.op[0], at.op[out(0)]
-    if at.op.constant(1) is not None or not x.static or Counter(filter(None, y.dims)) <= Counter(x.dims):
+    perm = whole_numbers(at.op, 1)
+    if perm is not None and x.has_rank and sorted(axis % max(x.rank, 1) for axis in perm) != list(range(x.rank)):
+        return Decline(f"its perm is {perm}, of {x.rank} axes")
+    if perm is not None or not x.static or Counter(filter(None, y.dims)) <= Counter(x.dims):
         return None
     return Decline(f"its result is of shape {list(y.dims)}, which no perm makes of {list(x.shape)}")
 

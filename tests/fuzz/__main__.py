@@ -41,7 +41,7 @@ def main(
 ) -> None:
     """Mutate models until time is up and keep what should not happen, made small; or try FILES.
 
-    Exits with 1 where something was a bug.
+    Exits with 1 where something was a bug, or different in a model of none of the classes.
     """
     with Child(limit, nice=nice) as child:
         if files:
@@ -54,7 +54,7 @@ def main(
                 click.echo(f"{made.name}: {outcome.line[:300]}")
                 kept(keep, made, outcome, child, seconds=minimise)
         report(tally, time.monotonic() - begun, seed)
-    sys.exit(1 if tally.kinds["bug"] else 0)
+    sys.exit(1 if tally.kinds["bug"] or tally.kinds["different"] else 0)
 
 
 def report(tally: Tally, seconds: float, seed: int) -> None:

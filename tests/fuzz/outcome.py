@@ -12,7 +12,7 @@ Kind = Literal["equal", "different", "odd", "uncompared", "invalid", "refused", 
 KINDS: dict[Kind, str] = {
     "equal": "converted, and LiteRT agrees",
     "different": "converted, and LiteRT computes something else",
-    "odd": "converted, and LiteRT computes something else of what is odd or contradicts itself",
+    "odd": "converted, and LiteRT computes something else of a model of a named class (classes.py)",
     "uncompared": "converted; LiteRT does not run it",
     "invalid": "InvalidModel",
     "refused": "another ConversionError",

@@ -30,12 +30,14 @@ from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Verificatio
 from onnx_tflite_plugin.graph.opening import CHEAP
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.source.model import Quantization, Tensor
+from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.verify import LiteRTError, OnnxRuntime, OrtError, Tolerance, verify
 from onnx_tflite_plugin.verify.diagnosis import UNKNOWN, contradicted
 from onnx_tflite_plugin.verify.packages import optional
 from onnx_tflite_plugin.verify.probe import probe
 
+from . import classes
+from .classes import Suspect
 from .outcome import Kind, Outcome
 
 REPORT = "please report"  # what a message says that takes the fault to be the converter's
@@ -45,10 +47,10 @@ UNFED = (
     "No corresponding Numpy type",
     "Unable to handle object",
     "can't be converted to MLDataType",
+    "expected: (tensor(UInt4x2))",
 )  # inputs that its Python API does not take
 FILES_EACH = 500  # after so many a process is replaced, for what runtimes leak
 LAST, AGAIN = 0, 17  # why a process ends: no more requests, or enough of them
-LARGEST_NUMBER = 1e9  # of a constant; products of such are infinite in one runtime before the other
 LARGEST_COMPARED = 1 << 24  # bytes of a model that is run, and of its inputs and outputs: larger ones show nothing more
 
 
@@ -146,8 +148,8 @@ def tried(data: bytes, answers: TextIO) -> Outcome:
         return outcome("uncompared", "size")
     _tell(answers, "compare")
     kind, *told = _compared(data, proto, conversion)
-    if kind == "different" and (oddity := _oddity(data)):
-        return outcome("odd", oddity, *told[1:])
+    if kind == "different" and (name := _class(data)):
+        return outcome("odd", name, *told[1:])
     return outcome(kind, *told)
 
 
@@ -155,20 +157,21 @@ def _size(tensor: Tensor) -> int:
     return prod(tensor.shape) * 8
 
 
-def _oddity(data: bytes) -> str:
-    """What is odd about a file whose numbers differ: what follows is nobody's fault; empty where nothing is known to be."""
-    model = read(data)
-    constants = [t for graph in model.subgraphs for t in graph.tensors if t.constant]
-    floats = [t.array for t in constants if t.dtype in ("float16", "float32", "float64")]
-    if any(not np.isfinite(array).all() or np.abs(array).max(initial=0) > LARGEST_NUMBER for array in floats):
-        return "constants beyond all measure"
-    options = [v for graph in model.subgraphs for op in graph.operators for v in op.options.values()]
-    if any(isinstance(value, float) and abs(value) > LARGEST_NUMBER for value in options):
-        return "options beyond all measure"
-    affine = [t.quantization for g in model.subgraphs for t in g.tensors if isinstance(t.quantization, Quantization)]
-    if any(scale > LARGEST_NUMBER or 0 < scale < 1 / LARGEST_NUMBER for each in affine for scale in each.scale):
-        return "scales beyond all measure"
-    return "stored shapes that do not follow" if contradicted(model, probe(data)) else ""
+def _class(data: bytes) -> str:
+    """What class of files whose numbers differ one is of; empty where none is known."""
+    return classes.named(Suspect(read(data), probe(data), _prepared(data), HOST))
+
+
+def _prepared(data: bytes) -> dict[int, str] | None:
+    """The dtypes of LiteRT's tensors; ``None`` where its kernels, without XNNPACK, refuse to prepare."""
+    interpreter = optional("ai_edge_litert.interpreter")
+    resolver = interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    try:
+        model = interpreter.Interpreter(model_content=data, experimental_op_resolver_type=resolver, num_threads=1)
+        model.allocate_tensors()
+    except (ValueError, RuntimeError):
+        return None
+    return {tensor["index"]: np.dtype(tensor["dtype"]).name for tensor in model.get_tensor_details()}
 
 
 def _compared(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, str, str, str]:

@@ -1,0 +1,356 @@
+"""Classes of models of which LiteRT computes what no conversion need compute, each decided from the file alone.
+
+Where numbers differ, the first class that the file is of is named, and the input counts as "odd"; a difference of none is
+"different", which fails a run. None looks at what was converted, or at what came out. Why each is not refused:
+
+- beyond all measure, sums, products, powers, quotients and shifts that wrap: what a kernel computes of other numbers in the
+  same file is right, and whether an input gets there is known as it runs;
+- sizes that do not follow: LiteRT takes others than are stored, and so do we where they can be derived;
+- longer constants, booleans in other bytes, int64 sizes: released files have them, and most kernels do not mind;
+- the rest is a corner in which the runtimes' own kernels differ, or one that costs every sound file more than it is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import frexp, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.shapes.derivation import Sizes
+from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED, stored_bytes
+from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor, agree
+from onnx_tflite_plugin.targets import target_named
+from onnx_tflite_plugin.verify.diagnosis import Probed, contradicted
+
+LARGEST_NUMBER = 1e9  # products of such are infinite in one runtime before the other
+RECURRENT = ("RNN", "LSTM")
+POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
+SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
+
+
+class Suspect(NamedTuple):
+    """A file. ``told``: the shapes that LiteRT computes; ``dtypes``: those of its tensors as LiteRT's kernels are prepared,
+    ``None`` where they refuse that without XNNPACK.
+    """
+
+    model: Model
+    told: Probed
+    dtypes: dict[int, str] | None
+    host: Host
+
+    @property
+    def tensors(self) -> Iterator[Tensor]:
+        return (tensor for graph in self.model.subgraphs for tensor in graph.tensors)
+
+    @property
+    def operators(self) -> Iterator[Operator]:
+        return (op for graph in self.model.subgraphs for op in graph.operators)
+
+
+def named(suspect: Suspect) -> str:
+    """The first class that a file is of; empty for one that is sound as far as is known."""
+    return next((name for name, holds in CLASSES.items() if holds(suspect)), "")
+
+
+# --- numbers ----------------------------------------------------------------------------------
+
+
+def vast_constants(suspect: Suspect) -> bool:
+    """A float constant that is not finite, or beyond 1e9."""
+    floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32", "float64")]
+    return any(not np.isfinite(array).all() or np.abs(array).max(initial=0) > LARGEST_NUMBER for array in floats)
+
+
+def vast_options(suspect: Suspect) -> bool:
+    """A float option beyond 1e9, or so near to 0 that what it bounds is 0 in all but name."""
+    given = [value for op in suspect.operators for value in op.options.values() if isinstance(value, float)]
+    return any(abs(value) > LARGEST_NUMBER or 0 < abs(value) < 1 / LARGEST_NUMBER for value in given)
+
+
+def vast_scales(suspect: Suspect) -> bool:
+    affine = [t.quantization for t in suspect.tensors if isinstance(t.quantization, Quantization)]
+    return any(scale > LARGEST_NUMBER or 0 < scale < 1 / LARGEST_NUMBER for each in affine for scale in each.scale)
+
+
+def divided_by_zero(suspect: Suspect) -> bool:
+    """A constant divisor that holds a zero: infinite in XNNPACK, the largest float in the kernels that clip."""
+    divisors = [op.tensor(1) for op in suspect.operators if op.code in ("DIV", "FLOOR_DIV", "FLOOR_MOD")]
+    return any(tensor is not None and tensor.constant and not tensor.array.all() for tensor in divisors)
+
+
+def wrapped_sums(suspect: Suspect) -> bool:
+    """A bias that sums of 32 bits do not hold together with their products, or not what is made of them.
+
+    Sums are shifted left before they are multiplied, and results of 64 bits are cast to 32
+    (MultiplyByQuantizedMultiplier, internal/common.cc).
+    """
+    return any(_sum_wraps(op, bias) for op in suspect.operators if (bias := _bias(op)) is not None)
+
+
+def _bias(op: Operator) -> Tensor | None:
+    """The last operand, where it is a row of 32 or 64 bit integers behind quantized ones."""
+    last = op.inputs[-1] if op.inputs else None
+    if last is None or not last.constant or last.dtype not in ("int32", "int64") or last.rank != 1:
+        return None
+    return last if any(t is not None and t.dtype in ("int8", "uint8") for t in op.inputs) else None
+
+
+def _sum_wraps(op: Operator, bias: Tensor) -> bool:
+    largest = float(np.abs(bias.array.astype(np.float64)).max(initial=0))
+    weights = [t for t in op.inputs if t is not None and t.constant and t.dtype in ("int8", "uint8")]
+    scales = [max(_scale(t), default=1.0) for t in op.inputs if t is not None and t is not bias and _scale(t)]
+    made = max(_scale(op.outputs[0]), default=1.0) if op.outputs else 1.0
+    factor = float(np.prod(scales)) / (made or 1.0)
+    if bias.dtype == "int64":
+        return largest * factor >= 2**30
+    depth = max((prod(t.shape) // max(t.shape[0], 1) if t.shape else 1 for t in weights), default=1)
+    return (largest + depth * 255 * 255) * 2.0 ** max(frexp(factor)[1], 0) >= 2**31
+
+
+def _scale(tensor: Tensor | None) -> tuple[float, ...]:
+    return tensor.quantization.scale if tensor is not None and isinstance(tensor.quantization, Quantization) else ()
+
+
+def wrapped_products(suspect: Suspect) -> bool:
+    """A MUL of integers whose scales make more of their product than 32 bits hold, which the kernel does not clip before."""
+    return any(
+        op.code == "MUL" and (factor := _ratio(op, "*")) * _reach(op[0]) * _reach(op[1]) >= 2**31 and factor > 1
+        for op in suspect.operators
+    )
+
+
+def _reach(tensor: Tensor) -> int:
+    """How far the integers of a dtype are from the zero point at most."""
+    limits, point = np.iinfo(tensor.dtype), 0
+    if isinstance(tensor.quantization, Quantization):
+        point = tensor.quantization.zero_point[0]
+    return max(abs(int(limits.min) - point), abs(int(limits.max) - point))
+
+
+def _ratio(op: Operator, sign: str) -> float:
+    """What the kernel multiplies integers by; 0 where an operand or the result is no quantized integer."""
+    sides = (*op.inputs[:2], *op.outputs[:1])
+    if len(sides) < 3 or any(t is None or t.dtype not in QUANTIZED or not any(_scale(t)) for t in sides):
+        return 0.0
+    first, second, made = (_scale(tensor)[0] or 1.0 for tensor in sides)
+    return first * second / made if sign == "*" else first / (second * made)
+
+
+def shifted_quotients(suspect: Suspect) -> bool:
+    """A DIV of integers whose smallest quotients are shifted by more than 31 bits (DivElementwise, reference/div.h)."""
+    return any(
+        op.code == "DIV" and (ratio := _ratio(op, "/")) > 0 and frexp(ratio)[1] - 30 - _reach(op[1]).bit_length() < -31
+        for op in suspect.operators
+    )
+
+
+def wrapped_powers(suspect: Suspect) -> bool:
+    """An integer to a power beyond 30: all but -1, 0 and 1 wrap in the kernel, and are bounded in ONNX Runtime."""
+    powers = [op.tensor(1) for op in suspect.operators if op.code == "POW" and op[0].dtype in ("int32", "int64")]
+    return any(t is not None and t.constant and np.abs(t.array.astype(np.float64)).max(initial=0) > 30 for t in powers)
+
+
+def shifts_beyond(suspect: Suspect) -> bool:
+    """Shifts by what is negative or more than the bits there are, or is not known: undefined in C++."""
+    return any(
+        not (by.constant and ((by.array >= 0) & (by.array < 8 * by.array.itemsize)).all())
+        for op in suspect.operators
+        if op.code in SHIFTS and (by := op.tensor(1)) is not None
+    )
+
+
+def steps_of_rounded(suspect: Suspect) -> bool:
+    """SIGN_BIT of what the kernel rounds to 8 bits before it multiplies: a step, whose side rounding decides."""
+    return any(
+        op.options.get("fused_activation_function") == "SIGN_BIT"
+        and op[0].dtype == "float32"
+        and any(t is not None and t.constant and t.dtype in ("int8", "uint8") for t in op.inputs)
+        for op in suspect.operators
+    )
+
+
+def multiplied_steps(suspect: Suspect) -> bool:
+    """A weight that makes two LSB or more of one: what computes its input may be one LSB off."""
+    return any(_gain(op) >= 2 for op in suspect.operators)
+
+
+def _gain(op: Operator) -> float:
+    x = op.tensor(0)
+    weights = [t for t in op.inputs if t is not None and t.constant and t.dtype == "int8" and t.rank > 1]
+    made = op.tensor(~0)
+    if x is None or x.dtype not in QUANTIZED or not weights or not _scale(x) or not any(_scale(made)):
+        return 0.0
+    largest = max(float(np.abs(t.array.astype(np.int16)).max(initial=0)) * max(_scale(t), default=0) for t in weights)
+    return largest * _scale(x)[0] / _scale(made)[0]
+
+
+def unbounded_recurrence(suspect: Suspect) -> bool:
+    """A recurrent layer whose activation has no bound: what float32 rounds grows from step to step."""
+    return any(
+        any(kind in op.code for kind in RECURRENT)
+        and op.options.get("fused_activation_function") in ("NONE", "RELU")
+        and "SEQUENCE" in op.code
+        for op in suspect.operators
+    )
+
+
+def half_products(suspect: Suspect) -> bool:
+    """Products and sums of many float16 numbers, rounded after each by the kernel, and infinite beyond 65504."""
+    return any(op.code == "STABLEHLO_SCATTER" and op[0].dtype == "float16" for op in suspect.operators)
+
+
+# --- what is stored ---------------------------------------------------------------------------
+
+
+def refused_without_xnnpack(suspect: Suspect) -> bool:
+    """What LiteRT's kernels refuse as they prepare, and XNNPACK does not look at."""
+    return suspect.dtypes is None
+
+
+def stale_shapes(suspect: Suspect) -> bool:
+    """Stored shapes other than those that LiteRT computes, or results in a called subgraph stored without elements."""
+    shapes = suspect.told.get("shapes", {})
+    main = suspect.model.subgraphs[0]
+    if contradicted(suspect.model, suspect.told) is not None:
+        return True
+    if any(not tensor.dims and tensor.has_rank and shapes.get(str(tensor.index)) for tensor in main.tensors):
+        return True
+    inner = [op for graph in suspect.model.subgraphs[1:] for op in graph.operators]
+    return any(t is not None and 0 in t.shape for op in inner for t in op.outputs)
+
+
+def stale_signatures(suspect: Suspect) -> bool:
+    """Sizes said to be open that follow from the operands, or others than follow; LiteRT does not look at what is open."""
+    model = suspect.model
+    try:
+        sizes = Sizes(model, suspect.host, target_named("generic"), "")
+        follows = sizes.behind({tensor: tensor.dims for tensor in model.main.inputs})
+    except (ConversionError, Refused):
+        return False
+    opened = {(size, None) for dims in follows.values() for size in dims if size is not None}
+    return any(
+        len(dims) == tensor.rank and (not agree(dims, tensor.dims) or set(zip(dims, tensor.dims, strict=True)) & opened)
+        for tensor, dims in follows.items()
+    )
+
+
+def stale_dtypes(suspect: Suspect) -> bool:
+    """A result said to be float that is computed from integers, where the kernel writes them into floats (reduce.cc)."""
+    return any(
+        result is not None
+        and result.dtype in FLOATS
+        and any(t is not None and not t.constant and t.dtype in QUANTIZED and t.quantization for t in op.inputs)
+        and (suspect.dtypes or {}).get(result.index, "").startswith("float")
+        and not _converts(suspect, op)
+        for op in suspect.model.main.operators
+        for result in op.outputs[:1]
+    )
+
+
+def _converts(suspect: Suspect, op: Operator) -> bool:
+    target = target_named("generic")
+    bound = suspect.host.take(op, target, target.opsets[2])
+    return not isinstance(bound, Bound) or bool(bound.handler.converts)
+
+
+def longer_constants(suspect: Suspect) -> bool:
+    """A constant with more bytes than its shape takes: kernels that ask for the bytes of a row get others."""
+    return any(
+        size is not None and size > stored_bytes(tensor.dtype, tensor.shape)
+        for tensor in suspect.tensors
+        if tensor.constant and tensor.dtype != "string" and (size := _stored(tensor)) is not None
+    )
+
+
+def _stored(tensor: Tensor) -> int | None:
+    data: Any = tensor.data
+    return None if getattr(data, "_sparsity", 1) is not None else int(data._size)
+
+
+def other_booleans(suspect: Suspect) -> bool:
+    """Booleans in other bytes than 0 and 1, which some kernels compare, and combine bit by bit."""
+    constants = [t for t in suspect.tensors if t.constant and t.dtype == "bool" and _stored(t) is not None]
+    return any((t.data._bytes(t.array.size) > 1).any() for t in constants)  # type: ignore[union-attr]
+
+
+def long_sizes(suspect: Suspect) -> bool:
+    """Sizes of 64 bits that 32 do not hold, which kernels cut (broadcast_args.cc)."""
+    sizes = [t for op in suspect.operators if op.code == "BROADCAST_ARGS" for t in op.inputs]
+    return any(t is not None and t.constant and (np.abs(t.array.astype(np.float64)) >= 2**31).any() for t in sizes)
+
+
+def sparse_outputs(suspect: Suspect) -> bool:
+    """A sparse constant that is an output: LiteRT's Python gives its stored numbers."""
+    return any(getattr(t.data, "_sparsity", None) is not None for t in suspect.model.main.outputs)
+
+
+def twice_given(suspect: Suspect) -> bool:
+    """A graph input listed twice: of two arrays that are given the last one counts."""
+    inputs = suspect.model.main.inputs
+    return len({tensor.index for tensor in inputs}) < len(inputs)
+
+
+# --- as it runs -------------------------------------------------------------------------------
+
+
+def windows_beyond(suspect: Suspect) -> bool:
+    """A pool without padding over an image of open size, which may be smaller than the window: no rows in LiteRT.
+
+    ONNX Runtime makes one where the stride reaches beyond the image, and else refuses to run.
+    """
+    return any(
+        op.code in POOLS
+        and op.options.padding == "VALID"
+        and any(
+            op[0].rank == 4 and op[0].dims[1 + k] is None and op.options[f"filter_{side}"] > 1
+            for k, side in enumerate(("height", "width"))
+        )
+        for op in suspect.operators
+    )
+
+
+def perms_as_it_runs(suspect: Suspect) -> bool:
+    """A perm or lengths that are graph inputs: those that are drawn are none, and kernels read beyond the end by them."""
+    slots = [op.tensor(1) for op in suspect.operators if op.code in ("TRANSPOSE", "REVERSE_SEQUENCE")]
+    return any(tensor is not None and not tensor.constant for tensor in slots)
+
+
+def asked_of_nothing(suspect: Suspect) -> bool:
+    """A shape, a perm or a size known as it runs only, of a tensor without elements: what is drawn for it fits nothing."""
+    given = [t for t in suspect.model.main.inputs if t.dtype in ("int32", "int64")]
+    return bool(given) and any(0 in t.shape for op in suspect.operators for t in (*op.inputs, *op.outputs) if t)
+
+
+CLASSES: dict[str, Callable[[Suspect], bool]] = {
+    "constants beyond all measure": vast_constants,
+    "options beyond all measure": vast_options,
+    "scales beyond all measure": vast_scales,
+    "refused without XNNPACK": refused_without_xnnpack,
+    "stored shapes that do not follow": stale_shapes,
+    "open sizes that do not follow": stale_signatures,
+    "a result's dtype that its kernel leaves": stale_dtypes,
+    "constants longer than their shapes": longer_constants,
+    "booleans in other bytes": other_booleans,
+    "sizes beyond 32 bits": long_sizes,
+    "sparse constants as outputs": sparse_outputs,
+    "an input listed twice": twice_given,
+    "constant divisors of zero": divided_by_zero,
+    "sums that wrap": wrapped_sums,
+    "products that wrap": wrapped_products,
+    "powers that wrap": wrapped_powers,
+    "quotients shifted by more than 31 bits": shifted_quotients,
+    "shifts by more bits than there are": shifts_beyond,
+    "SIGN_BIT of rounded products": steps_of_rounded,
+    "an LSB made several by weights": multiplied_steps,
+    "a recurrence without bound": unbounded_recurrence,
+    "float16 products of many": half_products,
+    "windows beyond an image of open size": windows_beyond,
+    "perms and lengths known as it runs": perms_as_it_runs,
+    "sizes asked of no elements": asked_of_nothing,
+}
