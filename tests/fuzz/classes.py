@@ -120,8 +120,9 @@ def _scale(tensor: Tensor | None) -> tuple[float, ...]:
 def wrapped_products(suspect: Suspect) -> bool:
     """A MUL of integers whose scales make more of their product than 32 bits hold, which the kernel does not clip before."""
     return any(
-        op.code == "MUL" and (factor := _ratio(op, "*")) * _reach(op[0]) * _reach(op[1]) >= 2**31 and factor > 1
+        (factor := _ratio(op, "*")) > 1 and factor * _reach(op[0]) * _reach(op[1]) >= 2**31
         for op in suspect.operators
+        if op.code == "MUL"
     )
 
 
@@ -145,7 +146,9 @@ def _ratio(op: Operator, sign: str) -> float:
 def shifted_quotients(suspect: Suspect) -> bool:
     """A DIV of integers whose smallest quotients are shifted by more than 31 bits (DivElementwise, reference/div.h)."""
     return any(
-        op.code == "DIV" and (ratio := _ratio(op, "/")) > 0 and frexp(ratio)[1] - 30 - _reach(op[1]).bit_length() < -31
+        op.code == "DIV"
+        and (ratio := _ratio(op, "/")) > 0
+        and frexp(ratio)[1] - 30 - _reach(op[1]).bit_length() + 1 < -31
         for op in suspect.operators
     )
 
@@ -184,9 +187,9 @@ def _gain(op: Operator) -> float:
     x = op.tensor(0)
     weights = [t for t in op.inputs if t is not None and t.constant and t.dtype == "int8" and t.rank > 1]
     made = op.tensor(~0)
-    if x is None or x.dtype not in QUANTIZED or not weights or not _scale(x) or not any(_scale(made)):
+    if x is None or x.dtype not in QUANTIZED or len(weights) != 1 or not _scale(x) or not any(_scale(made)):
         return 0.0
-    largest = max(float(np.abs(t.array.astype(np.int16)).max(initial=0)) * max(_scale(t), default=0) for t in weights)
+    largest = float(np.abs(weights[0].array.astype(np.int16)).max(initial=0)) * max(_scale(weights[0]), default=0)
     return largest * _scale(x)[0] / _scale(made)[0]
 
 
