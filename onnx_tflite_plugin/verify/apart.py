@@ -19,7 +19,7 @@ from .dequantized import as_float, as_stored, is_float
 from .diverging import preserving
 from .ort import OnnxRuntime
 from .structure import Entry, producers
-from .trial import Pairs, Run, Trial
+from .trial import Pairs, Run, Trial, restored_dtype
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -50,19 +50,34 @@ def _quantized(tensor: Tensor) -> bool:
 
 
 class Apart:
-    """The ONNX model cut at every value that holds a tensor: each is an output, and whoever reads it is given LiteRT's."""
+    """The ONNX model cut at every value that holds a tensor: each is an output, and whoever reads it is given LiteRT's.
 
-    def __init__(self, trial: Trial, session: OnnxRuntime) -> None:
-        self.entry, graph = trial.entry, session.proto.graph
+    ``values``: those that are to be cut and compared, by tensor; by default all. ``kept``: LiteRT's tensors in the last run;
+    ``fed``: those that the ONNX model is given, by index.
+    """
+
+    def __init__(
+        self,
+        trial: Trial,
+        session: OnnxRuntime,
+        tolerance: Tolerance = NEAR,
+        values: Mapping[int, Sequence[TensorValue]] | None = None,
+    ) -> None:
+        self.entry, self.tolerance, graph = trial.entry, tolerance, session.proto.graph
         self.producers = producers(self.entry.subgraph)
         self.original = preserving(trial)[0]
         self.pairs = Pairs(self.entry, session)
         computed = {name for node in graph.node for name in node.output}
         read = {name for node in graph.node for name in node.input}
         index = self.entry.subgraph.index
-        self.values = [v for v in session.tensor_values if v.subgraph == index and v.name in computed]
+        infos = {info.name: info for info in (*graph.value_info, *graph.output)}
+        chosen = session.tensor_values if values is None else [v for each in values.values() for v in each]
+        self.values = [v for v in chosen if v.subgraph == index and v.name in computed and v.name in infos]
+        self.floats = {name for name, info in infos.items() if is_float(info)}
+        self.kept: Mapping[int, Array] = {}
         self.given = {value.name: value.name + GIVEN for value in self.values if value.name in read}
-        self.session = OnnxRuntime(_cut(session.proto, self.given), keep=list(self.given))
+        self.fed = {value.tensor for value in self.values if value.name in self.given}
+        self.session = OnnxRuntime(_cut(session.proto, self.given), keep=[value.name for value in self.values])
         carried = {state.output: state.input for state in self.session.states}
         self.states = {carried[value.name]: value for value in self.values if value.name in carried}
 
@@ -71,28 +86,32 @@ class Apart:
 
         Raises LiteRTError or OrtError where a model that keeps them does not run.
         """
-        last: Mapping[int, Array] = {}
         for arrays in runs:
+            last = self.kept
             self.original.run(arrays)
-            kept = self.original.tensors()
-            yield from self._compared(self.pairs.feeds(arrays), kept, last)
-            last = kept
+            self.kept = self.original.tensors()
+            yield from self.compared(self.pairs.feeds(arrays), self.kept, last)
 
-    def _compared(
+    def _fed(self, value: TensorValue, kept: Mapping[int, Array]) -> Array:
+        """LiteRT's tensor as the ONNX value holds it."""
+        array = kept[value.tensor]
+        return value.apply(
+            as_float(self.entry.subgraph.tensors[value.tensor], array) if value.name in self.floats else array
+        )
+
+    def compared(
         self, arrays: Mapping[str, Array], kept: Mapping[int, Array], last: Mapping[int, Array]
     ) -> Iterator[tuple[Comparison, TensorValue]]:
         """Of one run: ``arrays`` are the model's inputs by ONNX name, ``kept`` and ``last`` LiteRT's tensors now and before it."""
         tensors = self.entry.subgraph.tensors
         feeds = {
-            self.given[value.name]: value.apply(as_float(tensors[value.tensor], kept[value.tensor]))
+            self.given[value.name]: self._fed(value, kept)
             for value in self.values
-            if value.name in self.given and value.tensor in kept
+            if value.name in self.given
+            and value.tensor in kept
+            and kept[value.tensor].ndim == tensors[value.tensor].rank
         }
-        states = {
-            name: value.apply(as_float(tensors[value.tensor], last[value.tensor]))
-            for name, value in self.states.items()
-            if value.tensor in last
-        }
+        states = {name: self._fed(value, last) for name, value in self.states.items() if value.tensor in last}
         if len(feeds) < len(self.given):
             return
         self.session.run({**arrays, **feeds, **states})
@@ -101,11 +120,12 @@ class Apart:
             tensor = tensors[value.tensor]
             if tensor.is_variable:  # what a whole sequence added up, rounded at every time step
                 continue
-            restored = value.restore(returned[value.name], returned[value.name].dtype)
+            array = returned[value.name]
+            restored = value.restore(array, restored_dtype(tensor, array))
             if restored is not None and value.tensor in kept:
-                step = inherited_step(tensor, self.producers, NEAR)
+                step = inherited_step(tensor, self.producers, self.tolerance)
                 actual, expected = as_stored(tensor, np.asarray(restored)), {"builtin": [kept[value.tensor]]}
-                yield compare(str(tensor), [actual], expected, NEAR, step=step), value
+                yield compare(str(tensor), [actual], expected, self.tolerance, step=step), value
 
 
 def _cut(proto: ModelProto, given: Mapping[str, str]) -> ModelProto:

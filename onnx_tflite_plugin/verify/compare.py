@@ -286,15 +286,33 @@ _MOST_MOVED = 0.75  # of a step, the same way; roundings of a network that are n
 
 
 def _moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
-    """Whether practically all integers are off the same way, which is no rounding but another zero point; else nothing."""
-    moves = []
+    """Whether practically all integers, or all of a channel, are off the same way, which is no rounding but another zero point
+    or bias; else nothing. A channel that does not vary may be a tie throughout.
+    """
+    whole, channels = [], []
     for arrays in sets:
-        pairs = [(one.astype(np.int64), other.astype(np.int64)) for one, other in zip(actual, arrays, strict=True)]
-        if sum(one.size for one, _ in pairs) < _LEAST:
+        moves = [one.astype(np.int64) - other for one, other in zip(actual, arrays, strict=True)]
+        if sum(move.size for move in moves) < _LEAST:
             return ""
-        moves.append(sum(int((one - other).sum()) for one, other in pairs) / sum(one.size for one, _ in pairs))
-    least = min(moves, key=abs)
-    return f"off by {least:+.2f} LSB on average, the same way nearly everywhere" if abs(least) > _MOST_MOVED else ""
+        whole.append(sum(int(move.sum()) for move in moves) / sum(move.size for move in moves))
+        channels.append(_channels(moves, arrays))
+    least = min(whole, key=abs)
+    if abs(least) > _MOST_MOVED:
+        return f"off by {least:+.2f} LSB on average, the same way nearly everywhere"
+    by_channel = np.min(np.abs(np.stack(channels)), axis=0) if all(move.size for move in channels) else np.zeros(1)
+    worst = int(by_channel.argmax())
+    if by_channel[worst] <= _MOST_MOVED:
+        return ""
+    return f"off by {channels[0][worst]:+.2f} LSB on average, the same way nearly everywhere, in channel {worst}"
+
+
+def _channels(moves: Sequence[Array], values: Sequence[Array]) -> Array:
+    """The mean of each channel's moves, 0 for one of few values or of few elements; empty where there are no channels."""
+    if moves[0].ndim < 2 or len({move.shape[-1] for move in moves}) > 1 or not all(move.size for move in moves):
+        return np.empty(0)
+    rows, own = (np.concatenate([a.reshape(-1, a.shape[-1]) for a in arrays]) for arrays in (moves, values))
+    varies = own.astype(np.int64).std(0) > 1
+    return np.where(varies & (len(rows) >= _LEAST), rows.mean(0), 0.0)
 
 
 _PRODUCT = 2**-23

@@ -15,6 +15,7 @@ from ..host import Host
 from ..progress import Progress
 from ..source import check_source
 from ..source.model import Array
+from . import singly
 from .bisect import smallest
 from .compare import Comparison, Tolerance
 from .diverging import Divergence
@@ -93,6 +94,10 @@ def verify(
             return Verification(comparisons, tuple(expected), len(drawn), notes=notes)
         told("more inputs, for outputs that hardly vary")
         wrong, said = _weak(examined, drawn, expected, comparisons)
+        if not wrong:
+            told("operators one by one")
+            wrong, untried = _singly(examined, drawn, exact=tolerance is None)
+            notes = (untried, *notes) if untried else notes
         return Verification((*comparisons, *wrong), tuple(expected), len(drawn), notes=(*said, *notes))
     told("looking for the first tensor outside its tolerance")
     diverging, reasons = examined.search.divergence(drawn, expected)
@@ -122,6 +127,22 @@ def _weak(
         return Verification(comparisons, tuple(expected), len(drawn))
 
     return Weak(examined.search, alone).examine(runs, expected, comparisons)
+
+
+def _singly(examined: Examined, runs: Sequence[Run], *, exact: bool) -> tuple[list[Comparison], str]:
+    """The first operator that is wrong behind outputs that agree, and why none was tried; ``exact``: nobody allowed for more."""
+    whole = examined.trial.tolerance
+    tolerance = singly.tolerance_of(whole) if exact else whole
+
+    def alone(tflite: bytes, onnx: ModelProto, given: Mapping[str, Array]) -> Verification:
+        part = Examined(tflite, onnx, None, tolerance, lambda stage: None)
+        part.fill(examined.host or Host, partial=False)
+        drawn, expected = part.expected([given], 0, 1, None, {})
+        ((actual,),), others = part.trial.actual(part.session, drawn), expected.values()
+        settled = singly.without_overflow(actual, next(iter(others))[0][0])
+        return Verification(part.trial.compared([[settled]], expected), tuple(expected), len(drawn))
+
+    return singly.wrong(examined.search, runs[: 3 if examined.stateful else 1], tolerance, alone)
 
 
 def _bisected(examined: Examined, divergence: Divergence | None, runs: Sequence[Run], folder: Path) -> str:
