@@ -41,7 +41,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("sums that wrap", "EXP-int16_between_convolutions", [buffer(2, [2**31 - 1, 0, 0], "int64")]),
     ("products that wrap", "MUL-int16", [scaled(1, [65504.0], [0])]),
     ("powers that wrap", "POW-int32_to_7", [buffer(1, [1055385975])]),
-    ("quotients shifted by more than 31 bits", "DIV-int16_with_RELU6", []),
+    ("quotients shifted by more than 31 bits", "DIV-int16_with_RELU6", [scaled(1, [2.0], [5])]),
     ("an LSB made several by weights", BETWEEN, [buffer(3, [8] * 15, "int8")]),
     ("windows beyond an image of open size", "AVERAGE_POOL_2D-int8_of_open_sizes,_VALID_3x2_stride_1x1", []),
     ("a recurrence without bound", LSTM, []),
