@@ -312,6 +312,9 @@ def _passed(bound: Bound, model: Model) -> Iterator[Contradiction]:
         results = op.outputs if graph is graphs[-1] or not loops else ()
         for side, own, theirs in (("inputs", op.inputs[first:], graph.inputs), ("outputs", results, graph.outputs)):
             for k, (outer, inner) in enumerate(zip(own, theirs, strict=False)):
+                if loops and outer is not None and outer.has_rank and inner.has_rank and outer.rank != inner.rank:
+                    reason = f"tensor {inner} is of shape {list(inner.dims)}, and {op.code} of {list(outer.dims)}"
+                    yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)
                 if outer is not None and outer.dtype != inner.dtype:
                     reason = f"tensor {inner} is {inner.dtype}, and {op.code} hands it {outer.dtype}"
                     yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)

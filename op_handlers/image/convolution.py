@@ -26,7 +26,7 @@ from onnx_tflite_plugin.api import (
     padding_attributes,
     transposed_pads,
 )
-from op_handlers.kernels.operands import as_int64, packed_weights, signed_bytes, symmetric
+from op_handlers.kernels.operands import as_int64, moved_weights, packed_weights, signed_bytes, symmetric
 
 BIASED = Dequantized(bias={2: (0, 1)})
 SQUEEZABLE = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
@@ -58,7 +58,7 @@ def bias_of_32_bits(op: Operator, slot: int) -> Decline | None:
     quantization=BIASED,
     activation="fused_activation_function",
     types=KINDS,
-    accepts=lambda at: packed_weights(at.op, NARROW) or bias_of_32_bits(at.op, 2),
+    accepts=lambda at: packed_weights(at.op, NARROW) or bias_of_32_bits(at.op, 2) or moved_weights(at.op),
 )
 def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv; groups are implied where the filter has fewer channels than the input (kernels/conv.cc)."""

@@ -81,6 +81,18 @@ def packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Dec
     return None
 
 
+def moved_weights(op: Operator) -> Decline | None:
+    """int8 weights with zero points under float32, which kernels leave out (EvalHybrid), and XNNPACK refuses."""
+    w = op[1]
+    if (op[0].dtype, w.dtype) != ("float32", "int8") or not isinstance(w.quantization, Quantization):
+        return None
+    if not any(w.quantization.zero_point):
+        return None
+    return Decline(
+        "its int8 weights have zero points other than 0, which LiteRT leaves out under float32; quantize symmetrically"
+    )
+
+
 def signed_bytes(ctx: Context, slot: int, weight: Value) -> Value | Array:
     """A weight as it is; but under float32 activations uint8 is read as int8, its zero point ignored.
 

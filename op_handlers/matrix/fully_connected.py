@@ -20,7 +20,7 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
-from op_handlers.kernels.operands import packed_weights, signed_bytes
+from op_handlers.kernels.operands import moved_weights, packed_weights, signed_bytes
 
 
 def dense_axes(at: Instance) -> str | None:
@@ -63,6 +63,8 @@ def default_weights(at: Instance) -> Decline | None:
         return Decline(f"weights_format {op.options.weights_format} is not known")
     if not op[1].has_rank:
         return None  # sizes that follow are derived before anything else is asked
+    if op[1].rank < 2:
+        return Decline(f"its weights are of shape {list(op[1].shape)}, and the kernel takes rows of them")
     if 0 not in op[0].dims[:-1] and not op[1].shape[-1] and op[1].shape[0]:  # the kernel writes zeros (Eval)
         if op.tensor(2) is not None:
             return Decline("its rows have no elements, for which LiteRT's kernels leave out the bias")
@@ -77,7 +79,7 @@ def default_weights(at: Instance) -> Decline | None:
         )
     if op[1].blocks is not None:
         return in_blocks(op)
-    return packed_weights(op, NARROW) or moved_rows(op)
+    return packed_weights(op, NARROW) or moved_rows(op) or moved_weights(op)
 
 
 def moved_rows(op: Operator) -> Decline | None:

@@ -205,6 +205,8 @@ def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
     """
     ops, how = ctx.ops, reduction(ctx)
     shape, count = ctx.op[0].shape, prod(ctx.op[0].shape)
+    if count >= 2**31:
+        raise Refused(f"it scatters into {count} elements, which ONNX Runtime cannot count")
     if not count or not prod(ctx.op[2].shape):
         return ops.Identity(x)
     places, beyond = flat_places(ctx, indices)

@@ -48,6 +48,7 @@ APART: Mapping[str, Sequence[str]] = defaultdict(
     **dict.fromkeys(("int32", "uint32", "uint64"), ("MUL", "ADD")),
     int64=("MUL", "ADD", "MAXIMUM", "MINIMUM"),
 )
+MOST_ELEMENTS = 4096  # of a window that is combined one by one: a node for each
 COMBINED = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Min"}
 
 
@@ -183,6 +184,10 @@ def spanned(ctx: Context, x: Value, places: dict[int, Array]) -> Value:
 def one_by_one(ctx: Context, x: Value, places: dict[int, Array], combine: Callable[[Value, Value], Value]) -> Value:
     """The first element of every window with the second, then with the third."""
     for k, indices in places.items():
+        if indices.shape[1] > MOST_ELEMENTS:
+            raise Refused(
+                f"its window of {indices.shape[1]} elements is combined one by one, of which it takes {MOST_ELEMENTS}"
+            )
         elements = (ctx.ops.Gather(x, indices[:, element], axis=k) for element in range(indices.shape[1]))
         x = reduce(combine, elements)
     return x

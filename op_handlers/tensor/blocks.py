@@ -101,7 +101,7 @@ def spatial_axes(at: Instance) -> str:
     axes=spatial_axes,
     along=along_blocks,
     quantization=Raw(shift_safe=True, onnx="Pad"),
-    types="_, int32 int64, int32 int64",
+    types="_, int32, int32",  # which the kernels read whatever they are
 )
 def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> Value:
     """Pad with zero, then one batch per place in a block, the place before the batch (space_to_batch_nd.h)."""
@@ -129,7 +129,7 @@ def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> 
     axes=spatial_axes,
     along=along_blocks,
     quantization=Raw(shift_safe=True, onnx="Slice"),
-    types="_, int32 int64, int32 int64",
+    types="_, int32, int32",  # which the kernels read whatever they are
 )
 def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Value:
     """SPACE_TO_BATCH_ND backwards: the batches take their places again, then Slice the crops off."""

@@ -117,7 +117,7 @@ def one_hot(ctx: Context, indices: Value, depth: Value, on: Value, off: Value) -
         zero, one = np.asarray(0, np.int32), np.asarray(1, np.int32)
         classes = ops.Range(zero, ops.Reshape(depth, np.zeros(0, np.int64)), one)
     else:
-        spend(max(int(constant.reshape(-1)[0]), 0), 4, "the numbers of classes")
+        spend(4 * max(int(constant.reshape(-1)[0]), 0), 4, "the numbers of classes")  # written, and read again
         classes = np.arange(int(constant.reshape(-1)[0]), dtype=np.int32)
     rank = ctx.op[0].rank
     aligned = ops.Unsqueeze(classes, list(range(1, rank + 1 - axis))) if axis < rank else classes

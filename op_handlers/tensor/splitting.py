@@ -59,6 +59,8 @@ def parted(ctx: Context, x: Value, slot: int, of: int) -> tuple[Value, ...]:
 )
 def split_v(ctx: Context, x: Value, sizes: Value, _axis: Value) -> tuple[Value, ...]:
     """Split in the sizes of an operand, of which one may be -1, the rest."""
+    if ctx.required(2).size != 1:
+        raise Refused(f"its axis is of shape {list(ctx.op[2].shape)}, and the kernel reads one number")
     axis, n = int(ctx.required(2).reshape(-1)[0]), len(ctx.op.outputs)
     if None not in [ctx.shape(out(k))[axis] for k in range(n)]:
         return parted(ctx, x, slot=2, of=0)

@@ -90,19 +90,21 @@ def wrapped_sums(suspect: Suspect) -> bool:
     Sums are shifted left before they are multiplied, and results of 64 bits are cast to 32
     (MultiplyByQuantizedMultiplier, internal/common.cc).
     """
-    return any(_sum_wraps(op, bias) for op in suspect.operators if (bias := _bias(op)) is not None)
+    return any(_sum_wraps(op, bias) for op in suspect.operators for bias in _biases(op))
 
 
-def _bias(op: Operator) -> Tensor | None:
-    """The last operand, where it is a row of 32 or 64 bit integers behind quantized ones."""
-    last = op.inputs[-1] if op.inputs else None
-    if last is None or not last.constant or last.dtype not in ("int32", "int64") or last.rank != 1:
-        return None
-    return last if any(t is not None and t.dtype in ("int8", "uint8") for t in op.inputs) else None
+def _biases(op: Operator) -> list[Tensor]:
+    """Rows of 32 or 64 bit integers with a scale behind quantized weights."""
+    if not any(t is not None and t.constant and t.dtype in ("int8", "uint8") for t in op.inputs):
+        return []
+    rows = [t for t in op.inputs[2:] if t is not None and t.constant and t.rank == 1]
+    return [t for t in rows if t.dtype in ("int32", "int64") and t.quantization is not None]
 
 
 def _sum_wraps(op: Operator, bias: Tensor) -> bool:
     largest = float(np.abs(bias.array.astype(np.float64)).max(initial=0))
+    if len(_biases(op)) > 1:  # of a recurrent layer, whose gates have scales of their own
+        return largest >= 2**24
     weights = [t for t in op.inputs if t is not None and t.constant and t.dtype in ("int8", "uint8")]
     scales = [max(_scale(t), default=1.0) for t in op.inputs if t is not None and t is not bias and _scale(t)]
     made = max(_scale(op.outputs[0]), default=1.0) if op.outputs else 1.0
@@ -115,6 +117,14 @@ def _sum_wraps(op: Operator, bias: Tensor) -> bool:
 
 def _scale(tensor: Tensor | None) -> tuple[float, ...]:
     return tensor.quantization.scale if tensor is not None and isinstance(tensor.quantization, Quantization) else ()
+
+
+def cast_beyond(suspect: Suspect) -> bool:
+    """A float constant of more steps than 32 bits hold where something is quantized: the kernel casts before it clips."""
+    steps = [_scale(op.outputs[0]) for op in suspect.operators if op.code == "QUANTIZE" and op[0].dtype in FLOATS]
+    floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32")]
+    largest = max((float(np.abs(array).max(initial=0)) for array in floats), default=0.0)
+    return any(each and each[0] and largest / each[0] >= 2**31 for each in steps)
 
 
 def wrapped_products(suspect: Suspect) -> bool:
@@ -345,6 +355,7 @@ CLASSES: dict[str, Callable[[Suspect], bool]] = {
     "an input listed twice": twice_given,
     "constant divisors of zero": divided_by_zero,
     "sums that wrap": wrapped_sums,
+    "floats quantized beyond 32 bits": cast_beyond,
     "products that wrap": wrapped_products,
     "powers that wrap": wrapped_powers,
     "quotients shifted by more than 31 bits": shifted_quotients,
