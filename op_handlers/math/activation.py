@@ -18,6 +18,7 @@ from onnx_tflite_plugin.api import (
     Value,
     handler,
 )
+from op_handlers.kernels.hard_swish import hard_swish_table
 from op_handlers.kernels.sigmoids import INT16, sigmoid_by_table, tanh_table
 from op_handlers.kernels.tables import on_lines_of
 
@@ -162,7 +163,12 @@ def of_rounded_powers(ctx: Context, x: Value) -> Value:
     return ops.Cast(share, to="bfloat16")
 
 
-@handler("HARD_SWISH", max_version=1, layout=Transparent(), quantization=Dequantized())
+@handler(
+    "HARD_SWISH",
+    max_version=1,
+    layout=Transparent(),
+    quantization=Lookup(hard_swish_table, dtypes=("int8", "uint8")),
+)
 def hard_swish(ctx: Context, x: Value) -> Value:
     """HardSwish, or x * Clip(x + 3, 0, 6) / 6 below opset 14."""
     ops = ctx.ops

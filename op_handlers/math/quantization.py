@@ -10,6 +10,7 @@ from onnx_tflite_plugin.api import (
     Decline,
     Dequantized,
     Instance,
+    Lookup,
     Operator,
     Quantization,
     Refused,
@@ -20,13 +21,39 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
+from op_handlers.kernels.operands import parameters
+
+
+def rescaling(at: Instance) -> Dequantized | Lookup:
+    """XNNPACK multiplies integers that stay in their dtype by 1/256ths (xnn_init_qs8_cvt_scalar_params): a table of all."""
+    return Dequantized() if multiplier_of(at.op) is None else Lookup(rescaled_by_table, dtypes=("int8", "uint8"))
+
+
+def multiplier_of(op: Operator) -> int | None:
+    """By how many 256ths XNNPACK multiplies, where it takes the operator."""
+    before, after = op[0].quantization, op[out(0)].quantization
+    if op[0].dtype != op[out(0)].dtype or op[0].dtype not in ("int8", "uint8") or op[0].constant:
+        return None
+    if not isinstance(before, Quantization) or not isinstance(after, Quantization) or before.per_axis or after.per_axis:
+        return None
+    ratio = np.float32(before.scale[0]) / np.float32(after.scale[0])
+    return int(np.rint(ratio * np.float32(256))) if 2**-8 <= ratio <= 2**7 else None
+
+
+def rescaled_by_table(at: Instance) -> Array:
+    """Halves go up (qs8-vcvt)."""
+    before, after = parameters(at.op[0]), parameters(at.op[out(0)])
+    limits, multiplier = np.iinfo(at.op[0].dtype), multiplier_of(at.op)
+    stored = np.concatenate([np.arange(0, limits.max + 1), np.arange(limits.min, 0)])
+    steps = ((stored - before.zero_point[0]) * (multiplier or 0) + 128) >> 8
+    return np.asarray(np.clip(steps + after.zero_point[0], limits.min, limits.max).astype(limits.dtype))
 
 
 @handler(
     "QUANTIZE",
     max_version=6,
     layout=Transparent(),
-    quantization=Dequantized(),
+    quantization=rescaling,
     converts={"*": ("int8", "uint8", "int16", "int4", "uint4", "int2")},
 )
 def quantize(ctx: Context, x: Value) -> Value:
@@ -43,21 +70,16 @@ def quantize(ctx: Context, x: Value) -> Value:
 
 
 def upwards(op: Operator) -> float:
-    """What makes halves of other integers go up, where QuantizeLinear takes the even one; 0 where there are none.
+    """What makes halves go up where a step becomes half of one, which QuantizeLinear rounds to the even one.
 
-    XNNPACK rounds so what stays int8 or uint8 (xnn_qs8_vcvt), in 1/256 of a step; the kernels without it do where a step
-    becomes half of one (SaturatingRoundingDoublingHighMul). Ranges that fake quantization fixed are often such multiples.
+    The kernels do (SaturatingRoundingDoublingHighMul); 16 bits and 8 more are what float32 holds.
     """
     before, after = op[0].quantization, op[out(0)].quantization
-    if not isinstance(before, Quantization) or not isinstance(after, Quantization) or op[0].dtype == "int32":
+    if not isinstance(before, Quantization) or not isinstance(after, Quantization):
         return 0.0
-    if before.per_axis or after.per_axis or op[out(0)].dtype == "int32":
+    if before.per_axis or after.per_axis or "int32" in (op[0].dtype, op[out(0)].dtype):
         return 0.0
-    ratio, dtypes = before.scale[0] / after.scale[0], {op[0].dtype, op[out(0)].dtype}
-    if dtypes in ({"int8"}, {"uint8"}):
-        halves = np.abs(np.arange(1, 256) * ratio % 1 - 0.5) < 1e-4
-        return after.scale[0] * 2.0**-10 if halves.any() else 0.0
-    return after.scale[0] * 2.0**-8 if ratio == 0.5 else 0.0  # 16 bits and 8 more are what float32 holds
+    return after.scale[0] * 2.0**-8 if before.scale[0] / after.scale[0] == 0.5 else 0.0
 
 
 def affine(tensor: Tensor) -> tuple[float, int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.case import EVERY_OPSET, Case
+from conformance.case import EVERY_OPSET, Case, Tolerance
 from conformance.models import (
     BOTH,
     Net,
@@ -98,12 +98,32 @@ def ranges() -> Iterator[Case]:
                 span=WIDE,
                 opsets=EVERY_OPSET,
             )
+    yield from hard_swishes()
     yield unary(
         "HARD_SWISH",
         "int16",
         tensor(*IMAGE, dtype="int16"),
         kernel_refuses="Only float32, uint8 and int8 are supported",
     )
+
+
+def hard_swishes() -> Iterator[Case]:
+    """Every integer: the kernel rounds in a fixed point of 16 bits, where every hundredth result is another."""
+    for dtype, low in (("int8", -128), ("uint8", 0)):
+        every = np.arange(low, low + 256).astype(dtype)
+        for scale, zero_point, made_scale, made_point in (
+            (0.0163, 4, 0.0083, -83),
+            (0.0471, -128, 0.0469, -120),
+            (0.0008, 31, 0.0007, 0),
+            (0.9, -5, 0.51, -128),
+        ):
+            x = tensor(256, dtype=dtype, scale=scale, zero_point=zero_point + low + 128)
+            y = x.scaled(made_scale / scale, made_point + low + 128)
+            case = unary("HARD_SWISH", f"{dtype} of scale {scale:g}", x, y, given={"x0": every}, runs=1)
+            yield replace(case, tolerance=Tolerance(steps=0), why="the table holds what the kernel computes")
+    x = tensor(256, dtype="int8", scale=0.9)
+    refused = "too small for one of 0.9"
+    yield unary("HARD_SWISH", "int8 to a scale that is much smaller", x, x.scaled(1 / 256), refused=refused)
 
 
 def edges(op: str, *more: float, name: str = "", **case: Any) -> Case:

@@ -1,0 +1,53 @@
+"""HARD_SWISH of 8 bit integers, in the fixed point of 16 bits that its kernel computes with."""
+
+from __future__ import annotations
+
+from math import floor, frexp
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Instance, Refused, out
+from op_handlers.kernels.fixed_point import divided, saturated
+from op_handlers.kernels.operands import parameters
+
+STORED = {"uint8": np.arange(256), "int8": np.concatenate([np.arange(128), np.arange(-128, 0)])}
+HALVES = 7
+"""Bits that an input is shifted up by before anything is rounded."""
+
+
+def hard_swish_table(at: Instance) -> Array:
+    """The kernel's result of each stored integer (HardSwish, internal/reference/hard_swish.h; HardSwishPrepare, activations.cc).
+
+    Raises Refused for scales that the kernel does not take.
+    """
+    x, y = parameters(at.op[0]), parameters(at.op[out(0)])
+    fine = np.float32(1 / 2**HALVES) * np.float32(x.scale[0])
+    result, down = multiplier(float(fine / np.float32(y.scale[0])))
+    gate, up = multiplier(float(fine / np.float32(3 / 32768)))
+    if down > 0:
+        raise Refused(
+            f"its result has a scale of {y.scale[0]:g}, too small for one of {x.scale[0]:g}, which LiteRT refuses"
+        )
+    inputs = (STORED[at.op[0].dtype] - x.zero_point[0]) << HALVES
+    gates = saturated(inputs << up - 1) if up > 0 else inputs
+    gates = high_product(gates, gate)
+    gates = saturated(gates << 1) if up > 0 else divided(gates, -up)
+    product = np.fix(((gates + 2**15) >> 1) * high_product(inputs, result) / 2**15).astype(np.int64)
+    limits = np.iinfo(at.op[out(0)].dtype)
+    stored: Array = np.clip(divided(product, -down) + y.zero_point[0], limits.min, limits.max).astype(limits.dtype)
+    return stored
+
+
+def multiplier(factor: float) -> tuple[int, int]:
+    """16 bits and the power of two behind them (QuantizeMultiplier; DownScaleInt32ToInt16Multiplier)."""
+    fraction, exponent = frexp(factor)
+    mantissa = floor(fraction * 2**31 + 0.5)
+    if mantissa == 2**31:
+        mantissa, exponent = 2**30, exponent + 1
+    return min((mantissa + 2**15) >> 16, 2**15 - 1), exponent
+
+
+def high_product(numbers: Array, factor: int) -> Array:
+    """The upper half of twice the product, rounded (SaturatingRoundingDoublingHighMul)."""
+    products = numbers.astype(np.int64) * factor
+    return np.fix((products + np.where(products >= 0, 2**14, 1 - 2**14)) / 2**15).astype(np.int64)
