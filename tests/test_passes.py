@@ -31,7 +31,13 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def everything(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass."""
-    return integers(net), floats(net), mask(net), trained(net), decayed(net), normalized(net)
+    return integers(net), floats(net), mask(net), trained(net), decayed(net), normalized(net), bounded(net)
+
+
+def bounded(net: Network) -> TensorRef:
+    """A bound of a sum of convolutions."""
+    x = net.conv(net.input(image(1, 5, 7, 16, dtype="float32")), 16, (1, 1))
+    return net.conv(net.like("ADD", x, net.conv(x, 16, (1, 1)), fused_activation_function="RELU6"), 16, (1, 1))
 
 
 def decayed(net: Network) -> TensorRef:

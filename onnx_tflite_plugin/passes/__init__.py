@@ -58,6 +58,11 @@ PASSES = {
             exact=True,
         ),
         Pass(
+            "clip_in_blocks",
+            "a bound of a sum becomes part of a convolution by channel, whose weights are 1",
+            exact=True,
+        ),
+        Pass(
             "one_feature",
             "a convolution of one feature is made channel by channel and added up by one of 1 x 1",
             exact=True,

@@ -68,6 +68,7 @@ ONNXRUNTIME = Target(
         "affine_as_convolution",
         "channel_pad_as_convolution",
         "average_as_product",
+        "clip_in_blocks",
         "one_feature",
         "symmetric_weights",
         "pad_channels",

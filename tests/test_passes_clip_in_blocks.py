@@ -1,0 +1,70 @@
+"""What bounds a sum of convolutions is part of a convolution: the same bits, in the layout that sums and convolutions share."""
+
+from __future__ import annotations
+
+import pytest
+from passes_networks import Applied, Draw, Network, built, image
+
+import onnx_tflite_plugin as otp
+from conformance.builder import TensorRef
+from conformance.models import constant, drawn
+
+
+def bounded(
+    net: Network, channels: int = 16, batch: int | None = 1, *, bound: str = "RELU6", dtype: str = "float32",
+    size: tuple[int, int] = (11, 13), last: bool = False,
+) -> TensorRef:  # fmt: skip
+    """A residual connection with a bound on its sum, in front of another convolution."""
+    x = net.conv(net.input(image(batch, *size, 3, dtype=dtype)), channels, name="before")
+    total = net.like("ADD", x, net.conv(x, channels, name="inside"), fused_activation_function=bound)
+    return total if last else net.conv(total, 7, name="behind")
+
+
+@pytest.mark.parametrize("bound", ["RELU6", "RELU_N1_TO_1"])
+@pytest.mark.parametrize("channels", [8, 20, 48])
+def test_a_bound_of_a_sum_stays_in_the_blocked_layout(channels: int, bound: str) -> None:
+    applied = Applied("clip_in_blocks", lambda net: bounded(net, channels, bound=bound))
+    assert applied.count == 1
+    assert applied.near(1e-6)
+    assert "Clip" not in applied.fused
+    assert "ReorderInput" not in applied.fused
+
+
+@pytest.mark.parametrize("batch", [None, 5])
+def test_any_number_of_images(batch: int | None) -> None:
+    applied = Applied("clip_in_blocks", lambda net: bounded(net, batch=batch), batch=5)
+    assert applied.count == 1
+    assert applied.near(1e-6)
+
+
+def test_it_agrees_with_the_original() -> None:
+    assert otp.convert(built(bounded), verify=True).report.passes["clip_in_blocks"] == 1
+
+
+def of_a_constant(net: Network) -> TensorRef:
+    x = net.conv(net.input(image(1, 11, 13, 3, dtype="float32")), 16)
+    term = constant(drawn(1, 11, 13, 16, dtype="float32", seed="term"))
+    return net.conv(net.like("ADD", x, term, fused_activation_function="RELU6"), 7)
+
+
+def looked_into(net: Network) -> tuple[TensorRef, TensorRef]:
+    """The sum is an output itself."""
+    x = net.conv(net.input(image(1, 11, 13, 3, dtype="float32")), 16, name="before")
+    total = net.like("ADD", x, net.conv(x, 16, name="inside"))
+    return net.conv(net.like("RELU6", total), 7), total
+
+
+LEFT: dict[str, Draw] = {
+    "a bound below, which sums take with them": lambda net: bounded(net, bound="RELU"),
+    "no divisor": lambda net: bounded(net, 18),
+    "one pixel": lambda net: bounded(net, size=(1, 1)),
+    "no convolution behind": lambda net: bounded(net, last=True),
+    "integers": lambda net: bounded(net, dtype="int8"),
+    "a constant term": of_a_constant,
+    "a sum that others need": looked_into,
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_others_are_left_alone(name: str) -> None:
+    assert Applied("clip_in_blocks", LEFT[name]).count == 0
