@@ -1,4 +1,4 @@
-"""What bounds a sum of convolutions is part of a convolution: the same bits, in the layout that sums and convolutions share."""
+"""What bounds a sum or an activation of convolutions is part of a convolution: the same numbers, in the layout that they share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from passes_networks import Applied, Draw, Network, built, image
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn
+from onnx_tflite_plugin.source.model import Array
 
 
 def bounded(
@@ -28,6 +29,21 @@ def test_a_bound_of_a_sum_stays_in_the_blocked_layout(channels: int, bound: str)
     assert applied.near(1e-6)
     assert "Clip" not in applied.fused
     assert "ReorderInput" not in applied.fused
+
+
+def activated(net: Network, op: str = "MAXIMUM", bound: float | Array = -0.25) -> TensorRef:
+    """An activation that is cut off, in front of another convolution."""
+    x = net.conv(net.input(image(1, 11, 13, 3, dtype="float32")), 16, name="before")
+    x = net.like("LEAKY_RELU", x, alpha=0.5)
+    return net.conv(net.like(op, x, constant(bound)), 7, name="behind")
+
+
+@pytest.mark.parametrize(("op", "bound"), [("MAXIMUM", -0.25), ("MINIMUM", 0.5)])
+def test_a_number_that_bounds_an_activation_stays_in_the_blocked_layout(op: str, bound: float) -> None:
+    applied = Applied("clip_in_blocks", lambda net: activated(net, op, bound))
+    assert applied.count == 1
+    assert applied.near(1e-6)
+    assert not {"Max", "Min", "Clip", "ReorderInput"} & applied.fused.keys()
 
 
 @pytest.mark.parametrize("batch", [None, 5])
@@ -62,6 +78,7 @@ LEFT: dict[str, Draw] = {
     "integers": lambda net: bounded(net, dtype="int8"),
     "a constant term": of_a_constant,
     "a sum that others need": looked_into,
+    "a bound for each channel": lambda net: activated(net, bound=drawn(16, dtype="float32", seed="bounds")),
 }
 
 

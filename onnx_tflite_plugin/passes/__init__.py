@@ -58,11 +58,6 @@ PASSES = {
             exact=True,
         ),
         Pass(
-            "clip_in_blocks",
-            "a bound of a sum becomes part of a convolution by channel, whose weights are 1",
-            exact=True,
-        ),
-        Pass(
             "one_feature",
             "a convolution of one feature is made channel by channel and added up by one of 1 x 1",
             exact=True,
@@ -75,6 +70,11 @@ PASSES = {
         Pass(
             "pad_channels",
             "numbers of channels that kernels have no fast path for are rounded up, with weights of zero",
+            exact=True,
+        ),
+        Pass(
+            "clip_in_blocks",
+            "a bound of a sum or an activation becomes part of a convolution by channel, whose weights are 1",
             exact=True,
         ),
         Pass(
