@@ -65,7 +65,7 @@ def test_an_input_channel_is_made_twice_for_a_weight_that_int8_does_not_hold(rea
     assert applied.count == 1
     assert applied.equal
     maker, last = (applied.held(conv, 1) for conv in applied.nodes("Conv"))
-    assert maker.shape[0] == last.shape[1] == 32
+    assert maker.shape[0] == last.shape[1] == 28
     assert np.array_equal(maker[24:26], maker[[5, 22]])
     assert (last[7, 5, 0, 0], last[7, 24, 0, 0]) == (127, 255 - 119 - 127)
     assert not last[:, 26:].any()
@@ -92,22 +92,22 @@ def test_tensors_that_meet_have_the_channels_that_any_of_their_readers_wants_twi
     assert applied.equal
     assert applied.count == len(weights(applied)) == 3
     shapes = [applied.held(conv, 1).shape[:2] for conv in applied.nodes("Conv")]
-    assert shapes == [(32, 16), (96, 32), (32, 96), (96, 32), (96, 32)]
+    assert shapes == [(28, 16), (96, 28), (28, 96), (96, 28), (96, 28)]
 
 
 def test_a_convolution_may_make_and_read_the_same_channels() -> None:
     applied = Applied("symmetric_weights", around_itself)
     assert applied.equal
     assert applied.count == 3
-    assert [applied.held(conv, 1).shape[:2] for conv in applied.nodes("Conv")] == [(32, 16), (32, 32), (96, 32)]
+    assert [applied.held(conv, 1).shape[:2] for conv in applied.nodes("Conv")] == [(28, 16), (28, 28), (96, 28)]
 
 
 def test_channels_are_followed_through_pools_and_convolutions_by_channel() -> None:
     applied = Applied("symmetric_weights", between)
     assert applied.equal
     first, deep, last = applied.nodes("Conv")
-    assert applied.held(first, 1).shape[0] == applied.held(deep, 1).shape[0] == applied.held(last, 1).shape[1] == 24
-    assert next(a.i for a in deep.attribute if a.name == "group") == 24
+    assert applied.held(first, 1).shape[0] == applied.held(deep, 1).shape[0] == applied.held(last, 1).shape[1] == 20
+    assert next(a.i for a in deep.attribute if a.name == "group") == 20
 
 
 def test_weights_that_int8_holds_get_a_zero_point_of_0_wherever_they_are() -> None:
@@ -144,7 +144,13 @@ def narrowing(net: Network) -> TensorRef:
     return net.conv(x, 2, (1, 1), outside=[(1, 0, 0, 5)])
 
 
-@pytest.mark.parametrize("draw", [first, sliced, many, signed, narrowing], ids=lambda draw: draw.__name__)
+def hardly(net: Network) -> TensorRef:
+    """Weights around 0 save 9 per cent with VNNI; without, four channels more cost as much."""
+    x = net.conv(net.input(image(1, 11, 13, 128, dtype="uint8")), 16, (1, 1), outside=[(5, 0, 0, 3)])
+    return net.conv(x, 48, (1, 1), outside=[(7, 0, 0, 5)])
+
+
+@pytest.mark.parametrize("draw", [first, sliced, many, signed, narrowing, hardly], ids=lambda draw: draw.__name__)
 def test_what_cannot_be_made_twice_or_costs_more_is_left_alone(draw: DrawOf) -> None:
     applied = Applied("symmetric_weights", draw)
     assert applied.count == 0

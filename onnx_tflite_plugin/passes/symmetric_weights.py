@@ -17,11 +17,11 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.passes.channels import CARRIERS, Convolution, is_per_tensor
 from onnx_tflite_plugin.passes.fold_width import cost
-from onnx_tflite_plugin.passes.graph import BLOCK, Affine, Editor, QuantizedConv, constant_shape, forget, sizes
+from onnx_tflite_plugin.passes.graph import Affine, Editor, QuantizedConv, constant_shape, forget, sizes
 from onnx_tflite_plugin.source.model import Array
 
+WORTH = 1.05  # the least share that both together are to save
 MOST = 127  # -128 is exact on no ARM64 kernel of int8
-WORTH = 1.05  # times the cost: what is saved on one processor may be lost on another
 
 
 def run(model: ir.Model) -> int:
@@ -174,20 +174,25 @@ class Doubling:
 
     @property
     def pays(self) -> bool:
-        """Whether convolutions of weights around 0 save more than further channels cost."""
+        """Whether processors whose kernels tell weights around 0 apart save a larger share than others lose by more channels."""
+        (before, after), (others_before, others_after) = self._costs(True), self._costs(False)
+        return after * others_after * WORTH < before * others_before
+
+    def _costs(self, apart: bool) -> tuple[int, int]:
+        """Without and with further channels; ``apart``: of a processor that tells weights around 0 apart."""
         before = after = 0
         for layer in self.readers.values():
             features, symmetric = layer.convolution.features, layer.convolution.symmetric
-            before += layer.cost(self.channels, features, symmetric)
-            after += layer.cost(self.size, features, symmetric or layer.splits)
+            before += layer.cost(self.channels, features, apart and symmetric)
+            after += layer.cost(self.size, features, apart and (symmetric or layer.splits))
         for layer in self.makers.values():
-            inputs = layer.convolution.shape[1]
-            before += layer.cost(inputs, self.channels, layer.convolution.symmetric)
-            after += layer.cost(inputs, self.size, layer.convolution.symmetric)
+            inputs, symmetric = layer.convolution.shape[1], layer.convolution.symmetric
+            before += layer.cost(inputs, self.channels, apart and symmetric)
+            after += layer.cost(inputs, self.size, apart and symmetric)
         for layer in self.between.values():
             a_channel = layer.positions * _DEPTHWISE
             before, after = before + a_channel * self.channels, after + a_channel * self.size
-        return after * WORTH < before
+        return before, after
 
     def write(self, written: dict[ir.Node, Written]) -> None:
         """Note what becomes of every convolution around; the values get their shape."""
@@ -202,7 +207,7 @@ class Doubling:
             forget(value)
 
 
-_BLOCK = BLOCK // 2  # of kernels without AVX-512; those with it lose less by half a block than by all of it
+_BLOCK = 4  # channels that kernels of weights around 0 read in place; whole blocks gain nothing, and cost other processors more
 _DEPTHWISE = 250  # of an element that a convolution by channel makes, in multiplications
 
 
