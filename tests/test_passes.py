@@ -31,7 +31,7 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def everything(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass."""
-    return integers(net), floats(net), mask(net), trained(net), decayed(net), normalized(net), bounded(net)
+    return integers(net), floats(net), mask(net), trained(net), decayed(net), normalized(net), bounded(net), summed(net)
 
 
 def bounded(net: Network) -> TensorRef:
@@ -47,6 +47,13 @@ def decayed(net: Network) -> TensorRef:
     return net.call(
         "FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), constant(weights), None], tensor(5, 7)
     )
+
+
+def summed(net: Network) -> TensorRef:
+    """A dense layer beside others, which are added."""
+    weights = constant(drawn(7, 11, dtype="float32", seed="summed"))
+    rows = net.call("FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), weights, None], tensor(5, 7))
+    return net.like("ADD", rows, net.input(image(5, 7, dtype="float32")))
 
 
 def normalized(net: Network) -> TensorRef:

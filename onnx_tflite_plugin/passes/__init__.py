@@ -92,6 +92,7 @@ PASSES = {
             "fold_width", "columns of an image with few channels become channels of its first convolution", exact=True
         ),
         Pass("wide_constants", "a constant of a few channels is repeated for several pixels at a time", exact=True),
+        Pass("sum_in_gemm", "what is added to a product of matrices is added by it", exact=True),
         Pass("reshape_once", "of several Reshapes in a row only the last is left", exact=True),
     )
 }

@@ -77,6 +77,7 @@ ONNXRUNTIME = Target(
         "subnormal_weights",
         "fold_width",
         "wide_constants",
+        "sum_in_gemm",
         "reshape_once",
     ),
     saturates=True,

@@ -250,6 +250,15 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *_of(
+        "passes_sum",
+        (
+            "a product is repeated by what it adds",
+            "passes/sum_in_gemm.py",
+            "or shape != sizes(node.outputs[0])",
+            "",
+        ),
+    ),
+    *_of(
         "rules",
         (
             "a Transpose alone between DQ and Q is refused",
