@@ -214,9 +214,9 @@ def test_stored_sizes_that_do_not_follow_give_way_to_those_that_do_as_in_litert(
     assert verify(drawn(convolved), converted.proto).ok
 
 
-def scalar_weights(g: GraphBuilder) -> int:
-    x, w = g.input("x", (2, 3)), g.input("w", ())
-    g.operator("FULLY_CONNECTED", [x, w, None], [y := g.tensor("y", (2, 1))])
+def scalar_size(g: GraphBuilder) -> int:
+    x, y = g.input("x", (1, 5, 7, 3)), g.tensor("y", (1, 2, 2, 3))
+    g.operator("RESIZE_BILINEAR", [x, g.constant("size", np.array(2, np.int32))], [y])
     return y
 
 
@@ -252,8 +252,8 @@ def test_outputs_said_to_be_floats_that_litert_computes_as_integers_are_compared
 
 
 def test_what_fails_in_a_built_in_handler_is_the_files_fault_where_litert_does_not_run_it_either() -> None:
-    with pytest.raises(InvalidModel, match=r"NumDimensions.filter. != 2") as caught:
-        otp.convert(drawn(scalar_weights))
+    with pytest.raises(InvalidModel, match=r"NumDimensions.size. != 1") as caught:
+        otp.convert(drawn(scalar_size))
     assert "please report" not in str(caught.value)
 
 

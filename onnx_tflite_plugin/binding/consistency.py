@@ -38,7 +38,7 @@ from onnx_tflite_plugin.errors import (
     UnsupportedOperator,
 )
 from onnx_tflite_plugin.guard import BUILTIN, Failed
-from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, INTEGER_RANGE, QUANTIZED
+from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, QUANTIZED
 from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
@@ -397,9 +397,9 @@ def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
 
     One of more bits than any that is quantized has none, whatever the file says.
     """
-    integers = QUANTIZED if bound.handler.converts else INTEGER_RANGE
+    integer = tensor.dtype in QUANTIZED or ("int" in tensor.dtype and not bound.handler.converts)
     sides = (*bound.op.inputs, *bound.op.outputs)
-    if tensor.dtype not in integers or (not any(map(_quantized, sides)) and not bound.handler.converts):
+    if not integer or (not any(map(_quantized, sides)) and not bound.handler.converts):
         return ""
     declared = behaviour(bound, target, opset)
     real = isinstance(declared, Dequantized | SameScale | FixedOutputRange | Lookup) or bool(bound.handler.activation)

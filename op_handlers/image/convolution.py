@@ -152,6 +152,8 @@ def biased_in_a_row(at: Instance) -> bool:
 def unfit(op: Operator) -> Decline | None:
     """What the kernel refuses as it prepares and XNNPACK computes all the same (transpose_conv.cc)."""
     bias, sizes = op.tensor(3), op.constant(0)
+    if op[1].rank != 4 or op[2].rank != 4:
+        return None  # which is told with the axes
     channels, *window = op[1].shape[:3]
     if bias is not None and bias.static and prod(bias.shape) != channels:
         return Decline(f"its bias is of shape {list(bias.shape)}, for {channels} channels")

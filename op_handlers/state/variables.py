@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onnx_tflite_plugin.api import (
     Context,
+    Decline,
     Effects,
     Instance,
     Raw,
@@ -22,7 +23,20 @@ def variable_key(at: Instance) -> str:
     return "/".join(part for part in (at.op.options.container, at.op.options.shared_name) if part)
 
 
-@handler("VAR_HANDLE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects(names=variable_key))
+def handles(at: Instance) -> Decline | None:
+    """The kernel writes a number into its result, whatever that is said to be (var_handle.cc)."""
+    result = at.op[out(0)]
+    return None if result.dtype == "resource" else Decline(f"its result is {result.dtype}, and no resource")
+
+
+@handler(
+    "VAR_HANDLE",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(),
+    effects=Effects(names=variable_key),
+    accepts=handles,
+)
 def var_handle(ctx: Context) -> Resource:
     """The state's token."""
     return ctx.make_resource(variable_key(ctx))

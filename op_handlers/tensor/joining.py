@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnx_tflite_plugin.api import (
     Attribute,
     Context,
+    Decline,
     Instance,
     Raw,
     SameScale,
@@ -17,6 +18,11 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import any_order, with_axis
 
 
+def of_one_rank(at: Instance) -> Decline | None:
+    ranks = {tensor.rank for tensor in (*at.op.inputs, at.op[out(0)]) if tensor is not None and tensor.has_rank}
+    return Decline(f"its operands and its result are of ranks {sorted(ranks)}") if len(ranks) > 1 else None
+
+
 @handler(
     "CONCATENATION",
     max_version=7,
@@ -24,6 +30,7 @@ from op_handlers.kernels.operands import any_order, with_axis
     # Of int16 the kernel copies what is stored, whatever the scales (concatenation.cc).
     quantization=lambda at: SameScale(onnx="Concat", unequal="refuse" if at.op[0].dtype == "int16" else "dequantize"),
     types="T...",
+    accepts=of_one_rank,
 )
 def concatenation(ctx: Context, *xs: Value) -> Value:
     """Concat; uint8 operands of other scales are requantized, as the kernel does."""

@@ -195,12 +195,21 @@ def multiplied_steps(suspect: Suspect) -> bool:
 
 def _gain(op: Operator) -> float:
     x = op.tensor(0)
+    if op.code == "MUL":
+        factors = [t for t in op.inputs if t is not None and t.constant and t.dtype in QUANTIZED]
+        return max((_ratio(op, "*") * float(_farthest(t)) for t in factors), default=0.0)
     weights = [t for t in op.inputs if t is not None and t.constant and t.dtype == "int8" and t.rank > 1]
     made = op.tensor(~0)
     if x is None or x.dtype not in QUANTIZED or len(weights) != 1 or not _scale(x) or not any(_scale(made)):
         return 0.0
     largest = float(np.abs(weights[0].array.astype(np.int16)).max(initial=0)) * max(_scale(weights[0]), default=0)
     return largest * _scale(x)[0] / _scale(made)[0]
+
+
+def _farthest(tensor: Tensor) -> int:
+    """How far a constant's integers are from its zero point at most."""
+    point = tensor.quantization.zero_point[0] if isinstance(tensor.quantization, Quantization) else 0
+    return int(np.abs(tensor.array.astype(np.int64) - point).max(initial=0))
 
 
 def unbounded_recurrence(suspect: Suspect) -> bool:
@@ -259,7 +268,7 @@ def stale_dtypes(suspect: Suspect) -> bool:
         result is not None
         and result.dtype in FLOATS
         and any(t is not None and not t.constant and t.dtype in QUANTIZED and t.quantization for t in op.inputs)
-        and (suspect.dtypes or {}).get(result.index, "").startswith("float")
+        and (suspect.dtypes or {}).get(result.index, "").startswith(("float", "uint16"))
         and not _converts(suspect, op)
         for op in suspect.model.main.operators
         for result in op.outputs[:1]
