@@ -268,7 +268,7 @@ def stale_dtypes(suspect: Suspect) -> bool:
         result is not None
         and result.dtype in FLOATS
         and any(t is not None and not t.constant and t.dtype in QUANTIZED and t.quantization for t in op.inputs)
-        and (suspect.dtypes or {}).get(result.index, "").startswith(("float", "uint16"))
+        and (suspect.dtypes or {}).get(result.index, "").startswith(("float", "bfloat"))
         and not _converts(suspect, op)
         for op in suspect.model.main.operators
         for result in op.outputs[:1]
