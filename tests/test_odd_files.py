@@ -103,7 +103,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("FLOOR_DIV-int16_of_nothing", [tensor(2, type=9)], "its dtypes are int16, int16 -> int8"),
     ("RELU_N1_TO_1-uint8", [tensor(0, quantization=None)], "tensor 0 'x0' is uint8 without a scale, and RELU_N1_TO_1"),
     ("BATCH_MATMUL-between_batches_that_trade_places", [tensor(6, shape=[])], "of 0 axes"),
-    ("REDUCE_PROD-int16_that_saturates_dropped", [scaled(2, [0.0], [0])], "its result has a scale of 0"),
+    ("REDUCE_PROD-int16_that_saturates_dropped", [scaled(2, [0.0], [0])], "has a scale of 0"),
     ("RANGE-float32_[7,_-1,_-8],_known", [buffer(1, [-770554912])], "its numbers lead away from their limit"),
     (
         "CUSTOM.TFLite_Detection_PostProcess-by_class,_every_score",
