@@ -155,7 +155,7 @@ def _judged(
     if not operators or any(t is not None and _remembered(t) for op in operators for t in op.inputs):
         return None
     inputs = entering(operators)
-    if any(t.index not in apart.kept for t in inputs):
+    if any(t.index not in apart.kept for t in inputs) or _said_float(tensor):
         return None
     part = search.part(inputs, tensor, value.name)
     if part is None:
@@ -181,6 +181,11 @@ def _makers(search: Search, apart: Apart, tensor: Tensor) -> list[Operator]:
             chosen.add(operator)
             waiting += [t.index for t in operands(operator) if t.index not in apart.fed]
     return [op for op in search.trial.entry.subgraph.operators if op in chosen]
+
+
+def _said_float(tensor: Tensor) -> bool:
+    """Whether the file calls a tensor float that has a scale, which LiteRT may compute as integers, and a part as others."""
+    return tensor.dtype.startswith("float") and tensor.quantization is not None
 
 
 def _remembered(tensor: Tensor) -> bool:
