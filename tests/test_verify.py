@@ -27,6 +27,7 @@ from onnx_tflite_plugin.verify import (
     LiteRT,
     OrtError,
     Tolerance,
+    trial,
     verify,
 )
 
@@ -302,3 +303,27 @@ class TestVerify:
         with pytest.raises(MissingExtra, match=r'pip install "onnx-tflite-plugin\[verify\]"') as raised:
             verify(built(chained), channels_first())
         assert raised.value.exit_code == 2
+
+
+def counting() -> bytes:
+    """Counts from what is given to two million."""
+    model = ModelBuilder()
+    g, below, more = model.main, model.subgraph("below"), model.subgraph("more")
+    for graph, code, dtype, number in ((below, "LESS", "bool", 2e6), (more, "ADD", "float32", 1.0)):
+        x, y = graph.input("x", ()), graph.tensor("y", (), dtype)
+        graph.operator(code, [x, graph.constant("n", np.array(number, np.float32))], [y])
+        graph.output(y)
+    y = g.tensor("y", ())
+    options = {"cond_subgraph_index": below.index, "body_subgraph_index": more.index}
+    g.operator("WHILE", [g.input("x", ())], [y], options)
+    g.output(y)
+    return model.build()
+
+
+def test_inputs_on_which_a_loop_seems_never_to_end_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "PATIENCE", 0.1)
+    data = counting()
+    proto = convert(data).proto
+    assert verify(data, proto, inputs={"x": np.float32(2e6 - 3)}).ok
+    with pytest.raises(VerificationError, match="its loops may never end"):
+        verify(data, proto, inputs={"x": np.float32(0)})

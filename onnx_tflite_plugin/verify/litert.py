@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -31,6 +34,10 @@ _UNRESOLVED = re.compile(r"unresolved custom op: (\S+)")  # subgraph.cc, OpPrepa
 
 class LiteRTError(VerificationError):
     """LiteRT cannot run the original."""
+
+
+class Endless(LiteRTError):
+    """LiteRT does not come to an end."""
 
 
 class NoKernel(LiteRTError):
@@ -63,6 +70,7 @@ class LiteRT:
         preserve: bool = False,
         known: Model | None = None,
         threads: int = 1,
+        patience: float | None = None,
     ) -> None:
         if kernels not in KERNEL_SETS:
             raise ValueError(f"no kernel set {kernels!r}; there are {', '.join(KERNEL_SETS)}")
@@ -73,7 +81,9 @@ class LiteRT:
         package = optional("ai_edge_litert.interpreter")
         data = model if isinstance(model, bytes) else model.read_bytes()
         self.kernels = kernels
-        self.entry = structure.entry(known or structure.read(data), signature)
+        described = known or structure.read(data)
+        self.entry = structure.entry(described, signature)
+        self._patience = patience if len(described.subgraphs) > 1 else None  # a loop has subgraphs
         graph = self.entry.subgraph
         if not set(self.entry.outputs) <= set(graph.outputs):
             if kernels == "xnnpack":  # keeps only what the subgraph returns
@@ -99,13 +109,36 @@ class LiteRT:
         with self._running("run the model"):
             if self._runner is not None:
                 named = dict(zip(self.entry.input_names, arrays, strict=True))
-                outputs = self._runner(**named)
+                outputs = self._ended(partial(self._runner, **named))
                 return [np.asarray(outputs[name]) for name in self.entry.output_names]
             self._allocate(arrays)
             for tensor, array in zip(self.entry.inputs, arrays, strict=True):
                 self.interpreter.set_tensor(tensor.index, array)
-            self.interpreter.invoke()
+            self._ended(self.interpreter.invoke)
             return [np.asarray(self.interpreter.get_tensor(tensor.index)) for tensor in self.entry.outputs]
+
+    def _ended(self, call: Callable[[], Any]) -> Any:
+        """What LiteRT returns. Raises Endless where it has run for too long, which nothing can stop before the process ends."""
+        if self._patience is None:
+            return call()
+        results: list[Any] = []
+        errors: list[Exception] = []
+
+        def run() -> None:
+            try:
+                results.append(call())
+            except Exception as error:
+                errors.append(error)
+
+        thread, start = Thread(target=run, daemon=True), time.process_time()
+        thread.start()
+        while thread.is_alive():
+            thread.join(1)
+            if thread.is_alive() and time.process_time() - start > self._patience:
+                raise Endless(f"LiteRT has run for {self._patience:g} s on these inputs: its loops may never end")
+        if errors:
+            raise errors[0]
+        return results[0]
 
     def tensors(self) -> dict[int, Array]:
         """Every readable tensor of the entry's subgraph by index, as the last run left it."""

@@ -18,7 +18,7 @@ from ..source.model import Array, Model, Operator, Tensor
 from .around import Around, Gaps
 from .compare import Comparison, Tolerance, as_pairs, compare, inherited_step
 from .dequantized import as_float, as_stored, is_float, is_integer
-from .litert import LiteRT, LiteRTError, NoKernel
+from .litert import Endless, LiteRT, LiteRTError, NoKernel
 from .structure import Entry, producers
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Run = Sequence[Array]
 """The inputs or the outputs of one invocation, in the TFLite model's order."""
 
+PATIENCE = 20.0  # seconds of processor time that a run with loops may take
 KERNELS = ("xnnpack", "builtin", "reference")
 
 
@@ -66,7 +67,9 @@ class Trial:
         """The original with one of LiteRT's kernel sets. Raises LiteRTError where it does not load."""
         if self.gaps.own or self.gaps.borrowed:
             return Around(self.data, kernels, self.entry, self.gaps, preserve=preserve)
-        return LiteRT(self.data, kernels, signature=self.signature, preserve=preserve, known=self.model)
+        return LiteRT(
+            self.data, kernels, signature=self.signature, preserve=preserve, known=self.model, patience=PATIENCE
+        )
 
     def litert(self, kernels: str, runs: Sequence[Run], *, fresh: bool = False) -> list[list[Array]]:
         """The outputs of each run by one set of LiteRT's kernels; ``fresh``: each in an interpreter of its own.
@@ -93,7 +96,7 @@ class Trial:
                 break
             try:
                 expected[kernels] = self.litert(kernels, runs, fresh=fresh)
-            except NoKernel:
+            except (Endless, NoKernel):
                 raise
             except LiteRTError as error:
                 failures.append(str(error))
