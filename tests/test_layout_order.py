@@ -75,3 +75,10 @@ def test_sizes_that_only_one_side_knows_move_nothing() -> None:
     end: Order = (Atom(0, 1, None), Atom(1, 1, 5))
     assert move(start, end) == move(end, start) == Move(None, None, None)
     assert move(start, tuple(reversed(end))) != Move(None, None, None)
+
+
+def test_an_axis_is_cut_in_as_many_pieces_as_both_sides_have_bounds() -> None:
+    start: Order = (Atom(0, 1, 210),)
+    end: Order = (Atom(0, 1, 7), Atom(0, 7, 3), Atom(0, 21, 2), Atom(0, 42, 5))
+    assert move(start, end) == Move((5, 2, 3, 7), (3, 2, 1, 0), (210,))
+    assert move(end, start) == Move((7, 3, 2, 5), (3, 2, 1, 0), (210,))

@@ -60,6 +60,11 @@ def test_a_free_batch_agrees_at_every_size(data: bytes, batch: int) -> None:
     assert agrees(data, conversion, **{name: (batch, *[int(n or 0) for n in dims(conversion)[name][1:]])})  # type: ignore[arg-type]
 
 
+def test_an_input_of_another_size_in_front_keeps_it_where_the_batch_is_left_open() -> None:
+    data = joined("FULLY_CONNECTED", tensor(2, 3), tensor(5, 3), tensor(2, 5))
+    assert dims(convert(data, dynamic_batch=True)) == {"x0": ["batch", 3], "x1": [5, 3], "y0": ["batch", 5]}
+
+
 def test_a_free_batch_has_one_name_in_inputs_and_outputs() -> None:
     assert dims(convert(classifier([-1, 30]), dynamic_batch=True)) == {"x0": ["batch", 4, 6, 3], "y0": ["batch", 7]}
 

@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
 from conformance.cases.sequence.lstm.bidirectional import Both
 from conformance.cases.sequence.rnn import BOTH, Rnn
 from conformance.cases.sequence.svdf import Svdf
 from conformance.lstms import Lstm
 from conformance.models import Net
+from onnx_tflite_plugin.binding.declared import resolve
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.layout.candidates import freedom
+from onnx_tflite_plugin.layout.states import state_groups
 from onnx_tflite_plugin.runtime import Session
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import LiteRT
 
 LAYERS = {
@@ -72,3 +79,25 @@ def test_a_layer_that_projects_is_one_node(layer: Lstm, state: str) -> None:
 def test_bounds_of_a_layer_that_projects_are_said_step_by_step(options: dict[str, float]) -> None:
     nodes = otp.convert(built(Lstm(outputs=13, options=tuple(options.items())).draw)).report.nodes
     assert (nodes["Scan"], nodes.get("LSTM", 0)) == (1, 0)
+
+
+def seen_as(shape: tuple[int, ...]) -> bytes:
+    """A variable of 30 elements, read as [5, 6] and assigned in this shape."""
+    model = ModelBuilder()
+    g = model.main
+    handle, value, other = g.tensor("h", (), "resource"), g.tensor("r", (5, 6)), g.tensor("y", (5, 6))
+    g.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
+    g.operator("READ_VARIABLE", [handle], [value])
+    g.operator("NEG", [value], [other])
+    g.output(other)
+    g.operator("ASSIGN_VARIABLE", [handle, g.input("x", shape)], [])
+    return model.build()
+
+
+@pytest.mark.parametrize(("shape", "together"), [((5, 6), 2), ((6, 5), 0), ((1, 5, 6), 0)])
+def test_a_state_that_is_seen_in_two_shapes_stays_in_the_files_order(shape: tuple[int, ...], together: int) -> None:
+    target = TARGETS["onnxruntime"]
+    model = resolve(Host(packs="builtin").bind(read(seen_as(shape)), target, 18), target, 18)
+    groups, pinned = state_groups(model, {bound: freedom(bound) for bound in model.operators()}, lambda _: False)
+    assert sum(map(len, groups.values())) == together
+    assert len(pinned) == 2 - together

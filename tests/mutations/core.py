@@ -12,8 +12,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from . import core_more
+from .planted import Planted, of_tests
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "onnx_tflite_plugin"
@@ -30,23 +32,8 @@ COPIED = (
 SECONDS = 600
 
 
-@dataclass(frozen=True)
-class Planted:
-    """``old`` stands once in ``module``, and ``new`` in its place is wrong; ``tests`` are files, one of which must fail."""
-
-    name: str
-    module: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-
-
-def _of(tests: str, *rows: tuple[str, str, str, str]) -> tuple[Planted, ...]:
-    return tuple(Planted(*row, tuple(f"tests/test_{name}.py" for name in tests.split())) for row in rows)
-
-
 MUTATIONS: tuple[Planted, ...] = (
-    *_of(
+    *of_tests(
         "layout_frame",
         (
             "a cut letter is cut where it has one element",
@@ -75,7 +62,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "",
         ),
     ),
-    *_of(
+    *of_tests(
         "layout_prices",
         (
             "the file's order is left out where another is dear",
@@ -96,7 +83,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "strict=False) if gain >= 0)",
         ),
     ),
-    *_of(
+    *of_tests(
         "loops",
         (
             "an order does not cross a border",
@@ -118,7 +105,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "yield solver.Wire(weight,",
         ),
     ),
-    *_of(
+    *of_tests(
         "layout_plan",
         (
             "orders are offered without bound",
@@ -133,7 +120,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "if (tensor, order) in self.told",
         ),
     ),
-    *_of(
+    *of_tests(
         "sequences",
         (
             "an order that shows a unit in some slots comes first",
@@ -154,7 +141,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "if len(flat) >= len(layout.squeezable) else",
         ),
     ),
-    *_of(
+    *of_tests(
         "runtime",
         (
             "entries of a file plan their state apart",
@@ -163,7 +150,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "in model.source.signatures}) <= 2",
         ),
     ),
-    *_of(
+    *of_tests(
         "consistency",
         (
             "an unknown shape is that of a scalar",
@@ -178,7 +165,7 @@ MUTATIONS: tuple[Planted, ...] = (
             ":",
         ),
     ),
-    *_of(
+    *of_tests(
         "storage_plan",
         (
             "states are kept in another dtype",
@@ -224,7 +211,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "return Arithmetic.STORED",
         ),
     ),
-    *_of(
+    *of_tests(
         "calls",
         (
             "a call gives way whatever its scales",
@@ -240,7 +227,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "if tensors is None:",
         ),
     ),
-    *_of(
+    *of_tests(
         "passes_reshape",
         (
             "a size of 0 is no operand's size",
@@ -249,7 +236,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "if target is None:",
         ),
     ),
-    *_of(
+    *of_tests(
         "passes_sum",
         (
             "a product is repeated by what it adds",
@@ -258,7 +245,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "",
         ),
     ),
-    *_of(
+    *of_tests(
         "rules",
         (
             "a Transpose alone between DQ and Q is refused",
@@ -273,11 +260,11 @@ MUTATIONS: tuple[Planted, ...] = (
             "frozenset())",
         ),
     ),
-    *_of(
+    *of_tests(
         "passes_products",
         ("two products of 129 in all fit", "passes/products.py", "PAIR = 128", "PAIR = 129"),
     ),
-    *_of(
+    *of_tests(
         "passes_channel_pad",
         (
             "channels that are cut off are zeros",
@@ -286,7 +273,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "if others.any() else",
         ),
     ),
-    *_of(
+    *of_tests(
         "passes_affine",
         (
             "a channel that is repeated is convolved by itself",
@@ -295,7 +282,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "if shape[2:] == [1, 1]:",
         ),
     ),
-    *_of(
+    *of_tests(
         "source",
         (
             "the operator's number is the newer field",
@@ -304,7 +291,7 @@ MUTATIONS: tuple[Planted, ...] = (
             'number = table.number("builtin_code")',
         ),
     ),
-    *_of(
+    *of_tests(
         "source_invalid",
         (
             "an input may be computed",
@@ -313,7 +300,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "if tensors[number].constant:",
         ),
     ),
-    *_of(
+    *of_tests(
         "verify_compare",
         (
             "a NaN that is not there is none",
@@ -328,7 +315,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "self.spread * 2",
         ),
     ),
-    *_of(
+    *of_tests(
         "blocks",
         (
             "blocks are no dynamic quantization",
@@ -343,7 +330,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "return divisor",
         ),
     ),
-    *_of(
+    *of_tests(
         "report",
         (
             "nodes of inner graphs do not count",
@@ -364,6 +351,7 @@ MUTATIONS: tuple[Planted, ...] = (
             "if order != start:",
         ),
     ),
+    *core_more.MUTATIONS,
 )
 
 

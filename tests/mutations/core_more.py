@@ -1,0 +1,81 @@
+"""Bugs to plant in the core, where ``core`` has none: orders, sizes, cuts, passes, drawn inputs."""
+
+from __future__ import annotations
+
+from .planted import Planted, of_tests
+
+MUTATIONS: tuple[Planted, ...] = (
+    *of_tests(
+        "layout_order",
+        (
+            "elements that leave a gap continue each other",
+            "layout/order.py",
+            "last.stride == atom.stride * atom.size",
+            "last.stride == atom.stride",
+        ),
+        (
+            "a cut axis is not reshaped before it moves",
+            "layout/order.py",
+            "None if split == before else split, perm",
+            "None, perm",
+        ),
+        (
+            "pieces of an axis have the size of all below",
+            "layout/order.py",
+            "sizes = [high // low for low, high in",
+            "sizes = [high for low, high in",
+        ),
+    ),
+    *of_tests(
+        "states",
+        ("a state is seen in one shape", "layout/states.py", "for b in group}) == 1", "for b in group}) >= 1"),
+    ),
+    *of_tests(
+        "resizing",
+        (
+            "sizes that broadcast have one name",
+            "shapes/dimensions.py",
+            "is None for size in (1, large)):",
+            "is None for size in (large,)):",
+        ),
+        (
+            "every input has the batch in front",
+            "shapes/resizing.py",
+            "if t.rank and t.dims[0] == stored}",
+            "if t.rank}",
+        ),
+    ),
+    *of_tests(
+        "cutting",
+        (
+            "an output may be where the part begins",
+            "shapes/cutting.py",
+            "        if tensor in ends:\n",
+            "        if False:\n",
+        ),
+    ),
+    *of_tests(
+        "unroll",
+        (
+            "what runs backwards is read forwards",
+            "passes/unroll.py",
+            "np.array(trips - 1 - k if back else k)",
+            "np.array(k)",
+        ),
+        ("as often as may be is too often", "passes/unroll.py", "0 < trips <= most", "0 < trips < most"),
+    ),
+    *of_tests(
+        "passes_symmetric",
+        ("-128 is a weight of every kernel", "passes/symmetric_weights.py", "MOST = 127 ", "MOST = 128 "),
+    ),
+    *of_tests(
+        "verify_wrong_more",
+        ("ten times the steps are near without quantization", "verify/apart.py", "steps=3,", "steps=30,"),
+        (
+            "inputs that are given once are run once",
+            "verify/inputs.py",
+            "named * runs if len(named) == 1 else named",
+            "named",
+        ),
+    ),
+)

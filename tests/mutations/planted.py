@@ -1,0 +1,20 @@
+"""A bug of the core as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Planted:
+    """``old`` stands once in ``module``, and ``new`` in its place is wrong; ``tests`` are files, one of which must fail."""
+
+    name: str
+    module: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def of_tests(tests: str, *rows: tuple[str, str, str, str]) -> tuple[Planted, ...]:
+    return tuple(Planted(*row, tuple(f"tests/test_{name}.py" for name in tests.split())) for row in rows)
