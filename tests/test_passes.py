@@ -31,7 +31,8 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def everything(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass."""
-    return integers(net), floats(net), mask(net), trained(net), decayed(net), normalized(net), bounded(net), summed(net)
+    first = integers(net), floats(net), mask(net), trained(net), decayed(net)
+    return (*first, normalized(net), bounded(net), summed(net), unrolled(net))
 
 
 def bounded(net: Network) -> TensorRef:
@@ -54,6 +55,13 @@ def summed(net: Network) -> TensorRef:
     weights = constant(drawn(7, 11, dtype="float32", seed="summed"))
     rows = net.call("FULLY_CONNECTED", [net.input(image(5, 11, dtype="float32")), weights, None], tensor(5, 7))
     return net.like("ADD", rows, net.input(image(5, 7, dtype="float32")))
+
+
+def unrolled(net: Network) -> TensorRef:
+    """A dense layer of each of two time steps."""
+    x, weights = net.input(image(2, 1, 11, dtype="float32")), constant(drawn(7, 11, dtype="float32", seed="steps"))
+    steps = [net.call("GATHER", [x, constant(k)], tensor(1, 11), axis=0) for k in range(2)]
+    return net.like("MUL", *(net.call("FULLY_CONNECTED", [step, weights, None], tensor(1, 7)) for step in steps))
 
 
 def normalized(net: Network) -> TensorRef:

@@ -18,11 +18,13 @@ def product(net: Network, x: TensorRef, features: int, seed: str, *, biased: boo
 
 
 def unrolled(net: Network) -> TensorRef:
-    """Two time steps: products with the input and the last output, and a bias."""
+    """Two time steps: products with the input and the last output, in either order, and a bias."""
     bias, last = constant(drawn(7)), net.input(tensor(3, 7))
-    for _ in range(2):
-        seen = product(net, net.input(tensor(3, 5)), 7, "input")
-        kept = product(net, last, 7, "output")
+    for step in range(2):
+        x = net.input(tensor(3, 5))
+        kept = product(net, last, 7, "output") if step else None
+        seen = product(net, x, 7, "input")
+        kept = product(net, last, 7, "output") if kept is None else kept
         sums = net.call("ADD", [net.call("ADD", [seen, kept], tensor(3, 7)), bias], tensor(3, 7))
         last = net.call("TANH", [sums], tensor(3, 7))
     return last

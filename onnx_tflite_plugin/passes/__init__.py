@@ -93,6 +93,7 @@ PASSES = {
         ),
         Pass("wide_constants", "a constant of a few channels is repeated for several pixels at a time", exact=True),
         Pass("sum_in_gemm", "what is added to a product of matrices is added by it", exact=True),
+        Pass("rows_at_once", "products of all rows of a tensor with one matrix are one product", exact=True),
         Pass("reshape_once", "of several Reshapes in a row only the last is left", exact=True),
     )
 }

@@ -14,12 +14,16 @@ from onnx_tflite_plugin.passes.graph import Editor, constant, forget, only_user,
 
 def run(model: ir.Model) -> int:
     """Leave out each Add that a product can make; returns how many."""
-    order = {node: place for place, node in enumerate(model.graph)}
-    return rewrite_nodes(model, "Add", partial(_replace, order=order))
+    depths: dict[ir.Node | None, int] = {}
+    for node in model.graph:
+        depths[node] = 1 + max(
+            (depths.get(value.producer(), 0) for value in node.inputs if value is not None), default=0
+        )
+    return rewrite_nodes(model, "Add", partial(_replace, depths=depths))
 
 
-def _replace(editor: Editor, node: ir.Node, order: Mapping[ir.Node, int]) -> bool:
-    return _as_bias(editor, node) or _as_summand(editor, node, order)
+def _replace(editor: Editor, node: ir.Node, depths: Mapping[ir.Node | None, int]) -> bool:
+    return _as_bias(editor, node) or _as_summand(editor, node, depths)
 
 
 def _as_bias(editor: Editor, node: ir.Node) -> bool:
@@ -38,8 +42,8 @@ def _as_bias(editor: Editor, node: ir.Node) -> bool:
     return False
 
 
-def _as_summand(editor: Editor, node: ir.Node, order: Mapping[ir.Node, int]) -> bool:
-    """Of two products the one that stands later adds the other."""
+def _as_summand(editor: Editor, node: ir.Node, depths: Mapping[ir.Node | None, int]) -> bool:
+    """Of two products that with more nodes in front of it adds the other: products with the input wait for nothing."""
     places = []
     for value, added in _operands(node):
         before = producer(value, "Reshape") if only_user(value, "Add") else None
@@ -48,7 +52,7 @@ def _as_summand(editor: Editor, node: ir.Node, order: Mapping[ir.Node, int]) -> 
             continue
         gemm = _plain(rows)
         if gemm is not None and len(gemm.inputs) == 2:
-            places.append((order.get(gemm, len(order)), gemm, added))
+            places.append((depths.get(gemm, 0), gemm, added))
     if not places:
         return False
     _, gemm, added = max(places, key=lambda place: place[0])

@@ -78,6 +78,7 @@ ONNXRUNTIME = Target(
         "fold_width",
         "wide_constants",
         "sum_in_gemm",
+        "rows_at_once",
         "reshape_once",
     ),
     saturates=True,

@@ -237,6 +237,15 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
+        "passes_rows",
+        (
+            "rows in the order of their products",
+            "passes/rows_at_once.py",
+            "[by_index[k] for k in sorted(by_index)]",
+            "[*by_index.values()]",
+        ),
+    ),
+    *of_tests(
         "passes_sum",
         (
             "a product is repeated by what it adds",

@@ -1,0 +1,53 @@
+"""Products of all rows of a tensor with one matrix are one product, where every row is multiplied and sizes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from passes_networks import Applied, Draw, Network
+
+from conformance.builder import TensorRef
+from conformance.models import constant, drawn, tensor
+
+
+def steps(places: Sequence[int], *, batch: int | None = 3, others: Sequence[int] = (), axis: int = 0) -> Draw:
+    """A dense layer of 7 features of some of 4 rows; ``others`` have weights of their own."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        x, bias = net.input(tensor(4, batch, 5) if axis == 0 else tensor(batch, 4, 5)), constant(drawn(7))
+        shared = constant(drawn(7, 5))
+        made = []
+        for k in places:
+            row = net.call("GATHER", [x, constant(k)], tensor(batch, 5), axis=axis)
+            weights = constant(drawn(7, 5, seed="other")) if k in others else shared
+            dense = net.call("FULLY_CONNECTED", [row, weights, bias], tensor(batch, 7))
+            made.append(net.call("TANH", [dense], tensor(batch, 7)))
+        return tuple(made)
+
+    return draw
+
+
+@pytest.mark.parametrize("places", [(0, 1, 2, 3), (2, 0, 3, 1)])
+def test_all_rows_are_multiplied_at_once(places: Sequence[int]) -> None:
+    applied = Applied("rows_at_once", steps(places))
+    assert applied.count == 1
+    assert applied.near(1e-6)
+    assert [node.op_type for node in applied.after.graph.node] == ["Reshape", "Gemm", "Split", *["Tanh"] * 4]
+
+
+def test_what_is_split_is_the_tensor_that_was_multiplied_alone() -> None:
+    before = Applied("reshape_once", steps((0, 1, 2, 3)))
+    after = Applied("rows_at_once", steps((0, 1, 2, 3)))
+    names = [node.output[0] for node in before.nodes("Gemm")]
+    assert [*after.nodes("Split")[0].output] == names
+    assert [after.marks(name) for name in names] == [before.marks(name) for name in names]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [steps((0, 1, 3)), steps((0, 1, 2, 3), others=(2,)), steps((0, 1, 2, 3), batch=None), steps((0, 1, 2, 3), axis=1)],
+    ids=["one row is left out", "one row has other weights", "an open size", "rows that do not lie together"],
+)
+def test_else_each_row_is_multiplied_by_itself(draw: Draw) -> None:
+    assert Applied("rows_at_once", draw).count == 0
