@@ -25,7 +25,7 @@ WHEELS: dict[str, dict[str, int]] = {
         "iris_landmark": 1,
     },
     PITCH: {"nmp": 2},
-    WAKE_WORDS: {"alexa": 1, "hey_jarvis": 1, "hey_mycroft": 1, "okay_nabu": 1},
+    WAKE_WORDS: {"alexa": 5, "hey_jarvis": 5, "hey_mycroft": 5, "okay_nabu": 6},  # all but 2 undone as they load
 }
 STREAMING = ("alexa", "hey_jarvis", "hey_mycroft", "okay_nabu")
 HEURISTIC = {"nmp"}

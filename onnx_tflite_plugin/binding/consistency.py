@@ -12,19 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 
-from onnx_tflite_plugin.api.declarations import (
-    Decline,
-    Dequantized,
-    FixedOutputRange,
-    Handler,
-    Integer,
-    Lookup,
-    SameScale,
-)
+from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.declared import behaviour, called, sized
+from onnx_tflite_plugin.binding.declared import called, sized
+from onnx_tflite_plugin.binding.dtypes import odd_dtypes, stale_dtypes
 from onnx_tflite_plugin.binding.numbers import odd_numbers
+from onnx_tflite_plugin.codes import named_by_the_file
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
     Blamed,
@@ -38,16 +32,11 @@ from onnx_tflite_plugin.errors import (
     UnsupportedOperator,
 )
 from onnx_tflite_plugin.guard import BUILTIN, Failed
-from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, QUANTIZED
-from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor, agree
+from onnx_tflite_plugin.source.dtypes import HANDLES
+from onnx_tflite_plugin.source.model import Model, Operator, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
 _HINT = "convert the original model again"
-
-
-def _is_named(op: Operator) -> bool:
-    """Whether its author alone knows what it gives: custom operators and composites, whose codes hold a name."""
-    return "." in op.code
 
 
 @dataclass(frozen=True)
@@ -76,15 +65,11 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
             *_ranks(bound),
             *_shared(bound),
             *_indices(bound),
-            *_per_axis(bound, target, opset),
-            *_scales_of_zero(bound, target, opset),
-            *_results(bound, target, opset),
-            *_odd_dtypes(bound),
             *_passed(bound, model.source),
-            *(_problem(bound.op, field, reason) for field, reason in odd_numbers(bound)),
+            *(_problem(bound.op, *odd) for odd in (*odd_dtypes(bound, target, opset), *odd_numbers(bound))),
         )
     ]
-    dtypes = {key: dtype for bound in model.main.operators for key, dtype in _stale_dtypes(bound, target, opset)}
+    dtypes = {key: dtype for bound in model.main.operators for key, dtype in stale_dtypes(bound, target, opset)}
     if dtypes:
         raise StaleDtype(CONTRADICTION, problems, dtypes)
     if any(isinstance(problem, Contradiction) for problem in problems):
@@ -140,7 +125,7 @@ def shapeless(error: ConversionError | Failed, model: Model) -> InvalidModel | N
 
 def unfit(handler: Handler, op: Operator) -> Unfit | None:
     """Why the operands are too few or too many for a handler, or lack one; ``None`` where they are what it takes."""
-    if _is_named(op):
+    if named_by_the_file(op.code):
         return None
     needed, most = _arity(handler.lower)
     given = len(op.inputs)
@@ -189,7 +174,7 @@ def _arity(lower: object) -> tuple[tuple[bool, ...], int | None]:
 
 def _ranks(bound: Bound) -> Iterator[Contradiction]:
     """Operands whose rank is not that of the axes which the handler gives them for any instance."""
-    if not isinstance(bound.handler.axes, str) or _is_named(bound.op):
+    if not isinstance(bound.handler.axes, str) or named_by_the_file(bound.op.code):
         return
     inputs, outputs = _axis_counts(bound.handler.axes)
     for name, counts, tensors in (("inputs", inputs, bound.op.inputs), ("outputs", outputs, bound.op.outputs)):
@@ -201,7 +186,7 @@ def _ranks(bound: Bound) -> Iterator[Contradiction]:
 
 def _shared(bound: Bound) -> Iterator[Contradiction]:
     """Operands that share an axis, as weights and bias do, and have other sizes along it."""
-    if not isinstance(bound.handler.axes, str) or _is_named(bound.op):
+    if not isinstance(bound.handler.axes, str) or named_by_the_file(bound.op.code):
         return
     sizes: dict[str, tuple[int, int]] = {}
     for slot, text in enumerate(bound.handler.axes.partition("->")[0].split(",")):
@@ -258,49 +243,6 @@ def _sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
         )
 
 
-# --- dtypes -----------------------------------------------------------------------------------
-
-
-def _results(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
-    """Result 0 where it is of another dtype than the operands, both being float or quantized.
-
-    Otherwise a QuantizeLinear or DequantizeLinear would be put in that the kernels know nothing of.
-    """
-    op = bound.op
-    if _is_named(op) or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
-        return
-    result = _kind(op.outputs[0]) or _unscaled(bound, op.outputs[0], target, opset)
-    activations = _activations(bound, target, opset)
-    computes = bound.handler.converts or (_quantized(op.outputs[0]) and not any(map(_quantized, activations)))
-    bare = next((t for t in activations if not _kind(t) and t.dtype in QUANTIZED), None) if computes else None
-    if bare is not None and _unscaled(bound, bare, target, opset):
-        yield _problem(
-            op, f"inputs[{op.inputs.index(bare)}]", f"tensor {bare} is {_told(bare)}, and {op.code} computes with it"
-        )
-        return
-    first = next((t for t in activations if _kind(t)), None)
-    if first is None or not result:
-        return
-    converts = bound.handler.converts
-    given = converts.get(_kind(first), converts.get("*", (_kind(first),)))
-    if result not in given and "*" not in given:
-        reason = f"tensor {op.outputs[0]} is {_told(op.outputs[0])}, where {op.code} has an operand of {_told(first)}"
-        yield _problem(op, "outputs[0]", reason)
-
-
-def _odd_dtypes(bound: Bound) -> Iterator[Contradiction]:
-    """Results of a dtype that only a few operators make, and say so: complex numbers, and resources."""
-    op, handler = bound.op, bound.handler
-    if _is_named(op) or handler.subgraphs or handler.effects is not None or handler.types:
-        return
-    given = {t.dtype for t in op.inputs if t is not None}
-    for k, tensor in enumerate(op.outputs):
-        complex_ = tensor is not None and tensor.dtype.startswith("complex") and not handler.converts
-        odd = complex_ or (tensor is not None and tensor.dtype in HANDLES)
-        if tensor is not None and odd and tensor.dtype not in given:
-            yield _problem(op, f"outputs[{k}]", f"tensor {tensor} is {tensor.dtype}, which no operand of {op.code} is")
-
-
 def _passed(bound: Bound, model: Model) -> Iterator[Contradiction]:
     """What a called subgraph takes and gives, where it is of another dtype than the call's operand or result."""
     handler, op = bound.handler, bound.op
@@ -318,98 +260,6 @@ def _passed(bound: Bound, model: Model) -> Iterator[Contradiction]:
                 if outer is not None and outer.dtype != inner.dtype:
                     reason = f"tensor {inner} is {inner.dtype}, and {op.code} hands it {outer.dtype}"
                     yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)
-
-
-def _stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tuple[int, int], str]]:
-    """Result 0 where the file says float of what has a scale and is computed from integers, as old converters wrote it.
-
-    Kernels that take their result's dtype from the operand, as ADD's does (add.cc), compute integers of that scale.
-    """
-    result = bound.op.tensor(~0)
-    if result is None or result.disregarded is None or result.disregarded.per_axis:
-        return
-    if bound.handler.converts or bound.handler.subgraphs or _is_named(bound.op):
-        return
-    first = next((t for t in _activations(bound, target, opset) if _kind(t)), None)
-    if first is not None and _quantized(first):
-        yield (result.subgraph, result.index), first.dtype
-
-
-def _activations(bound: Bound, target: Target, opset: int) -> list[Tensor]:
-    """The operands but for weights; those that are constants come last."""
-    declared = behaviour(bound, target, opset) if any(map(_quantized, bound.op.inputs)) else None
-    weights = declared.weight_slots if isinstance(declared, Dequantized) else ()
-    activations = [t for slot, t in enumerate(bound.op.inputs) if t is not None and slot not in weights]
-    return sorted(activations, key=lambda tensor: tensor.constant)
-
-
-def _per_axis(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
-    """Results with a scale for each coordinate, which only weights may have: kernels read one scale of all others."""
-    op = bound.op
-    sides = any(map(_quantized, op.inputs)), any(map(_quantized, op.outputs))
-    if bound.handler.converts and sides[0] != sides[1]:  # what is quantized or dequantized may have a scale for each
-        return
-    for k, tensor in enumerate(op.outputs):
-        if tensor is None or not _scaled_by_axis(tensor):
-            continue
-        if any(other is not None and other.quantization == tensor.quantization for other in op.inputs):
-            continue
-        scales = len(tensor.quantization.scale) if isinstance(tensor.quantization, Quantization) else 0
-        yield _problem(op, f"outputs[{k}]", f"tensor {tensor} has {scales} scales, and what is computed has one")
-    if any(t is not None and not t.constant and _scaled_by_axis(t) for t in op.inputs):
-        for tensor in _activations(bound, target, opset):
-            if not tensor.constant and _scaled_by_axis(tensor):
-                where = f"inputs[{op.inputs.index(tensor)}]"
-                yield _problem(op, where, f"tensor {tensor} has a scale for each coordinate, and is no weight")
-
-
-def _scales_of_zero(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
-    """Activations with a scale of 0, which stands for none, where the kernel computes with it."""
-    op = bound.op
-    sides = (("inputs", op.inputs), ("outputs", op.outputs))
-    empty = [(f"{side}[{k}]", t) for side, tensors in sides for k, t in enumerate(tensors) if _scale_is_zero(t)]
-    if empty and isinstance(behaviour(bound, target, opset), Dequantized | FixedOutputRange | Integer | Lookup):
-        for where, tensor in empty:
-            yield _problem(op, where, f"tensor {tensor} has a scale of 0, and {op.code} computes with it")
-
-
-def _scale_is_zero(tensor: Tensor | None) -> bool:
-    if tensor is None or tensor.constant or not _quantized(tensor):
-        return False
-    return isinstance(tensor.quantization, Quantization) and not any(tensor.quantization.scale)
-
-
-def _scaled_by_axis(tensor: Tensor) -> bool:
-    return _quantized(tensor) and isinstance(tensor.quantization, Quantization) and tensor.quantization.per_axis
-
-
-def _quantized(tensor: Tensor | None) -> bool:
-    return tensor is not None and tensor.dtype in QUANTIZED and tensor.quantization is not None
-
-
-def _kind(tensor: Tensor) -> str:
-    """The dtype of what is float or quantized, else nothing."""
-    return tensor.dtype if tensor.dtype in FLOATS or _quantized(tensor) else ""
-
-
-def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
-    """What an integer result without parameters is called where the kernel computes in float32, else nothing.
-
-    One of more bits than any that is quantized has none, whatever the file says.
-    """
-    integer = tensor.dtype in QUANTIZED or ("int" in tensor.dtype and not bound.handler.converts)
-    sides = (*bound.op.inputs, *bound.op.outputs)
-    if not integer or (not any(map(_quantized, sides)) and not bound.handler.converts):
-        return ""
-    declared = behaviour(bound, target, opset)
-    real = isinstance(declared, Dequantized | SameScale | FixedOutputRange | Lookup) or bool(bound.handler.activation)
-    return f"{tensor.dtype} without a scale" if real else ""
-
-
-def _told(tensor: Tensor) -> str:
-    if _quantized(tensor):
-        return f"quantized {tensor.dtype}"
-    return f"{tensor.dtype} without a scale" if tensor.dtype in QUANTIZED else tensor.dtype
 
 
 def _problem(op: Operator, field: str, reason: str) -> Contradiction:

@@ -21,6 +21,8 @@ def hard_swish_table(at: Instance) -> Array:
     Raises Refused for scales that the kernel does not take.
     """
     x, y = parameters(at.op[0]), parameters(at.op[out(0)])
+    if not (x.scale[0] and y.scale[0]):
+        raise Refused("its scales are 0, by which the kernel divides")
     fine = np.float32(1 / 2**HALVES) * np.float32(x.scale[0])
     result, down = multiplier(float(fine / np.float32(y.scale[0])))
     gate, up = multiplier(float(fine / np.float32(3 / 32768)))
