@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -159,7 +160,11 @@ class Editor:
 
     def __init__(self, model: ir.Model) -> None:
         self.model, self.graph = model, model.graph
-        self.emitter = Emitter(model.graph.opset_imports[""], _names(model))
+
+    @cached_property
+    def emitter(self) -> Emitter:
+        """Made where something is emitted: it has to know every name that is taken."""
+        return Emitter(self.graph.opset_imports[""], _names(self.model))
 
     @contextmanager
     def replacing(
