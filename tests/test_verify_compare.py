@@ -22,7 +22,7 @@ from onnx_tflite_plugin.verify import (
     measure,
     structure,
 )
-from onnx_tflite_plugin.verify.compare import inherited_step
+from onnx_tflite_plugin.verify.compare import _moved, inherited_step
 
 
 def array(*values: Any, dtype: str = "float32") -> Array:
@@ -191,6 +191,9 @@ class TestBand:
         assert judged(drifted, left, right).ok
         assert not judged(beyond, left, right).ok
         assert not judged(np.full(100, 5, np.int8), left, right).ok
+
+    def test_floats_that_are_no_numbers_are_not_off_by_steps(self) -> None:
+        assert _moved([np.zeros((40, 2), np.int8)], [[np.full((40, 2), np.nan, np.float32)]]) == ""
 
     def test_the_texts(self) -> None:
         assert judged(array(1, 2), array(1, 2)).text == "equal (tolerance 0.001 of the output's range)"

@@ -291,6 +291,8 @@ def _moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
     """
     whole, channels = [], []
     for arrays in sets:
+        if any(array.dtype.kind not in "iu" for array in (*actual, *arrays)):  # a dtype that LiteRT does not have
+            return ""
         moves = [one.astype(np.int64) - other for one, other in zip(actual, arrays, strict=True)]
         if sum(move.size for move in moves) < _LEAST:
             return ""
