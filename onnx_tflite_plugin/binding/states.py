@@ -25,7 +25,11 @@ def users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
             yield names.get(bound.op[slot]), bound
 
 
-def by_key(model: BoundModel) -> tuple[Mapping[str, tuple[Bound, ...]], bool]:
+States = tuple[Mapping[str, tuple[Bound, ...]], bool]
+"""The users of each state by its key, and whether these are all that there are."""
+
+
+def by_key(model: BoundModel) -> States:
     """The users of each state, and whether these are all that there are.
 
     They are not where a resource comes from elsewhere, nor in a file with several entries: what one leaves another reads.

@@ -133,8 +133,7 @@ def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.No
 def _let_go(nodes: Iterable[ir.Node]) -> None:
     """Let nodes that are left out, and those inside them, no longer count as users of what they read."""
     for node in nodes:
-        for slot in range(len(node.inputs)):
-            node.replace_input_with(slot, None)
+        node.resize_inputs(0)
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
                 _let_go(attribute.as_graph())

@@ -11,8 +11,8 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.passes.graph import Editor, constant, integer, producer, rewrite, sizes
 
-Rows = tuple[ir.Value, Sequence[ir.Node]]
-"""A tensor (T, B, I), and the product of each of its T matrices in their order."""
+Rows = tuple[ir.Value, Sequence[ir.Node], ir.Node]
+"""A tensor (T, B, I), the product of each of its T matrices in their order, and that which stands first."""
 
 
 def run(model: ir.Model) -> int:
@@ -22,6 +22,7 @@ def run(model: ir.Model) -> int:
 
 def _places(graph: ir.Graph) -> Iterator[Rows]:
     products: dict[tuple[ir.Value, tuple[ir.Value | None, ...], bool], dict[int, ir.Node]] = {}
+    order = {node: place for place, node in enumerate(graph)}
     for node in graph:
         if node.domain == "" and node.op_type == "Gemm" and (row := _row(node)):
             source, index = row
@@ -30,7 +31,7 @@ def _places(graph: ir.Graph) -> Iterator[Rows]:
     for (source, *_), by_index in products.items():
         shape = sizes(source)
         if shape and len(shape) == 3 and None not in shape and sorted(by_index) == list(range(shape[0] or 0)):
-            yield source, [by_index[k] for k in sorted(by_index)]
+            yield source, [by_index[k] for k in sorted(by_index)], min(by_index.values(), key=order.__getitem__)
 
 
 def _row(gemm: ir.Node) -> tuple[ir.Value, int] | None:
@@ -46,8 +47,8 @@ def _row(gemm: ir.Node) -> tuple[ir.Value, int] | None:
 
 
 def _replace(editor: Editor, place: Rows) -> bool:
-    source, products = place
-    shape, first = sizes(source), next(node for node in editor.graph if node in products)
+    source, products, first = place
+    shape = sizes(source)
     assert shape is not None
     with editor.replacing(first):
         rows = editor.emit("Reshape", source, np.asarray([-1, shape[2]], np.int64))

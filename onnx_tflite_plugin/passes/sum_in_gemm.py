@@ -60,8 +60,7 @@ def _as_summand(editor: Editor, node: ir.Node, depths: Mapping[ir.Node | None, i
         summed = editor.emit("Gemm", *gemm.inputs, added, like=gemm)
     editor.replace_value(node.outputs[0], summed)
     for unused in (node, gemm):  # until it is dropped it would count as a user of what it read
-        for slot in range(len(unused.inputs)):
-            unused.replace_input_with(slot, None)
+        unused.resize_inputs(0)
     return True
 
 

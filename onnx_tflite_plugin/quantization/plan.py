@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api.declarations import (
     SameScale,
 )
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.states import by_key, held
+from onnx_tflite_plugin.binding.states import States, by_key, held
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
 from onnx_tflite_plugin.source.affine import affine, quantized
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Quantization, Tensor
@@ -285,8 +285,8 @@ def _has_kernel(tensor: Tensor, onnx: str, target: Target) -> bool:
 
 def _shifted(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
     """Activations per the target; weights their own way; what must stay as it is stays."""
-    weights = _weights(model)
-    kept = _kept(model) | _edges_only(model, weights, target)
+    weights, states = _weights(model), by_key(model)
+    kept = _kept(model) | _edges_only(model, weights, states, target)
     shifted: dict[Tensor, Storage] = {}
     for bound in model.operators():
         for tensor in _quantized(bound):
@@ -295,14 +295,14 @@ def _shifted(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
             if tensor in kept or tensor.dtype not in table or quantization is None:
                 continue
             shifted[tensor] = shifted_storage(tensor, *table[tensor.dtype])
-    for tensor in _apart_in_states(model, shifted):
+    for tensor in _apart_in_states(states, shifted):
         shifted.pop(tensor, None)
     return shifted
 
 
-def _apart_in_states(model: BoundModel, shifted: Mapping[Tensor, Storage]) -> set[Tensor]:
+def _apart_in_states(states: States, shifted: Mapping[Tensor, Storage]) -> set[Tensor]:
     """Tensors to be kept as they are, since others that a state brings together with them are."""
-    groups, complete = by_key(model)
+    groups, complete = states
     together = [{held(bound) for bound in group} for group in groups.values()]
     if not complete:
         return {tensor for group in together for tensor in group}
@@ -333,14 +333,14 @@ def _kept(model: BoundModel) -> set[Tensor]:
     return kept
 
 
-def _edges_only(model: BoundModel, weights: set[Tensor], target: Target) -> set[Tensor]:
+def _edges_only(model: BoundModel, weights: set[Tensor], states: States, target: Target) -> set[Tensor]:
     """Graph inputs and outputs, with their constants, whose operators hold nothing else: converting them gains nothing.
 
     Operators with weights are left out, for they fuse in the target's own dtype only.
     """
     edges = {t for t in (*model.main.inputs, *model.main.outputs) if t.dtype in target.quantizes}
     by_operator = {bound: {*_quantized(bound)} for bound in model.operators()}
-    for users in by_key(model)[0].values():  # what assigns a constant to a state has company
+    for users in states[0].values():  # what assigns a constant to a state has company
         together = {held(bound) for bound in users if quantized(held(bound))}
         by_operator.update((bound, together) for bound in users)
     apart = {

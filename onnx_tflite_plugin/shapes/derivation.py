@@ -82,18 +82,18 @@ class Sizes:
         """As ``results``; where they do not have the rank that is stored, of the ranks beside it."""
         try:
             return self.results(op, dims, numbers)
-        except InvalidModel as error:
-            for rank in (
-                (op.outputs[0].rank - 1, op.outputs[0].rank + 1) if len(op.outputs) == 1 and op.outputs[0] else ()
-            ):
-                untold = replace(op, outputs=(replace(op[~0], has_rank=False),))
+        except InvalidModel:
+            if len(op.outputs) != 1 or op.outputs[0] is None:
+                raise
+            untold = replace(op, outputs=(replace(op[~0], has_rank=False),))
+            for rank in (op[~0].rank - 1, op[~0].rank + 1):
                 try:
                     (sizes, value), *_ = self.results(untold, dims, numbers, rank).values()
                 except (ConversionError, Refused):
                     continue
                 if len(sizes) == rank:
                     return {op[~0]: (sizes, value)}
-            raise error
+            raise
 
     def _freed(self, op: Operator, dims: Mapping[Tensor, Dims], batches: Mapping[int, int]) -> Operator:
         """The operator without the size of axis 0 in its constants and options, where it has that from an operand."""

@@ -37,8 +37,8 @@ NAMES = (
 )
 # Several elements share a byte, the first in the lowest bits (``Unpack4Bit``, ``Unpack2Bit`` in LiteRT).
 PACKED = {"int4": 4, "uint4": 4, "int2": 2}
-# The dtypes that kernels take as quantized, and the least and largest number of those and of biases.
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
+# The dtypes that kernels take as quantized, and the least and largest number of those and of biases.
 QUANTIZED = frozenset({"int8", "uint8", "int16", "int4", "uint4", "int2"})
 INTEGER_RANGE = {
     "int2": (-2, 1),

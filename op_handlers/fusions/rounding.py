@@ -66,10 +66,7 @@ def hybrid(op: Operator) -> bool:
     weights = op.tensor(1)
     if weights is None or weights.dtype not in NARROW or not isinstance(weights.quantization, Quantization):
         return False
-    return (
-        any(slot is not None and slot.dtype == "float32" and not slot.constant for slot in op.inputs)
-        and weights.constant
-    )
+    return weights.constant and bool(floats(op))
 
 
 def taken(op: Operator) -> int:

@@ -14,17 +14,26 @@ from onnx_tflite_plugin.api import Array, Refused
 LEAST, MOST = -32768, 32767
 
 
+def quantized_multiplier(factor: float) -> tuple[int, int]:
+    """A mantissa of 31 bits, and the power of two in front of it (QuantizeMultiplier, internal/quantization_util.cc)."""
+    fraction, exponent = frexp(factor)
+    mantissa = floor(fraction * 2**31 + 0.5)
+    return (2**30, exponent + 1) if mantissa == 2**31 else (mantissa, exponent)
+
+
+def of_15_bits(mantissa: int) -> int:
+    """A mantissa of 31 bits rounded (DownScaleInt32ToInt16Multiplier, internal/cppmath.h)."""
+    return min((mantissa + 2**15) >> 16, 2**15 - 1)
+
+
 def rescaled(numbers: Array, factor: float) -> Array:
     """The products with a 31 bit mantissa, rounded, and again by the exponent's shift; 32 bits that wrap around.
 
-    (QuantizeMultiplier, internal/quantization_util.cc; MultiplyByQuantizedMultiplier, internal/common.cc)
+    (MultiplyByQuantizedMultiplier, internal/common.cc)
     """
     if not isfinite(factor):
         raise Refused(f"its numbers are multiplied by {factor}, for which no integer stands")
-    fraction, exponent = frexp(factor)
-    mantissa = floor(fraction * 2**31 + 0.5)
-    if mantissa == 2**31:
-        mantissa, exponent = 2**30, exponent + 1
+    mantissa, exponent = quantized_multiplier(factor)
     if exponent < -31:
         return np.zeros_like(numbers)
     shifted = wrapped(numbers << max(exponent, 0))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from math import floor, frexp
-
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Instance, Refused, out
-from op_handlers.kernels.fixed_point import divided, saturated
+from op_handlers.kernels.fixed_point import divided, of_15_bits, quantized_multiplier, saturated
 from op_handlers.kernels.operands import parameters
+from op_handlers.kernels.tables import stored_integers
 
-STORED = {"uint8": np.arange(256), "int8": np.concatenate([np.arange(128), np.arange(-128, 0)])}
 HALVES = 7
 """Bits that an input is shifted up by before anything is rounded."""
 
@@ -24,29 +22,20 @@ def hard_swish_table(at: Instance) -> Array:
     if not (x.scale[0] and y.scale[0]):
         raise Refused("its scales are 0, by which the kernel divides")
     fine = np.float32(1 / 2**HALVES) * np.float32(x.scale[0])
-    result, down = multiplier(float(fine / np.float32(y.scale[0])))
-    gate, up = multiplier(float(fine / np.float32(3 / 32768)))
+    result, down = quantized_multiplier(float(fine / np.float32(y.scale[0])))
+    gate, up = quantized_multiplier(float(fine / np.float32(3 / 32768)))
     if down > 0:
         raise Refused(
             f"its result has a scale of {y.scale[0]:g}, too small for one of {x.scale[0]:g}, which LiteRT refuses"
         )
-    inputs = (STORED[at.op[0].dtype] - x.zero_point[0]) << HALVES
+    inputs = (stored_integers(at.op[0].dtype) - x.zero_point[0]) << HALVES
     gates = saturated(inputs << up - 1) if up > 0 else inputs
-    gates = high_product(gates, gate)
+    gates = high_product(gates, of_15_bits(gate))
     gates = saturated(gates << 1) if up > 0 else divided(gates, -up)
-    product = np.fix(((gates + 2**15) >> 1) * high_product(inputs, result) / 2**15).astype(np.int64)
+    product = np.fix(((gates + 2**15) >> 1) * high_product(inputs, of_15_bits(result)) / 2**15).astype(np.int64)
     limits = np.iinfo(at.op[out(0)].dtype)
     stored: Array = np.clip(divided(product, -down) + y.zero_point[0], limits.min, limits.max).astype(limits.dtype)
     return stored
-
-
-def multiplier(factor: float) -> tuple[int, int]:
-    """16 bits and the power of two behind them (QuantizeMultiplier; DownScaleInt32ToInt16Multiplier)."""
-    fraction, exponent = frexp(factor)
-    mantissa = floor(fraction * 2**31 + 0.5)
-    if mantissa == 2**31:
-        mantissa, exponent = 2**30, exponent + 1
-    return min((mantissa + 2**15) >> 16, 2**15 - 1), exponent
 
 
 def high_product(numbers: Array, factor: int) -> Array:

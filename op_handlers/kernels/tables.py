@@ -14,8 +14,15 @@ RealFunction = Callable[[Array], Array]
 
 STEPS, WIDTH = 512, 128
 LEAST, MOST = np.float32(-32768), np.float32(32767)
-STORED = np.concatenate([np.arange(0, 32768), np.arange(-32768, 0)])
-"""What tables have an entry for: each stored number, the negative ones counted from the end."""
+
+
+def stored_integers(dtype: str) -> Array:
+    """What tables of a dtype have an entry for: each stored number, the negative ones counted from the end."""
+    limits = np.iinfo(dtype)
+    return np.concatenate([np.arange(0, limits.max + 1), np.arange(limits.min, 0)])
+
+
+STORED = stored_integers("int16")
 
 
 def on_lines_of(function: RealFunction) -> Callable[[Instance], Array]:

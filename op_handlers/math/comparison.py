@@ -19,6 +19,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.fixed_point import rescaled
+from op_handlers.kernels.tables import stored_integers
 
 EIGHT_BITS = frozenset({"int8", "uint8"})
 UP_TO_16_BITS = EIGHT_BITS | {"int16"}
@@ -127,6 +128,4 @@ def in_256ths(scale: float, zero_point: int, dtype: str) -> Array:
 
     (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/common.h)
     """
-    limits = np.iinfo(dtype)
-    stored = np.concatenate([np.arange(0, limits.max + 1), np.arange(limits.min, 0)])
-    return rescaled((stored - zero_point) * 256, float(np.float32(scale))).astype(np.int32)
+    return rescaled((stored_integers(dtype) - zero_point) * 256, float(np.float32(scale))).astype(np.int32)

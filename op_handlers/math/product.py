@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import floor, frexp, prod
+from math import prod
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from onnx_tflite_plugin.api import (
     reduced_by,
     spend,
 )
+from op_handlers.kernels.fixed_point import of_15_bits, quantized_multiplier
 from op_handlers.math.reduction import along, held_axes, reduced, reduced_sizes
 
 KEPT_BITS = 15  # of the multiplier's mantissa, where the kernel multiplies 64 bit integers
@@ -249,20 +250,17 @@ def strides_of(sizes: Sequence[int], reduces: Sequence[int]) -> Array:
 def scaled_by(before: Quantization, after: Quantization, count: int) -> tuple[Array, Array, Array]:
     """A multiplier of 15 bits, half the power of two that divides its products, and that power.
 
-    (GetQuantProdScaling, reduce.cc; QuantizeMultiplier)
+    (GetQuantProdScaling, reduce.cc)
     """
     if not after.scale[0]:
         raise Refused("its result has a scale of 0, by which the kernel divides")
     factor = float(np.float32(before.scale[0])) / float(np.float32(after.scale[0])) ** (1 / count)
-    fraction, exponent = frexp(factor)
-    mantissa = floor(fraction * 2**31 + 0.5)
-    if mantissa == 2**31:
-        mantissa, exponent = 2**30, exponent + 1
+    mantissa, exponent = quantized_multiplier(factor)
     if exponent < -31:
         return shifted(0, KEPT_BITS)
     if exponent >= KEPT_BITS:
         raise Refused(f"each of its {count} products is {factor:g} times too small, which the kernel has no shift for")
-    return shifted(min(mantissa + 2**15 >> 16, 2**KEPT_BITS - 1), KEPT_BITS - exponent)
+    return shifted(of_15_bits(mantissa), KEPT_BITS - exponent)
 
 
 def shifted(multiplier: int, shift: int) -> tuple[Array, Array, Array]:

@@ -22,6 +22,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.operands import parameters
+from op_handlers.kernels.tables import stored_integers
 
 
 def rescaling(at: Instance) -> Dequantized | Lookup:
@@ -44,8 +45,7 @@ def rescaled_by_table(at: Instance) -> Array:
     """Halves go up (qs8-vcvt)."""
     before, after = parameters(at.op[0]), parameters(at.op[out(0)])
     limits, multiplier = np.iinfo(at.op[0].dtype), multiplier_of(at.op)
-    stored = np.concatenate([np.arange(0, limits.max + 1), np.arange(limits.min, 0)])
-    steps = ((stored - before.zero_point[0]) * (multiplier or 0) + 128) >> 8
+    steps = ((stored_integers(at.op[0].dtype) - before.zero_point[0]) * (multiplier or 0) + 128) >> 8
     return np.asarray(np.clip(steps + after.zero_point[0], limits.min, limits.max).astype(limits.dtype))
 
 

@@ -8,13 +8,12 @@ functions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, frexp
 from typing import Any
 
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Tensor, Value, out
-from op_handlers.kernels.fixed_point import logistic, tanh
+from op_handlers.kernels.fixed_point import logistic, quantized_multiplier, tanh
 from op_handlers.kernels.sigmoids import power_of_two
 from op_handlers.sequence.lstm.cell import (
     CELLS,
@@ -338,6 +337,5 @@ class IntegerCell(Cell):
 
 def decomposed(scale: float) -> tuple[float, float]:
     """A multiplier's mantissa of 31 bits with its shift to the left, and its shift to the right as a power of two."""
-    fraction, exponent = frexp(scale)
-    mantissa = floor(fraction * 2**31 + 0.5)
+    mantissa, exponent = quantized_multiplier(scale)
     return (mantissa * 2.0 ** (max(exponent, 0) - 31), 2.0 ** min(exponent, 0)) if exponent >= -31 else (0.0, 1.0)
