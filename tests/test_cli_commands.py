@@ -296,6 +296,22 @@ def test_a_plain_conversion_says_how_to_run_it_and_five_lines_more(tmp_path: Pat
     assert rows["layout"] == "optimal: no Transpose"
 
 
+@pytest.mark.parametrize(
+    ("planned", "left", "text"),
+    [
+        (2, 5, "3 Transposes are part of that"),
+        (2, 3, "1 Transpose is part of that"),
+        (2, 1, "1 Transpose fewer than the layout has"),
+    ],
+)
+def test_transposes_that_rewrites_bring_or_spare_are_told(planned: int, left: int, text: str, tmp_path: Path) -> None:
+    nodes = {"Conv": 2, "Transpose": left}
+    report = replace(PLAIN, nodes=nodes, transposes=planned, passes={"fold_width": 1})
+    assert text in told(report, tmp_path / "m.onnx")["rewritten"]
+    report = replace(report, transposes=left)
+    assert "Transpose" not in told(report, tmp_path / "m.onnx")["rewritten"]
+
+
 def test_what_is_not_as_usual_is_told(tmp_path: Path) -> None:
     label = "op 12 CONV_2D v3 'a name v2'"
     copy = Transposed("some/" * 20 + "BiasAdd", "0,1,2,3 -> 0,3,1,2", 4096, "graph input", (label, label, label))

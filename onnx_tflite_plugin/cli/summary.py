@@ -135,6 +135,8 @@ def _passes(report: Report) -> Iterator[str]:
     added = report.nodes.get("Transpose", 0) - report.transposes
     if report.passes and added > 0:
         yield f"{plural(added, 'Transpose')} {'is' if added == 1 else 'are'} part of that"
+    if report.passes and added < 0:
+        yield f"{plural(-added, 'Transpose')} fewer than the layout has"
 
 
 def _states(report: Report) -> Iterator[str]:
