@@ -18,7 +18,7 @@ from onnx_tflite_plugin.cli.paths import readable, writable
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.options import CHOICES
 from onnx_tflite_plugin.targets import TARGETS
-from onnx_tflite_plugin.verify.processor import processor
+from onnx_tflite_plugin.verify.runtimes.processor import processor
 
 from . import chart, record
 from .markdown import page

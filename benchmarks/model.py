@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.cli.output import plural
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array, Model, Operator
-from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, draw, structure
-from onnx_tflite_plugin.verify.bench import Spread
+from onnx_tflite_plugin.verify import Comparison, LiteRT, LiteRTError, OnnxRuntime, draw
 from onnx_tflite_plugin.verify.examined import Examined
-from onnx_tflite_plugin.verify.litert import started
-from onnx_tflite_plugin.verify.widths import compared_by_width
+from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.runtimes.litert import started
+from onnx_tflite_plugin.verify.times.bench import Spread
 
 from .graph import counted
 from .measure import interleaved

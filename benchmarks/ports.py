@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Tensor
-from onnx_tflite_plugin.verify.structure import Entry
-from onnx_tflite_plugin.verify.trial import Session, paired
+from onnx_tflite_plugin.verify.comparison.trial import Session, paired
+from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto

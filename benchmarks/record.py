@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from onnx_tflite_plugin.verify.bench import Spread
+from onnx_tflite_plugin.verify.times.bench import Spread
 
 from .results import Graph, Outcome, Row, means
 

@@ -22,7 +22,7 @@ from conformance.models import Net
 from onnx_tflite_plugin.cli.output import working
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.verify import Verification, verify
-from onnx_tflite_plugin.verify.bench import bench
+from onnx_tflite_plugin.verify.times.bench import bench
 
 from . import keras_recurrent
 from .__main__ import machine

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from onnx_tflite_plugin.verify.bench import Spread
+from onnx_tflite_plugin.verify.times.bench import Spread
 
 LEAST_SECONDS = 1e-4  # below it the fixed costs of a call decide, which say nothing about a converter
 ALL = "all"

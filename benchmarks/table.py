@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onnx_tflite_plugin.cli.output import at_most, clean
-from onnx_tflite_plugin.verify.bench import Spread
+from onnx_tflite_plugin.verify.times.bench import Spread
 
 from .results import LEAST_SECONDS, OURS, Outcome, Row, means
 

@@ -8,7 +8,7 @@ from onnx_tflite_plugin.api import Attribute, Operator, Transparent
 from onnx_tflite_plugin.conversion import Conversion
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Model
-from onnx_tflite_plugin.verify.ort import tensor_values
+from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
 
 from .declared import declared, instances
 

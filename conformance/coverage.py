@@ -16,7 +16,7 @@ from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
 from onnx_tflite_plugin.lowering.interface import entered, graph_edges
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import target_named
-from onnx_tflite_plugin.verify import structure
+from onnx_tflite_plugin.verify.runtimes import structure
 
 from .case import Case
 from .declared import declared, instances

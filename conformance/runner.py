@@ -23,9 +23,9 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.host import NOBODY
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw
-from onnx_tflite_plugin.verify.around import Gaps, lacking, own_kernels
-from onnx_tflite_plugin.verify.structure import Entry, entry, read
-from onnx_tflite_plugin.verify.trial import Run, Session
+from onnx_tflite_plugin.verify.comparison.trial import Run, Session
+from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, own_kernels
+from onnx_tflite_plugin.verify.runtimes.structure import Entry, entry, read
 
 from .blame import false_layout
 from .bounds import tolerance

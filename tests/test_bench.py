@@ -15,14 +15,14 @@ from command import Run
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import InvalidInputs
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
-from onnx_tflite_plugin.verify.bench import Spread, bench
+from onnx_tflite_plugin.verify.times.bench import Spread, bench
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits_int8.tflite"
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnx_tflite_plugin.verify.bench.TURN", 1e-3)
+    monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench.TURN", 1e-3)
 
 
 def test_a_slower_model_has_the_larger_ratio(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from benchmarks.results import Graph, Outcome, Row
 from conformance.models import Net, Spec, constant, tensor
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.verify import verify
-from onnx_tflite_plugin.verify.bench import Spread
+from onnx_tflite_plugin.verify.times.bench import Spread
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 INT8, FLOAT = (EXAMPLES / f"digits_{kind}.tflite" for kind in ("int8", "float"))

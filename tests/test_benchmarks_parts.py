@@ -17,8 +17,8 @@ from benchmarks.model import bench, kind
 from benchmarks.peers import Ours
 from benchmarks.results import Graph, Outcome, Row, geometric_mean, means
 from conformance.models import Net, constant, tensor
-from onnx_tflite_plugin.verify import structure
-from onnx_tflite_plugin.verify.bench import Spread
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.times.bench import Spread
 
 INT8 = Path(__file__).parents[1] / "examples" / "digits_int8.tflite"
 

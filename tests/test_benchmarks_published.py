@@ -11,7 +11,7 @@ from benchmarks import networks
 from benchmarks.__main__ import benchmark
 from benchmarks.markdown import page
 from benchmarks.results import Graph, Outcome, Row
-from onnx_tflite_plugin.verify.bench import Spread
+from onnx_tflite_plugin.verify.times.bench import Spread
 
 DIGITS = Path(__file__).parents[1] / "examples" / "digits_float.tflite"
 GRAPH = Graph(fused=0, unfused=0, transposes=0, nodes=1)

@@ -20,7 +20,8 @@ from onnx_tflite_plugin.api import Handler, Terminate
 from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.targets import target_named
-from onnx_tflite_plugin.verify import Tolerance, structure
+from onnx_tflite_plugin.verify import Tolerance
+from onnx_tflite_plugin.verify.runtimes import structure
 
 ROWS, DEPTH, OUT = 3, 768, 67
 

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.passes import weights
 from onnx_tflite_plugin.passes.forms import PROBE
 from onnx_tflite_plugin.passes.products import products
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify.processor import multiplies_exactly
+from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from tests.passes_networks import Network, built, dtype, image
 
 PRECISE = {"session.x64quantprecision": "1"}

@@ -17,13 +17,14 @@ from conformance.models import Net, constant, drawn, tensor
 from conformance.weights import blocked
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import OnnxRuntime, structure
-from onnx_tflite_plugin.verify.alone import least, times_alone
-from onnx_tflite_plugin.verify.bench import Benchmark, bench
-from onnx_tflite_plugin.verify.litert import LiteRT
-from onnx_tflite_plugin.verify.nodes import _corrected, labelled, node_times
-from onnx_tflite_plugin.verify.part import cut_file
-from onnx_tflite_plugin.verify.profile import KindTime, OperatorTime, by_code, spelled
+from onnx_tflite_plugin.verify import OnnxRuntime
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
+from onnx_tflite_plugin.verify.runtimes.part import cut_file
+from onnx_tflite_plugin.verify.times.alone import least, times_alone
+from onnx_tflite_plugin.verify.times.bench import Benchmark, bench
+from onnx_tflite_plugin.verify.times.nodes import _corrected, labelled, node_times
+from onnx_tflite_plugin.verify.times.profile import KindTime, OperatorTime, by_code, spelled
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 INT8 = EXAMPLES / "digits_int8.tflite"

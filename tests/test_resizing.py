@@ -16,7 +16,7 @@ from conformance.models import Net, Spec, constant, drawn, tensor
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.verify import verify
-from onnx_tflite_plugin.verify.litert import LiteRT
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits_int8.tflite"
 

@@ -14,8 +14,9 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.errors import InvalidInputs
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import LiteRT, draw, structure, verify
-from onnx_tflite_plugin.verify.user_data import runs_of
+from onnx_tflite_plugin.verify import LiteRT, draw, verify
+from onnx_tflite_plugin.verify.inputs.user_data import runs_of
+from onnx_tflite_plugin.verify.runtimes import structure
 
 SHAPE = (1, 2, 3, 5)
 

@@ -23,13 +23,8 @@ from onnx_tflite_plugin.errors import (
     VerificationError,
 )
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import (
-    LiteRT,
-    OrtError,
-    Tolerance,
-    trial,
-    verify,
-)
+from onnx_tflite_plugin.verify import LiteRT, OrtError, Tolerance, verify
+from onnx_tflite_plugin.verify.comparison import trial
 
 
 class TestVerify:

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.page.measured import measured
-from onnx_tflite_plugin.verify.bench import bench
+from onnx_tflite_plugin.verify.times.bench import bench
 
 CODE = "CUSTOM.vendor.Shrink"
 

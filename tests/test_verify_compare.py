@@ -14,15 +14,10 @@ from conformance.builder import quant
 from conformance.lstms import Lstm
 from conformance.models import Net
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import (
-    Comparison,
-    Tolerance,
-    Verification,
-    compare,
-    measure,
-    structure,
-)
-from onnx_tflite_plugin.verify.compare import _moved, inherited_step
+from onnx_tflite_plugin.verify import Comparison, Tolerance, Verification, compare, measure
+from onnx_tflite_plugin.verify.comparison.systematic import moved
+from onnx_tflite_plugin.verify.comparison.tolerance import inherited_step
+from onnx_tflite_plugin.verify.runtimes import structure
 
 
 def array(*values: Any, dtype: str = "float32") -> Array:
@@ -148,8 +143,8 @@ class TestTolerance:
         for expected in range(-97, 98):
             ends = array(-128, 127) * scale
             sets = {"a": [np.append(ends, np.float32(expected) * scale)]}
-            for moved, ok in ((1, True), (2, False)):
-                actual = [np.append(ends, np.float32(expected + moved) * scale)]
+            for steps, ok in ((1, True), (2, False)):
+                actual = [np.append(ends, np.float32(expected + steps) * scale)]
                 assert compare("y", actual, sets, Tolerance(of_range=0), step=float(scale)).ok is ok
 
     def test_a_step_does_not_excuse_a_result_of_zeros(self) -> None:
@@ -193,7 +188,7 @@ class TestBand:
         assert not judged(np.full(100, 5, np.int8), left, right).ok
 
     def test_floats_that_are_no_numbers_are_not_off_by_steps(self) -> None:
-        assert _moved([np.zeros((40, 2), np.int8)], [[np.full((40, 2), np.nan, np.float32)]]) == ""
+        assert moved([np.zeros((40, 2), np.int8)], [[np.full((40, 2), np.nan, np.float32)]]) == ""
 
     def test_the_texts(self) -> None:
         assert judged(array(1, 2), array(1, 2)).text == "equal (tolerance 0.001 of the output's range)"

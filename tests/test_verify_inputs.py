@@ -21,14 +21,9 @@ from onnx_tflite_plugin.errors import (
     VerificationError,
 )
 from onnx_tflite_plugin.graph.metadata import TensorValue
-from onnx_tflite_plugin.verify import (
-    LiteRT,
-    OnnxRuntime,
-    draw,
-    structure,
-    verify,
-)
-from onnx_tflite_plugin.verify.bench import bench
+from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, draw, verify
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.times.bench import bench
 
 
 class TestInputs:

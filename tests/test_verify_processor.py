@@ -10,7 +10,7 @@ import pytest
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.verify import verify
-from onnx_tflite_plugin.verify.processor import multiplies_exactly
+from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from tests.passes_networks import Network, built, image
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from onnx_tflite_plugin.verify.compare import Comparison
-from onnx_tflite_plugin.verify.weak import Weak
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.operators.weak import Weak
 
 FAR = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
 NEAR = Comparison("t", "step", 1.0, 0.1, 1.0, mean=0.1)

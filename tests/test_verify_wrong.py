@@ -19,8 +19,9 @@ from conformance.models import Net, Spec, constant, drawn, tensor
 from conformance.weights import bias
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import structure, verify
-from onnx_tflite_plugin.verify.inputs import widens
+from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.inputs.drawn import widens
+from onnx_tflite_plugin.verify.runtimes import structure
 
 Draw = Callable[[Any], Any]
 Spoil = Callable[[onnx.ModelProto], None]
@@ -239,7 +240,8 @@ def test_outputs_that_say_little_are_told() -> None:
 
 @pytest.mark.parametrize("offset", [0.0, 0.01])
 def test_an_offset_is_told_from_noise(offset: float) -> None:
-    from onnx_tflite_plugin.verify.compare import Tolerance, compare
+    from onnx_tflite_plugin.verify.comparison.compare import compare
+    from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
 
     generator = np.random.default_rng(0)
     expected = [generator.uniform(-1, 1, (5, 31)) for _ in range(8)]
@@ -251,7 +253,8 @@ def test_an_offset_is_told_from_noise(offset: float) -> None:
 
 @pytest.mark.parametrize("varies", [False, True])
 def test_results_that_do_not_vary_say_nothing_of_an_offset(varies: bool) -> None:
-    from onnx_tflite_plugin.verify.compare import Tolerance, compare
+    from onnx_tflite_plugin.verify.comparison.compare import compare
+    from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
 
     generator = np.random.default_rng(0)
     shared = generator.uniform(-1, 1, (5, 31))

@@ -16,8 +16,8 @@ from onnx_tflite_plugin.cli.paths import pair, readable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from onnx_tflite_plugin.verify.bench import Benchmark, Spread
-    from onnx_tflite_plugin.verify.profile import OperatorTime
+    from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread
+    from onnx_tflite_plugin.verify.times.profile import OperatorTime
 
 _KINDS, _WORST = 8, 5  # that are shown
 _TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
@@ -65,7 +65,7 @@ def bench(
     else:
         pair(tflite, onnx)
     from onnx_tflite_plugin.conversion import convert
-    from onnx_tflite_plugin.verify.bench import bench as run
+    from onnx_tflite_plugin.verify.times.bench import bench as run
 
     with working(f"timing {tflite.name}") as stage, apart():
         model = onnx if onnx is not None else convert(tflite, signature=signature, progress=stage).proto
@@ -83,7 +83,7 @@ def bench(
 
 def _print_profile(rows: Sequence[OperatorTime]) -> None:
     """The kinds of operators that lose most and what all add up to, then the operators that do."""
-    from onnx_tflite_plugin.verify.profile import KindTime, by_code, spelled
+    from onnx_tflite_plugin.verify.times.profile import KindTime, by_code, spelled
 
     kinds = by_code(rows)
     shown = kinds if len(kinds) <= _KINDS + 1 else kinds[:_KINDS]

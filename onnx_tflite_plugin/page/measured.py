@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify.examined import Examined
-from onnx_tflite_plugin.verify.nodes import node_times
+from onnx_tflite_plugin.verify.times.nodes import node_times
 
 if TYPE_CHECKING:
     from onnx import ModelProto

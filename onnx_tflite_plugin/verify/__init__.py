@@ -8,13 +8,15 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from .compare import Comparison, Distance, Tolerance, compare, measure
-from .diverging import Divergence
-from .inputs import draw
-from .litert import KERNEL_SETS, LiteRT, LiteRTError
-from .ort import OnnxRuntime, OrtError
+from .comparison.compare import Comparison, compare
+from .comparison.distance import Distance, measure
+from .comparison.tolerance import Tolerance
+from .comparison.trial import Trial
+from .inputs.drawn import draw
+from .operators.diverging import Divergence
 from .run import verify
-from .trial import Trial
+from .runtimes.litert import KERNEL_SETS, LiteRT, LiteRTError
+from .runtimes.ort import OnnxRuntime, OrtError
 from .verification import Verification
 
 __all__ = [

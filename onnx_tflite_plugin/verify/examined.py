@@ -20,23 +20,24 @@ from ..source import read
 from ..source.authored import Described
 from ..source.metadata import described
 from ..source.model import Array, Operator
-from . import inputs as drawing
-from . import structure
-from .apart import Apart, without_quantization
-from .around import Gaps, lacking, own_kernels
-from .borrowed import Borrowed
-from .compare import Comparison, Tolerance
-from .diverging import Divergence, Search, stateful
-from .input_sizes import InputSizes
-from .litert import LiteRTError, NoKernel
-from .ort import OnnxRuntime, OrtError
-from .part import cut_file
-from .processor import multiplies_exactly
-from .resolution import resolutions
-from .trial import Pairs, Run, Trial
-from .user_data import Given
+from .comparison.compare import Comparison
+from .comparison.resolution import resolutions
+from .comparison.tolerance import Tolerance
+from .comparison.trial import Pairs, Run, Trial
+from .inputs import drawn as drawing
+from .inputs.sizes import InputSizes
+from .inputs.user_data import Given
+from .inputs.widths import NOISY, widths
+from .operators.apart import Apart, without_quantization
+from .operators.borrowed import Borrowed
+from .operators.diverging import Divergence, Search, stateful
+from .runtimes import structure
+from .runtimes.around import Gaps, lacking, own_kernels
+from .runtimes.litert import LiteRTError, NoKernel
+from .runtimes.ort import OnnxRuntime, OrtError
+from .runtimes.part import cut_file
+from .runtimes.processor import multiplies_exactly
 from .verification import Verification
-from .widths import NOISY, widths
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -15,17 +15,18 @@ from ..host import Host
 from ..progress import Progress
 from ..source import check_source
 from ..source.model import Array
-from . import singly
-from .bisect import smallest
-from .compare import Comparison, Tolerance
-from .diverging import Divergence
+from .comparison.compare import Comparison
+from .comparison.tolerance import Tolerance
+from .comparison.trial import Run
 from .examined import Examined
-from .processor import depends
-from .trial import Run
-from .user_data import Given
+from .inputs.user_data import Given
+from .inputs.widths import compared_by_width
+from .operators import singly
+from .operators.bisect import smallest
+from .operators.diverging import Divergence
+from .operators.weak import Weak
+from .runtimes.processor import depends
 from .verification import Verification
-from .weak import Weak
-from .widths import compared_by_width
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .compare import Comparison
-from .diverging import Divergence
-from .processor import processor
+from .comparison.compare import Comparison
+from .operators.diverging import Divergence
+from .runtimes.processor import processor
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -33,8 +33,8 @@ from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.verify import LiteRTError, OnnxRuntime, OrtError, Tolerance, verify
 from onnx_tflite_plugin.verify.diagnosis import UNKNOWN, contradicted
-from onnx_tflite_plugin.verify.packages import optional
 from onnx_tflite_plugin.verify.probe import probe
+from onnx_tflite_plugin.verify.runtimes.packages import optional
 
 from . import classes
 from .classes import Suspect

@@ -313,13 +313,13 @@ MUTATIONS: tuple[Planted, ...] = (
         "verify_compare",
         (
             "a NaN that is not there is none",
-            "verify/compare.py",
+            "verify/comparison/distance.py",
             "if wrong := int(np.count_nonzero(here != there)):",
             "if wrong := int(np.count_nonzero(here & ~there)):",
         ),
         (
             "the band is twice the spread",
-            "verify/compare.py",
+            "verify/comparison/compare.py",
             "self.spread * (2 if self.mean <= self.mean_spread else 1)",
             "self.spread * 2",
         ),
@@ -328,8 +328,8 @@ MUTATIONS: tuple[Planted, ...] = (
         "blocks",
         (
             "blocks are no dynamic quantization",
-            "verify/compare.py",
-            "(slot.quantization is not None or slot.dtype in _NIBBLES)",
+            "verify/comparison/tolerance.py",
+            "(slot.quantization is not None or slot.dtype in NIBBLES)",
             "(slot.quantization is not None)",
         ),
         (

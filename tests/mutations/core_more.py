@@ -70,10 +70,10 @@ MUTATIONS: tuple[Planted, ...] = (
     ),
     *of_tests(
         "verify_wrong_more",
-        ("ten times the steps are near without quantization", "verify/apart.py", "steps=3,", "steps=30,"),
+        ("ten times the steps are near without quantization", "verify/operators/apart.py", "steps=3,", "steps=30,"),
         (
             "inputs that are given once are run once",
-            "verify/inputs.py",
+            "verify/inputs/drawn.py",
             "named * runs if len(named) == 1 else named",
             "named",
         ),

@@ -24,7 +24,8 @@ import onnxruntime
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.verify import draw, structure
+from onnx_tflite_plugin.verify import draw
+from onnx_tflite_plugin.verify.runtimes import structure
 from tests.others.tools import TOOLS, Tool
 
 ROOT = Path(__file__).parents[2]

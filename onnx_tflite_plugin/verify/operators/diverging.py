@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..graph.extraction import extracted
-from ..graph.metadata import TensorValue
-from ..source.model import Array, Model, Operator, Tensor
-from .around import Around
-from .compare import Comparison, compare
-from .dequantized import as_stored
-from .litert import LiteRT, LiteRTError
-from .ort import OnnxRuntime, OrtError
-from .part import cut_file
-from .structure import producers
-from .trial import Pairs, Run, Trial, restored_dtype
+from ...graph.extraction import extracted
+from ...graph.metadata import TensorValue
+from ...source.model import Array, Model, Operator, Tensor
+from ..comparison.compare import Comparison, compare
+from ..comparison.trial import Pairs, Run, Trial, restored_dtype
+from ..runtimes.around import Around
+from ..runtimes.dequantized import as_stored
+from ..runtimes.litert import LiteRT, LiteRTError
+from ..runtimes.ort import OnnxRuntime, OrtError
+from ..runtimes.part import cut_file
+from ..runtimes.structure import producers
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ..codes import CUSTOM
-from ..errors import InvalidModel, UnsupportedOption
-from ..source.model import Array, Data, Model, Operator, Options, Quantization, Signature, Subgraph, Tensor
+from ...codes import CUSTOM
+from ...errors import InvalidModel, UnsupportedOption
+from ...source.model import Array, Data, Model, Operator, Options, Quantization, Signature, Subgraph, Tensor
 from .packages import optional
 
 _PLACEHOLDER = 127  # operator codes from here on stand in the wide field

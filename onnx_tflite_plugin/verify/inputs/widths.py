@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .compare import Comparison, Tolerance
-from .inputs import widens
-from .structure import Entry
-from .trial import Run, Trial
+from ..comparison.compare import Comparison
+from ..comparison.tolerance import Tolerance
+from ..comparison.trial import Run, Trial
+from ..runtimes.structure import Entry
+from .drawn import widens
 
 WIDTHS = (1.0, 4.0, 16.0)
 """Standard deviations run by run, so that bounds like that of RELU6 are met."""

@@ -8,10 +8,10 @@ from typing import cast
 
 import numpy as np
 
-from ..errors import InvalidInputs, VerificationError
-from ..source.authored import Described
-from ..source.model import Array, Operator, Quantization, Subgraph, Tensor
-from .structure import Entry, Stored, operands
+from ...errors import InvalidInputs, VerificationError
+from ...source.authored import Described
+from ...source.model import Array, Operator, Quantization, Subgraph, Tensor
+from ..runtimes.structure import Entry, Stored, operands
 from .user_data import Given, dtype_of, runs_of
 
 _QUANTIZED = {"int8", "uint8", "int16"}  # drawn over the whole range of the dtype

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import VerificationError
-from ..graph.metadata import lowered_from, props
-from ..progress import Progress
-from ..source.model import Array, Operator, Tensor
+from ...errors import VerificationError
+from ...graph.metadata import lowered_from, props
+from ...progress import Progress
+from ...source.model import Array, Operator, Tensor
+from ..comparison.trial import Run, Trial
+from ..operators.diverging import preserving
+from ..runtimes.structure import operands
 from .alone import times_alone
-from .diverging import preserving
 from .nodes import NodeTime, node_times
-from .structure import operands
-from .trial import Run, Trial
 
 if TYPE_CHECKING:
     from onnx import ModelProto

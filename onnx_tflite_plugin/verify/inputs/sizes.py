@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..source.model import Array, Tensor
-from .structure import Entry
-from .trial import Pairs, Run
+from ...source.model import Array, Tensor
+from ..comparison.trial import Pairs, Run
+from ..runtimes.structure import Entry
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto

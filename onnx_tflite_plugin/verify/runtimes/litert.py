@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..codes import CUSTOM
-from ..errors import VerificationError
-from ..source.dtypes import HANDLES
-from ..source.model import Array, Model
+from ...codes import CUSTOM
+from ...errors import VerificationError
+from ...source.dtypes import HANDLES
+from ...source.model import Array, Model
 from . import structure
 from .packages import optional, quiet
 from .part import cut_file

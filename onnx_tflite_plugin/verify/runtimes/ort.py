@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import VerificationError
-from ..graph.metadata import CarriedState, TensorValue, props, read_states, read_tensor
-from ..graph.serialized import read_onnx
-from ..source.model import Array
+from ...errors import VerificationError
+from ...graph.metadata import CarriedState, TensorValue, props, read_states, read_tensor
+from ...graph.serialized import read_onnx
+from ...source.model import Array
 from .packages import optional, quiet
 
 if TYPE_CHECKING:

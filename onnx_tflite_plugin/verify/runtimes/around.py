@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..api.declarations import Dequantized, FixedOutputRange, Kernel, Lookup
-from ..binding.bound import Bound
-from ..binding.declared import resolved
-from ..codes import CUSTOM
-from ..errors import VerificationError
-from ..guard import Failed, Mismatch, guarded
-from ..host import Host
-from ..source.dtypes import HANDLES
-from ..source.model import Array, Model, Operator, Quantization, Tensor, agree
-from ..targets import target_named
+from ...api.declarations import Dequantized, FixedOutputRange, Kernel, Lookup
+from ...binding.bound import Bound
+from ...binding.declared import resolved
+from ...codes import CUSTOM
+from ...errors import VerificationError
+from ...guard import Failed, Mismatch, guarded
+from ...host import Host
+from ...source.dtypes import HANDLES
+from ...source.model import Array, Model, Operator, Quantization, Tensor, agree
+from ...targets import target_named
 from .dequantized import as_float, as_stored
 from .litert import LiteRT, LiteRTError, unresolved
 from .part import cut_file

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..errors import VerificationError
-from ..graph.metadata import TensorValue
-from ..progress import Progress
-from ..source.model import Array, Model, Operator, Tensor
-from .around import Around, Gaps
-from .compare import Comparison, Tolerance, as_pairs, compare, inherited_step
-from .dequantized import as_float, as_stored, is_float, is_integer
-from .litert import Endless, LiteRT, LiteRTError, NoKernel
-from .structure import Entry, producers
+from ...errors import VerificationError
+from ...graph.metadata import TensorValue
+from ...progress import Progress
+from ...source.model import Array, Model, Operator, Tensor
+from ..runtimes.around import Around, Gaps
+from ..runtimes.dequantized import as_float, as_stored, is_float, is_integer
+from ..runtimes.litert import Endless, LiteRT, LiteRTError, NoKernel
+from ..runtimes.structure import Entry, producers
+from .compare import Comparison, compare
+from .distance import as_pairs
+from .tolerance import Tolerance, inherited_step
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import ConversionError
-from ..graph.metadata import TensorValue
-from ..source.dtypes import HANDLES
-from ..source.model import Array, Operator, Quantization, Subgraph, Tensor
-from . import structure
+from ...errors import ConversionError
+from ...graph.metadata import TensorValue
+from ...source.dtypes import HANDLES
+from ...source.model import Array, Operator, Quantization, Subgraph, Tensor
+from ..comparison.compare import Comparison
+from ..comparison.tolerance import Tolerance
+from ..comparison.trial import Run
+from ..runtimes import structure
+from ..runtimes.litert import LiteRT, LiteRTError
+from ..runtimes.part import cut_file
+from ..runtimes.structure import entering, operands
 from .apart import Apart
-from .compare import Comparison, Tolerance
 from .diverging import Search
-from .litert import LiteRT, LiteRTError
-from .part import cut_file
-from .structure import entering, operands
-from .trial import Run
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from ..errors import ConversionError
-from ..source.model import Quantization, Tensor
-from .compare import Comparison
+from ...errors import ConversionError
+from ...source.model import Quantization, Tensor
+from ..comparison.compare import Comparison
+from ..comparison.trial import Run
+from ..runtimes.litert import LiteRTError
+from ..runtimes.ort import OrtError
+from ..runtimes.structure import entering
 from .diverging import Search
-from .litert import LiteRTError
-from .ort import OrtError
-from .structure import entering
-from .trial import Run
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from copy import copy
 from typing import Any
 
-from ..errors import InvalidModel
-from ..shapes.cutting import needed
-from ..source.model import Subgraph
+from ...errors import InvalidModel
+from ...shapes.cutting import needed
+from ...source.model import Subgraph
 from .packages import optional
 
 

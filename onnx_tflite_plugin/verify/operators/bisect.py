@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import ConversionError
-from ..source.model import Array, Operator
-from . import structure
+from ...errors import ConversionError
+from ...source.model import Array, Operator
+from ..comparison.trial import Run
+from ..runtimes import structure
+from ..runtimes.structure import entering, operands
 from .diverging import Divergence, Search, preserving
-from .structure import entering, operands
-from .trial import Run
 
 if TYPE_CHECKING:
     from onnx import ModelProto

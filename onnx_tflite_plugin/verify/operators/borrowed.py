@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import VerificationError
-from ..graph.metadata import TensorValue
-from ..source.model import Array, Operator, Tensor
-from .dequantized import as_stored
-from .ort import OnnxRuntime
-from .structure import Entry
-from .trial import Pairs, restored_dtype
+from ...errors import VerificationError
+from ...graph.metadata import TensorValue
+from ...source.model import Array, Operator, Tensor
+from ..comparison.trial import Pairs, restored_dtype
+from ..runtimes.dequantized import as_stored
+from ..runtimes.ort import OnnxRuntime
+from ..runtimes.structure import Entry
 
 if TYPE_CHECKING:
     from onnx import ModelProto

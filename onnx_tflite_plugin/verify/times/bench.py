@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..graph.serialized import Converted
-from ..progress import Progress
-from ..source.model import Array
-from .examined import Examined
-from .litert import started
-from .processor import processor
+from ...graph.serialized import Converted
+from ...progress import Progress
+from ...source.model import Array
+from ..examined import Examined
+from ..inputs.user_data import Given
+from ..run import content, model_of
+from ..runtimes.litert import started
+from ..runtimes.processor import processor
 from .profile import OperatorTime, profile
-from .run import content, model_of
-from .user_data import Given
 
 if TYPE_CHECKING:
     from onnx import ModelProto

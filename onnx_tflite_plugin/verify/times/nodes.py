@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..graph.metadata import lowered_from, props
-from ..source.model import Array
-from .ort import OnnxRuntime
+from ...graph.metadata import lowered_from, props
+from ...source.model import Array
+from ..runtimes.ort import OnnxRuntime
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto

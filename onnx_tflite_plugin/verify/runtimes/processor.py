@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..graph.metadata import props, read_weights
-from ..passes.forms import DEPENDENT, EXACT, factors
+from ...graph.metadata import props, read_weights
+from ...passes.forms import DEPENDENT, EXACT, factors
 from .packages import optional
 
 if TYPE_CHECKING:

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..graph.metadata import TensorValue
-from ..source.model import Array, Quantization, Tensor
-from .compare import Comparison, Tolerance, compare, inherited_step
-from .dequantized import as_float, as_stored, is_float
+from ...graph.metadata import TensorValue
+from ...source.model import Array, Quantization, Tensor
+from ..comparison.compare import Comparison, compare
+from ..comparison.tolerance import Tolerance, inherited_step
+from ..comparison.trial import Pairs, Run, Trial, restored_dtype
+from ..runtimes.dequantized import as_float, as_stored, is_float
+from ..runtimes.ort import OnnxRuntime
+from ..runtimes.structure import Entry, producers
 from .diverging import preserving
-from .ort import OnnxRuntime
-from .structure import Entry, producers
-from .trial import Pairs, Run, Trial, restored_dtype
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -1,0 +1,101 @@
+"""The distance between arrays: the worst difference of two elements, the mean, how many differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...source.model import Array
+
+NIBBLES = {"int4": "int8", "int2": "int8", "uint4": "uint8"}
+"""Integers smaller than a byte, and the dtype that numpy compares them in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """Between two arrays: the worst absolute difference (1 for text and booleans), the sum of all, how many differ.
+
+    ``problem`` says why they cannot be compared at all: shape, dtype, other places of NaN or infinity.
+    """
+
+    worst: float = 0.0
+    differing: int = 0
+    elements: int = 0
+    problem: str = ""
+    total: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.elements if self.elements else 0.0
+
+    def __or__(self, other: Distance) -> Distance:
+        return Distance(
+            max(self.worst, other.worst),
+            self.differing + other.differing,
+            self.elements + other.elements,
+            self.problem or other.problem,
+            self.total + other.total,
+        )
+
+
+def measure(actual: Array, expected: Array) -> Distance:
+    """The distance between two arrays of one shape and dtype; complex numbers may be pairs along a last axis."""
+    actual, expected = comparable(actual), comparable(expected)
+    if actual.dtype != expected.dtype:
+        return Distance(problem=f"dtype {actual.dtype} for {expected.dtype}")
+    if actual.shape != expected.shape:
+        return Distance(problem=f"shape {list(actual.shape)} for {list(expected.shape)}")
+    if expected.dtype.kind == "f":
+        return _measure_floats(actual, expected)
+    differs = actual != expected
+    count = int(np.count_nonzero(differs))
+    if not count or expected.dtype.kind not in "iu":
+        return Distance(float(count > 0), count, expected.size, total=count)
+    difference = np.abs(actual[differs].astype(np.float64) - expected[differs].astype(np.float64))
+    return Distance(max(1.0, float(difference.max())), count, expected.size, total=float(difference.sum()))
+
+
+def _measure_floats(actual: Array, expected: Array) -> Distance:
+    for what, test in (("NaN", np.isnan), ("+inf", np.isposinf), ("-inf", np.isneginf)):
+        here, there = test(actual), test(expected)
+        if wrong := int(np.count_nonzero(here != there)):
+            k = tuple(int(i) for i in np.argwhere(here != there)[0])
+            at = f"at {list(k)}: {actual[k]} for {expected[k]}"
+            return Distance(math.inf, wrong, expected.size, f"{what} in other places ({wrong} elements, first {at})")
+    finite = np.isfinite(expected)
+    difference = np.abs(actual[finite].astype(np.float64) - expected[finite].astype(np.float64))
+    worst = float(difference.max()) if difference.size else 0.0
+    return Distance(worst, int(np.count_nonzero(difference)), expected.size, total=float(difference.sum()))
+
+
+def comparable(array: Array) -> Array:
+    """The array in a dtype numpy can compare: complex as pairs, int4 and int2 as int8, text as bytes objects."""
+    array = np.asarray(array)
+    name = array.dtype.name
+    if array.dtype.kind == "c":
+        return as_pairs(array)
+    if array.dtype.kind in "OSU":
+        items = [item if isinstance(item, bytes) else str(item).encode(errors="surrogateescape") for item in array.flat]
+        texts = np.empty(len(items), object)
+        texts[:] = items
+        return texts.reshape(array.shape)
+    if name in NIBBLES:
+        return array.astype(NIBBLES[name])
+    if "float" in name and array.dtype.kind != "f":  # bfloat16 and the 8-bit floats
+        return array.astype(np.float32)
+    return array
+
+
+def as_pairs(array: Array) -> Array:
+    """A complex array as real and imaginary parts along a last axis of 2, as the ONNX model has it."""
+    return np.ascontiguousarray(array).view(array.real.dtype).reshape(*array.shape, 2)
+
+
+def measure_runs(actual: Sequence[Array], expected: Sequence[Array]) -> Distance:
+    total = Distance()
+    for one, other in zip(actual, expected, strict=True):
+        total |= measure(one, other)
+    return total

@@ -1,0 +1,78 @@
+"""Differences that stay within a tolerance and are no rounding: the same way in every element, or in every run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ...source.model import Array
+
+_LEAST = 32  # elements from which on a share says something
+_MOST_MOVED = 0.75  # of a step, the same way; roundings of a network that are no fault of its conversion stay below
+
+
+def moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
+    """Whether practically all integers, or all of a channel, are off the same way, which is no rounding but another zero point
+    or bias; else nothing. A channel that does not vary may be a tie throughout.
+    """
+    whole, channels = [], []
+    for arrays in sets:
+        if any(array.dtype.kind not in "iu" for array in (*actual, *arrays)):  # a dtype that LiteRT does not have
+            return ""
+        moves = [one.astype(np.int64) - other for one, other in zip(actual, arrays, strict=True)]
+        if sum(move.size for move in moves) < _LEAST:
+            return ""
+        whole.append(sum(int(move.sum()) for move in moves) / sum(move.size for move in moves))
+        channels.append(_channels(moves, arrays))
+    least = min(whole, key=abs)
+    if abs(least) > _MOST_MOVED:
+        return f"off by {least:+.2f} LSB on average, the same way nearly everywhere"
+    by_channel = np.min(np.abs(np.stack(channels)), axis=0) if all(move.size for move in channels) else np.zeros(1)
+    worst = int(by_channel.argmax())
+    if by_channel[worst] <= _MOST_MOVED:
+        return ""
+    return f"off by {channels[0][worst]:+.2f} LSB on average, the same way nearly everywhere, in channel {worst}"
+
+
+def _channels(moves: Sequence[Array], values: Sequence[Array]) -> Array:
+    """The mean of each channel's moves, 0 for one of few values or of few elements; empty where there are no channels."""
+    if moves[0].ndim < 2 or len({move.shape[-1] for move in moves}) > 1 or not all(move.size for move in moves):
+        return np.empty(0)
+    rows, own = (np.concatenate([a.reshape(-1, a.shape[-1]) for a in arrays]) for arrays in (moves, values))
+    varies = own.astype(np.int64).std(0) > 1
+    return np.where(varies & (len(rows) >= _LEAST), rows.mean(0), 0.0)
+
+
+_RUNS = 6  # from which on a mean says something
+_ALIKE = 3  # times the least range of a run
+_NEGLIGIBLE = 1e-3  # of the range
+_MOVES = 0.02  # of the range, from run to run
+
+
+def offset(actual: Sequence[Array], expected: Sequence[Array]) -> str:
+    """What remains of the difference when it is averaged over all runs, where noise would have left less; else nothing.
+
+    Dynamic quantization rounds activations to steps that are others in every run: what that changes has a mean of zero. The
+    mean of R runs has then a variance of 1/R of theirs; over n elements, the quotient of both is 1 give or take 1/n, or more where
+    elements differ together: three standard errors are none. Noise grows with what is fed: only the runs with the least range
+    count. Where results hardly depend on what is fed, neither do the steps.
+    """
+    if len({array.shape for array in (*actual, *expected)}) > 1 or not actual[0].size:
+        return ""
+    spans = [float(np.ptp(array)) for array in expected]
+    least = min(spans)
+    chosen = [k for k, span in enumerate(spans) if span <= _ALIKE * least]
+    if len(chosen) < _RUNS or not math.isfinite(least) or not least:
+        return ""
+    difference = np.stack([actual[k].astype(np.float64) - expected[k] for k in chosen]) / least
+    if not np.isfinite(difference).all():
+        return ""
+    means, variances = difference.mean(0), difference.var(0, ddof=1)
+    offset = math.sqrt(float(np.square(means).mean()))
+    noise = float(variances.mean()) / len(chosen)
+    moves = math.sqrt(float((np.stack([expected[k] for k in chosen]) / least).var(0, ddof=1).mean()))
+    if offset <= _NEGLIGIBLE or moves <= _MOVES or offset**2 <= (9 + 30 / means.size) * noise:
+        return ""
+    return f"off by the same {offset:.2g} of the output's range in {len(chosen)} runs, which is no noise of dynamic quantization"

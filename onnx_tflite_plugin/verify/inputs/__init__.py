@@ -1,0 +1,1 @@
+"""What both runtimes are fed: drawn arrays or a user's own, in sizes and widths that exercise the model."""
