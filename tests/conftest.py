@@ -24,25 +24,32 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
-APART = frozenset({
-    "bench", "benchmarks", "benchmarks_parts", "bisect", "cli", "cli_commands", "cli_many", "conformance_runner",
-    "core_names_no_operator", "coverage", "deferral", "drawn", "examples", "files", "flow", "fusions_loading", "fuzz",
-    "hostile_packs", "layout_plan", "layout_solver", "mutations",
-    "new_pack", "packaging", "page", "passes_transposed", "processors", "real_networks", "rooms", "source_invalid",
-    "targets", "telling", "unquantized", "verify", "verify_inputs", "verify_processor", "verify_wrong", "verify_wrong_more",
-})  # fmt: skip
-"""Modules that take their time."""
+APART = {
+    "cli": "cli commands many new_pack page",
+    "conversion": "examples files real_networks targets telling",
+    "fusions": "loading",
+    "repository": "deferral flow packaging rooms",
+    "kit": "conformance_runner coverage drawn fuzz mutations processors",
+    "layout": "plan solver",
+    "packs": "core_names_no_operator hostile_packs",
+    "passes": "transposed",
+    "quantization": "unquantized",
+    "source": "invalid",
+    "benchmarking": "benchmarks parts",
+    "verify": "bench bisect inputs processor verify wrong wrong_more",
+}
+"""Modules that take their time, by folder."""
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     """Mark what is ``quick``: of the cases one an operator, of the rest what is not apart."""
     tried: set[str] = set()
     for item in items:
-        module = Path(item.path).stem.removeprefix("test_")
+        folder, module = Path(item.path).parent.name, Path(item.path).stem.removeprefix("test_")
         if module == "conformance":
             operator = item.name.partition("[")[2].partition("-")[0]
             if operator in tried or not operator:
                 continue
             tried.add(operator)
-        if module not in APART:
+        if module not in APART.get(folder, "").split():
             item.add_marker("quick")

@@ -34,7 +34,7 @@ SECONDS = 600
 
 MUTATIONS: tuple[Planted, ...] = (
     *of_tests(
-        "layout_frame",
+        "layout/frame",
         (
             "a cut letter is cut where it has one element",
             "layout/frame.py",
@@ -63,7 +63,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "layout_prices",
+        "layout/prices",
         (
             "the file's order is left out where another is dear",
             "layout/spread.py",
@@ -84,7 +84,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "loops",
+        "lowering/counted_loops",
         (
             "an order does not cross a border",
             "layout/spread.py",
@@ -106,7 +106,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "layout_plan",
+        "layout/plan",
         (
             "orders are offered without bound",
             "layout/spread.py",
@@ -121,7 +121,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "sequences",
+        "layout/sequences",
         (
             "an order that shows a unit in some slots comes first",
             "layout/spread.py",
@@ -142,7 +142,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "runtime",
+        "conversion/runtime",
         (
             "entries of a file plan their state apart",
             "binding/states.py",
@@ -151,7 +151,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "consistency",
+        "binding/consistency",
         (
             "an unknown shape is that of a scalar",
             "layout/candidates.py",
@@ -166,7 +166,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "storage_plan",
+        "quantization/storage_plan",
         (
             "states are kept in another dtype",
             "quantization/plan.py",
@@ -212,7 +212,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "calls",
+        "binding/calls",
         (
             "a call gives way whatever its scales",
             "binding/inlining.py",
@@ -228,7 +228,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "passes_reshape",
+        "passes/reshape",
         (
             "a size of 0 is no operand's size",
             "passes/reshape_once.py",
@@ -237,7 +237,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "passes_rows",
+        "passes/rows",
         (
             "rows in the order of their products",
             "passes/rows_at_once.py",
@@ -246,7 +246,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "passes_sum",
+        "passes/sum",
         (
             "a product is repeated by what it adds",
             "passes/sum_in_gemm.py",
@@ -255,7 +255,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "rules",
+        "passes/rules",
         (
             "a Transpose alone between DQ and Q is refused",
             "passes/rules.py",
@@ -270,11 +270,11 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "passes_products",
+        "passes/products",
         ("two products of 129 in all fit", "passes/products.py", "PAIR = 128", "PAIR = 129"),
     ),
     *of_tests(
-        "passes_channel_pad",
+        "passes/channel_pad",
         (
             "channels that are cut off are zeros",
             "passes/channel_pad_as_convolution.py",
@@ -283,7 +283,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "passes_affine",
+        "passes/affine",
         (
             "a channel that is repeated is convolved by itself",
             "passes/affine_as_convolution.py",
@@ -292,7 +292,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "source",
+        "source/source",
         (
             "the operator's number is the newer field",
             "source/subgraphs.py",
@@ -301,7 +301,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "source_invalid",
+        "source/invalid",
         (
             "an input may be computed",
             "source/subgraphs.py",
@@ -310,7 +310,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "verify_compare",
+        "verify/compare",
         (
             "a NaN that is not there is none",
             "verify/comparison/distance.py",
@@ -325,7 +325,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "blocks",
+        "quantization/blocks",
         (
             "blocks are no dynamic quantization",
             "verify/comparison/tolerance.py",
@@ -340,7 +340,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "report",
+        "conversion/report",
         (
             "nodes of inner graphs do not count",
             "report.py",

@@ -6,7 +6,7 @@ from .planted import Planted, of_tests
 
 MUTATIONS: tuple[Planted, ...] = (
     *of_tests(
-        "layout_order",
+        "layout/order",
         (
             "elements that leave a gap continue each other",
             "layout/order.py",
@@ -27,11 +27,11 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "states",
+        "lowering/states",
         ("a state is seen in one shape", "layout/states.py", "for b in group}) == 1", "for b in group}) >= 1"),
     ),
     *of_tests(
-        "resizing",
+        "conversion/resizing",
         (
             "sizes that broadcast have one name",
             "shapes/dimensions.py",
@@ -46,7 +46,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "cutting",
+        "conversion/cutting",
         (
             "an output may be where the part begins",
             "shapes/cutting.py",
@@ -55,7 +55,7 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
-        "unroll",
+        "passes/unroll",
         (
             "what runs backwards is read forwards",
             "passes/unroll.py",
@@ -65,11 +65,11 @@ MUTATIONS: tuple[Planted, ...] = (
         ("as often as may be is too often", "passes/unroll.py", "0 < trips <= most", "0 < trips < most"),
     ),
     *of_tests(
-        "passes_symmetric",
+        "passes/symmetric",
         ("-128 is a weight of every kernel", "passes/symmetric_weights.py", "MOST = 127 ", "MOST = 128 "),
     ),
     *of_tests(
-        "verify_wrong_more",
+        "verify/wrong_more",
         ("ten times the steps are near without quantization", "verify/operators/apart.py", "steps=3,", "steps=30,"),
         (
             "inputs that are given once are run once",

@@ -17,4 +17,6 @@ class Planted:
 
 
 def of_tests(tests: str, *rows: tuple[str, str, str, str]) -> tuple[Planted, ...]:
-    return tuple(Planted(*row, tuple(f"tests/test_{name}.py" for name in tests.split())) for row in rows)
+    """``tests``: test modules as ``folder/name``, separated by spaces."""
+    folders = [name.partition("/") for name in tests.split()]
+    return tuple(Planted(*row, tuple(f"tests/{folder}/test_{name}.py" for folder, _, name in folders)) for row in rows)

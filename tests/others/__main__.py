@@ -1,6 +1,6 @@
 """``python -m tests.others``: ten converted models through every tool, each in its own environment under ``.cache``.
 
-The models are those of the examples and of the wheels that ``tests/test_real_networks.py`` fetches; ``--models`` takes
+The models are those of the examples and of the wheels that ``tests/conversion/test_real_networks.py`` fetches; ``--models`` takes
 files, or folders of .tflite files, instead. Exits with 1 where a tool fails or changes what it must not.
 """
 

@@ -1,4 +1,4 @@
-"""Random numbers: what is certain of them. Their distributions are tried in tests/test_random.py."""
+"""Random numbers: what is certain of them. Their distributions are tried in tests/lowering/test_random.py."""
 
 from __future__ import annotations
 

@@ -1,0 +1,123 @@
+"""Files a table field away from a conformance case: refused with what contradicts the rest, or taken as LiteRT takes them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from changed_files import Change, buffer, changed, option, scaled, tensor
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.verify import verify
+
+UINT8, INT32 = 3, 2
+LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+
+
+REFUSED: list[tuple[str, list[Change], str]] = [
+    ("REVERSE_SEQUENCE-axis_2_by_axis_1", [buffer(1, [1, 4, 8, 2, 5])], "its sequences are 1 to 8 long, of 7 elements"),
+    ("REVERSE_SEQUENCE-axis_2_by_axis_1", [buffer(1, [1, 4, -1, 2, 5])], "its sequences are -1 to 5 long"),
+    (
+        "TRANSPOSE_CONV-a_kernel_smaller_than_its_stride",
+        [option("stride_w", 4)],
+        "its output size 21 cannot come from input size 7 by strides of 4",
+    ),
+    (
+        "TRANSPOSE_CONV-with_ADD_and_MUL_behind",
+        [tensor(3, shape=[1])],
+        r"its bias is of shape \[1\], for 4 channels",
+    ),
+    ("TRANSPOSE-perm_[3,_1,_2,_0]_known_as_it_runs", [tensor(2, shape=[3, 5, 7, 11])], "which no perm makes of"),
+    ("FILL-to_[2,_0,_3]", [tensor(2, type=UINT8)], "its dtypes are int32, float32 -> uint8"),
+    ("FAKE_QUANT-16_bits_from_0_to_6", [tensor(0, type=8)], "its dtypes are complex64 -> float32"),
+    (
+        "UNIDIRECTIONAL_SEQUENCE_RNN-float32_with_NONE",
+        [tensor(4, type=UINT8)],
+        "LiteRT's kernels take float32, float32, float32, float32",
+    ),
+    ("EXP-int16", [tensor(1, type=INT32)], "tensor 1 'y0' is int32, where EXP has an operand of"),
+    ("MAX_POOL_2D-uint8_with_RELU", [tensor(1, quantization=None)], "tensor 1 'y0' is uint8 without a scale"),
+    ("PAD-int8,_paddings_known_as_it_runs", [tensor(0, quantization=None)], "its result has a scale and its operand"),
+    (
+        "FULLY_CONNECTED-int8_with_RELU,_rank_kept",
+        [scaled(1, [0.05, 2.0, 0.0078125, 0.05], [127, 127, 0, 0])],
+        "zero points of their own for each row",
+    ),
+    ("RESHAPE-a_shape_operand_that_is_not_used,_being_no_vector", [option("new_shape", [])], "does not fit the 210"),
+    (
+        "STABLEHLO_SCATTER-one_window,_constant,_none",
+        [tensor(1, shape=[1])],
+        "its indices are of 1 numbers, for 2 axes",
+    ),
+    (
+        "STABLEHLO_SCATTER-uint16_rows,_many_to_one,_constant,_maximum",
+        [tensor(0, shape=[1 << 28, 7, 11])],
+        "cannot count",
+    ),
+    ("FULLY_CONNECTED-on_floats_between_int8,_NONE,_weights_of_float16", [tensor(3, shape=[])], "weights are of shape"),
+    (
+        "SPLIT_V-int8_copied_to_other_parameters,_which_the_kernel_ignores",
+        [tensor(2, shape=[3, 0])],
+        "reads one number",
+    ),
+    ("REDUCE_WINDOW-MUL_int8", [buffer(2, [1, 1 << 24, 2, 2], "int64")], "its window of 16777216 elements"),
+    ("BATCH_TO_SPACE_ND-float32,_rows_known_as_it_runs", [tensor(2, type=4)], "its dtypes are float32, int32, int64"),
+    ("FLOOR_DIV-int16_of_nothing", [tensor(2, type=9)], "its dtypes are int16, int16 -> int8"),
+    ("RELU_N1_TO_1-uint8", [tensor(0, quantization=None)], "tensor 0 'x0' is uint8 without a scale, and RELU_N1_TO_1"),
+    ("BATCH_MATMUL-between_batches_that_trade_places", [tensor(6, shape=[])], "of 0 axes"),
+    ("REDUCE_PROD-int16_that_saturates_dropped", [scaled(2, [0.0], [0])], "has a scale of 0"),
+    ("RANGE-float32_[7,_-1,_-8],_known", [buffer(1, [-770554912])], "its numbers lead away from their limit"),
+    (
+        "CUSTOM.TFLite_Detection_PostProcess-by_class,_every_score",
+        [tensor(6, shape=[1, 4])],
+        "it has 1 anchors for 53 boxes",
+    ),
+    (
+        "RESIZE_NEAREST_NEIGHBOR-twice_the_size,_of_no_stored_shape,_twice",
+        [tensor(0, is_variable=True)],
+        "rank 0|stores no shape",
+    ),
+    (f"{LSTM}-backwards,_float32,_cells_bounded_at_10", [tensor(-1, shape=[], has_rank=True)], "rank 0"),
+]
+
+
+@pytest.mark.parametrize(("case", "changes", "text"), REFUSED, ids=[f"{case}: {text}" for case, _, text in REFUSED])
+def test_what_a_kernel_refuses_or_reads_beyond_its_end_is_refused(case: str, changes: list[Change], text: str) -> None:
+    with pytest.raises(ConversionError, match=text) as caught:
+        otp.convert(changed(case, *changes))
+    assert "please report" not in str(caught.value)
+
+
+TAKEN: list[tuple[str, list[Change]]] = [
+    ("ONE_HOT-indices_of_shape_[0,_3]", [tensor(0, shape_signature=[-1, 3])]),
+    ("MEAN-int32_without_results_kept", [tensor(0, shape_signature=[-1, 5, 3])]),
+    ("TRANSPOSE_CONV-with_ADD_and_MUL_behind", [tensor(3, shape=[4, 1])]),
+    (
+        "RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_to_5x14_between_convolutions",
+        [tensor(0, shape_signature=[2, -1, -1, 5])],
+    ),
+    ("L2_POOL_2D-float32_of_open_sizes,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[2, 1, 1, 3])]),
+    ("LOCAL_RESPONSE_NORMALIZATION-beta_2", [option("radius", 0)]),
+    ("MINIMUM-int16_of_no_scale", [tensor(1, shape=[1, 1], shape_signature=[-1, -1, -1])]),
+    ("RESIZE_NEAREST_NEIGHBOR-align_corners_int8_2_to_83,_known_as_it_runs", [tensor(2, type=0)]),
+    (f"{LSTM}-backwards,_int8,_time_first", [scaled(2, [0.0061], [0])]),
+    (f"{LSTM}-backwards,_float32,_cells_bounded_at_10", [tensor(-1, shape=[], has_rank=False)]),
+]
+
+
+@pytest.mark.parametrize(("case", "changes"), TAKEN, ids=[case for case, _ in TAKEN])
+def test_what_litert_takes_is_taken_as_it_takes_it(case: str, changes: list[Change]) -> None:
+    data = changed(case, *changes)
+    verification = verify(data, otp.convert(data).proto)
+    assert verification.ok, verification.text
+
+
+@pytest.mark.parametrize(
+    ("case", "shape"),
+    [("CAST-bool_to_float16", [1 << 24]), ("STABLEHLO_SCATTER-float64_rows,_many_to_one,_none", [5, 1 << 22, 11])],
+)
+def test_a_long_vector_is_not_followed_element_by_element(case: str, shape: list[int]) -> None:
+    data, begun = changed(case, tensor(0, shape=shape)), time.process_time()
+    otp.convert(data, check="standard")
+    assert time.process_time() - begun < 3

@@ -1,0 +1,45 @@
+"""Files a table field away from a conformance case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+from fuzz.seeds import cases, seed_model
+
+from conformance.builder import encoded
+from conformance.schema import Table
+
+Change = Callable[[Table], None]
+
+
+def changed(case: str, *changes: Change) -> bytes:
+    """The file of a case's model with some of its fields others."""
+    seed = seed_model([case.id for case in cases()].index(case))
+    assert seed is not None
+    model = deepcopy(seed.table)
+    for change in changes:
+        change(model)
+    return encoded(model)
+
+
+def tensor(number: int, **fields: Any) -> Change:
+    """A tensor of the main subgraph, a negative number counted from the last one."""
+    return lambda model: model.fields["subgraphs"][0].fields["tensors"][number].fields.update(fields)  # type: ignore[no-any-return]
+
+
+def option(name: str, value: Any) -> Change:
+    return lambda model: (
+        model.fields["subgraphs"][0].fields["operators"][0].fields["builtin_options"].fields.update({name: value})
+    )
+
+
+def buffer(number: int, values: list[int], dtype: str = "int32") -> Change:
+    return lambda model: model.fields["buffers"][number].fields.update(data=np.array(values, dtype).tobytes())  # type: ignore[no-any-return]
+
+
+def scaled(number: int, scale: list[float], zero_point: list[int]) -> Change:
+    fields = {"scale": scale, "zero_point": zero_point, "quantized_dimension": 0}
+    return tensor(number, quantization=Table("QuantizationParameters", fields))

@@ -1,0 +1,409 @@
+"""The convert command: what it says and exits with, and what it leaves on disk."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from command import Run
+
+import onnx_tflite_plugin as otp
+import onnx_tflite_plugin.conversion
+import onnx_tflite_plugin.verify
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.cli import cli
+from onnx_tflite_plugin.options import CHOICES, ConvertOptions
+
+
+def unary(code: str, name: str = "x") -> bytes:
+    """One operator on one tensor and itself."""
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input(name, (1, 2, 3, 5)), g.tensor("y", (1, 2, 3, 5))
+    g.operator(code, [x, x] if code == "ADD" else [x], [y])
+    g.output(y)
+    return model.build()
+
+
+@pytest.fixture
+def added(tmp_path: Path) -> Path:
+    path = tmp_path / "added.tflite"
+    path.write_bytes(unary("ADD"))
+    return path
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Path:
+    path = tmp_path / "refused.tflite"
+    path.write_bytes(unary("CUSTOM.Nobody Knows"))
+    return path
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+# --- done -------------------------------------------------------------------------------------
+
+
+def test_the_model_goes_beside_the_source_and_the_summary_says_what_it_is(run: Run, added: Path) -> None:
+    done = run("convert", added)
+    written = added.with_suffix(".onnx")
+    assert done.code == 0
+    assert done.err == ""
+    assert [node.op_type for node in onnx.load(written).graph.node] == ["Add"]
+    for part in (str(written), "bytes", "onnxruntime, opset 18", "1: 1 ADD", "1: 1 Add", "optimal: no Transpose"):
+        assert part in done.out
+    assert names(added.parent) == {"added.tflite", "added.onnx"}
+
+
+def test_json_is_all_that_stdout_gets(run: Run, added: Path, tmp_path: Path) -> None:
+    done = run("convert", added, tmp_path / "out.onnx", "--json")
+    report = json.loads(done.out)
+    assert done.err == ""
+    assert report["output"] == str(tmp_path / "out.onnx")
+    assert report["files"] == [{"path": report["output"], "bytes": (tmp_path / "out.onnx").stat().st_size}]
+    assert report["operators"] == {"ADD": 1}
+    assert report["opset"] == 18
+    assert report["transposes"] == 0
+    assert report["verification"] is None
+
+
+def test_quiet_prints_nothing(run: Run, added: Path) -> None:
+    assert run("convert", added, "--quiet") == (0, "", "")
+
+
+def test_options_reach_the_conversion(run: Run, added: Path, tmp_path: Path) -> None:
+    arguments = [
+        "--opset",
+        15,
+        "--target",
+        "generic",
+        "--layout-plan",
+        "local",
+        "--optimize",
+        "speed",
+        "--weights-dtype",
+        "keep",
+    ]
+    arguments += ["--layout", "x=NHWC:NCHW", "--block", "a", "--block", "b", "--packs", "builtin", "--json"]
+    report = json.loads(run("convert", added, tmp_path / "out.onnx", *arguments).out)
+    assert (report["opset"], report["target"], report["layout"]) == (15, "generic", "local")
+    (x,) = onnx.load(tmp_path / "out.onnx").graph.input
+    assert [size.dim_value for size in x.type.tensor_type.shape.dim] == [1, 5, 2, 3]
+
+
+def test_layout_is_split_at_the_last_equals_sign(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "odd.tflite"
+    path.write_bytes(unary("ADD", name="a=b:c"))
+    assert run("convert", path, "--layout", "a=b:c=NHWC:NCHW").code == 0
+
+
+def test_verify_is_told_in_summary_and_json(run: Run, added: Path) -> None:
+    assert "verified" in run("convert", added, "--verify").out
+    verification = json.loads(run("convert", added, "--verify", "--json").out)["verification"]
+    assert verification["ok"]
+    assert [output["name"] for output in verification["outputs"]] == ["y"]
+
+
+# --- 1: refused -------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_one_block_on_stderr_with_the_next_step(run: Run, refused: Path) -> None:
+    code, out, err = run("convert", refused)
+    assert (code, out) == (1, "")
+    first, problem, hint, note = err.splitlines()
+    assert first == "error: operators that cannot be converted:"
+    assert problem == "  CUSTOM.Nobody Knows v1 (op 0, output 'y'): no installed pack has a handler for it"
+    assert hint.startswith("    hint: ")
+    assert "new-pack DIR --op CUSTOM.Nobody%20Knows" in hint
+    assert note == f"  {refused.with_suffix('.onnx')} was not written"
+    assert names(refused.parent) == {"refused.tflite"}
+
+
+def test_a_refusal_leaves_the_file_of_an_older_run(run: Run, refused: Path) -> None:
+    older = refused.with_suffix(".onnx")
+    older.write_bytes(b"older")
+    assert "is as it was before" in run("convert", refused).err
+    assert older.read_bytes() == b"older"
+
+
+def test_a_refusal_is_json_too(run: Run, refused: Path) -> None:
+    code, out, err = run("convert", refused, "--json")
+    error = json.loads(out)["error"]
+    assert code == error["exit_code"] == 1
+    assert error["kind"] == "UnsupportedOperator"
+    assert error["problems"][0]["where"].startswith("CUSTOM.Nobody Knows")
+    assert err.startswith("error: ")
+
+
+def test_many_problems_are_cut(run: Run, tmp_path: Path) -> None:
+    model = ModelBuilder()
+    g = model.main
+    tensor = g.input("x", (1,))
+    for k in range(50):
+        following = g.tensor(f"t{k}", (1,))
+        g.operator(f"CUSTOM.Op{k}", [tensor], [following])
+        tensor = following
+    g.output(tensor)
+    path = tmp_path / "many.tflite"
+    path.write_bytes(model.build())
+    lines = run("convert", path).err.splitlines()
+    assert len(lines) == 43
+    assert "50 problems in all; --json lists them" in lines[-2]
+    assert len(json.loads(run("convert", path, "--json").out)["error"]["problems"]) == 50
+
+
+def test_what_is_no_model_is_refused(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "text.tflite"
+    path.write_text("not a model at all")
+    code, _, err = run("convert", path)
+    assert code == 1
+    assert "not a TFLite file" in err
+
+
+def test_names_cannot_steer_the_terminal(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "rude.tflite"
+    path.write_bytes(unary("CUSTOM.\x1b[2Jrude\rname"))
+    err = run("convert", path).err
+    assert r"CUSTOM.\x1b[2Jrude\rname" in err
+    assert "\x1b[2J" not in err
+
+
+# --- 2: usage ---------------------------------------------------------------------------------
+
+
+def test_an_operator_that_nobody_converts_is_kept_as_a_node_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 2, 3, 5), "int8", quantization=quant(0.5, 7))
+    y, z = (g.tensor(name, (1, 2, 3, 5), "int8", quantization=quant(0.5, 7)) for name in "yz")
+    options = {"alpha": 0.5, "size": 3, "name": "n", "sides": [2, 5]}
+    g.operator("CUSTOM.Nobody Knows", [x], [y], custom_options=options)
+    g.operator("CUSTOM.nor.this::one", [y, x], [z], custom_options=b"\x00\xff")
+    g.output(z)
+    path = tmp_path / "unknown.tflite"
+    path.write_bytes(model.build())
+    done = run("convert", path, "--keep-unknown")
+    assert done.code == 0
+    assert "CUSTOM.Nobody Knows is kept as a node of domain tflite.custom" in done.out
+    written = onnx.load(path.with_suffix(".onnx"))
+    onnx.checker.check_model(written)
+    first, second = written.graph.node
+    assert (first.domain, first.op_type, second.op_type) == ("tflite.custom", "Nobody Knows", "nor.this::one")
+    held = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in first.attribute}
+    assert held == {"alpha": 0.5, "size": 3, "name": b"n", "sides": [2, 5]}
+    (raw,) = second.attribute
+    assert onnx.numpy_helper.to_array(raw.t).tolist() == [0, 255]
+    assert list(second.input) == ["y", "x"]
+    (kept,) = (info for info in written.graph.value_info if info.name == "y")
+    assert kept.type.tensor_type.elem_type == onnx.TensorProto.INT8
+
+
+def test_no_option_is_one_that_is_refused_as_unimplemented(run: Run) -> None:
+    for command in COMMANDS:
+        assert "not in this version" not in run(command, "--help").out.lower()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--opset", "999"], "takes opsets 13 to"),
+        (["--opset", "new"], "'new' is not a valid integer"),
+        (["--target", "toaster"], "'toaster' is not one of"),
+        (["--io-layout", "best"], "'best' is not one of"),
+        (["--layout", "x"], "is not of the form TENSOR=NHWC:NCHW"),
+        (["--layout", "x=NHWC"], "give the same 4 letters in both orders"),
+        (["--layout", "z=NHWC:NCHW"], "no graph input or output has that name; there are x, y"),
+        (["--layout", "x=NHWC:NCHW", "--layout", "x=NHWC:NHWC"], "'x' is given more than once"),
+        (["--layout-plan", "local", "--io-layout", "onnx"], "nothing to follow"),
+        (["--input-shape", "x=1,two/3"], "is not of the form NAME=N,224,224,3"),
+        (["--input-shape", "x=1,-2,3,5"], "is not of the form NAME=N,224,224,3"),
+        (["--outputs", "why"], "--outputs why: no tensor has that name"),
+        (["--keep-unknown", "--verify"], "no runtime here can do"),
+        (["--signature", "nobody"], "no signature 'nobody'; it has none"),
+        (["--no-such-option"], "No such option"),
+    ],
+)
+def test_bad_values_are_usage_errors(run: Run, added: Path, arguments: list[str], text: str) -> None:
+    code, out, err = run("convert", added, *arguments)
+    assert (code, out) == (2, "")
+    assert text in err
+    assert names(added.parent) == {"added.tflite"}
+
+
+def test_paths_are_checked_before_any_work(
+    run: Run, added: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_tflite_plugin.conversion, "convert", pytest.fail)
+    (empty := tmp_path / "empty").mkdir()
+    for arguments, text in (
+        ([tmp_path / "missing.tflite"], "there is no such file"),
+        ([empty], "holds no .tflite or .lite file"),
+        ([added, tmp_path / "no" / "out.onnx"], "there is no directory"),
+        ([added, added / "out.onnx"], "is not a directory"),
+        ([added, added], "is the model itself"),
+        ([added, os.devnull], "is not a regular file"),
+    ):
+        code, out, err = run("convert", *arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("error: ")
+        assert text in err
+
+
+def test_into_a_directory_a_model_keeps_its_name(run: Run, added: Path, tmp_path: Path) -> None:
+    (folder := tmp_path / "out").mkdir()
+    assert run("convert", added, folder).code == 0
+    assert names(folder) == {"added.onnx"}
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="permissions do not bind root")
+def test_closed_files_and_folders_are_usage_errors(run: Run, added: Path, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    assert "cannot be written to" in run("convert", added, closed / "out.onnx").err
+    added.chmod(0)
+    assert run("convert", added).code == 2
+
+
+def test_a_missing_extra_is_named_with_the_pip_line(run: Run, added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    code, out, err = run("convert", added, "--verify")
+    assert (code, out) == (2, "")
+    assert 'pip install "onnx-tflite-plugin[verify]"' in err
+    assert names(added.parent) == {"added.tflite"}
+
+
+# --- 3: verification, and what nobody foresaw -------------------------------------------------
+
+
+def test_a_model_that_does_not_agree_is_not_written(run: Run, added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = onnx_tflite_plugin.verify.verify
+    wrong = ModelBuilder()
+    g = wrong.main
+    x, y = g.input("x", (1, 2, 3, 5)), g.tensor("y", (1, 2, 3, 5))
+    g.operator("MUL", [x, x], [y])
+    g.output(y)
+    monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", lambda data, model, **_: honest(wrong.build(), model))
+    code, out, err = run("convert", added, "--verify")
+    assert (code, out) == (3, "")
+    assert "does not agree with LiteRT" in err
+    assert names(added.parent) == {"added.tflite"}
+
+
+def broken(error: BaseException) -> Callable[..., Any]:
+    def fail(*arguments: object, **options: object) -> Any:
+        raise error
+
+    return fail
+
+
+def test_an_internal_error_is_short_and_says_what_to_do(run: Run, added: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_tflite_plugin.conversion, "convert", broken(ZeroDivisionError("by nothing")))
+    code, out, err = run("convert", added)
+    assert (code, out) == (1, "")
+    assert "internal error: ZeroDivisionError: by nothing" in err
+    assert "please report it" in err
+    assert "Traceback" not in err
+    monkeypatch.setenv("ONNX_TFLITE_PLUGIN_DEBUG", "1")
+    assert "Traceback" in run("convert", added).err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device"), MemoryError()])
+def test_what_ends_the_writing_leaves_nothing(
+    run: Run, added: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(os, "replace", broken(error))
+    code, out, err = run("convert", added)
+    assert out == ""
+    assert code == {KeyboardInterrupt: 130, OSError: 2, MemoryError: 1}[type(error)]
+    assert "was not written" in err
+    assert names(added.parent) == {"added.tflite"}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_a_terminated_process_leaves_nothing(added: Path) -> None:
+    killed = "import os, signal; os.replace = lambda *arguments: os.kill(os.getpid(), signal.SIGTERM)"
+    script = f"{killed}; from onnx_tflite_plugin.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", script, "convert", str(added)], capture_output=True)
+    assert done.returncode == 143
+    assert names(added.parent) == {"added.tflite"}
+
+
+# --- defaults ---------------------------------------------------------------------------------
+
+
+def test_the_command_and_the_function_have_the_same_defaults(run: Run, tmp_path: Path) -> None:
+    function = {name: parameter.default for name, parameter in inspect.signature(otp.convert).parameters.items()}
+    own = {each.name: each.default for each in fields(ConvertOptions) if each.default is not MISSING}
+    command = {option.name: option.default for option in cli.commands["convert"].params}
+    for name in CHOICES.keys() | {"target"}:
+        assert (name, function[name], own[name]) == (name, command[name], command[name])
+    digits = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+    done = run("convert", digits, tmp_path / "digits.onnx")
+    assert "columns of an image with few channels become channels of its first convolution: 1 place" in done.out
+    assert onnx.load(tmp_path / "digits.onnx").SerializeToString() == otp.convert(digits).proto.SerializeToString()
+
+
+# --- quick ------------------------------------------------------------------------------------
+
+COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")
+
+
+def test_help_loads_nothing_heavy_and_is_quick() -> None:
+    script = (
+        "import sys\nfrom onnx_tflite_plugin.cli import cli\n"
+        f"for name in {COMMANDS!r}:\n    cli.main([name, '--help'], standalone_mode=False)\n"
+        "heavy = {'numpy', 'onnx', 'onnx_ir', 'rich', 'tflite', 'pluggy', 'onnxruntime'} & sys.modules.keys()\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+    def seconds() -> float:
+        """Of the processor, whatever else the machine is doing."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "onnx_tflite_plugin", "--help"], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds() for _ in range(3)) < 0.3
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(run: Run, command: str) -> None:
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert "Usage: otp" in out
+
+
+def test_a_terminal_gets_colours_and_names_are_no_markup(
+    run: Run, added: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
+    path = added.with_name("[red]markup[-1].tflite")
+    added.rename(path)
+    out = run("convert", path).out
+    assert "\x1b[" in out
+    assert "[red]markup[-1].onnx" in out
+
+
+def test_numbers_of_numpy_and_infinity_fit_into_json() -> None:
+    from onnx_tflite_plugin.cli.output import _plain
+
+    plain = _plain(
+        {"a": np.float32(1.5), 2: (np.int64(3), float("inf"), np.array([1.0, np.nan])), "s": frozenset({"x"})}
+    )
+    assert plain == {"a": 1.5, "2": [3, None, [1.0, None]], "s": ["x"]}

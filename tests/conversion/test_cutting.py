@@ -1,0 +1,108 @@
+"""Parts of a model: what computes some tensors from some others. LiteRT's own intermediate tensors say what is right."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from chains import chain
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.verify import LiteRT, verify
+
+
+def interface(conversion: otp.Conversion) -> tuple[list[str], list[str]]:
+    graph = conversion.proto.graph
+    return [value.name for value in graph.input], [value.name for value in graph.output]
+
+
+def test_outputs_leave_out_what_they_do_not_need() -> None:
+    data = chain()
+    conversion = otp.convert(data, outputs=["b", "a"])
+    assert interface(conversion) == (["x"], ["b", "a"])
+    assert conversion.report.operators == {"EXP": 1, "NEG": 1}
+    x = np.linspace(-2, 3, 6, dtype=np.float32).reshape(2, 3)
+    original = LiteRT(data, "builtin", preserve=True)
+    original.run([x, np.zeros_like(x)])
+    b, a = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(b, original.tensors()[3], rtol=1e-6)
+    np.testing.assert_array_equal(a, original.tensors()[2])
+
+
+def test_inputs_in_the_middle_take_the_place_of_what_computes_them_and_other_inputs_stay() -> None:
+    conversion = otp.convert(chain(), inputs_at=["a"])
+    assert interface(conversion) == (["a", "z"], ["y"])
+    assert conversion.report.operators == {"ABS": 1, "ADD": 1, "EXP": 1}
+
+
+def test_both_ends_leave_one_operator() -> None:
+    assert otp.convert(chain(), inputs_at=["b"], outputs=["c"]).report.operators == {"ADD": 1}
+
+
+def test_a_part_is_verified_against_the_same_part_of_the_original() -> None:
+    data = chain()
+    part = otp.convert(data, inputs_at=["a"], outputs=["c"], verify=True)
+    assert part.verification is not None
+    assert part.verification.ok
+    found = verify(data, part.proto.SerializeToString())
+    assert found.ok, found.text
+    assert [one.name for one in found.comparisons] == ["c"]
+    wrong = part.proto
+    next(node for node in wrong.graph.node if node.op_type == "Exp").op_type = "Neg"
+    assert not verify(data, wrong.SerializeToString()).ok
+
+
+def test_an_int8_part_keeps_its_scales() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 5), "int8", quantization=quant(0.1, 3))
+    y, z = (g.tensor(name, (1, 5), "int8", quantization=quant(0.25, at)) for name, at in (("y", -7), ("z", 11)))
+    g.operator("ADD", [x, x], [y])
+    g.operator("MUL", [y, y], [z])
+    g.output(z)
+    part = otp.convert(model.build(), inputs_at=["y"], verify=True)
+    (edge,) = part.report.inputs
+    assert (edge.name, edge.dtype, edge.scale, edge.zero_point) == ("y", "int8", (0.25,), (-7,))
+
+
+def test_signatures_names_stand_for_their_tensors() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, a, b = g.input("x", (2, 3)), g.tensor("a", (2, 3)), g.tensor("b", (2, 3))
+    g.operator("NEG", [x], [a])
+    g.operator("EXP", [a], [b])
+    g.output(a, b)
+    model.signature("serve", {"image": x}, {"scores": b, "negated": a})
+    assert interface(otp.convert(model.build(), outputs=["negated"], verify=True)) == (["image"], ["negated"])
+
+
+def test_a_variable_that_is_written_on_the_way_stays_one() -> None:
+    from conformance.cases.state import variables
+
+    case = next(iter(variables.cases()))
+    whole = otp.convert(case.build())
+    (output,) = whole.report.outputs
+    assert otp.convert(case.build(), outputs=[output.name]).report.states == whole.report.states
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"outputs": ["q"]}, "--outputs q: no tensor has that name"),
+        ({"outputs": ["yy"]}, "did you mean 'y'"),
+        ({"inputs_at": ["y"]}, "is an output too"),
+        ({"inputs_at": ["a"], "outputs": ["a"]}, "is an output too"),
+        ({"inputs_at": ["c"], "outputs": ["b"]}, "--inputs-at c: no output depends on it"),
+    ],
+)
+def test_cuts_that_leave_nothing_are_refused(options: dict[str, list[str]], text: str) -> None:
+    with pytest.raises(UnsupportedOption, match=text):
+        otp.convert(chain(), **options)  # type: ignore[arg-type]
+
+
+def test_a_name_of_two_tensors_must_be_given_by_index() -> None:
+    with pytest.raises(UnsupportedOption, match=r"2 tensors have that name; give one by its index, #2, #3"):
+        otp.convert(chain(repeated=True), outputs=["a"])
+    assert otp.convert(chain(repeated=True), outputs=["#3"], verify=True).report.operators == {"EXP": 1, "NEG": 1}

@@ -1,0 +1,139 @@
+"""The digits example: both files convert, agree with LiteRT, read the images, and are what their script writes.
+
+Training is not repeated here: its parts are, and the files' structure is compared with what the script builds.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from processors.wheels import FACES, WAKE_WORDS, wheel
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.source import Quantization, read
+from onnx_tflite_plugin.verify import verify
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+INT8, FLOAT = (EXAMPLES / f"digits_{kind}.tflite" for kind in ("int8", "float"))
+either = pytest.mark.parametrize("path", [FLOAT, INT8], ids=lambda path: path.stem)
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripts import each other as they do when one of them is run."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+
+@pytest.fixture
+def classify(_importable: None) -> ModuleType:
+    return import_module("classify")
+
+
+@pytest.fixture
+def digits() -> tuple[Any, Any]:
+    with np.load(EXAMPLES / "digits.npz") as data:
+        return data["images"], data["labels"]
+
+
+@either
+def test_converted_file_reads_every_image(
+    path: Path, tmp_path: Path, classify: ModuleType, digits: tuple[Any, Any]
+) -> None:
+    (saved,) = otp.convert(path).save(tmp_path / "digits.onnx")
+    images, labels = digits
+    np.testing.assert_array_equal(classify.classify(saved.read_bytes(), images).argmax(axis=1), labels)
+
+
+@either
+def test_conversion_agrees_with_litert_on_noise_and_on_images(
+    path: Path, classify: ModuleType, digits: tuple[Any, Any]
+) -> None:
+    model = otp.convert(path).proto.SerializeToString()
+    noise = verify(path, model)
+    assert noise.ok, noise.text
+    (taken,) = read(path).main.inputs
+    shown = verify(path, model, inputs=[{"image": image[None]} for image in classify.encode(digits[0], taken.dtype)])
+    assert shown.ok, shown.text
+
+
+@either
+def test_conversion_needs_no_transpose(path: Path) -> None:
+    assert otp.convert(path).report.transposes == 0
+
+
+def test_int8_file_is_integer_from_end_to_end() -> None:
+    tensors = read(INT8).main.tensors
+    known = {tensor.name: tensor.quantization for tensor in tensors if isinstance(tensor.quantization, Quantization)}
+    assert {tensor.dtype for tensor in tensors} == {"int8", "int32"}
+    assert {name for name, one in known.items() if len(one.scale) == 24} == {
+        f"{layer}/{kind}" for layer in ("edges", "strokes", "mixed") for kind in ("weights", "bias")
+    }
+    starts_at_zero = ("image", "edges", "strokes", "mixed", "parts", "features", "probabilities")
+    assert {known[name].zero_point for name in starts_at_zero} == {(-128,)}
+
+
+def test_script_writes_files_of_this_structure() -> None:
+    import_module("make_digits").check()
+
+
+def test_classify_converts_and_prints_what_it_read(classify: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    classify.main()
+    assert capsys.readouterr().out.splitlines()[-1] == "20 of 20 right"
+
+
+# --- networks from wheels ---------------------------------------------------------------------
+
+
+def test_face_landmarks_are_where_the_face_is_drawn() -> None:
+    module = import_module("face_landmarks")
+    onnx = otp.convert(module.model(wheel(FACES))).proto.SerializeToString()
+    points, score = module.landmarks(onnx, module.drawing())
+    assert score > 0.99
+    for name, place in {
+        "right eye": (0.38, 0.44),
+        "left eye": (0.62, 0.44),
+        "mouth": (0.5, 0.73),
+        "chin": (0.5, 0.88),
+    }.items():
+        np.testing.assert_allclose(points[list(module.POINTS[name]), :2].mean(axis=0), place, atol=0.03, err_msg=name)
+    noise = np.random.default_rng(0).random((192, 192, 3), np.float32)
+    assert module.landmarks(onnx, noise)[1] < 0.01
+
+
+def test_wake_word_remembers_what_it_heard_until_it_is_reset(capsys: pytest.CaptureFixture[str]) -> None:
+    module = import_module("wake_word")
+    module.main(wheel(WAKE_WORDS))  # runs a stream twice, and compares
+    assert "100 chunks" in capsys.readouterr().out
+
+
+def test_wake_word_counts_each_rise_of_the_mean_once() -> None:
+    detections = import_module("wake_word").detections
+    assert detections([0.9] * 10, cutoff=0.85, window=5) == 1
+    assert detections([0.9] * 4 + [0.0] * 6, cutoff=0.85, window=5) == 0
+    assert detections([*[1.0] * 5, *[0.0] * 5, *[1.0] * 5], cutoff=0.85, window=5) == 2
+
+
+def test_backward_pass_is_the_slope_of_the_loss() -> None:
+    network = import_module("network")
+    generator = np.random.default_rng(0)
+    images, labels = generator.uniform(0, 1, (5, 8, 8, 1)), generator.integers(0, 10, 5)
+    parameters = {name: generator.normal(0, 0.3, value.shape) for name, value in network.initial().items()}
+
+    def loss() -> float:
+        chosen = network.forward(parameters, images)["probabilities"][np.arange(5), labels]
+        return float(-np.log(chosen).mean())
+
+    gradients = network.backward(parameters, network.forward(parameters, images), labels)
+    for name, value in parameters.items():
+        direction = generator.normal(0, 1e-6, value.shape)
+        value += direction
+        above = loss()
+        value -= 2 * direction
+        below = loss()
+        value += direction
+        assert (above - below) / 2 == pytest.approx((gradients[name] * direction).sum(), rel=1e-4), name

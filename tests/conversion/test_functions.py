@@ -1,0 +1,181 @@
+"""The Python API as a user finds it: help, typed options, short repr, progress, logging, clear TypeErrors."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import logging
+import pydoc
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.errors import InvalidModel, InvalidOnnx
+from onnx_tflite_plugin.options import ConvertOptions
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+
+
+def test_help_shows_what_users_call() -> None:
+    text = pydoc.render_doc(otp, renderer=pydoc.plaintext)
+    for part in ("convert(source", "inspect(source", "class Conversion", "class Session", "VERSION", "opset: "):
+        assert part in text
+    assert {"convert", "inspect", "verify", "Conversion", "Session", "__version__"} <= set(dir(otp))
+    assert otp.__version__ == version("onnx-tflite-plugin")
+
+
+def test_every_option_of_the_command_is_a_typed_parameter_with_its_default() -> None:
+    signature = inspect.signature(otp.convert)
+    given = {name: p for name, p in signature.parameters.items() if name not in ("source", "host", "progress")}
+    assert set(given) == {each.name for each in fields(ConvertOptions)}
+    defaults = ConvertOptions()
+    for name, parameter in given.items():
+        assert parameter.annotation is not inspect.Parameter.empty
+        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameter.default == getattr(defaults, name) or not getattr(defaults, name)
+        assert f"{name}:" in (otp.convert.__doc__ or "")
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    script = "import sys, onnx_tflite_plugin; sys.exit(bool({'numpy', 'onnx', 'tflite'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_a_conversion_is_short_to_look_at() -> None:
+    conversion = otp.convert(DIGITS)
+    assert len(repr(conversion)) < 200
+    assert "image → probabilities" in repr(conversion)
+    assert len(repr(conversion.report)) < 200
+    html = conversion._repr_html_()
+    assert "<td>image</td>" in html
+    assert "InferenceSession" in html
+
+
+def test_what_is_handed_around_is_short_to_look_at() -> None:
+    conversion = otp.convert(DIGITS)
+    (image,) = conversion.report.inputs
+    assert repr(image).startswith("Edge(name='image', dtype='int8', shape=(1, 8, 8, 1), tensor='image', scale=(0.0039")
+    assert "range" not in repr(image)
+    assert repr(replace(image, labels=("a",) * 1000)).endswith("labels=<1000>)")
+    assert repr(otp.Session(conversion)) == "<Session: image → probabilities; no states>"
+    verification = otp.verify(DIGITS, conversion, runs=1)
+    assert repr(verification).startswith(
+        "<Verification: within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; ok"
+    )
+    assert repr(verification).endswith("probabilities: equal (tolerance 1 LSB)>")
+
+
+def test_a_session_runs_a_conversion_a_file_and_content(tmp_path: Path) -> None:
+    conversion = otp.convert(DIGITS)
+    (path,) = conversion.save(tmp_path / "digits.onnx")
+    feeds = {"image": np.full((1, 8, 8, 1), 7, np.int8)}
+    first, *others = (otp.Session(model).run(feeds) for model in (conversion, path, str(path), path.read_bytes()))
+    for other in others:
+        np.testing.assert_array_equal(first["probabilities"], other["probabilities"])
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda c: otp.convert(3), TypeError, "not as int"),
+        (lambda c: otp.convert(DIGITS, progress=3), TypeError, "int cannot be called"),
+        (lambda c: otp.convert(DIGITS.parent), InvalidModel, "it is a directory"),
+        (lambda c: otp.verify(DIGITS, None), TypeError, "as ModelProto or Conversion, not as NoneType"),
+        (lambda c: otp.verify(DIGITS, DIGITS), InvalidOnnx, "it is a TFLite model"),
+        (lambda c: otp.verify(DIGITS, c, runs=0), ValueError, "runs is at least 1"),
+        (lambda c: otp.verify(DIGITS, c, inputs=[1, 2]), TypeError, "inputs are arrays by input name"),
+        (lambda c: otp.verify(DIGITS, c, inputs=np.zeros((1, 8, 8, 1))), TypeError, "not ndarray"),
+        (lambda c: c.save(DIGITS.parent), IsADirectoryError, "name the file to write"),
+        (lambda c: c.save(DIGITS.parent / "nowhere" / "x.onnx"), FileNotFoundError, "there is no such directory"),
+        (lambda c: otp.Session(None), TypeError, "not as NoneType"),
+        (lambda c: otp.Session(c).run([1]), TypeError, "inputs are arrays by name, not list"),
+    ],
+)
+def test_wrong_arguments_are_told_in_words(
+    call: Callable[[otp.Conversion], object], kind: type[Exception], text: str
+) -> None:
+    with pytest.raises(kind, match=re.escape(text)):
+        call(otp.convert(DIGITS))
+
+
+def test_warnings_are_logged_and_shown_in_a_notebook(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    conversion = otp.convert(DIGITS, prefer=["nobody"])
+    (text,) = conversion.report.warnings
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [text]
+    assert "warning: no op pack" in conversion._repr_html_()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_names_in_a_notebook_are_text() -> None:
+    from onnx_tflite_plugin.telling.edges import Edge
+    from onnx_tflite_plugin.telling.notebook import as_html
+
+    assert "<script>" not in as_html("a <script>", [Edge("<script>x</script>", "float32", (1,))], [], "<script>")
+
+
+def test_verify_is_called_from_the_package_on_paths_and_conversions(tmp_path: Path) -> None:
+    conversion = otp.convert(DIGITS)
+    conversion.save(tmp_path / "digits.onnx")
+    assert otp.verify(str(DIGITS), str(tmp_path / "digits.onnx"), runs=1).ok
+    assert otp.verify(DIGITS, conversion, runs=1).ok
+
+
+def test_inspect_says_what_the_command_says() -> None:
+    found = otp.inspect(DIGITS)
+    assert [tensor["name"] for tensor in found["inputs"]] == ["image"]
+    assert found["missing"] == []
+
+
+def test_progress_is_told_stage_by_stage_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    stages: list[str] = []
+    with caplog.at_level(logging.INFO, "onnx_tflite_plugin"):
+        otp.convert(DIGITS, progress=stages.append, verify=True)
+    assert stages[0] == "reading"
+    told = ["planning the layout", "lowering", "checking"]
+    assert [stage for stage in stages if stage in told] == told
+    assert "ONNX Runtime, run 1 of 3" in stages
+    logged = [record.getMessage() for record in caplog.records]
+    assert [text.rpartition(":")[0] for text in logged] == stages
+    assert all(text.endswith(" s") for text in logged)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"opset": "18"}, "opset is an int or None, not str '18'"),
+        ({"opset": True}, "opset is an int or None, not bool"),
+        ({"target": None}, "target is a str, not NoneType"),
+        ({"verify": "yes"}, "verify is a bool or VerifyOptions"),
+        ({"outputs": "scores"}, "outputs is a sequence of str, not str 'scores'"),
+        ({"input_shape": {"image": 3}}, "input_shape is a mapping of input names to shapes"),
+        ({"layout": {"image": ("NHWC", "NCHW")}}, "layout is a mapping"),
+        ({"colour": "red"}, "unexpected keyword argument 'colour'"),
+    ],
+)
+def test_a_wrong_type_is_a_clear_type_error(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        otp.convert(DIGITS, **options)
+
+
+@pytest.mark.parametrize("call", [otp.convert, otp.inspect, lambda source: otp.verify(source, b"")])
+def test_a_file_object_is_no_source_and_the_error_says_what_is(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"not as BytesIO; give its content, source.read\(\)"):
+        call(io.BytesIO(DIGITS.read_bytes()))
+    with pytest.raises(TypeError, match="by path or content, not as int"):
+        call(3)
+
+
+def test_content_may_be_any_bytes() -> None:
+    for content in (bytearray(DIGITS.read_bytes()), memoryview(DIGITS.read_bytes())):
+        assert otp.convert(content).report.operators  # type: ignore[arg-type]

@@ -1,0 +1,287 @@
+"""What a conversion tells of its inputs and outputs: names, what integers mean, metadata, and lines that run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from metadata_files import IMAGE, LABELS, SCORES, classifier, single
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from conformance.models import Net, tensor
+from onnx_tflite_plugin.graph.metadata import props, read_authored
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.metadata import read_metadata
+from onnx_tflite_plugin.telling.edges import Edge
+from onnx_tflite_plugin.telling.snippet import snippet
+from onnx_tflite_plugin.verify import verify
+
+
+def two_inputs(*, signed: bool = True, metadata: bytes | None = None) -> ModelBuilder:
+    """``y = a - b``, quantized; the signature names the operands the other way round than the file lists them."""
+    model = ModelBuilder()
+    g = model.main
+    b = g.input("second:0", (None, 3), "int8", quantization=quant(0.5, -3))
+    a = g.input("first:0", (None, 3), "int8", quantization=quant(0.25, 7))
+    y = g.tensor("Identity", (None, 3), "int8", quantization=quant(1.0, 1))
+    g.operator("SUB", [a, b], [y])
+    g.output(y)
+    if signed:
+        model.signature("serve", {"a": a, "b": b}, {"difference": y})
+    if metadata is not None:
+        model.metadata("TFLITE_METADATA", metadata)
+    return model
+
+
+def names(conversion: otp.Conversion) -> list[str]:
+    graph = conversion.proto.graph
+    return [value.name for value in (*graph.input, *graph.output)]
+
+
+# --- signatures -------------------------------------------------------------------------------
+
+
+def test_the_main_subgraphs_signature_gives_names_and_order_without_being_asked_for() -> None:
+    data = two_inputs().build()
+    conversion = otp.convert(data, verify=True)
+    assert names(conversion) == ["a", "b", "difference"]
+    assert conversion.report.signature == "serve"
+    assert conversion.verification is not None
+    assert conversion.verification.ok
+    assert names(otp.convert(two_inputs(signed=False).build())) == ["second:0", "first:0", "Identity"]
+
+
+def test_operands_in_the_signatures_order_are_the_right_ones() -> None:
+    """Verification would not see both sides exchanged alike: LiteRT is fed by tensor name here."""
+    import onnxruntime
+    from ai_edge_litert.interpreter import Interpreter
+
+    data = two_inputs().build()
+    feeds = {"a": np.array([[1, 2, 50]], np.int8), "b": np.array([[-100, 5, 90]], np.int8)}
+    runner = Interpreter(model_content=data).get_signature_runner("serve")
+    session = onnxruntime.InferenceSession(otp.convert(data).proto.SerializeToString())
+    np.testing.assert_array_equal(session.run(None, feeds)[0], runner(**feeds)["difference"])
+
+
+def test_what_a_signature_leaves_out_follows_under_the_tensors_name() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, z = g.input("x", (2, 3)), g.input("z", (5,))
+    y, w = g.tensor("y", (2, 3)), g.tensor("w", (5,))
+    g.operator("NEG", [x], [y])
+    g.operator("NEG", [z], [w])
+    g.output(w, y)
+    model.signature("half", {"image": x}, {"result": y})
+    conversion = otp.convert(model.build(), verify=True)
+    assert names(conversion) == ["image", "z", "result", "w"]
+
+
+def test_other_signatures_are_told_and_the_file_remembers_which_was_converted() -> None:
+    model = two_inputs()
+    other = model.subgraph("other")
+    u, v = other.input("u", (5,)), other.tensor("v", (5,))
+    other.operator("NEG", [u], [v])
+    other.output(v)
+    model.signature("negate", {"u": u}, {"v": v}, subgraph=1)
+    data = model.build()
+    assert otp.convert(data).report.other_signatures == ("negate",)
+    negated = otp.convert(data, signature="negate")
+    assert negated.report.other_signatures == ("serve",)
+    assert verify(data, negated.proto.SerializeToString()).ok
+
+
+def test_sizes_of_another_subgraphs_signature_can_be_set() -> None:
+    model = two_inputs()
+    other = model.subgraph("other")
+    u, v = other.input("u", (5,)), other.tensor("v", (5,))
+    other.operator("NEG", [u], [v])
+    other.output(v)
+    model.signature("negate", {"u": u}, {"v": v}, subgraph=1)
+    conversion = otp.convert(model.build(), signature="negate", input_shape={"u": [7]}, verify=True)
+    assert [edge.shape for edge in (*conversion.report.inputs, *conversion.report.outputs)] == [(7,), (7,)]
+
+
+# --- edges and metadata -----------------------------------------------------------------------
+
+
+def test_edges_say_what_integers_mean() -> None:
+    report = otp.convert(two_inputs().build()).report
+    a, b = report.inputs
+    assert (a.name, a.dtype, a.scale, a.zero_point, a.tensor) == ("a", "int8", (0.25,), (7,), "first:0")
+    assert (b.scale, b.zero_point) == ((0.5,), (-3,))
+    assert [edge.shape[1] for edge in (a, b, *report.outputs)] == [3, 3, 3]
+
+
+def test_dropped_quantization_leaves_no_scale() -> None:
+    edge = otp.convert(two_inputs().build(), quantization="float").report.inputs[0]
+    assert (edge.dtype, edge.scale) == ("float32", ())
+
+
+def test_metadata_is_told_of_the_edge_it_describes() -> None:
+    report = otp.convert(single(classifier())).report
+    (x,), (y,) = report.inputs, report.outputs
+    assert (x.kind, x.description, x.mean, x.std) == ("image", IMAGE, (127.5,), (63.5,))
+    assert x.range == ((-2.0,), (1.0,))
+    assert (y.description, y.threshold, y.labels) == (SCORES, 0.25, tuple(LABELS))
+    assert y.files == ("namen.txt", "labels.txt")
+
+
+def test_metadata_of_the_model_is_read() -> None:
+    authored = read(single(classifier())).authored
+    assert authored is not None
+    assert (authored.name, authored.description, authored.version) == ("pets", "tells pets apart", "v7")
+    assert (authored.author, authored.license) == ("somebody", "MIT")
+
+
+def test_labels_that_the_file_does_not_contain_are_named_but_not_invented() -> None:
+    (y,) = otp.convert(single(classifier(), files=False)).report.outputs
+    assert (y.labels, y.files) == ((), ("namen.txt", "labels.txt"))
+
+
+@pytest.mark.parametrize("keep", range(0, 200, 7))
+def test_damaged_metadata_never_stops_a_conversion(keep: int) -> None:
+    report = otp.convert(single(classifier()[:keep])).report
+    assert report.inputs[0].name == "x"
+
+
+def test_labels_that_a_damaged_zip_holds_are_left_out() -> None:
+    data = single(classifier())
+    start = data.rindex(b"cat\ndog")
+    broken = data[:start] + b"\xff" * 7 + data[start + 7 :]
+    assert read_metadata(classifier(), memoryview(broken)) is not None
+    assert otp.convert(broken).report.outputs[0].labels == ("Katze", "Hund")
+
+
+def test_metadata_that_lists_another_number_of_tensors_describes_none() -> None:
+    report = otp.convert(two_inputs(metadata=classifier()).build()).report
+    assert [edge.description for edge in report.inputs] == ["", ""]
+
+
+# --- the snippet ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_the_snippet_runs(tmp_path: Path, signed: bool) -> None:
+    conversion = otp.convert(two_inputs(signed=signed).build())
+    (path,) = conversion.save(tmp_path / "it's.onnx")
+    scope: dict[str, object] = {}
+    exec(snippet(str(path), conversion.report.inputs), scope)
+    (found,) = scope["out"]  # type: ignore[misc]
+    assert found.shape == (1, 3)  # type: ignore[has-type]
+
+
+def test_the_snippet_of_a_model_with_states_carries_them(tmp_path: Path) -> None:
+    from conformance.cases.state import variables
+
+    conversion = otp.convert(next(iter(variables.cases())).build())
+    assert conversion.report.states
+    (path,) = conversion.save(tmp_path / "states.onnx")
+    scope: dict[str, object] = {}
+    exec(snippet(str(path), conversion.report.inputs, states=True), scope)
+    assert set(scope["out"]) == {edge.name for edge in conversion.report.outputs}  # type: ignore[call-overload]
+
+
+def test_the_snippet_loads_the_library_that_unknown_operators_need() -> None:
+    """ONNX Runtime refuses the session without it, and names the missing file with it."""
+    net = Net()
+    net.output(net.call("CUSTOM.vendor.Unknown", [tensor(2, 3)], tensor(2, 3)))
+    conversion = otp.convert(net.build(), keep_unknown=True)
+    text = conversion.snippet("m.onnx")
+    compile(text, "snippet", "exec")
+    assert "options.register_custom_ops_library('KERNELS.so')  # tflite.custom\n" in text
+    assert "ort.InferenceSession('m.onnx', options)" in text
+    assert "Options" not in otp.convert(two_inputs(signed=True).build()).snippet("m.onnx")
+
+
+def test_the_snippet_fits_beside_its_label_at_80_columns() -> None:
+    edges = [Edge(name, "uint8", (1, 320, 320, 3)) for name in ("x", "normalized_input_image_tensor")]
+    text = snippet("m.onnx", edges)
+    compile(text, "snippet", "exec")
+    assert max(map(len, text.splitlines())) <= 80 - 13
+    assert "    'x': np.zeros((1, 320, 320, 3), np.uint8),\n" in text
+    assert "'normalized_input_image_tensor':\n        np.zeros((1, 320, 320, 3), np.uint8),\n" in text
+
+
+def test_the_snippet_names_every_dtype_that_numpy_has() -> None:
+    for dtype in ("float32", "float16", "int8", "uint8", "int64", "bool", "string"):
+        text = snippet("m.onnx", [Edge("x", dtype, ("batch", 3))])
+        array = eval(
+            text[text.index("np.", text.index("run(")) : text.rindex(")", 0, text.rindex("}"))] + ")", {"np": np}
+        )
+        assert array.shape == (1, 3)
+        assert array.dtype == (object if dtype == "string" else np.dtype(dtype))
+
+
+def test_the_checker_takes_the_metadata() -> None:
+    onnx.checker.check_model(otp.convert(two_inputs().build()).proto)
+
+
+# --- what the ONNX file carries on ------------------------------------------------------------
+
+
+def test_the_file_carries_on_what_the_author_says() -> None:
+    proto = otp.convert(single(classifier())).proto
+    assert proto.producer_name == "onnx-tflite-plugin"
+    assert proto.producer_version == otp.__version__
+    assert proto.doc_string == "pets\ntells pets apart"
+    told = read_authored(props(proto.metadata_props))
+    assert (told["name"], told["version"], told["author"], told["license"]) == ("pets", "v7", "somebody", "MIT")
+    (x,), (y,) = told["inputs"], told["outputs"]
+    assert (x["mean"], x["std"], x["kind"]) == ([127.5], [63.5], "image")
+    assert (y["labels"], y["threshold"]) == (LABELS, 0.25)
+
+
+def test_the_file_says_what_its_integers_mean() -> None:
+    told = read_authored(props(otp.convert(two_inputs().build()).proto.metadata_props))
+    assert [(edge["name"], edge["tensor"], edge["scale"], edge["zero_point"]) for edge in told["inputs"]] == [
+        ("a", "first:0", [0.25], [7]),
+        ("b", "second:0", [0.5], [-3]),
+    ]
+
+
+def test_what_a_converter_wrote_is_no_description() -> None:
+    model = two_inputs()
+    for description, wanted in (("MLIR Converted.", ""), ("reads digits", "reads digits")):
+        model.description = description
+        assert otp.convert(model.build()).proto.doc_string == wanted
+
+
+def test_node_names_are_short_and_unique_and_tflites_are_kept() -> None:
+    model = ModelBuilder()
+    g = model.main
+    long = "network/" * 40 + "output;" * 20
+    x, y = g.input("x", (2, 3)), g.tensor(long, (2, 3))
+    g.operator("TANH", [x], [y])
+    z = g.tensor("z", (2, 3))
+    g.operator("HARD_SWISH", [y], [z])
+    g.output(z)
+    proto = otp.convert(model.build()).proto
+    names = [node.name for node in proto.graph.node]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) < 30
+    assert props(proto.graph.node[0].metadata_props)["onnx_tflite_plugin.name"] == long
+
+
+def test_initializers_are_described_once(tmp_path: Path) -> None:
+    digits = Path(__file__).parents[2] / "examples" / "digits_float.tflite"
+    proto = otp.convert(digits).proto
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    assert len(constants) > 5
+    assert not constants & {info.name for info in proto.graph.value_info}
+
+
+def test_initializers_in_a_file_of_their_own_are_described_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnx_tflite_plugin.conversion as module
+
+    monkeypatch.setattr(module, "LARGEST_PROTO", 100)
+    digits = Path(__file__).parents[2] / "examples" / "digits_float.tflite"
+    path, data = otp.convert(digits).save(tmp_path / "d.onnx")
+    proto = onnx.load(path, load_external_data=False)
+    assert data.stat().st_size > 1000
+    assert not {t.name for t in proto.graph.initializer} & {info.name for info in proto.graph.value_info}
+    assert verify(digits, path).ok

@@ -1,0 +1,66 @@
+"""Models of single operators, drawn: what ONNX Runtime gives is what LiteRT does. ``python -m tests.drawn`` tries more."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conformance.case import Case
+from tests.drawn import families  # noqa: F401  registers what draws
+from tests.drawn.draw import DRAWERS, Draw
+from tests.drawn.trial import Model, Outcome, Tally, operators, outcomes
+
+ROOT = Path(__file__).parents[2]
+ANOTHER_SEQUENCE = {
+    "MULTINOMIAL",
+    "RANDOM_STANDARD_NORMAL",
+    "RANDOM_UNIFORM",
+}  # the kernels' distribution, other numbers
+
+
+def test_every_operator_of_the_support_table_is_drawn() -> None:
+    table = (ROOT / "docs/operators.md").read_text()
+    supported = set(re.findall(r"^\| ([A-Z][\w.]+) \|", table, re.MULTILINE))
+    assert supported - set(operators()) == ANOTHER_SEQUENCE
+    assert set(operators()) <= supported
+
+
+def test_drawn_operators_give_the_kernels_numbers() -> None:
+    command = [sys.executable, "-m", "tests.drawn", "--seed", "101", "--count", "150"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert not done.returncode, done.stdout
+    assert int(re.findall(r"(\d+) equal", done.stdout)[0]) > 120
+
+
+def test_a_model_is_the_same_in_every_run_and_depends_on_its_number_alone() -> None:
+    first, again, other = (Model(5, number, operators()).case()[0] for number in (3, 3, 4))
+    assert first.build() == again.build() != other.build()
+
+
+def test_a_process_that_dies_is_told_and_the_next_model_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def deadly(draw: Draw, op: str) -> Case:
+        case = DRAWERS["ABS"](draw, "ABS")
+        return replace(case, build=lambda: os.kill(os.getpid(), signal.SIGKILL) or b"") if op == "KILLED" else case
+
+    monkeypatch.setitem(DRAWERS, "KILLED", deadly)
+    models = [Model(1, 0, ("ABS",)), Model(1, 0, ("KILLED",)), Model(1, 0, ("ABS",))]
+    told = list(outcomes(models))
+    assert [outcome.kind for outcome in told] == ["equal", "not run", "equal"]
+    assert told[1].text == "LiteRT died of -9"
+
+
+def test_classes_of_differences_leave_out_numbers() -> None:
+    tally = Tally()
+    models = [Model(1, number, ("ABS",)) for number in (0, 1)]
+    texts = [f"y0: max {number}.5 LSB, {number} % of elements" for number in (3, 7)]
+    kinds = {models[0].case()[0].dtype, models[1].case()[0].dtype}
+    firsts = [tally.add(model, Outcome("different", text)) for model, text in zip(models, texts, strict=True)]
+    assert firsts.count(True) == len(kinds)
+    assert tally.kinds == {"different": 2}

@@ -1,0 +1,73 @@
+"""The classes of models whose numbers may differ: each is decided from the file, and few sound files are of any."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from changed_files import Change, buffer, changed, option, scaled, tensor
+from fuzz.classes import CLASSES, Suspect
+from fuzz.seeds import cases, seed_model
+
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source import read
+
+HOST = Host(packs="builtin")
+LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM-float32_with_RELU"
+BETWEEN = "RSQRT-int8,_output_scale_1_between_convolutions"
+
+
+def outputs(*numbers: int) -> Change:
+    return lambda model: model.fields["subgraphs"][0].fields.update(outputs=list(numbers))  # type: ignore[no-any-return]
+
+
+def inputs(*numbers: int) -> Change:
+    return lambda model: model.fields["subgraphs"][0].fields.update(inputs=list(numbers))  # type: ignore[no-any-return]
+
+
+INFINITE = int(np.float32("inf").view(np.int32))
+
+OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
+    ("constants beyond all measure", "DIV-float32_with_SIGN_BIT,_which_the_kernel_ignores", [buffer(1, [INFINITE] * 210)]),
+    ("options beyond all measure", LSTM, [option("cell_clip", 1e-30)]),
+    ("scales beyond all measure", "DIV-int8", [scaled(0, [1e-30], [0])]),
+    ("open sizes that do not follow", "L2_POOL_2D-float32_of_open_sizes,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[-1, 1, 1, 3])]),
+    ("constants longer than their shapes", "EMBEDDING_LOOKUP-int8_as_it_is", [tensor(1, shape=[5, 11])]),
+    ("booleans in other bytes", "LOGICAL_AND-bool_and_a_constant_(7,_1)", [buffer(1, [2] * 7, "int8")]),
+    ("sizes beyond 32 bits", "BROADCAST_ARGS-int64_[]_and_[2,_3],_a_and_b_constant", [buffer(2, [1 << 40, 3], "int64")]),
+    ("sparse constants as outputs", "FULLY_CONNECTED-sparse_weights", [outputs(3, 0)]),
+    ("an input listed twice", "TRANSPOSE-uint8,_perm_known_as_it_runs", [inputs(0, 1, 0)]),
+    ("constant divisors of zero", "DIV-float32_with_SIGN_BIT,_which_the_kernel_ignores", [buffer(1, [0] * 210)]),
+    ("sums that wrap", BETWEEN, [buffer(2, [2**31 - 1, 0, 0])]),
+    ("sums that wrap", "EXP-int16_between_convolutions", [buffer(2, [2**31 - 1, 0, 0], "int64")]),
+    ("products that wrap", "MUL-int16", [scaled(1, [65504.0], [0])]),
+    ("powers that wrap", "POW-int32_to_7", [buffer(1, [1055385975])]),
+    ("quotients shifted by more than 31 bits", "DIV-int16_with_RELU6", [scaled(1, [2.0], [5])]),
+    ("an LSB made several by weights", BETWEEN, [buffer(3, [8] * 15, "int8")]),
+    ("windows beyond an image of open size", "AVERAGE_POOL_2D-int8_of_open_sizes,_VALID_3x2_stride_1x1", []),
+    ("a recurrence without bound", LSTM, []),
+    ("float16 products of many", "STABLEHLO_SCATTER-float16_rows,_many_to_one,_multiply", []),
+    ("perms and lengths known as it runs", "TRANSPOSE-uint8,_perm_known_as_it_runs", []),
+    ("shifts by more bits than there are", "RIGHT_SHIFT-uint16", []),
+]  # fmt: skip
+
+
+def suspect(data: bytes) -> Suspect:
+    """A file of which LiteRT is not asked."""
+    return Suspect(read(data), {}, {}, HOST)
+
+
+@pytest.mark.parametrize(
+    ("name", "case", "changes"), OF_A_CLASS, ids=[f"{name}: {case}" for name, case, _ in OF_A_CLASS]
+)
+def test_a_file_is_of_its_class(name: str, case: str, changes: list[Change]) -> None:
+    assert CLASSES[name](suspect(changed(case, *changes)))
+    if changes:
+        assert not CLASSES[name](suspect(changed(case)))
+
+
+def test_few_sound_files_are_of_any_class() -> None:
+    """A class that many are of would hide what the converter does wrong."""
+    seeds = [seed for number in range(3, len(cases()), 53) if (seed := seed_model(number)) is not None]
+    named = [name for seed in seeds for name, holds in CLASSES.items() if holds(suspect(seed.data))]
+    assert len(seeds) > 100
+    assert len(named) <= len(seeds) // 20, named

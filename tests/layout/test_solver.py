@@ -1,0 +1,293 @@
+"""The layout solver against brute force, and its limits, speed and determinism."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnx_tflite_plugin.layout.maxflow import Work
+from onnx_tflite_plugin.layout.roof_dual import roof_dual
+from onnx_tflite_plugin.layout.solver import LabellingProblem, Pin, Solution, Wire, _components, cost, solve
+
+BOTH = ("src", "other")
+THREE = (*BOTH, "third")
+ROOT = Path(__file__).parents[2]
+fast = settings(derandomize=True, deadline=None, max_examples=150)
+
+
+@st.composite
+def problems(draw: st.DrawFn, most_labels: int = 3, keys: str = "abc", *, aligned: bool = False) -> LabellingProblem:
+    """Up to six variables. ``aligned``: a label means the same key everywhere."""
+    sizes = draw(st.lists(st.integers(1, most_labels), min_size=1, max_size=6))
+    prices = tuple(tuple(draw(st.integers(-3, 5)) for _ in range(size)) for size in sizes)
+
+    def pin() -> Pin:
+        variable = draw(st.none() | st.integers(0, len(sizes) - 1))
+        count = 1 if variable is None else sizes[variable]
+        if aligned and variable is not None:
+            return Pin(variable, tuple(keys[:count]))
+        return Pin(variable, tuple(draw(st.sampled_from(keys)) for _ in range(count)))
+
+    def wire() -> Wire:
+        return Wire(draw(st.integers(0, 6)), pin(), tuple(pin() for _ in range(draw(st.integers(1, 4)))))
+
+    return LabellingProblem(prices, tuple(wire() for _ in range(draw(st.integers(0, 8)))))
+
+
+def least(problem: LabellingProblem) -> tuple[int, int]:
+    """The least cost, and the fewest labels other than 0 at that cost."""
+    choices = itertools.product(*(range(len(prices)) for prices in problem.prices))
+    return min((cost(problem, labels), others(labels)) for labels in choices)
+
+
+def others(labels: tuple[int, ...]) -> int:
+    return sum(label > 0 for label in labels)
+
+
+def sound(problem: LabellingProblem, solution: Solution) -> None:
+    assert solution.cost == cost(problem, solution.labels)
+    assert solution.cost <= cost(problem, [0] * len(problem.prices))
+    assert solution.exact == (solution.components["fusion"] + solution.components["greedy"] == 0)
+
+
+def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabellingProblem:
+    """A network like a real one: residual connections, operators with a fixed order here and there."""
+    rng = random.Random(seed)
+    fixed = (*("src",) * 2, "other")
+    consumers = [[Pin(k, labels)] for k in range(length)] + [[Pin(None, ("src",))]]
+    for k in range(length):
+        if rng.random() < 0.3:
+            consumers[k].append(Pin(min(k + rng.randint(2, 5), length - 1), labels))
+        if rng.random() < 0.1:
+            consumers[k].append(Pin(None, (rng.choice(fixed),)))
+    producers = [Pin(None, ("src",)), *(Pin(k, labels) for k in range(length))]
+    prices = tuple((0, *(rng.choice((0, 0, 0, 5000, -5000)) for _ in labels[1:])) for _ in range(length))
+    wires = zip(producers, consumers, strict=True)
+    return LabellingProblem(
+        prices, tuple(Wire(rng.randint(1000, 100000), producer, tuple(wanted)) for producer, wanted in wires)
+    )
+
+
+def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabellingProblem:
+    rng = random.Random(seed)
+    wires = []
+    for y, x in itertools.product(range(height), range(width)):
+        ends = [Pin(v * width + u, labels) for u, v in ((x + 1, y), (x, y + 1)) if u < width and v < height]
+        if rng.random() < 0.05:
+            ends.append(Pin(None, (rng.choice(labels),)))
+        if ends:
+            wires.append(Wire(rng.randint(1000, 20000), Pin(y * width + x, labels), tuple(ends)))
+    prices = tuple((0, *(rng.choice((0, 0, 0, 3000, -3000)) for _ in labels[1:])) for _ in range(width * height))
+    return LabellingProblem(prices, tuple(wires))
+
+
+# --- small problems against brute force -------------------------------------------------------
+
+
+@fast
+@given(problems())
+def test_three_labels_are_exact_while_tables_are_small(problem: LabellingProblem) -> None:
+    solution = solve(problem)
+    sound(problem, solution)
+    assert solution.exact
+    assert (solution.cost, others(solution.labels)) == least(problem)
+
+
+@fast
+@given(problems(most_labels=2))
+def test_two_labels_and_any_keys_are_least_where_the_bound_says_so(problem: LabellingProblem) -> None:
+    solution = solve(problem, table_limit=0)
+    sound(problem, solution)
+    if solution.exact:
+        assert (solution.cost, others(solution.labels)) == least(problem)
+
+
+@fast
+@given(problems(most_labels=2, keys="ab", aligned=True))
+def test_two_labels_that_mean_the_same_everywhere_are_a_cut(problem: LabellingProblem) -> None:
+    solution = solve(problem, table_limit=0)
+    sound(problem, solution)
+    assert (solution.exact, solution.method) == (True, "cut")
+    assert (solution.cost, others(solution.labels)) == least(problem)
+
+
+@fast
+@given(problems(most_labels=2, keys="ab", aligned=True), st.lists(st.booleans(), min_size=6, max_size=6))
+def test_a_variable_whose_labels_are_swapped_changes_nothing(problem: LabellingProblem, swapped: list[bool]) -> None:
+    def turned(pin: Pin) -> Pin:
+        return Pin(pin.variable, pin.keys[::-1]) if pin.variable is not None and swapped[pin.variable] else pin
+
+    prices = tuple(p[::-1] if swapped[k] else p for k, p in enumerate(problem.prices))
+    wires = tuple(Wire(w.weight, turned(w.producer), tuple(map(turned, w.consumers))) for w in problem.wires)
+    solution = solve(LabellingProblem(prices, wires), table_limit=0)
+    assert solution.method == "cut"
+    assert (solution.cost, others(solution.labels)) == least(LabellingProblem(prices, wires))
+
+
+@fast
+@given(problems(most_labels=4, keys="abcde"))
+def test_moves_never_end_above_all_zero(problem: LabellingProblem) -> None:
+    solution = solve(problem, table_limit=0)
+    sound(problem, solution)
+    assert solution.cost >= least(problem)[0]
+
+
+def test_moves_nearly_always_end_at_the_optimum() -> None:
+    rng, missed = random.Random(0), 0
+    for _ in range(200):
+        pins = [Pin(k % 8, tuple("abc")) for k in range(8)] + [Pin(None, (key,)) for key in "abc"]
+        ends = [rng.choices(pins, k=rng.randint(2, 4)) for _ in range(14)]
+        wires = tuple(Wire(rng.randint(1, 8), producer, tuple(wanted)) for producer, *wanted in ends)
+        problem = LabellingProblem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(8)), wires)
+        missed += solve(problem, table_limit=0).cost > solve(problem).cost
+    assert missed <= 4
+
+
+@fast
+@given(st.data())
+def test_the_roof_dual_bounds_and_improves(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 4))
+    literals = st.integers(2, 2 * count + 1)
+    costs = [0, 0, *(data.draw(st.integers(0, 5)) for _ in range(2 * count))]
+    terms = {}
+    for _ in range(data.draw(st.integers(0, 5))):
+        chosen = data.draw(st.lists(literals, min_size=1, max_size=count, unique_by=lambda literal: literal >> 1))
+        left = [literal for literal in range(2, 2 * count + 2) if literal >> 1 not in {c >> 1 for c in chosen}]
+        none_of = data.draw(st.sampled_from([0, *left]))
+        if none_of or len(chosen) > 1:
+            terms[tuple(sorted(chosen)), none_of] = data.draw(st.integers(1, 5))
+
+    def value(variables: tuple[bool, ...]) -> int:
+        true = {2 * k + bool(variable) for k, variable in enumerate(variables, 1)}
+        paid = [cost for (any_of, none_of), cost in terms.items() if true & {*any_of} and none_of not in true]
+        return sum(costs[literal] for literal in true) + sum(paid)
+
+    better, bound = roof_dual(costs, terms, [0, 0, *(0, 1) * count], Work(10**6))
+    assignments = list(itertools.product((False, True), repeat=count))
+    assert bound <= min(map(value, assignments)) <= value(tuple(better)) <= value(assignments[0])
+    if any(better):
+        assert value(tuple(better)) < value(assignments[0])
+
+
+# --- single cases -----------------------------------------------------------------------------
+
+
+def test_a_tensor_pays_once_per_extra_key() -> None:
+    wanted = tuple(Pin(None, (key,)) for key in "abbcca")
+    assert cost(LabellingProblem((), (Wire(7, Pin(None, ("a",)), wanted),)), []) == 14
+
+
+def test_no_variables() -> None:
+    solution = solve(LabellingProblem(((3,),), (Wire(2, Pin(0, ("a",)), (Pin(None, ("b",)),)),)))
+    assert (solution.labels, solution.cost, solution.exact) == ((0,), 5, True)
+
+
+def test_one_variable_at_both_ends_of_a_wire() -> None:
+    wire = Wire(9, Pin(0, ("a", "b")), (Pin(0, ("b", "b")), Pin(0, ("a", "b"))))
+    assert solve(LabellingProblem(((0, 4),), (wire,))).labels == (1,)
+
+
+@pytest.mark.parametrize("keys", [("src", "other"), ("other", "src")])
+def test_a_tie_keeps_label_0(keys: tuple[str, str]) -> None:
+    ends = Pin(None, ("src",)), Pin(None, ("other",))
+    between = [ends[0], *(Pin(k, keys) for k in range(5)), ends[1]]
+    wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(between))
+    assert solve(LabellingProblem(((0, 0),) * 5, wires)).labels == (0,) * 5
+
+
+def test_ties_keep_most_labels_0_where_some_variables_are_the_other_way_round() -> None:
+    reverse = BOTH[::-1]
+    keys = [BOTH, reverse, BOTH, reverse, reverse]
+    pins = [Pin(k, keys[k]) for k in range(5)]
+    wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(pins))
+    assert solve(LabellingProblem(((0, 0),) * 5, wires)).labels == (1, 0, 1, 0, 0)
+
+
+@pytest.mark.parametrize("labels", [BOTH, THREE])
+@pytest.mark.parametrize("limit", [0, 1000, 20_000, 600_000])
+def test_beyond_the_work_limit_the_result_is_sound(labels: tuple[str, ...], limit: int) -> None:
+    problem = lattice(30, 40, 1, labels)
+    solution = solve(problem, work_limit=limit)
+    sound(problem, solution)
+    assert solution.method == ("cut" if limit == 600_000 and labels == BOTH else "greedy")
+    assert limit < 600_000 or solution.cost < cost(problem, [0] * 1200)
+
+
+@fast
+@given(problems(keys="abcd"))
+def test_greedy_ends_where_no_variable_alone_can_do_better(problem: LabellingProblem) -> None:
+    labels = [0] * len(problem.prices)
+    for component in _components(problem):
+        component.descend(labels, Work(10**7))
+    for variable, prices in enumerate(problem.prices):
+        for label in range(len(prices)):
+            changed = [*labels[:variable], label, *labels[variable + 1 :]]
+            assert cost(problem, labels) <= cost(problem, changed)
+    assert cost(problem, labels) <= cost(problem, [0] * len(labels))
+
+
+def test_a_hard_component_takes_nothing_from_the_others() -> None:
+    hard, offset = lattice(30, 40, 1), 1200
+    easy = [Wire(5, Pin(None, ("other",)), (Pin(offset + k, BOTH),)) for k in range(10)]
+    solution = solve(LabellingProblem(hard.prices + ((0, 1),) * 10, (*hard.wires, *easy)), work_limit=10_000)
+    assert solution.labels[offset:] == (1,) * 10
+    assert (solution.components["cut"], solution.components["greedy"], solution.method) == (10, 1, "greedy")
+
+
+# --- speed and determinism --------------------------------------------------------------------
+
+
+def line(prices: tuple[tuple[int, int], ...]) -> LabellingProblem:
+    """Flow from or to one end, which squares the length if it goes path by path."""
+    wires = (Wire(10**6 - k, Pin(k, BOTH), (Pin(k + 1, BOTH),)) for k in range(len(prices) - 1))
+    return LabellingProblem(prices, tuple(wires))
+
+
+def hub(count: int) -> LabellingProblem:
+    consumers = tuple(Pin(k + 1, BOTH) for k in range(count))
+    return LabellingProblem(((0, 0), *((0, k % 19 - 9) for k in range(count))), (Wire(50, Pin(0, BOTH), consumers),))
+
+
+@pytest.mark.parametrize(
+    ("problem", "seconds"),
+    [
+        pytest.param(chain(700, 1), 0.01, id="chain-700"),
+        pytest.param(chain(20_000, 2), 0.35, id="chain-20000"),
+        pytest.param(lattice(100, 200, 3), 0.6, id="lattice-20000"),
+        pytest.param(chain(700, 4, THREE), 0.06, id="three-labels"),
+        pytest.param(line(((0, -(10**9)), *((0, 1),) * 20_000)), 0.25, id="one-end-wants-1"),
+        pytest.param(line(((0, 10**9), *((1, 0),) * 20_000)), 0.25, id="one-end-wants-0"),
+        pytest.param(hub(20_000), 0.15, id="hub"),
+    ],
+)
+def test_speed(problem: LabellingProblem, seconds: float) -> None:
+    started = time.process_time()
+    solution = solve(problem)
+    elapsed = time.process_time() - started
+    sound(problem, solution)
+    assert solution.exact
+    assert elapsed < 10 * seconds, f"{elapsed:.3f} s where {seconds} s is usual"
+
+
+def test_the_same_whatever_the_hash_seed() -> None:
+    code = (
+        "import tests.layout.test_solver as t\n"
+        "for p in t.chain(200, 1), t.lattice(9, 9, 2), t.chain(60, 3, t.THREE), t.lattice(8, 8, 4, t.THREE):\n"
+        "    print(t.solve(p), t.solve(p, table_limit=0), t.solve(p, work_limit=3000))"
+    )
+    outputs = []
+    for seed in ("0", "1", "77"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", code]
+        outputs.append(subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True).stdout)
+    assert outputs[0]
+    assert outputs == outputs[:1] * 3

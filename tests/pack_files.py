@@ -1,0 +1,54 @@
+"""Op packs as pip leaves them behind, installed in a folder, and Python with that folder on its path."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from configparser import ConfigParser
+from importlib.metadata import Distribution, EntryPoints
+from pathlib import Path
+from textwrap import dedent
+
+from conformance.builder import ModelBuilder
+
+
+def installed(folder: Path, site: Path) -> EntryPoints:
+    """What ``pip install -e`` leaves behind, with setup.cfg read as setuptools reads it; the entry points."""
+    config = ConfigParser()
+    config.optionxform = str  # type: ignore[assignment,method-assign]
+    config.read(folder / "setup.cfg", encoding="utf-8")
+    name = config["metadata"]["name"]
+    groups = config["options.entry_points"]
+    text = "\n".join(f"[{group}]{lines}" for group, lines in groups.items())
+    info = site / f"{name.replace('-', '_')}-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text(text, encoding="utf-8")
+    (site / "editable.pth").write_text(str(folder))
+    return Distribution.at(info).entry_points
+
+
+def python(folder: Path, site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(site), str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, cwd=site, capture_output=True, text=True)
+
+
+def install(folder: Path, name: str, module: str, source: str, entry_points: str) -> None:
+    """What pip leaves behind: a module, and a dist-info with entry points."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{module}.py").write_text(dedent(source))
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(dedent(entry_points))
+
+
+def unary_model(code: str) -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
+    g.operator(code, [x], [y])
+    g.output(y)
+    return model.build()

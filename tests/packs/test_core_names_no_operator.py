@@ -1,0 +1,134 @@
+"""The core knows operators by declaration only: under other names they convert to the same nodes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from dataclasses import replace
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import onnx_ir as ir
+import pytest
+
+import onnx_tflite_plugin
+from conformance.case import Case
+from conformance.cases import builtin
+from onnx_tflite_plugin.conversion import convert_model
+from onnx_tflite_plugin.host import HANDLERS, Host
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.activations import BOUNDS
+from onnx_tflite_plugin.source.model import Model, Operator
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def renamed(model: Model) -> Model:
+    """Every operator under a custom name; a composite that no handler claims under its builtin's."""
+
+    def custom(op: Operator) -> Operator:
+        code = op.builtin if op.code.startswith("COMPOSITE.") else op.code
+        return replace(op, code=f"CUSTOM.{code}", builtin="CUSTOM")
+
+    graphs = tuple(replace(g, operators=tuple(map(custom, g.operators))) for g in model.subgraphs)
+    return replace(model, subgraphs=graphs)
+
+
+BY_NAME = {"STABLEHLO_REDUCE_WINDOW", "STABLEHLO_SCATTER", "WHILE"}  # they ask what operators their subgraphs hold
+
+
+PARTS = 8
+
+
+def sample(part: int) -> list[Case]:
+    """The first cases of an eighth of the operators, and some of all others."""
+    seen: Counter[str] = Counter()
+    chosen = []
+    for k, case in enumerate(builtin()):
+        seen[case.op] += 1
+        if len(case.op) % PARTS == part and case.op not in BY_NAME and (seen[case.op] <= 2 or k % 53 == 0):
+            chosen.append(case)
+    return chosen
+
+
+def listing(graph: ir.Graph) -> list[object]:
+    """Nodes with operands, attributes and marks, inner graphs included; names of operators left out."""
+    return [
+        (
+            node.op_type,
+            # what an operator without results emits is named after its code
+            [None if value is None else (value.name or "").replace("CUSTOM.", "") for value in node.inputs],
+            {
+                a.name: listing(a.as_graph()) if a.type == ir.AttributeType.GRAPH else a.value
+                for a in node.attributes.values()
+            },
+            [value.name for value in node.outputs],
+        )
+        for node in graph
+    ]
+
+
+@pytest.fixture(scope="module")
+def hosts() -> tuple[Host, Host]:
+    by_code = {entry.name: entry.load() for entry in entry_points(group=HANDLERS)}
+    return Host(offers=[], handlers=by_code), Host(
+        offers=[], handlers={f"CUSTOM.{code}": handler for code, handler in by_code.items()}
+    )
+
+
+@pytest.mark.parametrize("name", ["digits_float.tflite", "digits_int8.tflite"])
+def test_a_network_under_other_operator_names_converts_node_for_node(name: str, hosts: tuple[Host, Host]) -> None:
+    model = read(EXAMPLES / name)
+    plain, custom = convert_model(model, hosts[0]), convert_model(renamed(model), hosts[1])
+    assert listing(plain.model.graph) == listing(custom.model.graph)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_cases_of_every_operator_under_other_names_convert_node_for_node(part: int, hosts: tuple[Host, Host]) -> None:
+    compared = 0
+    for case in sample(part):
+        model = read(case.build())
+        try:
+            plain = convert_model(model, hosts[0])
+        except onnx_tflite_plugin.ConversionError:
+            continue
+        assert listing(plain.model.graph) == listing(convert_model(renamed(model), hosts[1]).model.graph), case
+        compared += 1
+    assert compared > 10
+
+
+FORMAT = {
+    ("schema.py", "STABLEHLO_CASE"),
+    ("subgraphs.py", "STABLEHLO_COMPOSITE"),
+    ("new_pack.py", "STABLEHLO_COMPOSITE"),
+}
+"""What reading the file takes: a number that the schema's package does not name yet, and whose name is an option."""
+
+
+def test_no_source_file_of_the_core_mentions_an_operator() -> None:
+    core = Path(onnx_tflite_plugin.__file__).parent
+    operators = {entry.name for entry in entry_points(group=HANDLERS) if "_" in entry.name or len(entry.name) > 6}
+    names = sorted(operators - BOUNDS.keys())  # some activations share an operator's name
+    pattern = re.compile("|".join(rf'"{name}"' for name in names))
+    for file in core.rglob("*.py"):
+        if "api" in file.parts or "templates" in file.parts:
+            continue  # examples in docstrings
+        named = {(file.name, text.strip('"')) for text in pattern.findall(file.read_text())}
+        assert named <= FORMAT, file
+
+
+def test_the_core_spells_the_prefixes_of_codes_in_one_module_and_names_no_custom_operator() -> None:
+    root = Path(onnx_tflite_plugin.__file__).parent
+    spelled = {}
+    for path in root.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        alone = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        texts = [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in alone
+        ]
+        if named := [text for text in texts if re.match(r"(CUSTOM|COMPOSITE)\.\w*$", text)]:
+            spelled[path.relative_to(root).as_posix()] = named
+    assert spelled == {"codes.py": ["CUSTOM.", "COMPOSITE."]}

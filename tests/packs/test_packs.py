@@ -1,0 +1,380 @@
+"""Third-party packs: found by entry points, loaded only when needed, settled by name, never able to hurt other models."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from pack_files import install, unary_model
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.cli.summary import _packs as summary_packs
+
+HANDLER = """
+    from onnx_tflite_plugin.api import Attribute, Context, Dequantized, handler
+
+    @handler("CUSTOM.RollChannels", max_version=1, layout=Attribute(), quantization=Dequantized(),
+             activation="fused_activation_function")
+    def roll(ctx: Context, x):
+        axis = ctx.axis(-1)
+        size = ctx.shape(0)[axis]
+        head, tail = ctx.ops.Split(x, [size - 1, 1], axis=axis, outputs=2)
+        return ctx.ops.{op}(ctx.ops.Concat(tail, head, axis=axis))
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def roll_pack(site: Path, name: str, op: str = "Abs") -> None:
+    module = name.replace("-", "_")
+    entry = f"[onnx_tflite_plugin.handlers]\nCUSTOM.RollChannels = {module}:roll\n"
+    install(site, name, module, HANDLER.replace("{op}", op), entry)
+
+
+def custom_between_convolutions() -> tuple[bytes, np.ndarray]:
+    """int8: 1x1 conv, CUSTOM.RollChannels (roll the channels by one, absolute value), 1x1 conv; and the first conv's weight."""
+    rng = np.random.default_rng(3)
+    model = ModelBuilder()
+    g = model.main
+    q = quant(0.05, 3)
+    weight = rng.integers(-127, 128, (5, 1, 1, 3)).astype(np.int8)
+    second = rng.integers(-127, 128, (2, 1, 1, 5)).astype(np.int8)
+    x = g.input("x", (1, 7, 11, 3), "int8", quantization=q)
+    a = g.tensor("a", (1, 7, 11, 5), "int8", quantization=q)
+    b = g.tensor("b", (1, 7, 11, 5), "int8", quantization=q)
+    y = g.tensor("y", (1, 7, 11, 2), "int8", quantization=q)
+    options = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
+    w1 = g.constant("w1", weight, quantization=quant([0.01] * 5, 0, 0))
+    w2 = g.constant("w2", second, quantization=quant([0.004] * 2, 0, 0))
+    g.operator("CONV_2D", [x, w1, None], [a], options, version=3)
+    g.operator("CUSTOM.RollChannels", [a], [b])
+    g.operator("CONV_2D", [b, w2, None], [y], options, version=3)
+    g.output(y)
+    return model.build(), (weight, second)
+
+
+def expected(x: np.ndarray, weight: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The same by numpy, in float with the scales of the file."""
+
+    def quantized(values: np.ndarray) -> np.ndarray:
+        return np.clip(np.rint(values / 0.05) + 3, -128, 127)
+
+    def dequantized(stored: np.ndarray) -> np.ndarray:
+        return (stored - 3) * 0.05
+
+    a = quantized(dequantized(x.astype(float)) @ (weight.reshape(5, 3).T * 0.01))
+    b = quantized(np.abs(np.roll(dequantized(a), 1, axis=-1)))
+    return quantized(dequantized(b) @ (second.reshape(2, 5).T * 0.004))
+
+
+def test_a_quantized_custom_operator_between_convolutions_works_in_planned_order(site: Path) -> None:
+    roll_pack(site, "roll-pack")
+    data, (weight, second) = custom_between_convolutions()
+    x = np.random.default_rng(0).integers(-128, 128, (1, 7, 11, 3)).astype(np.int8)
+    for plan in ("least", "local"):
+        conversion = otp.convert(data, layout_plan=plan)
+        (y,) = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x": x})
+        assert np.abs(y - expected(x, weight, second)).max() <= 1
+        assert conversion.report.packs["roll-pack"] == 1
+    assert otp.convert(data).report.transposes == 2  # one at the input, one at the output, none around the custom
+    assert otp.convert(data, layout_plan="local").report.transposes == 4
+
+
+def test_two_packs_on_one_operator_are_an_error_naming_both_and_prefer_settles_it(site: Path) -> None:
+    roll_pack(site, "roll-pack")
+    roll_pack(site, "other-pack", op="Neg")
+    data, _ = custom_between_convolutions()
+    with pytest.raises(
+        otp.ConversionError, match=r"other-pack and roll-pack.*--prefer other-pack or --prefer roll-pack"
+    ):
+        otp.convert(data)
+    assert "Neg" in otp.convert(data, prefer=["other-pack"]).report.nodes
+    assert "Abs" in otp.convert(data, prefer=["roll_pack"]).report.nodes
+    assert "Abs" in otp.convert(data, block=["other-pack"]).report.nodes
+
+
+def test_an_operator_nobody_handles_is_named_with_the_entry_point_that_would_serve_it(site: Path) -> None:
+    data, _ = custom_between_convolutions()
+    with pytest.raises(
+        otp.ConversionError,
+        match=r"CUSTOM.RollChannels v1 \(op 1, output 'b'\).*new-pack DIR --op CUSTOM.RollChannels",
+    ):
+        otp.convert(data)
+
+
+def test_packs_builtin_leaves_third_parties_out(site: Path) -> None:
+    roll_pack(site, "roll-pack")
+    data, _ = custom_between_convolutions()
+    with pytest.raises(otp.ConversionError, match="no installed pack"):
+        otp.convert(data, packs="builtin")
+    assert otp.convert(data, packs="roll-pack").report.packs["roll-pack"] == 1
+
+
+def test_a_broken_pack_hurts_only_models_that_need_it(site: Path) -> None:
+    entry = "[onnx_tflite_plugin.handlers]\nCUSTOM.RollChannels = broken_pack:roll\n"
+    entry += "[onnx_tflite_plugin.hooks]\nbroken = broken_pack:hooks\n"
+    install(site, "broken-pack", "broken_pack", "raise RuntimeError('not today')", entry)
+    conversion = otp.convert(add_model())
+    assert any("broken-pack" in warning for warning in conversion.report.warnings)
+    data, _ = custom_between_convolutions()
+    with pytest.raises(otp.ConversionError, match=r"CUSTOM.RollChannels = broken_pack:roll of broken-pack.*not today"):
+        otp.convert(data)
+
+
+def test_a_third_party_overrides_a_builtin_and_the_report_says_so(site: Path) -> None:
+    source = """
+        from onnx_tflite_plugin.api import Transparent, handler
+
+        @handler("ADD", max_version=9, layout=Transparent())
+        def add(ctx, x, y):
+            return ctx.ops.Sum(x, y)
+    """
+    install(site, "sum-pack", "sum_pack", source, "[onnx_tflite_plugin.handlers]\nADD = sum_pack:add\n")
+    report = otp.convert(add_model()).report
+    assert report.nodes == {"Sum": 1}
+    assert report.overrides == {"ADD": "sum-pack"}
+    assert otp.convert(add_model(), prefer=["onnx-tflite-plugin"]).report.nodes == {"Add": 1}
+
+
+def test_a_hook_may_claim_a_family_decline_with_a_reason_and_see_the_finished_model(site: Path) -> None:
+    source = """
+        from onnx_tflite_plugin.api import Decline, Terminate, handler, hookimpl
+
+        @handler("CUSTOM.Flex*", max_version=9, layout=Terminate())
+        def flex(ctx, x):
+            return ctx.ops.Sin(x)
+
+        class Hooks:
+            @hookimpl
+            def claim(self, op):
+                if not op.code.startswith("CUSTOM.Flex"):
+                    return None
+                return flex if op.code == "CUSTOM.FlexSin" else Decline("only FlexSin is known")
+
+            @hookimpl
+            def configure(self, options):
+                self.target = options["target"]
+
+            @hookimpl
+            def finish(self, model):
+                model.metadata_props["flex.target"] = self.target
+
+        hooks = Hooks()
+    """
+    install(site, "flex-pack", "flex_pack", source, "[onnx_tflite_plugin.hooks]\nflex = flex_pack:hooks\n")
+    conversion = otp.convert(unary_model("CUSTOM.FlexSin"))
+    assert conversion.report.nodes == {"Sin": 1}
+    assert conversion.model.metadata_props["flex.target"] == "onnxruntime"
+    with pytest.raises(otp.ConversionError, match="declined by flex-pack: only FlexSin is known"):
+        otp.convert(unary_model("CUSTOM.FlexCos"))
+
+
+def test_a_select_operator_is_named_as_what_it_is_with_what_to_do() -> None:
+    with pytest.raises(
+        otp.ConversionError, match=r"it is TensorFlow's Cos, .* \(a select operator\) \(export the model with"
+    ):
+        otp.convert(unary_model("CUSTOM.FlexCos"))
+
+
+def test_an_entry_point_that_declines_is_its_packs_only_answer(site: Path) -> None:
+    source = """
+        from onnx_tflite_plugin.api import Decline, Terminate, handler, hookimpl
+
+        @handler("CUSTOM.Mine", max_version=1, layout=Terminate(), accepts=lambda at: Decline("the entry point", "do this"))
+        def mine(ctx, x):
+            return x
+
+        @hookimpl
+        def claim(op):
+            return Decline("the hook", "do that") if op.code.startswith("CUSTOM.") else None
+    """
+    entries = (
+        "[onnx_tflite_plugin.handlers]\nCUSTOM.Mine = both_pack:mine\n[onnx_tflite_plugin.hooks]\nboth = both_pack\n"
+    )
+    install(site, "both-pack", "both_pack", source, entries)
+    with pytest.raises(otp.ConversionError, match=r": declined by both-pack: the entry point \(do this\)$"):
+        otp.convert(unary_model("CUSTOM.Mine"))
+    with pytest.raises(otp.ConversionError, match=r": declined by both-pack: the hook \(do that\)$"):
+        otp.convert(unary_model("CUSTOM.Other"))
+
+
+def test_a_pack_that_is_handed_the_finished_model_is_in_the_report(site: Path) -> None:
+    source = """
+        from onnx_tflite_plugin.api import hookimpl
+
+        @hookimpl
+        def finish(model):
+            model.metadata_props["seen"] = "yes"
+    """
+    install(site, "pass-pack", "pass_pack", source, "[onnx_tflite_plugin.hooks]\npass = pass_pack\n")
+    report = otp.convert(unary_model("NEG")).report
+    assert report.finished_by == ("pass-pack",)
+    assert list(summary_packs(report)) == ["pass-pack: its hook finish"]
+    assert otp.convert(unary_model("NEG"), block=["pass-pack"]).report.finished_by == ()
+
+
+def test_a_failure_of_the_converter_on_declarations_of_a_pack_names_them(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(model: object) -> int:
+        raise IndexError("nothing there")
+
+    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", broken)
+    with pytest.raises(otp.ConversionError, match="a bug of the converter: please report it"):
+        otp.convert(unary_model("NEG"))
+    roll_pack(site, "roll-pack")
+    text = (
+        r"op 0 CUSTOM.RollChannels v1 'y': where what handler roll_pack:roll of roll-pack declares is not true "
+        r"\(layout=.*, quantization=Dequantized\(\)\), it is the reason of IndexError: nothing there, in broken, "
+        r".* \(--block roll-pack leaves it out; report it to its authors\)$"
+    )
+    with pytest.raises(otp.ConversionError, match=text):
+        otp.convert(unary_model("CUSTOM.RollChannels"))
+
+
+def test_an_alias_serves_a_second_entry_point(site: Path) -> None:
+    source = """
+        from onnx_tflite_plugin.api import Transparent, handler
+
+        @handler("CUSTOM.Abs", max_version=1, layout=Transparent(), aliases=("CUSTOM.Absolute",))
+        def absolute(ctx, x):
+            return ctx.ops.Abs(x)
+    """
+    names = ("CUSTOM.Abs", "CUSTOM.Absolute")
+    entries = "[onnx_tflite_plugin.handlers]\n" + "".join(f"{name} = abs_pack:absolute\n" for name in names)
+    install(site, "abs-pack", "abs_pack", source, entries)
+    for name in names:
+        assert otp.convert(unary_model(name)).report.nodes == {"Abs": 1}
+
+
+def test_a_third_party_that_fails_to_answer_leaves_the_operator_to_the_built_in(site: Path) -> None:
+    source = """
+        from onnx_tflite_plugin.api import Transparent, handler
+
+        @handler("ADD", max_version=9, layout=Transparent(), accepts=lambda at: 1 / 0)
+        def add(ctx, x, y):
+            return ctx.ops.Sum(x, y)
+    """
+    install(site, "zero-pack", "zero_pack", source, "[onnx_tflite_plugin.handlers]\nADD = zero_pack:add\n")
+    report = otp.convert(add_model()).report
+    assert report.nodes == {"Add": 1}
+    (warning,) = report.warnings
+    assert "accepts of handler zero_pack:add of zero-pack failed: ZeroDivisionError" in warning
+
+
+def test_after_lowering_sees_each_operator_with_its_values(site: Path) -> None:
+    source = """
+        from onnx_tflite_plugin.api import hookimpl
+
+        class Hooks:
+            seen = []
+
+            @hookimpl
+            def after_lowering(self, op, outputs):
+                self.seen.append((op.code, outputs[0].producer().op_type))
+
+            @hookimpl
+            def finish(self, model):
+                model.metadata_props["seen"] = str(self.seen)
+
+        hooks = Hooks()
+    """
+    install(site, "eye-pack", "eye_pack", source, "[onnx_tflite_plugin.hooks]\neye = eye_pack:hooks\n")
+    conversion = otp.convert(add_model())
+    assert conversion.model.metadata_props["seen"] == "[('ADD', 'Add')]"
+    assert conversion.report.warnings == ()
+
+
+def test_entry_points_that_do_not_parse_are_passed_over_and_said(site: Path) -> None:
+    info = site / "torn_pack-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torn-pack\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[onnx_tflite_plugin.handlers]\nno equals sign\n")
+    (warning,) = otp.convert(add_model()).report.warnings
+    assert "torn_pack-1.0.dist-info cannot be read" in warning
+
+
+def test_what_a_handler_gets_wrong_is_an_error_naming_operator_handler_and_pack(site: Path) -> None:
+    bodies = {
+        "raises": "raise ValueError('bad luck')",
+        "too_many": "return x, x",
+        "dtype": "return ctx.ops.Cast(x, to='int64')",
+        "shape": "return ctx.ops.Concat(x, x, axis=0)",
+        "attribute": "return ctx.ops.Relu(x, sharpness=3)",
+        "operator": "return ctx.ops.NoSuchThing(x)",
+    }
+    reasons = {
+        "raises": "bad luck",
+        "too_many": "2 values for 1 outputs",
+        "dtype": "int64, the tensor is float",
+        "shape": "what it emits has a size in dimension 0 of 4, by the file and what it declares it is 2",
+        "attribute": "no attribute sharpness",
+        "operator": "NoSuchThing",
+    }
+    source = "from onnx_tflite_plugin.api import Terminate, handler\n"
+    for name, body in bodies.items():
+        source += f"@handler('CUSTOM.{name}', max_version=1, layout=Terminate())\ndef {name}(ctx, x):\n    {body}\n"
+    entries = "[onnx_tflite_plugin.handlers]\n" + "".join(f"CUSTOM.{name} = wrong_pack:{name}\n" for name in bodies)
+    install(site, "wrong-pack", "wrong_pack", source, entries)
+    for name, reason in reasons.items():
+        with pytest.raises(otp.ConversionError, match=reason) as caught:
+            otp.convert(unary_model(f"CUSTOM.{name}"))
+        assert "wrong_pack" in str(caught.value) or "wrong-pack" in str(caught.value)
+
+
+def test_the_api_loads_neither_onnx_nor_tflite() -> None:
+    code = "import sys, onnx_tflite_plugin.api; print([m for m in ('onnx', 'onnx_ir', 'tflite', 'onnxruntime') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def add_model() -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (2, 3)), g.input("y", (2, 3))
+    z = g.tensor("z", (2, 3))
+    g.operator("ADD", [x, y], [z])
+    g.output(z)
+    return model.build()
+
+
+@pytest.mark.parametrize(
+    ("code", "declared", "reason"),
+    [
+        ("CUSTOM.Odd", "indexed_by_axis={0: 0}", "has no entry for each of 2 axes, by what handler odd_pack:odd of odd-pack"),
+        ("NEG", "axes='a b c -> a b c'", "has rank 2, NEG takes 3, by what handler odd_pack:odd of odd-pack declares"),
+    ],
+)  # fmt: skip
+def test_what_a_pack_declares_of_operands_is_not_blamed_on_the_file(
+    site: Path, monkeypatch: pytest.MonkeyPatch, code: str, declared: str, reason: str
+) -> None:
+    source = f"""
+        from onnx_tflite_plugin.api import Attribute, handler
+
+        @handler("{code}", max_version=1, layout=Attribute(), {declared})
+        def odd(ctx, x):
+            return ctx.ops.Neg(x)
+    """
+    monkeypatch.delitem(sys.modules, "odd_pack", raising=False)
+    install(site, "odd-pack", "odd_pack", source, f"[onnx_tflite_plugin.handlers]\n{code} = odd_pack:odd\n")
+    model = ModelBuilder()
+    g = model.main
+    y = g.tensor("y", (1, 5))
+    g.operator(code, [g.constant("c", np.ones((1, 5), np.float32))], [y])
+    g.output(y)
+    with pytest.raises(otp.ConversionError) as refusal:
+        otp.convert(model.build())
+    assert reason in str(refusal.value)
+    assert "contradicts itself" not in str(refusal.value)
+    assert "convert the original model again" not in str(refusal.value)

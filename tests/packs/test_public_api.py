@@ -1,0 +1,123 @@
+"""The surface that op packs are written to: it changes with a version, never by accident.
+
+``python tests/packs/test_public_api.py`` writes it anew, after an entry in CHANGELOG.md (CONTRIBUTING.md, "Versions").
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+import pytest
+
+from onnx_tflite_plugin import api
+from onnx_tflite_plugin.api import hooks as hookspecs
+
+ROOT = Path(__file__).parents[2]
+FILE = Path(__file__).with_name("public_api.txt")
+UPDATE = (
+    "if it is meant, say so in CHANGELOG.md, give api.VERSION its due, and run: python tests/packs/test_public_api.py"
+)
+
+
+def surface() -> str:
+    """Every name of the API with its signature, fields and members, one a line."""
+    lines = [line for name in api.__all__ if name != "VERSION" for line in _described(name, getattr(api, name))]
+    hooks = ("claim", "configure", "after_lowering", "finish")
+    lines += [f"hook {name}{_signature(getattr(hookspecs, name))}" for name in hooks]
+    return "\n".join(lines) + "\n"
+
+
+def _described(name: str, thing: Any) -> Iterator[str]:
+    if thing is Any:
+        yield f"{name} = Any"
+    elif inspect.isclass(thing):
+        yield f"class {name}"
+        yield from (f"    {line}" for line in _members(thing))
+    elif inspect.isfunction(thing):
+        yield f"def {name}{_signature(thing)}"
+    elif isinstance(thing, UnionType):
+        yield f"{name} = {' | '.join(member.__name__ for member in get_args(thing))}"
+    else:
+        yield f"{name} = {getattr(get_origin(thing), '__name__', type(thing).__name__)}"
+
+
+def _members(kind: type) -> Iterator[str]:
+    held = {field.name: field for field in fields(kind)} if is_dataclass(kind) else {}
+    for field in held.values():
+        optional = "" if field.default is field.default_factory else " = ..."
+        yield f"{field.name}: {field.type}{optional}"
+    for base in reversed(kind.__mro__):
+        for name, value in vars(base).items():
+            if name.startswith("_") or name in held or not base.__module__.startswith("onnx_tflite_plugin"):
+                continue
+            if isinstance(value, property):
+                yield f"{name}: {inspect.signature(value.fget).return_annotation}"  # type: ignore[arg-type]
+            elif inspect.isfunction(value):
+                yield f"def {name}{_signature(value)}"
+
+
+def _signature(function: Any) -> str:
+    text = str(inspect.signature(function))
+    return re.sub(r"<function <lambda> at 0x[0-9a-f]+>", "...", text).replace("'", "")
+
+
+def test_the_surface_is_the_one_written_down() -> None:
+    written, now = (text.splitlines() for text in (FILE.read_text(encoding="utf-8"), surface()))
+    gone, new = ([line for line in a if line not in b] for a, b in ((written, now), (now, written)))
+    assert (gone, new) == ([], []), UPDATE
+    assert written == now, UPDATE
+
+
+def test_the_distribution_has_the_version_of_the_api() -> None:
+    assert "version = attr: onnx_tflite_plugin.api.VERSION" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
+    assert version("onnx-tflite-plugin") == api.VERSION, "install the checkout again: pip install -e ."
+    newest = next(
+        line for line in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines() if line[:3] == "## "
+    )
+    assert newest.split()[1] == api.VERSION
+
+
+HANDLERS = sorted((ROOT / "op_handlers").rglob("*.py"))
+TEMPLATES = sorted((ROOT / "onnx_tflite_plugin" / "templates" / "pack").glob("*handler*.txt"))
+
+
+@pytest.mark.parametrize("file", [*HANDLERS, *TEMPLATES], ids=lambda file: file.stem)
+def test_a_handler_imports_nothing_of_the_host_but_the_api(file: Path) -> None:
+    source = re.sub(r"\$\w+", "name", file.read_text(encoding="utf-8"))
+    assert [module for module in imported(ast.parse(source)) if outside(module)] == []
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Every module that is imported from, also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""
+
+
+def outside(module: str) -> bool:
+    """Of the host, or of a library that only the host may know."""
+    return module.split(".")[0] in ("onnx_tflite_plugin", "conformance", "onnx", "onnx_ir", "tflite") and (
+        module != "onnx_tflite_plugin.api"
+    )
+
+
+def test_the_rule_finds_what_it_looks_for() -> None:
+    source = "import onnx\nfrom onnx_tflite_plugin.api.axes import letters\nfrom onnx_tflite_plugin.api import out\nimport numpy"
+    assert [module for module in imported(ast.parse(source)) if outside(module)] == [
+        "onnx",
+        "onnx_tflite_plugin.api.axes",
+    ]
+
+
+if __name__ == "__main__":
+    FILE.write_text(surface(), encoding="utf-8")

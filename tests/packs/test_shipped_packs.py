@@ -1,0 +1,92 @@
+"""The packs of this repository: of the public API alone, installed as their own distributions, with passing cases."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+from pack_files import install, installed, python, unary_model
+
+import onnx_tflite_plugin as otp
+from op_handlers.custom.packs import ORIGIN
+from op_handlers.custom.packs import PACKS as NAMED
+
+ROOT = Path(__file__).parents[2]
+PACKS = sorted(folder.name for folder in (ROOT / "packs").iterdir() if (folder / "setup.cfg").exists())
+PUBLIC = {"onnx_tflite_plugin.api", "onnx_tflite_plugin.host"}  # the host in tests alone
+
+
+@pytest.mark.parametrize("name", PACKS)
+def test_a_pack_passes_its_own_test_and_leaves_nothing_untried(tmp_path: Path, name: str) -> None:
+    folder, site = ROOT / "packs" / name, tmp_path / "site"
+    installed(folder, site)
+    done = python(
+        folder, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder), "--op-pack", f"onnx-tflite-{name}"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout
+
+
+@pytest.mark.parametrize("name", PACKS)
+def test_a_pack_imports_the_public_api_and_the_kit_alone(name: str) -> None:
+    for path in (ROOT / "packs" / name).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            core = [module for module in modules if module.startswith(("onnx_tflite_plugin", "op_handlers"))]
+            assert {*core} <= (PUBLIC if "tests" in path.parts else {"onnx_tflite_plugin.api"}), path
+
+
+def test_the_packs_are_no_part_of_the_projects_own_distribution() -> None:
+    script = "from setuptools import find_packages; print(find_packages(include=['onnx_tflite_plugin*', 'op_handlers*', 'conformance*']))"
+    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "mediapipe" not in found.stdout
+
+
+# --- where they are not installed -------------------------------------------------------------
+
+
+def converted(pack: str) -> set[str]:
+    """The operators that a pack has handlers for, without those whose handler is there to refuse them."""
+    config = ConfigParser()
+    config.optionxform = str  # type: ignore[assignment,method-assign]
+    config.read(ROOT / "packs" / pack / "setup.cfg", encoding="utf-8")
+    entries = config["options.entry_points"]["onnx_tflite_plugin.handlers"].split("\n")
+    codes = dict(entry.split(" = ") for entry in entries if entry)
+    return {code.removeprefix("CUSTOM.") for code, handler in codes.items() if ".refused:" not in handler}
+
+
+def test_each_pack_is_named_for_what_it_converts() -> None:
+    assert sorted(ORIGIN) == PACKS
+    for pack in PACKS:
+        assert {name for name, of in NAMED.items() if of == pack} == converted(pack)
+
+
+@pytest.mark.parametrize(("name", "pack"), [("MaxUnpooling2D", "mediapipe"), ("SignalPCAN", "audio")])
+def test_an_operator_of_a_pack_that_is_not_installed_is_refused_with_its_name(name: str, pack: str) -> None:
+    with pytest.raises(otp.ConversionError, match=rf"it is .*'s {name}, .*pip install \./packs/{pack}\)$"):
+        otp.convert(unary_model(f"CUSTOM.{name}"))
+
+
+@pytest.mark.parametrize("name", ["taking", "declining"])
+def test_an_installed_pack_speaks_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    declines = "accepts=lambda at: Decline('two are too many'), " if name == "declining" else ""
+    source = f"""
+        from onnx_tflite_plugin.api import Decline, Terminate, handler
+
+        @handler("CUSTOM.MaxUnpooling2D", max_version=1, {declines}layout=Terminate())
+        def unpool(ctx, x):
+            return ctx.ops.Neg(x)
+    """
+    install(tmp_path, name, name, source, f"[onnx_tflite_plugin.handlers]\nCUSTOM.MaxUnpooling2D = {name}:unpool\n")
+    data = unary_model("CUSTOM.MaxUnpooling2D")
+    if declines:
+        with pytest.raises(otp.ConversionError, match=r": declined by declining: two are too many$"):
+            otp.convert(data)
+    else:
+        assert otp.convert(data).report.packs == {"taking": 1}

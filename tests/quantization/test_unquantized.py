@@ -1,0 +1,89 @@
+"""``--quantization float``: nothing is quantized any more, and each operator computes what LiteRT's computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from quantized_cases import quantized
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
+from conformance.runner import mismatches
+from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.verify import verify
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+
+# Their kernels rescale, as floats do; others read the stored integers, or compare what was rounded.
+RESCALING = (
+    "ADD", "AVERAGE_POOL_2D", "BATCH_MATMUL", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED",
+    "HARD_SWISH", "L2_NORMALIZATION", "LEAKY_RELU", "LOGISTIC", "MEAN", "MUL", "PRELU", "RELU", "RELU6", "RESHAPE",
+    "RESIZE_BILINEAR", "SOFTMAX", "STRIDED_SLICE", "SUB", "SUM", "TANH", "TRANSPOSE", "TRANSPOSE_CONV",
+)  # fmt: skip
+# What hangs on a rounding, or on a kernel that ignores a scale, is another number without quantization.
+APART = (
+    "ignores", "to int32", "MUL_and_ADD", "left_alone", "spelled_out_in_integers", "every int16", "halves go up",
+    "count as 0", "computed weights with a zero point", "of scale 0.0471",
+)  # fmt: skip
+# Their int16 kernels round before the result: they read it from a table, or place pixels in 1/1024.
+COARSE = ("RESIZE_BILINEAR", "SOFTMAX", "TANH")
+
+
+@pytest.fixture(scope="module")
+def host() -> Host:
+    return Host(packs="builtin")
+
+
+@pytest.mark.parametrize("op", RESCALING)
+def test_each_operator_computes_what_the_kernel_rounds(op: str, host: Host) -> None:
+    cases = [
+        case
+        for case in quantized(op)
+        if not any(part.replace("_", " ") in case.name.replace("_", " ") for part in APART)
+        and not (op in COARSE and case.dtype == "int16")
+    ]
+    assert cases
+    assert {case.id: texts for case in cases if (texts := mismatches(case, host, quantization="float"))} == {}
+
+
+def test_nothing_quantized_is_left() -> None:
+    graph = otp.convert(DIGITS, quantization="float").proto.graph
+    assert {"QuantizeLinear", "DequantizeLinear", "Cast"}.isdisjoint(node.op_type for node in graph.node)
+    kinds = {v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
+    assert kinds <= {onnx.TensorProto.FLOAT, onnx.TensorProto.INT64}
+    assert {v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)} == {onnx.TensorProto.FLOAT}
+
+
+def test_stored_integers_that_become_something_else_are_refused() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3), "int8", quantization=quant(0.5, -3))
+    g.output(y := g.tensor("y", (2, 3), "float32"))
+    g.operator("CAST", [x], [y])
+    with pytest.raises(
+        HandlerError, match=r"op 0 CAST .*it computes with stored integers: 'x' \(int8\), 'y' \(float32\)"
+    ):
+        otp.convert(model.build(), quantization="float")
+
+
+def test_verify_tries_each_operator_on_liteRT_s_own_values() -> None:
+    """A whole network without rounding leaves LiteRT's numbers; none of its operators does."""
+    verification = verify(DIGITS, otp.convert(DIGITS, quantization="float").proto.SerializeToString())
+    assert verification.ok, verification.text
+    assert "each operator was compared on LiteRT's own inputs" in verification.text
+
+
+def test_verify_finds_the_operator_that_is_wrong_without_quantization() -> None:
+    proto = otp.convert(DIGITS, quantization="float").proto
+    weights = next(i for i in proto.graph.initializer if len(i.dims) == 4)
+    array = onnx.numpy_helper.to_array(weights).copy()
+    array[0] *= 1.5
+    weights.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(array), weights.name))
+    verification = verify(DIGITS, proto.SerializeToString())
+    assert not verification.ok
+    assert verification.diverging is not None
+    assert verification.diverging.operator.code == "CONV_2D"

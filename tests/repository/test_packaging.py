@@ -1,0 +1,28 @@
+"""What the wheel holds: every package of the checkout, and entry points that load."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("onnx_tflite_plugin", "op_handlers", "conformance")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_folder_with_modules_is_a_package(package: str) -> None:
+    """setuptools leaves the others out of the wheel, and the checkout hides it."""
+    folders = {file.parent for file in (ROOT / package).rglob("*.py")}
+    assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+@pytest.mark.parametrize("group", ["handlers", "fusions"])
+def test_every_entry_point_loads(group: str) -> None:
+    found = [
+        e for e in entry_points(group=f"onnx_tflite_plugin.{group}") if e.dist and e.dist.name == "onnx-tflite-plugin"
+    ]
+    assert len(found) >= {"handlers": 60, "fusions": 3}[group]
+    for entry in found:
+        entry.load()

@@ -1,0 +1,106 @@
+"""Where handlers and their cases live: op_handlers by family, conformance/cases in its image, helpers apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from configparser import ConfigParser
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from pkgutil import walk_packages
+
+import pytest
+
+import op_handlers
+from conformance import cases
+from onnx_tflite_plugin.api import Fusion, Handler
+from onnx_tflite_plugin.host import BUILTIN, FUSIONS, HANDLERS
+
+NETWORKS = "networks."
+"""Cases of several operators together: no module of op_handlers stands for them."""
+KERNELS = "kernels."
+
+
+def modules() -> Iterator[str]:
+    """Every module of op_handlers, as ``math.arithmetic``."""
+    prefix = f"{op_handlers.__name__}."
+    return (m.name.removeprefix(prefix) for m in walk_packages(op_handlers.__path__, prefix) if not m.ispkg)
+
+
+def registered(group: str) -> dict[str, str]:
+    """The module of each built-in entry point, by name."""
+    found = (entry for entry in entry_points(group=group) if entry.dist and entry.dist.name == BUILTIN)
+    return {entry.name: entry.module.removeprefix(f"{op_handlers.__name__}.") for entry in found}
+
+
+OPERATORS, FUSED = registered(HANDLERS), registered(FUSIONS)
+WITH_HANDLERS = sorted({*OPERATORS.values(), *FUSED.values()})
+CASES = sorted(name.removeprefix(f"{cases.__name__}.") for name in cases.modules())
+
+
+def mirrored(module: str) -> str | None:
+    """The module of op_handlers that a module of cases is for: its own name, or with a topic behind, ``resize_nearest``."""
+    folder, _, name = module.rpartition(".")
+    parts = name.split("_")
+    names = (f"{folder}." + "_".join(parts[:n]) for n in range(len(parts), 0, -1))
+    return next((name for name in names if name in WITH_HANDLERS), None)
+
+
+@pytest.mark.parametrize("module", WITH_HANDLERS)
+def test_handlers_have_their_cases_at_the_same_place(module: str) -> None:
+    assert module in CASES
+
+
+@pytest.mark.parametrize("module", [name for name in CASES if not name.startswith(NETWORKS)])
+def test_cases_stand_where_the_handlers_they_try_do(module: str) -> None:
+    """Those of a fusion try the operators that it replaces, wherever these are."""
+    mirror = mirrored(module)
+    assert mirror is not None, f"op_handlers has no {module}"
+    tried = {case.op for case in import_module(f"{cases.__name__}.{module}").cases()}
+    assert tried
+    if mirror not in FUSED.values():
+        assert {op: OPERATORS[op] for op in tried} == dict.fromkeys(tried, mirror)
+
+
+def test_every_handler_of_a_module_has_cases_there() -> None:
+    tried = {
+        (mirrored(module), case.op)
+        for module in CASES
+        if not module.startswith(NETWORKS)
+        for case in import_module(f"{cases.__name__}.{module}").cases()
+    }
+    assert {(module, op) for op, module in OPERATORS.items()} - tried == set()
+
+
+def test_a_case_stands_in_one_module() -> None:
+    owners: dict[str, str] = {}
+    for module in CASES:
+        for case in import_module(f"{cases.__name__}.{module}").cases():
+            assert owners.setdefault(case.id, module) == module
+
+
+def test_every_module_has_a_family() -> None:
+    assert [module for module in modules() if "." not in module] == []
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_kernels_hold_no_handler_and_elsewhere_each_is_registered(module: str) -> None:
+    loaded = vars(import_module(f"{op_handlers.__name__}.{module}"))
+    handlers = [value for value in loaded.values() if isinstance(value, Handler)]
+    fusions = [name for name, value in loaded.items() if isinstance(value, Fusion)]
+    if module.startswith(KERNELS):
+        assert (handlers, fusions) == ([], [])
+    own = [handler for handler in handlers if handler.name.startswith(f"{op_handlers.__name__}.{module}:")]
+    assert [handler.code for handler in own if OPERATORS.get(handler.code) != module] == []
+    assert [name for name in fusions if FUSED.get(name) != module] == []
+
+
+@pytest.mark.parametrize("group", [HANDLERS, FUSIONS])
+def test_entry_points_are_in_alphabetical_order(group: str) -> None:
+    """So that branches that add some seldom meet on a line."""
+    config = ConfigParser()
+    config.optionxform = str  # type: ignore[assignment,method-assign]
+    config.read(Path(__file__).parents[2] / "setup.cfg", encoding="utf-8")
+    names = [line.partition("=")[0].strip() for line in config["options.entry_points"][group].strip().splitlines()]
+    assert len(names) > 10
+    assert names == sorted(names)

@@ -1,0 +1,80 @@
+"""``bench``: both runtimes in turns on the same inputs, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command import Run
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.errors import InvalidInputs
+from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
+from onnx_tflite_plugin.verify.times.bench import Spread, bench
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench.TURN", 1e-3)
+
+
+def test_a_slower_model_has_the_larger_ratio(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversion = otp.convert(DIGITS)
+    plain = bench(DIGITS, conversion, rounds=5)
+    run: Callable[..., Any] = LiteRT.run
+
+    def slow(self: LiteRT, inputs: Any) -> Any:
+        end = time.process_time() + 0.005
+        while time.process_time() < end:
+            pass
+        return run(self, inputs)
+
+    monkeypatch.setattr(LiteRT, "run", slow)
+    held_up = bench(DIGITS, conversion, rounds=5)
+    assert held_up.litert.median > 0.005 > plain.litert.median
+    assert held_up.ratio.median < plain.ratio.median / 5
+    assert plain.ratio.low <= plain.ratio.median <= plain.ratio.high
+
+
+def test_threads_reach_both_runtimes(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    for runtime in (LiteRT, OnnxRuntime):
+        begin = runtime.__init__
+
+        def noted(self: Any, *arguments: Any, begin: Any = begin, **options: Any) -> None:
+            seen.append((type(self).__name__, options.get("threads", 1)))
+            begin(self, *arguments, **options)
+
+        monkeypatch.setattr(runtime, "__init__", noted)
+    found = bench(DIGITS, otp.convert(DIGITS), rounds=3, threads=2)
+    assert ("LiteRT", 2) in seen
+    assert ("OnnxRuntime", 2) in seen
+    assert (found.threads, found.clock) == (2, "wall-clock time")
+
+
+def test_the_command_converts_what_is_not_given(quick: None, run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("bench", DIGITS, "--rounds", 3)
+    assert not code
+    assert [line.split()[0] for line in out.splitlines() if not line.startswith(" ")] == [
+        "LiteRT", "ONNX", "ratio", "measured"
+    ]  # fmt: skip
+    (path,) = otp.convert(DIGITS).save(tmp_path / "digits.onnx")
+    told = json.loads(run("bench", DIGITS, path, "--rounds", 3, "--json").out)
+    assert told["rounds"] == 3
+    assert told["ratio"]["low"] <= told["ratio"]["median"] <= told["ratio"]["high"]
+
+
+def test_data_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(InvalidInputs, match="the given array"):
+        bench(DIGITS, otp.convert(DIGITS), inputs={"image": np.zeros((1, 2), np.int8)})
+
+
+def test_a_spread_is_the_median_between_the_quartiles() -> None:
+    assert Spread.of([1, 2, 3, 4, 100]) == Spread(3, 2, 4)

@@ -1,0 +1,80 @@
+"""The smallest part of a model that disagrees: found, written, and found to disagree again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from chains import chain
+from command import Run
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.graph.extraction import extracted
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.verify import verify
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+
+
+def planted(data: bytes, op_type: str, other: str) -> onnx.ModelProto:
+    """The conversion, with one node turned into another."""
+    proto = otp.convert(data).proto
+    next(node for node in proto.graph.node if node.op_type == op_type).op_type = other
+    return proto
+
+
+@pytest.mark.parametrize(("op_type", "other", "code"), [("Exp", "Neg", "EXP"), ("Add", "Sub", "ADD")])
+def test_the_wrong_operator_alone_is_written_and_disagrees_again(
+    tmp_path: Path, op_type: str, other: str, code: str
+) -> None:
+    found = verify(chain(), planted(chain(), op_type, other), bisect=tmp_path / "new")
+    assert not found.ok
+    assert f"the smallest part that disagrees, {code}: " in found.text
+    part = tmp_path / "new" / "part.tflite"
+    assert [op.code for op in read(part).main.operators] == [code]
+    assert len(onnx.load(part.with_suffix(".onnx")).graph.node) == 1
+    assert not verify(part, part.with_suffix(".onnx"), inputs=part.with_suffix(".npz")).ok
+
+
+def test_a_wrong_layer_of_a_quantized_network_is_taken_out_with_its_weights(tmp_path: Path) -> None:
+    proto = otp.convert(DIGITS, weights_dtype="uint8").proto
+    pool = [node for node in proto.graph.node if node.op_type == "Conv"][1]
+    (pads,) = (attribute for attribute in pool.attribute if attribute.name == "pads")
+    pads.ints[:] = [*pads.ints[2:], *pads.ints[:2]] if pads.ints[0] != pads.ints[2] else [0, 0, 2, 2]
+    found = verify(DIGITS, proto, bisect=tmp_path)
+    assert not found.ok
+    part = tmp_path / "part.tflite"
+    assert [op.code for op in read(part).main.operators] == ["DEPTHWISE_CONV_2D"]
+    assert part.stat().st_size < DIGITS.stat().st_size
+    assert not verify(part, tmp_path / "part.onnx", inputs=tmp_path / "part.npz").ok
+
+
+def test_what_an_inner_graph_takes_from_outside_comes_along() -> None:
+    proto = otp.convert(DIGITS, weights_dtype="auto").proto
+    assert any(node.op_type == "If" for node in proto.graph.node)
+    names = [value.name for value in proto.graph.output]
+    whole = extracted(proto, [value.name for value in proto.graph.input], names)
+    assert whole is not None
+    onnx.checker.check_model(whole, full_check=True)
+    feeds = {"image": np.ones((1, 8, 8, 1), np.int8)}
+    import onnxruntime
+
+    one, other = (onnxruntime.InferenceSession(p.SerializeToString()).run(None, feeds)[0] for p in (proto, whole))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_a_part_that_needs_another_input_is_none() -> None:
+    proto = otp.convert(chain()).proto
+    assert extracted(proto, ["x"], ["y"]) is None
+    assert extracted(proto, ["x"], ["nowhere"]) is None
+
+
+def test_the_command_says_where_the_part_is(tmp_path: Path, run: Run) -> None:
+    tflite, path = tmp_path / "m.tflite", tmp_path / "m.onnx"
+    tflite.write_bytes(chain())
+    onnx.save(planted(chain(), "Abs", "Neg"), path)
+    code, out, _ = run("verify", tflite, path, "--bisect", tmp_path / "bug")
+    assert code == 3
+    assert str(tmp_path / "bug" / "part.tflite") in out

@@ -1,0 +1,143 @@
+"""Models that are wrong where no output shows it: each operator is compared by itself, and the right model passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from passes_networks import Network, image
+from wrong_models import Spoil, Wrong, replaced
+
+from conformance.builder import TensorRef
+from conformance.models import Spec, constant
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import verify
+
+SHAPE = (1, 11, 7, 8)
+INT8 = (("weights_dtype", "int8"),)  # the same weights on every processor
+PLAIN = (("optimize", "none"),)  # nodes and weights as the file has them
+
+# --- networks ---------------------------------------------------------------------------------
+
+
+def sure(net: Network) -> TensorRef:
+    """A sigmoid that is 1 whatever comes in."""
+    x = net.input(image(*SHAPE, dtype="float32"))
+    first = net.conv(x, 8, name="first", fused_activation_function="RELU")
+    second = net.conv(first, 8, name="second")
+    joined = net.call("CONCATENATION", [first, second], Spec((*SHAPE[:3], 16)), axis=3)
+    faint = net.like("MUL", joined, constant(np.float32(1e-3)))
+    return net.like("LOGISTIC", net.like("ADD", faint, constant(np.float32(30.0))))
+
+
+def dead(net: Network) -> TensorRef:
+    """A convolution that takes zeros, for nothing comes through the RELU in front of it."""
+    first = net.conv(net.input(image(*SHAPE, dtype="float32")), 8, name="first")
+    low = net.like("RELU", net.like("SUB", first, constant(np.float32(1e3))))
+    return net.conv(low, 8, name="second")
+
+
+def saturated(net: Network) -> TensorRef:
+    """Integers that are all 127 at the end."""
+    first = net.conv(net.input(image(*SHAPE)), 8, name="first")
+    second = net.conv(first, 8, name="second")
+    spec = net.spec(second)
+    most = constant(np.full((1,), 127, np.int8), "int8", spec.scale, spec.zero_point)
+    return net.like("MAXIMUM", second, most)
+
+
+# --- what is spoilt ---------------------------------------------------------------------------
+
+
+def kernels(change: Callable[[list[Array]], list[Array]]) -> Spoil:
+    """The weights of all 3 x 3 convolutions."""
+
+    def spoil(proto: onnx.ModelProto) -> None:
+        stored = [one for one in proto.graph.initializer if list(one.dims) == [8, 8, 3, 3]]
+        assert len(stored) == 2
+        for one, array in zip(stored, change([numpy_helper.to_array(each) for each in stored]), strict=True):
+            one.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), one.name))
+
+    return spoil
+
+
+def last_kernel(change: Callable[[Array], Array]) -> Spoil:
+    return kernels(lambda arrays: [*arrays[:-1], change(arrays[-1])])
+
+
+def exchanged(node: onnx.NodeProto) -> None:
+    node.input[0], node.input[1] = node.input[1], node.input[0]
+
+
+def parameter(slot: int, change: Callable[[Any, float], Any]) -> Spoil:
+    """One of 8 channels' integer (``slot`` even) or scale of an operand of the last convolution, whose operand is ``slot // 2``.
+
+    ``change`` is told how many of its integers are a step of the result.
+    """
+
+    def spoil(proto: onnx.ModelProto) -> None:
+        graph = proto.graph
+        held = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
+        makers = {name: node for node in graph.node for name in node.output}
+        conv = [node for node in graph.node if node.op_type == "Conv"][-1]
+        [quantize] = [node for node in graph.node if conv.output[0] in node.input]
+        node = makers[conv.input[slot // 2]]
+        step = float(held[quantize.input[1]]) / float(held[node.input[1]][3])
+        array = held[node.input[slot % 2]].copy()
+        array[3] = change(array[3], step)
+        graph.initializer.append(numpy_helper.from_array(array, "another"))
+        node.input[slot % 2] = "another"
+
+    return spoil
+
+
+def clipped(proto: onnx.ModelProto) -> None:
+    """What the first convolution gives saturates sooner."""
+    conv = next(node for node in proto.graph.node if node.op_type == "Conv")
+    [quantize] = [node for node in proto.graph.node if conv.output[0] in node.input]
+    name = quantize.output[0]
+    quantize.output[0] = "wider"
+    for text, number in (("low", 40), ("high", 215)):
+        proto.graph.initializer.append(numpy_helper.from_array(np.array(number, np.uint8), text))
+    proto.graph.node.insert(
+        [*proto.graph.node].index(quantize) + 1, helper.make_node("Clip", ["wider", "low", "high"], [name])
+    )
+
+
+def no_bound(node: onnx.NodeProto) -> None:
+    node.op_type = "Identity"
+
+
+WRONG: dict[str, Wrong] = {
+    "two weights of one shape exchanged": Wrong(sure, kernels(lambda arrays: arrays[::-1]), options=PLAIN),
+    "a kernel mirrored": Wrong(sure, last_kernel(lambda w: w[..., ::-1]), options=PLAIN),
+    "rows and columns of a kernel exchanged": Wrong(sure, last_kernel(lambda w: w.swapaxes(2, 3)), options=PLAIN),
+    "one channel of 8 by 1 %": Wrong(
+        sure,
+        last_kernel(lambda w: w * (1 + 0.01 * (np.arange(8) == 5))[:, None, None, None].astype(w.dtype)),
+        options=PLAIN,
+    ),
+    "a RELU dropped": Wrong(sure, replaced("Relu", no_bound), options=PLAIN),
+    "operands joined in another order": Wrong(sure, replaced("Concat", exchanged), options=PLAIN),
+    "a kernel that is never reached": Wrong(dead, last_kernel(lambda w: w[::-1]), options=PLAIN),
+    "two channels of what is never reached": Wrong(dead, last_kernel(lambda w: w[[1, 0, *range(2, 8)]]), options=PLAIN),
+    "a bias by one step in one channel": Wrong(
+        saturated, parameter(4, lambda bias, step: bias + round(step)), options=INT8
+    ),
+    "the scale of one of 8 channels": Wrong(saturated, parameter(3, lambda scale, _: scale * 1.1), options=INT8),
+    "integers that saturate too soon": Wrong(saturated, clipped, options=INT8),
+    "a kernel of integers mirrored": Wrong(saturated, last_kernel(lambda w: w[..., ::-1]), options=INT8),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_operator_fails_though_the_output_agrees_and_the_right_one_passes(name: str) -> None:
+    data, before, after = WRONG[name].models()
+    assert verify(data, before).ok
+    judged = verify(data, after)
+    assert not judged.ok
+    assert judged.comparisons[0].ok

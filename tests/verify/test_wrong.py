@@ -1,0 +1,239 @@
+"""Models that are wrong in ways that hardly show: verify fails each, and passes the same model before it was spoilt."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from passes_networks import Network, image
+from wrong_models import Wrong, forgotten, integers, of_size, replaced
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, TensorRef
+from conformance.cases.state.variables import Memory, running_sum
+from conformance.models import Spec, constant, drawn, tensor
+from conformance.weights import bias
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.inputs.drawn import widens
+from onnx_tflite_plugin.verify.runtimes import structure
+
+# --- networks ---------------------------------------------------------------------------------
+
+
+def classes(net: Network) -> TensorRef:
+    """An int8 softmax of a thousand classes, which are all about equally likely."""
+    x = net.input(Spec((1, 16), "int8", 0.1, 3))
+    w = constant(drawn(1000, 16, dtype="int8"), "int8", 0.01, 0)
+    y = net.call("FULLY_CONNECTED", [x, w, bias(net.spec(x), w, 1000, "int32", 16)], Spec((1, 1000), "int8", 0.02, -3))
+    return net.call("SOFTMAX", [y], Spec((1, 1000), "int8", 1 / 256, -128), beta=1.0)
+
+
+def table(net: Network) -> TensorRef:
+    ids = net.input(Spec((1, 29), "int32", name="ids"))
+    return net.call("GATHER", [constant(drawn(3001, 7), "float32"), ids], Spec((1, 29, 7)), axis=0)
+
+
+def bounded(net: Network) -> TensorRef:
+    x = net.input(image(1, 5, 7, 3, dtype="float32"))
+    w = constant(drawn(4, 1, 1, 3) * 0.3, "float32")
+    y = net.call(
+        "CONV_2D", [x, w, constant(np.zeros(4), "float32")], Spec((1, 5, 7, 4)), fused_activation_function="RELU6",
+        padding="SAME", stride_h=1, stride_w=1,
+    )  # fmt: skip
+    return net.conv(y, 5, (1, 1))
+
+
+def dynamic(net: Network) -> TensorRef:
+    """Weights of int8 under floats: a bias of little more than 1 % of what comes out."""
+    x = net.input(tensor(3, 257))
+    w = constant(drawn(31, 257, dtype="int8"), "int8", 0.02, 0)
+    held = np.where(np.arange(31) % 2, 0.7, -0.7)
+    return net.call("FULLY_CONNECTED", [x, w, constant(held, "float32")], Spec((3, 31)))
+
+
+def two(net: Network) -> tuple[TensorRef, TensorRef]:
+    x = net.input(tensor(2, 3))
+    return net.like("NEG", x), net.like("ABS", x)
+
+
+def difference(net: Network) -> TensorRef:
+    return net.like("SUB", net.input(tensor(2, 3, name="a")), net.input(tensor(2, 3, name="b")))
+
+
+def square(net: Network) -> TensorRef:
+    return net.like("EXP", net.input(tensor(5, 5)))
+
+
+def pooled(net: Network) -> TensorRef:
+    x = net.input(image(1, 5, 5, 3, dtype="float32"))
+    size = {"filter_height": 3, "filter_width": 3, "stride_h": 2, "stride_w": 2, "padding": "SAME"}
+    return net.like("AVERAGE_POOL_2D", x, shape=(1, 3, 3, 3), **size)
+
+
+# --- what is spoilt ---------------------------------------------------------------------------
+
+
+def zero_rows(array: Array) -> Array:
+    return np.where(np.arange(len(array))[:, None] < 10, array, 0)
+
+
+def unbounded(proto: onnx.ModelProto) -> None:
+    for node in proto.graph.node:
+        if node.op_type == "Clip":
+            node.op_type = "Relu"
+            del node.input[1:]
+
+
+def classes_reversed_behind(proto: onnx.ModelProto) -> None:
+    """The classes, in reverse, behind the softmax."""
+    graph = proto.graph
+    name = graph.output[0].name
+    maker = next(node for node in graph.node if name in node.output)
+    maker.output[0] = "forward"
+    graph.initializer.append(numpy_helper.from_array(np.arange(999, -1, -1), "backwards"))
+    graph.node.append(helper.make_node("Gather", ["forward", "backwards"], [name], axis=1))
+
+
+def outputs_exchanged(proto: onnx.ModelProto) -> None:
+    infos = [*proto.graph.output]
+    del proto.graph.output[:]
+    proto.graph.output.extend(infos[::-1])
+
+
+def exchanged(node: onnx.NodeProto) -> None:
+    node.input[0], node.input[1] = node.input[1], node.input[0]
+
+
+def padding_counted(node: onnx.NodeProto) -> None:
+    for attribute in node.attribute:
+        if attribute.name == "count_include_pad":
+            attribute.i = 1
+
+
+def shifted(proto: onnx.ModelProto) -> None:
+    """The zero point of the first result, by 3."""
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(131, np.uint8), "another"))
+    [maker] = [node for node in proto.graph.node if "first" in node.output]
+    maker.input[2] = "another"
+
+
+def turned(proto: onnx.ModelProto) -> None:
+    [node] = [node for node in proto.graph.node if node.op_type == "Exp"]
+    proto.graph.node.insert(0, helper.make_node("Transpose", [node.input[0]], ["turned"], perm=[1, 0]))
+    node.input[0] = "turned"
+
+
+def one_column(array: Array) -> Array:
+    """The last of some numbers, 8 % larger."""
+    found = array.copy()
+    found[-1] = (found[-1] * 1.08).astype(found.dtype)
+    return found
+
+
+def larger_bias(array: Array) -> Array:
+    return array + 200_000 * (np.arange(8) == 3).astype(np.int32) if array.dtype == np.int32 and array.any() else array
+
+
+WRONG: dict[str, Wrong] = {
+    "classes reversed in front of a softmax": Wrong(
+        classes, of_size(16000, lambda w: w[::-1]), options=(("weights_dtype", "uint8"),)
+    ),
+    "classes reversed behind it": Wrong(classes, classes_reversed_behind),
+    "the only state lost": Wrong(running_sum("float32"), forgotten, Memory, (("state", "reset"),)),
+    "a table without its rows from 10 on": Wrong(table, of_size(3001 * 7, zero_rows)),
+    "RELU6 without its upper bound": Wrong(bounded, unbounded),
+    "a small bias dropped under dynamic quantization": Wrong(dynamic, of_size(31, np.zeros_like)),
+    "operands exchanged": Wrong(difference, replaced("Sub", exchanged)),
+    "a square turned": Wrong(square, turned),
+    "padding that counts in an average": Wrong(pooled, replaced("AveragePool", padding_counted)),
+    "one channel of float weights": Wrong(bounded, of_size(12, one_column)),
+    "one bias of integers": Wrong(integers, of_size(8, larger_bias)),
+    "a zero point": Wrong(integers, shifted),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_model_fails_and_the_right_one_passes(name: str) -> None:
+    data, before, after = WRONG[name].models()
+    assert verify(data, before).ok
+    assert not verify(data, after).ok
+
+
+def test_outputs_in_another_order_are_refused() -> None:
+    data, before, after = Wrong(two, outputs_exchanged).models()
+    assert verify(data, before).ok
+    with pytest.raises(VerificationError, match="another order: y1, y0 instead of y0, y1"):
+        verify(data, after)
+
+
+def test_outputs_that_say_little_are_told() -> None:
+    data, before, _ = WRONG["classes reversed behind it"].models()
+    assert any("of 256 steps" in note for note in verify(data, before).notes)
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.01])
+def test_an_offset_is_told_from_noise(offset: float) -> None:
+    from onnx_tflite_plugin.verify.comparison.compare import compare
+    from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
+
+    generator = np.random.default_rng(0)
+    expected = [generator.uniform(-1, 1, (5, 31)) for _ in range(8)]
+    actual = [array + generator.normal(0, 0.005, array.shape) + offset for array in expected]
+    found = compare("y", actual, {"builtin": expected}, Tolerance(of_range=2e-2, unbiased=True))
+    assert found.ok == (offset == 0)
+    assert ("off by the same" in found.problem) == (offset > 0)
+
+
+@pytest.mark.parametrize("varies", [False, True])
+def test_results_that_do_not_vary_say_nothing_of_an_offset(varies: bool) -> None:
+    from onnx_tflite_plugin.verify.comparison.compare import compare
+    from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
+
+    generator = np.random.default_rng(0)
+    shared = generator.uniform(-1, 1, (5, 31))
+    expected = [shared + varies * generator.uniform(-1, 1, shared.shape) for _ in range(8)]
+    compared = compare(
+        "y", [a + 0.01 for a in expected], {"builtin": expected}, Tolerance(of_range=2e-2, unbiased=True)
+    )
+    assert compared.ok == (not varies)
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", True), ("int8", False)])
+def test_only_floats_of_no_known_range_are_drawn_wider(dtype: str, expected: bool) -> None:
+    net = Network()
+    net.output(net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), 4, (1, 1)))
+    assert widens(structure.entry(structure.read(net.build()))) == expected
+
+
+class TestSigmoid:
+    """ONNX Runtime computes it to the rounding of one half, LiteRT to that of the result."""
+
+    @staticmethod
+    def models(offset: float) -> tuple[bytes, onnx.ModelProto]:
+        """A sigmoid, which is off by ``offset``, and a reshape."""
+        graph = (model := ModelBuilder()).main
+        x, y, z = graph.input("x", (2, 3)), graph.tensor("y", (2, 3)), graph.tensor("z", (3, 2))
+        graph.operator("LOGISTIC", [x], [y])
+        graph.operator("RESHAPE", [y, graph.constant("shape", np.int32([3, 2]))], [z])
+        graph.output(z)
+        proto = otp.convert(data := model.build()).proto
+        (sigmoid,) = (k for k, node in enumerate(proto.graph.node) if node.op_type == "Sigmoid")
+        node = proto.graph.node[sigmoid]
+        moved = helper.make_node("Add", ["right", "offset"], list(node.output))
+        node.output[0] = "right"
+        proto.graph.node.insert(sigmoid + 1, moved)
+        proto.graph.initializer.append(numpy_helper.from_array(np.float32(offset), "offset"))
+        return data, proto
+
+    @pytest.mark.parametrize("least", [-12, -15, -17, -25, -80])
+    def test_results_near_zero_may_differ_by_what_the_kernel_rounds_to(self, least: float) -> None:
+        data = self.models(0.0)[0]
+        given = {"x": np.linspace(least - 2, least, 6, dtype=np.float32).reshape(2, 3)}
+        assert verify(data, otp.convert(data), inputs=[given]).ok
+
+    def test_more_than_that_is_wrong(self) -> None:
+        given = {"x": np.linspace(-17, -15, 6, dtype=np.float32).reshape(2, 3)}
+        assert not verify(*self.models(3e-7), inputs=[given]).ok

@@ -1,0 +1,177 @@
+"""More models that are wrong where drawn inputs seldom reach: verify fails each, and passes the same model unspoilt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from passes_networks import Network, image
+from wrong_models import Wrong, forgotten, integers, of_size, replaced
+
+import onnx_tflite_plugin as otp
+from conformance.builder import TensorRef
+from conformance.cases.control.branches import image as branches
+from conformance.cases.fusions.normalization import keras
+from conformance.cases.state.variables import Memory, remembered, running_sum
+from conformance.models import Net, Spec, constant, drawn, tensor
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.verify import verify
+
+# --- networks ---------------------------------------------------------------------------------
+
+
+def thresholds(net: Network) -> TensorRef:
+    """Integers beside a number that nobody would draw."""
+    return net.call("GREATER_EQUAL", [net.input(Spec((5, 7), "int32")), constant(np.int32(1234))], Spec((5, 7), "bool"))
+
+
+def normalized(net: Network) -> TensorRef:
+    return keras(net, net.input(tensor(2, 5, 7, 3)), scaled=True, shifted=True)
+
+
+def slopes(net: Network) -> TensorRef:
+    x = net.input(image(1, 5, 7, 3, dtype="float32"))
+    return net.call("PRELU", [net.conv(x, 4, (1, 1)), constant(drawn(1, 1, 4, low=0.2, high=0.25))], Spec((1, 5, 7, 4)))
+
+
+def remainders(net: Network) -> TensorRef:
+    x, y = (net.input(Spec((5, 7), "int32", name=name)) for name in "xy")
+    return net.call(
+        "FLOOR_MOD", [x, net.call("SUB", [y, constant(np.int32(11))], Spec((5, 7), "int32"))], Spec((5, 7), "int32")
+    )
+
+
+def first_of_equals(net: Network) -> TensorRef:
+    return net.call(
+        "ARG_MAX", [net.input(Spec((5, 31), "int32")), constant(np.int32(1))], Spec((5,), "int32"), output_type="INT32"
+    )
+
+
+def rows_of_two(net: Network) -> TensorRef:
+    ids = net.input(Spec((1, 29), "int32", name="ids"))
+    return net.call("GATHER", [constant(drawn(307, 7), "float32"), ids], Spec((1, 29, 7)), axis=0)
+
+
+def resized(net: Network) -> TensorRef:
+    x = net.input(image(1, 5, 7, 3, dtype="float32"))
+    size = constant(np.array([10, 14], np.int32))
+    return net.call("RESIZE_BILINEAR", [x, size], Spec((1, 10, 14, 3)), half_pixel_centers=True)
+
+
+def cumulative(net: Network) -> TensorRef:
+    return net.call("CUMSUM", [net.input(tensor(3, 7)), constant(np.int32(1))], tensor(3, 7))
+
+
+# --- what is spoilt ---------------------------------------------------------------------------
+
+
+def other_branch(proto: onnx.ModelProto) -> None:
+    """What is computed where the condition does not hold, twice as large."""
+    [node] = [node for node in proto.graph.node if node.op_type == "If"]
+    [branch] = [attribute.g for attribute in node.attribute if attribute.name == "else_branch"]
+    name = branch.output[0].name
+    for inner in branch.node:
+        for k, made in enumerate(inner.output):
+            if made == name:
+                inner.output[k] = "half"
+    branch.node.append(helper.make_node("Add", ["half", "half"], [name]))
+
+
+def one_step(proto: onnx.ModelProto) -> None:
+    """The zero point of the result, by 1."""
+    name = proto.graph.output[0].name
+    [last] = [node for node in proto.graph.node if name in node.output]
+    [stored] = [stored for stored in proto.graph.initializer if stored.name == last.input[2]]
+    point = numpy_helper.to_array(stored)
+    proto.graph.initializer.append(numpy_helper.from_array((point + 1).astype(point.dtype), "another"))
+    last.input[2] = "another"
+
+
+def attribute(name: str, value: Any) -> Callable[[onnx.NodeProto], None]:
+    def change(node: onnx.NodeProto) -> None:
+        kept = [held for held in node.attribute if held.name != name]
+        del node.attribute[:]
+        node.attribute.extend([*kept, helper.make_attribute(name, value)])
+
+    return change
+
+
+def late(proto: onnx.ModelProto) -> None:
+    """The next value in place of the last."""
+    output = proto.graph.output[0].name
+    following = proto.graph.output[1].name
+    for node in proto.graph.node:
+        for k, made in enumerate(node.output):
+            if made == output:
+                node.output[k] = "last"
+    proto.graph.node.append(helper.make_node("Identity", [following], [output]))
+
+
+def one_more(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return array + 1 if array.size == 1 and array.item() == 1234 else array
+
+
+def half_the_rows(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.where(np.arange(len(array))[:, None] % 2, array, array[::-1])
+
+
+WRONG: dict[str, Wrong] = {
+    "the branch not taken": Wrong(branches("IF", 2), other_branch, Net),
+    "a zero point one step off": Wrong(integers, one_step),
+    "a threshold by one": Wrong(thresholds, of_size(1, one_more)),
+    "an epsilon a thousand times as large": Wrong(
+        normalized, replaced("LayerNormalization", attribute("epsilon", 1.0))
+    ),
+    "slopes of other channels": Wrong(slopes, of_size(4, lambda a: a[..., ::-1] if a.min() >= 0.2 else a)),
+    "a remainder with the other sign": Wrong(remainders, replaced("Mod", attribute("fmod", 1))),
+    "the last of equals": Wrong(first_of_equals, replaced("ArgMax", attribute("select_last_index", 1))),
+    "every other row of a table": Wrong(rows_of_two, of_size(307 * 7, half_the_rows)),
+    "pixels read half a pixel off": Wrong(
+        resized, replaced("Resize", attribute("coordinate_transformation_mode", "asymmetric"))
+    ),
+    "a sum that leaves out what it stands at": Wrong(cumulative, replaced("CumSum", attribute("exclusive", 1))),
+    "a state that is handed on too early": Wrong(remembered("float32"), late, Memory),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_model_fails_and_the_right_one_passes(name: str) -> None:
+    data, before, after = WRONG[name].models()
+    assert verify(data, before).ok
+    assert not verify(data, after).ok
+
+
+def negated(*shape: int) -> bytes:
+    net = Net()
+    x = net.input(Spec(shape))
+    net.output(net.call("NEG", [x], Spec(shape)))
+    return net.build()
+
+
+def test_an_input_of_another_rank_is_of_another_model() -> None:
+    with pytest.raises(VerificationError, match=r"has 3 axes in the ONNX model, 'x0' 2 in .* of another model\?"):
+        verify(negated(2, 3), otp.convert(negated(2, 3, 5)).proto)
+
+
+def test_states_are_carried_where_the_inputs_are_given_once() -> None:
+    data, before, after = Wrong(running_sum("float32"), forgotten, Memory, (("state", "reset"),)).models()
+    given = {"x0": np.ones((3, 5), np.float32)}
+    assert verify(data, before, inputs=given).runs == 3
+    assert not verify(data, after, inputs=given).ok
+
+
+@pytest.mark.parametrize(("steps", "fails"), [(1, False), (10, True)])
+def test_operators_without_quantization_are_near_what_the_kernels_round(steps: int, fails: bool) -> None:
+    """A bias that is off by so many steps of the result."""
+    net = Network()
+    net.output(integers(net))
+    data = net.build()
+    (scale,) = read(data).main.outputs[0].quantization.scale  # type: ignore[union-attr]
+    proto = otp.convert(data, quantization="float").proto
+    of_size(8, lambda bias: bias + np.float32(steps * scale))(proto)
+    assert verify(data, proto).ok != fails
