@@ -36,6 +36,13 @@ def option(name: str, value: Any) -> Change:
     )
 
 
+def option2(name: str, value: Any) -> Change:
+    """An option of an operator that keeps its options in ``builtin_options2``."""
+    return lambda model: (
+        model.fields["subgraphs"][0].fields["operators"][0].fields["builtin_options2"].fields.update({name: value})
+    )
+
+
 def buffer(number: int, values: list[int], dtype: str = "int32") -> Change:
     return lambda model: model.fields["buffers"][number].fields.update(data=np.array(values, dtype).tobytes())  # type: ignore[no-any-return]
 

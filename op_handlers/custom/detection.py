@@ -29,8 +29,13 @@ def refused(at: Instance) -> Decline | None:
     boxes, anchors = op[0].dims[1], op[2]
     if boxes is not None and anchors.static and anchors.shape[0] < boxes:
         return Decline(f"it has {anchors.shape[0]} anchors for {boxes} boxes, and the kernel reads on behind them")
-    if anchors.dtype in ("uint8", "int8") and anchors.quantization is None:
-        return Decline(f"its anchors are {anchors.dtype} without a scale, by which the kernel multiplies them")
+    if anchors.dtype != op[0].dtype:
+        return Decline(
+            f"its anchors are {anchors.dtype}, its boxes {op[0].dtype}, which the kernel takes for one dtype"
+        )
+    for tensor in (op[0], op[1], anchors):
+        if tensor.dtype in ("uint8", "int8") and tensor.quantization is None:
+            return Decline(f"{tensor.name!r} is {tensor.dtype} without a scale, by which the kernel multiplies it")
     background = op[1].shape[2] - options["num_classes"]
     if not 0 < options["nms_iou_threshold"] <= 1:
         return Decline(f"its overlap threshold is {options['nms_iou_threshold']:g}, the kernel takes those in (0, 1]")

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
-from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Instance, Integer, Value, handler
+from onnx_tflite_plugin.api import (
+    Along,
+    Attribute,
+    Context,
+    Decline,
+    FixedOutputRange,
+    Instance,
+    Integer,
+    Value,
+    handler,
+)
 from op_handlers.kernels.softmax import softmax_int16
+
+
+def unbounded(at: Instance) -> Decline | None:
+    """Exponentials of what is below the largest are 1 at most, unless beta turns them over: then the kernels overflow."""
+    beta = at.op.options.beta
+    return Decline(f"its beta is {beta:g}, for which LiteRT's exponentials have no bound") if beta < 0 else None
 
 
 def shares(at: Instance) -> FixedOutputRange | Integer:
@@ -21,6 +37,7 @@ def shares(at: Instance) -> FixedOutputRange | Integer:
     along=Along("Softmax", "k"),
     quantization=shares,
     converts={"int8": ("int8", "int16")},
+    accepts=unbounded,
 )
 def softmax(ctx: Context, x: Value) -> Value:
     """Softmax along the last axis; beta scales the input (softmax.h). Of int16 by tables, as the kernel has it."""

@@ -84,7 +84,18 @@ def refusal(op: Operator, rank: int, *layers: Layer) -> Decline | None:
     activation = op.options.fused_activation_function
     if activation not in ACTIVATIONS:
         return Decline(f"activation {activation} is not known")
-    return not_float(op) or not_variable(op, [layer.hidden for layer in layers]) or not_symmetric(op, matrices)
+    not_square = next((refused for layer in layers if (refused := misshapen(op, layer))), None)
+    hidden = [layer.hidden for layer in layers]
+    return not_square or not_float(op) or not_variable(op, hidden) or not_symmetric(op, matrices)
+
+
+def misshapen(op: Operator, layer: Layer) -> Decline | None:
+    """Recurrent weights that do not bring a step's outputs to the next: each kernel looks at one of their sizes only."""
+    units = op[layer.bias].shape[:1]
+    if op[layer.recurrent].shape == units * 2:
+        return None
+    sizes = list(op[layer.recurrent].shape)
+    return Decline(f"its recurrent weights are of shape {sizes}, its bias of {list(op[layer.bias].shape)}")
 
 
 def sequence_axes(at: Instance) -> str:

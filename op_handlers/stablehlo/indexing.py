@@ -45,6 +45,10 @@ def placeable(at: Instance) -> Decline | None:
     if length not in (None, len(o.start_index_map)) or len(o.slice_sizes) != x.rank:
         named = f"{length} for the {len(o.start_index_map)} axes that they name"
         return Decline(f"its indices are {named}, and its slices have {len(o.slice_sizes)} sizes of {x.rank}")
+    slice_axes, kept = x.rank - len({*o.collapsed_slice_dims}), len({*o.offset_dims})
+    if slice_axes != kept or (at.op[out(0)].has_rank and at.op[out(0)].rank != kept + index.rank - 1):
+        rank = at.op[out(0)].rank
+        return Decline(f"its slices have {slice_axes} axes, its result of rank {rank} has places for {kept} of them")
     if any(size is not None and part > size for part, size in zip(o.slice_sizes, x.dims, strict=True)):
         return Decline(f"its slices of {list(o.slice_sizes)} are larger than what they are cut from, {list(x.dims)}")
     return vectorless(at.op)

@@ -19,12 +19,11 @@ def matrix_diag(ctx: Context, x: Value) -> Value:
 def matrix_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
     """Where on the diagonal, which is as long as the shorter side."""
     rows, columns = ctx.op[0].dims[-2:]
+    fitting = (*ctx.op[0].dims[:-2], None if rows is None or columns is None else min(rows, columns))
+    if ctx.op[1].has_rank and ctx.op[1].dims != fitting:  # the kernel reads on, and never looks whether they fit
+        raise Refused(f"its diagonals are of shape {list(ctx.op[1].dims)}, its matrices have {list(fitting)}")
     if rows is None or columns is None:
         return diagonal_set(ctx, x, diagonal)
-    if ctx.op[0].static and ctx.op[1].static:
-        fitting = (*ctx.op[0].shape[:-2], min(rows, columns))
-        if ctx.op[1].shape != fitting:
-            raise Refused(f"its diagonals are of shape {list(ctx.op[1].shape)}, its matrices have {list(fitting)}")
     places = diagonal_places(ctx, (rows, columns))
     return ctx.ops.Where(places, ctx.ops.Unsqueeze(diagonal, [-1 if rows <= columns else -2]), x)
 

@@ -57,6 +57,7 @@ def in_turn(at: Instance) -> Decline | None:
     layout=Terminate(),
     min_opset=16,
     quantization=NotQuantizable(),
+    types="int32, int32, int32, float32, float32 -> float32",
     accepts=in_turn,
 )
 def embedding_lookup_sparse(

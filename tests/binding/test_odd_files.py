@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
-from changed_files import Change, buffer, changed, option, scaled, tensor
+from changed_files import Change, buffer, changed, option, option2, scaled, tensor
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.verify import verify
 
-UINT8, INT32 = 3, 2
+UINT8, INT32, COMPLEX64 = 3, 2, 8
 LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 
 
@@ -79,6 +79,30 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "rank 0|stores no shape",
     ),
     (f"{LSTM}-backwards,_float32,_cells_bounded_at_10", [tensor(-1, shape=[], has_rank=True)], "rank 0"),
+    (
+        f"{LSTM}-int8_that_normalizes,_without_an_input_gate",
+        [tensor(10, type=COMPLEX64)],
+        "'hidden' is complex64, which the integer kernel takes for int8",
+    ),
+    (
+        "BIDIRECTIONAL_SEQUENCE_RNN-float32_that_begins_with_float16",
+        [tensor(9, shape=[2, 13])],
+        r"its recurrent weights are of shape \[2, 13\]",
+    ),
+    ("SOFTMAX-float16,_beta_1.0", [option("beta", -1.0)], "its beta is -1"),
+    (
+        "CUSTOM.TFLite_Detection_PostProcess-by_best_class,_other_scales",
+        [tensor(4, type=UINT8)],
+        "its anchors are float32, its boxes uint8",
+    ),
+    (
+        "MATRIX_SET_DIAG-an_unknown_height",
+        [tensor(1, shape=[2, 1], shape_signature=[2, 1])],
+        r"its diagonals are of shape \[2, 1\], its matrices have \[None\]",
+    ),
+    ("MATRIX_SET_DIAG-int16_[3,_5]", [tensor(1, shape_signature=[-1])], r"of shape \[None\], its matrices have \[3\]"),
+    ("EMBEDDING_LOOKUP_SPARSE-MEAN_of_rows_of_two_axes", [tensor(4, type=COMPLEX64)], "its dtypes are"),
+    ("STABLEHLO_GATHER-int32_rows,_constant", [option2("collapsed_slice_dims", [])], "its slices have 3 axes"),
 ]
 
 
@@ -103,6 +127,15 @@ TAKEN: list[tuple[str, list[Change]]] = [
     ("RESIZE_NEAREST_NEIGHBOR-align_corners_int8_2_to_83,_known_as_it_runs", [tensor(2, type=0)]),
     (f"{LSTM}-backwards,_int8,_time_first", [scaled(2, [0.0061], [0])]),
     (f"{LSTM}-backwards,_float32,_cells_bounded_at_10", [tensor(-1, shape=[], has_rank=False)]),
+    ("DEPTHWISE_CONV_2D-int8_with_multiplier_2", [tensor(0, shape_signature=[2, 5, -1, -1])]),
+    (
+        "REDUCE_PROD-int16,_axes_[[1],_[2],_[-4]]_known_as_it_runs_at_4.1_dropped",
+        [tensor(1, shape_signature=[-1]), tensor(2, shape_signature=[-1, -1, -1])],
+    ),
+    (
+        "STRIDED_SLICE-int8_out_of_range",  # XNNPACK takes no elements where the other kernels take three
+        [buffer(1, [-9, 2, -99, 0]), buffer(2, [9, 99, 4, 0])],
+    ),
 ]
 
 

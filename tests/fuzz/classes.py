@@ -31,6 +31,7 @@ from onnx_tflite_plugin.verify.diagnosis import Probed, contradicted
 LARGEST_NUMBER = 1e9  # products of such are infinite in one runtime before the other
 RECURRENT = ("RNN", "LSTM")
 POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
+PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
 
 
@@ -64,7 +65,10 @@ def named(suspect: Suspect) -> str:
 def vast_constants(suspect: Suspect) -> bool:
     """A float constant that is not finite, or beyond 1e9."""
     floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32", "float64")]
-    return any(not np.isfinite(array).all() or np.abs(array).max(initial=0) > LARGEST_NUMBER for array in floats)
+    return any(
+        not np.isfinite(array).all() or np.abs(array.astype(np.float64)).max(initial=0) > LARGEST_NUMBER
+        for array in floats
+    )
 
 
 def vast_options(suspect: Suspect) -> bool:
@@ -349,6 +353,16 @@ def asked_of_nothing(suspect: Suspect) -> bool:
     return bool(given) and any(0 in t.shape for op in suspect.operators for t in (*op.inputs, *op.outputs) if t)
 
 
+def depths_of_weights(suspect: Suspect) -> bool:
+    """An input of open depth, which its weights decide: of others LiteRT makes groups, or leaves elements out of its rows."""
+    return any(
+        tensor is not None and tensor in suspect.model.main.inputs and tensor.dims[-1:] == (None,)
+        for op in suspect.model.main.operators
+        if op.code in PRODUCTS
+        for tensor in op.inputs[:1]
+    )
+
+
 CLASSES: dict[str, Callable[[Suspect], bool]] = {
     "constants beyond all measure": vast_constants,
     "options beyond all measure": vast_options,
@@ -376,4 +390,5 @@ CLASSES: dict[str, Callable[[Suspect], bool]] = {
     "windows beyond an image of open size": windows_beyond,
     "perms and lengths known as it runs": perms_as_it_runs,
     "sizes asked of no elements": asked_of_nothing,
+    "open depths that weights decide": depths_of_weights,
 }

@@ -47,6 +47,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("a recurrence without bound", LSTM, []),
     ("float16 products of many", "STABLEHLO_SCATTER-float16_rows,_many_to_one,_multiply", []),
     ("perms and lengths known as it runs", "TRANSPOSE-uint8,_perm_known_as_it_runs", []),
+    ("open depths that weights decide", "FULLY_CONNECTED-int16_without_bias", [tensor(0, shape_signature=[-1, -1])]),
     ("shifts by more bits than there are", "RIGHT_SHIFT-uint16", []),
 ]  # fmt: skip
 

@@ -21,6 +21,8 @@ def moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
     for arrays in sets:
         if any(array.dtype.kind not in "iu" for array in (*actual, *arrays)):  # a dtype that LiteRT does not have
             return ""
+        if any(one.shape != other.shape for one, other in zip(actual, arrays, strict=True)):
+            continue  # a set that computes other shapes is not the nearest
         moves = [one.astype(np.int64) - other for one, other in zip(actual, arrays, strict=True)]
         if sum(move.size for move in moves) < _LEAST:
             return ""

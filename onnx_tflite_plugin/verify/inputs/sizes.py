@@ -48,7 +48,8 @@ class InputSizes:
     def rows(self, arrays: Run, whole: Run | None) -> list[list[Array]]:
         """A batch as runs of one row each, where the ONNX model's results have an axis for it and those of ``whole`` do not.
 
-        Empty where another size than that of axis 0 is open, or a row is not of size 1.
+        Empty where another size than that of axis 0 is open, a row is not of size 1, or results are of another rank, which
+        no batch makes of them.
         """
         inputs, outputs = list(self._dims()), list(self._results())
         opened = [[axis for axis, size in enumerate(dims) if isinstance(size, str)] for *_, dims in inputs]
@@ -58,8 +59,12 @@ class InputSizes:
         if not single or not all(dims and isinstance(dims[0], str) for dims in outputs):
             return []
         count = next(len(array) for array, axes in zip(arrays, opened, strict=True) if axes)
-        if whole is not None and all(_fits(array.shape, dims) for array, dims in zip(whole, outputs, strict=True)):
-            return []
+        if whole is not None:
+            results = list(zip(whole, outputs, strict=True))
+            if all(_fits(one.shape, dims) for one, dims in results) or any(
+                one.ndim != len(dims) for one, dims in results
+            ):
+                return []
         return [
             [array[k : k + 1] if axes else array for array, axes in zip(arrays, opened, strict=True)]
             for k in range(count)

@@ -55,6 +55,9 @@ def whole(op: Operator) -> Decline | None:
     if op[HIDDEN].index == op[CELLS].index:
         text = "its output state and its cells are one tensor, as an old converter left them"
         return Decline(f"{text}, of which LiteRT makes other numbers than the network has; convert the original anew")
+    for slot, dtype in {HIDDEN: "int8", CELLS: "int16", out(0): "int8"}.items():
+        if op[slot].dtype != dtype:
+            return Decline(f"{op[slot].name!r} is {op[slot].dtype}, which the integer kernel takes for {dtype}")
     slots = [slot for gate in gates_of(op) for slot in gate if slot is not None and op.tensor(slot) is not None]
     slots += [slot for slot in (PROJECTION, PROJECTION_BIAS) if op.tensor(slot) is not None]
     for slot in slots:
