@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar
@@ -152,6 +152,11 @@ class QuantizedConv:
         return cls(data, conv, quantize, weight_affine, bias) if whole else None
 
 
+def label_of(node: ir.Node) -> str:
+    """What a node is named after: that of the operator it was lowered from."""
+    return (node.name or "").rpartition("/")[0]
+
+
 # --- writing ----------------------------------------------------------------------------------
 
 
@@ -171,17 +176,21 @@ class Editor:
         self, node: ir.Node, *, after: bool = False, label: str | None = None, props: Mapping[str, str] | None = None
     ) -> Iterator[None]:
         """Nodes emitted inside stand before ``node`` (or after it), are named as it is, and carry its metadata."""
-        if props is None:
-            props = own(node.metadata_props)
-        if label is None:
-            label = (node.name or "").rpartition("/")[0]
         graph = node.graph
         assert isinstance(graph, ir.Graph)
-        with self.emitter.within(label, props), self.emitter.nested() as nodes:
+        with self.part_of(node, label, props), self.emitter.nested() as nodes:
             yield
         for new in nodes:
             self.register(new.inputs)
         (graph.insert_after if after else graph.insert_before)(node, nodes)
+
+    def part_of(
+        self, node: ir.Node, label: str | None = None, props: Mapping[str, str] | None = None
+    ) -> AbstractContextManager[None]:
+        """Nodes emitted inside are named as ``node`` is, or after ``label``, and carry its metadata, or ``props``."""
+        return self.emitter.within(
+            label_of(node) if label is None else label, own(node.metadata_props) if props is None else props
+        )
 
     def emit(self, op_type: str, *inputs: Operand, like: ir.Node | None = None, **attributes: Any) -> ir.Value:
         """A node's only output; ``like`` gives the attributes that are not given."""

@@ -86,6 +86,11 @@ class Product:
     moved: bool = False
     guarded: bool = False
 
+    @property
+    def place(self) -> ir.Node:
+        """The node whose operand or result changes with the integers' dtype: where they are moved on their way, what dequantizes them."""
+        return self.dequantize if self.moved and self.dequantize is not None else self.node
+
     @cached_property
     def weights(self) -> Array | None:
         return constant(self.stored)

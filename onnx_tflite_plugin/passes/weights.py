@@ -2,14 +2,15 @@
 
 Weights that no processor can overflow stay int8. Every other one is uint8 (value and zero point + 128: the same
 numbers), or chosen as the model loads: one product of constants, the probe, shows whether the processor at hand adds
-exactly, and each weight is dequantized in an ``If`` on its result. ONNX Runtime computes the probe while it loads the
-model, keeps one branch and folds it, so that what runs is the plain int8 or the plain uint8 form.
+exactly, and the weights of a graph are dequantized in one ``If`` on its result. ONNX Runtime computes the probe while it
+loads the model, keeps one branch and folds it, so that what runs is the plain int8 or the plain uint8 form.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -17,7 +18,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
 from onnx_tflite_plugin.lowering.emitter import tensor_value, typed
 from onnx_tflite_plugin.passes.forms import CHOSEN, DEPENDENT, EXACT, INT8, PROBE, UINT8, factors
-from onnx_tflite_plugin.passes.graph import Editor, constant
+from onnx_tflite_plugin.passes.graph import Editor, constant, label_of
 from onnx_tflite_plugin.passes.products import Product, products
 
 SHIFT = 128  # from int8 to uint8
@@ -43,7 +44,7 @@ def settle(model: ir.Model, form: str) -> Mapping[str, int]:
         settled = _form(product, form, copied)
         write[settled](product)
         forms[settled] += 1
-    work.editor.tidy()
+    work.finish()
     return dict(forms)
 
 
@@ -73,8 +74,16 @@ def check(model: ir.Model) -> None:
         raise TargetRefusal("products that not every processor computes exactly:", problems)
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """A product and the operands of its weights: integers, and scale and zero point where they are dequantized."""
+
+    product: Product
+    operands: Sequence[ir.Value]
+
+
 class _Weights:
-    """One model whose weights are settled, one product after another.
+    """One model whose weights are settled, one product after another; :meth:`finish` writes what they have in common.
 
     Each product gets integers, scale and zero point of its own: ``session.x64quantprecision`` replaces them one by one.
     """
@@ -83,6 +92,7 @@ class _Weights:
         self.editor = Editor(model)
         self._probe: ir.Value | None = None
         self._taken: set[ir.Value] = set()
+        self._waiting: defaultdict[ir.Graph, dict[tuple[ir.Node, int], _Choice]] = defaultdict(dict)
 
     # --- the forms ----------------------------------------------------------------------------
 
@@ -98,15 +108,21 @@ class _Weights:
         self._replace(product, lambda: self._uint8(product, integers))
 
     def choose(self, product: Product) -> None:
-        """int8 where the probe is true, else uint8 made of the same integers."""
-        probe, (integers, *parameters) = self._probed(), self._own(product)
+        """int8 where the probe is true, else uint8 made of the same integers.
 
-        def chosen() -> ir.Value:
-            exact = self._branch("int8", lambda: self._int8(product, integers, *parameters))
-            other = self._branch("uint8", lambda: self._uint8(product, self._shifted(integers)))
-            return self.editor.emit("If", probe, then_branch=exact, else_branch=other)
-
-        self._replace(product, chosen)
+        Dequantized weights wait for :meth:`finish`. A product of integers is chosen whole, for its operand's dtype differs.
+        """
+        if product.dequantize is None:
+            choice = _Choice(product, self._own(product))
+            self._probed()
+            self._replace(product, lambda: self._chosen([choice])[0])
+            return
+        graph = product.place.graph
+        assert isinstance(graph, ir.Graph)
+        waiting = self._waiting[graph]
+        key = product.place, -1 if product.moved else product.slot
+        if key not in waiting:  # else it is chosen for all that move it
+            waiting[key] = _Choice(product, self._own(product))
 
     def computed(self, product: Product) -> None:
         """Integers that are computed, or fed, become uint8 on their way."""
@@ -120,6 +136,18 @@ class _Weights:
         node.resize_inputs(max(len(node.inputs), product.zero_point + 1))
         node.replace_input_with(product.slot, shifted)
         node.replace_input_with(product.zero_point, zero_point)
+
+    def finish(self) -> None:
+        """Choose what waits, the weights of each graph at once, and drop what nothing uses any more."""
+        for graph, waiting in self._waiting.items():
+            probe, choices = self._probed().producer(), list(waiting.values())
+            assert probe is not None
+            here = probe.graph is graph
+            with self.editor.replacing(probe if here else graph[0], after=here, label=PROBE, props={}):
+                values = self._chosen(choices)
+            for choice, value in zip(choices, values, strict=True):
+                self._take(choice.product, value)
+        self.editor.tidy()
 
     # --- their parts --------------------------------------------------------------------------
 
@@ -171,11 +199,28 @@ class _Weights:
         wide = self.editor.emit("Cast", integers, to="int32")
         return self.editor.emit("Cast", self.editor.emit("Add", wide, np.asarray(SHIFT, np.int32)), to="uint8")
 
-    def _branch(self, name: str, body: Callable[[], ir.Value]) -> ir.Graph:
+    def _chosen(self, choices: Sequence[_Choice]) -> list[ir.Value]:
+        """Results of one ``If`` on the probe, named after the nodes that take them."""
+        emitter = self.editor.emitter
+        exact = self._branch("int8", choices, lambda choice: self._int8(choice.product, *choice.operands))
+        other = self._branch(
+            "uint8", choices, lambda choice: self._uint8(choice.product, self._shifted(choice.operands[0]))
+        )
+        attributes = {"then_branch": exact, "else_branch": other}
+        values = emitter.emit("If", [self._probed()], attributes, outputs=len(choices))
+        for choice, value, inner in zip(choices, values, exact.outputs, strict=True):
+            value.name = emitter.names.unique(f"{label_of(choice.product.place)}/If:out")
+            value.shape = inner.shape
+        return values
+
+    def _branch(self, name: str, choices: Sequence[_Choice], emit: Callable[[_Choice], ir.Value]) -> ir.Graph:
+        values: list[ir.Value] = []
         with self.editor.emitter.nested() as nodes:
-            value = body()
+            for choice in choices:
+                with self.editor.part_of(choice.product.place):
+                    values.append(emit(choice))
         self.editor.register(operand for node in nodes for operand in node.inputs)
-        return ir.Graph([], [value], nodes=nodes, name=name)
+        return ir.Graph([], values, nodes=nodes, name=name)
 
     def _own(self, product: Product) -> list[ir.Value]:
         """Integers, and scale and zero point where they are dequantized, that no other product has."""
@@ -205,19 +250,17 @@ class _Weights:
 
     def _replace(self, product: Product, emit: Callable[[], ir.Value]) -> None:
         """Emit beside the product, and let it take what is emitted."""
-        node, dequantize = product.node, product.dequantize
-        if dequantize is None:
-            with self.editor.replacing(node):
+        if not product.moved or (product.dequantize is not None and product.dequantize.outputs[0].uses()):
+            with self.editor.replacing(product.place):
                 value = emit()
-            self.editor.replace_value(node.outputs[0], value)
-        elif not product.moved:
-            with self.editor.replacing(node):
-                value = emit()
-            node.replace_input_with(product.slot, value)
-        elif dequantize.outputs[0].uses():
-            with self.editor.replacing(dequantize):
-                value = emit()
-            self.editor.replace_value(dequantize.outputs[0], value)
+            self._take(product, value)
+
+    def _take(self, product: Product, value: ir.Value) -> None:
+        """What is emitted takes the place of the operand, of the product that takes integers, or of what is moved."""
+        if product.dequantize is not None and not product.moved:
+            product.node.replace_input_with(product.slot, value)
+        else:
+            self.editor.replace_value(product.place.outputs[0], value)
 
 
 def _input(node: ir.Node, slot: int | None) -> ir.Value | None:

@@ -162,6 +162,33 @@ def test_two_int8_operands_are_both_made_uint8() -> None:
         assert (sums == expected).all()
 
 
+def test_weights_that_two_products_move_are_chosen_once_and_before_all_that_use_them() -> None:
+    nodes = [
+        dequantize("w", "b"), helper.make_node("Transpose", ["b"], ["t"], perm=[1, 0]),
+        dequantize("x", "a"), dequantize("v", "c"), helper.make_node("MatMul", ["a", "c"], ["ac"]),
+        helper.make_node("MatMul", ["a", "t"], ["at"]), helper.make_node("MatMul", ["at", "b"], ["atb"]),
+        helper.make_node("MatMul", ["a", "t"], ["again"]), helper.make_node("Sum", ["ac", "atb", "again"], ["y"]),
+    ]  # fmt: skip
+    matrix = np.array([[127, 5, -127], [127, 127, 3], [-7, 127, 127]], np.int8)
+    others = [stored("v", matrix[::-1].copy()), stored("zero_v", np.int8(0))]
+
+    def planted() -> ir.Model:
+        whole = model(nodes, matrix, [5, 3], extra=others)
+        whole.graph.opset_imports[""], whole.ir_version = 19, 9  # the first that the evaluator has
+        return whole
+
+    feeds = {"x": np.arange(15, dtype=np.uint8).reshape(5, 3)}
+    expected = ReferenceEvaluator(ir.to_proto(planted())).run(None, feeds)
+    for form in ("auto", "uint8"):
+        planted_model = planted()
+        assert sum(settle(planted_model, form).values()) == 4
+        check(planted_model)
+        proto = ir.to_proto(planted_model)
+        chosen = [len(node.output) for node in proto.graph.node if node.op_type == "If"]
+        assert chosen == ([3] if form == "auto" else [])
+        assert np.array_equal(ReferenceEvaluator(proto).run(None, feeds), expected)
+
+
 # --- planted violations -----------------------------------------------------------------------
 
 WIDE = np.full((3, 2), 127, np.int8)

@@ -188,8 +188,28 @@ def test_the_forms_are_counted_and_kept_in_the_metadata(network: str) -> None:
     )
     kept = {item.key: item.value for item in auto.proto.metadata_props}["onnx_tflite_plugin.weights"]
     assert '"chosen"' in kept
-    assert auto.report.nodes["If"] == auto.report.weights["chosen"]
+    assert auto.report.nodes["If"] == 1
     assert "If" not in uint8.report.nodes | int8.report.nodes
+
+
+def choices(conversion: otp.Conversion) -> list[ir.Node]:
+    return [node for node in conversion.model.graph.all_nodes() if node.op_type == "If"]
+
+
+def test_the_weights_of_a_graph_are_chosen_by_one_node_and_named_after_who_takes_them() -> None:
+    conversion = converted("convolutions", "auto")
+    (choice,) = choices(conversion)
+    assert len(choice.outputs) == conversion.report.weights["chosen"] > 2
+    for value in choice.outputs:
+        (user,) = (use.node for use in value.uses())
+        assert str(value.name).startswith(str(user.name).rpartition("/")[0] + "/")
+
+
+def test_weights_in_a_body_are_chosen_there() -> None:
+    """ONNX Runtime takes a product for a quantized one where what dequantizes its operands is of the same graph."""
+    (choice,) = choices(converted("looped", "auto"))
+    (user,) = (use.node for use in choice.outputs[0].uses())
+    assert choice.graph is user.graph
 
 
 def test_no_two_weights_share_an_initializer() -> None:
