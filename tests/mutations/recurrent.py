@@ -25,6 +25,11 @@ def adding(_original: Any) -> Any:
     )
 
 
+def without_room(_original: Any) -> Any:
+    """Tables that begin anew where 16 bits end."""
+    return lambda self, table: self.ops.Pad(table, [self.beyond, self.beyond], mode="wrap") if self.beyond else table
+
+
 def first_of_two(true: Any, *operands: Any, **attributes: Any) -> Any:
     """The condition is taken for granted."""
     return true(operands[0], **{**attributes, "else_branch": attributes["then_branch"]})
@@ -92,7 +97,16 @@ MUTATIONS = (
         "halves to the even number",
         SEQUENCE,
         (f"{SEQUENCE}-int8_that_holds_what_it_has",),
-        patches={f"{INTEGERS}:TIES": lambda _original: 1.0, f"{INTEGERS}:SHARE": lambda _original: 2.0**-15},
+        patches={
+            f"{INTEGERS}:{name}": lambda _original, factor=factor: factor
+            for name, factor in (("TIES", 1.0), ("NEAR", 1.0), ("SHARE", 2.0**-15))
+        },
+    ),
+    Mutation(
+        "sums that leave 16 bits and go on",
+        SEQUENCE,
+        (f"{SEQUENCE}-int8_whose_sums_leave_16_bits,_1_at_once",),
+        patches={f"{WHOLE}.widened": without_room},
     ),
     Mutation(
         "cells of one step whatever their scale",

@@ -137,6 +137,10 @@ class Cell:
             return self.ctx.constant_value(constant.reshape(-1, size))
         return self.ops.Reshape(state, [-1, size])
 
+    def carried(self, hidden: Value) -> Value:
+        """An output as the next step takes it."""
+        return hidden
+
     def keep(self, hidden: Value, cells: Value) -> None:
         """What the last step leaves is where the next run starts."""
         for slot, value in ((HIDDEN, hidden), (CELLS, cells)):

@@ -195,7 +195,7 @@ def scanned(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value
 
     def body(hidden: Value, cells: Value, products: Value) -> list[Value]:
         hidden, cells = cell.step(hidden, cells, products)
-        return [hidden, cells, hidden]
+        return [cell.carried(hidden), cells, hidden]
 
     sizes = (cell.outputs, cell.cells, len(cell.gates) * cell.cells)
     names = ("hidden", "cells", "products")

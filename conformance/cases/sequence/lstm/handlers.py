@@ -115,6 +115,13 @@ def integer(op: str) -> Iterator[Case]:
     given = {"given": still, "runs": 5}
     yield lstm("int8 that holds what it has", given, op=op, dtype="int8", weights="int8", **holding)
     yield lstm("int8 whose states have one axis", op=op, dtype="int8", weights="int8", flat=True)
+    for batch in (1, BATCH):
+        large: dict[str, Any] = {"batch": batch, "cells": 37, "dtype": "int8", "weights": "int8"}
+        yield lstm(f"int8 of 37 cells, {batch} at once", op=op, **large)
+        yield lstm(f"int8 of 37 cells with peepholes, {batch} at once", op=op, peephole=True, **large)
+        beyond = {"open": 16.0, "reach": 0.4, **large}
+        yield lstm(f"int8 whose sums leave 16 bits, {batch} at once", op=op, **beyond)
+    yield lstm("int8 of one sequence", op=op, dtype="int8", weights="int8", batch=1)
 
 
 def sequences() -> Iterator[Case]:
