@@ -61,7 +61,7 @@ class Operands(Planned):
         if slot in self._biases and tensor.dtype in ("int32", "int64"):
             return self._bias(slot, tensor)
         if slot in self._stored:
-            return self.scope.values.get(tensor, self.order(slot), FILE)
+            return self.aligned(self.scope.values.get(tensor, self.order(slot), FILE), slot)
         form = self.arithmetic.form if slot in self._data_slots else STORED
         dims = self.bound.declared.reshapes.get(slot)
         return self.aligned(self.fetch(slot, form), slot) if dims is None else self._reshaped_input(slot, form, dims)

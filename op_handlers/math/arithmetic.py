@@ -7,8 +7,21 @@ from math import pi
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, Dequantized, Instance, Raw, Transparent, Value, handler
+from onnx_tflite_plugin.api import (
+    Context,
+    Decline,
+    Dequantized,
+    Instance,
+    Quantization,
+    Raw,
+    Transparent,
+    Value,
+    handler,
+)
 from op_handlers.kernels.extremes import extreme
+from op_handlers.kernels.fixed_point import rescaled
+from op_handlers.kernels.operands import parameters
+from op_handlers.kernels.tables import stored_integers
 from op_handlers.kernels.ties import moved_from_halves
 
 FUSED = "fused_activation_function"
@@ -65,11 +78,37 @@ def power(ctx: Context, x: Value, y: Value) -> Value:
     return ctx.ops.Pow(x, y)
 
 
-@handler("SQUARED_DIFFERENCE", max_version=2, layout=Transparent(), quantization=Dequantized())
+def rounded_operand(at: Instance) -> int | None:
+    """Of 8 bits the operand of the smaller scale, which the kernel rounds to 1/64 of the other's; None where both are alike."""
+    scales = [q.scale[0] for tensor in at.op.inputs if tensor and isinstance(q := tensor.quantization, Quantization)]
+    if at.op[0].dtype != "int8" or len(scales) != 2 or scales[0] == scales[1]:
+        return None
+    return int(scales[1] < scales[0])
+
+
+def stored_where_rounded(at: Instance) -> Dequantized:
+    slot = rounded_operand(at)
+    return Dequantized() if slot is None else Dequantized(stored=(slot,))
+
+
+@handler("SQUARED_DIFFERENCE", max_version=2, layout=Transparent(), quantization=stored_where_rounded)
 def squared_difference(ctx: Context, x: Value, y: Value) -> Value:
-    """The difference times itself."""
+    """The difference times itself; of integers one operand is rounded before."""
+    slot = rounded_operand(ctx) if ctx.quantized else None
+    if slot is not None:
+        x, y = (in_64ths(ctx, k, value) if k == slot else value for k, value in enumerate((x, y)))
     difference = ctx.ops.Sub(x, y)
     return ctx.ops.Mul(difference, difference)
+
+
+def in_64ths(ctx: Context, slot: int, stored: Value) -> Value:
+    """What the kernel computes with in place of each stored number, float32 (SquaredDifference, squared_difference.cc)."""
+    own, other = (parameters(ctx.op[k]) for k in (slot, 1 - slot))
+    steps = rescaled(
+        (stored_integers("int8").astype(np.int64) - own.zero_point[0]) << 7, own.scale[0] / (2 * other.scale[0])
+    )
+    table = (steps * (other.scale[0] / 64)).astype(np.float32)
+    return ctx.ops.Gather(table, ctx.ops.Cast(stored, to="int32"))
 
 
 @handler("MAXIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))

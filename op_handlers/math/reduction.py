@@ -20,6 +20,7 @@ from onnx_tflite_plugin.api import (
     Handler,
     Instance,
     NotQuantizable,
+    Quantization,
     Raw,
     Refused,
     Value,
@@ -28,7 +29,8 @@ from onnx_tflite_plugin.api import (
     out,
     reduced_by,
 )
-from op_handlers.kernels.operands import any_order, in_place
+from op_handlers.kernels.fixed_point import quantized_multiplier
+from op_handlers.kernels.operands import any_order, in_place, parameters
 
 
 def along(onnx: str) -> Callable[[Instance], Along | None]:
@@ -55,7 +57,7 @@ def reduction(
     onnx: str,
     *,
     max_version: int,
-    quantization: Behaviour,
+    quantization: Behaviour | Callable[[Instance], Behaviour],
     accepts: Callable[[Instance], Decline | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Handler]:
     """A reduction over the axes that slot 1 holds, in any order."""
@@ -80,10 +82,31 @@ def summed(at: Instance) -> Decline | None:
     return Decline(f"it sums {op[0].dtype} without a scale, which no kernel does; give it a scale, or cast it to int32")
 
 
-@reduction("MEAN", "ReduceMean", max_version=3, quantization=Dequantized())
+MOST_STEPS = 16
+"""Of the result in one of the operand, where sums of floats round off less than counts."""
+
+
+def integers_of_mean(at: Instance) -> Dequantized:
+    """As stored where the kernel's fixed point is no mean of floats, rounded once.
+
+    Its 16 bits are rounded twice. The mean of values that cancel out may be of a scale so small that what floats round off
+    is many steps of it.
+    """
+    before, after = at.op[0].quantization, at.op[out(0)].quantization
+    if not isinstance(before, Quantization) or not isinstance(after, Quantization):
+        return Dequantized()
+    if constant_axes(at.op, 1, at.op[0].rank) is None:
+        return Dequantized()
+    small = before.scale[0] > MOST_STEPS * after.scale[0]
+    return Dequantized(stored=(0,)) if small or multiplier_of_sums(at) is not None else Dequantized()
+
+
+@reduction("MEAN", "ReduceMean", max_version=3, quantization=integers_of_mean)
 def mean(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceMean; over all trailing axes GlobalAveragePool, which fuses. Integers are divided towards zero."""
     over = held_axes(ctx)
+    if 0 in integers_of_mean(ctx).stored and not of_nothing(ctx):
+        return mean_of_integers(ctx, x, axes)
     if not over:
         return reduced(ctx, "ReduceMean", x, axes)
     dtype = ctx.op[0].dtype
@@ -98,6 +121,51 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
         pooled = ctx.quantize(ctx.ops.GlobalAveragePool(x), like=out(0))
         return pooled if ctx.options.keep_dims else ctx.ops.Squeeze(pooled, over)
     return reduced(ctx, "ReduceMean", x, axes)
+
+
+def multiplier_of_sums(at: Instance) -> tuple[int, int] | None:
+    """The mantissa and exponent that the kernel multiplies a sum of 16 bits by (QuantizedMeanOrSum, reference/reduce.h).
+
+    None of 8 bits, where XNNPACK takes over from the kernel and multiplies sums by floats; and where none of 32 bits is one.
+    """
+    op, sizes = at.op, [at.op[0].dims[axis] for axis in set(constant_axes(at.op, 1, at.op[0].rank) or ())]
+    count = prod(size or 0 for size in sizes)
+    scales = [parameters(tensor).scale[0] for tensor in (op[0], op[out(0)])]
+    if op[0].dtype != "int16" or not count or 0.0 in scales:
+        return None
+    mantissa, exponent = quantized_multiplier(scales[0] / scales[1])
+    shift = min(count.bit_length() - 1, 31 + exponent)
+    return ((mantissa << shift) // count, exponent - shift) if -31 <= exponent < 31 else None
+
+
+def mean_of_integers(ctx: Context, x: Value, axes: Value) -> Value:
+    """The exact sum, times a float; of 16 bits as the kernel multiplies, in 32 bits that wrap around."""
+    ops, multiplier, after = ctx.ops, multiplier_of_sums(ctx), parameters(ctx.op[out(0)])
+    scale, zero_point = parameters(ctx.op[0]).scale[0], parameters(ctx.op[0]).zero_point[0]
+    integers = ops.Cast(x, to="int32")
+    total = reduced(ctx, "ReduceSum", ops.Sub(integers, np.int32(zero_point)) if zero_point else integers, axes)
+    if multiplier is not None:
+        return ops.Mul(ops.Cast(in_fixed_point(ctx, total, *multiplier), to="float32"), after.scale[0])
+    count = counted(ctx, x, axes)
+    divisor = np.float32(count) if isinstance(count, np.ndarray) else ops.Cast(count, to="float32")
+    return ops.Div(ops.Mul(ops.Cast(total, to="float32"), scale), divisor)
+
+
+def in_fixed_point(ctx: Context, total: Value, mantissa: int, exponent: int) -> Value:
+    """Halves up, then divided by a power of two, halves away from zero; float64.
+
+    (MultiplyByQuantizedMultiplier, internal/common.cc)
+    """
+    ops = ctx.ops
+    if exponent > 0:
+        total = ops.Mul(total, np.int32(1 << exponent))
+    product = ops.Mul(ops.Cast(total, to="float64"), np.float64(mantissa / 2**31))
+    rounded = ops.Floor(ops.Add(product, np.float64(0.5)))
+    return rounded if exponent >= 0 else ops.Round(ops.Mul(rounded, np.float64(2.0**exponent * AWAY_FROM_ZERO)))
+
+
+AWAY_FROM_ZERO = 1 + 2.0**-40
+"""Puts halves, which Round takes to the even number, beyond the half; by less than 2^-31, the least that others are from it."""
 
 
 def pools(ctx: Context) -> bool:

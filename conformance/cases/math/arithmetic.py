@@ -312,6 +312,16 @@ def differences() -> Iterator[Case]:
             for shape in ((3,), (7, 1)):
                 yield binary(op, f"{dtype} from a constant {shape}", filled(y.shaped(*shape)), x, z, place)
         yield binary(op, f"{dtype} from an input (5, 1, 3)", x, y.shaped(5, 1, 3), z, between_convolutions)
+    for first, second in ((0.019, 0.013), (0.0007, 0.021), (0.033, 0.00001)):
+        yield binary(
+            op,
+            f"int8 of scales {first:g} and {second:g}",
+            tensor(*IMAGE, dtype="int8", scale=first, zero_point=-7),
+            tensor(5, 7, 1, dtype="int8", scale=second, zero_point=11),
+            tensor(*IMAGE, dtype="int8", scale=max(first, second) * 4.3, zero_point=-128),
+            tolerance=Tolerance(steps=0),
+            why="the kernel rounds the operand of the smaller scale to 1/64 of the other's",
+        )
     edge = {"x0": np.array([5, -5, 46341, -(2**31)], np.int32), "x1": np.array([7, 7, 0, 1], np.int32)}
     yield binary(op, "int32, wrapping around", tensor(4, dtype="int32"), tensor(4, dtype="int32"), given=edge)
     yield binary(op, "int32 of rank 5 and 2", tensor(2, 3, 5, 1, 7, dtype="int32"), tensor(3, 1, dtype="int32"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import BOTH, Placed, alone, between_convolutions, constant, drawn, tensor
+from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
 EXTREMES = ("REDUCE_MAX", "REDUCE_MIN")
@@ -16,6 +17,7 @@ EXTREMES = ("REDUCE_MAX", "REDUCE_MIN")
 
 def cases() -> Iterator[Case]:
     yield from means()
+    yield from means_in_fixed_point()
     for op in ("SUM", *EXTREMES):
         yield from axes(op)
         yield from quantized(op)
@@ -44,6 +46,22 @@ def mean(
     y = x.shaped(*reduced(shape, axes, keep)).scaled(factor)
     text = f"{name} {'kept' if keep else 'dropped'}"
     return place("MEAN", text, [x, constant(np.asarray(axes, np.int32))], y, options={"keep_dims": keep}, **case)
+
+
+EXACT: Mapping[str, Any] = {"tolerance": Tolerance(steps=0), "why": "the kernel multiplies and rounds in fixed point"}
+
+
+def means_in_fixed_point() -> Iterator[Case]:
+    """Two roundings, and a product that wraps around where the result's scale is a hundred millionth."""
+    for factor in (0.3, 0.7, 5.0, 1e-8, 1e-5, 1e9):
+        for axes in ([1, 2], [3], [3, 3, -1], [0, 1, 2, 3], []):
+            yield mean(f"int16 axes {axes} at {factor:g} of the scale", axes, False, "int16", factor=factor, **EXACT)
+        yield mean(f"int16 between at {factor:g}", [1, 2], True, "int16", between_convolutions, factor=factor, **EXACT)
+    # What floats of 0.047 add up to is 1e-9 where it should be 0.
+    cancelling = np.tile(np.array([-5 - 110, -5 + 23, -5 + 87], np.int8), (2, 5, 7, 1))
+    for keep in (True, False):
+        case: dict[str, Any] = {"given": {"x0": cancelling}, "factor": 1e-8}
+        yield mean("int8 that cancels out, of a small scale", [3], keep, "int8", **case)
 
 
 def means() -> Iterator[Case]:
