@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from onnx_tflite_plugin.api import (
     Along,
     Attribute,
@@ -16,10 +18,11 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.softmax import softmax_int16
 
 
-def unbounded(at: Instance) -> Decline | None:
+def bounded(at: Instance) -> Decline | None:
     """Exponentials of what is below the largest are 1 at most, unless beta turns them over: then the kernels overflow."""
     beta = at.op.options.beta
-    return Decline(f"its beta is {beta:g}, for which LiteRT's exponentials have no bound") if beta < 0 else None
+    unbounded = isfinite(beta) and beta < 0
+    return Decline(f"its beta is {beta:g}, for which LiteRT's exponentials have no bound") if unbounded else None
 
 
 def shares(at: Instance) -> FixedOutputRange | Integer:
@@ -37,7 +40,7 @@ def shares(at: Instance) -> FixedOutputRange | Integer:
     along=Along("Softmax", "k"),
     quantization=shares,
     converts={"int8": ("int8", "int16")},
-    accepts=unbounded,
+    accepts=bounded,
 )
 def softmax(ctx: Context, x: Value) -> Value:
     """Softmax along the last axis; beta scales the input (softmax.h). Of int16 by tables, as the kernel has it."""
