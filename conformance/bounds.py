@@ -1,4 +1,4 @@
-"""How near a result must be, where it is not the default: operator, dtype, bound, and the kernel's reason.
+"""Which results must be equal to the kernel's, where the default allows a difference.
 
 The defaults: a float output may differ by 1e-5 of its range, an 8 or 16 bit integer by one step, anything else not at
 all; a model with float activations on integer weights by 2e-2 of the range. Operators that only move or select must
@@ -8,35 +8,8 @@ be equal, and so must some others in some dtypes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from onnx_tflite_plugin.verify import Tolerance
-
-
-class Bound(NamedTuple):
-    op: str
-    dtype: str
-    tolerance: Tolerance
-    reason: str
-
-    @property
-    def text(self) -> str:
-        usual, measured = Tolerance(), self.tolerance
-        if measured.steps != usual.steps:
-            return f"{measured.steps:g} steps"
-        if measured.integers != usual.integers:
-            return f"{measured.integers:g}"
-        return f"{measured.of_range:g} of the range"
-
-
-BOUNDS: tuple[Bound, ...] = (
-    Bound(
-        "QUANTIZE",
-        "int32",
-        Tolerance(integers=1),
-        "Requantize multiplies by a 31 bit mantissa and rounds twice (MultiplyByQuantizedMultiplier, internal/common.h)",
-    ),
-)
 
 # What moves, selects, casts or rounds elements: not even the last bit may differ.
 EQUAL = frozenset(
@@ -141,14 +114,7 @@ EXACT: Mapping[str, frozenset[str]] = {
 }
 
 
-def bound(op: str, dtype: str) -> Bound | None:
-    return next((row for row in BOUNDS if (row.op, row.dtype) == (op, dtype)), None)
-
-
 def tolerance(op: str, dtype: str, *, rounded: bool = True) -> Tolerance | None:
     """What an operator's results may differ by; ``None`` for the default. ``rounded``: its quantized tensors stay quantized."""
-    row = bound(op, dtype)
-    if row is not None:
-        return row.tolerance
     equal = op in EQUAL or (rounded and dtype in EXACT.get(op, ()))
     return Tolerance(of_range=0, steps=0, integers=0) if equal else None

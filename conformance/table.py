@@ -16,7 +16,7 @@ from onnx_tflite_plugin.api import Handler, Operator
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 
-from .bounds import BOUNDS, EQUAL, EXACT, bound
+from .bounds import EQUAL, EXACT
 from .case import Case
 from .cases import builtin
 from .coverage import Coverage, coverage, declarations, formless
@@ -31,7 +31,7 @@ COLUMNS = ("float32", "float16", "int8", "uint8", "int16", "int4")
 INTRODUCTION = """\
 # Operators
 
-Made by `python -m conformance.table --write` from the handlers, the conformance cases and their bounds; do not edit.
+Made by `python -m conformance.table --write` from the handlers, the conformance cases and what must be equal; do not edit.
 
 Under a dtype stands the number of cases that pass with it: every case is converted for each target with the layout
 planned at least cost, planned locally, and with graph inputs and outputs channels first, and its results are compared
@@ -120,9 +120,6 @@ def _differences(code: str, cases: Sequence[Case]) -> str:
         first = next((case for case in cases if case.dtype == dtype and _held(case)), None)
         differences.setdefault(_difference(first) if first else "", []).append(dtype)
     differences.pop("", None)
-    for row in BOUNDS:
-        if row.op == code and not any(row.dtype in dtypes for dtypes in differences.values()):
-            differences.setdefault(row.text, []).append(row.dtype)
     if not differences and cases:
         return _difference(next(filter(_held, cases), cases[0]))
     return (
@@ -139,9 +136,6 @@ def _held(case: Case) -> list[Operator]:
 
 def _difference(case: Case) -> str:
     """What one case's results may differ by; empty where they are floats."""
-    row = bound(case.op, case.dtype)
-    if row is not None:
-        return row.text
     results = {tensor.dtype for op in _held(case) for tensor in op.outputs if tensor}
     if case.dtype in EXACT.get(case.op, ()) or not any("float" in dtype or dtype in STEPPED for dtype in results):
         return "equal"
@@ -162,7 +156,6 @@ def _quantization(handler: Handler, cases: Sequence[Case], host: Host) -> list[s
 
 def _notes(cases: Sequence[Case], codes: set[str]) -> Iterator[tuple[str, list[str]]]:
     mine = sorted((case for case in cases if case.op in codes), key=lambda case: (case.op, case.name))
-    yield "Bounds", [f"- **{row.op}** {row.dtype}, {row.text}: {row.reason}." for row in BOUNDS]
     yield "Known differences", [f"- **{case.op}**, {case.name}: {case.known}." for case in mine if case.known]
     yield (
         "Refused by the converter",

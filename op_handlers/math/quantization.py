@@ -21,6 +21,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
+from op_handlers.kernels.fixed_point import quantized_multiplier
 from op_handlers.kernels.operands import parameters
 from op_handlers.kernels.tables import stored_integers
 
@@ -59,14 +60,28 @@ def rescaled_by_table(at: Instance) -> Array:
 def quantize(ctx: Context, x: Value) -> Value:
     """The host's Q; from integers, its DQ and Q. QuantizeLinear knows no int32, so to and from it by arithmetic."""
     ops, before, after = ctx.ops, ctx.op[0], ctx.op[out(0)]
+    if after.dtype == "int32":
+        return widened(ctx)
     if before.dtype == "int32":
         scale, zero_point = affine(before)
         x = ops.Mul(ops.Cast(ops.Sub(x, np.asarray(zero_point, np.int32)), to="float32"), scale)
-    if after.dtype == "int32":
-        scale, zero_point = affine(after)
-        x = ops.Add(ops.Cast(ops.Round(ops.Div(x, scale)), to="int32"), np.asarray(zero_point, np.int32))
     more = upwards(ctx.op)
     return ops.Add(x, more) if more else x
+
+
+def widened(ctx: Context) -> Value:
+    """Products with a mantissa of 31 bits, rounded, and again by the exponent's shift, there halves away from zero.
+
+    In float64, which holds them all: 16 bits by 31. (Requantize, MultiplyByQuantizedMultiplier, internal/common.cc)
+    """
+    ops, real, (before, after) = ctx.ops, np.float64, (affine(ctx.op[0]), affine(ctx.op[out(0)]))
+    mantissa, exponent = quantized_multiplier(before[0] / after[0])
+    stored = ops.Sub(ops.Cast(ctx.raw(0), to="float64"), real(before[1]))
+    product = ops.Floor(ops.Add(ops.Mul(stored, real(mantissa * 2.0 ** (max(exponent, 0) - 31))), real(0.5)))
+    if exponent < 0:
+        size = ops.Floor(ops.Add(ops.Mul(ops.Abs(product), real(2.0**exponent)), real(0.5)))
+        product = ops.Mul(ops.Sign(product), size)
+    return ops.Add(ops.Cast(product, to="int32"), np.int32(after[1]))
 
 
 def upwards(op: Operator) -> float:

@@ -29,6 +29,7 @@ from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.diagnosis import Probed, contradicted
 
 LARGEST_NUMBER = 1e9  # products of such are infinite in one runtime before the other
+STEEP = 64  # weights that make 1 of what activations of up to 4 are rounded by, half of 4 / 127
 RECURRENT = ("RNN", "LSTM")
 POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
@@ -192,6 +193,17 @@ def steps_of_rounded(suspect: Suspect) -> bool:
     )
 
 
+def gates_of_rounded(suspect: Suspect) -> bool:
+    """Gates whose weights make of activations that the kernel rounds to 8 bits more than opens or closes them."""
+    return any(
+        float(np.abs(t.array.astype(np.int16)).max(initial=0)) * max(_scale(t), default=0) >= STEEP
+        for op in suspect.operators
+        if "LSTM" in op.code and op[0].dtype == "float32"
+        for t in op.inputs
+        if t is not None and t.constant and t.dtype in ("int8", "uint8")
+    )
+
+
 def multiplied_steps(suspect: Suspect) -> bool:
     """A weight that makes two LSB or more of one: what computes its input may be one LSB off."""
     return any(_gain(op) >= 2 for op in suspect.operators)
@@ -217,13 +229,21 @@ def _farthest(tensor: Tensor) -> int:
 
 
 def unbounded_recurrence(suspect: Suspect) -> bool:
-    """A recurrent layer whose activation has no bound: what float32 rounds grows from step to step."""
+    """A recurrent layer whose activation has no bound: what float32 rounds grows from step to step, here a thousandfold."""
     return any(
         any(kind in op.code for kind in RECURRENT)
         and op.options.get("fused_activation_function") in ("NONE", "RELU")
         and "SEQUENCE" in op.code
+        and _growth(op) ** max(op[0].shape[:2], default=1) >= 1000
         for op in suspect.operators
     )
+
+
+def _growth(op: Operator) -> float:
+    """What a step makes at most of its largest number: by a row of recurrent weights, each a square."""
+    squares = [t for t in op.inputs if t is not None and t.constant and t.rank == 2 and t.shape[0] == t.shape[1]]
+    rows = [np.abs(t.array.astype(np.float64)).sum(1).max(initial=0) * max(_scale(t), default=1.0) for t in squares]
+    return float(max(rows, default=np.inf))
 
 
 def half_products(suspect: Suspect) -> bool:
@@ -326,7 +346,7 @@ def twice_given(suspect: Suspect) -> bool:
 
 
 def windows_beyond(suspect: Suspect) -> bool:
-    """A pool without padding over an image of open size, which may be smaller than the window: no rows in LiteRT.
+    """A pool without padding over an image of open size, stored as smaller than the window: no rows in LiteRT.
 
     ONNX Runtime makes one where the stride reaches beyond the image, and else refuses to run.
     """
@@ -334,7 +354,7 @@ def windows_beyond(suspect: Suspect) -> bool:
         op.code in POOLS
         and op.options.padding == "VALID"
         and any(
-            op[0].rank == 4 and op[0].dims[1 + k] is None and op.options[f"filter_{side}"] > 1
+            op[0].rank == 4 and op[0].dims[1 + k] is None and op[0].shape[1 + k] < op.options[f"filter_{side}"]
             for k, side in enumerate(("height", "width"))
         )
         for op in suspect.operators
@@ -342,9 +362,13 @@ def windows_beyond(suspect: Suspect) -> bool:
 
 
 def perms_as_it_runs(suspect: Suspect) -> bool:
-    """A perm or lengths that are graph inputs: those that are drawn are none, and kernels read beyond the end by them."""
-    slots = [op.tensor(1) for op in suspect.operators if op.code in ("TRANSPOSE", "REVERSE_SEQUENCE")]
-    return any(tensor is not None and not tensor.constant for tensor in slots)
+    """Lengths that are known as it runs, or a perm that is computed: kernels read beyond the end by what is none."""
+    lengths = [op.tensor(1) for op in suspect.operators if op.code == "REVERSE_SEQUENCE"]
+    perms = [op.tensor(1) for op in suspect.operators if op.code == "TRANSPOSE"]
+    drawn = suspect.model.main.inputs
+    return any(tensor is not None and not tensor.constant for tensor in lengths) or any(
+        perm is not None and not perm.constant and perm not in drawn for perm in perms
+    )
 
 
 def asked_of_nothing(suspect: Suspect) -> bool:
@@ -384,6 +408,7 @@ CLASSES: dict[str, Callable[[Suspect], bool]] = {
     "quotients shifted by more than 31 bits": shifted_quotients,
     "shifts by more bits than there are": shifts_beyond,
     "SIGN_BIT of rounded products": steps_of_rounded,
+    "gates of rounded products": gates_of_rounded,
     "an LSB made several by weights": multiplied_steps,
     "a recurrence without bound": unbounded_recurrence,
     "float16 products of many": half_products,

@@ -24,14 +24,13 @@ from typing import Any, TextIO
 import numpy as np
 
 import onnx_tflite_plugin
-from conformance.bounds import bound
 from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError
 from onnx_tflite_plugin.graph.opening import CHEAP
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Tensor
-from onnx_tflite_plugin.verify import LiteRTError, OnnxRuntime, OrtError, Tolerance, verify
+from onnx_tflite_plugin.verify import LiteRTError, OnnxRuntime, OrtError, verify
 from onnx_tflite_plugin.verify.diagnosis import UNKNOWN, contradicted
 from onnx_tflite_plugin.verify.probe import probe
 from onnx_tflite_plugin.verify.runtimes.packages import optional
@@ -176,7 +175,7 @@ def _prepared(data: bytes) -> dict[int, str] | None:
 
 def _compared(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, str, str, str]:
     try:
-        verification = verify(data, proto, tolerance=_declared(conversion))
+        verification = verify(data, proto)
     except LiteRTError as error:
         return "uncompared", "LiteRT refuses", "", str(error)
     except OrtError as error:
@@ -194,14 +193,6 @@ def _compared(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, 
         return "bug", f"verify: {type(error).__name__}", _deepest(error), str(error)
     codes = "+".join(sorted({op.code for op in conversion.source.main.operators}))[:80]
     return ("equal", "", "", "") if verification.ok else ("different", "numbers", codes, verification.text)
-
-
-def _declared(conversion: Conversion) -> Tolerance | None:
-    """The widest tolerance that conformance declares of an operator in the model; ``None`` where it declares none."""
-    operators = [op for graph in conversion.source.subgraphs for op in graph.operators]
-    dtypes = {(op.code, t.dtype) for op in operators for t in (*op.inputs, *op.outputs) if t is not None}
-    rows = [row.tolerance for row in (bound(code, dtype) for code, dtype in dtypes) if row is not None]
-    return max(rows, key=lambda one: (one.steps, one.of_range, one.integers), default=None)
 
 
 def _deepest(error: BaseException | None) -> str:

@@ -12,7 +12,8 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 
 HOST = Host(packs="builtin")
-LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM-float32_with_RELU"
+LSTM_OF = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+LSTM = f"{LSTM_OF}-float32_with_RELU"
 BETWEEN = "RSQRT-int8,_output_scale_1_between_convolutions"
 
 
@@ -42,11 +43,12 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("products that wrap", "MUL-int16", [scaled(1, [65504.0], [0])]),
     ("powers that wrap", "POW-int32_to_7", [buffer(1, [1055385975])]),
     ("quotients shifted by more than 31 bits", "DIV-int16_with_RELU6", [scaled(1, [2.0], [5])]),
+    ("gates of rounded products", f"{LSTM_OF}-float32_on_uint8_whose_cells_are_bounded", [scaled(2, [2.0], [0])]),
     ("an LSB made several by weights", BETWEEN, [buffer(3, [8] * 15, "int8")]),
     ("windows beyond an image of open size", "AVERAGE_POOL_2D-int8_of_open_sizes,_VALID_3x2_stride_1x1", []),
     ("a recurrence without bound", LSTM, []),
     ("float16 products of many", "STABLEHLO_SCATTER-float16_rows,_many_to_one,_multiply", []),
-    ("perms and lengths known as it runs", "TRANSPOSE-uint8,_perm_known_as_it_runs", []),
+    ("perms and lengths known as it runs", "REVERSE_SEQUENCE-running_int32_lengths", []),
     ("open depths that weights decide", "FULLY_CONNECTED-int16_without_bias", [tensor(0, shape_signature=[-1, -1])]),
     ("shifts by more bits than there are", "RIGHT_SHIFT-uint16", []),
 ]  # fmt: skip

@@ -70,6 +70,43 @@ class TestInputs:
             assert ids.max() < 5
             assert left.min() < 0
 
+    def test_integers_are_drawn_near_the_constants_that_they_are_compared_with(self) -> None:
+        """At random nobody would tell LESS from LESS_EQUAL, or a constant from its neighbour."""
+        limits = np.iinfo(np.int32)
+
+        def build(g: Any) -> None:
+            for code, number in {"LESS": 100_003, "GREATER": limits.max, "EQUAL": limits.min}.items():
+                x, y = g.input(code, (300,), "int32"), g.tensor(f"of {code}", (300,), "bool")
+                g.operator(code, [x, g.constant(f"{code} than", np.full(300, number, np.int32))], [y])
+                g.output(y)
+
+        less, greater, equal = draw(self.entry(build))[0]
+        assert {100_002, 100_003, 100_004} < {*less.tolist()}
+        assert {limits.max - 1, limits.max} < {*greater.tolist()}
+        assert {limits.min, limits.min + 1} < {*equal.tolist()}
+        assert limits.min not in greater
+        assert 40 < np.count_nonzero(np.abs(less) < 100) < 260  # others are met as well
+
+    def test_integers_that_nothing_compares_are_near_no_constant(self) -> None:
+        def build(g: Any) -> None:
+            x, y = g.input("x", (300,), "int32"), g.tensor("y", (300,), "int32")
+            g.operator("ADD", [x, g.constant("c", np.full(300, 100_003, np.int32))], [y])
+            g.output(y)
+
+        ((x,),) = draw(self.entry(build))
+        assert np.abs(x).max() <= 10
+
+    def test_a_perm_is_drawn_as_one(self) -> None:
+        def build(g: Any) -> None:
+            x, perm = g.input("x", (2, 3, 5, 7)), g.input("perm", (4,), "int32")
+            y = g.tensor("y", (None, None, None, None))
+            g.operator("TRANSPOSE", [x, perm], [y])
+            g.output(y)
+
+        perms = {tuple(run[1].tolist()) for run in draw(self.entry(build), runs=20)}
+        assert len(perms) > 5
+        assert {tuple(sorted(perm)) for perm in perms} == {(0, 1, 2, 3)}
+
     def test_a_float_quantized_right_away_is_drawn_over_that_range(self) -> None:
         def build(g: Any) -> None:
             x, q = g.input("x", (500,)), g.tensor("q", (500,), "uint8", quantization=quant(2.0, 10))

@@ -133,6 +133,10 @@ def requantize() -> Iterator[Case]:
     wide = tensor(*IMAGE, dtype="int32", scale=0.02)
     yield unary("QUANTIZE", "int32 to int8", wide, tensor(*IMAGE, dtype="int8"), dtype="int8")
     yield unary("QUANTIZE", "int16 to int32", tensor(*IMAGE, dtype="int16"), wide, dtype="int32")
+    every = np.arange(-32768, 32768).astype(np.int16)
+    for scale, point in ((0.02, 0), (0.0006, -7), (0.000075, 3)):
+        x, y = tensor(65536, dtype="int16"), tensor(65536, dtype="int32", scale=scale, zero_point=point)
+        yield unary("QUANTIZE", f"every int16 to int32 of scale {scale:g}", x, y, dtype="int32", given={"x0": every})
 
 
 def halves_up(x: Spec, y: Spec) -> Callable[[Sequence[Any]], list[Any]]:

@@ -115,6 +115,8 @@ def _random(
     if dtype in _WHOLE:
         low, high = _whole_range(graph, tensor, caution)
         values = generator.integers(0 if dtype.startswith("u") else low, high, shape).astype(dtype)
+        if not caution and _numbers_axes(graph, tensor, shape):
+            return generator.permutation(len(values)).astype(dtype)
         told = np.empty(0, dtype) if caution else _thresholds(graph, tensor)
         return np.where(generator.random(shape) < 0.5, generator.choice(told, shape), values) if told.size else values
     if dtype.startswith("complex"):
@@ -182,6 +184,22 @@ def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
     limits = np.iinfo(tensor.dtype)
     near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
     return near[(near >= limits.min) & (near <= limits.max)].astype(tensor.dtype)
+
+
+def _numbers_axes(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether a vector has a number for each axis of the operand beside it, whose result has the same sizes or open ones: kernels
+    read beyond the end by what is no perm.
+    """
+    for operator in graph.operators:
+        slots, results = ([slot for slot in side if slot is not None] for side in (operator.inputs, operator.outputs))
+        if len(slots) != 2 or len(results) != 1 or slots[1].index != tensor.index or len(shape) != 1:
+            continue
+        x, result = slots[0], results[0]
+        as_wide = None in result.dims or sorted(result.shape) == sorted(x.shape)
+        elementwise = x.dtype == tensor.dtype and x.shape[-1:] in (shape, (1,))
+        if shape[0] == x.rank == result.rank > 1 and x.dtype == result.dtype and as_wide and not elementwise:
+            return True
+    return False
 
 
 def _rows(operator: Operator, index: int) -> int:
