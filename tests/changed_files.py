@@ -43,6 +43,16 @@ def option2(name: str, value: Any) -> Change:
     )
 
 
+def called(graph: int, name: str, **fields: Any) -> Change:
+    """A tensor of another subgraph."""
+
+    def change(model: Table) -> None:
+        tensors = model.fields["subgraphs"][graph].fields["tensors"]
+        next(table for table in tensors if table.fields["name"] == name).fields.update(fields)
+
+    return change
+
+
 def buffer(number: int, values: list[int], dtype: str = "int32") -> Change:
     return lambda model: model.fields["buffers"][number].fields.update(data=np.array(values, dtype).tobytes())  # type: ignore[no-any-return]
 

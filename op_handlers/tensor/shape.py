@@ -65,7 +65,9 @@ def elements(dims: Dims) -> int | None:
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     """Reshape to the planned shape; a shape known only at run time stays in source order."""
-    asked_sizes(ctx)  # which refuses what does not fit
+    asked, stored = asked_sizes(ctx), ctx.op[out(0)].dims  # which refuses what does not fit
+    if None not in (*asked, *stored) and asked != stored:
+        raise Refused(f"it is asked for {list(asked)}, and its result is stored as {list(stored)}")
     if sum(d is None for d in ctx.op[out(0)].dims) <= 1:
         return ctx.reshaped(x, out(0))
     sizes = np.asarray(ctx.options.new_shape) if shape is None else as_int64(ctx, 1, shape)

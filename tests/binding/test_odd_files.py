@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from changed_files import Change, buffer, changed, option, option2, scaled, tensor
+from changed_files import Change, buffer, called, changed, option, option2, scaled, tensor
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import ConversionError
@@ -102,6 +102,11 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("MATRIX_SET_DIAG-int16_[3,_5]", [tensor(1, shape_signature=[-1])], r"of shape \[None\], its matrices have \[3\]"),
     ("EMBEDDING_LOOKUP_SPARSE-MEAN_of_rows_of_two_axes", [tensor(4, type=COMPLEX64)], "its dtypes are"),
+    (
+        "WHILE-a_recurrent_layer_both_ways:_GRU,_every_output",
+        [called(2, "RESHAPE44", shape=[1, 1, 13])],
+        r"asked for \[1, 1, 11\], and its result is stored as \[1, 1, 13\]",
+    ),
     ("STABLEHLO_GATHER-int32_rows,_constant", [option2("collapsed_slice_dims", [])], "its slices have 3 axes"),
 ]
 

@@ -33,6 +33,7 @@ STEEP = 64  # weights that make 1 of what activations of up to 4 are rounded by,
 RECURRENT = ("RNN", "LSTM")
 POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+BLOCKS = ("BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND")
 SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
 
 
@@ -362,8 +363,8 @@ def windows_beyond(suspect: Suspect) -> bool:
 
 
 def perms_as_it_runs(suspect: Suspect) -> bool:
-    """Lengths that are known as it runs, or a perm that is computed: kernels read beyond the end by what is none."""
-    lengths = [op.tensor(1) for op in suspect.operators if op.code == "REVERSE_SEQUENCE"]
+    """Lengths or blocks known as it runs, or a perm that is computed: kernels read beyond the end by what is none."""
+    lengths = [t for op in suspect.operators if op.code in ("REVERSE_SEQUENCE", *BLOCKS) for t in op.inputs[1:]]
     perms = [op.tensor(1) for op in suspect.operators if op.code == "TRANSPOSE"]
     drawn = suspect.model.main.inputs
     return any(tensor is not None and not tensor.constant for tensor in lengths) or any(
@@ -413,7 +414,7 @@ CLASSES: dict[str, Callable[[Suspect], bool]] = {
     "a recurrence without bound": unbounded_recurrence,
     "float16 products of many": half_products,
     "windows beyond an image of open size": windows_beyond,
-    "perms and lengths known as it runs": perms_as_it_runs,
+    "perms, lengths and blocks known as it runs": perms_as_it_runs,
     "sizes asked of no elements": asked_of_nothing,
     "open depths that weights decide": depths_of_weights,
 }

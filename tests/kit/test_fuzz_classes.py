@@ -48,7 +48,8 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("windows beyond an image of open size", "AVERAGE_POOL_2D-int8_of_open_sizes,_VALID_3x2_stride_1x1", []),
     ("a recurrence without bound", LSTM, []),
     ("float16 products of many", "STABLEHLO_SCATTER-float16_rows,_many_to_one,_multiply", []),
-    ("perms and lengths known as it runs", "REVERSE_SEQUENCE-running_int32_lengths", []),
+    ("perms, lengths and blocks known as it runs", "REVERSE_SEQUENCE-running_int32_lengths", []),
+    ("perms, lengths and blocks known as it runs", "BATCH_TO_SPACE_ND-float32,_rows_known_as_it_runs", []),
     ("open depths that weights decide", "FULLY_CONNECTED-int16_without_bias", [tensor(0, shape_signature=[-1, -1])]),
     ("shifts by more bits than there are", "RIGHT_SHIFT-uint16", []),
 ]  # fmt: skip
