@@ -40,10 +40,14 @@ class Network(Net):
         per_axis: bool = True,
         point: int | None = None,
         outside: Sequence[tuple[int, ...]] | None = None,
+        change: Callable[[Array], Array] | None = None,
         name: str = "",
         **options: Any,
     ) -> TensorRef:
-        """CONV_2D, or DEPTHWISE_CONV_2D. ``outside``: where weights of uint8 are further from their zero point than int8 holds."""
+        """CONV_2D, or DEPTHWISE_CONV_2D.
+
+        ``outside``: where weights of uint8 are further from their zero point than int8 holds. ``change``: of what was drawn.
+        """
         given = self.spec(x)
         batch, *size, channels = given.shape
         assert channels is not None
@@ -56,6 +60,8 @@ class Network(Net):
         w = weight(shape, dtype, (3 if deep else 0) if per_axis and dtype == "int8" else None, seed=name or "w")
         w = w if point is None else replace(w, zero_point=point)
         w = w if outside is None else _within(w, outside)
+        if change is not None and w.value is not None:
+            w = replace(w, value=change(w.value).astype(w.value.dtype))
         depth = int(np.prod(kernel)) * (1 if deep else channels)
         y = product(given, w, (batch, *outputs, features), depth)
         b = bias(given, w, features, "float32" if given.scale is None else "int32", depth)

@@ -73,6 +73,11 @@ PASSES = {
             exact=True,
         ),
         Pass(
+            "exact_neighbours",
+            "channels are put into an order in which no processor overflows as it adds products of int8",
+            exact=True,
+        ),
+        Pass(
             "clip_in_blocks",
             "a bound of a sum or an activation becomes part of a convolution by channel, whose weights are 1",
             exact=True,

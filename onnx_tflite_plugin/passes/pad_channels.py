@@ -63,9 +63,9 @@ def _slow(convolution: Convolution) -> bool:
     return convolution.features % 4 != 0 or (convolution.quantized and convolution.features < BLOCK)
 
 
-def multiplications(convolution: Convolution) -> float:
-    """How many multiplications a run takes; infinitely many where a size is not known."""
-    shape = sizes(convolution.node.outputs[0])
+def multiplications(convolution: Convolution, result: ir.Value | None = None) -> float:
+    """How many multiplications a run takes; infinitely many where a size is not known. ``result``: a value of the result's shape."""
+    shape = sizes(result or convolution.node.outputs[0])
     if shape is None or None in shape[2:]:
         return math.inf
     return math.prod(size or 0 for size in shape[2:]) * math.prod(convolution.shape)

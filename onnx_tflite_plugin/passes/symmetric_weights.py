@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.channels import CARRIERS, Convolution, is_per_tensor
+from onnx_tflite_plugin.passes.channels import Convolution
 from onnx_tflite_plugin.passes.fold_width import cost
-from onnx_tflite_plugin.passes.graph import Affine, Editor, QuantizedConv, constant_shape, forget, sizes
+from onnx_tflite_plugin.passes.graph import Affine, Editor, QuantizedConv, sizes
+from onnx_tflite_plugin.passes.joint_channels import JointChannels
 from onnx_tflite_plugin.source.model import Array
 
 WORTH = 1.05  # the least share that both together are to save
@@ -41,11 +42,12 @@ def run(model: ir.Model) -> int:
 def _doublings(layers: Mapping[ir.Node, Layer]) -> Iterator[Doubling]:
     """Those that pay, of values that meet in one network each once."""
     seen: set[ir.Value] = set()
+    convolutions = {node: layer.convolution for node, layer in layers.items()}
     for layer in layers.values():
         if layer.splits and layer.source not in seen:
-            doubling = Doubling.around(layer.source, layers)
-            seen |= {layer.source} if doubling is None else doubling.values
-            if doubling is not None and doubling.pays:
+            joint = JointChannels.around(layer.source, convolutions)
+            seen |= {layer.source} if joint is None else joint.values
+            if joint is not None and (doubling := Doubling(joint, layers)).pays:
                 yield doubling
 
 
@@ -98,73 +100,25 @@ class Layer:
         return cost(self.positions, channels, features, taps, symmetric)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Doubling:
-    """Values that have the same channels, whoever makes and reads them, and the channels to make once more.
+    """Values that have the same channels, some of which are made once more."""
 
-    ``between``: convolutions by channel, which have them on both sides.
-    """
+    joint: JointChannels
+    layers: Mapping[ir.Node, Layer]
 
-    rank: int
-    channels: int
-    values: set[ir.Value] = field(default_factory=set)
-    makers: dict[ir.Node, Layer] = field(default_factory=dict)
-    readers: dict[ir.Node, Layer] = field(default_factory=dict)
-    between: dict[ir.Node, Layer] = field(default_factory=dict)
+    @property
+    def channels(self) -> int:
+        return self.joint.channels
 
-    @classmethod
-    def around(cls, value: ir.Value, layers: Mapping[ir.Node, Layer]) -> Doubling | None:
-        """``None`` where one of them comes from anywhere else, or goes there."""
-        shape = sizes(value)
-        if shape is None or shape[1] is None:
-            return None
-        self, waiting = cls(len(shape), shape[1]), [value]
-        while waiting:
-            value = waiting.pop()
-            if value in self.values:
-                continue
-            self.values.add(value)
-            maker = value.producer()
-            if maker is None or value.is_graph_output() or maker.graph is None:
-                return None
-            if maker in layers and layers[maker].convolution.group == 1:
-                self.makers[maker] = layers[maker]
-            elif not self._carries(maker, layers, waiting):
-                return None
-            for use in value.uses():
-                if use.node.graph is not maker.graph:
-                    return None
-                if use.node in layers and layers[use.node].convolution.group == 1:
-                    self.readers[use.node] = layers[use.node]
-                elif not self._carries(use.node, layers, waiting):
-                    return None
-        return self
-
-    def _carries(self, node: ir.Node, layers: Mapping[ir.Node, Layer], waiting: list[ir.Value]) -> bool:
-        """Whether a node keeps channels apart; what it reads and makes is then waiting."""
-        operands: list[ir.Value | None]
-        if node in layers and layers[node].convolution.depthwise:
-            self.between[node] = layers[node]
-            operands = [node.inputs[0]]
-        elif node.domain == "" and node.op_type in CARRIERS and is_per_tensor(node) and len(node.outputs) == 1:
-            operands = [node.inputs[0]]
-        elif node.domain == "" and node.op_type == "Add" and all(map(self._alike, node.inputs)):
-            operands = [*node.inputs]
-        else:
-            return False
-        waiting += [value for value in (*operands, node.outputs[0]) if value is not None]
-        return True
-
-    def _alike(self, value: ir.Value | None) -> bool:
-        """Whether it is computed and has these channels."""
-        shape = sizes(value)
-        alike = shape is not None and len(shape) == self.rank and shape[1] == self.channels
-        return alike and constant_shape(value) is None
+    @property
+    def readers(self) -> list[Layer]:
+        return [self.layers[node] for node in self.joint.readers]
 
     @property
     def copied(self) -> list[int]:
         """Which channels are made once more, in their order."""
-        copies = np.max([layer.copies for layer in self.readers.values() if layer.splits], axis=0)
+        copies = np.max([layer.copies for layer in self.readers if layer.splits], axis=0)
         return [int(channel) for channel in np.repeat(np.arange(self.channels), copies)]
 
     @property
@@ -181,30 +135,28 @@ class Doubling:
     def _costs(self, apart: bool) -> tuple[int, int]:
         """Without and with further channels; ``apart``: of a processor that tells weights around 0 apart."""
         before = after = 0
-        for layer in self.readers.values():
+        for layer in self.readers:
             features, symmetric = layer.convolution.features, layer.convolution.symmetric
             before += layer.cost(self.channels, features, apart and symmetric)
             after += layer.cost(self.size, features, apart and (symmetric or layer.splits))
-        for layer in self.makers.values():
+        for layer in map(self.layers.__getitem__, self.joint.makers):
             inputs, symmetric = layer.convolution.shape[1], layer.convolution.symmetric
             before += layer.cost(inputs, self.channels, apart and symmetric)
             after += layer.cost(inputs, self.size, apart and symmetric)
-        for layer in self.between.values():
+        for layer in map(self.layers.__getitem__, self.joint.between):
             a_channel = layer.positions * _DEPTHWISE
             before, after = before + a_channel * self.channels, after + a_channel * self.size
         return before, after
 
     def write(self, written: dict[ir.Node, Written]) -> None:
         """Note what becomes of every convolution around; the values get their shape."""
-        copied, size = self.copied, self.size
-        for node, layer in {**self.makers, **self.between}.items():
-            written[node] = written.get(node, Written.of(layer)).with_features(copied, size)
-        for node, layer in self.readers.items():
-            written[node] = written.get(node, Written.of(layer)).with_channels(copied, size, split=layer.splits)
-        for value in self.values:
-            if value.shape is not None:
-                value.shape = ir.Shape([value.shape[0], size, *list(value.shape)[2:]])
-            forget(value)
+        copied, size, layers = self.copied, self.size, self.layers
+        for node in (*self.joint.makers, *self.joint.between):
+            written[node] = written.get(node, Written.of(layers[node])).with_features(copied, size)
+        for node in self.joint.readers:
+            split = layers[node].splits
+            written[node] = written.get(node, Written.of(layers[node])).with_channels(copied, size, split=split)
+        self.joint.changed(size)
 
 
 _BLOCK = 4  # channels that kernels of weights around 0 read in place; whole blocks gain nothing, and cost other processors more

@@ -71,6 +71,7 @@ ONNXRUNTIME = Target(
         "one_feature",
         "symmetric_weights",
         "pad_channels",
+        "exact_neighbours",
         "clip_in_blocks",
         "gate_in_blocks",
         "channels_as_columns",

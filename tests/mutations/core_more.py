@@ -65,6 +65,27 @@ MUTATIONS: tuple[Planted, ...] = (
         ("as often as may be is too often", "passes/unroll.py", "0 < trips <= most", "0 < trips < most"),
     ),
     *of_tests(
+        "passes/exact_neighbours",
+        (
+            "only those that gain have a say in the order",
+            "passes/exact_neighbours.py",
+            "if reader.weights is not None and reader.exact]",
+            "if reader.weights is None]",
+        ),
+        (
+            "those that are left over stay so",
+            "passes/exact_neighbours.py",
+            "if second in also:",
+            "if second not in also:",
+        ),
+        (
+            "features stay in their order",
+            "passes/exact_neighbours.py",
+            "array[order]) if array.ndim",
+            "array[order]) if not array.ndim",
+        ),
+    ),
+    *of_tests(
         "passes/symmetric",
         ("-128 is a weight of every kernel", "passes/symmetric_weights.py", "MOST = 127 ", "MOST = 128 "),
     ),

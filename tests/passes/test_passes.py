@@ -17,6 +17,7 @@ from conformance.models import constant, drawn, tensor
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.cli.summary import summary
 from onnx_tflite_plugin.passes import one_feature, pad_channels
+from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,7 +33,7 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def everything(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass."""
     first = integers(net), floats(net), mask(net), trained(net), decayed(net)
-    return (*first, normalized(net), bounded(net), summed(net), unrolled(net))
+    return (*first, normalized(net), bounded(net), summed(net), unrolled(net), reordered(net))
 
 
 def bounded(net: Network) -> TensorRef:
@@ -113,6 +114,19 @@ def integers(net: Network) -> TensorRef:
     b = bias(net.spec(x), w, 11, "int32", 32)
     y = net.call("TRANSPOSE_CONV", [constant([1, 16, 32, 11]), w, x, b], y, padding="SAME", stride_h=2, stride_w=2)
     return net.conv(y, 16, (1, 1), name="last")
+
+
+def reordered(net: Network) -> TensorRef:
+    """A convolution with weights of neighbours that overflow."""
+    x = net.conv(net.input(image(1, 16, 32, 7)), 16, (1, 1))
+    return net.conv(x, 16, (1, 1), change=overflowing)
+
+
+def overflowing(drawn: Array) -> Array:
+    """Small weights, but for two of neighbours."""
+    small = drawn.astype(int) // 5
+    small[3, 0, 0, :2] = 90
+    return small
 
 
 def test_for_speed_a_target_runs_its_passes_in_order_and_the_report_names_them(tmp_path: Path) -> None:
