@@ -99,6 +99,11 @@ PASSES = {
         Pass("wide_constants", "a constant of a few channels is repeated for several pixels at a time", exact=True),
         Pass("sum_in_gemm", "what is added to a product of matrices is added by it", exact=True),
         Pass("rows_at_once", "products of all rows of a tensor with one matrix are one product", exact=True),
+        Pass(
+            "rows_of_integers",
+            "products of all rows of quantized integers with one matrix are one product, exact on each processor",
+            exact=True,
+        ),
         Pass("reshape_once", "of several Reshapes in a row only the last is left", exact=True),
     )
 }

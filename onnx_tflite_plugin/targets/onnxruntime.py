@@ -80,6 +80,7 @@ ONNXRUNTIME = Target(
         "wide_constants",
         "sum_in_gemm",
         "rows_at_once",
+        "rows_of_integers",
         "reshape_once",
     ),
     saturates=True,

@@ -246,6 +246,21 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
+        "passes/rows_of_integers",
+        (
+            "each row is rounded to its own scale",
+            "passes/rows_of_integers.py",
+            "np.repeat([row.result.scale.reshape(()) for row in self.rows], self.batch)",
+            "np.tile([row.result.scale.reshape(()) for row in self.rows], self.batch)",
+        ),
+        (
+            "a row without a bias adds nothing",
+            "passes/rows_of_integers.py",
+            "[np.zeros_like(present) if bias is None else bias for bias in biases]",
+            "[present if bias is None else bias for bias in biases]",
+        ),
+    ),
+    *of_tests(
         "passes/sum",
         (
             "a product is repeated by what it adds",

@@ -1,0 +1,78 @@
+"""Products of all rows of integers with one matrix are one product, whose rows are rounded as each was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from passes_networks import Applied, Draw, Network
+
+from conformance.builder import TensorRef
+from conformance.models import constant, tensor
+from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.verify import verify
+
+FEATURES, INPUTS = 7, 5
+
+
+def steps(
+    places: Sequence[int],
+    dtype: str,
+    *,
+    batch: int | None = 3,
+    biased: Sequence[int] = (),
+    others: Sequence[int] = (),
+) -> Draw:
+    """A dense layer of 7 features of some of 4 rows, each with a scale of its own; ``others`` have weights of their own."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        given = tensor(4, batch, INPUTS, dtype=dtype)
+        x, row = net.input(given), given.shaped(batch, INPUTS)
+        shared, made = net.place(weight((FEATURES, INPUTS), "int8", 0)), []
+        for k in places:
+            part = net.call("GATHER", [x, constant(k)], row, axis=0)
+            w = weight((FEATURES, INPUTS), "int8", 0, seed="other" if k in others else "w")
+            y = product(given, w, (batch, FEATURES), INPUTS)
+            assert isinstance(y.scale, float)
+            assert isinstance(y.zero_point, int)
+            y = replace(y, scale=y.scale * (1 + k / 5), zero_point=y.zero_point + (3 * k if dtype == "int8" else 0))
+            b = bias(given, w, FEATURES, "int32" if dtype == "int8" else "int64", INPUTS) if k in biased else None
+            dense = net.call("FULLY_CONNECTED", [part, w if k in others else shared, b], y)
+            made.append(net.like("RELU", dense))
+        return tuple(made)
+
+    return draw
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+@pytest.mark.parametrize("biased", [(), (0,), (0, 1, 2, 3)])
+@pytest.mark.parametrize("places", [(0, 1, 2, 3), (2, 0, 3, 1)])
+def test_all_rows_are_multiplied_at_once_and_rounded_as_each_was(
+    dtype: str, biased: Sequence[int], places: Sequence[int]
+) -> None:
+    applied = Applied("rows_of_integers", steps(places, dtype, biased=biased))
+    assert applied.count == 1
+    assert applied.equal
+    assert len(applied.nodes("Gemm")) == 1
+    assert verify(applied.data, applied.after).ok
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_what_is_split_are_the_tensors_that_were_rounded_alone(dtype: str) -> None:
+    before = Applied("reshape_once", steps((0, 1, 2, 3), dtype))
+    after = Applied("rows_of_integers", steps((0, 1, 2, 3), dtype))
+    names = [*after.nodes("Split")[0].output]
+    assert [node.output[0] for node in before.nodes("QuantizeLinear") if node.output[0] in names] == names
+    assert [after.marks(name) for name in names] == [before.marks(name) for name in names]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+@pytest.mark.parametrize(
+    ("places", "options"),
+    [((0, 1, 3), {}), ((0, 1, 2, 3), {"others": (2,)}), ((0, 1, 2, 3), {"batch": None})],
+    ids=["one row is left out", "one row has other weights", "an open size"],
+)
+def test_else_each_row_is_multiplied_by_itself(dtype: str, places: Sequence[int], options: dict[str, Any]) -> None:
+    assert Applied("rows_of_integers", steps(places, dtype, **options)).count == 0
