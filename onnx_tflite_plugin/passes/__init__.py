@@ -104,6 +104,7 @@ PASSES = {
             "products of all rows of quantized integers with one matrix are one product, exact on each processor",
             exact=True,
         ),
+        Pass("dequantized_once", "integers of 16 bits are cast and multiplied by their scale in one node", exact=True),
         Pass("reshape_once", "of several Reshapes in a row only the last is left", exact=True),
     )
 }

@@ -81,6 +81,7 @@ ONNXRUNTIME = Target(
         "sum_in_gemm",
         "rows_at_once",
         "rows_of_integers",
+        "dequantized_once",
         "reshape_once",
     ),
     saturates=True,
