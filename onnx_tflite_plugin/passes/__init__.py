@@ -105,6 +105,8 @@ PASSES = {
             exact=True,
         ),
         Pass("dequantized_once", "integers of 16 bits are cast and multiplied by their scale in one node", exact=True),
+        Pass("split_once", "what most parts of a small tensor go through is computed before it is split", exact=True),
+        Pass("stacked_once", "small tensors are stacked by one Reshape behind their Concat", exact=True),
         Pass("reshape_once", "of several Reshapes in a row only the last is left", exact=True),
     )
 }

@@ -82,6 +82,8 @@ ONNXRUNTIME = Target(
         "rows_at_once",
         "rows_of_integers",
         "dequantized_once",
+        "split_once",
+        "stacked_once",
         "reshape_once",
     ),
     saturates=True,

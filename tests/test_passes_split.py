@@ -1,0 +1,73 @@
+"""What most parts of a small tensor go through is computed before it is split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from passes_networks import Applied, Draw, Network
+
+from conformance.builder import TensorRef
+from conformance.models import Spec, constant, tensor
+from conformance.weights import product, weight
+from onnx_tflite_plugin.verify import verify
+
+GATES = ("LOGISTIC", "LOGISTIC", "TANH", "LOGISTIC")
+STORED = {"int16": (1 / 32768, 0), "int8": (1 / 256, -128), "float32": (None, 0)}
+
+
+def gates(operators: Sequence[str] = GATES, dtype: str = "int16", cells: int = 5, rows: int | None = 1) -> Draw:
+    """A dense layer of some gates, and what becomes of each."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        given, width = tensor(rows, 7, dtype=dtype), cells * len(operators)
+        w = weight((width, 7), "float32" if dtype == "float32" else "int8", None if dtype == "float32" else 0)
+        made = product(given, w, (rows, width), 7)
+        sums = net.call("FULLY_CONNECTED", [net.input(given), w, None], made)
+        parts = net.calls(
+            "SPLIT", [constant(1), sums], *[made.shaped(rows, cells)] * len(operators), num_splits=len(operators)
+        )
+        return tuple(net.call(op, [part], opened(op)) for op, part in zip(operators, parts, strict=True))
+
+    def opened(op: str) -> Spec:
+        scale, point = STORED[dtype]
+        if dtype == "int8" and op == "TANH":
+            scale, point = 1 / 128, 0
+        return tensor(rows, cells, dtype=dtype, scale=scale, zero_point=point)
+
+    return draw
+
+
+@pytest.mark.parametrize("operators", [GATES, ("TANH", "LOGISTIC", "LOGISTIC", "LOGISTIC"), ("LOGISTIC", "LOGISTIC")])
+def test_gates_that_go_the_same_way_go_it_together(operators: Sequence[str]) -> None:
+    applied = Applied("split_once", gates(operators))
+    assert applied.count == 1
+    assert applied.equal
+    assert len(applied.nodes("Sigmoid")) == 1
+    assert len(applied.nodes("Slice")) == operators.count("TANH")
+    assert verify(applied.data, applied.after).ok
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        gates(("LOGISTIC", "TANH", "TANH")),
+        gates(dtype="int8"),
+        gates(dtype="float32"),
+        gates(cells=257),
+        gates(rows=None),
+    ],
+    ids=["each goes another way", "8 bits have one kernel", "one node of floats", "a large tensor", "an open size"],
+)
+def test_else_they_are_split_first(draw: Draw) -> None:
+    assert Applied("split_once", draw).count == 0
+
+
+def test_what_is_used_on_its_way_is_split_before() -> None:
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        first, *others = gates(("LOGISTIC",) * 3)(net)
+        return first, *others, net.like("NEG", first)
+
+    applied = Applied("split_once", draw)
+    assert applied.count == 1
+    assert applied.equal

@@ -1,0 +1,46 @@
+"""Small tensors are stacked by one Reshape behind their Concat."""
+
+from __future__ import annotations
+
+import pytest
+from passes_networks import Applied, Draw, Network
+
+from conformance.builder import TensorRef
+from conformance.models import constant, drawn, tensor
+from onnx_tflite_plugin.verify import verify
+
+
+def stacked(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False) -> Draw:
+    """Several products of an input, one behind the other along a new axis. ``read``: one is read with its axis, too."""
+
+    def draw(net: Network) -> tuple[TensorRef, ...]:
+        x, part = net.input(tensor(rows, 5)), tensor(rows, 5)
+        parts = [net.call("MUL", [x, constant(drawn(5, seed=str(k)))], part) for k in range(count)]
+        shape = [rows, 5]
+        y = net.call("PACK", parts, tensor(*shape[:axis], count, *shape[axis:]), axis=axis, values_count=count)
+        return (
+            (y, net.call("EXPAND_DIMS", [parts[0], constant(axis)], tensor(*shape[:axis], 1, *shape[axis:])))
+            if read
+            else (y,)
+        )
+
+    return draw
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("read", [False, True])
+def test_parts_are_joined_along_an_axis_that_they_have(axis: int, read: bool) -> None:
+    applied = Applied("stacked_once", stacked(axis, read=read))
+    assert applied.count == 1
+    assert applied.equal
+    assert len(applied.nodes("Unsqueeze")) == read
+    assert verify(applied.data, applied.after).ok
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [stacked(2), stacked(0, count=2), stacked(0, rows=None)],
+    ids=["behind the last axis", "two parts", "an open size"],
+)
+def test_else_each_has_an_axis_of_its_own(draw: Draw) -> None:
+    assert Applied("stacked_once", draw).count == 0
