@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.metadata import remove_origin
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
     """What computes ``outputs`` from ``inputs``, with the constants and the metadata that it needs.
 
-    ``None`` where it needs another input of the model too, or a value is not one of the main graph with a dtype.
+    ``None`` where it needs another input of the model too, goes around one of ``inputs``, as where two reshapes were joined,
+    or a value is not one of the main graph with a dtype.
     """
     graph = model.graph
     infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
@@ -25,6 +26,9 @@ def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[s
         if any(name in needed for name in node.output):
             nodes.append(node)
             needed |= {*_read(node)} - {*inputs}
+    unread = {*inputs} - {name for node in nodes for name in _read(node)}
+    if unread and any(node in nodes for node in _before(model, unread)):
+        return None
     constants = [tensor for tensor in graph.initializer if tensor.name in needed]
     available = {name for node in nodes for name in node.output} | {tensor.name for tensor in constants}
     if needed - available:
@@ -46,6 +50,15 @@ def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[s
     for key, value in kept.items():
         part.metadata_props.add(key=key, value=value)
     return part
+
+
+def _before(model: onnx.ModelProto, values: Collection[str]) -> Iterator[onnx.NodeProto]:
+    """The nodes of the main graph that these values come of."""
+    needed = {*values}
+    for node in reversed(model.graph.node):
+        if any(name in needed for name in node.output):
+            needed.update(_read(node))
+            yield node
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:

@@ -27,6 +27,7 @@ from onnx_tflite_plugin.api import (
     transposed_pads,
 )
 from op_handlers.kernels.operands import as_int64, moved_weights, packed_weights, signed_bytes, symmetric
+from op_handlers.kernels.wide_sums import scaled_as_sums
 
 BIASED = Dequantized(bias={2: (0, 1)})
 SQUEEZABLE = ("h j y", "w k x")  # an image of one row, a kernel of one row: the rest is one-dimensional
@@ -120,6 +121,7 @@ def convolution(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group
         pads: Padding = {"pads": [own_pads[axis][side] for side in (0, 1) for axis in along]}
     else:
         pads = padding_attributes(ctx.options.padding, ctx.shape(0)[2:], kernel, strides, dilations)
+    w, b = scaled_as_sums(ctx, w, b, behind=len(kernel) + 1)
     return ctx.ops.Conv(x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, **pads, group=group)
 
 
@@ -211,6 +213,7 @@ def transposed(ctx: Context, shape: Value, x: Value, w: ValueLike, b: ValueLike 
     static = None not in (*ctx.shape(out(0))[2:], *ctx.shape(2)[2:])
     if static:
         pads, extra = transposed_pads(ctx.options.padding, ctx.shape(out(0))[2:], ctx.shape(2)[2:], reach, strides)
+    w, b = scaled_as_sums(ctx, w, b, behind=len(kernel))
     y = ctx.ops.ConvTranspose(
         x, w, b, kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, output_padding=extra
     )

@@ -36,7 +36,7 @@ def rescaled(numbers: Array, factor: float) -> Array:
     mantissa, exponent = quantized_multiplier(factor)
     if exponent < -31:
         return np.zeros_like(numbers)
-    shifted = wrapped(numbers << max(exponent, 0))
+    shifted = wrapped(numbers << max(exponent, 0) % 32)
     return divided(shifted * mantissa + 2**30 >> 31, max(-exponent, 0))
 
 

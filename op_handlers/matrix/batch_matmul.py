@@ -20,6 +20,7 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
+from op_handlers.kernels.wide_sums import scaled_as_sum
 
 
 def product_axes(op: Operator, x: str = "mk", w: str = "kn") -> list[list[str]]:
@@ -77,8 +78,8 @@ def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:
         return ctx.ops.MatMulInteger(x, w, added(ctx, 0), added(ctx, 1))
     if vanishes(ctx.op):
         ctx.warn("LiteRT's kernel answers zeros where an operand has scales per channel; quantize it with one scale")
-        x = ctx.ops.Mul(x, 0.0)
-    return ctx.ops.MatMul(x, w)
+        return ctx.ops.MatMul(ctx.ops.Mul(x, 0.0), w)
+    return scaled_as_sum(ctx, ctx.ops.MatMul(x, w))
 
 
 def vanishes(op: Operator) -> bool:

@@ -1,0 +1,34 @@
+"""A part of a model between two values is one only where the first leads to the second."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from onnx_tflite_plugin.graph.extraction import extracted
+
+
+def joined_reshapes(*, constant: bool) -> onnx.ModelProto:
+    """``a`` and ``b`` are both reshapes of one product; that of a constant needs no input of the model."""
+    product = helper.make_node("Neg", ["c" if constant else "x"], ["product"])
+    nodes = [product, *(helper.make_node("Reshape", ["product", f"{name}_shape"], [name]) for name in "ab")]
+    infos = {"a": (5, 3, 1), "b": (3, 5), "product": (15,), "x": (15,)}
+    value = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in infos.items()}
+    shapes = [numpy_helper.from_array(np.asarray(infos[name], np.int64), f"{name}_shape") for name in "ab"]
+    constants = [*shapes, numpy_helper.from_array(np.ones(15, np.float32), "c")]
+    graph = helper.make_graph(
+        nodes, "g", [value["x"]], [value["b"]], constants, value_info=[value["a"], value["product"]]
+    )
+    return helper.make_model(graph)
+
+
+def test_a_part_that_goes_around_its_input_is_none() -> None:
+    assert extracted(joined_reshapes(constant=True), ["a"], ["b"]) is None
+    assert extracted(joined_reshapes(constant=False), ["a"], ["b"]) is None
+
+
+def test_a_part_from_what_it_reads_computes_it() -> None:
+    part = extracted(joined_reshapes(constant=True), ["product"], ["b"])
+    assert part is not None
+    assert [node.op_type for node in part.graph.node] == ["Reshape"]

@@ -1,0 +1,72 @@
+"""Results of int16 are LiteRT's but for halves: its kernels multiply sums of 64 bits by 15 bits, up to 16 % of results off by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from conformance.models import Net, Spec, constant, drawn, tensor
+from onnx_tflite_plugin import convert
+from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
+
+IMAGE, SCALE = (2, 5, 7, 11), 3.1e-4
+PLACED = {"padding": "SAME", "stride_h": 2, "stride_w": 2}
+FEW = 0.01  # of the results: halves, and what floats round off
+
+
+def weights(*shape: int, axis: int, per_channel: bool) -> tuple[Spec, Spec]:
+    """int8 with its bias of int64."""
+    scales = np.random.default_rng(7).uniform(0.001, 0.01, shape[axis]) if per_channel else np.asarray(0.0047)
+    points = [0] * shape[axis] if per_channel else 0
+    w = constant(drawn(*shape, dtype="int8", low=-127), "int8", scales.tolist(), points, axis)
+    return w, constant(drawn(shape[axis], dtype="int64"), "int64", (scales * SCALE).tolist(), points)
+
+
+def convolution(net: Net, x: Spec, per_channel: bool) -> None:
+    w, b = weights(13, 3, 3, 11, axis=0, per_channel=per_channel)
+    y = tensor(2, 3, 4, 13, dtype="int16", scale=9.7e-4)
+    net.graph.output(net.call("CONV_2D", [x, w, b], y, version=4, **PLACED))
+
+
+def in_each_channel(net: Net, x: Spec, per_channel: bool) -> None:
+    w, b = weights(1, 3, 3, 11, axis=3, per_channel=per_channel)
+    y = tensor(2, 3, 4, 11, dtype="int16", scale=3.3e-4)
+    net.graph.output(net.call("DEPTHWISE_CONV_2D", [x, w, b], y, version=5, depth_multiplier=1, **PLACED))
+
+
+def backwards(net: Net, x: Spec, per_channel: bool) -> None:
+    w, b = weights(13, 3, 3, 11, axis=0, per_channel=per_channel)
+    y = tensor(2, 10, 14, 13, dtype="int16", scale=4.3e-4)
+    sizes = constant(np.asarray(y.shape, np.int32))
+    net.graph.output(net.call("TRANSPOSE_CONV", [sizes, w, x, b], y, version=4, **PLACED))
+
+
+def product(net: Net, x: Spec, per_channel: bool) -> None:
+    w = tensor(2, 5, 11, 17, dtype="int16", scale=2.3e-4)
+    y = tensor(2, 5, 7, 17, dtype="int16", scale=9.7e-4)
+    net.graph.output(net.call("BATCH_MATMUL", [x, w], y, version=3))
+
+
+@pytest.mark.parametrize(
+    ("drawn_by", "per_channel"),
+    [
+        *((each, by) for each in (convolution, in_each_channel, backwards) for by in (True, False)),
+        (product, False),
+    ],
+)
+def test_of_results_of_int16_one_in_a_hundred_is_off(
+    drawn_by: Callable[[Net, Spec, bool], None], per_channel: bool
+) -> None:
+    net = Net()
+    drawn_by(net, tensor(*IMAGE, dtype="int16", scale=SCALE), per_channel)
+    model = net.model.build()
+    shapes = [IMAGE] if drawn_by is not product else [IMAGE, (2, 5, 11, 17)]
+    arrays = [drawn(*shape, dtype="int16", low=-20000, high=20000) for shape in shapes]
+    (expected,) = LiteRT(model).run(arrays)
+    (actual,) = OnnxRuntime(convert(model).proto).run(dict(zip(("x0", "x1"), arrays, strict=False)))
+    off = np.abs(actual.astype(np.int64) - expected)
+    assert off.max() <= 1
+    assert (off != 0).mean() < FEW
+    assert len(np.unique(expected)) > expected.size / 2
