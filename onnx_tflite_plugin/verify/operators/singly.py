@@ -36,6 +36,7 @@ MOST_BYTES = 1 << 29  # of all tensors in between, which both runtimes keep
 MOST_VALUES = 1000  # ONNX Runtime takes quadratic time over the outputs of a model
 SLOW = 4.0  # seconds of processor time, from which on nothing more is drawn
 _TRIED = 4  # operators that seem wrong and are tried by themselves
+_UNDEFINED = 2.0**31  # times an integer of 32 bits
 _EXACT = 1e-4  # of a float's range: what a single operator in float32 may differ by
 
 Alone = Callable[[bytes, "ModelProto", Mapping[str, Array]], "Verdict"]
@@ -155,6 +156,8 @@ def _judged(
     operators = _makers(search, apart, tensor)
     if not operators or any(t is not None and _remembered(t) for op in operators for t in op.inputs):
         return None
+    if any(_beyond_shifts(op) for op in operators):
+        return None
     inputs = entering(operators)
     if any(t.index not in apart.kept for t in inputs) or _said_float(tensor):
         return None
@@ -187,6 +190,17 @@ def _makers(search: Search, apart: Apart, tensor: Tensor) -> list[Operator]:
 def _said_float(tensor: Tensor) -> bool:
     """Whether the file calls a tensor float that has a scale, which LiteRT may compute as integers, and a part as others."""
     return tensor.dtype.startswith("float") and tensor.quantization is not None
+
+
+def _beyond_shifts(operator: Operator) -> bool:
+    """Whether its integers are multiplied by 2^31 and more, as where a mask of -1e36 is quantized: kernels shift 32 bits by as much,
+    which C++ leaves undefined (MultiplyByQuantizedMultiplier, internal/common.cc).
+    """
+    factors, results = (
+        [t.quantization.scale[0] for t in slots if t is not None and isinstance(t.quantization, Quantization)]
+        for slots in (operator.inputs, operator.outputs)
+    )
+    return bool(factors) and any(prod(factors) >= _UNDEFINED * scale for scale in results)
 
 
 def _remembered(tensor: Tensor) -> bool:
