@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
 
 from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.installed import installed
+from onnx_tflite_plugin.host.installed import Entry, entry_points, installed
 from onnx_tflite_plugin.host.offers import canonical
 
 from .case import Case
@@ -98,12 +97,12 @@ def brought() -> dict[str, tuple[int, str]]:
     return counted
 
 
-def _entries() -> Iterator[tuple[str, EntryPoint]]:
+def _entries() -> Iterator[tuple[str, Entry]]:
     """(pack, entry point), each once: a distribution may be on the path twice."""
     seen = set()
     for distribution in installed():
         try:
-            entries = distribution.entry_points([GROUP])
+            entries = [*entry_points(distribution.offered, [GROUP])]
         except ValueError:  # which the host tells
             continue
         dist = distribution.name_and_requirements()[0] if entries else ""
@@ -113,7 +112,7 @@ def _entries() -> Iterator[tuple[str, EntryPoint]]:
                 yield dist, entry
 
 
-def _loaded(dist: str, entry: EntryPoint) -> list[Case]:
+def _loaded(dist: str, entry: Entry) -> list[Case]:
     """The cases behind an entry point. Raises Failed."""
     with guarded(f"cases {entry.name}", dist, entry.value.partition(":")[0]):
         given = entry.load()

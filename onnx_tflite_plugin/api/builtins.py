@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import distribution
-
 from onnx_tflite_plugin.api.declarations import Handler
 
 
@@ -12,6 +10,8 @@ def builtin(code: str) -> Handler:
 
     Only here is it certain to be found: the modules of ``op_handlers`` are not part of the API.
     """
+    from importlib.metadata import distribution  # which takes long to import, and few packs need
+
     entries = distribution("onnx-tflite-plugin").entry_points
     for entry in entries.select(group="onnx_tflite_plugin.handlers", name=code):
         loaded = entry.load()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import permutations
 from typing import Any
 
@@ -78,7 +79,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
         if root.handler.code not in roots or root in gone:
             continue
         for pattern in fusion.patterns:
-            match = finder.find(pattern, root, gone)
+            match = finder.find(pattern, root, gone) if pattern.code == root.handler.code else None
             if match is None:
                 continue
             try:
@@ -222,8 +223,12 @@ class _Finder:
         if seen is not None:
             yield from (match,) if seen is op else ()
             return
+        if bound.handler.code != pattern.code:
+            return
         present = [t for t in op.inputs if t is not None]
-        if bound.handler.code != pattern.code or len(present) != len(pattern.operands) or op in match.calls.values():
+        if not _feeding(pattern) <= {maker.handler.code for t in present if (maker := self.makers.get(t)) is not None}:
+            return
+        if len(present) != len(pattern.operands) or op in match.calls.values():
             return
         if any(op.options.get(name) != value for name, value in pattern.options.items()):
             return
@@ -257,6 +262,13 @@ class _Finder:
             yield Match({**match.tensors, pattern: tensor}, match.calls, match.graphs)
         elif seen is tensor or _same_constant(seen, tensor):
             yield match
+
+
+@cache
+def _feeding(pattern: Call) -> frozenset[str]:
+    """The operators that make an operator's operands, as far as the pattern says."""
+    calls = (part.call if isinstance(part, Output) else part for part in pattern.operands)
+    return frozenset(call.code for call in calls if isinstance(call, Call))
 
 
 def _same_constant(a: Tensor, b: Tensor) -> bool:

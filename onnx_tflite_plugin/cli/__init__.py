@@ -6,19 +6,13 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterable, Iterator, MutableMapping
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
-from onnx_tflite_plugin.cli.bench import bench
-from onnx_tflite_plugin.cli.conformance import conformance
-from onnx_tflite_plugin.cli.convert import convert
 from onnx_tflite_plugin.cli.failures import Commands
-from onnx_tflite_plugin.cli.handlers import handlers
-from onnx_tflite_plugin.cli.inspect import inspect
-from onnx_tflite_plugin.cli.new_pack import new_pack
-from onnx_tflite_plugin.cli.report import report
-from onnx_tflite_plugin.cli.verify import verify
 from onnx_tflite_plugin.guard import Terminated
 
 __all__ = ["cli", "main"]
@@ -32,16 +26,43 @@ ONNX_TFLITE_PLUGIN_DEBUG=1 shows the traceback of an internal error, or of what 
 without colours."""
 
 
+class Modules(MutableMapping[str, click.Command]):
+    """Commands by name, each imported from the module of its name as it is asked for."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._commands: dict[str, click.Command | None] = dict.fromkeys(names)
+
+    def __getitem__(self, name: str) -> click.Command:
+        command = self._commands[name]
+        if command is None:
+            written = name.replace("-", "_")
+            command = getattr(import_module(f"{__name__}.{written}"), written)
+            assert isinstance(command, click.Command)
+            self._commands[name] = command
+        return command
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._commands[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._commands)
+
+    def __len__(self) -> int:
+        return len(self._commands)
+
+
 @click.group(
-    cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
+    cls=Commands,
+    commands=Modules(("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")),
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 @click.version_option(package_name="onnx-tflite-plugin", prog_name="onnx-tflite-plugin")
 def cli() -> None:
     """TFLite to ONNX: the same numbers, and every operator a plugin."""
-
-
-for command in (convert, inspect, verify, report, bench, handlers, conformance, new_pack):
-    cli.add_command(command)
 
 
 def main() -> None:

@@ -48,6 +48,16 @@ class Hook:
         return guarded(f"hook {self.name}", self.pack, self.function, at)
 
 
+class _Manager(pluggy.PluginManager):
+    """Looks for hooks among a plugin's own names alone: Python gives each thirty more, and a host registers every handler."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
+        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
+
+    def parse_hookspec_opts(self, module_or_class: ModuleType | type, name: str) -> Any:
+        return super().parse_hookspec_opts(module_or_class, name) if name in NAMES else None
+
+
 class Hooks:
     """All plugins of one host: packs' hooks, and the handlers that claim operators. ``warn`` is told what is left out.
 
@@ -59,7 +69,7 @@ class Hooks:
         self.failures: dict[str, list[Failed]] = {}
         self._left_out: set[tuple[str, str]] = set()
         self._serves: dict[str, str] = {}  # the operator of each handler, by the name of its plugin
-        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
+        self._manager = _Manager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
 
     # --- plugins ------------------------------------------------------------------------------

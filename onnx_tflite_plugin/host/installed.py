@@ -1,6 +1,7 @@
 """Installed distributions, read without importing any of them.
 
 ``importlib.metadata`` makes a path of each, and parses all of a file, ``METADATA`` as an email: of 300 packs that takes 100 ms.
+It is imported where something is not installed as a folder.
 """
 
 from __future__ import annotations
@@ -10,12 +11,30 @@ import re
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module
 from importlib.machinery import PathFinder
-from importlib.metadata import Distribution, EntryPoint
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnx_tflite_plugin.api.hooks import PROJECT
 
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
 _NAME, _REQUIRED = (re.compile(rf"^{field}:(.*)$", re.M | re.I) for field in ("Name", "Requires-Dist"))
+
+
+class Entry(NamedTuple):
+    """One entry point; its value is ``module:attribute [extras]``."""
+
+    name: str
+    value: str
+    group: str
+
+    def load(self) -> Any:
+        """What it names. Raises whatever the module does as it is imported, and AttributeError."""
+        module, _, attribute = self.value.partition("[")[0].strip().partition(":")
+        return reduce(getattr, filter(None, attribute.strip().split(".")), import_module(module.strip()))
 
 
 @dataclass(frozen=True)
@@ -24,26 +43,26 @@ class Installed:
 
     place: str | Distribution
 
-    def entry_points(self, groups: Collection[str]) -> list[EntryPoint]:
-        """Those of some of the project's groups (https://packaging.python.org/specifications/entry-points).
-
-        Raises ValueError for a file that does not parse.
-        """
+    @property
+    def offered(self) -> str:
+        """The text of its entry points, empty where none is of the project's groups."""
         text = self._text("entry_points.txt")
-        return list(_entry_points(text, groups)) if f"[{PROJECT}." in text else []
+        return text if f"[{PROJECT}." in text else ""
 
     def name_and_requirements(self) -> tuple[str, tuple[str, ...]]:
         """The headers before the first empty line of METADATA."""
         headers = self._text("METADATA").replace("\r\n", "\n").partition("\n\n")[0]
         name = _NAME.search(headers)
         if name is None:  # installed by an older tool, as PKG-INFO
+            from importlib.metadata import Distribution
+
             whole = Distribution.at(self.place) if isinstance(self.place, str) else self.place
             return whole.metadata["Name"] or "unknown", tuple(whole.requires or ())
         return name[1].strip(), tuple(text.strip() for text in _REQUIRED.findall(headers))
 
     def _text(self, name: str) -> str:
         """One file of the metadata, empty where there is none."""
-        if isinstance(self.place, Distribution):
+        if not isinstance(self.place, str):
             return self.place.read_text(name) or ""
         try:
             with open(f"{self.place}/{name}", "rb", buffering=0) as file:
@@ -69,10 +88,16 @@ def _listed(folder: str) -> Iterator[str | Distribution]:
             os.path.join(folder, name) for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))
         )
     elif os.path.exists(folder):
+        from importlib.metadata import Distribution
+
         yield from Distribution.discover(path=[folder])
 
 
-def _entry_points(text: str, groups: Collection[str]) -> Iterator[EntryPoint]:
+def entry_points(text: str, groups: Collection[str]) -> Iterator[Entry]:
+    """Those of some groups in the text of a file (https://packaging.python.org/specifications/entry-points).
+
+    Raises ValueError where it does not parse.
+    """
     group = ""
     for line in map(str.strip, text.splitlines()):
         if line.startswith("[") and line.endswith("]"):
@@ -81,4 +106,4 @@ def _entry_points(text: str, groups: Collection[str]) -> Iterator[EntryPoint]:
             name, equals, value = line.partition("=")
             if not equals:
                 raise ValueError(f"{line!r} is no entry point")
-            yield EntryPoint(name.strip(), value.strip(), group)
+            yield Entry(name.strip(), value.strip(), group)

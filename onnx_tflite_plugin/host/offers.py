@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint
+from functools import cache, cached_property
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,7 +16,7 @@ from onnx_tflite_plugin.api.hooks import PROJECT
 from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, bare
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch, guarded
-from onnx_tflite_plugin.host.installed import Installed, installed
+from onnx_tflite_plugin.host.installed import Entry, Installed, entry_points, installed
 from onnx_tflite_plugin.targets import Target
 
 HANDLERS, FUSIONS, HOOKS = GROUPS = tuple(f"{PROJECT}.{kind}" for kind in ("handlers", "fusions", "hooks"))
@@ -30,14 +29,14 @@ class Offer:
     code: str
     pack: str
     group: str
-    entry: EntryPoint
+    entry: Entry
     unmet: str = ""
 
-    @property
+    @cached_property
     def needs(self) -> frozenset[str]:
         """Operators of which a fusion takes one at least: ``module:attribute [CODE, CODE]``. Empty: not known.
 
-        Read from the value, since ``EntryPoint.extras`` takes ``CUSTOM.MyOp`` for two.
+        Read here, since ``importlib.metadata`` takes the extra ``CUSTOM.MyOp`` for two.
         """
         _, _, listed = self.entry.value.partition("[")
         return frozenset(unquote(code.strip()) for code in listed.rstrip("] ").split(",") if code.strip())
@@ -89,15 +88,20 @@ def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
     return list(by_key.values())
 
 
-def _of(distribution: Installed) -> list[Offer]:
-    entries = distribution.entry_points(GROUPS)
-    if not entries:
-        return []
-    pack, requirements = distribution.name_and_requirements()
+def _of(distribution: Installed) -> tuple[Offer, ...]:
+    text = distribution.offered
+    return _offers(text, *distribution.name_and_requirements()) if text else ()
+
+
+@cache
+def _offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[Offer, ...]:
+    """What a distribution's metadata says: those who convert many files have the same read for each."""
     missing = "" if canonical(pack) == BUILTIN else unmet(requirements)
-    return [Offer(unquote(entry.name), pack, entry.group, entry, missing) for entry in entries]
+    entries = entry_points(text, GROUPS)
+    return tuple(Offer(unquote(entry.name), pack, entry.group, entry, missing) for entry in entries)
 
 
+@cache
 def canonical(pack: str) -> str:
     """Distribution names are compared as pip compares them."""
     return pack.replace("_", "-").replace(".", "-").lower()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,9 @@ Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float
 
 _VERSIONS = {"ai.onnx.ml": 3}
 """The opset of each other domain that has more than one: one that every runtime of our opsets knows."""
+
+_START = 256
+"""Bytes by which constants of one dtype and shape are told apart before all of them are compared."""
 
 _DTYPES = {
     "float32": ir.DataType.FLOAT,
@@ -46,7 +48,7 @@ class Emitter:
         self.nodes: list[ir.Node] = []
         self.warnings: list[str] = []
         self.domains: dict[str, int] = {"": opset}
-        self._constants: dict[tuple[np.dtype[Any], tuple[int, ...], bytes], ir.Value] = {}
+        self._constants: dict[tuple[np.dtype[Any], tuple[int, ...], bytes], list[tuple[ir.Value, Array]]] = {}
         self._own: set[ir.Value] = set()
         self._label = ""
         self._marks: dict[str, str] = {}
@@ -76,13 +78,13 @@ class Emitter:
         name = name or f"{self._label}/constant"
         if packed.dtype == object:
             return self.own(tensor_value(packed, self.names.unique(name)))
-        data = packed.reshape(-1).view(np.uint8).data if packed.size else b""
-        key = (packed.dtype, packed.shape, blake2b(data, digest_size=16).digest())
-        shared = self._constants.get(key)
-        if shared is not None:
-            return shared
+        content = packed.reshape(-1).view(np.uint8)
+        alike = self._constants.setdefault((packed.dtype, packed.shape, content[:_START].tobytes()), [])
+        for value, other in alike:
+            if len(content) <= _START or np.array_equal(content, other):
+                return value
         value = self.own(tensor_value(packed, self.names.unique(name)))
-        self._constants[key] = value
+        alike.append((value, content))
         return value
 
     def own(self, value: ir.Value) -> ir.Value:
@@ -286,12 +288,8 @@ def _output_type(
         inner = next((a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH), None)
         return None if inner is None else inner.outputs[k - len(node.outputs)].type
     wanted = declared.type_str
-    for i, value in enumerate(inputs):
-        if (
-            value is not None
-            and value.type is not None
-            and schema.inputs[min(i, len(schema.inputs) - 1)].type_str == wanted
-        ):
+    for value, kind in zip(inputs, _kinds(schema.inputs, len(inputs)), strict=True):
+        if kind == wanted and value is not None and value.type is not None:
             return ir.TensorType(value.type.dtype)
     allowed = next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == wanted), [wanted])
     if len(allowed) == 1 and allowed[0].startswith("tensor("):

@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from onnx_tflite_plugin.graph.metadata import own, remove_own
 from onnx_tflite_plugin.graph.names import UniqueNames
@@ -241,7 +240,11 @@ class Editor:
 
     def tidy(self) -> None:
         """Drop what nothing uses any more."""
-        RemoveUnusedNodesPass()(self.model)
+        _drop_unused(self.graph)
+        constants = self.graph.initializers
+        for name, value in list(constants.items()):
+            if not (value.uses() or value.is_graph_input() or value.is_graph_output()):
+                del constants[name]
 
 
 def rewrite(model: ir.Model, places: Sequence[_Place], change: Callable[[Editor, _Place], bool]) -> int:
@@ -269,6 +272,17 @@ def rewrite_units(model: ir.Model, op_type: str, change: Callable[[Editor, Quant
 def forget(value: ir.Value) -> None:
     """Its content is no longer what its metadata says."""
     remove_own(value.metadata_props)
+
+
+def _drop_unused(graph: ir.Graph) -> None:
+    """Nodes whose outputs nothing uses, here and in inner graphs; what only they use comes before them."""
+    for node in reversed(graph):
+        if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+            graph.remove(node, safe=True)
+            continue
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                _drop_unused(attribute.as_graph())
 
 
 def _names(model: ir.Model) -> UniqueNames:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import onnx_ir as ir
@@ -53,18 +54,22 @@ def _doublings(layers: Mapping[ir.Node, Layer]) -> Iterator[Doubling]:
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution that an integer kernel computes, and its weights' distances from their zero point."""
+    """A convolution that an integer kernel computes."""
 
     unit: QuantizedConv
     convolution: Convolution
-    centered: Array
 
     @classmethod
     def of(cls, node: ir.Node) -> Layer | None:
         unit, convolution = QuantizedConv.of(node), Convolution.of(node)
         if unit is None or convolution is None or unit.weights.integers is None:
             return None
-        return cls(unit, convolution, _centered(unit.weights)) if unit.weights.integers.dtype == np.int8 else None
+        return cls(unit, convolution) if unit.weights.integers.dtype == np.int8 else None
+
+    @cached_property
+    def centered(self) -> Array:
+        """The distances of its weights from their zero point."""
+        return _centered(self.unit.weights)
 
     @property
     def source(self) -> ir.Value:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
 from onnx_tflite_plugin.lowering.emitter import tensor_value, typed
@@ -68,7 +69,7 @@ def check(model: ir.Model) -> None:
             "--weights-dtype uint8, or report it to who emits the node",
         )
         for product in products(model)
-        if not product.exact and not (product.guarded and not product.holds_least)
+        if product.holds_least or not (product.guarded or product.exact)
     ]
     if problems:
         raise TargetRefusal("products that not every processor computes exactly:", problems)
@@ -147,7 +148,7 @@ class _Weights:
                 values = self._chosen(choices)
             for choice, value in zip(choices, values, strict=True):
                 self._take(choice.product, value)
-        self.editor.tidy()
+        RemoveUnusedNodesPass()(self.editor.model)  # and optional outputs
 
     # --- their parts --------------------------------------------------------------------------
 

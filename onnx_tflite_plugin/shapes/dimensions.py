@@ -26,12 +26,12 @@ def name_dimensions(model: ir.Model, given: Mapping[InputAxis, str]) -> None:
     opened = [(str(value.name), axis) for value, axis in _unknown(model.graph.inputs)]
     if not opened:
         return
-    proto = skeleton(model)
-    names = _tied(proto, {place: given.get(place, f"{place[0]}_dim{place[1]}") for place in opened})
+    outputs_at = _Inferred(skeleton(model))
+    names = _tied(outputs_at, {place: given.get(place, f"{place[0]}_dim{place[1]}") for place in opened})
     for value, axis in _unknown(model.graph.inputs):
         _name(value, axis, names[str(value.name), axis])
     samples = _samples(names)
-    drawn = [_outputs(proto, names, start) for start in samples]
+    drawn = [outputs_at(_placed(names, start)) for start in samples]
     if any(outputs is None for outputs in drawn):
         return
     for value, axis in _unknown(model.graph.outputs):
@@ -64,17 +64,27 @@ def _sizes(names: Mapping[InputAxis, str], start: int) -> dict[str, int]:
     return {name: start + 2 * k for k, name in enumerate(dict.fromkeys(names.values()))}
 
 
-def _outputs(proto: onnx.ModelProto, names: Mapping[InputAxis, str], start: int) -> list[Dims | None] | None:
-    """The sizes of the outputs where each name has a size of its own; ``None`` where the operators do not take those."""
+def _placed(names: Mapping[InputAxis, str], start: int) -> dict[InputAxis, int]:
+    """A size for each axis, where each name has one of its own."""
     sizes = _sizes(names, start)
-    return _inferred(proto, {place: sizes[name] for place, name in names.items()})
+    return {place: sizes[name] for place, name in names.items()}
 
 
-def _inferred(proto: onnx.ModelProto, sizes: Mapping[InputAxis, int]) -> list[Dims | None] | None:
-    try:
-        return infer(proto, sizes)
-    except Refused:
-        return None
+class _Inferred:
+    """The sizes of a model's outputs at sizes of its inputs, each inferred once; ``None`` where the operators do not take those."""
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        self._proto = proto
+        self._outputs: dict[frozenset[tuple[InputAxis, int]], list[Dims | None] | None] = {}
+
+    def __call__(self, sizes: Mapping[InputAxis, int]) -> list[Dims | None] | None:
+        key = frozenset(sizes.items())
+        if key not in self._outputs:
+            try:
+                self._outputs[key] = infer(self._proto, sizes)
+            except Refused:
+                self._outputs[key] = None
+        return self._outputs[key]
 
 
 def _is(outputs: list[Dims | None] | None, k: int, axis: int, size: int) -> bool:
@@ -82,11 +92,11 @@ def _is(outputs: list[Dims | None] | None, k: int, axis: int, size: int) -> bool
     return dims is not None and axis < len(dims) and dims[axis] == size
 
 
-def _tied(proto: onnx.ModelProto, names: Mapping[InputAxis, str]) -> dict[InputAxis, str]:
+def _tied(outputs_at: _Inferred, names: Mapping[InputAxis, str]) -> dict[InputAxis, str]:
     """One name for sizes that the operators want equal: where they differ, even by a 1 that broadcasts, inference fails."""
     tied = dict(names)
     small, large = _samples(names)
-    if _outputs(proto, tied, small) is not None:
+    if outputs_at(_placed(tied, small)) is not None:
         return tied
     by_axis: dict[int, list[InputAxis]] = {}
     for place in names:
@@ -94,9 +104,9 @@ def _tied(proto: onnx.ModelProto, names: Mapping[InputAxis, str]) -> dict[InputA
     for places in by_axis.values():
         first, *others = places
         equal = dict.fromkeys(names, small)
-        if _inferred(proto, equal) is None:
+        if outputs_at(equal) is None:
             continue
         for other in others:
-            if all(_inferred(proto, {**equal, other: size}) is None for size in (1, large)):
+            if all(outputs_at({**equal, other: size}) is None for size in (1, large)):
                 tied[other] = tied[first]
     return tied

@@ -42,10 +42,9 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
 
 def _node(node: ir.Node) -> onnx.NodeProto:
     """A node without its metadata, which is most of it."""
-    inputs, outputs = (
-        [value.name or "" if value else "" for value in values] for values in (node.inputs, node.outputs)
-    )
-    proto = onnx.helper.make_node(node.op_type, inputs, outputs, node.name, domain=node.domain)
+    proto = onnx.NodeProto(op_type=node.op_type, name=node.name, domain=node.domain)
+    proto.input.extend(value.name or "" if value else "" for value in node.inputs)
+    proto.output.extend(value.name or "" for value in node.outputs)
     proto.attribute.extend(map(ir.serde.serialize_attribute, node.attributes.values()))
     return proto
 
@@ -74,20 +73,23 @@ def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = 
     for info in model.graph.output:
         info.type.tensor_type.ClearField("shape")
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=_followed(model))
+        return [_dims(info) for info in _inferred(model).output]
     except onnx.shape_inference.InferenceError as error:
         raise Refused(_said(error)) from error
-    return [_dims(info) for info in inferred.graph.output]
 
 
-def _followed(model: onnx.ModelProto) -> bool:
-    """Whether inference may follow what vectors hold: none is too long, an input or what one becomes in between."""
+def _inferred(model: onnx.ModelProto) -> onnx.GraphProto:
+    """The graph with sizes. What vectors hold is followed where none is too long, an input or what one becomes in between,
+    and some size is not known without.
+    """
     largest = max((math.prod(size or 1 for size in _dims(info) or ()) for info in model.graph.input), default=0)
-    if largest <= LONGEST:
-        return True
-    plain = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
-    vectors = [sizes[0] or 0 for info in (*plain.input, *plain.value_info) if len(sizes := _dims(info) or ()) == 1]
-    return max(vectors, default=0) <= LONGEST
+    if largest > LONGEST:
+        plain = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
+        shapes = [_dims(info) for info in (*plain.input, *plain.value_info, *plain.output)]
+        vectors = [sizes[0] or 0 for sizes in shapes if sizes is not None and len(sizes) == 1]
+        if not any(sizes is None or None in sizes for sizes in shapes) or max(vectors, default=0) > LONGEST:
+            return plain
+    return onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
 
 
 def _said(error: Exception) -> str:
