@@ -36,6 +36,24 @@ def option(name: str, value: Any) -> Change:
     )
 
 
+def operands(*numbers: int) -> Change:
+    """The first operator's."""
+    return lambda model: model.fields["subgraphs"][0].fields["operators"][0].fields.update(inputs=list(numbers))  # type: ignore[no-any-return]
+
+
+def shared_name(name: str) -> Change:
+    """Of every variable."""
+
+    def change(model: Table) -> None:
+        operators = [op for graph in model.fields["subgraphs"] for op in graph.fields["operators"]]
+        options = [op.fields.get("builtin_options") for op in operators]
+        for table in options:
+            if table is not None and "shared_name" in table.fields:
+                table.fields["shared_name"] = name
+
+    return change
+
+
 def option2(name: str, value: Any) -> Change:
     """An option of an operator that keeps its options in ``builtin_options2``."""
     return lambda model: (

@@ -32,7 +32,7 @@ class Operands(Planned):
         array = self.op.constant(slot)
         if array is None:
             return None
-        if slot in self.bound.declared.holds_axes:
+        if slot in self.bound.declared.holds_axes and self.op[self._data_slot].rank:  # a scalar has none to rename
             remapped = [self.axis(int(axis), self._data_slot) for axis in array.reshape(-1)]
             return np.asarray(remapped, np.int64).reshape(array.shape)
         of = self._indexed.get(slot)

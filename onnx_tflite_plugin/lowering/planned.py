@@ -58,7 +58,7 @@ class Planned:
         rank = max(self.op[slot].rank, 1)
         if not -rank <= axis < rank:
             raise Refused(f"it has no axis {axis}: {self.op[slot].name!r} has rank {self.op[slot].rank}")
-        return self.perm(slot).index(axis % rank)
+        return self.perm(slot).index(axis % rank) if self.op[slot].rank else 0
 
     def perm(self, slot: int = 0) -> tuple[int, ...]:
         """Physical axis → TFLite axis."""

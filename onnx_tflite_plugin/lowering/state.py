@@ -166,7 +166,7 @@ class States:
     def state(self, key: str, name: str = "") -> State:
         """The state of a key, made on first mention; its name is the key's unless given."""
         if key not in self.by_key:
-            self.by_key[key] = State(key, self.emitter.names.unique(name or key), self.emitter, self.reset)
+            self.by_key[key] = State(key, self.emitter.names.unique(name or key or "state"), self.emitter, self.reset)
         self.by_key[key].initializing = self._initializing
         return self.by_key[key]
 

@@ -179,7 +179,7 @@ def unfit(op: Operator) -> Decline | None:
     axes=lambda at: f"_, o j k i, n h w i, {'o' if biased_in_a_row(at) else '_'} -> n y x o",
     quantization=Dequantized(bias={3: (2, 1)}),
     activation="fused_activation_function",
-    accepts=lambda at: bias_of_32_bits(at.op, 3) or unfit(at.op),
+    accepts=lambda at: bias_of_32_bits(at.op, 3) or unfit(at.op) or moved_weights(at.op, 2),
     sizes=asked_image,
     holds_batch={0: -1},
 )

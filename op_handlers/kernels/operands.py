@@ -81,10 +81,10 @@ def packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Dec
     return None
 
 
-def moved_weights(op: Operator) -> Decline | None:
+def moved_weights(op: Operator, image: int = 0) -> Decline | None:
     """int8 weights with zero points under float32, which kernels leave out (EvalHybrid), and XNNPACK refuses."""
     w = op[1]
-    if (op[0].dtype, w.dtype) != ("float32", "int8") or not isinstance(w.quantization, Quantization):
+    if (op[image].dtype, w.dtype) != ("float32", "int8") or not isinstance(w.quantization, Quantization):
         return None
     if not any(w.quantization.zero_point):
         return None

@@ -68,7 +68,9 @@ def numbered(ctx: Context, x: Value, ids: Value, count: Value, initial: float, r
     """Rows of negative segments count in none (UnsortedSegmentRef, reference_ops.h): they go to a row behind, cut off."""
     ops = ctx.ops
     rows, segments = (ops.Reshape(as_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
-    constant = ctx.op.constant(1)
+    constant, asked = ctx.op.constant(1), ctx.op.constant(2)
+    if asked is not None and (asked < 0).any():
+        raise Refused(f"it is asked for {int(asked.min())} segments")
     if constant is not None and (constant >= 0).all():
         return combined(ctx, x, rows, segments, initial, reduction)
     inside = ops.Where(ops.Less(rows, segments), rows, OUTSIDE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from changed_files import Change, buffer, called, changed, option, option2, scaled, tensor
+from changed_files import Change, buffer, called, changed, operands, option, option2, scaled, shared_name, tensor
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import ConversionError
@@ -107,6 +107,23 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [called(2, "RESHAPE44", shape=[1, 1, 13])],
         r"asked for \[1, 1, 11\], and its result is stored as \[1, 1, 13\]",
     ),
+    (
+        "EMBEDDING_LOOKUP_SPARSE-MEAN,_5_operands_known_as_it_runs,_rank_3",
+        [tensor(1, shape=[6, 2**31 - 1])],
+        r"its indices are of shape \[6, 2147483647\]",
+    ),
+    (
+        "ATAN2-bfloat16",
+        [tensor(0, shape_signature=[2, -1, 7, 3])],
+        r"shapes \(2, None, 7, 3\) and \(2, 5, 7, 3\)",
+    ),
+    ("UNSORTED_SEGMENT_PROD-float32,_running_ids_of_two_axes", [buffer(1, [-2])], "it is asked for -2 segments"),
+    (
+        "TRANSPOSE_CONV-images_rounded_one_by_one,_for_one_scale",
+        [scaled(1, [0.013], [127])],
+        "zero points other than 0, which LiteRT leaves out",
+    ),
+    ("REDUCE_WINDOW-MUL_bool_from_True", [operands(0, 0, 2, 3, 4)], "begin with is of shape"),
     ("STABLEHLO_GATHER-int32_rows,_constant", [option2("collapsed_slice_dims", [])], "its slices have 3 axes"),
 ]
 
@@ -132,6 +149,8 @@ TAKEN: list[tuple[str, list[Change]]] = [
     ("RESIZE_NEAREST_NEIGHBOR-align_corners_int8_2_to_83,_known_as_it_runs", [tensor(2, type=0)]),
     (f"{LSTM}-backwards,_int8,_time_first", [scaled(2, [0.0061], [0])]),
     (f"{LSTM}-backwards,_float32,_cells_bounded_at_10", [tensor(-1, shape=[], has_rank=False)]),
+    ("WHILE-a_variable_that_only_the_body_knows", [shared_name("")]),
+    ("REDUCE_MIN-uint8_of_all_dropped", [tensor(0, shape=[])]),
     ("DEPTHWISE_CONV_2D-int8_with_multiplier_2", [tensor(0, shape_signature=[2, 5, -1, -1])]),
     (
         "REDUCE_PROD-int16,_axes_[[1],_[2],_[-4]]_known_as_it_runs_at_4.1_dropped",

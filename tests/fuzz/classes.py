@@ -332,9 +332,16 @@ def long_sizes(suspect: Suspect) -> bool:
     return any(t is not None and t.constant and (np.abs(t.array.astype(np.float64)) >= 2**31).any() for t in sizes)
 
 
-def sparse_outputs(suspect: Suspect) -> bool:
-    """A sparse constant that is an output: LiteRT's Python gives its stored numbers."""
-    return any(getattr(t.data, "_sparsity", None) is not None for t in suspect.model.main.outputs)
+def sparse_as_dense(suspect: Suspect) -> bool:
+    """A sparse constant that is an output, or that a kernel reads which knows none: LiteRT gives its stored numbers."""
+    dense = [t for op in suspect.operators if op.code not in ("DENSIFY", "FULLY_CONNECTED") for t in op.inputs]
+    return any(t and getattr(t.data, "_sparsity", None) is not None for t in (*suspect.model.main.outputs, *dense))
+
+
+def inputs_written(suspect: Suspect) -> bool:
+    """An input that is an output as well, handed to a cell whose kernel writes its next state there (lstm.cc)."""
+    states = [t for op in suspect.operators if op.code == "LSTM" for t in op.inputs]
+    return any(t in suspect.model.main.inputs and t in states for t in suspect.model.main.outputs)
 
 
 def twice_given(suspect: Suspect) -> bool:
@@ -399,7 +406,8 @@ CLASSES: dict[str, Callable[[Suspect], bool]] = {
     "constants longer than their shapes": longer_constants,
     "booleans in other bytes": other_booleans,
     "sizes beyond 32 bits": long_sizes,
-    "sparse constants as outputs": sparse_outputs,
+    "sparse constants read as dense": sparse_as_dense,
+    "inputs that LiteRT writes": inputs_written,
     "an input listed twice": twice_given,
     "constant divisors of zero": divided_by_zero,
     "sums that wrap": wrapped_sums,

@@ -8,6 +8,7 @@ from changed_files import Change, buffer, changed, option, scaled, tensor
 from fuzz.classes import CLASSES, Suspect
 from fuzz.seeds import cases, seed_model
 
+from conformance.schema import enum
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 
@@ -25,6 +26,14 @@ def inputs(*numbers: int) -> Change:
     return lambda model: model.fields["subgraphs"][0].fields.update(inputs=list(numbers))  # type: ignore[no-any-return]
 
 
+def another(code: str) -> Change:
+    """The model's first kind of operator is another."""
+    number = enum("BuiltinOperator")[code]
+    return lambda model: model.fields["operator_codes"][0].fields.update(
+        builtin_code=number, deprecated_builtin_code=min(number, 127)
+    )
+
+
 INFINITE = int(np.float32("inf").view(np.int32))
 
 OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
@@ -35,7 +44,9 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("constants longer than their shapes", "EMBEDDING_LOOKUP-int8_as_it_is", [tensor(1, shape=[5, 11])]),
     ("booleans in other bytes", "LOGICAL_AND-bool_and_a_constant_(7,_1)", [buffer(1, [2] * 7, "int8")]),
     ("sizes beyond 32 bits", "BROADCAST_ARGS-int64_[]_and_[2,_3],_a_and_b_constant", [buffer(2, [1 << 40, 3], "int64")]),
-    ("sparse constants as outputs", "FULLY_CONNECTED-sparse_weights", [outputs(3, 0)]),
+    ("sparse constants read as dense", "FULLY_CONNECTED-sparse_weights", [outputs(3, 0)]),
+    ("sparse constants read as dense", "DENSIFY-int8_weights_of_a_convolution", [another("RELU6")]),
+    ("inputs that LiteRT writes", "LSTM-uint8_of_five_operands,_states_handed_in", [outputs(5, 2)]),
     ("an input listed twice", "TRANSPOSE-uint8,_perm_known_as_it_runs", [inputs(0, 1, 0)]),
     ("constant divisors of zero", "DIV-float32_with_SIGN_BIT,_which_the_kernel_ignores", [buffer(1, [0] * 210)]),
     ("sums that wrap", BETWEEN, [buffer(2, [2**31 - 1, 0, 0])]),

@@ -90,6 +90,39 @@ MUTATIONS: tuple[Planted, ...] = (
         ("-128 is a weight of every kernel", "passes/symmetric_weights.py", "MOST = 127 ", "MOST = 128 "),
     ),
     *of_tests(
+        "verify/inputs",
+        (
+            "the neighbours of a threshold are not drawn",
+            "verify/inputs/drawn.py",
+            "np.concatenate([numbers, numbers - 1, numbers + 1])",
+            "np.concatenate([numbers])",
+        ),
+        (
+            "thresholds are not drawn",
+            "verify/inputs/drawn.py",
+            "if told.size else values",
+            "if told.size > len(values) else values",
+        ),
+        (
+            "what is added is a threshold",
+            "verify/inputs/drawn.py",
+            'results[0].shape != tensor.shape or results[0].dtype != "bool"',
+            "results[0].shape != tensor.shape",
+        ),
+        (
+            "a neighbour wraps around",
+            "verify/inputs/drawn.py",
+            "near[(near >= limits.min) & (near <= limits.max)]",
+            "near",
+        ),
+        (
+            "a perm is any numbers",
+            "verify/inputs/drawn.py",
+            "if not caution and _numbers_axes(",
+            "if caution and _numbers_axes(",
+        ),
+    ),
+    *of_tests(
         "verify/wrong_more",
         ("ten times the steps are near without quantization", "verify/operators/apart.py", "steps=3,", "steps=30,"),
         (
