@@ -152,10 +152,10 @@ def neighbours(rows: Array) -> list[int] | None:
         matching.join(one, other)
     while waiting:
         one = waiting.pop()
-        other = next((other for other in waiting if matching.exchanges(one, other)), None)
-        if other is None:
+        exchanged = next((other for other in waiting if matching.exchanges(one, other)), None)
+        if exchanged is None:
             return None
-        waiting.remove(other)
+        waiting.remove(exchanged)
     partner = matching.partner.tolist()
     return [channel for one, other in enumerate(partner) if one < other for channel in (one, other)]
 
