@@ -32,8 +32,13 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def everything(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass."""
-    first = integers(net), floats(net), mask(net), trained(net), decayed(net)
-    return (*first, normalized(net), bounded(net), summed(net), unrolled(net), reordered(net))
+    return (*narrow(net), wide(net))
+
+
+def narrow(net: Network) -> tuple[TensorRef, ...]:
+    """Something for each pass but those of 16 bits."""
+    first = integers(net), floats(net), mask(net), trained(net), decayed(net), normalized(net), bounded(net)
+    return (*first, summed(net), unrolled(net), reordered(net), stacked(net), *gates(net))
 
 
 def bounded(net: Network) -> TensorRef:
@@ -63,6 +68,29 @@ def unrolled(net: Network) -> TensorRef:
     x, weights = net.input(image(2, 1, 11, dtype="float32")), constant(drawn(7, 11, dtype="float32", seed="steps"))
     steps = [net.call("GATHER", [x, constant(k)], tensor(1, 11), axis=0) for k in range(2)]
     return net.like("MUL", *(net.call("FULLY_CONNECTED", [step, weights, None], tensor(1, 7)) for step in steps))
+
+
+def stacked(net: Network) -> TensorRef:
+    """A dense layer of integers of each of three time steps, one behind the other."""
+    given, weights = image(3, 1, 11, dtype="int8"), weight((7, 11), "int8", 0)
+    x, shared, made = net.input(given), net.place(weights), product(given, weights, (1, 7), 11)
+    steps = [net.call("GATHER", [x, constant(k)], given.shaped(1, 11), axis=0) for k in range(3)]
+    rows = [net.call("FULLY_CONNECTED", [step, shared, None], made) for step in steps]
+    return net.call("PACK", rows, made.shaped(3, 1, 7), axis=0, values_count=3)
+
+
+def wide(net: Network) -> TensorRef:
+    """An activation of 16 bits."""
+    return net.call(
+        "LOGISTIC", [net.input(image(5, 7, dtype="int16"))], tensor(5, 7, dtype="int16", scale=1 / 32768, zero_point=0)
+    )
+
+
+def gates(net: Network) -> list[TensorRef]:
+    """Two parts that go through one activation."""
+    parts = [tensor(1, 5)] * 2
+    halves = net.calls("SPLIT", [constant(1), net.input(image(1, 10, dtype="float32"))], *parts, num_splits=2)
+    return [net.like("TANH", half) for half in halves]
 
 
 def normalized(net: Network) -> TensorRef:
@@ -157,8 +185,9 @@ def test_where_it_is_refused_or_for_another_target_nothing_is_rewritten(options:
 
 @pytest.mark.parametrize("opset", [13, 21, 26])
 def test_passes_write_what_every_opset_has(opset: int) -> None:
-    conversion = otp.convert(built(everything), optimize="speed", opset=opset, verify=True)
-    assert conversion.report.passes.keys() == PASSES.keys()
+    older = opset < 21  # where nothing quantizes to 16 bits
+    conversion = otp.convert(built(narrow if older else everything), optimize="speed", opset=opset, verify=True)
+    assert conversion.report.passes.keys() == PASSES.keys() - ({"dequantized_once"} if older else set())
 
 
 def test_every_node_says_which_operator_it_comes_from() -> None:
