@@ -116,6 +116,12 @@ PASSES = {
             needs=frozenset({"Conv", "QuantizeLinear"}),
         ),
         Pass(
+            "fold_depthwise",
+            "columns of a few channels become channels of a dense convolution, where each had its own",
+            exact=True,
+            needs=frozenset({"Conv", "QuantizeLinear"}),
+        ),
+        Pass(
             "wide_constants",
             "a constant of a few channels is repeated for several pixels at a time",
             exact=True,

@@ -48,7 +48,7 @@ class Window:
         weights = unit.weights.integers
         if image is None or None in image[1:] or weights is None or weights.ndim != 4:
             return None
-        if integer(unit.conv, "group", 1) != 1 or {*ints(unit.conv, "dilations", [1, 1])} != {1}:
+        if {*ints(unit.conv, "dilations", [1, 1])} != {1}:
             return None
         if "auto_pad" in unit.conv.attributes:
             return None
@@ -131,11 +131,26 @@ def run(model: ir.Model) -> int:
 
 
 def _fold(editor: Editor, unit: QuantizedConv) -> bool:
-    image, between = _image(unit.data)
+    if integer(unit.conv, "group", 1) != 1:
+        return False
+    image, between = channels_last(unit.data)
     window = Window.of(unit, sizes(image))
     folding = best(window) if window else None
     if window is None or folding is None:
         return False
+    write(editor, unit, window, folding, image, between)
+    return True
+
+
+def write(
+    editor: Editor,
+    unit: QuantizedConv,
+    window: Window,
+    folding: Folding,
+    image: ir.Value | None,
+    between: Sequence[ir.Node],
+) -> None:
+    """Put the folded convolution in the unit's place; ``image`` is channels last, ``between`` are nodes that quantize it again."""
     (height, columns, channels), (rows, across, features) = window.image, window.result
     array = unit.weights.integers
     assert array is not None
@@ -150,17 +165,16 @@ def _fold(editor: Editor, unit: QuantizedConv) -> bool:
             operands.append(editor.dequantized(unit.bias.repeated(folding.columns)))
         value = editor.emit(
             "Conv", value, *operands, like=unit.conv, kernel_shape=weights.shape[2:], strides=[window.strides[0], 1],
-            pads=[window.pads[0], folding.pads[0], window.pads[2], folding.pads[1]],
+            pads=[window.pads[0], folding.pads[0], window.pads[2], folding.pads[1]], group=1,
         )  # fmt: skip
         value = editor.clone_on(unit.quantize, value)
         value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
         value = editor.emit("Reshape", value, [-1, rows, across, features])
         value = editor.emit("Transpose", value, perm=CHANNELS_FIRST)
     editor.replace_value(unit.quantize.outputs[0], value)
-    return True
 
 
-def _image(data: ir.Node) -> tuple[ir.Value | None, list[ir.Node]]:
+def channels_last(data: ir.Node) -> tuple[ir.Value | None, list[ir.Node]]:
     """The channels-last value that a convolution reads, and what quantizes it again on the way, in order."""
     between: list[ir.Node] = []
     value = data.outputs[0]

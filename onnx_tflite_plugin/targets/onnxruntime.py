@@ -77,6 +77,7 @@ ONNXRUNTIME = Target(
         "channels_as_columns",
         "subnormal_weights",
         "fold_width",
+        "fold_depthwise",
         "wide_constants",
         "sum_in_gemm",
         "rows_at_once",

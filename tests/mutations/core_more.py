@@ -86,6 +86,16 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
+        "passes/fold_depthwise",
+        ("-128 is a weight of every dense kernel", "passes/fold_depthwise.py", "_LEAST = -128", "_LEAST = -129"),
+        (
+            "every channel has the weights of all",
+            "passes/fold_depthwise.py",
+            "np.eye(len(stored)",
+            "np.tri(len(stored)",
+        ),
+    ),
+    *of_tests(
         "passes/symmetric",
         ("-128 is a weight of every kernel", "passes/symmetric_weights.py", "MOST = 127 ", "MOST = 128 "),
     ),

@@ -38,7 +38,7 @@ def everything(net: Network) -> tuple[TensorRef, ...]:
 def narrow(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass but those of 16 bits."""
     first = integers(net), floats(net), mask(net), trained(net), decayed(net), normalized(net), bounded(net)
-    return (*first, summed(net), unrolled(net), reordered(net), stacked(net), *gates(net))
+    return (*first, summed(net), unrolled(net), reordered(net), stacked(net), *gates(net), few_channels(net))
 
 
 def bounded(net: Network) -> TensorRef:
@@ -148,6 +148,11 @@ def reordered(net: Network) -> TensorRef:
     """A convolution with weights of neighbours that overflow."""
     x = net.conv(net.input(image(1, 16, 32, 7)), 16, (1, 1))
     return net.conv(x, 16, (1, 1), change=overflowing)
+
+
+def few_channels(net: Network) -> TensorRef:
+    """A convolution by channel of few."""
+    return net.conv(net.input(image(1, 23, 32, 8)), 8, (3, 3), deep=True)
 
 
 def overflowing(drawn: Array) -> Array:
