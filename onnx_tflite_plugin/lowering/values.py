@@ -242,7 +242,8 @@ class Values:
     def _describe(self, tensor: Tensor, value: ir.Value, order: Order, form: Form) -> None:
         """Name a value after its tensor and say which form of it this is."""
         storage = self.plan.storage(tensor) if form is STORED else file_storage(tensor)
-        typed(value, "float32" if form is FLOAT else storage.dtype, physical_dims(tensor, order))
+        dims = _as_known(value, physical_dims(tensor, order))
+        typed(value, "float32" if form is FLOAT else storage.dtype, dims)
         if holds_tensor(value.metadata_props) or (value.producer() is None and value.const_value is None):
             return  # one value may stand for several tensors; the first names it, and inputs have names
         native = self._native.get(tensor)
@@ -258,6 +259,14 @@ class Values:
             order=spelled(order) if moved else "",
             shift=storage.shift if form is STORED else 0,
         )
+
+
+def _as_known(value: ir.Value, dims: Dims | None) -> Dims | None:
+    """Sizes of a tensor that the file leaves open, as they are known of a value which is an operand, too."""
+    if dims is None or value.shape is None or len(value.shape) != len(dims):
+        return dims
+    known = (size if isinstance(size, int) else None for size in value.shape)
+    return tuple(own if size is None else size for size, own in zip(dims, known, strict=True))
 
 
 def _ones_more(long: Dims, short: Dims) -> list[int] | None:

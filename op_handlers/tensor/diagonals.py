@@ -20,8 +20,10 @@ def matrix_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
     """Where on the diagonal, which is as long as the shorter side."""
     rows, columns = ctx.op[0].dims[-2:]
     fitting = (*ctx.op[0].dims[:-2], None if rows is None or columns is None else min(rows, columns))
-    if ctx.op[1].has_rank and ctx.op[1].dims != fitting:  # the kernel reads on, and never looks whether they fit
-        raise Refused(f"its diagonals are of shape {list(ctx.op[1].dims)}, its matrices have {list(fitting)}")
+    stored = (*ctx.op[0].shape[:-2], min(ctx.op[0].shape[-2:]))
+    for own, sizes in ((ctx.op[1].dims, fitting), (ctx.op[1].shape, stored)):
+        if ctx.op[1].has_rank and own != sizes:  # the kernel reads on, and never looks whether they fit
+            raise Refused(f"its diagonals are of shape {list(own)}, its matrices have {list(sizes)}")
     if rows is None or columns is None:
         return diagonal_set(ctx, x, diagonal)
     places = diagonal_places(ctx, (rows, columns))

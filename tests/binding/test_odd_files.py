@@ -100,6 +100,16 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(1, shape=[2, 1], shape_signature=[2, 1])],
         r"its diagonals are of shape \[2, 1\], its matrices have \[None\]",
     ),
+    (
+        "MATRIX_SET_DIAG-an_unknown_width",
+        [tensor(1, shape=[2, 8])],
+        r"are of shape \[2, 8\], its matrices have \[2, 1\]",
+    ),
+    (
+        "UNIDIRECTIONAL_SEQUENCE_LSTM-both_ways,_looked_into",
+        [tensor(26, shape=[8, 11])],
+        r"its gates have recurrent weights of shapes",
+    ),
     ("MATRIX_SET_DIAG-int16_[3,_5]", [tensor(1, shape_signature=[-1])], r"of shape \[None\], its matrices have \[3\]"),
     ("EMBEDDING_LOOKUP_SPARSE-MEAN_of_rows_of_two_axes", [tensor(4, type=COMPLEX64)], "its dtypes are"),
     (
@@ -151,6 +161,7 @@ TAKEN: list[tuple[str, list[Change]]] = [
     (f"{LSTM}-backwards,_float32,_cells_bounded_at_10", [tensor(-1, shape=[], has_rank=False)]),
     ("WHILE-a_variable_that_only_the_body_knows", [shared_name("")]),
     ("REDUCE_MIN-uint8_of_all_dropped", [tensor(0, shape=[])]),
+    ("RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_to_5x7", [tensor(0, shape_signature=[-1, 5, 7, 3])]),
     ("DEPTHWISE_CONV_2D-int8_with_multiplier_2", [tensor(0, shape_signature=[2, 5, -1, -1])]),
     (
         "REDUCE_PROD-int16,_axes_[[1],_[2],_[-4]]_known_as_it_runs_at_4.1_dropped",

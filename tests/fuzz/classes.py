@@ -29,6 +29,7 @@ from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.diagnosis import Probed, contradicted
 
 LARGEST_NUMBER = 1e9  # products of such are infinite in one runtime before the other
+LEAST = 1e-37  # divided by which a float is infinite
 STEEP = 64  # weights that make 1 of what activations of up to 4 are rounded by, half of 4 / 127
 RECURRENT = ("RNN", "LSTM")
 POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
@@ -85,9 +86,16 @@ def vast_scales(suspect: Suspect) -> bool:
 
 
 def divided_by_zero(suspect: Suspect) -> bool:
-    """A constant divisor that holds a zero: infinite in XNNPACK, the largest float in the kernels that clip."""
+    """A constant divisor that holds a zero: infinite in XNNPACK, the largest float in the kernels that clip.
+
+    Or nearly zero, so that quotients are; or a quantized one that is drawn, its zero point too, by which the kernel divides an
+    integer.
+    """
     divisors = [op.tensor(1) for op in suspect.operators if op.code in ("DIV", "FLOOR_DIV", "FLOOR_MOD")]
-    return any(tensor is not None and tensor.constant and not tensor.array.all() for tensor in divisors)
+    return any(
+        t is not None and (bool((np.abs(t.array.astype(np.float64)) < LEAST).any()) if t.constant else any(_scale(t)))
+        for t in divisors
+    )
 
 
 def wrapped_sums(suspect: Suspect) -> bool:
@@ -370,7 +378,13 @@ def windows_beyond(suspect: Suspect) -> bool:
 
 
 def perms_as_it_runs(suspect: Suspect) -> bool:
-    """Lengths or blocks known as it runs, or a perm that is computed: kernels read beyond the end by what is none."""
+    """Lengths or blocks known as it runs, or a perm that is computed: kernels read beyond the end by what is none.
+
+    Or axes, where the result is stored with the sizes that some of them give.
+    """
+    axes = [op for op in suspect.operators if op.code.startswith("REDUCE_") or op.code in ("MEAN", "SUM")]
+    if any(op[1] and not op[1].constant and op[~0].static and op[~0].rank for op in axes if len(op.inputs) > 1):
+        return True
     lengths = [t for op in suspect.operators if op.code in ("REVERSE_SEQUENCE", *BLOCKS) for t in op.inputs[1:]]
     perms = [op.tensor(1) for op in suspect.operators if op.code == "TRANSPOSE"]
     drawn = suspect.model.main.inputs
@@ -409,7 +423,7 @@ CLASSES: dict[str, Callable[[Suspect], bool]] = {
     "sparse constants read as dense": sparse_as_dense,
     "inputs that LiteRT writes": inputs_written,
     "an input listed twice": twice_given,
-    "constant divisors of zero": divided_by_zero,
+    "divisors of zero": divided_by_zero,
     "sums that wrap": wrapped_sums,
     "floats quantized beyond 32 bits": cast_beyond,
     "products that wrap": wrapped_products,
@@ -422,7 +436,7 @@ CLASSES: dict[str, Callable[[Suspect], bool]] = {
     "a recurrence without bound": unbounded_recurrence,
     "float16 products of many": half_products,
     "windows beyond an image of open size": windows_beyond,
-    "perms, lengths and blocks known as it runs": perms_as_it_runs,
+    "perms, lengths, blocks and axes known as it runs": perms_as_it_runs,
     "sizes asked of no elements": asked_of_nothing,
     "open depths that weights decide": depths_of_weights,
 }

@@ -32,3 +32,12 @@ def test_what_is_read_after_a_variable_is_written_is_its_next_value() -> None:
     assert turned[0] is turned[1]
     assert turned[2] is turned[3]
     assert turned[0] is not turned[2]
+
+
+def test_an_operand_that_is_handed_on_keeps_the_sizes_that_are_known_of_it() -> None:
+    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
+    values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
+    value = emitter.own(typed(ir.Value(name="x"), "float32", (None, 3)))
+    for name, dims in (("x", (None, 3)), ("y", (None, None))):
+        values.put(Tensor(0, 0, name, "float32", (2, 3), dims, None, None, False), value, source_order(dims), STORED)
+    assert value.shape == ir.Shape([None, 3])

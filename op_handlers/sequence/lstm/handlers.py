@@ -81,6 +81,9 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
         return Decline(f"it multiplies {x.dtype} by {dtypes}, for which there is no kernel")
     if any(w.rank != 2 for w in weights):
         return Decline("its recurrent weights are diagonal matrices, which is not implemented; give them in full")
+    for name, sizes in (("", weights[::2]), ("recurrent ", weights[1::2])):
+        if len({w.shape for w in sizes}) > 1:
+            return Decline(f"its gates have {name}weights of shapes {', '.join(str(list(w.shape)) for w in sizes)}")
     refused = not_symmetric(op, slots) or not_variable(op, (HIDDEN, CELLS))
     if refused or x.dtype == "int8":
         return refused or whole(op)
