@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
+import onnxruntime
 
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.layout.order import permuted, source_order
@@ -41,3 +43,19 @@ def test_an_operand_that_is_handed_on_keeps_the_sizes_that_are_known_of_it() -> 
     for name, dims in (("x", (None, 3)), ("y", (None, None))):
         values.put(Tensor(0, 0, name, "float32", (2, 3), dims, None, None, False), value, source_order(dims), STORED)
     assert value.shape == ir.Shape([None, 3])
+
+
+def test_a_size_of_0_is_asked_for_and_not_taken_from_the_operand() -> None:
+    """To Reshape a 0 is the operand's size at the same place, unless it allows zeros: [3, 0] would stay as it is."""
+    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
+    values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
+    x = emitter.own(typed(ir.Value(name="x"), "float32", (3, 0)))
+    y = values.reshape(x, (3, 0), (0, 2, 3))
+    y.name, x.name = "y", "x"
+    inputs = [x, *(value for node in emitter.nodes for value in node.inputs if value is not None and value.const_value)]
+    graph = ir.Graph([x], [typed(y, "float32", (0, 2, 3))], nodes=emitter.nodes, opset_imports={"": 18})
+    for value in inputs[1:]:
+        graph.register_initializer(value)
+    proto = ir.to_proto(ir.Model(graph, ir_version=9))
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"x": np.zeros((3, 0), np.float32)})[0].shape == (0, 2, 3)

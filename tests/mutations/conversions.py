@@ -114,6 +114,12 @@ MUTATIONS = (
         ("QUANTIZE-int16_to_int16,_halves_of_2_go_up",),
         patches={"op_handlers.math.quantization:upwards": returning(0.0)},
     ),
+    Mutation(
+        "int32 is truncated",
+        "QUANTIZE",
+        ("QUANTIZE-every_int16_to_int32_of_scale_0.02",),
+        emits={"Add": lambda true, x, y: x if np.ndim(y) == 0 and y == 0.5 else true(x, y)},
+    ),
     Mutation("the zero point is forgotten", "DEQUANTIZE", ("DEQUANTIZE-int8",), fields={"lower": _pointless}),
     Mutation(
         "elements without their places",

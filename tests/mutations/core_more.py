@@ -100,6 +100,21 @@ MUTATIONS: tuple[Planted, ...] = (
         ("-128 is a weight of every kernel", "passes/symmetric_weights.py", "MOST = 127 ", "MOST = 128 "),
     ),
     *of_tests(
+        "lowering/values",
+        (
+            "a size of 0 is the operand's",
+            "lowering/values.py",
+            '{"allowzero": 1} if 0 in dims and self.emitter.opset >= 14 else {}',
+            "{}",
+        ),
+        (
+            "an operand that is handed on loses its sizes",
+            "lowering/values.py",
+            "dims = _as_known(value, physical_dims(tensor, order))",
+            "dims = physical_dims(tensor, order)",
+        ),
+    ),
+    *of_tests(
         "verify/inputs",
         (
             "the neighbours of a threshold are not drawn",

@@ -43,6 +43,12 @@ MUTATIONS = (
         ("SUM-uint8_without_axes_kept",),
         patches={"op_handlers.math.reduction:reduced": _all_of_none},
     ),
+    *(
+        Mutation(
+            "a scalar axis is no list", code, (f"{code}-a_scalar_axis_known_as_it_runs",), emits={"Reshape": left_out}
+        )
+        for code in ("SUM", "REDUCE_MAX")
+    ),
     Mutation("keep_dims is not looked at", "MEAN", ("MEAN-axes_[1]_kept",), options={"keep_dims": False}),
     Mutation(
         "the pool of integers takes every scale",
