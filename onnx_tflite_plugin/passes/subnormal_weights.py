@@ -29,7 +29,10 @@ def _flush(editor: Editor, place: tuple[ir.Value, list[tuple[ir.Node, int]]]) ->
     value, users = place
     array = constant(value)
     assert array is not None
-    subnormal = (np.abs(array) < _NORMAL) & (array != 0)
+    small = np.abs(array) < _NORMAL
+    if not small.any():  # as in most networks
+        return False
+    subnormal = small & (array != 0)
     if not subnormal.any():
         return False
     flushed = editor.stored(np.where(subnormal, np.float32(0), array), like=value)
