@@ -26,6 +26,7 @@ from onnx_tflite_plugin.source.model import Array
 _LARGE = PAIR // 2  # two weights of at most so much always fit
 _LEAST = -128  # exact with no neighbour
 _AT_ONCE = 32  # channels that are compared with one
+_SAMPLE = 256  # columns
 
 
 def run(model: ir.Model) -> int:
@@ -138,6 +139,8 @@ def neighbours(rows: Array) -> list[int] | None:
     Those with the most large weights choose first, of those that fit them the one with the most; those that have none all fit
     each other.
     """
+    if rows.shape[1] > 2 * _SAMPLE and neighbours(rows[:, :_SAMPLE]) is None:
+        return None  # most of those that have no order have none of a few columns
     matching = _Matching(rows)
     waiting: list[int] = []
     for channel in matching.hardest.tolist():
