@@ -152,6 +152,12 @@ PASSES = {
             needs=frozenset({"Cast", "Mul"}),
         ),
         Pass(
+            "gates_at_once",
+            "convolutions of one image in a loop that have few features are one",
+            exact=True,
+            needs=frozenset({"Loop"}),
+        ),
+        Pass(
             "split_once",
             "what most parts of a small tensor go through is computed before it is split",
             exact=True,

@@ -83,6 +83,7 @@ ONNXRUNTIME = Target(
         "rows_at_once",
         "rows_of_integers",
         "dequantized_once",
+        "gates_at_once",
         "split_once",
         "stacked_once",
         "reshape_once",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
@@ -12,7 +13,8 @@ import pytest
 from passes_networks import MARK, PASSES, Network, built, image
 
 import onnx_tflite_plugin as otp
-from conformance.builder import TensorRef
+from conformance.builder import GraphBuilder, TensorRef
+from conformance.cases.control.loops import called, loop
 from conformance.models import constant, drawn, tensor
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.cli.summary import summary
@@ -38,7 +40,16 @@ def everything(net: Network) -> tuple[TensorRef, ...]:
 def narrow(net: Network) -> tuple[TensorRef, ...]:
     """Something for each pass but those of 16 bits."""
     first = integers(net), floats(net), mask(net), trained(net), decayed(net), normalized(net), bounded(net)
-    return (*first, summed(net), unrolled(net), reordered(net), stacked(net), *gates(net), few_channels(net))
+    return (
+        *first,
+        summed(net),
+        unrolled(net),
+        reordered(net),
+        stacked(net),
+        *gates(net),
+        *filtered(net),
+        few_channels(net),
+    )
 
 
 def bounded(net: Network) -> TensorRef:
@@ -93,6 +104,22 @@ def gates(net: Network) -> list[TensorRef]:
     return [net.like("TANH", half) for half in halves]
 
 
+def filtered(net: Network) -> Sequence[TensorRef]:
+    """Three convolutions of one image in a loop, whose condition is reshaped twice."""
+    image = tensor(2, 5, 7, 3)
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        none, (x,) = graph.constant("none", drawn(3)), values
+        weights = [graph.constant(f"w{k}", drawn(3, 1, 1, 3, seed=f"filtered{k}")) for k in range(3)]
+        strides = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
+        first, second, third = (
+            called(graph, "TANH", [called(graph, "CONV_2D", [x, w, none], x, **strides)], x) for w in weights
+        )
+        return [called(graph, "MUL", [called(graph, "MUL", [first, second], x), third], x)]
+
+    return loop(net, [net.input(image)], [image], body)
+
+
 def normalized(net: Network) -> TensorRef:
     """A factor for each of three channels."""
     factor = constant(drawn(1, 1, 1, 3, dtype="uint8", low=40, high=99), None, 0.015, 3)
@@ -108,9 +135,7 @@ def trained(net: Network) -> TensorRef:
 
 
 def floats(net: Network) -> TensorRef:
-    """Batch normalization in front of an activation, zeros appended to the channels of a residual connection, a gate, and a
-    shape that is changed again.
-    """
+    """Batch normalization in front of an activation, zeros appended to the channels of a residual connection, and a gate."""
     x = net.conv(
         net.input(image(1, 5, 7, 3, dtype="float32")), 16, (1, 1), fused_activation_function="RELU", name="before"
     )
@@ -122,8 +147,7 @@ def floats(net: Network) -> TensorRef:
     x = net.conv(net.like("ADD", net.conv(y, 32, (1, 1)), padded), 16, (1, 1), fused_activation_function="RELU")
     mean = net.like("MEAN", x, constant([1, 2]), shape=(1, 1, 1, 16), keep_dims=True)
     gated = net.like("MUL", x, net.like("LOGISTIC", net.conv(mean, 16, (1, 1))))
-    rows = net.like("RESHAPE", net.conv(gated, 16, (1, 1)), constant([35, 16]), shape=(35, 16))
-    return net.like("RESHAPE", rows, constant([5, 112]), shape=(5, 112))
+    return net.conv(gated, 16, (1, 1))
 
 
 def mask(net: Network) -> TensorRef:
