@@ -29,15 +29,15 @@ def residual(net: Network) -> TensorRef:
     return net.like("ADD", x, conv(net, x, 5))
 
 
-def dense(rows: int, both: bool = False) -> Draw:
+def dense(rows: int, both: bool = False, columns: int = 7) -> Draw:
     """A dense layer, or the sum of two."""
 
     def draw(net: Network) -> TensorRef:
-        given = tensor(rows, 7, dtype="int16")
+        given = tensor(rows, columns, dtype="int16")
         made = []
         for seed in ("w", "v") if both else ("w",):
-            w = weight((5, 7), "int8", 0, seed=seed)
-            made.append(net.call("FULLY_CONNECTED", [net.input(given), w, None], product(given, w, (rows, 5), 7)))
+            w = weight((5, columns), "int8", 0, seed=seed)
+            made.append(net.call("FULLY_CONNECTED", [net.input(given), w, None], product(given, w, (rows, 5), columns)))
         return net.like("ADD", *made) if both else made[0]
 
     return draw
@@ -87,3 +87,8 @@ def test_a_few_numbers_in_front_of_a_product_are_multiplied(rows: int) -> None:
     gemm = applied.nodes("Gemm")[0]
     makers = {name: node.op_type for node in applied.after.graph.node for name in node.output}
     assert makers[gemm.input[0]] == "Mul"
+
+
+@pytest.mark.parametrize(("rows", "count"), [(3, 1), (2**16 + 1, 0)])
+def test_one_scale_is_not_written_once_for_each_of_many_rows(rows: int, count: int) -> None:
+    assert Applied("dequantized_once", dense(rows, columns=17)).count == count
