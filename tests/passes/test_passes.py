@@ -259,3 +259,15 @@ def test_a_trained_network_verifies(example: str, passes: dict[str, int]) -> Non
 def test_reading_the_targets_does_not_load_the_graph_layer() -> None:
     code = "import sys, onnx_tflite_plugin.targets; sys.exit('onnx_ir' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_conversion_imports_the_passes_whose_operators_the_model_has(tmp_path: Path) -> None:
+    path = tmp_path / "mask.tflite"
+    path.write_bytes(built(mask))
+    code = (
+        "import sys, onnx_tflite_plugin as otp; otp.convert(sys.argv[1]);"
+        "print(*(name.rpartition('.')[2] for name in sys.modules if name.startswith('onnx_tflite_plugin.passes.')))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    there = {"Conv", "Reshape", "Transpose"}  # the Reshape is a pass's own
+    assert set(ran.stdout.split()) & PASSES.keys() == {name for name, one in PASSES.items() if one.needs <= there}
