@@ -143,11 +143,13 @@ def neighbours(rows: Array) -> list[int] | None:
         return None  # most of those that have no order have none of a few columns
     matching = _Matching(rows)
     waiting: list[int] = []
+    wanted: set[int] = set()
     for channel in matching.hardest.tolist():
         if matching.partner[channel] < 0 and matching.hard[channel] and not matching.joins(channel):
-            if not len(matching.fitting(channel, np.delete(matching.hardest, matching.hardest == channel))):
-                return None
             waiting.append(channel)
+            wanted |= {*matching.fitting(channel, np.delete(matching.hardest, matching.hardest == channel)).tolist()}
+            if len(waiting) > len(wanted):  # none of which is among them: there are not enough for all
+                return None
     easy = np.flatnonzero((matching.partner < 0) & (matching.hard == 0)).tolist()
     if len(easy) % 2:
         waiting.append(easy.pop())
@@ -168,8 +170,7 @@ class _Matching:
 
     def __init__(self, rows: Array) -> None:
         both = np.concatenate([np.maximum(rows, 0), -np.minimum(rows, 0)], axis=1).view(np.uint8)  # two of 127 fit
-        largest = np.partition(both, len(both) - 2, axis=0)[-2:]
-        self.magnitudes = np.ascontiguousarray(both[:, largest.sum(axis=0) > PAIR])  # elsewhere any two fit
+        self.magnitudes = np.ascontiguousarray(both[:, both.max(axis=0, initial=0) > _LARGE])  # elsewhere any two fit
         self.by_weight = np.ascontiguousarray(self.magnitudes.T)
         self.large = self.magnitudes > _LARGE
         self.hard = self.large.sum(axis=1)

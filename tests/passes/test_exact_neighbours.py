@@ -196,3 +196,12 @@ def test_two_that_are_left_over_take_the_partners_of_others() -> None:
 def test_a_channel_that_fits_none_ends_it() -> None:
     assert neighbours(np.array([[127], [2], [2], [2]], np.int8)) is None
     assert neighbours(np.array([[127], [1], [2], [2]], np.int8)) == [0, 1, 2, 3]
+
+
+def test_more_than_there_are_partners_for_end_it() -> None:
+    """Three channels of zeros fit any, of which there are five that fit no other."""
+    rows = np.full((8, 3), 127, np.int8)
+    rows[[1, 4, 6]] = 0
+    assert neighbours(rows) is None
+    rows[2] = 1
+    assert sorted(neighbours(rows) or []) == list(range(8))
