@@ -64,6 +64,8 @@ def ends() -> Iterator[Entry]:
         yield Entry(extremes.depthwise(f"int8 {kernel}x{kernel} from -127", IMAGE, kernel=kernel))
         from_least = extremes.depthwise(f"int8 {kernel}x{kernel} from -128", IMAGE, kernel=kernel, least=-128)
         yield Entry(from_least, LEAST_ANYWHERE)
+    yield Entry(extremes.depthwise("int8 3x3 of eight channels, whose columns become channels", (1, 16, 32, 8)))
+    yield Entry(extremes.reordered("int8 1x1 of channels in another order", (1, 9, 11, 16), 64))
     yield from (Entry(case) for case in others())
 
 
