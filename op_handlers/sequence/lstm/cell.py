@@ -68,7 +68,7 @@ class Cell:
 
     def __init__(self, ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> None:
         self.ctx, self.op, self.ops, self.inputs, self.reverse = ctx, ctx.op, ctx.ops, inputs, reverse
-        self.gates = gates_of(ctx.op)
+        self.gates = self.ordered(gates_of(ctx.op))
         self.normalizes, self.peeps = normalizes(ctx.op), peeps(ctx.op)
         self.cells = ctx.op[OUTPUT.weights].shape[0]
         self.outputs = ctx.op[OUTPUT.recurrent].shape[1]
@@ -76,6 +76,10 @@ class Cell:
         self.time = -1 if ctx.op[0].rank == 2 else ctx.op[0].dims[0 if ctx.options.time_major else 1] or -1
         self.recurrent = self.backward()
         self.projection = self.weights([PROJECTION]) if ctx.op.tensor(PROJECTION) is not None else None
+
+    def ordered(self, gates: Sequence[Gate]) -> list[Gate]:
+        """The gates in the order of their matrices."""
+        return [*gates]
 
     # --- operands -----------------------------------------------------------------------------
 

@@ -109,6 +109,10 @@ class IntegerCell(Cell):
         self.both = self.row(self.ops.Concat(*map(self.widened, (sigmoids, tangents)), axis=0))
         self.sigmoids, self.shown = self.row(sigmoids), self.row(self.turned(shown))
 
+    def ordered(self, gates: Sequence[Gate]) -> list[Gate]:
+        """The output gate last: it may see the cells of its own step."""
+        return sorted(gates, key=lambda gate: gate is OUTPUT)
+
     # --- operands -----------------------------------------------------------------------------
 
     def scale(self, slot: int) -> np.float32:
@@ -222,16 +226,18 @@ class IntegerCell(Cell):
         sums = self.ops.Gemm(self.ops.Cast(x, to="float64") if wide else x, matrix, None, transB=1)
         return sums if wide else self.ops.Cast(sums, to="float64")
 
-    def rescaled(self, sums: Value, scales: Sequence[Any]) -> Value:
+    def rescaled(self, sums: Value, scales: Sequence[Any], times: Any = 1.0) -> Value:
         """By a mantissa of 31 bits, halves upwards, then by a power of two, halves away from 0; a scale for each gate.
+
+        ``times``: integers of 16 bits that the sums are multiplied by before, of which products with a mantissa are exact.
 
         (QuantizeMultiplier, internal/quantization_util.cc; MultiplyByQuantizedMultiplier, internal/common.cc)
         """
         ops, parts = self.ops, [decomposed(float(scale)) for scale in scales]
         factors, shares = (self.of_each([part[k] for part in parts]) for k in (0, 1))
         if max(share for _, share in parts) <= 2.0**-ONCE:
-            return ops.Round(ops.Mul(sums, factors * shares * TIES))
-        return self.divided(self.upwards(ops.Mul(sums, factors)), shares)
+            return ops.Round(ops.Mul(sums if np.ndim(times) == 0 else ops.Mul(sums, times), factors * shares * TIES))
+        return self.divided(self.upwards(ops.Mul(sums, factors * times)), shares)
 
     def upwards(self, numbers: Value) -> Value:
         """Rounded, halves upwards."""
@@ -291,11 +297,12 @@ class IntegerCell(Cell):
             return self.split(self.entries(self.both, self.ops.Add(self.ops.Mul(once, shares * NEAR), products)))
         seen = self.divided(once, shares)
         sums = self.bounded(self.ops.Add(products, seen))
-        apart = {}
+        apart: dict[Gate, Value] = {}
         if self.peeps:
-            apart = dict(zip(self.gates, self.split(sums), strict=True))
-            joined = self.ops.Concat(*(apart[gate] for gate in self.early), axis=1)
-            sums = self.peepholes(self.early, joined, self.ops.Concat(*[cells] * len(self.early), axis=1))
+            early = len(self.early)
+            sums, late = self.ops.Split(sums, [early * self.cells, self.cells], axis=1, outputs=2)
+            apart = {OUTPUT: late}
+            sums = self.peepholes(self.early, sums, self.ops.Concat(*[cells] * early, axis=1))
         if self.normalizes:
             sums = self.layer_norm(self.early, sums)
         entries = self.read(self.both, sums, self.starts())
@@ -341,8 +348,7 @@ class IntegerCell(Cell):
     def peepholes(self, gates: Sequence[Gate], sums: Value, cells: Value) -> Value:
         """With what each of these gates sees of the cells, nothing where it has no peephole."""
         weights, scales = zip(*map(self.peephole, gates), strict=True)
-        seen = self.rescaled(self.ops.Mul(cells, np.concatenate(weights)), scales)
-        return self.bounded(self.ops.Add(sums, seen))
+        return self.bounded(self.ops.Add(sums, self.rescaled(cells, scales, np.concatenate(weights))))
 
     def peephole(self, gate: Gate) -> tuple[Array, np.float32]:
         """What a gate multiplies the cells by, and the scale of that in steps of what it sees."""
@@ -360,8 +366,8 @@ class IntegerCell(Cell):
         coefficients = [self.scale(gate.norm) for gate in gates]
         guards = np.asarray([[max(1.0, float(int(10000 * coefficient)))] for coefficient in coefficients])
         rows = ops.Reshape(sums, [-1, len(gates), cells]) if several else sums
-        mean = self.cut(ops.Div(ops.Mul(ops.ReduceSum(rows, [-1]), np.float64(1024)), np.float64(cells)))
-        squares = ops.Mul(ops.ReduceSum(ops.Mul(rows, rows), [-1]), np.float64(2**20 // cells))
+        mean = self.cut(ops.Div(ops.MatMul(rows, np.full((cells, 1), 1024.0)), np.float64(cells)))
+        squares = ops.MatMul(ops.Mul(rows, rows), np.full((cells, 1), float(2**20 // cells)))
         variance = self.cut(ops.Mul(ops.Sub(squares, ops.Mul(mean, mean)), np.float64(2.0**-20)))
         variance = ops.Where(ops.Less(variance, np.float64(1)), guards, variance)
         centred = ops.Sub(ops.Mul(rows, np.float64(1024)), mean)
