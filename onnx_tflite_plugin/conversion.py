@@ -248,7 +248,7 @@ def _converted(
     if weight_bytes(conversion.model) <= LARGEST_PROTO:
         check_valid(conversion.model, conversion.proto)
         if target.opens:
-            check_opens(conversion.model, conversion.proto, options.check)
+            check_opens(conversion.model, conversion.proto, options.check, (target.opsets[0], target.opsets[2]))
     return conversion
 
 

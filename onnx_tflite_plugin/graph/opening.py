@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
+from onnx_tflite_plugin.graph.kernels import advice
 
 if TYPE_CHECKING:
     import onnx
@@ -19,10 +20,11 @@ COMMON = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
 """Dtypes that practically every kernel takes; a larger model is opened only where it computes with others."""
 
 
-def check_opens(model: ir.Model, proto: onnx.ModelProto, asked: str) -> None:
+def check_opens(model: ir.Model, proto: onnx.ModelProto, asked: str, opsets: tuple[int, int]) -> None:
     """Raises TargetRefusal with ONNX Runtime's reason. ``asked``: full, standard, or auto: where it is cheap or in doubt.
 
-    ``proto`` is the model as protobuf. One with operators of other domains is opened only if that is asked for.
+    ``proto`` is the model as protobuf. One with operators of other domains is opened only if that is asked for. ``opsets``: the
+    oldest and the newest that might help.
     """
     if asked == "standard" or (asked == "auto" and not _worthwhile(model, proto)) or find_spec("onnxruntime") is None:
         return
@@ -35,10 +37,9 @@ def check_opens(model: ir.Model, proto: onnx.ModelProto, asked: str) -> None:
         onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the package's own types share no other base
         reason = " ".join(str(error).split()).replace("[ONNXRuntimeError] : ", "")
-        hint = "another --opset or --quantization float may help; --check standard writes it all the same"
         raise TargetRefusal(
             f"ONNX Runtime {onnxruntime.__version__} does not open what was converted:",
-            [Problem("the ONNX model", reason, hint)],
+            [Problem("the ONNX model", reason, advice(model, reason, opsets))],
         ) from error
 
 

@@ -1,0 +1,65 @@
+"""Which kernels ONNX Runtime has, by its own list; it is no part of its API, and may be missing."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
+_LACKING = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node")
+_CHECKED_ALL_THE_SAME = "--check standard writes it all the same"
+
+
+def advice(model: ir.Model, reason: str, opsets: tuple[int, int]) -> str:
+    """What would help where ONNX Runtime opens a model not for this ``reason``; ``opsets``: the least and the newest to choose."""
+    said = []
+    lacking = _LACKING.search(reason)
+    nodes = [node for node in model.graph.all_nodes() if lacking is not None and node.op_type == lacking[1]]
+    versions = sorted(set.intersection(*(_opsets(node, opsets) for node in nodes))) if nodes else []
+    if versions:
+        said.append(f"--opset {versions[-1]} may help")
+    elif "opset" in reason:
+        said.append("an older --opset may help")
+    if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") or node.domain for node in model.graph.all_nodes()):
+        said.append("--quantization float may help")
+    return "; ".join([*said, _CHECKED_ALL_THE_SAME])
+
+
+def _opsets(node: ir.Node, opsets: tuple[int, int]) -> set[int]:
+    """The opsets in which a node of ONNX has a kernel of the dtypes of its operands."""
+    import onnx
+    from onnxruntime.capi import onnxruntime_pybind11_state as runtime
+
+    kernels = [
+        kernel
+        for kernel in (runtime.get_all_opkernel_def() if hasattr(runtime, "get_all_opkernel_def") else ())
+        if (kernel.op_name, kernel.domain, kernel.provider) == (node.op_type, node.domain, "CPUExecutionProvider")
+    ]
+    found = set()
+    for opset in range(opsets[0], opsets[1] + 1):
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        except onnx.defs.SchemaError:
+            continue
+        dtypes = _dtypes(node, schema)
+        if all(len(given) == 1 for given in dtypes.values()) and any(
+            kernel.version_range[0] <= schema.since_version <= kernel.version_range[1]
+            and all(given <= {*kernel.type_constraints.get(name, given)} for name, given in dtypes.items())
+            for kernel in kernels
+        ):
+            found.add(opset)
+    return found
+
+
+def _dtypes(node: ir.Node, schema: onnx.defs.OpSchema) -> dict[str, set[str]]:
+    """The dtypes that each type parameter of the operator would stand for, ``T: {tensor(int8)}``."""
+    sides = ((node.inputs, schema.inputs), (node.outputs, schema.outputs))
+    dtypes: dict[str, set[str]] = {}
+    for values, formals in sides:
+        for value, formal in zip(values, formals, strict=False):
+            if value is not None and value.type is not None:
+                dtypes.setdefault(formal.type_str, set()).add(f"tensor({value.type.dtype.name.lower()})")
+    return dtypes
