@@ -53,7 +53,7 @@ MUTATIONS = (
     Mutation(
         "the pool of integers takes every scale",
         "MEAN",
-        ("MEAN-int8_axes_[1,_2]_at_1e-07_of_the_scale_kept_between_convolutions",),
+        ("MEAN-int8_axes_[1,_2]_at_1e+09_of_the_scale_kept_between_convolutions",),
         patches={"op_handlers.math.reduction:pools": returning(True)},
     ),
     Mutation("the axes are the file's", "MEAN", ("MEAN-rank_3_kept",), fields={"holds_axes": ()}),
