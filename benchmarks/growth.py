@@ -1,4 +1,4 @@
-"""``python -m benchmarks.growth``: seconds and memory of conversions of 1,000, 10,000 and more operators.
+"""``python -m benchmarks.growth``: processor seconds and memory of conversions of 1,000, 10,000 and more operators.
 
 Four shapes of graph, each a trap of its own: a chain, a residual net, one tensor that all operators read, and all results
 joined by one operator. Every conversion is a process of its own, so that its peak of memory is known; what the imports
@@ -71,7 +71,7 @@ SHAPES: dict[str, Callable[[GraphBuilder, int], None]] = {
 
 
 def measured(shape: str, count: int) -> dict[str, float]:
-    """Seconds of one conversion here, and the most bytes that this process has held."""
+    """Processor seconds of one conversion here, and the most bytes that this process has held."""
     from onnx_tflite_plugin import convert
 
     small, model = ModelBuilder(), ModelBuilder()
@@ -80,9 +80,9 @@ def measured(shape: str, count: int) -> dict[str, float]:
     convert(small.build())
     data = model.build()
     del model
-    start = time.perf_counter()
+    start = time.process_time()
     convert(data)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     return {"seconds": seconds, "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
 
 

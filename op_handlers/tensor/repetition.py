@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from onnx_tflite_plugin.api import Attribute, Context, Instance, Raw, Transparent, Value, handler, out
+from onnx_tflite_plugin.api import Attribute, Context, Decline, Instance, Raw, Transparent, Value, handler, out
 from op_handlers.kernels.operands import any_order, as_int64, in_place, sizes_in, whole_numbers
 
 
 def repeated_once(at: Instance) -> Attribute:
     return any_order(axis for axis, times in enumerate(whole_numbers(at.op, 1) or []) if times == 1)
+
+
+def a_number_for_each_axis(at: Instance) -> Decline | None:
+    """The kernel reads as many as there are axes, in whatever shape they come (MultiplyShapeDims, tile.cc)."""
+    times = at.op[1]
+    if not times.has_rank or times.rank == 1:
+        return None
+    return Decline(f"it repeats by numbers of shape {list(times.shape)}, and no vector")
 
 
 @handler(
@@ -17,6 +25,7 @@ def repeated_once(at: Instance) -> Attribute:
     axes=in_place,
     indexed_by_axis={1: 0},
     quantization=Raw(shift_safe=True, onnx="Tile"),
+    accepts=a_number_for_each_axis,
 )
 def tile(ctx: Context, x: Value, times: Value) -> Value:
     """Tile."""

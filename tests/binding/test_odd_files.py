@@ -110,6 +110,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(26, shape=[8, 11])],
         r"its gates have recurrent weights of shapes",
     ),
+    ("TILE-int8,_multiples_known_as_it_runs", [tensor(1, shape=[1, 4])], r"by numbers of shape \[1, 4\]"),
     ("MATRIX_SET_DIAG-int16_[3,_5]", [tensor(1, shape_signature=[-1])], r"of shape \[None\], its matrices have \[3\]"),
     ("EMBEDDING_LOOKUP_SPARSE-MEAN_of_rows_of_two_axes", [tensor(4, type=COMPLEX64)], "its dtypes are"),
     (

@@ -11,6 +11,7 @@ from chains import chain
 from command import Run
 
 import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.graph.extraction import extracted
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
@@ -78,3 +79,22 @@ def test_the_command_says_where_the_part_is(tmp_path: Path, run: Run) -> None:
     code, out, _ = run("verify", tflite, path, "--bisect", tmp_path / "bug")
     assert code == 3
     assert str(tmp_path / "bug" / "part.tflite") in out
+
+
+def test_a_part_brings_what_both_models_keep_outside(tmp_path: Path) -> None:
+    """Constants behind the FlatBuffer of one, and in a file beside the other, as of models of more than 2 GB."""
+    model = ModelBuilder()
+    g, weights = model.main, np.arange(35, dtype=np.float32).reshape(5, 7)
+    x, y, z = g.input("x", (2, 7)), g.tensor("y", (2, 5)), g.tensor("z", (2, 5))
+    g.operator("FULLY_CONNECTED", [x, g.constant("w", weights, external=True), None], [y])
+    g.operator("NEG", [y], [z])
+    g.output(z)
+    data = model.build()
+    proto = otp.convert(data).proto
+    wrong = next(tensor for tensor in proto.graph.initializer if len(tensor.dims) == 2)
+    wrong.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(wrong) * 1.5, wrong.name))
+    onnx.save_model(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="m.data")
+    found = verify(data, tmp_path / "m.onnx", bisect=tmp_path / "new")
+    assert "the smallest part that disagrees, FULLY_CONNECTED: " in found.text
+    part = tmp_path / "new" / "part.tflite"
+    assert not verify(part, part.with_suffix(".onnx"), inputs=part.with_suffix(".npz")).ok

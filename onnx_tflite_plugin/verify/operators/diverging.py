@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...errors import InvalidModel
 from ...graph.extraction import extracted
 from ...graph.metadata import TensorValue
 from ...source.model import Array, Model, Operator, Tensor
@@ -84,10 +85,14 @@ class Search:
     def part(self, inputs: Sequence[Tensor], output: Tensor, value: str) -> tuple[bytes, ModelProto] | None:
         """Both models from ``inputs`` to ``output``, which ``value`` holds; ``None`` where the ONNX model has no such part."""
         part = extracted(self.session.proto, [self.stored(tensor) for tensor in inputs], [value])
-        if part is None:
+        whole = None if part is None else self.session.loaded(part)
+        if whole is None:
             return None
-        indices = [tensor.index for tensor in inputs]
-        return cut_file(self.trial.data, self.trial.entry.subgraph, indices, [output.index]), part
+        try:
+            indices = [tensor.index for tensor in inputs]
+            return cut_file(self.trial.data, self.trial.entry.subgraph, indices, [output.index]), whole
+        except InvalidModel:  # of more than 2 GB
+            return None
 
     def _comparable(self, value: TensorValue) -> bool:
         """Whether a value holds what LiteRT's tensor holds: the stored integers, or floats on both sides."""

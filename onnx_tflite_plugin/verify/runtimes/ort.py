@@ -46,7 +46,7 @@ class OnnxRuntime:
     ) -> None:
         package = optional("onnxruntime")
         proto, folder = _proto(model)
-        self.proto = proto
+        self.proto, self._folder = proto, folder
         self.states = states(proto)
         fed, carried = {state.input for state in self.states}, {state.output for state in self.states}
         stored = {tensor.name for tensor in proto.graph.initializer}
@@ -82,6 +82,23 @@ class OnnxRuntime:
         except Exception as error:
             raise OrtError(f"ONNX Runtime cannot load the model: {error}") from error
         self.reset()
+
+    def loaded(self, part: ModelProto) -> ModelProto | None:
+        """A part of the model with the constants that the model has in other files; ``None`` where they are too many."""
+        from onnx import TensorProto
+        from onnx.external_data_helper import load_external_data_for_tensor
+
+        outside = [one for one in part.graph.initializer if one.data_location == TensorProto.EXTERNAL]
+        if (
+            sum(int(entry.value) for one in outside for entry in one.external_data if entry.key == "length")
+            > _SERIALIZED_LIMIT
+        ):
+            return None
+        for tensor in outside:
+            load_external_data_for_tensor(tensor, str(self._folder))
+            tensor.data_location = TensorProto.DEFAULT
+            del tensor.external_data[:]
+        return part
 
     def reset(self) -> None:
         """Forget the states."""

@@ -7,10 +7,14 @@ from collections.abc import Collection, Sequence
 from copy import copy
 from typing import Any
 
+import numpy as np
+
 from ...errors import InvalidModel
 from ...shapes.cutting import needed
 from ...source.model import Subgraph
 from .packages import optional
+
+_LARGEST = 2_000_000_000  # bytes of constants; a FlatBuffer's limit is 2 GiB
 
 
 def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
@@ -30,10 +34,13 @@ class Cutter:
             self._model = self._schema.ModelT.InitFromPackedBuf(data)
         except (struct.error, ValueError, TypeError) as error:  # it follows offsets that nothing else does
             raise InvalidModel("the file cannot be cut into parts: one of its offsets leads nowhere") from error
-        self._subgraph = subgraph
+        self._data, self._subgraph = data, subgraph
 
     def part(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-        """As :func:`cut_file`; a tensor or buffer that is not needed keeps its index, and nothing else."""
+        """As :func:`cut_file`; a tensor or buffer that is not needed keeps its index, and nothing else.
+
+        Raises InvalidModel for a part of more than 2 GB.
+        """
         import flatbuffers
 
         tensors, index = self._subgraph.tensors, self._subgraph.index
@@ -49,10 +56,20 @@ class Cutter:
         part.tensors = [tensor if k in used else nothing for k, tensor in enumerate(part.tensors)]
         empty = self._schema.BufferT()
         buffers = _buffers(model)
-        model.buffers = [buffer if k in buffers else empty for k, buffer in enumerate(model.buffers)]
+        model.buffers = [self._inside(buffer) if k in buffers else empty for k, buffer in enumerate(model.buffers)]
+        if sum(len(buffer.data) for buffer in model.buffers if buffer.data is not None) > _LARGEST:
+            raise InvalidModel("the part holds more than 2 GB, which no FlatBuffer does")
         builder = flatbuffers.Builder(1024)
         builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
         return bytes(builder.Output())
+
+    def _inside(self, buffer: Any) -> Any:
+        """The buffer with what it has behind the FlatBuffer, as files of more than 2 GB do, which a part has within."""
+        if buffer.data is not None or buffer.offset <= 1:
+            return buffer
+        inside = self._schema.BufferT()
+        inside.data = np.frombuffer(self._data, np.uint8, buffer.size, buffer.offset)
+        return inside
 
 
 def _slots(graph: Any) -> Collection[int]:
