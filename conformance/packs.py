@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 
 from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.installed import Entry, entry_points, installed
+from onnx_tflite_plugin.host.installed import entry_points, installed
 from onnx_tflite_plugin.host.offers import canonical
 
 from .case import Case
@@ -97,7 +98,7 @@ def brought() -> dict[str, tuple[int, str]]:
     return counted
 
 
-def _entries() -> Iterator[tuple[str, Entry]]:
+def _entries() -> Iterator[tuple[str, EntryPoint]]:
     """(pack, entry point), each once: a distribution may be on the path twice."""
     seen = set()
     for distribution in installed():
@@ -112,7 +113,7 @@ def _entries() -> Iterator[tuple[str, Entry]]:
                 yield dist, entry
 
 
-def _loaded(dist: str, entry: Entry) -> list[Case]:
+def _loaded(dist: str, entry: EntryPoint) -> list[Case]:
     """The cases behind an entry point. Raises Failed."""
     with guarded(f"cases {entry.name}", dist, entry.value.partition(":")[0]):
         given = entry.load()

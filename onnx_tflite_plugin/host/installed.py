@@ -1,7 +1,6 @@
 """Installed distributions, read without importing any of them.
 
 ``importlib.metadata`` makes a path of each, and parses all of a file, ``METADATA`` as an email: of 300 packs that takes 100 ms.
-It is imported where something is not installed as a folder.
 """
 
 from __future__ import annotations
@@ -11,30 +10,12 @@ import re
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import reduce
-from importlib import import_module
 from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING, Any, NamedTuple
+from importlib.metadata import Distribution, EntryPoint
 
 from onnx_tflite_plugin.api.hooks import PROJECT
 
-if TYPE_CHECKING:
-    from importlib.metadata import Distribution
-
 _NAME, _REQUIRED = (re.compile(rf"^{field}:(.*)$", re.M | re.I) for field in ("Name", "Requires-Dist"))
-
-
-class Entry(NamedTuple):
-    """One entry point; its value is ``module:attribute [extras]``."""
-
-    name: str
-    value: str
-    group: str
-
-    def load(self) -> Any:
-        """What it names. Raises whatever the module does as it is imported, and AttributeError."""
-        module, _, attribute = self.value.partition("[")[0].strip().partition(":")
-        return reduce(getattr, filter(None, attribute.strip().split(".")), import_module(module.strip()))
 
 
 @dataclass(frozen=True)
@@ -54,15 +35,13 @@ class Installed:
         headers = self._text("METADATA").replace("\r\n", "\n").partition("\n\n")[0]
         name = _NAME.search(headers)
         if name is None:  # installed by an older tool, as PKG-INFO
-            from importlib.metadata import Distribution
-
             whole = Distribution.at(self.place) if isinstance(self.place, str) else self.place
             return whole.metadata["Name"] or "unknown", tuple(whole.requires or ())
         return name[1].strip(), tuple(text.strip() for text in _REQUIRED.findall(headers))
 
     def _text(self, name: str) -> str:
         """One file of the metadata, empty where there is none."""
-        if not isinstance(self.place, str):
+        if isinstance(self.place, Distribution):
             return self.place.read_text(name) or ""
         try:
             with open(f"{self.place}/{name}", "rb", buffering=0) as file:
@@ -88,12 +67,10 @@ def _listed(folder: str) -> Iterator[str | Distribution]:
             os.path.join(folder, name) for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))
         )
     elif os.path.exists(folder):
-        from importlib.metadata import Distribution
-
         yield from Distribution.discover(path=[folder])
 
 
-def entry_points(text: str, groups: Collection[str]) -> Iterator[Entry]:
+def entry_points(text: str, groups: Collection[str]) -> Iterator[EntryPoint]:
     """Those of some groups in the text of a file (https://packaging.python.org/specifications/entry-points).
 
     Raises ValueError where it does not parse.
@@ -106,4 +83,4 @@ def entry_points(text: str, groups: Collection[str]) -> Iterator[Entry]:
             name, equals, value = line.partition("=")
             if not equals:
                 raise ValueError(f"{line!r} is no entry point")
-            yield Entry(name.strip(), value.strip(), group)
+            yield EntryPoint(name.strip(), value.strip(), group)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib.metadata import EntryPoint
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,7 +17,7 @@ from onnx_tflite_plugin.api.hooks import PROJECT
 from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, bare
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch, guarded
-from onnx_tflite_plugin.host.installed import Entry, Installed, entry_points, installed
+from onnx_tflite_plugin.host.installed import Installed, entry_points, installed
 from onnx_tflite_plugin.targets import Target
 
 HANDLERS, FUSIONS, HOOKS = GROUPS = tuple(f"{PROJECT}.{kind}" for kind in ("handlers", "fusions", "hooks"))
@@ -29,14 +30,14 @@ class Offer:
     code: str
     pack: str
     group: str
-    entry: Entry
+    entry: EntryPoint
     unmet: str = ""
 
     @cached_property
     def needs(self) -> frozenset[str]:
         """Operators of which a fusion takes one at least: ``module:attribute [CODE, CODE]``. Empty: not known.
 
-        Read here, since ``importlib.metadata`` takes the extra ``CUSTOM.MyOp`` for two.
+        Read from the value, since ``EntryPoint.extras`` takes ``CUSTOM.MyOp`` for two.
         """
         _, _, listed = self.entry.value.partition("[")
         return frozenset(unquote(code.strip()) for code in listed.rstrip("] ").split(",") if code.strip())

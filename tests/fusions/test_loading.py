@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ import pytest
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.api import Call, Context, Fusion, Terminate, Value, fusion, operands
 from onnx_tflite_plugin.host import FUSIONS, Host, Offer
-from onnx_tflite_plugin.host.installed import Entry
 
 (x,) = operands("x")
 
@@ -30,7 +30,7 @@ no_fusion = 3
 
 
 def offer(name: str, needs: str = "", module: str = __name__) -> Offer:
-    return Offer(name, "a-pack", FUSIONS, Entry(name, f"{module}:{name}{needs}", FUSIONS))
+    return Offer(name, "a-pack", FUSIONS, EntryPoint(name, f"{module}:{name}{needs}", FUSIONS))
 
 
 def loaded(present: set[str] | None, *offers: Offer) -> tuple[list[str], list[str]]:
