@@ -44,8 +44,8 @@ def _replace(editor: Editor, node: ir.Node) -> bool:
         scales, along = np.asarray(scale.item(), np.float32), None
     else:
         shape = sizes(node.outputs[0]) or []
-        axis = next((k for k, size in enumerate(shape) if size != 1), 0)
-        if None in shape or math.prod(size or 0 for size in shape[axis + 1 :]) < _RUN or len(shape) < 2:
+        axis = next((k for k, size in enumerate(shape) if size is not None and size > 1), len(shape))
+        if math.prod(size or 1 for size in shape[axis + 1 :]) < _RUN:
             return False
         if (shape[axis] or 0) > _LONGEST:
             return False

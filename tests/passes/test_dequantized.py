@@ -11,12 +11,12 @@ from conformance.weights import product, weight
 from onnx_tflite_plugin.verify import verify
 
 
-def image(net: Network) -> TensorRef:
-    return net.input(tensor(1, 7, 11, 3, dtype="int16"))
+def image(net: Network, batch: int | None = 1) -> TensorRef:
+    return net.input(tensor(batch, 7, 11, 3, dtype="int16"))
 
 
-def convolutions(net: Network) -> TensorRef:
-    return conv(net, conv(net, image(net), 5), 13)
+def convolutions(batch: int | None) -> Draw:
+    return lambda net: conv(net, conv(net, image(net, batch), 5), 13)
 
 
 def conv(net: Network, x: TensorRef, features: int) -> TensorRef:
@@ -43,8 +43,9 @@ def dense(rows: int, both: bool = False, columns: int = 7) -> Draw:
     return draw
 
 
-def test_an_image_is_dequantized_with_a_scale_for_each_channel() -> None:
-    applied = Applied("dequantized_once", convolutions)
+@pytest.mark.parametrize("batch", [1, None])
+def test_an_image_is_dequantized_with_a_scale_for_each_channel(batch: int | None) -> None:
+    applied = Applied("dequantized_once", convolutions(batch), batch=2)
     assert applied.count == 2
     assert applied.equal
     assert verify(applied.data, applied.after).ok
@@ -55,7 +56,7 @@ def test_an_image_is_dequantized_with_a_scale_for_each_channel() -> None:
 
 def test_weights_stay_float32_in_onnx_runtime() -> None:
     """What ONNX Runtime had quantized anew, it would dequantize in each run."""
-    applied = Applied("dequantized_once", convolutions)
+    applied = Applied("dequantized_once", convolutions(1))
     assert applied.fused["Conv"] == 2
     assert applied.fused["DequantizeLinear"] == len(applied.nodes("DequantizeLinear"))
 
