@@ -45,9 +45,7 @@ def _replace(editor: Editor, node: ir.Node) -> bool:
     else:
         shape = sizes(node.outputs[0]) or []
         axis = next((k for k, size in enumerate(shape) if size is not None and size > 1), len(shape))
-        if math.prod(size or 1 for size in shape[axis + 1 :]) < _RUN:
-            return False
-        if (shape[axis] or 0) > _LONGEST:
+        if math.prod(size or 1 for size in shape[axis + 1 :]) < _RUN or (shape[axis] or 0) > _LONGEST:
             return False
         scales, along = np.full(shape[axis] or 0, scale.item(), np.float32), axis
     with editor.replacing(node):
