@@ -115,8 +115,9 @@ class GraphBuilder:
         variable: bool = False,
         buffer: int = 0,
         sparsity: Table | None = None,
+        listed: tuple[str, Sequence[int | None]] | None = None,
     ) -> TensorRef:
-        """A tensor computed at run time, or a variable.
+        """A tensor computed at run time, or a variable. ``listed``: dtype and shape of the tensors that a variant lists.
 
         ``None`` or -1 in ``shape`` is an unknown size (stored as 1, and as -1 in the signature, unless ``signature``
         is given); a shape of ``None`` is an unknown rank.
@@ -136,6 +137,13 @@ class GraphBuilder:
             "shape_signature": None if signature is None else [-1 if size is None else size for size in signature],
             "has_rank": shape is not None,
         }
+        if listed is not None:
+            element = {
+                "shape": [-1 if size is None else size for size in listed[1]],
+                "type": enum_value("TensorType", listed[0]),
+                "has_rank": True,
+            }
+            fields["variant_tensors"] = [Table("VariantSubType", element)]
         ref = TensorRef(len(self.tensors))
         ref.graph, ref.name, ref.shape, ref.dtype = self, name, stored, dtype.lower()
         self.tensors.append(Table("Tensor", fields))

@@ -28,6 +28,7 @@ TENSOR = Layout.parse(
     "shape:[int]; type:byte; buffer:uint; name:string; quantization:table; is_variable:bool; sparsity:table;"
     "shape_signature:[int]; has_rank:bool; variant_tensors:[table]; external_buffer:uint",
 )
+VARIANT = Layout.parse("VariantSubType", "shape:[int]; type:byte; has_rank:bool")
 OPERATOR = Layout.parse(
     "Operator",
     "opcode_index:uint; inputs:[int]; outputs:[int]; builtin_options:union; custom_options:[ubyte];"

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, NAMES, bits
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
 from onnx_tflite_plugin.source.model import AnyQuantization, Dims, Quantization, Tensor
 from onnx_tflite_plugin.source.quantization import read_quantization
-from onnx_tflite_plugin.source.schema import QUANTIZATION
+from onnx_tflite_plugin.source.schema import QUANTIZATION, VARIANT
 
 # numpy has no more axes; LiteRT's kernels stop at 8.
 MAX_RANK = 64
@@ -34,10 +34,11 @@ def read_tensors(
         dtype = NAMES[number]
         shape = _read_shape(table, dtype)
         dims = _read_dims(table, shape)
-        variable = table.flag("is_variable")
-        data = _read_data(table, dtype, shape, buffers)
         if dtype in HANDLES and table.number("buffer") and buffers.span(table.number("buffer"), table)[1]:
             raise table.invalid("buffer", f"a {dtype} cannot hold data, and kernels write into it", DAMAGED)
+        dtype, shape, dims = _list(table, dtype) or (dtype, shape, dims)
+        variable = table.flag("is_variable")
+        data = _read_data(table, dtype, shape, buffers)
         if data is not None and variable:
             raise table.invalid("buffer", "a variable tensor cannot hold data", REFUSED)
         if data is None and 0 in dims and None not in dims and not variable and index not in given:
@@ -85,6 +86,21 @@ def _read_dims(table: Table, shape: tuple[int, ...]) -> Dims:
     if len(signature) != len(shape) or not shape or min(signature) >= 0:
         return shape
     return tuple(None if signature_size < 0 else size for size, signature_size in zip(shape, signature, strict=True))
+
+
+def _list(table: Table, dtype: str) -> tuple[str, tuple[int, ...], Dims] | None:
+    """The dtype, shape and sizes of a list of tensors, which is an array of one axis more: how many there are is unknown.
+
+    A variant that says of one kind of tensor that it holds it is such a list. Sizes that are unknown are -1, or 0.
+    """
+    elements = table.tables("variant_tensors", VARIANT) if dtype == "variant" else ()
+    if len(elements) != 1 or not elements[0].flag("has_rank"):
+        return None
+    number, sizes = elements[0].number("type"), elements[0].numbers("shape")
+    if not 0 <= number < len(NAMES) or NAMES[number] in HANDLES or len(sizes) >= MAX_RANK:
+        return None
+    dims = (None, *(size if size > 0 else None for size in sizes))
+    return NAMES[number], tuple(size or 1 for size in dims), dims
 
 
 def _read_data(table: Table, dtype: str, shape: tuple[int, ...], buffers: Buffers) -> Stored | None:

@@ -142,10 +142,10 @@ def result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequence[Stag
     if k in states:
         return "state", states.index(k)
     output = loop.graph.outputs[stages[-1].states[0]]
-    if is_row(loop, loop.graph.outputs[k], output):
+    if is_row(loop, loop.graph.outputs[k], output) or loop.only(k) is output:
         return "last", states.index(stages[-1].states[0])
     row = loop.written(k) if loop.has_a_row_each(k, trips) else None
-    return ("every", 0) if row is not None and is_row(loop, row, output) else None
+    return ("every", 0) if row is output or (row is not None and is_row(loop, row, output)) else None
 
 
 def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:

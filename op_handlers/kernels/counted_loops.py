@@ -7,6 +7,13 @@ from collections.abc import Sequence
 from onnx_tflite_plugin.api import Operator, Subgraph, Tensor
 from op_handlers.kernels.spelled_cells import Body
 
+RESERVE, SET_ITEM = "CUSTOM.FlexTensorListReserve", "CUSTOM.FlexTensorListSetItem"
+
+
+def number(tensor: Tensor) -> int | None:
+    """A constant of one element."""
+    return int(tensor.array.item()) if tensor.constant and tensor.array.size == 1 else None
+
 
 class CountedLoop:
     """What the operators of a WHILE's condition and body do with the values it carries; ``outer``: those around it.
@@ -90,10 +97,26 @@ class CountedLoop:
     def has_a_row_each(self, k: int, trips: int | Tensor) -> bool:
         """Whether the first axis of an operand is as long as the loop runs."""
         array = self.op[k]
+        count = self._reserved(array)
+        if count is not None and count is trips:
+            return True
         if isinstance(trips, int):
-            return array.rank > 0 and array.dims[0] == trips
+            stored = number(count) if count is not None else array.dims[0] if array.rank else None
+            return stored == trips
         measured = self._measured(trips)
         return (measured is not None and measured is self._straight(array)) or self._filled(array) is trips
+
+    def _reserved(self, array: Tensor) -> Tensor | None:
+        """How many tensors there are in a list that begins empty."""
+        reserve = self.outer.maker(array, RESERVE)
+        return None if reserve is None else reserve[1]
+
+    def only(self, k: int) -> Tensor | None:
+        """What the body makes of a list of one tensor."""
+        put, count = self.body.maker(self.graph.outputs[k], SET_ITEM), self._reserved(self.op[k])
+        if put is None or put[0] is not self.graph.inputs[k] or count is None:
+            return None
+        return put[2] if number(count) == 1 and number(put[1]) == 0 else None
 
     def _measured(self, tensor: Tensor) -> Tensor | None:
         """The tensor whose first axis a number is the size of."""
@@ -127,8 +150,14 @@ class CountedLoop:
         return next((k for k in self.forwarded if self.graph.inputs[k] is op[0]), None)
 
     def written(self, k: int) -> Tensor | None:
-        """What the body puts in the place of the array's row that a counter tells, [1, ...]; ``None`` where it does else."""
+        """What the body puts in the place of the array's row that a counter tells, [1, ...]; ``None`` where it does else.
+
+        Of a list, the tensor itself.
+        """
         array, before = self.graph.outputs[k], self.graph.inputs[k]
+        put = self.body.maker(array, SET_ITEM)
+        if put is not None:
+            return put[2] if put[0] is before and self.counted(put[1]) else None
         kept = self.body.of(array, "CAST")
         array = kept if kept is not None and kept.dtype == array.dtype else array
         op = self.body.maker(array, "CONCATENATION")
@@ -160,10 +189,13 @@ class CountedLoop:
             row = self.written(k)
             if row is None or array.dtype in ("string", "resource", "variant"):
                 continue
-            alone = self._users(array) == 1 and self._users(before) == 2 and not self._asked(k)
+            listed = row.rank < array.rank
+            alone = self._users(array) == 1 and self._users(before) == 2 - listed and not self._asked(k)
             if alone and array.quantization == before.quantization == row.quantization == self.op[k].quantization:
                 inner = self.body.of(row, "RESHAPE")
-                if inner is not None and inner.dims == row.dims[1:]:
+                if listed:
+                    rows_by_slot[k] = row
+                elif inner is not None and inner.dims == row.dims[1:]:
                     rows_by_slot[k] = inner
                 elif self._users(row) == 1:
                     rows_by_slot[k] = row

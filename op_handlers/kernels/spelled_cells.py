@@ -148,7 +148,7 @@ class Body:
     def _split(self, op: Operator, result: Tensor) -> Sums | None:
         data, axis = (1, 0) if op.code == "SPLIT" else (0, 2)
         along, whole = op.constant(axis), self.sums(op[data])
-        sizes = [part.shape[-1] for part in op.outputs if part is not None and part.static and part.rank]
+        sizes = [part.shape[-1] for part in op.outputs if part is not None and part.dims[-1:] not in ((), (None,))]
         if (
             along is None
             or whole is None
@@ -283,9 +283,12 @@ def joined(
 
 
 def sliced(op: Operator) -> list[list[int]] | None:
-    """The positions along each axis that a STRIDED_SLICE with constant operands takes; ``None`` where it does anything else."""
+    """The positions along each axis that a STRIDED_SLICE with constant operands takes; ``None`` where it does anything else.
+
+    Of an open axis, the one of the size that is stored, where it takes all.
+    """
     operands, options = [op.constant(slot) for slot in (1, 2, 3)], op.options
-    if any(array is None or array.shape != (op[0].rank,) for array in operands) or not op[0].static:
+    if any(array is None or array.shape != (op[0].rank,) for array in operands):
         return None
     if options.ellipsis_mask or options.new_axis_mask or options.shrink_axis_mask or options.get("offset"):
         return None
@@ -293,5 +296,7 @@ def sliced(op: Operator) -> list[list[int]] | None:
     for axis, (begin, end, stride) in enumerate(zip(*operands, strict=True)):
         start = None if options.begin_mask >> axis & 1 else int(begin)
         stop = None if options.end_mask >> axis & 1 else int(end)
+        if op[0].dims[axis] is None and (start, stop, stride) != (None, None, 1):
+            return None
         parts.append(list(range(*slice(start, stop, int(stride)).indices(op[0].shape[axis]))))
     return parts

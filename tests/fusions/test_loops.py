@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import onnx
 import pytest
 
-from conformance.cases.fusions.loops import ALIKE, LAYERS, Layer
+from conformance.cases.fusions.loops import ALIKE, LAYERS, TIME, Layer
 from conformance.cases.fusions.loops_directions import APART, TOGETHER, Pair
 from conformance.cases.fusions.loops_masked import ALIKE as MASKED_ALIKE
 from conformance.cases.fusions.loops_masked import MASKED, Masked
-from conformance.models import Net
+from conformance.models import Net, drawn
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 
 
 def converted(layer: Layer) -> Conversion:
@@ -37,6 +40,33 @@ def test_what_looks_alike_stays_a_loop(name: str) -> None:
     report = converted(ALIKE[name]).report
     assert report.fused == {}
     assert report.nodes["Loop"] == 1
+
+
+def outputs_of_both(layer: Layer) -> tuple[Conversion, list[Array], list[Array]]:
+    """What a layer whose rows are a list of TensorFlow's gives, which LiteRT has no kernels of, and LiteRT's with an array."""
+    model, conversion = Net(), converted(replace(layer, listed=True))
+    layer.draw(model)
+    tables = [model.graph.tensors[index].fields for index in model.graph.inputs]
+    shapes = {each["name"]: (TIME if each["name"] == "x" else each["shape"][0], *each["shape"][1:]) for each in tables}
+    arrays = {name: drawn(*shape, seed=name) for name, shape in shapes.items()}
+    actual = OnnxRuntime(conversion.proto).run(arrays)
+    return conversion, actual, LiteRT(model.build()).run(list(arrays.values()))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_that_writes_into_a_list_is_one_node(name: str) -> None:
+    conversion, actual, expected = outputs_of_both(LAYERS[name])
+    assert conversion.report.fused == {"WHILE_RECURRENT": 1}
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_a_loop_that_writes_into_a_list_gives_what_it_does_with_an_array(name: str) -> None:
+    conversion, actual, expected = outputs_of_both(ALIKE[name])
+    assert conversion.report.nodes["Loop"] == 1
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_zeros_that_a_layer_begins_with_are_left_out() -> None:

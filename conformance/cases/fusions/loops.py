@@ -23,7 +23,8 @@ class Layer:
 
     ``open``: over as many as the sequence turns out to have. ``stages``: cells, each of which sees what the one before gives.
     ``fused``: whether an activation belongs to the operator before it. ``sized``: gates are cut by their sizes.
-    ``wrong``: what is not as it seems. ``seed``: of the weights.
+    ``wrong``: what is not as it seems. ``seed``: of the weights. ``listed``: TensorFlow's list takes the place of the array,
+    of which the file does not say how large the batch is.
     """
 
     kind: str = "LSTM"
@@ -43,6 +44,7 @@ class Layer:
     sized: bool = False
     wrong: str = ""
     seed: str = ""
+    listed: bool = False
 
     @property
     def time(self) -> int | None:
@@ -70,12 +72,28 @@ class Layer:
         dtypes = ["int32" if k in whole else "float32" for k in range(len(shapes))]
         kinds = list(zip(shapes, dtypes, strict=True))
         cond, body = model.model.subgraph("cond"), model.model.subgraph("body")
-        self.condition(cond, [cond.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
-        self._body(Step(body, self), [body.input(f"v{k}", *kind) for k, kind in enumerate(kinds)])
-        results = [model.graph.tensor(f"{self.seed}r{k}", *kind) for k, kind in enumerate(kinds)]
+        asked, given = (
+            [self._value(graph, f"v{k}", k, *kind) for k, kind in enumerate(kinds)] for graph in (cond, body)
+        )
+        cond.inputs += asked
+        body.inputs += given
+        self.condition(cond, asked)
+        self._body(Step(body, self), given)
+        results = [self._value(model.graph, f"{self.seed}r{k}", k, *kind) for k, kind in enumerate(kinds)]
         indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
         model.graph.operator("WHILE", carried, results, indices)
+        if self.listed:
+            of = model.graph.constant(f"{self.seed}of", np.array([-1, UNITS], np.int32))
+            results[2] = outside.call("CUSTOM.FlexTensorListStack", [results[2], of], outputs)
         return results[1 : 3 + len(states)]
+
+    def _value(
+        self, graph: GraphBuilder, name: str, k: int, shape: tuple[int | None, ...], dtype: str = "float32"
+    ) -> TensorRef:
+        """One of the values carried, of which the third is the array."""
+        if self.listed and k == 2:
+            return graph.tensor(name, (), "variant", listed=("float32", (None, UNITS)))
+        return graph.tensor(name, shape, dtype)
 
     def start(self, model: Net, name: str) -> TensorRef:
         """A state that the loop begins with."""
@@ -84,6 +102,11 @@ class Layer:
         return model.place(constant(np.zeros((self.batch, UNITS)), "float32"))
 
     def _array(self, model: Net, outside: Step, bound: list[TensorRef]) -> TensorRef:
+        if self.listed:
+            count = bound[0] if self.open and self.every else outside.number(TIME if self.every else 1)
+            result = self._value(model.graph, f"{self.seed}list", 2, ())
+            model.graph.operator("CUSTOM.FlexTensorListReserve", [outside.vector(-1, UNITS), count], [result])
+            return result
         if not (self.open and self.every):
             return model.place(constant(np.zeros((TIME if self.every else 1, self.batch, UNITS)), "float32"))
         rows = outside.call("RESHAPE", [bound[0], outside.vector(1)], (1,), "int32")
@@ -113,6 +136,12 @@ class Layer:
             given = cells[self.kind](seen, *states[k : k + n])
             seen = given[0]
             states_after += given
+        if self.listed:
+            listed = self._value(step.graph, "listed", 2, ())
+            place = t if self.every else step.number(0)
+            step.graph.operator("CUSTOM.FlexTensorListSetItem", [array, place, seen], [listed])
+            step.graph.output(*after, listed, *states_after, *rest)
+            return
         row = step.call("RESHAPE", [seen, step.vector(1, self.batch, UNITS)], (1, self.batch, UNITS))
         step.graph.output(*after, step.written(array, row, t, after[1]) if self.every else row, *states_after, *rest)
 

@@ -1,0 +1,65 @@
+"""TensorFlow's lists of tensors, as its converter leaves those of recurrent layers: arrays of one axis more.
+
+The file says what their tensors are; a size that it leaves open is 1 until the first tensor is put into the list.
+(tensorflow/core/kernels/list_kernels.h)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Context, Decline, Instance, Terminate, Value, handler, out
+from op_handlers.kernels.counted_loops import RESERVE, SET_ITEM
+from op_handlers.kernels.operands import as_int64
+
+
+def known(slot: int) -> Callable[[Instance], Decline | None]:
+    """Declines a list of which the file does not say what is in it."""
+
+    def declined(at: Instance) -> Decline | None:
+        if at.op[slot].dtype != "variant":
+            return None
+        return Decline(
+            "the file does not say of what tensors its list is", "export the model with TFLITE_BUILTINS alone"
+        )
+
+    return declined
+
+
+@handler(RESERVE, max_version=1, layout=Terminate(), accepts=known(out(0)))
+def reserve(ctx: Context, shape: Value, count: Value) -> Value:
+    """Zeros, as many as there are to be."""
+    ops, sizes = ctx.ops, [size or 1 for size in ctx.op[out(0)].dims[1:]]
+    number = as_int64(ctx, 1, count)
+    first = number.reshape(1) if isinstance(number, np.ndarray) else ops.Reshape(number, [1])
+    return ops.Expand(np.zeros((), ctx.op[out(0)].dtype), ops.Concat(first, np.asarray(sizes, np.int64), axis=0))
+
+
+@handler(SET_ITEM, max_version=1, layout=Terminate(), accepts=known(0))
+def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
+    """ScatterND of one row; sizes that were open are the item's."""
+    ops = ctx.ops
+    if None in ctx.op[0].dims[1:]:
+        items = ops.Expand(items, ops.Concat(ops.Slice(ops.Shape(items), [0], [1]), ops.Shape(item), axis=0))
+    place = ops.Reshape(ops.Cast(index, to="int64"), [1, 1])
+    return ops.ScatterND(items, place, ops.Unsqueeze(item, [0]))
+
+
+@handler("CUSTOM.FlexTensorListGetItem", max_version=1, layout=Terminate(), accepts=known(0))
+def get_item(ctx: Context, items: Value, index: Value, shape: Value) -> Value:
+    """Gather of one row."""
+    return ctx.ops.Gather(items, index, axis=0)
+
+
+@handler("CUSTOM.FlexTensorListFromTensor", max_version=1, layout=Terminate(), accepts=known(out(0)))
+def from_tensor(ctx: Context, rows: Value, shape: Value) -> Value:
+    """The rows as they are."""
+    return ctx.ops.Identity(rows)
+
+
+@handler("CUSTOM.FlexTensorListStack", max_version=1, layout=Terminate(), accepts=known(0))
+def stack(ctx: Context, items: Value, shape: Value) -> Value:
+    """The rows as they are."""
+    return ctx.ops.Identity(items)
