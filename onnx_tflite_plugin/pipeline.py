@@ -30,8 +30,11 @@ from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, chosen, entered, graph_edges
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.options import ConvertOptions
-from onnx_tflite_plugin.passes import PASSES, float_weights, unroll, weights
+from onnx_tflite_plugin.passes import PASSES
+from onnx_tflite_plugin.passes.recurrent import unroll
 from onnx_tflite_plugin.passes.rules import check_model
+from onnx_tflite_plugin.passes.weights import float_weights
+from onnx_tflite_plugin.passes.weights.settled import check, settle
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.opset import opset_of
 from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
@@ -215,9 +218,9 @@ class Pipeline:
         """The dtypes of int8 weights of products, settled where the target's sums depend on the processor."""
         if not self.target.saturates:
             return {}
-        forms = weights.settle(model, self.options.weights_dtype)
+        forms = settle(model, self.options.weights_dtype)
         if self.options.weights_dtype in ("auto", "uint8"):
-            weights.check(model)
+            check(model)
         if forms:
             write_weights(model.metadata_props, forms)
         return forms

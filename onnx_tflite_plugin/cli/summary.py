@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.cli.edges import edge_lines
 from onnx_tflite_plugin.cli.output import Row, at_most, counted, plural, short, size
-from onnx_tflite_plugin.passes import PASSES, forms
+from onnx_tflite_plugin.passes import PASSES
+from onnx_tflite_plugin.passes.weights import forms
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion

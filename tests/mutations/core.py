@@ -231,7 +231,7 @@ MUTATIONS: tuple[Planted, ...] = (
         "passes/reshape",
         (
             "a size of 0 is no operand's size",
-            "passes/reshape_once.py",
+            "passes/recurrent/reshape_once.py",
             "if target is None or not target.all():",
             "if target is None:",
         ),
@@ -240,7 +240,7 @@ MUTATIONS: tuple[Planted, ...] = (
         "passes/rows",
         (
             "rows in the order of their products",
-            "passes/rows_at_once.py",
+            "passes/recurrent/rows_at_once.py",
             "[by_index[k] for k in sorted(by_index)]",
             "[*by_index.values()]",
         ),
@@ -249,13 +249,13 @@ MUTATIONS: tuple[Planted, ...] = (
         "passes/rows_of_integers",
         (
             "each row is rounded to its own scale",
-            "passes/rows_of_integers.py",
+            "passes/recurrent/rows_of_integers.py",
             "np.repeat([row.result.scale.reshape(()) for row in self.rows], self.batch)",
             "np.tile([row.result.scale.reshape(()) for row in self.rows], self.batch)",
         ),
         (
             "a row without a bias adds nothing",
-            "passes/rows_of_integers.py",
+            "passes/recurrent/rows_of_integers.py",
             "[np.zeros_like(present) if bias is None else bias for bias in biases]",
             "[present if bias is None else bias for bias in biases]",
         ),
@@ -264,7 +264,7 @@ MUTATIONS: tuple[Planted, ...] = (
         "passes/sum",
         (
             "a product is repeated by what it adds",
-            "passes/sum_in_gemm.py",
+            "passes/recurrent/sum_in_gemm.py",
             "or shape != sizes(node.outputs[0])",
             "",
         ),
@@ -286,13 +286,13 @@ MUTATIONS: tuple[Planted, ...] = (
     ),
     *of_tests(
         "passes/products",
-        ("two products of 129 in all fit", "passes/products.py", "PAIR = 128", "PAIR = 129"),
+        ("two products of 129 in all fit", "passes/weights/products.py", "PAIR = 128", "PAIR = 129"),
     ),
     *of_tests(
         "passes/channel_pad",
         (
             "channels that are cut off are zeros",
-            "passes/channel_pad_as_convolution.py",
+            "passes/channels/channel_pad_as_convolution.py",
             "if others.any() or pads.min() < 0 else",
             "if others.any() else",
         ),
@@ -301,7 +301,7 @@ MUTATIONS: tuple[Planted, ...] = (
         "passes/affine",
         (
             "a channel that is repeated is convolved by itself",
-            "passes/affine_as_convolution.py",
+            "passes/images/affine_as_convolution.py",
             "if shape[2:] == [1, 1] or sizes(value) != shape:",
             "if shape[2:] == [1, 1]:",
         ),

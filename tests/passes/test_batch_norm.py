@@ -10,7 +10,7 @@ from passes_networks import Applied, Draw, Network, image
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn
-from onnx_tflite_plugin.passes.batch_norm_as_convolution import convolution
+from onnx_tflite_plugin.passes.images.batch_norm_as_convolution import convolution
 
 
 def normalized(net: Network, dtype: str = "int8", channels: int = 32, **multiplied: Any) -> TensorRef:

@@ -14,8 +14,8 @@ from passes_networks import Applied, Draw, Network, image
 
 from conformance.builder import TensorRef
 from conformance.models import constant
-from onnx_tflite_plugin.passes.exact_neighbours import neighbours
-from onnx_tflite_plugin.passes.products import overflows, products
+from onnx_tflite_plugin.passes.channels.exact_neighbours import neighbours
+from onnx_tflite_plugin.passes.weights.products import overflows, products
 from onnx_tflite_plugin.source.model import Array
 
 PASS = "exact_neighbours"

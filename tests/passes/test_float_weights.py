@@ -10,7 +10,7 @@ from passes_networks import Network, image
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn, tensor
-from onnx_tflite_plugin.passes import float_weights
+from onnx_tflite_plugin.passes.weights import float_weights
 from onnx_tflite_plugin.verify import verify
 
 

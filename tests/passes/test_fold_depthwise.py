@@ -9,7 +9,7 @@ import pytest
 from passes_networks import Applied, Draw, Network, image
 
 from conformance.builder import TensorRef
-from onnx_tflite_plugin.passes.products import products
+from onnx_tflite_plugin.passes.weights.products import products
 from onnx_tflite_plugin.source.model import Array
 
 PASS = "fold_depthwise"

@@ -14,7 +14,7 @@ from passes_networks import PASSES, Applied, Draw, Network, built, image
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn
-from onnx_tflite_plugin.passes import pad_channels
+from onnx_tflite_plugin.passes.channels import pad_channels
 
 
 @pytest.fixture(autouse=True)

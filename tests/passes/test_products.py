@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from onnx_tflite_plugin.errors import TargetRefusal
-from onnx_tflite_plugin.passes.products import Product, overflows, products
-from onnx_tflite_plugin.passes.weights import check, settle
+from onnx_tflite_plugin.passes.weights.products import Product, overflows, products
+from onnx_tflite_plugin.passes.weights.settled import check, settle
 from onnx_tflite_plugin.source.model import Array
 
 U8, I8, I32, F32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32, TensorProto.FLOAT

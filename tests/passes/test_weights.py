@@ -18,9 +18,9 @@ from conformance.builder import ModelBuilder, quant
 from conformance.cases.fusions.dynamic import HYBRID
 from conformance.cases.image.convolution import conv
 from conformance.models import drawn
-from onnx_tflite_plugin.passes import weights
-from onnx_tflite_plugin.passes.forms import PROBE
-from onnx_tflite_plugin.passes.products import products
+from onnx_tflite_plugin.passes.weights import settled as weights
+from onnx_tflite_plugin.passes.weights.forms import PROBE
+from onnx_tflite_plugin.passes.weights.products import products
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from tests.passes_networks import Network, built, dtype, image

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...graph.metadata import props, read_weights
-from ...passes.forms import DEPENDENT, EXACT, factors
+from ...passes.weights.forms import DEPENDENT, EXACT, factors
 from .packages import optional
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.channels import Convolution
-from onnx_tflite_plugin.passes.fold_width import Folding, Window, channels_last, write
+from onnx_tflite_plugin.passes.channels.flow import Convolution
 from onnx_tflite_plugin.passes.graph import (
     BLOCK,
     CHANNELS_LAST,
@@ -21,6 +20,7 @@ from onnx_tflite_plugin.passes.graph import (
     rewrite_units,
     sizes,
 )
+from onnx_tflite_plugin.passes.images.fold_width import Folding, Window, channels_last, write
 
 _MOST_CHANNELS = 8
 _LEAST = -128  # overflows on ARM64

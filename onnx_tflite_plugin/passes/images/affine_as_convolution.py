@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.channels import BROADCASTING, CARRIERS
+from onnx_tflite_plugin.passes.channels.flow import BROADCASTING, CARRIERS
 from onnx_tflite_plugin.passes.graph import DIVISOR, Editor, constant, only_user, producer, rewrite_nodes, sizes
 from onnx_tflite_plugin.source.model import Array
 

@@ -8,7 +8,7 @@ from typing import Self
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.channels import CARRIERS, Convolution, is_per_tensor
+from onnx_tflite_plugin.passes.channels.flow import CARRIERS, Convolution, is_per_tensor
 from onnx_tflite_plugin.passes.graph import constant_shape, forget, sizes
 
 

@@ -16,10 +16,10 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.channels import Convolution
-from onnx_tflite_plugin.passes.fold_width import cost
+from onnx_tflite_plugin.passes.channels.flow import Convolution
+from onnx_tflite_plugin.passes.channels.joint import JointChannels
 from onnx_tflite_plugin.passes.graph import Affine, Editor, QuantizedConv, sizes
-from onnx_tflite_plugin.passes.joint_channels import JointChannels
+from onnx_tflite_plugin.passes.images.fold_width import cost
 from onnx_tflite_plugin.source.model import Array
 
 WORTH = 1.05  # the least share that both together are to save

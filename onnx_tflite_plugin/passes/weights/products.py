@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.forms import PROBE
 from onnx_tflite_plugin.passes.graph import constant, integer, only_user, producer
+from onnx_tflite_plugin.passes.weights.forms import PROBE
 from onnx_tflite_plugin.source.model import Array
 
 PAIR = 128  # 255 * 128 is the largest sum of two products below 2**15

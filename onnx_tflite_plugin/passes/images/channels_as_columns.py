@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.channels import Convolution
+from onnx_tflite_plugin.passes.channels.flow import Convolution
+from onnx_tflite_plugin.passes.channels.pad_channels import rebuilt
 from onnx_tflite_plugin.passes.graph import (
     BLOCK,
     CHANNELS_FIRST,
@@ -18,7 +19,6 @@ from onnx_tflite_plugin.passes.graph import (
     rewrite_nodes,
     sizes,
 )
-from onnx_tflite_plugin.passes.pad_channels import rebuilt
 from onnx_tflite_plugin.source.model import Array
 
 

@@ -18,9 +18,9 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
 from onnx_tflite_plugin.lowering.emitter import tensor_value, typed
-from onnx_tflite_plugin.passes.forms import CHOSEN, DEPENDENT, EXACT, INT8, PROBE, UINT8, factors
 from onnx_tflite_plugin.passes.graph import Editor, constant, label_of
-from onnx_tflite_plugin.passes.products import Product, products
+from onnx_tflite_plugin.passes.weights.forms import CHOSEN, DEPENDENT, EXACT, INT8, PROBE, UINT8, factors
+from onnx_tflite_plugin.passes.weights.products import Product, products
 
 SHIFT = 128  # from int8 to uint8
 COPIES = 2**20  # bytes by which a weight that several products share may grow, each having its own

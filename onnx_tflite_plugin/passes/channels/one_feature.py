@@ -9,9 +9,9 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.channels import Convolution
+from onnx_tflite_plugin.passes.channels.flow import Convolution
+from onnx_tflite_plugin.passes.channels.pad_channels import LITTLE, multiplications
 from onnx_tflite_plugin.passes.graph import BLOCK, Editor, producer, rewrite_nodes
-from onnx_tflite_plugin.passes.pad_channels import LITTLE, multiplications
 
 
 def run(model: ir.Model) -> int:

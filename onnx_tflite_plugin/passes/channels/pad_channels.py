@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.channels import Convolution, Flow, Padding
+from onnx_tflite_plugin.passes.channels.flow import Convolution, Flow, Padding
 from onnx_tflite_plugin.passes.graph import BLOCK, Affine, Editor, constant, constant_shape, forget, sizes
 from onnx_tflite_plugin.source.model import Array
 

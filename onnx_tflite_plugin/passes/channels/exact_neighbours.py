@@ -16,11 +16,11 @@ from typing import Self
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.channels import Convolution
+from onnx_tflite_plugin.passes.channels.flow import Convolution
+from onnx_tflite_plugin.passes.channels.joint import JointChannels
+from onnx_tflite_plugin.passes.channels.pad_channels import LITTLE, multiplications, rebuilt
 from onnx_tflite_plugin.passes.graph import Editor, QuantizedConv
-from onnx_tflite_plugin.passes.joint_channels import JointChannels
-from onnx_tflite_plugin.passes.pad_channels import LITTLE, multiplications, rebuilt
-from onnx_tflite_plugin.passes.products import PAIR, overflows
+from onnx_tflite_plugin.passes.weights.products import PAIR, overflows
 from onnx_tflite_plugin.source.model import Array
 
 _LARGE = PAIR // 2  # two weights of at most so much always fit
