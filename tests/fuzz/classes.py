@@ -12,252 +12,47 @@ Where numbers differ, the first class that the file is of is named, and the inpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from math import frexp, prod
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.shapes.derivation import Sizes
 from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED, stored_bytes
-from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor, agree
+from onnx_tflite_plugin.source.model import Operator, Tensor, agree
 from onnx_tflite_plugin.targets import target_named
-from onnx_tflite_plugin.verify.diagnosis import Probed, contradicted
+from onnx_tflite_plugin.verify.diagnosis import contradicted
 
-LARGEST_NUMBER = 1e9  # products of such are infinite in one runtime before the other
-LEAST = 1e-37  # divided by which a float is infinite
-STEEP = 64  # weights that make 1 of what activations of up to 4 are rounded by, half of 4 / 127
-RECURRENT = ("RNN", "LSTM")
+from .number_classes import (
+    cast_beyond,
+    divided_by_zero,
+    gates_of_rounded,
+    half_products,
+    multiplied_steps,
+    shifted_quotients,
+    shifts_beyond,
+    steps_of_rounded,
+    unbounded_recurrence,
+    vast_constants,
+    vast_options,
+    vast_scales,
+    wrapped_powers,
+    wrapped_products,
+    wrapped_sums,
+)
+from .suspect import Suspect
+
 POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 BLOCKS = ("BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND")
-SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
-
-
-class Suspect(NamedTuple):
-    """A file. ``told``: the shapes that LiteRT computes; ``dtypes``: those of its tensors as LiteRT's kernels are prepared,
-    ``None`` where they refuse that without XNNPACK.
-    """
-
-    model: Model
-    told: Probed
-    dtypes: dict[int, str] | None
-    host: Host
-
-    @property
-    def tensors(self) -> Iterator[Tensor]:
-        return (tensor for graph in self.model.subgraphs for tensor in graph.tensors)
-
-    @property
-    def operators(self) -> Iterator[Operator]:
-        return (op for graph in self.model.subgraphs for op in graph.operators)
 
 
 def named(suspect: Suspect) -> str:
     """The first class that a file is of; empty for one that is sound as far as is known."""
     return next((name for name, holds in CLASSES.items() if holds(suspect)), "")
-
-
-# --- numbers ----------------------------------------------------------------------------------
-
-
-def vast_constants(suspect: Suspect) -> bool:
-    """A float constant that is not finite, or beyond 1e9."""
-    floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32", "float64")]
-    return any(
-        not np.isfinite(array).all() or np.abs(array.astype(np.float64)).max(initial=0) > LARGEST_NUMBER
-        for array in floats
-    )
-
-
-def vast_options(suspect: Suspect) -> bool:
-    """A float option beyond 1e9, or so near to 0 that what it bounds is 0 in all but name."""
-    given = [value for op in suspect.operators for value in op.options.values() if isinstance(value, float)]
-    return any(abs(value) > LARGEST_NUMBER or 0 < abs(value) < 1 / LARGEST_NUMBER for value in given)
-
-
-def vast_scales(suspect: Suspect) -> bool:
-    affine = [t.quantization for t in suspect.tensors if isinstance(t.quantization, Quantization)]
-    return any(scale > LARGEST_NUMBER or 0 < scale < 1 / LARGEST_NUMBER for each in affine for scale in each.scale)
-
-
-def divided_by_zero(suspect: Suspect) -> bool:
-    """A constant divisor that holds a zero: infinite in XNNPACK, the largest float in the kernels that clip.
-
-    Or nearly zero, so that quotients are; or a quantized one that is drawn, its zero point too, by which the kernel divides an
-    integer.
-    """
-    divisors = [op.tensor(1) for op in suspect.operators if op.code in ("DIV", "FLOOR_DIV", "FLOOR_MOD")]
-    return any(
-        t is not None and (bool((np.abs(t.array.astype(np.float64)) < LEAST).any()) if t.constant else any(_scale(t)))
-        for t in divisors
-    )
-
-
-def wrapped_sums(suspect: Suspect) -> bool:
-    """A bias that sums of 32 bits do not hold together with their products, or not what is made of them.
-
-    Sums are shifted left before they are multiplied, and results of 64 bits are cast to 32
-    (MultiplyByQuantizedMultiplier, internal/common.cc).
-    """
-    return any(_sum_wraps(op, bias) for op in suspect.operators for bias in _biases(op))
-
-
-def _biases(op: Operator) -> list[Tensor]:
-    """Rows of 32 or 64 bit integers with a scale behind quantized weights."""
-    if not any(t is not None and t.constant and t.dtype in ("int8", "uint8") for t in op.inputs):
-        return []
-    rows = [t for t in op.inputs[2:] if t is not None and t.constant and t.rank == 1]
-    return [t for t in rows if t.dtype in ("int32", "int64") and t.quantization is not None]
-
-
-def _sum_wraps(op: Operator, bias: Tensor) -> bool:
-    largest = float(np.abs(bias.array.astype(np.float64)).max(initial=0))
-    if len(_biases(op)) > 1:  # of a recurrent layer, whose gates have scales of their own
-        return largest >= 2**24
-    weights = [t for t in op.inputs if t is not None and t.constant and t.dtype in ("int8", "uint8")]
-    scales = [max(_scale(t), default=1.0) for t in op.inputs if t is not None and t is not bias and _scale(t)]
-    made = max(_scale(op.outputs[0]), default=1.0) if op.outputs else 1.0
-    factor = float(np.prod(scales)) / (made or 1.0)
-    if bias.dtype == "int64":
-        return largest * factor >= 2**30
-    depth = max((prod(t.shape) // max(t.shape[0], 1) if t.shape else 1 for t in weights), default=1)
-    return (largest + depth * 255 * 255) * 2.0 ** max(frexp(factor)[1], 0) >= 2**31
-
-
-def _scale(tensor: Tensor | None) -> tuple[float, ...]:
-    return tensor.quantization.scale if tensor is not None and isinstance(tensor.quantization, Quantization) else ()
-
-
-def cast_beyond(suspect: Suspect) -> bool:
-    """A float constant of more steps than 32 bits hold where something is quantized: the kernel casts before it clips."""
-    steps = [_scale(op.outputs[0]) for op in suspect.operators if op.code == "QUANTIZE" and op[0].dtype in FLOATS]
-    floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32")]
-    largest = max((float(np.abs(array).max(initial=0)) for array in floats), default=0.0)
-    return any(each and each[0] and largest / each[0] >= 2**31 for each in steps)
-
-
-def wrapped_products(suspect: Suspect) -> bool:
-    """A MUL of integers whose scales make more of their product than 32 bits hold, which the kernel does not clip before."""
-    return any(
-        (factor := _ratio(op, "*")) > 1 and factor * _reach(op[0]) * _reach(op[1]) >= 2**31
-        for op in suspect.operators
-        if op.code == "MUL"
-    )
-
-
-def _reach(tensor: Tensor) -> int:
-    """How far the integers of a dtype are from the zero point at most."""
-    limits, point = np.iinfo(tensor.dtype), 0
-    if isinstance(tensor.quantization, Quantization):
-        point = tensor.quantization.zero_point[0]
-    return max(abs(int(limits.min) - point), abs(int(limits.max) - point))
-
-
-def _ratio(op: Operator, sign: str) -> float:
-    """What the kernel multiplies integers by; 0 where an operand or the result is no quantized integer."""
-    sides = (*op.inputs[:2], *op.outputs[:1])
-    if len(sides) < 3 or any(t is None or t.dtype not in QUANTIZED or not any(_scale(t)) for t in sides):
-        return 0.0
-    first, second, made = (_scale(tensor)[0] or 1.0 for tensor in sides)
-    return first * second / made if sign == "*" else first / (second * made)
-
-
-def shifted_quotients(suspect: Suspect) -> bool:
-    """A DIV of integers whose smallest quotients are shifted by more than 31 bits (DivElementwise, reference/div.h)."""
-    return any(
-        op.code == "DIV"
-        and (ratio := _ratio(op, "/")) > 0
-        and frexp(ratio)[1] - 30 - _reach(op[1]).bit_length() + 1 < -31
-        for op in suspect.operators
-    )
-
-
-def wrapped_powers(suspect: Suspect) -> bool:
-    """An integer to a power beyond 30: all but -1, 0 and 1 wrap in the kernel, and are bounded in ONNX Runtime."""
-    powers = [op.tensor(1) for op in suspect.operators if op.code == "POW" and op[0].dtype in ("int32", "int64")]
-    return any(t is not None and t.constant and np.abs(t.array.astype(np.float64)).max(initial=0) > 30 for t in powers)
-
-
-def shifts_beyond(suspect: Suspect) -> bool:
-    """Shifts by what is negative or more than the bits there are, or is not known: undefined in C++."""
-    return any(
-        not (by.constant and ((by.array >= 0) & (by.array < 8 * by.array.itemsize)).all())
-        for op in suspect.operators
-        if op.code in SHIFTS and (by := op.tensor(1)) is not None
-    )
-
-
-def steps_of_rounded(suspect: Suspect) -> bool:
-    """SIGN_BIT of what the kernel rounds to 8 bits before it multiplies: a step, whose side rounding decides."""
-    return any(
-        op.options.get("fused_activation_function") == "SIGN_BIT"
-        and op[0].dtype == "float32"
-        and any(t is not None and t.constant and t.dtype in ("int8", "uint8") for t in op.inputs)
-        for op in suspect.operators
-    )
-
-
-def gates_of_rounded(suspect: Suspect) -> bool:
-    """Gates whose weights make of activations that the kernel rounds to 8 bits more than opens or closes them."""
-    return any(
-        float(np.abs(t.array.astype(np.int16)).max(initial=0)) * max(_scale(t), default=0) >= STEEP
-        for op in suspect.operators
-        if "LSTM" in op.code and op[0].dtype == "float32"
-        for t in op.inputs
-        if t is not None and t.constant and t.dtype in ("int8", "uint8")
-    )
-
-
-def multiplied_steps(suspect: Suspect) -> bool:
-    """A weight that makes two LSB or more of one: what computes its input may be one LSB off."""
-    return any(_gain(op) >= 2 for op in suspect.operators)
-
-
-def _gain(op: Operator) -> float:
-    x = op.tensor(0)
-    if op.code == "MUL":
-        factors = [t for t in op.inputs if t is not None and t.constant and t.dtype in QUANTIZED]
-        return max((_ratio(op, "*") * float(_farthest(t)) for t in factors), default=0.0)
-    weights = [t for t in op.inputs if t is not None and t.constant and t.dtype == "int8" and t.rank > 1]
-    made = op.tensor(~0)
-    if x is None or x.dtype not in QUANTIZED or len(weights) != 1 or not _scale(x) or not any(_scale(made)):
-        return 0.0
-    largest = float(np.abs(weights[0].array.astype(np.int16)).max(initial=0)) * max(_scale(weights[0]), default=0)
-    return largest * _scale(x)[0] / _scale(made)[0]
-
-
-def _farthest(tensor: Tensor) -> int:
-    """How far a constant's integers are from its zero point at most."""
-    point = tensor.quantization.zero_point[0] if isinstance(tensor.quantization, Quantization) else 0
-    return int(np.abs(tensor.array.astype(np.int64) - point).max(initial=0))
-
-
-def unbounded_recurrence(suspect: Suspect) -> bool:
-    """A recurrent layer whose activation has no bound: what float32 rounds grows from step to step, here a thousandfold."""
-    return any(
-        any(kind in op.code for kind in RECURRENT)
-        and op.options.get("fused_activation_function") in ("NONE", "RELU")
-        and "SEQUENCE" in op.code
-        and _growth(op) ** max(op[0].shape[:2], default=1) >= 1000
-        for op in suspect.operators
-    )
-
-
-def _growth(op: Operator) -> float:
-    """What a step makes at most of its largest number: by a row of recurrent weights, each a square."""
-    squares = [t for t in op.inputs if t is not None and t.constant and t.rank == 2 and t.shape[0] == t.shape[1]]
-    rows = [np.abs(t.array.astype(np.float64)).sum(1).max(initial=0) * max(_scale(t), default=1.0) for t in squares]
-    return float(max(rows, default=np.inf))
-
-
-def half_products(suspect: Suspect) -> bool:
-    """Products and sums of many float16 numbers, rounded after each by the kernel, and infinite beyond 65504."""
-    return any(op.code == "STABLEHLO_SCATTER" and op[0].dtype == "float16" for op in suspect.operators)
 
 
 # --- what is stored ---------------------------------------------------------------------------

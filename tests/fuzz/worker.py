@@ -36,8 +36,8 @@ from onnx_tflite_plugin.verify.probe import probe
 from onnx_tflite_plugin.verify.runtimes.packages import optional
 
 from . import classes
-from .classes import Suspect
 from .outcome import Kind, Outcome
+from .suspect import Suspect
 
 REPORT = "please report"  # what a message says that takes the fault to be the converter's
 RANDOM = frozenset({"MULTINOMIAL", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"})  # drawn anew in every run

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from changed_files import Change, buffer, changed, option, scaled, tensor
-from fuzz.classes import CLASSES, Suspect
+from fuzz.classes import CLASSES
 from fuzz.seeds import cases, seed_model
+from fuzz.suspect import Suspect
 
 from conformance.schema import enum
 from onnx_tflite_plugin.host import Host

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnx_tflite_plugin.api import Context, Decline, Dequantized, Operator, Refused, Value, out
-from op_handlers.sequence.lstm.integers import LEAST, MOST, SEEN, step_of
+from op_handlers.sequence.lstm.integers import LEAST, MOST, SEEN
+from op_handlers.sequence.lstm.whole import step_of
 
 X, HIDDEN, WEIGHTS, BIAS, CELLS = range(5)
 FLOATS = ("float32",) * 5

@@ -28,8 +28,9 @@ from op_handlers.sequence.lstm.cell import (
     gates_of,
     normalizes,
 )
-from op_handlers.sequence.lstm.integers import IntegerCell, whole
+from op_handlers.sequence.lstm.integers import IntegerCell
 from op_handlers.sequence.lstm.sequences import way
+from op_handlers.sequence.lstm.whole import whole
 
 PAIRS = {("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8")}
 
