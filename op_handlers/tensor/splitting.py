@@ -7,6 +7,7 @@ import numpy as np
 from onnx_tflite_plugin.api import (
     Attribute,
     Context,
+    Decline,
     Instance,
     Operator,
     Raw,
@@ -20,6 +21,12 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import any_order, as_int64, in_place
 
 
+def as_many_parts(at: Instance) -> Decline | None:
+    """As many as the file says; LiteRT's kernels write beyond their outputs else."""
+    said, parts = at.op.options.get("num_splits", 0), len(at.op.outputs)
+    return Decline(f"its num_splits is {said}, and it has {parts} outputs") if said != parts else None
+
+
 @handler(
     "SPLIT",
     max_version=5,
@@ -27,6 +34,7 @@ from op_handlers.kernels.operands import any_order, as_int64, in_place
     holds_axes={0},
     requires_constant={0},
     quantization=Raw(shift_safe=True, onnx="Split"),
+    accepts=as_many_parts,
 )
 def split(ctx: Context, _axis: Value, x: Value) -> tuple[Value, ...]:
     """Split in equal parts; the axis comes first."""
@@ -56,6 +64,7 @@ def parted(ctx: Context, x: Value, slot: int, of: int) -> tuple[Value, ...]:
     axes=lambda at: in_place(at, len(at.op.outputs)),
     quantization=Raw(shift_safe=True, onnx="Split"),
     types="_, int32 int64, int32",
+    accepts=as_many_parts,
 )
 def split_v(ctx: Context, x: Value, sizes: Value, _axis: Value) -> tuple[Value, ...]:
     """Split in the sizes of an operand, of which one may be -1, the rest."""

@@ -30,6 +30,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("TRANSPOSE-perm_[3,_1,_2,_0]_known_as_it_runs", [tensor(2, shape=[3, 5, 7, 11])], "which no perm makes of"),
     ("FILL-to_[2,_0,_3]", [tensor(2, type=UINT8)], "its dtypes are int32, float32 -> uint8"),
+    ("SPLIT_V-float32", [option("num_splits", 0)], "its num_splits is 0, and it has"),
     ("FAKE_QUANT-16_bits_from_0_to_6", [tensor(0, type=8)], "its dtypes are complex64 -> float32"),
     (
         "UNIDIRECTIONAL_SEQUENCE_RNN-float32_with_NONE",

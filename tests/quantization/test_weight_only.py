@@ -69,11 +69,16 @@ def test_a_target_that_reads_compressed_weights_gets_their_dequantize_linear() -
 
 
 def test_sixteen_bit_activations_never_meet_real_weights_between_dq_and_q() -> None:
-    """ONNX Runtime would round the weights to 8 bits with one scale for all channels."""
-    for how in ("keep", "fold"):
-        counted = operators(otp.convert(network("int16"), weights=how))
-        assert (counted["DequantizeLinear"], counted["QuantizeLinear"]) == (0, 1)
-    np.testing.assert_array_equal(*(run(otp.convert(network("int16"), weights=how)) for how in ("keep", "fold")))
+    """ONNX Runtime would round the weights to 8 bits with one scale for all channels, where a single scale says to."""
+    converted = [
+        otp.convert(network("int16"), weights=how, optimize=o) for how in ("keep", "fold") for o in ("faithful", "none")
+    ]
+    for conversion in converted:
+        assert operators(conversion)["QuantizeLinear"] == 1
+        nodes = [node for node in conversion.model.graph if node.op_type == "DequantizeLinear"]
+        assert all(len(node.inputs[1].shape) == 1 and node.inputs[1].shape[0] > 1 for node in nodes)
+    for conversion in converted[1:]:
+        np.testing.assert_array_equal(run(conversion), run(converted[0]))
 
 
 def test_eight_bit_activations_keep_the_dequantize_linear_that_fuses_whatever_is_asked() -> None:
