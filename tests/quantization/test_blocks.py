@@ -17,7 +17,7 @@ from conformance.builder import ModelBuilder, blockwise
 from conformance.cases import builtin
 from conformance.runner import run_case
 from onnx_tflite_plugin.api import Handler, Terminate
-from onnx_tflite_plugin.errors import UnsupportedOperator
+from onnx_tflite_plugin.errors import InvalidModel, UnsupportedOperator
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify import Tolerance
@@ -26,13 +26,15 @@ from onnx_tflite_plugin.verify.runtimes import structure
 ROWS, DEPTH, OUT = 3, 768, 67
 
 
-def layer(size: int, depth: int = DEPTH) -> bytes:
-    """Random weights in blocks of ``size``."""
+def layer(size: int, depth: int = DEPTH, first: float = 0.1) -> bytes:
+    """Random weights in blocks of ``size``; ``first``: the scale of one."""
     random = np.random.default_rng(size)
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (ROWS, depth)), g.tensor("y", (ROWS, OUT))
-    scales = g.constant("scales", random.uniform(0.05, 0.2, (OUT, depth // size)).astype(np.float16))
+    drawn = random.uniform(0.05, 0.2, (OUT, depth // size)).astype(np.float16)
+    drawn[0, 0] = first
+    scales = g.constant("scales", drawn)
     stored = random.integers(-8, 8, (OUT, depth)).astype(ml_dtypes.int4)
     w = g.constant("w", stored, quantization=blockwise(scales, size))
     g.operator("FULLY_CONNECTED", [x, w, None], [y])
@@ -123,3 +125,9 @@ def test_a_block_is_the_largest_power_of_two_that_divides_the_files() -> None:
 def test_weights_with_a_scale_per_block_count_as_dynamic_quantization() -> None:
     """LiteRT quantizes their activations, as those of weights with one scale: the same tolerance applies."""
     assert Tolerance.of(structure.read(layer(32))).of_range == 2e-2
+
+
+@pytest.mark.parametrize("first", [-0.1, float("nan"), float("inf")])
+def test_scales_of_blocks_are_finite_and_not_negative(first: float) -> None:
+    with pytest.raises(InvalidModel, match=r"scales: tensor 2 'scales' holds what is no scale"):
+        otp.convert(layer(32, first=first))
