@@ -156,6 +156,14 @@ def label_of(node: ir.Node) -> str:
     return (node.name or "").rpartition("/")[0]
 
 
+def first(nodes: Iterable[ir.Node]) -> ir.Node:
+    """The one that stands first in their graph."""
+    among = {*nodes}
+    (graph,) = {node.graph for node in among}
+    assert graph is not None
+    return next(node for node in graph if node in among)
+
+
 # --- writing ----------------------------------------------------------------------------------
 
 
@@ -237,6 +245,32 @@ class Editor:
                 graph.outputs[k] = new
         name, old.name = old.name, new.name
         new.name = name
+
+    def rebuild(self, node: ir.Node, slots: Iterable[int], change: Callable[[Array, float], Array]) -> None:
+        """Change constants among a node's operands, and what dequantizes them; ``change`` is told what dequantizes to 0."""
+        for slot in slots:
+            value = node.inputs[slot]
+            if value is not None:
+                node.replace_input_with(slot, self._rebuilt(node, value, change))
+
+    def _rebuilt(self, user: ir.Node, value: ir.Value, change: Callable[[Array, float], Array]) -> ir.Value:
+        array, node = constant(value), value.producer()
+        if array is not None:
+            return self.stored(change(array, 0), like=value)
+        assert node is not None
+        parameters = Affine.of(node) if node.op_type == "DequantizeLinear" else None
+        if parameters is None:
+            operands = [operand and self._rebuilt(user, operand, change) for operand in node.inputs]
+        else:
+            assert parameters.integers is not None
+            scale, zero_point = parameters.scale, parameters.zero_point
+            if not parameters.per_tensor:  # runtimes want a bias's scales to be those of the weights
+                scale, zero_point = change(scale, float(scale[0])), change(zero_point, 0)
+            integers = change(parameters.integers, float(parameters.zero_point.reshape(-1)[0]))
+            names = node.inputs
+            operands = [self.stored(a, like=n) for a, n in zip((integers, scale, zero_point), names, strict=True)]
+        with self.replacing(user):
+            return self.emit(node.op_type, *operands, like=node)
 
     def tidy(self) -> None:
         """Drop what nothing uses any more."""

@@ -16,9 +16,8 @@ from typing import Self
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.channels.flow import Convolution
+from onnx_tflite_plugin.passes.channels.flow import LITTLE, Convolution
 from onnx_tflite_plugin.passes.channels.joint import JointChannels
-from onnx_tflite_plugin.passes.channels.pad_channels import LITTLE, multiplications, rebuilt
 from onnx_tflite_plugin.passes.graph import Editor, QuantizedConv
 from onnx_tflite_plugin.passes.weights.products import PAIR, overflows
 from onnx_tflite_plugin.source.model import Array
@@ -60,7 +59,7 @@ class Layer:
         return cls(
             convolution,
             integers if integers is not None and integers.dtype == np.int8 else None,
-            multiplications(convolution, unit.quantize.outputs[0]),
+            convolution.multiplications(unit.quantize.outputs[0]),
         )
 
     @cached_property
@@ -119,13 +118,9 @@ def _write(editor: Editor, joint: JointChannels, order: list[int]) -> None:
         return np.asarray(array[:, order]) if array.ndim > 1 else array
 
     for node in (*joint.makers, *joint.between):
-        for slot, value in enumerate(node.inputs[1:], 1):
-            if value is not None:
-                node.replace_input_with(slot, rebuilt(editor, node, value, features))
+        editor.rebuild(node, range(1, len(node.inputs)), features)
     for node in joint.readers:
-        weights = node.inputs[1]
-        assert weights is not None
-        node.replace_input_with(1, rebuilt(editor, node, weights, channels))
+        editor.rebuild(node, [1], channels)
     joint.changed(joint.channels)
 
 

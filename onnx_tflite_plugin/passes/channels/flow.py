@@ -6,6 +6,7 @@ result depends on it: convolutions that read it get weights of zero there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -21,6 +22,8 @@ CARRIERS = frozenset({
     "AveragePool", "Clip", "DequantizeLinear", "Elu", "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish",
     "Identity", "LeakyRelu", "MaxPool", "QuantizeLinear", "Relu", "Sigmoid", "Tanh",
 })  # fmt: skip
+LITTLE = 100_000
+"""Multiplications below which no kernel gains what it takes to read one tensor more."""
 BROADCASTING = frozenset({"Add", "Max", "Min", "Mul", "PRelu", "Sub"})
 
 
@@ -89,6 +92,13 @@ class Convolution:
     def depthwise(self) -> bool:
         """One channel of the result for each channel."""
         return self.group > 1 and self.shape[:2] == (self.group, 1)
+
+    def multiplications(self, result: ir.Value | None = None) -> float:
+        """Of a run; infinitely many where a size is not known. ``result``: a value of the result's shape."""
+        shape = sizes(result or self.node.outputs[0])
+        if shape is None or None in shape[2:]:
+            return math.inf
+        return math.prod(size or 0 for size in shape[2:]) * math.prod(self.shape)
 
 
 @dataclass

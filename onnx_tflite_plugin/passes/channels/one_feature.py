@@ -9,8 +9,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.channels.flow import Convolution
-from onnx_tflite_plugin.passes.channels.pad_channels import LITTLE, multiplications
+from onnx_tflite_plugin.passes.channels.flow import LITTLE, Convolution
 from onnx_tflite_plugin.passes.graph import BLOCK, Editor, producer, rewrite_nodes
 
 
@@ -40,4 +39,4 @@ def _gains(convolution: Convolution) -> bool:
     if image is None or image.dtype != ir.DataType.FLOAT or producer(image, "DequantizeLinear") is not None:
         return False
     blocks = features == convolution.group == 1 and len(kernel) == 2 and channels % (BLOCK // 2) == 0
-    return blocks and math.prod(kernel) > 1 and multiplications(convolution) >= LITTLE
+    return blocks and math.prod(kernel) > 1 and convolution.multiplications() >= LITTLE

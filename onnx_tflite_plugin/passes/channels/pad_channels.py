@@ -6,20 +6,18 @@ zero for those: the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.channels.flow import Convolution, Flow, Padding
-from onnx_tflite_plugin.passes.graph import BLOCK, Affine, Editor, constant, constant_shape, forget, sizes
+from onnx_tflite_plugin.passes.channels.flow import LITTLE, Convolution, Flow, Padding
+from onnx_tflite_plugin.passes.graph import BLOCK, Editor, constant_shape, forget, sizes
 from onnx_tflite_plugin.source.model import Array
 
 _IMAGE = 4  # channels of an image at most: its convolution costs next to nothing more
 _WASTE = 1.35  # beyond it other dense kernels of more than one tap lose more than the block gains
 _LARGER = 1.15  # times as many channels that blocks of 16 may need as blocks of 8
 _SMALL = 4096  # elements of a tensor that may be cut back to its original channels
-LITTLE = 100_000  # multiplications below which no kernel gains what it takes to read one tensor more
 
 
 def run(model: ir.Model) -> int:
@@ -31,7 +29,7 @@ def run(model: ir.Model) -> int:
     flow = Flow(convolutions)
     flow.follow(model.graph, widened)
     useful = flow.bound_to(flow.blockwise | {node for node in widened if _slow(convolutions[node])})
-    useful &= flow.bound_to({node for node in widened if multiplications(convolutions[node]) >= LITTLE})
+    useful &= flow.bound_to({node for node in widened if convolutions[node].multiplications() >= LITTLE})
     while rejected := (widened.keys() - useful) | _costly(flow):
         widened = {node: wide for node, wide in widened.items() if node not in rejected}
         flow.follow(model.graph, widened)
@@ -61,14 +59,6 @@ def width(features: int) -> int:
 def _slow(convolution: Convolution) -> bool:
     """Whether a kernel has no fast path for so few channels, or its readers none for a number that four does not divide."""
     return convolution.features % 4 != 0 or (convolution.quantized and convolution.features < BLOCK)
-
-
-def multiplications(convolution: Convolution, result: ir.Value | None = None) -> float:
-    """How many multiplications a run takes; infinitely many where a size is not known. ``result``: a value of the result's shape."""
-    shape = sizes(result or convolution.node.outputs[0])
-    if shape is None or None in shape[2:]:
-        return math.inf
-    return math.prod(size or 0 for size in shape[2:]) * math.prod(convolution.shape)
 
 
 def _costly(flow: Flow) -> frozenset[ir.Node]:
@@ -109,9 +99,7 @@ def _widen(editor: Editor, convolution: Convolution, operand: Padding | None, re
             array = operand.spread(array, 1, fill)
         return result.spread(array, 0, fill) if result and array.ndim else array
 
-    for slot, value in enumerate(node.inputs[1:], 1):
-        if value is not None:
-            node.replace_input_with(slot, rebuilt(editor, node, value, spread))
+    editor.rebuild(node, range(1, len(node.inputs)), spread)
     if convolution.depthwise and result:
         node.attributes["group"] = ir.AttrInt64("group", result.size)
 
@@ -123,33 +111,9 @@ def _spread_operands(editor: Editor, node: ir.Node, operands: list[Padding | Non
         axis = array.ndim - result.rank + 1
         return result.spread(array, axis, fill) if 0 <= axis < array.ndim else array
 
-    for slot, value in enumerate(node.inputs):
-        if value is not None and operands[slot] is None and constant_shape(value):
-            node.replace_input_with(slot, rebuilt(editor, node, value, spread))
-
-
-Spread = Callable[[Array, float], Array]
-
-
-def rebuilt(editor: Editor, user: ir.Node, value: ir.Value, spread: Spread) -> ir.Value:
-    """A constant, and the nodes that dequantize it, with other channels; what is new dequantizes to 0. Stands before ``user``."""
-    array, node = constant(value), value.producer()
-    if array is not None:
-        return editor.stored(spread(array, 0), like=value)
-    assert node is not None
-    parameters = Affine.of(node) if node.op_type == "DequantizeLinear" else None
-    if parameters is None:
-        operands = [operand and rebuilt(editor, user, operand, spread) for operand in node.inputs]
-    else:
-        assert parameters.integers is not None
-        scale, zero_point = parameters.scale, parameters.zero_point
-        if not parameters.per_tensor:  # runtimes want a bias's scales to be those of the weights
-            scale, zero_point = spread(scale, float(scale[0])), spread(zero_point, 0)
-        integers = spread(parameters.integers, float(parameters.zero_point.reshape(-1)[0]))
-        names = node.inputs
-        operands = [editor.stored(a, like=n) for a, n in zip((integers, scale, zero_point), names, strict=True)]
-    with editor.replacing(user):
-        return editor.emit(node.op_type, *operands, like=node)
+    editor.rebuild(
+        node, [k for k, value in enumerate(node.inputs) if operands[k] is None and constant_shape(value)], spread
+    )
 
 
 def _settle(editor: Editor, flow: Flow, value: ir.Value, padding: Padding) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from onnx_tflite_plugin.passes.channels.flow import Convolution
-from onnx_tflite_plugin.passes.channels.pad_channels import rebuilt
 from onnx_tflite_plugin.passes.graph import (
     BLOCK,
     CHANNELS_FIRST,
@@ -65,10 +64,8 @@ def _widen(editor: Editor, node: ir.Node, plane: ir.Value, channels: int) -> Non
         pixels = array.transpose(0, 2, 3, 1)
         return pixels.reshape(len(pixels), 1, pixels.shape[1], -1)
 
-    weights = node.inputs[1]
-    assert weights is not None
     node.replace_input_with(0, plane)
-    node.replace_input_with(1, rebuilt(editor, node, weights, columns))
+    editor.rebuild(node, [1], columns)
     for name, numbers in (
         ("kernel_shape", [tall, wide * channels]),
         ("strides", [down, across * channels]),

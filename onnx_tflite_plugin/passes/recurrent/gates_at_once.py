@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import Editor, constant, integer, only_user, producer, rewrite
+from onnx_tflite_plugin.passes.graph import Editor, constant, first, integer, only_user, producer, rewrite
 from onnx_tflite_plugin.source.model import Array
 
 _WIDTH = 8  # features of a block with AVX2, half a one with AVX-512
@@ -92,11 +92,7 @@ def _add(editor: Editor, node: ir.Node) -> bool:
     adds = [add for add in sums if add is not None]
     if any(only_user(part, "Add") is not add for part, add in zip(other.outputs, adds, strict=True)):
         return False
-    order = {one: place for place, one in enumerate(adds[0].graph or ())}
-    first = min(adds, key=order.__getitem__)
-    if order[first] < max(order[node], order[other]):
-        return False
-    with editor.replacing(first):
+    with editor.replacing(first(adds)):
         whole = editor.emit("Add", node.inputs[0], other.inputs[0])
         parts = editor.emitter.emit("Split", [whole, node.inputs[1]], {"axis": 1}, outputs=len(adds))
     for add, part in zip(adds, parts, strict=True):

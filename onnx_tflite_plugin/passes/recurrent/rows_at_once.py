@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import Editor, constant, integer, producer, rewrite, sizes
+from onnx_tflite_plugin.passes.graph import Editor, constant, first, integer, rewrite, sizes
+from onnx_tflite_plugin.passes.recurrent.rows import every, parted, row_of
 
-Rows = tuple[ir.Value, Sequence[ir.Node], ir.Node]
-"""A tensor (T, B, I), the product of each of its T matrices in their order, and that which stands first."""
+Rows = tuple[ir.Value, Sequence[ir.Node]]
+"""A tensor (T, B, I), and the product of each of its T matrices in their order."""
 
 
 def run(model: ir.Model) -> int:
@@ -22,39 +23,31 @@ def run(model: ir.Model) -> int:
 
 def _places(graph: ir.Graph) -> Iterator[Rows]:
     products: dict[tuple[ir.Value, tuple[ir.Value | None, ...], bool], dict[int, ir.Node]] = {}
-    order = {node: place for place, node in enumerate(graph)}
     for node in graph:
-        if node.domain == "" and node.op_type == "Gemm" and (row := _row(node)):
+        if node.domain == "" and node.op_type == "Gemm" and _plain(node) and (row := row_of(node.inputs[0])):
             source, index = row
             key = source, tuple(node.inputs[1:]), bool(integer(node, "transB", 0))
             products.setdefault(key, {})[index] = node
     for (source, *_), by_index in products.items():
-        shape = sizes(source)
-        if shape and len(shape) == 3 and None not in shape and sorted(by_index) == list(range(shape[0] or 0)):
-            yield source, [by_index[k] for k in sorted(by_index)], min(by_index.values(), key=order.__getitem__)
+        if taken := every(source, by_index):
+            yield source, taken
 
 
-def _row(gemm: ir.Node) -> tuple[ir.Value, int] | None:
-    """The tensor whose matrix a float product of constants takes, and the place of that along axis 0."""
-    gather = producer(gemm.inputs[0], "Gather")
+def _plain(gemm: ir.Node) -> bool:
+    """Whether it is a float product with constants."""
     plain = not gemm.attributes.keys() - {"transB"} and gemm.outputs[0].dtype == ir.DataType.FLOAT
-    if gather is None or not plain or any(constant(value) is None for value in gemm.inputs[1:]):
-        return None
-    source, index = gather.inputs[0], constant(gather.inputs[1])
-    if source is None or index is None or index.ndim or integer(gather, "axis", 0):
-        return None
-    return source, int(index)
+    return plain and all(constant(value) is not None for value in gemm.inputs[1:])
 
 
 def _replace(editor: Editor, place: Rows) -> bool:
-    source, products, first = place
+    source, products = place
     shape = sizes(source)
     assert shape is not None
-    with editor.replacing(first):
+    foremost = first(products)
+    with editor.replacing(foremost):
         rows = editor.emit("Reshape", source, np.asarray([-1, shape[2]], np.int64))
-        product = editor.emit("Gemm", rows, *first.inputs[1:], like=first)
-        lengths = np.full(len(products), shape[1], np.int64)
-        parts = editor.emitter.emit("Split", [product, lengths], {"axis": 0}, outputs=len(products))
+        product = editor.emit("Gemm", rows, *foremost.inputs[1:], like=foremost)
+        parts = parted(editor, product, len(products), shape[1] or 0)
     for node, part in zip(products, parts, strict=True):
         editor.replace_value(node.outputs[0], part)
     return True

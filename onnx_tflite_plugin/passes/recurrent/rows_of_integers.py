@@ -14,7 +14,18 @@ from typing import Self
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import Affine, Editor, constant, integer, only_user, producer, rewrite, sizes
+from onnx_tflite_plugin.passes.graph import (
+    Affine,
+    Editor,
+    constant,
+    first,
+    integer,
+    only_user,
+    producer,
+    rewrite,
+    sizes,
+)
+from onnx_tflite_plugin.passes.recurrent.rows import every, parted, row_of
 from onnx_tflite_plugin.source.model import Array
 
 _EXACT = 2**24
@@ -36,21 +47,13 @@ class Row:
     def of(cls, gemm: ir.Node) -> Self | None:
         """What a product belongs to; ``None`` where a part is missing or not constant."""
         quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _dequantized(gemm.inputs[0])
-        gather, result = producer(integers, "Gather"), Affine.of(quantize)
-        if gather is None or quantize is None or data is None or result is None or gemm.attributes.keys() - {"transB"}:
+        row, result = row_of(integers), Affine.of(quantize)
+        if row is None or quantize is None or data is None or result is None or gemm.attributes.keys() - {"transB"}:
             return None
-        source, index = gather.inputs[0], constant(gather.inputs[1])
-        if (
-            source is None
-            or index is None
-            or index.ndim
-            or integer(gather, "axis", 0)
-            or not integer(gemm, "transB", 0)
-        ):
+        source, index = row
+        if source.dtype != quantize.outputs[0].dtype or not integer(gemm, "transB", 0):
             return None
-        if source.dtype != quantize.outputs[0].dtype:
-            return None
-        return cls(source, int(index), data, gemm, quantize, result) if data.per_tensor and result.per_tensor else None
+        return cls(source, index, data, gemm, quantize, result) if data.per_tensor and result.per_tensor else None
 
     @property
     def bias(self) -> ir.Value | None:
@@ -69,10 +72,9 @@ def _places(graph: ir.Graph) -> Iterator[Sequence[Row]]:
         if node.domain == "" and node.op_type == "Gemm" and (row := Row.of(node)):
             rows.setdefault((row.source, _content(node.inputs[1])), {})[row.index] = row
     for (source, *_), by_index in rows.items():
-        shape = sizes(source)
-        whole = shape and len(shape) == 3 and None not in shape and sorted(by_index) == list(range(shape[0] or 0))
-        if whole and len(by_index) >= _FEWEST:
-            yield [by_index[k] for k in sorted(by_index)]
+        taken = every(source, by_index)
+        if len(taken) >= _FEWEST:
+            yield taken
 
 
 def _content(value: ir.Value | None) -> Hashable:
@@ -101,11 +103,8 @@ def _replace(editor: Editor, rows: Sequence[Row]) -> bool:
     product = _PRODUCTS.get(rows[0].source.dtype or ir.DataType.UNDEFINED, Product).of(rows)
     if product is None:
         return False
-    order = {node: place for place, node in enumerate(editor.graph)}
-    with editor.replacing(min((row.gemm for row in rows), key=order.__getitem__)):
-        integers = product.emitted(editor)
-        lengths = np.full(len(rows), product.batch, np.int64)
-        parts = editor.emitter.emit("Split", [integers, lengths], {"axis": 0}, outputs=len(rows))
+    with editor.replacing(first(row.gemm for row in rows)):
+        parts = parted(editor, product.emitted(editor), len(rows), product.batch)
     for row, part in zip(rows, parts, strict=True):
         editor.replace_value(row.quantize.outputs[0], part)
     return True
