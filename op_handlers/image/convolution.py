@@ -89,10 +89,9 @@ def reads_past_its_scale(op: Operator) -> bool:
 )
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
-    outputs = ctx.op[1].shape[-1]
-    channels = ctx.op[0].dims[-1] or outputs // (
-        ctx.options.depth_multiplier or 1
-    )  # of any other number it does not run
+    outputs, channels = ctx.op[1].shape[-1], ctx.op[0].dims[-1]
+    if not channels:  # of any other number it does not run
+        channels = outputs // (ctx.options.depth_multiplier or 1)
     if outputs % (channels or 1):
         raise Refused(f"it makes {outputs} channels of {channels}")
     if reads_past_its_scale(ctx.op):

@@ -23,6 +23,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier
 from op_handlers.kernels.operands import parameters
+from op_handlers.kernels.rescaling import multiplied
 from op_handlers.kernels.tables import stored_integers
 
 
@@ -70,17 +71,10 @@ def quantize(ctx: Context, x: Value) -> Value:
 
 
 def widened(ctx: Context) -> Value:
-    """Products with a mantissa of 31 bits, rounded, and again by the exponent's shift, there halves away from zero.
-
-    In float64, which holds them all: 16 bits by 31. (Requantize, MultiplyByQuantizedMultiplier, internal/common.cc)
-    """
-    ops, real, (before, after) = ctx.ops, np.float64, (affine(ctx.op[0]), affine(ctx.op[out(0)]))
-    mantissa, exponent = quantized_multiplier(before[0] / after[0])
-    stored = ops.Sub(ops.Cast(ctx.raw(0), to="float64"), real(before[1]))
-    product = ops.Floor(ops.Add(ops.Mul(stored, real(mantissa * 2.0 ** (max(exponent, 0) - 31))), real(0.5)))
-    if exponent < 0:
-        size = ops.Floor(ops.Add(ops.Mul(ops.Abs(product), real(2.0**exponent)), real(0.5)))
-        product = ops.Mul(ops.Sign(product), size)
+    """As the kernel requantizes; 16 bits to 32 (Requantize, reference/requantize.h)."""
+    ops, (before, after) = ctx.ops, (affine(ctx.op[0]), affine(ctx.op[out(0)]))
+    integers = ops.Sub(ops.Cast(ctx.raw(0), to="int32"), np.int32(before[1]))
+    product = multiplied(ctx, integers, *quantized_multiplier(before[0] / after[0]))
     return ops.Add(ops.Cast(product, to="int32"), np.int32(after[1]))
 
 

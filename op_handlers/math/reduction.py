@@ -31,6 +31,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier
 from op_handlers.kernels.operands import any_order, in_place, parameters
+from op_handlers.kernels.rescaling import multiplied
 
 
 def along(onnx: str) -> Callable[[Instance], Along | None]:
@@ -145,27 +146,10 @@ def mean_of_integers(ctx: Context, x: Value, axes: Value) -> Value:
     integers = ops.Cast(x, to="int32")
     total = reduced(ctx, "ReduceSum", ops.Sub(integers, np.int32(zero_point)) if zero_point else integers, axes)
     if multiplier is not None:
-        return ops.Mul(ops.Cast(in_fixed_point(ctx, total, *multiplier), to="float32"), after.scale[0])
+        return ops.Mul(ops.Cast(multiplied(ctx, total, *multiplier), to="float32"), after.scale[0])
     count = counted(ctx, x, axes)
     divisor = np.float32(count) if isinstance(count, np.ndarray) else ops.Cast(count, to="float32")
     return ops.Div(ops.Mul(ops.Cast(total, to="float32"), scale), divisor)
-
-
-def in_fixed_point(ctx: Context, total: Value, mantissa: int, exponent: int) -> Value:
-    """Halves up, then divided by a power of two, halves away from zero; float64.
-
-    (MultiplyByQuantizedMultiplier, internal/common.cc)
-    """
-    ops = ctx.ops
-    if exponent > 0:
-        total = ops.Mul(total, np.int32(1 << exponent))
-    product = ops.Mul(ops.Cast(total, to="float64"), np.float64(mantissa / 2**31))
-    rounded = ops.Floor(ops.Add(product, np.float64(0.5)))
-    return rounded if exponent >= 0 else ops.Round(ops.Mul(rounded, np.float64(2.0**exponent * AWAY_FROM_ZERO)))
-
-
-AWAY_FROM_ZERO = 1 + 2.0**-40
-"""Puts halves, which Round takes to the even number, beyond the half; by less than 2^-31, the least that others are from it."""
 
 
 def pools(ctx: Context) -> bool:

@@ -240,7 +240,7 @@ MUTATIONS: tuple[Planted, ...] = (
         "passes/rows",
         (
             "rows in the order of their products",
-            "passes/recurrent/rows_at_once.py",
+            "passes/recurrent/rows.py",
             "[by_index[k] for k in sorted(by_index)]",
             "[*by_index.values()]",
         ),
