@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, MutableMapping
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -26,37 +25,25 @@ ONNX_TFLITE_PLUGIN_DEBUG=1 shows the traceback of an internal error, or of what 
 without colours."""
 
 
-class Modules(MutableMapping[str, click.Command]):
-    """Commands by name, each imported from the module of its name as it is asked for."""
+_COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._commands: dict[str, click.Command | None] = dict.fromkeys(names)
 
-    def __getitem__(self, name: str) -> click.Command:
-        command = self._commands[name]
-        if command is None:
-            written = name.replace("-", "_")
-            command = getattr(import_module(f"{__name__}.{written}"), written)
-            assert isinstance(command, click.Command)
-            self._commands[name] = command
+class Modules(Commands):
+    """Commands, most used first, each imported from the module of its name as it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        written = name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"{__name__}.{written}"), written)
         return command
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        self._commands[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._commands[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._commands)
-
-    def __len__(self) -> int:
-        return len(self._commands)
 
 
 @click.group(
-    cls=Commands,
-    commands=Modules(("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")),
+    cls=Modules,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )

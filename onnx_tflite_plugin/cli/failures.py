@@ -34,10 +34,6 @@ class UsageProblem(click.ClickException):
 class Commands(click.Group):
     """The commands, with whatever they raise turned into a message and an exit code."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were added, most used first."""
-        return list(self.commands)
-
     def main(self, args: Sequence[str] | None = None, *more: Any, **extra: Any) -> Any:
         """A usage error is JSON too where ``--json`` is among the arguments, before any command has read them."""
         given = list(sys.argv[1:] if args is None else args)

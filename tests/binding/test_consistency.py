@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-import onnx_ir as ir
 import pytest
+from drawing import Draw, drawn
 
 import onnx_tflite_plugin as otp
-from conformance.builder import GraphBuilder, ModelBuilder, quant
+from conformance.builder import GraphBuilder, quant
 from conformance.models import Net, Spec, tensor
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
-from onnx_tflite_plugin.graph.kernels import advice
-from onnx_tflite_plugin.layout.frame import Frame, FrameOrder
-from onnx_tflite_plugin.layout.order import Order
 from onnx_tflite_plugin.verify import verify
 
-Draw = Callable[[GraphBuilder], int]
 Q = quant(0.05, 3)
-
-
-def drawn(draw: Draw) -> bytes:
-    """A model whose output ``draw`` returns."""
-    model = ModelBuilder()
-    model.main.output(draw(model.main))
-    return model.build()
 
 
 def maximum_of_floats_in_int8(g: GraphBuilder) -> int:
@@ -257,123 +244,6 @@ def test_what_fails_in_a_built_in_handler_is_the_files_fault_where_litert_does_n
     with pytest.raises(InvalidModel, match=r"NumDimensions.size. != 1") as caught:
         otp.convert(drawn(scalar_size))
     assert "please report" not in str(caught.value)
-
-
-def large_state(g: GraphBuilder) -> int:
-    x, y = g.input("x", (1,)), g.tensor("y", (1 << 28,))
-    g.operator("ADD", [x, g.tensor("v", (1 << 28,), variable=True)], [y])
-    return y
-
-
-def large_resize(g: GraphBuilder) -> int:
-    size = 1 << 28
-    x, y = g.input("x", (1, 1, 1, 1)), g.tensor("y", (1, size, 1, 1))
-    g.operator("RESIZE_NEAREST_NEIGHBOR", [x, g.constant("size", np.array([size, 1], np.int32))], [y])
-    return y
-
-
-def folded_state(g: GraphBuilder) -> int:
-    size, inner = 1 << 29, g.model.subgraph("init")
-    for graph in (g, inner):
-        graph.operator("VAR_HANDLE", [], [handle := graph.tensor("v", (), "resource")], {"shared_name": "v"})
-        if graph is inner:
-            big, shape = graph.tensor("big", (size,)), graph.constant("shape", np.array([size], np.int32))
-            graph.operator("BROADCAST_TO", [graph.constant("one", np.ones(1, np.float32)), shape], [big])
-            graph.operator("ASSIGN_VARIABLE", [handle, big], [])
-        else:
-            graph.operator("READ_VARIABLE", [handle], [y := graph.tensor("y", (size,))])
-    g.operator("CALL_ONCE", [], [], {"init_subgraph_index": 1})
-    g.operators.insert(0, g.operators.pop())
-    return y
-
-
-@pytest.mark.parametrize("draw", [large_state, large_resize, folded_state])
-def test_arrays_made_at_conversion_have_a_budget(draw: Draw) -> None:
-    with pytest.raises(ConversionError, match="ONNX_TFLITE_PLUGIN_BUDGET=BYTES allows more"):
-        otp.convert(drawn(draw))
-
-
-def test_the_budget_is_asked_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    def state(g: GraphBuilder) -> int:
-        x, y = g.input("x", (1,)), g.tensor("y", (1000,))
-        g.operator("ADD", [x, g.tensor("v", (1000,), variable=True)], [y])
-        return y
-
-    otp.convert(drawn(state))
-    monkeypatch.setenv("ONNX_TFLITE_PLUGIN_BUDGET", "7999")
-    with pytest.raises(ConversionError, match="would take 8000 bytes"):
-        otp.convert(drawn(state))
-
-
-def without_kernel(g: GraphBuilder) -> int:
-    x, y = g.input("x", (2, 3), "uint64"), g.tensor("y", (2,), "uint64")
-    g.operator("REDUCE_MIN", [x, g.constant("axis", np.array([1], np.int32))], [y])
-    return y
-
-
-def test_what_onnx_runtime_does_not_open_is_refused_unless_asked_for() -> None:
-    with pytest.raises(ConversionError, match="does not open what was converted"):
-        otp.convert(drawn(without_kernel))
-    assert otp.convert(drawn(without_kernel), check="standard").proto.graph.node
-    assert otp.convert(drawn(without_kernel), target="generic").proto.graph.node
-
-
-def spelled_as_int4(g: GraphBuilder) -> int:
-    x, y = g.input("x", (1, 2, 2, 4), "int4"), g.tensor("y", (1, 4, 4, 1), "int4")
-    g.operator("DEPTH_TO_SPACE", [x], [y], {"block_size": 2})
-    return y
-
-
-@pytest.mark.parametrize("build", [without_kernel, spelled_as_int4])
-def test_no_other_opset_is_named_where_onnx_runtime_has_a_kernel_in_none(build: Callable[[GraphBuilder], int]) -> None:
-    with pytest.raises(ConversionError, match="Could not find an implementation") as caught:
-        otp.convert(drawn(build))
-    assert "--opset" not in str(caught.value.problems[0].hint)
-    assert "--check standard" in str(caught.value.problems[0].hint)
-
-
-def test_an_opset_is_named_where_onnx_runtime_has_a_kernel_in_it() -> None:
-    node = ir.node("QuantizeLinear", [value("x", "FLOAT"), value("scale", "FLOAT"), value("point", "INT16")])
-    node.outputs[0].type = ir.TensorType(ir.DataType.INT16)
-    model = ir.Model(ir.Graph(node.inputs, node.outputs, nodes=[node], opset_imports={"": 18}), ir_version=9)
-    reason = "NOT_IMPLEMENTED : Could not find an implementation for QuantizeLinear(13) node with name ''"
-    assert advice(model, reason, (13, 18)).startswith("--quantization float")
-    assert advice(model, reason, (13, 22)).startswith("--opset 22 may help")
-
-
-def value(name: str, dtype: str) -> ir.Value:
-    return ir.Value(name=name, type=ir.TensorType(ir.DataType[dtype]), shape=ir.Shape(()))
-
-
-def fan(count: int) -> bytes:
-    """One tensor read by so many operators, and all of their results twice by another."""
-    model = ModelBuilder()
-    g = model.main
-    x = g.input("x", (1, 3))
-    parts = [g.tensor(f"y{k}", (1, 3)) for k in range(count)]
-    for y in parts:
-        g.operator("ABS", [x], [y])
-    g.operator("CONCATENATION", [*parts, *parts], [z := g.tensor("z", (1, 6 * count))], {"axis": 1})
-    g.output(z)
-    return model.build()
-
-
-def test_orders_are_offered_as_often_as_there_are_operators(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = 0
-    original = Frame.to_frame
-
-    def counted(frame: Frame, order: Order, slot: int) -> FrameOrder | None:
-        nonlocal calls
-        calls += 1
-        return original(frame, order, slot)
-
-    monkeypatch.setattr(Frame, "to_frame", counted)
-    numbers = []
-    for count in (40, 80):
-        calls = 0
-        otp.convert(fan(count), check="standard")
-        numbers.append(calls)
-    assert 0 < numbers[1] < 2.2 * numbers[0]
 
 
 @pytest.mark.parametrize(

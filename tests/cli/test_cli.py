@@ -22,7 +22,7 @@ import onnx_tflite_plugin as otp
 import onnx_tflite_plugin.conversion
 import onnx_tflite_plugin.verify
 from conformance.builder import ModelBuilder, quant
-from onnx_tflite_plugin.cli import cli
+from onnx_tflite_plugin.cli.convert import convert
 from onnx_tflite_plugin.options import CHOICES, ConvertOptions
 
 
@@ -347,7 +347,7 @@ def test_a_terminated_process_leaves_nothing(added: Path) -> None:
 def test_the_command_and_the_function_have_the_same_defaults(run: Run, tmp_path: Path) -> None:
     function = {name: parameter.default for name, parameter in inspect.signature(otp.convert).parameters.items()}
     own = {each.name: each.default for each in fields(ConvertOptions) if each.default is not MISSING}
-    command = {option.name: option.default for option in cli.commands["convert"].params}
+    command = {option.name: option.default for option in convert.params}
     for name in CHOICES.keys() | {"target"}:
         assert (name, function[name], own[name]) == (name, command[name], command[name])
     digits = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"

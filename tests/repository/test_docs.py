@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from command import Run
@@ -83,7 +84,9 @@ def test_the_commands_of_a_page_succeed(page: Path, page_folder: Path, run: Run)
 
 @pytest.mark.parametrize("page", PAGES, ids=ids(PAGES))
 def test_the_options_that_a_page_names_exist(page: Path) -> None:
-    there = {option for command in cli.commands.values() for param in command.params for option in param.opts}
+    context = click.Context(cli)
+    commands = [cli.get_command(context, name) for name in cli.list_commands(context)]
+    there = {option for command in commands if command for param in command.params for option in param.opts}
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", page.read_text(encoding="utf-8")))
     assert named <= there | OTHERS
 

@@ -1,0 +1,90 @@
+"""What a conversion may take: memory for arrays of its own, and time that grows with the operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drawing import Draw, drawn
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder, ModelBuilder
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.layout.frame import Frame, FrameOrder
+from onnx_tflite_plugin.layout.order import Order
+
+
+def large_state(g: GraphBuilder) -> int:
+    x, y = g.input("x", (1,)), g.tensor("y", (1 << 28,))
+    g.operator("ADD", [x, g.tensor("v", (1 << 28,), variable=True)], [y])
+    return y
+
+
+def large_resize(g: GraphBuilder) -> int:
+    size = 1 << 28
+    x, y = g.input("x", (1, 1, 1, 1)), g.tensor("y", (1, size, 1, 1))
+    g.operator("RESIZE_NEAREST_NEIGHBOR", [x, g.constant("size", np.array([size, 1], np.int32))], [y])
+    return y
+
+
+def folded_state(g: GraphBuilder) -> int:
+    size, inner = 1 << 29, g.model.subgraph("init")
+    for graph in (g, inner):
+        graph.operator("VAR_HANDLE", [], [handle := graph.tensor("v", (), "resource")], {"shared_name": "v"})
+        if graph is inner:
+            big, shape = graph.tensor("big", (size,)), graph.constant("shape", np.array([size], np.int32))
+            graph.operator("BROADCAST_TO", [graph.constant("one", np.ones(1, np.float32)), shape], [big])
+            graph.operator("ASSIGN_VARIABLE", [handle, big], [])
+        else:
+            graph.operator("READ_VARIABLE", [handle], [y := graph.tensor("y", (size,))])
+    g.operator("CALL_ONCE", [], [], {"init_subgraph_index": 1})
+    g.operators.insert(0, g.operators.pop())
+    return y
+
+
+@pytest.mark.parametrize("draw", [large_state, large_resize, folded_state])
+def test_arrays_made_at_conversion_have_a_budget(draw: Draw) -> None:
+    with pytest.raises(ConversionError, match="ONNX_TFLITE_PLUGIN_BUDGET=BYTES allows more"):
+        otp.convert(drawn(draw))
+
+
+def test_the_budget_is_asked_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def state(g: GraphBuilder) -> int:
+        x, y = g.input("x", (1,)), g.tensor("y", (1000,))
+        g.operator("ADD", [x, g.tensor("v", (1000,), variable=True)], [y])
+        return y
+
+    otp.convert(drawn(state))
+    monkeypatch.setenv("ONNX_TFLITE_PLUGIN_BUDGET", "7999")
+    with pytest.raises(ConversionError, match="would take 8000 bytes"):
+        otp.convert(drawn(state))
+
+
+def fan(count: int) -> bytes:
+    """One tensor read by so many operators, and all of their results twice by another."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 3))
+    parts = [g.tensor(f"y{k}", (1, 3)) for k in range(count)]
+    for y in parts:
+        g.operator("ABS", [x], [y])
+    g.operator("CONCATENATION", [*parts, *parts], [z := g.tensor("z", (1, 6 * count))], {"axis": 1})
+    g.output(z)
+    return model.build()
+
+
+def test_orders_are_offered_as_often_as_there_are_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+    original = Frame.to_frame
+
+    def counted(frame: Frame, order: Order, slot: int) -> FrameOrder | None:
+        nonlocal calls
+        calls += 1
+        return original(frame, order, slot)
+
+    monkeypatch.setattr(Frame, "to_frame", counted)
+    numbers = []
+    for count in (40, 80):
+        calls = 0
+        otp.convert(fan(count), check="standard")
+        numbers.append(calls)
+    assert 0 < numbers[1] < 2.2 * numbers[0]

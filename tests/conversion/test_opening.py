@@ -1,0 +1,53 @@
+"""Every model that is written opens in ONNX Runtime; what has no kernel there is refused, with what may help."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from drawing import Draw, drawn
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.graph.kernels import advice
+
+
+def without_kernel(g: GraphBuilder) -> int:
+    x, y = g.input("x", (2, 3), "uint64"), g.tensor("y", (2,), "uint64")
+    g.operator("REDUCE_MIN", [x, g.constant("axis", np.array([1], np.int32))], [y])
+    return y
+
+
+def test_what_onnx_runtime_does_not_open_is_refused_unless_asked_for() -> None:
+    with pytest.raises(ConversionError, match="does not open what was converted"):
+        otp.convert(drawn(without_kernel))
+    assert otp.convert(drawn(without_kernel), check="standard").proto.graph.node
+    assert otp.convert(drawn(without_kernel), target="generic").proto.graph.node
+
+
+def spelled_as_int4(g: GraphBuilder) -> int:
+    x, y = g.input("x", (1, 2, 2, 4), "int4"), g.tensor("y", (1, 4, 4, 1), "int4")
+    g.operator("DEPTH_TO_SPACE", [x], [y], {"block_size": 2})
+    return y
+
+
+@pytest.mark.parametrize("build", [without_kernel, spelled_as_int4])
+def test_no_other_opset_is_named_where_onnx_runtime_has_a_kernel_in_none(build: Draw) -> None:
+    with pytest.raises(ConversionError, match="Could not find an implementation") as caught:
+        otp.convert(drawn(build))
+    assert "--opset" not in str(caught.value.problems[0].hint)
+    assert "--check standard" in str(caught.value.problems[0].hint)
+
+
+def test_an_opset_is_named_where_onnx_runtime_has_a_kernel_in_it() -> None:
+    node = ir.node("QuantizeLinear", [value("x", "FLOAT"), value("scale", "FLOAT"), value("point", "INT16")])
+    node.outputs[0].type = ir.TensorType(ir.DataType.INT16)
+    model = ir.Model(ir.Graph(node.inputs, node.outputs, nodes=[node], opset_imports={"": 18}), ir_version=9)
+    reason = "NOT_IMPLEMENTED : Could not find an implementation for QuantizeLinear(13) node with name ''"
+    assert advice(model, reason, (13, 18)).startswith("--quantization float")
+    assert advice(model, reason, (13, 22)).startswith("--opset 22 may help")
+
+
+def value(name: str, dtype: str) -> ir.Value:
+    return ir.Value(name=name, type=ir.TensorType(ir.DataType[dtype]), shape=ir.Shape(()))

@@ -1,0 +1,16 @@
+"""Models of one output, drawn by a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from conformance.builder import GraphBuilder, ModelBuilder
+
+Draw = Callable[[GraphBuilder], int]
+
+
+def drawn(draw: Draw) -> bytes:
+    """A model whose output ``draw`` returns."""
+    model = ModelBuilder()
+    model.main.output(draw(model.main))
+    return model.build()
