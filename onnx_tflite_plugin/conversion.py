@@ -179,36 +179,43 @@ def convert_model(
     """Convert a model that has been read; as :func:`convert`."""
     options, stages = options or ConvertOptions(), stages or Stages()
     target = target_of(options)
-    try:
-        with budget():
-            if any(map(lacks_rank, model.main.outputs)):
-                model = _completed(model, host or _host(options))
-            if doubtful(model):
-                model = _rederived(model, host, options, target, insist=True) or model
-            retyped: set[tuple[int, int]] = set()
-            while True:
-                try:
-                    return _converted(model, host, options, target, stages)
-                except StaleDtype as error:
-                    if retyped.issuperset(error.dtypes):
-                        raise
-                    retyped |= error.dtypes.keys()
-                    model = _retyped(model, error)
-                except (ConversionError, Failed) as error:
-                    current = _rederived(model, host, options, target) if stale(error, model) else None
-                    if current is None:
-                        if (fault := shapeless(error, model)) is not None:
-                            raise fault from error
-                        raise
+    with _told_as_conversion_errors(), budget():
+        if any(map(lacks_rank, model.main.outputs)):
+            model = _completed(model, host or _host(options))
+        if doubtful(model):
+            model = _rederived(model, host, options, target, insist=True) or model
+        retyped: set[tuple[int, int]] = set()
+        while True:
+            try:
+                return _converted(model, host, options, target, stages)
+            except StaleDtype as error:
+                if retyped.issuperset(error.dtypes):
+                    raise
+                retyped |= error.dtypes.keys()
+                model = _retyped(model, error)
+            except (ConversionError, Failed) as error:
+                current = _rederived(model, host, options, target) if stale(error, model) else None
+                if current is not None:
                     return _converted(current, host, options, target, stages)
+                fault = shapeless(error, model)
+                if fault is None:
+                    raise
+                raise fault from error
+
+
+@contextmanager
+def _told_as_conversion_errors() -> Iterator[None]:
+    """Whatever ends a conversion names what stood in the way."""
+    try:
+        yield
+    except ConversionError:
+        raise
     except Refused as refusal:
         raise TooLarge(str(refusal)) from refusal
     except RecursionError as error:
         raise TooLarge("the model is nested too deeply: one thing in another more often than Python allows") from error
     except MemoryError as error:
         raise TooLarge("out of memory: the model needs more than this machine or its limits allow") from error
-    except ConversionError:
-        raise
     except Exception as error:
         debug(error)
         place = raised_at(error)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _LEAST, _MOST, _TIME = 20, 200, 1.0  # runs, at least and at most, and for how many seconds
 
+_Kinds = defaultdict[int, set[str]]  # of nodes as they were converted, by operator
+_Nodes = defaultdict[int, list[NodeTime]]
 _MOVES = ("ReorderInput", "ReorderOutput")  # to and from the blocked layout; they compute nothing
 
 
@@ -130,35 +132,18 @@ def grouped(operators: Sequence[Operator], proto: ModelProto, times: Sequence[No
     One node may be lowered from several operators. An operator whose nodes ONNX Runtime has fused into others belongs to
     the one reader of its result if that has gained a node of its kind, else to what it reads.
     """
-    kinds: dict[int, set[str]] = defaultdict(set)
+    kinds: _Kinds = defaultdict(set)
     parts = _Parts()
     for node in proto.graph.node:
         sources = [index for _, index in lowered_from(props(node.metadata_props))]
         for index in sources:
             kinds[index].add(node.op_type)
             parts.join(sources[0], index)
-    nodes: dict[int, list[NodeTime]] = defaultdict(list)
+    nodes: _Nodes = defaultdict(list)
     for node in times:
         if node.operator is not None:
             nodes[node.operator].append(node)
-    timed = {parts.first(k) for k, own in nodes.items() if any(node.op_type not in _MOVES for node in own)}
-    makers = {tensor: op for op in operators for tensor in op.outputs if tensor is not None}
-    readers: dict[Tensor, list[Operator]] = defaultdict(list)
-    for op in operators:
-        for tensor in {*operands(op)}:
-            readers[tensor].append(op)
-    for op in reversed(operators):
-        if parts.first(op.index) in timed:
-            continue
-        users = {reader.index for tensor in op.outputs if tensor is not None for reader in readers[tensor]}
-        if len(users) == 1 and _gained(kinds[op.index], users, kinds, nodes):
-            parts.join(users.pop(), op.index)
-            timed.add(parts.first(op.index))
-    for op in operators:
-        if parts.first(op.index) not in timed:
-            before = next((makers[tensor].index for tensor in operands(op) if tensor in makers), None)
-            if before is not None:
-                parts.join(before, op.index)
+    _join_fused(operators, kinds, nodes, parts)
     members: dict[int, list[Operator]] = defaultdict(list)
     for op in operators:
         members[parts.first(op.index)].append(op)
@@ -168,9 +153,29 @@ def grouped(operators: Sequence[Operator], proto: ModelProto, times: Sequence[No
         yield Group(tuple(group), tuple(node for op in group for node in nodes[op.index]))
 
 
-def _gained(
-    kinds: set[str], users: Iterable[int], others: Mapping[int, set[str]], nodes: Mapping[int, Sequence[NodeTime]]
-) -> bool:
+def _join_fused(operators: Sequence[Operator], kinds: _Kinds, nodes: _Nodes, parts: _Parts) -> None:
+    """Operators without a timed node of their own join their reader, else what they read."""
+    timed = {parts.first(k) for k, own in nodes.items() if any(node.op_type not in _MOVES for node in own)}
+    readers: dict[Tensor, set[int]] = defaultdict(set)
+    for op in operators:
+        for tensor in operands(op):
+            readers[tensor].add(op.index)
+    for op in reversed(operators):
+        if parts.first(op.index) in timed:
+            continue
+        users = {user for tensor in op.outputs if tensor is not None for user in readers[tensor]}
+        if len(users) == 1 and _gained(kinds[op.index], users, kinds, nodes):
+            parts.join(users.pop(), op.index)
+            timed.add(parts.first(op.index))
+    makers = {tensor: op.index for op in operators for tensor in op.outputs if tensor is not None}
+    for op in operators:
+        if parts.first(op.index) not in timed:
+            before = next((makers[tensor] for tensor in operands(op) if tensor in makers), None)
+            if before is not None:
+                parts.join(before, op.index)
+
+
+def _gained(kinds: set[str], users: Iterable[int], others: _Kinds, nodes: _Nodes) -> bool:
     """Whether nodes of the users are of one of these kinds, and were not converted so: ``Conv`` may be a ``QLinearConv``."""
     return any(
         kind in node.op_type and not any(kind in own for own in others[user])
