@@ -17,17 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import flatbuffers
-import flatbuffers.flexbuffers
-import ml_dtypes
 import numpy as np
 
-from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, bare
-
-from .schema import BuilderError, Table, did_you_mean, encode, enum, enum_value, options_table, options_tables
-from .storage import Array, sparse, stored_bytes
+from .operators import flexbuffer, options_fields, split
+from .schema import BuilderError, Table, encode, enum_value
+from .storage import Array, sparse, stored_bytes, typed
 
 __all__ = ["BuilderError", "GraphBuilder", "ModelBuilder", "TensorRef", "blockwise", "encoded", "quant"]
 
@@ -163,7 +160,7 @@ class GraphBuilder:
 
         ``dtype`` converts the value (default: its own); ``external`` puts the bytes behind the flatbuffer.
         """
-        array, kind = _typed(value, dtype)
+        array, kind = typed(value, dtype)
         buffer = self.model.buffer(stored_bytes(array, kind), external=external)
         return self.tensor(name, array.shape, kind, quantization=quantization, buffer=buffer, signature=signature)
 
@@ -179,7 +176,7 @@ class GraphBuilder:
         quantization: Table | None = None,
     ) -> TensorRef:
         """A constant stored sparse: ``formats`` has "dense" or "csr" for each dimension, see ``storage.sparse``."""
-        array, kind = _typed(value, None)
+        array, kind = typed(value, None)
         sparsity, kept = sparse(array, formats, order=order, blocks=blocks, index=index)
         buffer = self.model.buffer(stored_bytes(kept, kind))
         return self.tensor(name, array.shape, kind, quantization=quantization, buffer=buffer, sparsity=sparsity)
@@ -203,7 +200,7 @@ class GraphBuilder:
         The options table follows from the code (``options_table=""`` writes none, not even an empty one). A mapping as
         ``custom_options`` becomes a flexbuffer map. ``mutating`` holds the tensors among the inputs that are mutated.
         """
-        builtin, custom, composite = _split(code)
+        builtin, custom, composite = split(code)
         fields: dict[str, Any] = {
             "opcode_index": self.model.operator_code(builtin, custom, version),
             "inputs": self._slots(inputs),
@@ -213,10 +210,10 @@ class GraphBuilder:
         if composite:
             given.setdefault("name", composite)
             attributes = given.get("composite_attributes")
-            given["composite_attributes"] = None if attributes is None else _flexbuffer(attributes)
-        fields |= _options(builtin, given, options_table)
+            given["composite_attributes"] = None if attributes is None else flexbuffer(attributes)
+        fields |= options_fields(builtin, given, options_table)
         if custom_options is not None:
-            data = _flexbuffer(custom_options)
+            data = flexbuffer(custom_options)
             if external_custom_options:
                 fields["large_custom_options_offset"] = self.model.external(data)
                 fields["large_custom_options_size"] = len(data)
@@ -337,61 +334,6 @@ def encoded(model: Table) -> bytes:
     builder = flatbuffers.Builder(1024)
     builder.Finish(encode(builder, model), file_identifier=b"TFL3")
     return bytes(builder.Output())
-
-
-def _split(code: str | int) -> tuple[int, str, str]:
-    """(builtin code, custom code, composite name) of an operator's name."""
-    if not isinstance(code, str):
-        return code, "", ""
-    if code.startswith(CUSTOM):
-        return enum("BuiltinOperator")["CUSTOM"], bare(code), ""
-    if code.startswith(COMPOSITE):
-        return enum("BuiltinOperator")["STABLEHLO_COMPOSITE"], "", bare(code)
-    return enum_value("BuiltinOperator", code), "", ""
-
-
-def _options(builtin: int, given: Mapping[str, Any], table: str | None) -> dict[str, Any]:
-    """The operator's fields for its options: which union, which table."""
-    name = next((name for name, value in enum("BuiltinOperator").items() if value == builtin), f"operator {builtin}")
-    if table is None:
-        table = options_table(name)
-    if not table:
-        if given:
-            raise BuilderError(f"{name} has no options table, but was given {', '.join(given)}")
-        return {}
-    for suffix in ("", "2"):
-        if table in enum(f"BuiltinOptions{suffix}"):
-            encode(flatbuffers.Builder(64), Table(table, given))  # a wrong option fails here, at the call that holds it
-            return {f"builtin_options{suffix}_type": table, f"builtin_options{suffix}": Table(table, given)}
-    raise BuilderError(f"the schema has no options table {table!r}: {did_you_mean(table, options_tables())}")
-
-
-def _typed(value: Any, dtype: str | None) -> tuple[Array, str]:
-    """The array and TFLite's name of its dtype; plain Python numbers become float32 and int32."""
-    array = np.asarray(value)
-    if dtype == "string" or (dtype is None and array.dtype.kind in "OSU"):
-        return np.asarray(value, object), "string"
-    if dtype is None and not isinstance(value, np.ndarray | np.generic):
-        dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
-    if dtype is not None:
-        array = array.astype(_numpy_dtype(dtype))
-    name = array.dtype.name
-    if name.upper() not in enum("TensorType"):
-        raise BuilderError(
-            f"TFLite has no tensor type for numpy's {name}: {did_you_mean(name.upper(), enum('TensorType'))}"
-        )
-    return array, name
-
-
-def _numpy_dtype(name: str) -> np.dtype[Any]:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        return cast("np.dtype[Any]", np.dtype(getattr(ml_dtypes, name)))
-
-
-def _flexbuffer(value: bytes | Mapping[str, Any]) -> bytes:
-    return value if isinstance(value, bytes) else bytes(flatbuffers.flexbuffers.Dumps(dict(value)))
 
 
 def _aligned(data: bytes) -> bytes:

@@ -1,14 +1,15 @@
-"""How TFLite stores the value of a constant: packed nibbles, strings, and sparse tensors."""
+"""How TFLite stores the value of a constant: its dtype, packed nibbles, strings, and sparse tensors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from .schema import BuilderError, Table
+from .schema import BuilderError, Table, did_you_mean, enum
 
 Array = npt.NDArray[Any]
 
@@ -99,3 +100,27 @@ def _blocked(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
         split = dense.reshape(*shape[:dimension], shape[dimension] // size, size, *shape[dimension + 1 :])
         dense = np.moveaxis(split, dimension + 1, -1)
     return dense
+
+
+def typed(value: Any, dtype: str | None) -> tuple[Array, str]:
+    """The array and TFLite's name of its dtype; plain Python numbers become float32 and int32."""
+    array = np.asarray(value)
+    if dtype == "string" or (dtype is None and array.dtype.kind in "OSU"):
+        return np.asarray(value, object), "string"
+    if dtype is None and not isinstance(value, np.ndarray | np.generic):
+        dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
+    if dtype is not None:
+        array = array.astype(_numpy_dtype(dtype))
+    name = array.dtype.name
+    if name.upper() not in enum("TensorType"):
+        raise BuilderError(
+            f"TFLite has no tensor type for numpy's {name}: {did_you_mean(name.upper(), enum('TensorType'))}"
+        )
+    return array, name
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        return cast("np.dtype[Any]", np.dtype(getattr(ml_dtypes, name)))

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case, Tolerance
-from conformance.cases.image.convolution import conv, transpose_conv
+from conformance.cases.image.convolution import conv
+from conformance.cases.image.convolution_transposed import transpose_conv
 from conformance.cases.matrix.batch_matmul import times
 from conformance.cases.matrix.fully_connected import dense
 from conformance.models import drawn, tensor

@@ -1,0 +1,44 @@
+"""What the name of an operator and its options become in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import flatbuffers
+import flatbuffers.flexbuffers
+
+from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, bare
+
+from .schema import BuilderError, Table, did_you_mean, encode, enum, enum_value, options_table, options_tables
+
+
+def split(code: str | int) -> tuple[int, str, str]:
+    """(builtin code, custom code, composite name) of an operator's name."""
+    if not isinstance(code, str):
+        return code, "", ""
+    if code.startswith(CUSTOM):
+        return enum("BuiltinOperator")["CUSTOM"], bare(code), ""
+    if code.startswith(COMPOSITE):
+        return enum("BuiltinOperator")["STABLEHLO_COMPOSITE"], "", bare(code)
+    return enum_value("BuiltinOperator", code), "", ""
+
+
+def options_fields(builtin: int, given: Mapping[str, Any], table: str | None) -> dict[str, Any]:
+    """The operator's fields for its options: which union, which table."""
+    name = next((name for name, value in enum("BuiltinOperator").items() if value == builtin), f"operator {builtin}")
+    if table is None:
+        table = options_table(name)
+    if not table:
+        if given:
+            raise BuilderError(f"{name} has no options table, but was given {', '.join(given)}")
+        return {}
+    for suffix in ("", "2"):
+        if table in enum(f"BuiltinOptions{suffix}"):
+            encode(flatbuffers.Builder(64), Table(table, given))  # a wrong option fails here, at the call that holds it
+            return {f"builtin_options{suffix}_type": table, f"builtin_options{suffix}": Table(table, given)}
+    raise BuilderError(f"the schema has no options table {table!r}: {did_you_mean(table, options_tables())}")
+
+
+def flexbuffer(value: bytes | Mapping[str, Any]) -> bytes:
+    return value if isinstance(value, bytes) else bytes(flatbuffers.flexbuffers.Dumps(dict(value)))
