@@ -13,7 +13,6 @@ Needs the extra ``runtime``. A model without states runs just as well.
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -21,24 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.graph.metadata import CarriedState, read_states
+from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, from_value, to_value, word
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.source.model import Array
 
 _RENAMED = {"float": "float32", "double": "float64", "string": "object"}  # ONNX Runtime's words that are not numpy's
-# What ONNX Runtime does not take from numpy: its word, the dtype, the standard's number.
-_UNKNOWN_TO_NUMPY: Mapping[str, tuple[Any, int]] = {
-    "bfloat16": (ml_dtypes.bfloat16, 16),
-    "float8e4m3fn": (ml_dtypes.float8_e4m3fn, 17),
-    "float8e5m2": (ml_dtypes.float8_e5m2, 19),
-    "uint4": (ml_dtypes.uint4, 21),
-    "int4": (ml_dtypes.int4, 22),
-}
-_NIBBLES = ("int4", "uint4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +42,7 @@ class Port:
     @property
     def dtype(self) -> np.dtype[Any]:
         """numpy's dtype, or that of ml_dtypes where numpy has none."""
-        own = _UNKNOWN_TO_NUMPY.get(self.type)
+        own = UNKNOWN_TO_NUMPY.get(self.type)
         return np.dtype(own[0] if own else _RENAMED.get(self.type, self.type))
 
     def __str__(self) -> str:
@@ -109,7 +99,7 @@ class Session:
         self.inputs = tuple(port for port in fed if port.name not in carried)
         self.outputs = tuple(port for port in map(_port, self._session.get_outputs()) if port.name not in self._follows)
         used = (*self.inputs, *self.outputs, *(self._ports[name] for name in carried))
-        self._bytewise = any(port.type in _UNKNOWN_TO_NUMPY for port in used)
+        self._bytewise = any(port.type in UNKNOWN_TO_NUMPY for port in used)
         self._initial = {state.input: self._first(state) for state in states if state.initial is not None}
         self._carried: dict[str, Any] = {}
         if states_of is None:
@@ -182,9 +172,12 @@ class Session:
         names = [port.name for port in self.outputs]
         wanted = [*names, *self._follows]
         if self._bytewise:
-            values = {name: self._to_value(array, self._ports[name]) for name, array in feeds.items()}
+            values = {
+                name: value if isinstance(value, self._ort_value) else to_value(value, self._ports[name].type)
+                for name, value in feeds.items()
+            }
             returned = self._session.run_with_ort_values(wanted, values)
-            results = [_from_value(value, port) for value, port in zip(returned, self.outputs, strict=False)]
+            results = [from_value(value, port.type) for value, port in zip(returned, self.outputs, strict=False)]
         else:
             results = returned = self._session.run(wanted, feeds)
         self._carried.update(zip(self._follows.values(), returned[len(names) :], strict=True))
@@ -215,24 +208,11 @@ class Session:
         return np.ascontiguousarray(np.broadcast_to(value, shape) if value.size == 1 else value.reshape(shape))
 
     def _to_array(self, value: Any, port: Port) -> Array:
-        return np.array(_from_value(value, port) if isinstance(value, self._ort_value) else value)
-
-    def _to_value(self, value: Any, port: Port) -> Any:
-        """An OrtValue; what numpy cannot name is handed over as the bytes it consists of."""
-        if isinstance(value, self._ort_value):
-            return value
-        own = _UNKNOWN_TO_NUMPY.get(port.type)
-        if own is None:
-            return self._ort_value.ortvalue_from_numpy(value)
-        stored: Array = np.ascontiguousarray(value).view(np.uint8 if value.dtype.itemsize == 1 else np.uint16)
-        if port.type in _NIBBLES:
-            stored = _packed(stored)
-        return self._ort_value.ortvalue_from_numpy_with_onnx_type(stored, own[1])
+        return np.array(from_value(value, port.type) if isinstance(value, self._ort_value) else value)
 
 
 def _port(info: Any) -> Port:
-    dtype = info.type.removeprefix("tensor(").removesuffix(")")
-    return Port(info.name, dtype, tuple(info.shape))
+    return Port(info.name, word(info), tuple(info.shape))
 
 
 def _fitted(given: Any, port: Port, kind: str = "input") -> Array:
@@ -261,29 +241,7 @@ def _fitted(given: Any, port: Port, kind: str = "input") -> Array:
     return array
 
 
-def _packed(bytes_: Array) -> Array:
-    """Two elements to a byte, the first in the low half, at the front of an array of the elements' shape."""
-    flat = np.bitwise_and(bytes_.reshape(-1), 15)
-    packed = np.zeros_like(flat)
-    packed[: flat[::2].size] = flat[::2]
-    packed[: flat[1::2].size] += flat[1::2] * 16
-    return packed.reshape(bytes_.shape)
-
-
 def _fits(sizes: Sequence[int], declared: Sequence[int | str | None]) -> bool:
     return len(sizes) == len(declared) and all(
         n == size for n, size in zip(sizes, declared, strict=True) if isinstance(size, int)
     )
-
-
-def _from_value(value: Any, port: Port) -> Array:
-    """An array; what numpy cannot name is read from the value's memory."""
-    if port.type not in _UNKNOWN_TO_NUMPY:
-        return np.asarray(value.numpy())
-    count = value.tensor_size_in_bytes()
-    stored = np.frombuffer(ctypes.string_at(value.data_ptr(), count) if count else b"", np.uint8)
-    if port.type in _NIBBLES:
-        flat = np.stack([stored & 15, stored >> 4], axis=-1).reshape(-1)[: int(np.prod(value.shape()))]
-        signed = (flat.astype(np.int8) ^ 8) - 8 if port.type == "int4" else flat
-        return signed.astype(port.dtype).reshape(value.shape())
-    return stored.view(port.dtype).reshape(value.shape()).copy()

@@ -48,6 +48,10 @@ _WIDE = 64  # for open sizes where those of the file are too small to run, as th
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 
 
+class _Neither(LiteRTError):
+    """Neither runtime takes sizes that the file leaves open."""
+
+
 class Examined:
     """The two models, their inputs and outputs paired, and the inputs of every run.
 
@@ -206,34 +210,45 @@ class Examined:
         """Add a run in which each size that the ONNX model leaves open is another, and say which; empty where there is none.
 
         A batch that LiteRT does not take, or whose rows it joins, it is given row by row; other sizes it does not take are
-        left out.
+        left out, and so are those that are open in the file and that neither runtime takes.
         """
         others = self.sizes.open(self.least)
         if not others or self.stateful:
             return ""
         (more,) = drawing.draw(self.entry, shapes={**self.sizes.fixed(self.least), **others}, seed=seed)
+        sizes = ", ".join(f"{name} {[*shape]}" for name, shape in others.items())
         try:
             outputs = {kernels: self._batch(kernels, more) for kernels in expected}
+        except _Neither:
+            return f"neither runtime takes other sizes: {sizes}"
         except LiteRTError:
             return ""
         drawn.append(more)
         for kernels, run in outputs.items():
             expected[kernels] = [*expected[kernels], run]
-        return f"run {len(drawn)} had open sizes changed: " + ", ".join(
-            f"{name} {[*shape]}" for name, shape in others.items()
-        )
+        return f"run {len(drawn)} had open sizes changed: {sizes}"
 
     def _batch(self, kernels: str, arrays: list[Array]) -> list[Array]:
         """A run of other sizes, whole or row by row. Raises LiteRTError where LiteRT takes neither."""
         try:
             (whole,) = self.trial.litert(kernels, [arrays])
-        except LiteRTError:
+        except LiteRTError as error:
             if not (rows := self.sizes.rows(arrays, None)):
                 raise
+            if self.sizes.open_in_file and not self._runs(arrays):
+                raise _Neither(str(error)) from error
         else:
             if not (rows := self.sizes.rows(arrays, whole)):
                 return whole
         return [np.concatenate(outputs) for outputs in zip(*self.trial.litert(kernels, rows), strict=True)]
+
+    def _runs(self, arrays: list[Array]) -> bool:
+        """Whether the ONNX model runs on these inputs."""
+        try:
+            self.trial.actual(self.session, [arrays])
+        except OrtError:
+            return False
+        return True
 
     def operators_apart(self) -> Apart | None:
         """Compares operator by operator, where the ONNX model has floats for the TFLite model's quantized integers."""

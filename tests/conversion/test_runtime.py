@@ -177,10 +177,12 @@ def model(
     outputs: Sequence[tuple[str, int, Sequence[int | str]]],
     states: Sequence[Mapping[str, Any]] = (),
     constants: Sequence[onnx.TensorProto] = (),
+    opset: int = 21,
 ) -> bytes:
     sides = [[helper.make_tensor_value_info(*port) for port in side] for side in (inputs, outputs)]
     graph = helper.make_graph(nodes, "g", *sides, list(constants))
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    proto.ir_version = 10 if opset < 25 else 13
     if states:
         helper.set_model_props(proto, {PREFIX + "state": json.dumps(list(states))})
     return proto.SerializeToString()
@@ -265,6 +267,22 @@ def test_what_numpy_has_no_name_for_goes_in_and_out(number: int, dtype: Any, val
     assert outputs["y"].astype(np.float32).tolist() == values
     with pytest.raises(ValueError, match=f"is {np.dtype(dtype).name}"):
         session.run({"x": np.zeros(5, np.int8)})
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype", "values"),
+    [(TensorProto.INT2, ml_dtypes.int2, [-2, -1, 0, 1, 1]), (TensorProto.UINT2, ml_dtypes.uint2, [3, 2, 1, 0, 3])],
+)
+def test_four_elements_to_a_byte_go_in_and_out(number: int, dtype: Any, values: list[float]) -> None:
+    ports = [("x", number, [5]), ("real", TensorProto.FLOAT, [5]), ("y", number, [5])]
+    nodes = [
+        helper.make_node("Cast", ["x"], ["real"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["real"], ["y"], to=number),
+    ]
+    outputs = Session(model(nodes, ports[:1], ports[1:], opset=25)).run({"x": np.array(values).astype(dtype)})
+    assert outputs["real"].tolist() == values
+    assert outputs["y"].dtype == np.dtype(dtype)
+    assert outputs["y"].astype(np.float32).tolist() == values
 
 
 def test_bfloat16_states_are_carried() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from .campaign import Tally, kept, run
+from .campaign import WORSE, Tally, kept, run
 from .child import SECONDS, Child
 from .outcome import KINDS
 
@@ -50,8 +50,9 @@ def main(
             return
         tally, begun = Tally(), time.monotonic()
         for made, outcome in run(seed, child, count=count, seconds=seconds, start=start):
-            if tally.add(made, outcome):
+            if outcome.kind in WORSE:
                 click.echo(f"{made.name}: {outcome.line[:300]}")
+            if tally.add(made, outcome):
                 kept(keep, made, outcome, child, seconds=minimise)
         report(tally, time.monotonic() - begun, seed)
     sys.exit(1 if tally.kinds["bug"] or tally.kinds["different"] else 0)

@@ -42,12 +42,6 @@ from .suspect import Suspect
 REPORT = "please report"  # what a message says that takes the fault to be the converter's
 RANDOM = frozenset({"MULTINOMIAL", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"})  # drawn anew in every run
 WITHOUT = "neither LiteRT nor an installed pack has a kernel"  # of a custom operator
-UNFED = (
-    "No corresponding Numpy type",
-    "Unable to handle object",
-    "can't be converted to MLDataType",
-    "expected: (tensor(UInt4x2))",
-)  # inputs that its Python API does not take
 FILES_EACH = 500  # after so many a process is replaced, for what runtimes leak
 LAST, AGAIN = 0, 17  # why a process ends: no more requests, or enough of them
 LARGEST_COMPARED = 1 << 24  # bytes of a model that is run, and of its inputs and outputs: larger ones show nothing more
@@ -179,8 +173,6 @@ def _compared(data: bytes, proto: bytes, conversion: Conversion) -> tuple[Kind, 
     except LiteRTError as error:
         return "uncompared", "LiteRT refuses", "", str(error)
     except OrtError as error:
-        if any(text in str(error) for text in UNFED):
-            return "uncompared", "not fed", "", str(error)
         return "different", "ONNX Runtime does not run it", "", str(error)
     except InvalidModel:  # its reader trusts offsets that LiteRT never follows
         return "uncompared", "not read", "", ""

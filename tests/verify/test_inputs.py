@@ -13,7 +13,7 @@ import pytest
 from onnx import helper
 from verify_pairs import INT32, built, chained, channels_first, onnx_model
 
-from conformance.builder import quant
+from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, constant, drawn, tensor
 from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.errors import (
@@ -212,3 +212,32 @@ def test_open_sizes_that_are_stored_too_small_to_run_are_tried_larger() -> None:
         verify(data, convert(data).proto, shapes={"x0": (1, 2, 2, 3)})
     timed = bench(data, convert(data), rounds=3)
     assert timed.litert.median > 0 < timed.onnxruntime.median
+
+
+def test_open_sizes_that_are_stored_as_none_are_run_as_one() -> None:
+    """Of an image without columns every conversion makes the same, and ONNX Runtime's kernels refuse some."""
+    model = ModelBuilder()
+    stored, opened = (2, 1, 0, 3), (2, -1, -1, 3)
+    parameters = quant(0.05, 122)
+    x = model.main.input("x0", stored, "uint8", quantization=parameters, signature=opened)
+    y = model.main.tensor("y0", stored, "uint8", quantization=parameters, signature=opened)
+    pool = {"padding": "SAME", "stride_h": 1, "stride_w": 1, "filter_height": 3, "filter_width": 2}
+    model.main.operator("MAX_POOL_2D", [x], [y], pool)
+    model.main.output(y)
+    data = model.build()
+    assert not LiteRT(data, "builtin").run([np.zeros(stored, np.uint8)])[0].size
+    checked = verify(data, convert(data))
+    assert checked.ok
+    assert "run 4 had open sizes changed: x0 [2, 2, 2, 3]" in checked.text
+
+
+def test_sizes_that_a_file_leaves_open_and_neither_runtime_takes_are_left_out() -> None:
+    """Segments of another number than the rows; where the conversion opened them it must run, as other tests have it."""
+    model = Net()
+    ids = tensor(None, dtype="int32", name="ids")
+    model.output(model.call("UNSORTED_SEGMENT_SUM", [tensor(1, 5), ids, constant(np.int32(3))], tensor(None, 5)))
+    data = model.build()
+    checked = verify(data, convert(data))
+    assert checked.ok
+    assert checked.runs == 3
+    assert "neither runtime takes other sizes: ids [2]" in checked.text

@@ -48,7 +48,7 @@ def edges(dtype: str) -> Array:
 
 
 def sub_byte() -> Iterator[Case]:
-    """Dtypes that ONNX Runtime hands neither in nor out; integers of less than a byte are cut to their range too."""
+    """Dtypes that numpy lacks; integers of less than a byte are cut to their range too."""
     values = np.array([*LIMITS, -8.9, 7.9, 15.9, -2.5, 1e30, -1e30, *INFINITE], np.float32)
     for dtype in ("int4", "uint4", "int2", "bfloat16"):
         least = LEAST.get(dtype, 13)
@@ -60,6 +60,12 @@ def sub_byte() -> Iterator[Case]:
             yield net("CAST", f"float32 to {dtype} at opset {least - 1}", draw, dtype=dtype, **old)
     for dtype in ("int4", "int2"):
         yield net("CAST", f"{dtype} that is a constant", held(dtype), dtype=dtype, opsets=(None, 26))
+    for dtype in ("int4", "uint4", "bfloat16"):  # LiteRT's interface takes no int2
+        x, y = Spec((2, 3, 5), dtype), Spec((2, 3, 5))
+        yield unary("CAST", f"{dtype} that is given, to float32", x, y, dtype=dtype)
+    for dtype in ("int4", "uint4", "int2", "bfloat16"):
+        x, y = Spec((len(values),)), Spec((len(values),), dtype)
+        yield unary("CAST", f"float32 to {dtype} that is an output", x, y, dtype=dtype, given={"x0": values}, runs=1)
     for dtype in ("int8", "int64", "bool", "float16"):
         draw = there_and_back("bfloat16", len(values), dtype)
         yield net("CAST", f"bfloat16 to {dtype}", draw, dtype="bfloat16", given={"x0": values}, runs=1)

@@ -41,9 +41,19 @@ class InputSizes:
             if len(dims) == tensor.rank and any(isinstance(size, str) for size in dims):
                 for axis, (size, stored) in enumerate(zip(dims, tensor.shape, strict=True)):
                     if isinstance(size, str):
-                        sizes.setdefault(size, max(stored, least if axis else 0) + 1)
+                        sizes.setdefault(size, _run(stored, axis, least) + 1)
                 shapes[name] = tuple(sizes[size] if isinstance(size, str) else size for size in dims)
         return shapes
+
+    @property
+    def open_in_file(self) -> bool:
+        """Whether the file itself leaves open what the ONNX model does."""
+        return all(
+            not isinstance(size, str) or stored is None
+            for tensor, _, dims in self._dims()
+            if len(dims) == tensor.rank
+            for size, stored in zip(dims, tensor.dims, strict=True)
+        )
 
     def rows(self, arrays: Run, whole: Run | None) -> list[list[Array]]:
         """A batch as runs of one row each, where the ONNX model's results have an axis for it and those of ``whole`` do not.
@@ -74,7 +84,7 @@ class InputSizes:
         """The shapes of inputs that the ONNX model fixes otherwise than the TFLite file stores them; open sizes at ``least``."""
         return {
             name: tuple(
-                size if isinstance(size, int) else max(stored, least if axis else 0)
+                size if isinstance(size, int) else _run(stored, axis, least)
                 for axis, (size, stored) in enumerate(zip(dims, tensor.shape, strict=True))
             )
             for tensor, name, dims in self._dims()
@@ -102,6 +112,11 @@ class InputSizes:
         if value is not None and value.order is not None and len(value.order) == len(sizes):
             sizes = [sizes[k] for k in np.argsort(value.order)]
         return sizes
+
+
+def _run(stored: int, axis: int, least: int) -> int:
+    """At what size an open axis is run: not at 0, where every runtime makes the same of nothing."""
+    return max(stored, least if axis else 0, 1)
 
 
 def _fits(shape: Sequence[int], dims: Sequence[int | str]) -> bool:

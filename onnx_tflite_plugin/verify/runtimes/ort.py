@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import VerificationError
 from ...graph.metadata import CarriedState, TensorValue, props, read_states, read_tensor
+from ...graph.ort_values import UNKNOWN_TO_NUMPY, from_value, to_value, word
 from ...graph.serialized import read_onnx
 from ...source.model import Array
 from .packages import optional, quiet
@@ -81,6 +82,9 @@ class OnnxRuntime:
                 )
         except Exception as error:
             raise OrtError(f"ONNX Runtime cannot load the model: {error}") from error
+        ports = (*self.session.get_inputs(), *self.session.get_overridable_initializers(), *self.session.get_outputs())
+        self._dtypes = {port.name: word(port) for port in ports}
+        self._bytewise = not UNKNOWN_TO_NUMPY.keys().isdisjoint(self._dtypes.values())
         self.reset()
 
     def loaded(self, part: ModelProto) -> ModelProto | None:
@@ -123,13 +127,21 @@ class OnnxRuntime:
         feeds = self.feeds(inputs)
         try:
             with quiet():
-                arrays = self.session.run([*wanted, *self._keep], feeds)
+                arrays = self.invoke([*wanted, *self._keep], feeds)
         except Exception as error:
             raise OrtError(f"ONNX Runtime cannot run the model: {error}") from error
         values = dict(zip([*wanted, *self._keep], (np.asarray(item) for item in arrays), strict=True))
         self._carried = {state.input: values[state.output] for state in self.states}
         self._kept = values
         return [values[info.name] for info in self.outputs]
+
+    def invoke(self, names: Sequence[str], feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """What the session returns under these names, whatever it raises."""
+        if not self._bytewise:
+            return self.session.run(names, feeds)  # type: ignore[no-any-return]
+        given = {name: to_value(array, self._dtypes[name]) for name, array in feeds.items()}
+        returned = zip(names, self.session.run_with_ort_values(names, given), strict=True)
+        return [from_value(value, self._dtypes[name]) for name, value in returned]
 
     def values(self) -> Mapping[str, Array]:
         """Outputs, states and the values asked for, by name, as the last run left them."""

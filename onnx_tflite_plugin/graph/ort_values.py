@@ -1,0 +1,69 @@
+"""Arrays of dtypes that numpy lacks, to and from ONNX Runtime, whose Python interface takes none of them as an array."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from onnx_tflite_plugin.source.model import Array
+
+# ONNX Runtime's word, the dtype, the standard's number.
+UNKNOWN_TO_NUMPY: Mapping[str, tuple[Any, int]] = {
+    "bfloat16": (ml_dtypes.bfloat16, 16),
+    "float8e4m3fn": (ml_dtypes.float8_e4m3fn, 17),
+    "float8e5m2": (ml_dtypes.float8_e5m2, 19),
+    "uint4": (ml_dtypes.uint4, 21),
+    "int4": (ml_dtypes.int4, 22),
+    "uint2": (ml_dtypes.uint2, 25),
+    "int2": (ml_dtypes.int2, 26),
+}
+_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
+
+
+def word(info: Any) -> str:
+    """What ONNX Runtime calls the dtype of an input or output: ``float``, ``int4``."""
+    return str(info.type).removeprefix("tensor(").removesuffix(")")
+
+
+def to_value(array: Array, dtype: str) -> Any:
+    """An OrtValue of the dtype that ONNX Runtime calls so; of one that numpy lacks it holds the array's bytes."""
+    from onnxruntime import OrtValue
+
+    own = UNKNOWN_TO_NUMPY.get(dtype)
+    if own is None:
+        return OrtValue.ortvalue_from_numpy(array)
+    stored: Array = np.ascontiguousarray(array).view(np.uint8 if array.dtype.itemsize == 1 else np.uint16)
+    if bits := _BITS.get(dtype):
+        stored = _packed(stored, bits)
+    return OrtValue.ortvalue_from_numpy_with_onnx_type(stored, own[1])
+
+
+def from_value(value: Any, dtype: str) -> Array:
+    """An array; one of a dtype that numpy lacks is read from the value's memory."""
+    if dtype not in UNKNOWN_TO_NUMPY:
+        return np.asarray(value.numpy())
+    own = np.dtype(UNKNOWN_TO_NUMPY[dtype][0])
+    count = value.tensor_size_in_bytes()
+    stored = np.frombuffer(ctypes.string_at(value.data_ptr(), count) if count else b"", np.uint8)
+    if bits := _BITS.get(dtype):
+        elements = (stored[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)) & (1 << bits) - 1
+        flat: Array = elements.reshape(-1)[: int(np.prod(value.shape()))]
+        if dtype.startswith("int"):
+            sign = np.uint8(1 << bits - 1)
+            flat = (flat ^ sign).astype(np.int8) - np.int8(sign)
+        return np.asarray(flat.astype(own).reshape(value.shape()))
+    return np.array(stored.view(own).reshape(value.shape()))
+
+
+def _packed(bytes_: Array, bits: int) -> Array:
+    """Several elements to a byte, the first in the lowest bits, at the front of an array of the elements' shape."""
+    flat, each = np.bitwise_and(bytes_.reshape(-1), (1 << bits) - 1), 8 // bits
+    packed = np.zeros_like(flat)
+    for k in range(each):
+        part = flat[k::each]
+        packed[: part.size] |= part << k * bits
+    return packed.reshape(bytes_.shape)
