@@ -24,7 +24,7 @@ import numpy as np
 
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.graph.metadata import CarriedState, read_states
-from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, from_value, to_value, word
+from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of, from_value, to_value
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.source.model import Array
 
@@ -212,7 +212,7 @@ class Session:
 
 
 def _port(info: Any) -> Port:
-    return Port(info.name, word(info), tuple(info.shape))
+    return Port(info.name, dtype_of(info), tuple(info.shape))
 
 
 def _fitted(given: Any, port: Port, kind: str = "input") -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from onnx_tflite_plugin.source.model import Array
 
-# ONNX Runtime's word, the dtype, the standard's number.
+# ONNX Runtime's name, the dtype, the standard's number.
 UNKNOWN_TO_NUMPY: Mapping[str, tuple[Any, int]] = {
     "bfloat16": (ml_dtypes.bfloat16, 16),
     "float8e4m3fn": (ml_dtypes.float8_e4m3fn, 17),
@@ -24,7 +24,7 @@ UNKNOWN_TO_NUMPY: Mapping[str, tuple[Any, int]] = {
 _BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 
 
-def word(info: Any) -> str:
+def dtype_of(info: Any) -> str:
     """What ONNX Runtime calls the dtype of an input or output: ``float``, ``int4``."""
     return str(info.type).removeprefix("tensor(").removesuffix(")")
 

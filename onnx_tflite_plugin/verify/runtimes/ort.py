@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import VerificationError
 from ...graph.metadata import CarriedState, TensorValue, props, read_states, read_tensor
-from ...graph.ort_values import UNKNOWN_TO_NUMPY, from_value, to_value, word
+from ...graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of, from_value, to_value
 from ...graph.serialized import read_onnx
 from ...source.model import Array
 from .packages import optional, quiet
@@ -83,7 +83,7 @@ class OnnxRuntime:
         except Exception as error:
             raise OrtError(f"ONNX Runtime cannot load the model: {error}") from error
         ports = (*self.session.get_inputs(), *self.session.get_overridable_initializers(), *self.session.get_outputs())
-        self._dtypes = {port.name: word(port) for port in ports}
+        self._dtypes = {port.name: dtype_of(port) for port in ports}
         self._bytewise = not UNKNOWN_TO_NUMPY.keys().isdisjoint(self._dtypes.values())
         self.reset()
 
