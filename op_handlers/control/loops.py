@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Borders, Context, Effects, Raw, Tensor, Terminate, Value, handler
+from onnx_tflite_plugin.api import Borders, Context, Effects, Raw, State, Tensor, Terminate, Value, handler
 from op_handlers.kernels.counted_loops import CountedLoop
+
+BRANCHING = ("WHILE", "IF", "STABLEHLO_CASE")
 
 
 @handler(
@@ -22,14 +24,18 @@ from op_handlers.kernels.counted_loops import CountedLoop
 def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     """Loop. What the body hands on unchanged is captured; rows that it writes in turn into an array are stacked by the Loop.
 
-    The condition is asked before the first step and after each, unless it only counts.
+    The condition is asked before the first step and after each, unless it only counts, or has branches or loops of its own:
+    those are written once, so that conditions in conditions do not double at each level.
     """
     cond, body = ctx.options.cond_subgraph_index, ctx.options.body_subgraph_index
     loop = CountedLoop(ctx.op, ctx.subgraph(cond), ctx.subgraph(body), ctx.subgraph(ctx.op.subgraph))
-    trips, rows, states = loop.trips(), loop.rows(), ctx.states(cond, body)
+    trips, states = loop.trips(), ctx.states(cond, body)
+    once = trips is None and not loop.overtaken() and any(op.code in BRANCHING for op in loop.cond.operators)
+    rows = {} if once else loop.rows()
     counters = {} if trips is None else loop.counters
     carried = [k for k in range(len(inputs)) if k not in (*loop.forwarded, *counters, *rows)]
     wanted = [*(loop.graph.outputs[k] for k in carried), *rows.values()]
+    n = len(carried)
 
     def variables(count: Value, values: Sequence[Value]) -> list[Value | None]:
         """All operands of a step: those carried and counted, the rest from outside."""
@@ -42,20 +48,23 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
         return ctx.ops.Reshape(ctx.inline(cond, values)[0], np.zeros(0, np.int64))
 
     def step(count: Value, go_on: Value, *values: Value) -> list[Value]:
-        n = len(carried)
-        for state, value in zip(states, values[n:], strict=True):
-            state.set(value)
-        after = ctx.inline(body, variables(count, values[:n]), wanted)
+        remember(states, values[n:])
+        operands = variables(count, values[:n])
+        if once:
+            go_on = condition(operands)
+            kept = [*values[:n], *current(states)]
+            return [go_on, *guarded(ctx, go_on, lambda: [*ctx.inline(body, operands, wanted), *current(states)], kept)]
+        after = ctx.inline(body, operands, wanted)
         if trips is None:
             go_on = condition(variables(count, after[:n]))
         following = dict(zip(carried, after[:n], strict=True))
         for k, j in loop.overtaken().items():
             next_count = None if j in following else counted(ctx, j, ctx.ops.Add(count, np.int64(1)), counters[j])
             following[k] = next_count or following[j]
-        return [go_on, *following.values(), *(state.get() for state in states), *after[n:]]
+        return [go_on, *following.values(), *current(states), *after[n:]]
 
-    start = condition(inputs) if trips is None else np.asarray(True)
-    initial = [*(inputs[k] for k in carried), *(state.get() for state in states)]
+    start = condition(inputs) if trips is None and not once else np.asarray(True)
+    initial = [*(inputs[k] for k in carried), *current(states)]
     types = [
         ("step", "int64", ()),
         ("go_on", "bool", ()),
@@ -65,8 +74,7 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     inner, count = ctx.graph(step, types), len(initial) + len(rows)
     limit = None if trips is None else often(ctx, loop, trips, inputs)
     results = ctx.ops.Loop(limit, start, *initial, body=inner, outputs=count) if count else ()
-    for state, value in zip(states, results[len(carried) : len(initial)], strict=True):
-        state.set(value)
+    remember(states, results[n : len(initial)])
     results_by_slot = dict(zip(carried, results, strict=False))
     if limit is not None:
         results_by_slot |= {k: counted(ctx, k, limit, first) for k, first in counters.items()}
@@ -74,6 +82,20 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
         filled = trips is not None and loop.has_a_row_each(k, trips)
         results_by_slot[k] = whole(ctx, loop.graph.outputs, k, row, value, None if filled else inputs[k])
     return [results_by_slot.get(k, value) for k, value in enumerate(inputs)]
+
+
+def guarded(ctx: Context, go_on: Value, step: Callable[[], Sequence[Value]], kept: Sequence[Value]) -> Sequence[Value]:
+    """What a step makes of the values where it is to go on, else the values themselves."""
+    return ctx.ops.If(go_on, then_branch=ctx.graph(step), else_branch=ctx.graph(lambda: kept), outputs=len(kept))
+
+
+def current(states: Sequence[State]) -> list[Value]:
+    return [state.get() for state in states]
+
+
+def remember(states: Sequence[State], values: Sequence[Value]) -> None:
+    for state, value in zip(states, values, strict=True):
+        state.set(value)
 
 
 def often(ctx: Context, loop: CountedLoop, trips: int | Tensor, inputs: Sequence[Value]) -> Value | np.int64:

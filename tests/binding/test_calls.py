@@ -43,7 +43,7 @@ def nested(depth: int) -> bytes:
 
 
 def asking(depth: int) -> bytes:
-    """Conditions that are loops, whose conditions are loops: each is asked before and after a step."""
+    """Conditions that are loops, whose conditions are loops."""
     model = ModelBuilder()
     x = model.main.input("x", ())
     model.main.output(loop(model.main, x, 2, 1, "loop"))
@@ -88,11 +88,32 @@ def test_what_is_called_ever_deeper_is_refused() -> None:
         otp.convert(nested(70))
 
 
-def test_conditions_that_double_at_each_level_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert otp.convert(asking(5))
+def doubling(depth: int) -> bytes:
+    """Loops whose bodies are two loops each."""
+    model = ModelBuilder()
+    x = model.main.input("x", ())
+    model.main.output(loop(model.main, x, 1, 2, "loop"))
+    condition(model)
+    for level in range(depth):
+        graph = model.subgraph(f"body{level}")
+        x = graph.input("x", ())
+        for name in ("first", "second") if level < depth - 1 else ():
+            x = loop(graph, x, 1, level + 3, name)
+        graph.operator("ADD", [x, graph.constant("one", np.float32(1))], [y := graph.tensor("y", ())])
+        graph.output(y)
+    return model.build()
+
+
+def test_conditions_in_conditions_are_written_once_at_each_level() -> None:
+    counts = [sum(1 for _ in otp.convert(asking(depth)).model.graph.all_nodes()) for depth in (10, 20, 30)]
+    assert counts[2] - counts[1] == counts[1] - counts[0] < 100
+
+
+def test_what_doubles_at_each_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert otp.convert(doubling(5))
     monkeypatch.setattr(scope, "MOST_INLINED", 500)
     with pytest.raises(ConversionError, match="more than 500 operators"):
-        otp.convert(asking(30))
+        otp.convert(doubling(30))
 
 
 def composed(scale: float, zero_point: int, *, remembers: bool = False) -> bytes:

@@ -44,6 +44,10 @@ def cases() -> Iterator[Case]:
     yield net("WHILE", "a variable whose handle is carried", carried, given=STEPS)
     yield net("WHILE", "a variable that only the body knows", hidden, given=STEPS)
     yield net("WHILE", "one inside the other", nested, given=STEPS[:2])
+    starts = [{"n": np.float32(n)} for n in (0, 5, 20)]
+    yield net("WHILE", "a condition that is a loop", partial(asked, 1), given=starts)
+    yield net("WHILE", "a condition that is a loop, whose condition is one", partial(asked, 2), given=starts)
+    yield net("WHILE", "a condition that is a loop and changes a variable, as the body does", remembered, given=starts)
 
 
 Body = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
@@ -259,3 +263,47 @@ def nested(model: Net) -> None:
     refs = [model.input(spec), model.place(constant(np.array([True, True, False, False, False])))]
     result, _ = loop(model, refs, [spec, inner_plan], body)
     model.output(result)
+
+
+def asked(depth: int, model: Net) -> None:
+    """Adds 1 and x until what a loop makes of the number, by threes up to 10 or more, is 12.5; ``depth`` such loops."""
+    values = [tensor(name="n"), tensor(2, 3)]
+    subgraphs = repeated(model, values, 1.0, depth)
+    results = [model.result(Spec(value.shape)) for value in values]
+    model.graph.operator("WHILE", [model.input(value) for value in values], results, subgraphs)
+    model.output(*results)
+
+
+def repeated(model: Net, values: Sequence[Spec], step: float, depth: int, kept: bool = False) -> dict[str, int]:
+    """Subgraphs of a loop that adds a step to the first of some values, and to others these themselves.
+
+    ``kept``: condition and body add the number to a variable.
+    """
+    cond, body = model.model.subgraph(f"cond{depth}"), model.model.subgraph(f"body{depth}")
+    number, *_ = taken(cond, values)
+    if kept:
+        added(cond, Variable(cond).handle, number)
+    if depth:
+        made = like(cond, number, "made")
+        cond.operator("WHILE", [number], [made], repeated(model, values[:1], 3.0, depth - 1))
+        number = made
+    more, end = cond.tensor("more", (), "bool"), cond.constant("end", np.float32(12.5 if depth else 10))
+    cond.operator("LESS", [number, end], [more])
+    cond.output(more)
+    number, *rest = taken(body, values)
+    if kept:
+        added(body, Variable(body).handle, number)
+    following = summed(body, number, body.constant("step", np.float32(step)))
+    body.output(following, *(summed(body, value, value) for value in rest))
+    return {"cond_subgraph_index": cond.index, "body_subgraph_index": body.index}
+
+
+@remembering
+def remembered(model: Memory) -> None:
+    """How often the condition is asked and the body runs is seen afterwards, and in the next run."""
+    spec = tensor(name="n")
+    state = model.variable(Spec(()), np.float32(0))
+    before = model.read(state, Spec(()))
+    subgraphs, result = repeated(model, [spec], 1.0, 1, kept=True), model.result(Spec(()))
+    model.graph.operator("WHILE", [model.input(spec)], [result], subgraphs)
+    model.output(before, result, model.read(state, Spec(())))
