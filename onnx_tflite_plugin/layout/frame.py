@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 from typing import NamedTuple
@@ -109,6 +110,17 @@ class Frame:
 
     def to_slot(self, order: FrameOrder, slot: int) -> Order | None:
         """The slot's tensor order under a frame order; ``None`` where an axis would be split."""
+        asked = order, slot
+        if asked not in self._shown:
+            self._shown[asked] = self._show(order, slot)
+        return self._shown[asked]
+
+    @cached_property
+    def _shown(self) -> dict[tuple[FrameOrder, int], Order | None]:
+        """What :meth:`to_slot` has told: a plan asks for the same again and again."""
+        return {}
+
+    def _show(self, order: FrameOrder, slot: int) -> Order | None:
         axes = self.slots[slot]
         home = {letter: axis for axis, group in enumerate(axes.groups) for letter in group}
         atoms: list[Atom] = []

@@ -208,8 +208,8 @@ class _End:
     orders: Sequence[Order]
     label: str
 
-    def pin(self, key: Callable[[Order], object]) -> solver.Pin:
-        return solver.Pin(self.variable, tuple(key(order) for order in self.orders))
+    def pin(self, numbers: Mapping[Order, int]) -> solver.Pin:
+        return solver.Pin(self.variable, tuple(numbers[order] for order in self.orders))
 
     def order(self, labels: Sequence[int]) -> Order:
         return self.orders[0 if self.variable is None else labels[self.variable]]
@@ -229,10 +229,13 @@ class _Joint:
             (bytes_of(self.tensor) + TRANSPOSE_COST, without_unit_axes),
             (FLIP_COST, axes),
         ]
-        if len({all_axes(order) for end in (self.producer, *self.consumers) for order in end.orders}) > 1:
+        orders = dict.fromkeys(order for end in (self.producer, *self.consumers) for order in end.orders)
+        if len({*map(all_axes, orders)}) > 1:
             keys.append((FLIP_COST, all_axes))
         for weight, key in keys:
-            yield solver.Wire(weight * self.times, self.producer.pin(key), tuple(c.pin(key) for c in self.consumers))
+            numbers = _numbered(orders, key)
+            consumers = tuple(consumer.pin(numbers) for consumer in self.consumers)
+            yield solver.Wire(weight * self.times, self.producer.pin(numbers), consumers)
 
     def copies(self, labels: Sequence[int], bytes_of: Bytes) -> Iterable[Copy]:
         start = self.producer.order(labels)
@@ -244,6 +247,12 @@ class _Joint:
         for ends in wanted.values():
             users = tuple(end.label for end in ends)
             yield Copy(self.tensor, start, ends[0].order(labels), bytes_of(self.tensor), self.producer.label, users)
+
+
+def _numbered(orders: Iterable[Order], key: Callable[[Order], object]) -> dict[Order, int]:
+    """A number for each order, the same where ``key`` is: numbers are compared faster than what they stand for."""
+    numbers: dict[object, int] = {}
+    return {order: numbers.setdefault(key(order), len(numbers)) for order in orders}
 
 
 def _bought(

@@ -25,7 +25,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress, product
+from itertools import compress, count, product
+from typing import NamedTuple
 
 from onnx_tflite_plugin.layout.elimination import Table, eliminate, elimination_order
 from onnx_tflite_plugin.layout.maxflow import Work, WorkLimitReached
@@ -35,16 +36,14 @@ METHODS = ("cut", "elimination", "fusion", "greedy")  # strongest first
 EXACT = METHODS[:2]
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(NamedTuple):
     """One end of a wire: a key per label of the variable, or exactly one key where there is no variable."""
 
     variable: int | None
     keys: tuple[Hashable, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(NamedTuple):
     """A tensor: ``weight`` (not negative) is paid for each key that a consumer has and the producer has not."""
 
     weight: int
@@ -52,16 +51,14 @@ class Wire:
     consumers: tuple[Pin, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LabellingProblem:
+class LabellingProblem(NamedTuple):
     """``prices[i][x]`` is what label x costs variable i itself."""
 
     prices: tuple[tuple[int, ...], ...]
     wires: tuple[Wire, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(NamedTuple):
     """``exact``: the cost is provably least. ``components`` counts them by method; ``method`` is the weakest used."""
 
     labels: tuple[int, ...]
@@ -69,6 +66,10 @@ class Solution:
     exact: bool
     method: str
     components: Mapping[str, int]
+
+
+_Proposal = tuple[dict[int, int], int]
+"""Labels by variable, and the work of finding them."""
 
 
 def cost(problem: LabellingProblem, labels: Sequence[int]) -> int:
@@ -98,11 +99,10 @@ def solve(problem: LabellingProblem, *, work_limit: int = 20_000_000, table_limi
 
 def _paid(wires: Iterable[Wire], labels: Sequence[int] | Mapping[int, int]) -> int:
     total = 0
-    for wire in wires:
-        wanted = {pin.keys[0 if pin.variable is None else labels[pin.variable]] for pin in wire.consumers}
-        producer = wire.producer
-        wanted.discard(producer.keys[0 if producer.variable is None else labels[producer.variable]])
-        total += wire.weight * len(wanted)
+    for weight, (variable, keys), consumers in wires:
+        wanted = {wants[0 if user is None else labels[user]] for user, wants in consumers}
+        wanted.discard(keys[0 if variable is None else labels[variable]])
+        total += weight * len(wanted)
     return total
 
 
@@ -310,23 +310,52 @@ class _Component:
         return [self.wires[number] for number in numbers]
 
     def _proposals(self, work: Work) -> Iterator[dict[int, int]]:
-        """Labellings of some variables, each spread from one label by equal keys; every label is in at least one."""
+        """Labellings of some variables, each spread from one label by equal keys; every label is in at least one.
+
+        They depend on no label, so each is spread once, when it is first asked for. The work is counted every time.
+        """
+        spread, further = self._spread
+        for place in count():
+            if place == len(spread):
+                following = next(further, None)
+                if following is None:
+                    return
+                spread.append(following)
+            proposal, effort = spread[place]
+            work.spend(effort)
+            yield proposal
+
+    @cached_property
+    def _spread(self) -> tuple[list[_Proposal], Iterator[_Proposal]]:
+        """The proposals so far, and those to come."""
+        return [], self._spreading()
+
+    def _spreading(self) -> Iterator[_Proposal]:
+        alike = [self._alike(wire) for wire in self.wires]
         seen: set[tuple[int, int]] = set()
         for seed in ((variable, label) for variable in self.variables for label in range(len(self.prices[variable]))):
             if seed in seen:
                 continue
-            proposal, queue, spread = dict([seed]), [seed[0]], set[tuple[int, Hashable]]()
+            proposal, queue, reached, effort = dict([seed]), [seed[0]], set[tuple[int, Hashable]](), 0
             for variable in queue:
                 for number, end in self._ends[variable]:
                     key = end.keys[proposal[variable]]
-                    if (number, key) in spread:
+                    if (number, key) in reached:
                         continue
-                    spread.add((number, key))
-                    wire = self.wires[number]
-                    work.spend(20 * (1 + len(wire.consumers)))
-                    for pin in (wire.producer, *wire.consumers):
-                        if pin.variable in self._ends and pin.variable not in proposal and key in pin.keys:
-                            proposal[pin.variable] = pin.keys.index(key)
-                            queue.append(pin.variable)
+                    reached.add((number, key))
+                    effort += 20 * (1 + len(self.wires[number].consumers))
+                    for other, label in alike[number][key]:
+                        if other not in proposal:
+                            proposal[other] = label
+                            queue.append(other)
             seen.update(proposal.items())
-            yield proposal
+            yield proposal, effort
+
+    def _alike(self, wire: Wire) -> dict[Hashable, list[tuple[int, int]]]:
+        """By key, the variables of a wire that can have it, each with the first label that does."""
+        alike = defaultdict[Hashable, list[tuple[int, int]]](list)
+        for variable, keys in (wire.producer, *wire.consumers):
+            if variable in self._ends:
+                for key in dict.fromkeys(keys):
+                    alike[key].append((variable, keys.index(key)))
+        return alike
