@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Draw, Network, image
+from passes_networks import Applied, Draw, Network, built, image
 
+import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant
+from onnx_tflite_plugin.passes.weights.products import products
 
 FOLDED = [
     ((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
     ((1, 13, 32, 3), 8, (3, 2), 2, "VALID"),
-    ((1, 11, 32, 3), 19, (3, 3), 1, "SAME"),
     ((1, 17, 48, 3), 37, (7, 7), 2, "SAME"),
     ((1, 11, 48, 3), 17, (5, 3), 3, "SAME"),
     ((1, 11, 32, 1), 7, (3, 5), 2, "SAME"),
@@ -24,6 +26,12 @@ FOLDED = [
     ((1, 7, 20, 4), 5, (3, 2), 1, "SAME"),
     ((1, 19, 96, 3), 8, (2, 4), 4, "VALID"),
     ((3, 13, 32, 3), 8, (3, 3), 2, "SAME"),
+]
+
+# As many features that products with 0 cost more than the positions they spare, where uint8 is multiplied by uint8.
+CHOSEN = [
+    ((1, 11, 32, 3), 19, (3, 3), 1, "SAME"),
+    ((1, 13, 32, 3), 32, (3, 3), 2, "SAME"),
 ]
 
 
@@ -43,6 +51,41 @@ def test_folding_an_image_changes_no_bit(settings: tuple[Any, ...]) -> None:
     assert applied.held(conv, 1).shape[1] > settings[0][3]  # columns are channels now
     assert applied.fused["QLinearConv"] == 1
     assert "Transpose" not in applied.fused
+
+
+@pytest.mark.parametrize("settings", CHOSEN, ids=str)
+def test_what_costs_more_without_vnni_is_folded_by_processor_and_changes_no_bit(settings: tuple[Any, ...]) -> None:
+    applied = Applied("fold_width", first(*settings))
+    assert applied.count == 1
+    assert applied.equal
+    assert not applied.nodes("Conv")
+    [choice] = applied.nodes("If")
+    branches = {attribute.name: attribute.g for attribute in choice.attribute}
+    folded, plain = (_convolution(branches[name]) for name in ("then_branch", "else_branch"))
+    assert plain["strides"] == [settings[3]] * 2
+    assert folded["strides"] == [settings[3], 1]
+    assert len(_nodes(branches["then_branch"], "Reshape")) == 2
+    assert not _nodes(branches["else_branch"], "Reshape")
+    assert applied.fused["QLinearConv"] == 1
+    assert not {"If", "Transpose", "Conv"} & {*applied.fused}
+
+
+def test_both_convolutions_of_a_choice_count_as_one_and_each_is_exact_where_it_runs() -> None:
+    data = built(first(*CHOSEN[0]))
+    for form, expected in (("auto", {"chosen": 1}), ("uint8", {"uint8": 1})):
+        converted = otp.convert(data, weights_dtype=form)
+        assert converted.report.weights == expected
+        int8 = [product for product in products(ir.from_proto(converted.proto)) if product.weights is not None]
+        assert [product.guarded for product in int8] == [True] * (form == "auto")
+
+
+def _convolution(graph: onnx.GraphProto) -> dict[str, list[int]]:
+    [conv] = _nodes(graph, "Conv")
+    return {attribute.name: list(attribute.ints) for attribute in conv.attribute}
+
+
+def _nodes(graph: onnx.GraphProto, op_type: str) -> list[onnx.NodeProto]:
+    return [node for node in graph.node if node.op_type == op_type]
 
 
 @pytest.mark.parametrize("per_axis", [True, False])

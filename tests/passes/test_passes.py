@@ -158,7 +158,7 @@ def mask(net: Network) -> TensorRef:
 
 
 def integers(net: Network) -> TensorRef:
-    x = net.conv(net.input(image(1, 15, 32, 3)), 13, (3, 3), 2, name="folded")
+    x = net.conv(net.input(image(1, 15, 32, 1)), 13, (3, 3), 2, name="folded")
     x = net.conv(x, 13, (3, 3), deep=True, name="deep")
     x = net.conv(x, 32, (1, 1), name="wide")
     x = net.like("MUL", x, constant(drawn(1, 1, 1, 32, dtype="int8", low=40, high=99), None, 0.015, 3))

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from command import Run
+from passes_networks import built, image
 
 import onnx_tflite_plugin as otp
 from conformance.cases.control.loops import cases
@@ -173,6 +174,14 @@ def test_an_inner_graph_is_timed_with_the_node_that_has_it() -> None:
     assert [node.op_type for node in times if node.op_type == "Loop"] == ["Loop"]
     assert len(times) <= len(proto.graph.node)
     assert sum(node.seconds for node in times) > 0
+
+
+def test_what_a_processor_chooses_as_the_model_loads_is_timed_with_its_operator() -> None:
+    data = built(lambda net: net.conv(net.input(image(1, 13, 32, 3)), 32, (3, 3), 2))
+    proto = otp.convert(data).proto
+    assert "If" in {node.op_type for node in proto.graph.node}
+    times = node_times(proto, {"x0": drawn(1, 13, 32, 3, dtype="int8")}, 5)
+    assert {node.operator for node in times if node.op_type in ("QLinearConv", "Reshape")} == {0}
 
 
 def looping() -> bytes:

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.passes.channels.flow import Convolution
 from onnx_tflite_plugin.passes.channels.joint import JointChannels
 from onnx_tflite_plugin.passes.graph import Affine, Editor, QuantizedConv, sizes
-from onnx_tflite_plugin.passes.images.fold_width import cost
+from onnx_tflite_plugin.passes.images.fold_width import Work
 from onnx_tflite_plugin.source.model import Array
 
 WORTH = 1.05  # the least share that both together are to save
@@ -102,7 +102,7 @@ class Layer:
     def cost(self, channels: int, features: int, symmetric: bool) -> int:
         """With so many input channels and features, as ``fold_width`` counts."""
         taps = math.prod(self.convolution.shape[2:])
-        return cost(self.positions, channels, features, taps, symmetric)
+        return Work(self.positions, channels, features, taps).cost(symmetric)
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from onnx_tflite_plugin.passes.graph import (
     rewrite_units,
     sizes,
 )
-from onnx_tflite_plugin.passes.images.fold_width import Folding, Window, channels_last, write
+from onnx_tflite_plugin.passes.images.fold_width import Folding, Window, channels_last, folded
+from onnx_tflite_plugin.passes.weights.products import LEAST
 
 _MOST_CHANNELS = 8
-_LEAST = -128  # overflows on ARM64
 _POSITIONS = 500  # which save more than the Reshapes take
 
 
@@ -43,7 +43,9 @@ def _fold(editor: Editor, unit: QuantizedConv) -> bool:
             image, between = editor.emit("Transpose", unit.data.inputs[0], perm=CHANNELS_LAST), [unit.data]
     if dense is None or window is None or folding is None or image is None:
         return False
-    write(editor, dense, window, folding, image, between)
+    with editor.replacing(unit.conv):
+        value = folded(editor, dense, window, folding, image, between)
+    editor.replace_value(unit.quantize.outputs[0], value)
     return True
 
 
@@ -52,7 +54,7 @@ def _dense(unit: QuantizedConv) -> QuantizedConv | None:
     convolution, stored = Convolution.of(unit.conv), unit.weights.integers
     if convolution is None or not convolution.depthwise or convolution.features > _MOST_CHANNELS:
         return None
-    if stored is None or stored.dtype != np.int8 or not convolution.symmetric or (stored == _LEAST).any():
+    if stored is None or stored.dtype != np.int8 or not convolution.symmetric or (stored == LEAST).any():
         return None
     own = np.eye(len(stored), dtype=np.int8).reshape(len(stored), len(stored), *[1] * (stored.ndim - 2))
     return replace(unit, weights=replace(unit.weights, integers=own * stored))

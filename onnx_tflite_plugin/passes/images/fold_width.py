@@ -2,6 +2,9 @@
 and many positions. M columns of C channels side by side are one column of M·C: ``[N, H, W, C]`` read as
 ``[N, H, W/M, M·C]``, the same memory. A convolution with stride s then makes M/s columns of its result at once, with
 weights that are zero where a column does not reach. The sums are the same, so are the results.
+
+Most of the products are with 0, and without VNNI products cost more than positions. So where weights are int8 only on processors
+that add them exactly (see ``weights``), these fold and the others need not: one ``If`` on the probe holds both convolutions.
 """
 
 from __future__ import annotations
@@ -25,10 +28,37 @@ from onnx_tflite_plugin.passes.graph import (
     rewrite_units,
     sizes,
 )
+from onnx_tflite_plugin.passes.weights.choice import chosen, probed
+from onnx_tflite_plugin.passes.weights.products import LEAST, overflows
 from onnx_tflite_plugin.source.model import Array
 
 MOST_CHANNELS, MOST_COLUMNS = 4, 16
 NODES = 100_000  # what the Reshapes cost, in multiplications
+
+
+@dataclass(frozen=True)
+class Work:
+    """A convolution of ``channels`` channels that makes so many ``positions``, each of so many ``features``."""
+
+    positions: int
+    channels: int
+    features: int
+    taps: int
+
+    def cost(self, symmetric: bool) -> int:
+        """Of int8 weights, in multiplications (5 ps with AVX512-VNNI). Where channels come in fours and weights have zero
+        points of 0, the kernel reads its input in place; else it gathers it first and rounds the sums afterwards.
+        """
+        in_place = symmetric and self.channels % 4 == 0 and self.features % 4 == 0 and self.features >= 16
+        a_tap, a_feature = (60, 15) if in_place else (140, 50)
+        summed = self.channels * self.taps
+        return self.positions * (1600 + a_tap * self.taps + a_feature * self.features + self.features * summed)
+
+    @property
+    def cost_of_uint8(self) -> float:
+        """Of uint8 weights with AVX2, in the same unit; each kernel gathers its input."""
+        summed = self.channels * self.taps
+        return self.positions * (2900 + 530 * self.taps + 100 * summed + 5.5 * self.features * summed)
 
 
 @dataclass(frozen=True)
@@ -63,9 +93,9 @@ class Window:
         )  # fmt: skip
 
     @property
-    def cost(self) -> int:
+    def work(self) -> Work:
         (_, _, channels), (rows, columns, features) = self.image, self.result
-        return cost(rows * columns, channels, features, self.kernel[0] * self.kernel[1], self.symmetric)
+        return Work(rows * columns, channels, features, self.kernel[0] * self.kernel[1])
 
 
 @dataclass(frozen=True)
@@ -79,7 +109,7 @@ class Folding:
     low: int
     reach: int
     pads: tuple[int, int]
-    cost: int
+    work: Work
 
     @classmethod
     def of(cls, window: Window, at_once: int) -> Self | None:
@@ -91,12 +121,13 @@ class Folding:
             return None
         low, high = -left // width, ((at_once - 1) * stride + taps - 1 - left) // width
         reach, pads = high - low + 1, (-low, across // at_once - columns // width + high)
-        positions = rows * across // at_once
-        price = cost(positions, width * channels, at_once * features, window.kernel[0] * reach, window.symmetric)
-        return cls(width, at_once, low, reach, pads, price)
+        work = Work(rows * across // at_once, width * channels, at_once * features, window.kernel[0] * reach)
+        return cls(width, at_once, low, reach, pads, work)
 
-    def weights(self, array: Array, zero_point: Array, window: Window) -> Array:
+    def weights_of(self, unit: QuantizedConv, window: Window) -> Array:
         """``[o, c, y, x]`` as ``[columns·o, width·c, y, reach]``."""
+        array, zero_point = unit.weights.integers, unit.weights.zero_point
+        assert array is not None
         features, channels, tall, wide = array.shape
         empty = np.broadcast_to(zero_point.reshape(-1, 1, 1, 1, 1), (features, self.width, channels, tall, self.reach))
         folded = np.stack([empty] * self.columns)
@@ -107,22 +138,14 @@ class Folding:
         return folded.reshape(self.columns * features, self.width * channels, tall, self.reach)
 
 
-def cost(positions: int, channels: int, features: int, taps: int, symmetric: bool) -> int:
-    """Of a convolution, in multiplications (5 ps with AVX512-VNNI). Where channels come in fours and weights have zero
-    points of 0, the kernel reads its input in place; else it gathers it first and rounds the sums afterwards.
-    """
-    in_place = symmetric and channels % 4 == 0 and features % 4 == 0 and features >= 16
-    a_tap, a_feature = (60, 15) if in_place else (140, 50)
-    return positions * (1600 + a_tap * taps + a_feature * features + features * channels * taps)
-
-
 def best(window: Window) -> Folding | None:
-    """The cheapest folding, where it costs less than none; of equals the narrowest."""
+    """The cheapest folding in kernels of int8, where it costs less than none; of equals the narrowest."""
     if window.image[2] > MOST_CHANNELS:
         return None
     possible = [folding for columns in range(1, MOST_COLUMNS + 1) if (folding := Folding.of(window, columns))]
-    cheapest = min(possible, key=lambda folding: folding.cost, default=None)
-    return cheapest if cheapest and cheapest.cost + NODES < window.cost else None
+    cheapest = min(possible, key=lambda folding: folding.work.cost(window.symmetric), default=None)
+    unfolded = window.work.cost(window.symmetric)
+    return cheapest if cheapest and cheapest.work.cost(window.symmetric) + NODES < unfolded else None
 
 
 def run(model: ir.Model) -> int:
@@ -138,40 +161,69 @@ def _fold(editor: Editor, unit: QuantizedConv) -> bool:
     folding = best(window) if window else None
     if window is None or folding is None:
         return False
-    write(editor, unit, window, folding, image, between)
+
+    def emit() -> ir.Value:
+        return folded(editor, unit, window, folding, image, between)
+
+    weights = folding.weights_of(unit, window)
+    if folding.work.cost_of_uint8 < window.work.cost_of_uint8 or _exact(weights):
+        with editor.replacing(unit.conv):
+            value = emit()
+    elif weights.dtype == np.int8 and not (weights == LEAST).any():
+        probe = probed(editor)
+        with editor.replacing(unit.conv):
+            [value] = chosen(editor, probe, lambda: [emit()], lambda: [_unfolded(editor, unit, image, between)])
+    else:  # every processor has kernels of uint8
+        return False
+    editor.replace_value(unit.quantize.outputs[0], value)
     return True
 
 
-def write(
+def _exact(weights: Array) -> bool:
+    """Whether int8 weights [o, c, y, x] overflow on no processor."""
+    if weights.dtype != np.int8 or (weights == LEAST).any():
+        return False
+    return not overflows(np.moveaxis(weights, 1, -1).reshape(len(weights), -1))
+
+
+def folded(
     editor: Editor,
     unit: QuantizedConv,
     window: Window,
     folding: Folding,
     image: ir.Value | None,
     between: Sequence[ir.Node],
-) -> None:
-    """Put the folded convolution in the unit's place; ``image`` is channels last, ``between`` are nodes that quantize it again."""
+) -> ir.Value:
+    """The unit's result by the folded convolution; ``image`` is channels last, ``between`` are nodes that quantize it again."""
     (height, columns, channels), (rows, across, features) = window.image, window.result
-    array = unit.weights.integers
-    assert array is not None
-    weights = folding.weights(array, unit.weights.zero_point, window)
-    with editor.replacing(unit.conv):
-        value = editor.emit("Reshape", image, [-1, height, columns // folding.width, folding.width * channels])
-        value = editor.emit("Transpose", value, perm=CHANNELS_FIRST)
-        for node in between:
-            value = editor.clone_on(node, value)
-        operands = [editor.dequantized(unit.weights.repeated(folding.columns, weights))]
-        if unit.bias is not None:
-            operands.append(editor.dequantized(unit.bias.repeated(folding.columns)))
-        value = editor.emit(
-            "Conv", value, *operands, like=unit.conv, kernel_shape=weights.shape[2:], strides=[window.strides[0], 1],
-            pads=[window.pads[0], folding.pads[0], window.pads[2], folding.pads[1]], group=1,
-        )  # fmt: skip
-        value = editor.clone_on(unit.quantize, value)
-        value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
-        value = editor.emit("Reshape", value, [-1, rows, across, features])
-        value = editor.emit("Transpose", value, perm=CHANNELS_FIRST)
-    editor.replace_value(unit.quantize.outputs[0], value)
+    weights = folding.weights_of(unit, window)
+    value = editor.emit("Reshape", image, [-1, height, columns // folding.width, folding.width * channels])
+    value = _channels_first(editor, value, between)
+    operands = [editor.dequantized(unit.weights.repeated(folding.columns, weights))]
+    if unit.bias is not None:
+        operands.append(editor.dequantized(unit.bias.repeated(folding.columns)))
+    value = editor.emit(
+        "Conv", value, *operands, like=unit.conv, kernel_shape=weights.shape[2:], strides=[window.strides[0], 1],
+        pads=[window.pads[0], folding.pads[0], window.pads[2], folding.pads[1]], group=1,
+    )  # fmt: skip
+    value = editor.clone_on(unit.quantize, value)
+    value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
+    value = editor.emit("Reshape", value, [-1, rows, across, features])
+    return editor.emit("Transpose", value, perm=CHANNELS_FIRST)
+
+
+def _unfolded(editor: Editor, unit: QuantizedConv, image: ir.Value | None, between: Sequence[ir.Node]) -> ir.Value:
+    """The unit's result as it was."""
+    operands = [editor.dequantized(affine) for affine in (unit.weights, unit.bias) if affine is not None]
+    value = editor.emit("Conv", _channels_first(editor, image, between), *operands, like=unit.conv)
+    return editor.clone_on(unit.quantize, value)
+
+
+def _channels_first(editor: Editor, image: ir.Value | None, between: Sequence[ir.Node]) -> ir.Value:
+    value = editor.emit("Transpose", image, perm=CHANNELS_FIRST)
+    for node in between:
+        value = editor.clone_on(node, value)
+    return value
 
 
 def channels_last(data: ir.Node) -> tuple[ir.Value | None, list[ir.Node]]:

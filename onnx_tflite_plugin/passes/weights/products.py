@@ -18,6 +18,7 @@ from onnx_tflite_plugin.passes.graph import constant, integer, only_user, produc
 from onnx_tflite_plugin.passes.weights.forms import PROBE
 from onnx_tflite_plugin.source.model import Array
 
+LEAST = -128  # no int8 kernel of ARM64 multiplies it exactly
 PAIR = 128  # 255 * 128 is the largest sum of two products below 2**15
 _MOVES = ("Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze", "Concat", "Expand", "Gather", "Split")
 
@@ -74,7 +75,8 @@ class Product:
 
     ``stored`` are its integers; ``dequantize`` the DequantizeLinear between, where there is one. ``weights`` are the
     integers where they are constant, ``zero_point`` the operand that holds their zero point where ``node`` takes one.
-    ``moved``: nodes between permute or cut the operand. ``guarded``: it is int8 only where the probe is true.
+    ``moved``: nodes between permute or cut the operand. ``guarded``: it is int8 only where the probe is true;
+    ``otherwise``: it is computed only where the probe is not.
     """
 
     node: ir.Node
@@ -85,6 +87,7 @@ class Product:
     zero_point: int | None = None
     moved: bool = False
     guarded: bool = False
+    otherwise: bool = False
 
     @property
     def place(self) -> ir.Node:
@@ -107,8 +110,7 @@ class Product:
 
     @cached_property
     def holds_least(self) -> bool:
-        """Whether a weight is -128, which no int8 kernel of ARM64 multiplies exactly."""
-        return self.weights is not None and bool((self.weights == -128).any())
+        return self.weights is not None and bool((self.weights == LEAST).any())
 
 
 def overflows(rows: Array) -> bool:
@@ -131,19 +133,24 @@ def overflows(rows: Array) -> bool:
 
 def products(model: ir.Model) -> Iterator[Product]:
     """Every int8 operand of a product, inner graphs included; also beside another, since ARM64 wraps -128 times -128."""
-    guarded = {node.attributes["then_branch"].as_graph() for node in model.graph.all_nodes() if is_choice(node)}
+    choices = [node for node in model.graph.all_nodes() if is_choice(node)]
+    exact, other = ({node.attributes[name].as_graph() for node in choices} for name in ("then_branch", "else_branch"))
     for node in model.graph.all_nodes():
         if node.domain or _probes(node):
             continue
+        guarded, otherwise = node.graph in exact, node.graph in other
         for slot, rows in FLOAT.get(node.op_type, {}).items():
             for source in _sources(node.inputs[slot]):
                 stored = source.dequantize.inputs[0]
                 if stored is not None:
-                    yield Product(node, slot, stored, source.dequantize, rows, None, source.moved, source.guarded)
+                    yield Product(
+                        node, slot, stored, source.dequantize, rows,
+                        moved=source.moved, guarded=guarded or source.guarded, otherwise=otherwise,
+                    )  # fmt: skip
         for slot, (rows, zero_point) in INTEGER.get(node.op_type, {}).items():
             stored = node.inputs[slot]
             if stored is not None and _int8(stored):
-                yield Product(node, slot, stored, None, rows, zero_point, guarded=node.graph in guarded)
+                yield Product(node, slot, stored, None, rows, zero_point, guarded=guarded, otherwise=otherwise)
 
 
 def _probes(node: ir.Node) -> bool:

@@ -9,7 +9,7 @@ loads the model, keeps one branch and folds it, so that what runs is the plain i
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +17,10 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
-from onnx_tflite_plugin.lowering.emitter import tensor_value, typed
+from onnx_tflite_plugin.lowering.emitter import tensor_value
 from onnx_tflite_plugin.passes.graph import Editor, constant, label_of
-from onnx_tflite_plugin.passes.weights.forms import CHOSEN, DEPENDENT, EXACT, INT8, PROBE, UINT8, factors
+from onnx_tflite_plugin.passes.weights.choice import Emit, chosen, probed
+from onnx_tflite_plugin.passes.weights.forms import CHOSEN, DEPENDENT, INT8, PROBE, UINT8
 from onnx_tflite_plugin.passes.weights.products import Product, products
 
 SHIFT = 128  # from int8 to uint8
@@ -44,7 +45,8 @@ def settle(model: ir.Model, form: str) -> Mapping[str, int]:
         copied = (sharing[product.stored] - 1) * product.weights.nbytes
         settled = _form(product, form, copied)
         write[settled](product)
-        forms[settled] += 1
+        if not product.guarded:  # else it is one with the product of the other branch
+            forms[CHOSEN if product.otherwise and form == "auto" else settled] += 1
     work.finish()
     return dict(forms)
 
@@ -55,9 +57,9 @@ def _form(product: Product, form: str, copied: int) -> str:
         return INT8 if product.exact else DEPENDENT
     if copied > COPIES:
         return UINT8
-    if product.exact:
+    if product.exact or (product.guarded and form == "auto"):
         return INT8
-    return UINT8 if form == "uint8" or product.holds_least else CHOSEN
+    return UINT8 if form == "uint8" or product.holds_least or product.otherwise else CHOSEN
 
 
 def check(model: ir.Model) -> None:
@@ -202,26 +204,22 @@ class _Weights:
 
     def _chosen(self, choices: Sequence[_Choice]) -> list[ir.Value]:
         """Results of one ``If`` on the probe, named after the nodes that take them."""
-        emitter = self.editor.emitter
-        exact = self._branch("int8", choices, lambda choice: self._int8(choice.product, *choice.operands))
-        other = self._branch(
-            "uint8", choices, lambda choice: self._uint8(choice.product, self._shifted(choice.operands[0]))
-        )
-        attributes = {"then_branch": exact, "else_branch": other}
-        values = emitter.emit("If", [self._probed()], attributes, outputs=len(choices))
-        for choice, value, inner in zip(choices, values, exact.outputs, strict=True):
-            value.name = emitter.names.unique(f"{label_of(choice.product.place)}/If:out")
-            value.shape = inner.shape
+        exact = self._all(choices, lambda choice: self._int8(choice.product, *choice.operands))
+        other = self._all(choices, lambda choice: self._uint8(choice.product, self._shifted(choice.operands[0])))
+        values = chosen(self.editor, self._probed(), exact, other)
+        for choice, value in zip(choices, values, strict=True):
+            value.name = self.editor.emitter.names.unique(f"{label_of(choice.product.place)}/If:out")
         return values
 
-    def _branch(self, name: str, choices: Sequence[_Choice], emit: Callable[[_Choice], ir.Value]) -> ir.Graph:
-        values: list[ir.Value] = []
-        with self.editor.emitter.nested() as nodes:
+    def _all(self, choices: Sequence[_Choice], emit: Callable[[_Choice], ir.Value]) -> Emit:
+        """Emits the operands of all choices, each as a part of the node that takes it."""
+
+        def values() -> Iterator[ir.Value]:
             for choice in choices:
                 with self.editor.part_of(choice.product.place):
-                    values.append(emit(choice))
-        self.editor.register(operand for node in nodes for operand in node.inputs)
-        return ir.Graph([], values, nodes=nodes, name=name)
+                    yield emit(choice)
+
+        return lambda: [*values()]
 
     def _own(self, product: Product) -> list[ir.Value]:
         """Integers, and scale and zero point where they are dequantized, that no other product has."""
@@ -239,14 +237,7 @@ class _Weights:
         return copy
 
     def _probed(self) -> ir.Value:
-        """Whether the products of the largest uint8 and int8 add up."""
-        if self._probe is None:
-            editor, first = self.editor, self.editor.graph[0]
-            with editor.replacing(first, label=PROBE, props={}):
-                sums = editor.emit("MatMulInteger", *factors())
-                least = editor.emit("ReduceMin", sums, keepdims=0)  # of all axes, whatever the opset
-                self._probe = typed(editor.emit("Equal", least, np.asarray(EXACT, np.int32)), "bool", ())
-            self._probe.name = PROBE
+        self._probe = self._probe or probed(self.editor)
         return self._probe
 
     def _replace(self, product: Product, emit: Callable[[], ir.Value]) -> None:

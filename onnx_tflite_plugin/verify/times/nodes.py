@@ -25,7 +25,9 @@ from ..runtimes.ort import OnnxRuntime
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-_LABEL = re.compile(r"\bop(\d+)#\d+")
+_LABEL = re.compile(
+    r"(?<![^\W_])op(\d+)#\d+"
+)  # behind what ONNX Runtime puts in front of names that it takes from a branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def labelled(proto: ModelProto) -> ModelProto:
     graph = copy.graph
     ends = {info.name for info in graph.output}
     renamed = {}
-    for k, node in enumerate(graph.node):
+    for k, node in enumerate(_all_nodes(graph)):
         operator = next((index for _, index in lowered_from(props(node.metadata_props))), None)
         if operator is None:
             continue
@@ -110,16 +112,30 @@ def labelled(proto: ModelProto) -> ModelProto:
     return copy
 
 
+def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """Those of inner graphs too: ONNX Runtime puts a branch that it chooses as it loads the model in place of its If."""
+    for node in graph.node:
+        yield node
+        for inner in _inner_graphs(node):
+            yield from _all_nodes(inner)
+
+
+def _inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        yield from attribute.graphs
+        if attribute.HasField("g"):
+            yield attribute.g
+
+
 def _rename(graph: GraphProto, renamed: Mapping[str, str]) -> None:
     """Values by other names, in inner graphs too: names are unique over all of them."""
     for node in graph.node:
         for names in (node.input, node.output):
             names[:] = [renamed.get(name, name) for name in names]
-        for attribute in node.attribute:
-            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                _rename(inner, renamed)
-                for info in inner.output:
-                    info.name = renamed.get(info.name, info.name)
+        for inner in _inner_graphs(node):
+            _rename(inner, renamed)
+            for info in inner.output:
+                info.name = renamed.get(info.name, info.name)
 
 
 def _middle(times: list[int]) -> float:
