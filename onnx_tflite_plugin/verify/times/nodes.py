@@ -10,7 +10,7 @@ import json
 import re
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,22 +92,27 @@ def _corrected(seconds: Sequence[float], slots: Sequence[int], whole: float) -> 
 
 
 def labelled(proto: ModelProto) -> ModelProto:
-    """A copy whose nodes, and values but for inputs and outputs, are named ``op3#7`` after the operator that they belong to."""
+    """A copy whose nodes are named ``op3#7`` after the operator that they belong to, and so are values but for inputs and outputs.
+
+    Of constants those that one node takes: all that is left of a node's names where ONNX Runtime makes another of it.
+    """
     copy = type(proto)()
     copy.CopyFrom(proto)
     graph = copy.graph
-    ends = {info.name for info in graph.output}
-    renamed = {}
-    for k, node in enumerate(_all_nodes(graph)):
+    ends = {info.name for info in (*graph.input, *graph.output)}
+    nodes = [*_all_nodes(graph)]
+    uses = Counter(name for node in nodes for name in node.input)
+    own = {constant.name for constant in graph.initializer if uses[constant.name] == 1} - ends
+    renamed: dict[str, str] = {}
+    for k, node in enumerate(nodes):
         operator = next((index for _, index in lowered_from(props(node.metadata_props))), None)
         if operator is None:
             continue
         node.name = f"op{operator}#{k}"
-        for j, name in enumerate(node.output):
-            if name and name not in ends:
-                renamed[name] = f"{node.name}:{j}"
-    for info in graph.value_info:
-        info.name = renamed.get(info.name, info.name)
+        renamed |= {name: f"{node.name}:in{j}" for j, name in enumerate(node.input) if name in own}
+        renamed |= {name: f"{node.name}:{j}" for j, name in enumerate(node.output) if name and name not in ends}
+    for named in (*graph.value_info, *graph.initializer):
+        named.name = renamed.get(named.name, named.name)
     _rename(graph, renamed)
     return copy
 
