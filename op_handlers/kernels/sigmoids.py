@@ -6,7 +6,7 @@ from math import log2
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, FixedOutputRange, Instance, Lookup, Operator, Quantization
+from onnx_tflite_plugin.api import Array, FixedOutputRange, Instance, Lookup, Operator, Quantization, Refused
 from op_handlers.kernels.fixed_point import logistic, saturated, tanh, wrapped
 from op_handlers.kernels.operands import parameters
 from op_handlers.kernels.tables import STORED
@@ -63,8 +63,10 @@ def power_of_two(scale: float) -> int | None:
 
 
 def in_units(scale: float) -> Array:
-    """The stored numbers times a multiplier of 15 bits, halves upwards."""
+    """The stored numbers times a multiplier of 15 bits, halves upwards. Raises Refused where 32 bits do not hold it."""
     multiplier, shift = scale * UNIT, 0
+    if multiplier >= 2**31:
+        raise Refused(f"the scale of its operand is {scale:g}, of which LiteRT's kernel makes a multiplier of 32 bits")
     while multiplier <= 32767 / 2 and shift <= 30:
         multiplier, shift = multiplier * 2, shift + 1
     return wrapped(STORED * int(multiplier) + (1 << shift >> 1)) >> shift

@@ -91,11 +91,10 @@ def refusal(op: Operator, rank: int, *layers: Layer) -> Decline | None:
 
 def misshapen(op: Operator, layer: Layer) -> Decline | None:
     """Recurrent weights that do not bring a step's outputs to the next: each kernel looks at one of their sizes only."""
-    units = op[layer.bias].shape[:1]
-    if op[layer.recurrent].shape == units * 2:
+    recurrent, bias = op[layer.recurrent].shape, op[layer.bias].shape
+    if len(bias) == 1 and recurrent == bias * 2:
         return None
-    sizes = list(op[layer.recurrent].shape)
-    return Decline(f"its recurrent weights are of shape {sizes}, its bias of {list(op[layer.bias].shape)}")
+    return Decline(f"its recurrent weights are of shape {list(recurrent)}, its bias of {list(bias)}")
 
 
 def sequence_axes(at: Instance) -> str:

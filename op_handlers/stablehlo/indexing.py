@@ -49,6 +49,10 @@ def placeable(at: Instance) -> Decline | None:
     if slice_axes != kept or (at.op[out(0)].has_rank and at.op[out(0)].rank != kept + index.rank - 1):
         rank = at.op[out(0)].rank
         return Decline(f"its slices have {slice_axes} axes, its result of rank {rank} has places for {kept} of them")
+    if any(size < (axis in o.collapsed_slice_dims) for axis, size in enumerate(o.slice_sizes)):
+        return Decline(
+            f"its slices of {list(o.slice_sizes)} have a negative size, or none of an axis that the result leaves out"
+        )
     if any(size is not None and part > size for part, size in zip(o.slice_sizes, x.dims, strict=True)):
         return Decline(f"its slices of {list(o.slice_sizes)} are larger than what they are cut from, {list(x.dims)}")
     return vectorless(at.op)

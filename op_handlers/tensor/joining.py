@@ -23,6 +23,18 @@ def of_one_rank(at: Instance) -> Decline | None:
     return Decline(f"its operands and its result are of ranks {sorted(ranks)}") if len(ranks) > 1 else None
 
 
+def joinable(at: Instance) -> Decline | None:
+    """Of uint8 the kernel multiplies by the ratio of scales, where one has none by 0 (ConcatenationWithScaling)."""
+    tensors = [tensor for tensor in (*at.op.inputs, *at.op.outputs) if tensor is not None]
+    scaled = [tensor for tensor in tensors if tensor.quantization is not None]
+    if at.op[0].dtype == "uint8" and 0 < len(scaled) < len(tensors):
+        without = next(tensor for tensor in tensors if tensor.quantization is None)
+        return Decline(
+            f"{without.name!r} has no scale, and {scaled[0].name!r} has one: LiteRT multiplies by their ratio"
+        )
+    return of_one_rank(at)
+
+
 @handler(
     "CONCATENATION",
     max_version=7,
@@ -30,7 +42,7 @@ def of_one_rank(at: Instance) -> Decline | None:
     # Of int16 the kernel copies what is stored, whatever the scales (concatenation.cc).
     quantization=lambda at: SameScale(onnx="Concat", unequal="refuse" if at.op[0].dtype == "int16" else "dequantize"),
     types="T...",
-    accepts=of_one_rank,
+    accepts=joinable,
 )
 def concatenation(ctx: Context, *xs: Value) -> Value:
     """Concat; uint8 operands of other scales are requantized, as the kernel does."""

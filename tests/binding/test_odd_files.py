@@ -137,6 +137,22 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("REDUCE_WINDOW-MUL_bool_from_True", [operands(0, 0, 2, 3, 4)], "begin with is of shape"),
     ("STABLEHLO_GATHER-int32_rows,_constant", [option2("collapsed_slice_dims", [])], "its slices have 3 axes"),
+    (
+        "STABLEHLO_GATHER-elements,_constant",
+        [option2("slice_sizes", [1, 0, 1])],
+        "or none of an axis that the result leaves out",
+    ),
+    (
+        "BIDIRECTIONAL_SEQUENCE_RNN-float32_time_first",
+        [operands(0, 2, 3, 3, 1, 6, 7, 8, 5, -1, -1, -1)],
+        r"its bias of \[13, 13\]",
+    ),
+    (
+        "WHILE-counted,_rows_of_uint8",
+        [called(2, "RESHAPE14", quantization=None)],
+        "'RESHAPE14' has no scale",
+    ),
+    ("TANH-every_int16_from_a_scale_of_2^-12", [scaled(0, [3e38], [0])], "the scale of its operand is 3e[+]38"),
 ]
 
 

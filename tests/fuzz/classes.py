@@ -159,8 +159,16 @@ def twice_given(suspect: Suspect) -> bool:
 def windows_beyond(suspect: Suspect) -> bool:
     """A pool without padding over an image of open size, stored as smaller than the window: no rows in LiteRT.
 
-    ONNX Runtime makes one where the stride reaches beyond the image, and else refuses to run.
+    ONNX Runtime makes one where the stride reaches beyond the image, and else refuses to run. Or a slice as large as that,
+    which LiteRT reads beyond the end.
     """
+    gathers = [op for op in suspect.operators if op.code == "STABLEHLO_GATHER"]
+    if any(
+        size is None and part > stored
+        for op in gathers
+        for part, size, stored in zip(op.options.slice_sizes, op[0].dims, op[0].shape, strict=False)
+    ):
+        return True
     return any(
         op.code in POOLS
         and op.options.padding == "VALID"

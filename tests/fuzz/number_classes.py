@@ -191,7 +191,13 @@ def _farthest(tensor: Tensor) -> int:
 
 
 def unbounded_recurrence(suspect: Suspect) -> bool:
-    """A recurrent layer whose activation has no bound: what float32 rounds grows from step to step, here a thousandfold."""
+    """A recurrent layer whose activation has no bound: what float32 rounds grows from step to step, here a thousandfold.
+
+    Or one spelled out that divides by what it computes: what is infinite the kernels' activations bound at the largest float.
+    """
+    spelled = [op for graph in suspect.model.subgraphs[1:] for op in graph.operators if op.code == "DIV"]
+    if any(op[0].dtype in FLOATS and not op[1].constant for op in spelled):
+        return True
     return any(
         any(kind in op.code for kind in RECURRENT)
         and op.options.get("fused_activation_function") in ("NONE", "RELU")

@@ -59,6 +59,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("gates of rounded products", f"{LSTM_OF}-float32_on_uint8_whose_cells_are_bounded", [scaled(2, [2.0], [0])]),
     ("an LSB made several by weights", BETWEEN, [buffer(3, [8] * 15, "int8")]),
     ("windows beyond an image of open size", "AVERAGE_POOL_2D-int8_of_open_sizes,_VALID_3x2_stride_1x1", []),
+    ("windows beyond an image of open size", "STABLEHLO_GATHER-an_axis_of_unknown_size", []),
     ("a recurrence without bound", LSTM, []),
     ("float16 products of many", "STABLEHLO_SCATTER-float16_rows,_many_to_one,_multiply", []),
     ("perms, lengths, blocks and axes known as it runs", "REVERSE_SEQUENCE-running_int32_lengths", []),

@@ -112,6 +112,8 @@ def gathers() -> Iterator[Case]:
         refused="no axis for",
         **case,
     )
+    cut: dict[str, Any] = {"options": {**options, "slice_sizes": [5, -1, 11]}, "refused": "negative size"}
+    yield alone("STABLEHLO_GATHER", "slices of a negative size", operands, tensor(5, 2, 3, 11), **cut, **case)
     options = {**options, "start_index_map": []}
     yield alone(
         "STABLEHLO_GATHER", "no axis named", operands, tensor(5, 2, 3, 11), options=options, refused="name no axis"

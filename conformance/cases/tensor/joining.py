@@ -58,6 +58,9 @@ def concatenations() -> Iterator[Case]:
     parts = [x, x.scaled(0.5, 3), x.scaled(2.0, 200)]
     for place in BOTH:
         yield joined("uint8 of different scales, which are requantized", parts, 3, place, x.scaled(1.3, 90))
+    bare = Spec(IMAGE, "uint8")
+    yield joined("uint8, of which one has no scale", [x, bare], 3, refused="has no scale")
+    yield joined("uint8 without scales", [bare, bare.shaped(2, 5, 7, 4)], 3)
     y = tensor(*IMAGE, dtype="int8")
     yield joined("int8 of different scales", [y, y.scaled(2)], 3, kernel_refuses="params.scale")
     options = {"fused_activation_function": "RELU"}
