@@ -32,7 +32,8 @@ class Target:
     ``float_biases``: DequantizeLinear takes no int32. ``multiplies``: dtypes for which Cast and Mul are faster than
     DequantizeLinear. ``multiplies_weights``: the same for constants under float activations, where both are computed
     as the model is loaded. ``multiplies_dynamically``: dynamic quantization makes products faster.
-    ``rounds_activations``: those on integer weights are rounded as LiteRT's kernels do, where that costs little.
+    ``rounds_activations``: those on integer weights, and products of two, are rounded as LiteRT's kernels do, where that
+    costs little.
     ``fused_blocks``: the smallest and largest power of two of elements with one scale that a product takes as stored;
     any where there is none. ``last_axes_only``: ONNX operators that work on the last axes, whatever they are told.
     ``no_int8_from``: the opset from which ONNX Runtime does not load int8 that ``no_int8_moves`` move between Q and DQ.

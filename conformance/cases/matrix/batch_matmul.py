@@ -23,6 +23,7 @@ def cases() -> Iterator[Case]:
     yield from adjoints()
     yield from broadcast()
     yield from quantized()
+    yield from rounded_twice()
     yield from bare()
     yield from hybrid()
     yield from images()
@@ -123,6 +124,16 @@ def quantized() -> Iterator[Case]:
     x = tensor(2, 5, 7, dtype="int8")
     yield times("int8 by int8 constants with a zero point", x, replace(symmetric(7, 3), zero_point=-11))
     yield times("int8 constants by int8", replace(symmetric(5, 7), zero_point=-11), tensor(7, 3, dtype="int8"))
+
+
+def rounded_twice() -> Iterator[Case]:
+    """Sums of int8 are rounded to fractions of a step and then to whole ones; with a power of two both have halves."""
+    why = "the kernel multiplies and rounds in fixed point"
+    exact: dict[str, Any] = {"tolerance": Tolerance(steps=0), "why": why, "targets": ("onnxruntime",)}
+    x, w = (tensor(*shape, dtype="int8", scale=2.0**-6) for shape in ((3, 37, 19), (3, 19, 41)))
+    for divisor in (3, 8, 100, 128, 1111, 4096):
+        text = f"int8, a step is {divisor} of a product's, which rounds twice"
+        yield times(text, x, w, y=replace(result(x, w), scale=divisor * 2.0**-12), **exact)
 
 
 def bare() -> Iterator[Case]:
