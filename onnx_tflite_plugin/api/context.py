@@ -27,6 +27,10 @@ class Target(Protocol):
     def last_axes_only(self) -> frozenset[str]:
         """ONNX operators that work on the last axes, whatever they are told."""
 
+    @property
+    def rounds_activations(self) -> bool:
+        """Whether activations and products of them are to be rounded as LiteRT's kernels do, where that costs little."""
+
     def has_kernel(self, onnx: str, dtype: str) -> bool: ...
     def wider(self, onnx: str, dtype: str) -> str | None:
         """The dtype in which ``ctx.ops`` computes an operator of ``dtype``; ``None`` where the runtime has a kernel of it."""
