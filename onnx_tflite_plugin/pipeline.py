@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -61,8 +61,7 @@ class Converted(NamedTuple):
     source: Model
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(NamedTuple):
     """All that is decided before anything is emitted."""
 
     fused: Fused

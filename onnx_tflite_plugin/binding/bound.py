@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import (
     Along,
@@ -19,8 +20,7 @@ from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel
 from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class Declared:
+class Declared(NamedTuple):
     """One operator's declarations. ``axes`` is None where its slots share no axes that can be followed.
 
     ``aligned``: nothing is declared of axes, so the host aligns all operands that hold data from the right.

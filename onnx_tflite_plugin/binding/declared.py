@@ -6,8 +6,8 @@ Each declared function is called once, with the instance, under one guard; what 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,8 +35,7 @@ from onnx_tflite_plugin.source.options import operator_names
 from onnx_tflite_plugin.targets import PRICED, Target
 
 
-@dataclass(frozen=True, eq=False)
-class At:
+class At(NamedTuple):
     """An operator of a model converted for a target: what declared functions are given."""
 
     op: Operator
@@ -95,8 +94,7 @@ def resolved(bound: Bound, target: Target, opset: int) -> Bound:
 Check = Callable[[Any, At], str]
 
 
-@dataclass(frozen=True)
-class _Reader:
+class _Reader(NamedTuple):
     """Reads the declarations of one operator."""
 
     handler: Handler

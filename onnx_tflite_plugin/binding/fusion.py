@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Decline
@@ -55,8 +55,7 @@ def fuse(
     return done
 
 
-@dataclass(frozen=True)
-class _Stage:
+class _Stage(NamedTuple):
     """What fusions must fit: the model's ``opset``, and the ``highest`` that it might be given."""
 
     target: Target

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.paths import readable, writable
@@ -17,8 +17,7 @@ SUFFIXES = (".tflite", ".lite")
 """How the files of a folder end that are taken for models."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One model to convert: what it is called, its path or content, where it goes, and its signature."""
 
     name: str

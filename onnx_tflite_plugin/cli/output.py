@@ -13,8 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
@@ -26,8 +25,7 @@ LABEL_WIDTH = 12
 _PATIENCE = 1.0  # seconds before a spinner is shown
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A label and the lines that belong to it. ``style`` is rich's, for the lines; ``code`` is never broken."""
 
     label: str

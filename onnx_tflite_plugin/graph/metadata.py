@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -57,8 +56,7 @@ def remove_own(given: MutableMapping[str, str]) -> None:
 # --- models -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CarriedState:
+class CarriedState(NamedTuple):
     """A graph output that is fed back into a graph input at the next run.
 
     ``shape`` has -1 for an unknown size. ``initial``: a number for all elements or a list in C order, where the input has no
@@ -140,8 +138,7 @@ def read_authored(given: Mapping[str, str]) -> dict[str, Any]:
     return facts
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """Where a model was cut before it was converted: tensors of its subgraph, by index."""
 
     inputs: tuple[int, ...]
@@ -192,8 +189,7 @@ def lowered_by(given: Mapping[str, str]) -> tuple[str, str]:
 _STORED_ELSEWHERE = {"int8": np.uint8, "uint8": np.int8}
 
 
-@dataclass(frozen=True, slots=True)
-class TensorValue:
+class TensorValue(NamedTuple):
     """A value of the ONNX model that holds a TFLite tensor, and how it does.
 
     ``order``: the value is ``numpy.transpose(tensor, order)``, without axes of size 1 that it leaves out and with one

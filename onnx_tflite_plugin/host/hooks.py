@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
-from dataclasses import dataclass
 from inspect import isfunction
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pluggy
 
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 NAMES = ("claim", "configure", "after_lowering", "finish")
 
 
-@dataclass(frozen=True, eq=False)
-class Hook:
+class Hook(NamedTuple):
     """One function of one pack, as pluggy found it; ``takes`` names the arguments it wants."""
 
     name: str

@@ -9,17 +9,16 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, EntryPoint
+from typing import NamedTuple
 
 from onnx_tflite_plugin.api.hooks import PROJECT
 
 _NAME, _REQUIRED = (re.compile(rf"^{field}:(.*)$", re.M | re.I) for field in ("Name", "Requires-Dist"))
 
 
-@dataclass(frozen=True)
-class Installed:
+class Installed(NamedTuple):
     """One distribution: the folder of its metadata, or as another finder than that of ``sys.path`` has it."""
 
     place: str | Distribution

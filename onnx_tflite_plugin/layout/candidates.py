@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent
 from onnx_tflite_plugin.binding.bound import Bound
@@ -22,8 +23,7 @@ from onnx_tflite_plugin.layout.order import INSERTED, Atom, Order, count, permut
 from onnx_tflite_plugin.source.model import Operator
 
 
-@dataclass(frozen=True, eq=False)
-class Freedom:
+class Freedom(NamedTuple):
     """How one operator takes part in the plan.
 
     ``fixed``: orders of its slots where it has no choice; a slot absent there is in source order.

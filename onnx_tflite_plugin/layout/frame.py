@@ -75,8 +75,7 @@ def _parse_slot(slot: str, text: str) -> list[Group] | None:
     return groups
 
 
-@dataclass(frozen=True)
-class SlotAxes:
+class SlotAxes(NamedTuple):
     """One slot: the letters of each of its axes, with their sizes there (``None`` unknown)."""
 
     groups: tuple[Group, ...]

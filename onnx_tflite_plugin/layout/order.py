@@ -11,7 +11,6 @@ one row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
@@ -87,8 +86,7 @@ def physical(order: Order) -> Dims:
     return tuple(sizes.values())
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """Reshape to ``split``, transpose by ``perm``, reshape to ``shape``; ``None`` for what is not needed."""
 
     split: Dims | None

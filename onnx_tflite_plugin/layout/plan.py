@@ -7,7 +7,7 @@ costs its bytes and a constant, once per order; orders that differ only in axes 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Along
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
@@ -31,8 +31,7 @@ Flat = Callable[[Bound], bool]
 Stays = Callable[[Tensor], bool]
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(NamedTuple):
     """A transpose the plan pays for: the tensor, its two orders, bytes, and who makes and who wants it."""
 
     tensor: Tensor
@@ -43,8 +42,7 @@ class Copy:
     consumers: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class LayoutPlan:
+class LayoutPlan(NamedTuple):
     """Orders per (operator, slot) and per graph input and output; what it costs, and whether that is provably least.
 
     ``bought``: operators for whose speed the plan is not the one of fewest bytes, with the byte equivalents each saves.
@@ -200,8 +198,7 @@ def _orders(freedoms: Mapping[Bound, Freedom], chosen: Mapping[Bound, FrameOrder
 # --- wires ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _End:
+class _End(NamedTuple):
     """One use of a tensor: the operator's variable, its possible orders, and its name for the report."""
 
     variable: int | None
@@ -215,8 +212,7 @@ class _End:
         return self.orders[0 if self.variable is None else labels[self.variable]]
 
 
-@dataclass(frozen=True)
-class _Joint:
+class _Joint(NamedTuple):
     """A tensor between its producer and its consumers; ``times``: how often it is made, as far as the plan counts."""
 
     tensor: Tensor
@@ -269,8 +265,7 @@ def _bought(
     return tuple((bound.label, gain) for bound, gain in zip(flexible, saved, strict=False) if gain > 0)
 
 
-@dataclass(frozen=True)
-class _Ends:
+class _Ends(NamedTuple):
     """Looks up who makes and who takes a tensor."""
 
     freedoms: Mapping[Bound, Freedom]
@@ -284,7 +279,7 @@ class _Ends:
     def operator(self, bound: Bound, slot: int) -> _End:
         border = self.borders.get((bound, slot))
         if border is not None:
-            return replace(border, label=bound.label)
+            return border._replace(label=bound.label)
         freedom = self.freedoms[bound]
         if freedom.frame is None or slot not in freedom.frame.slots:
             return _End(None, [freedom.order(slot)], bound.label)
@@ -295,7 +290,7 @@ class _Ends:
     def edge(self, tensor: Tensor, label: str) -> _End:
         free = self.free.get(tensor) or self.borders.get(tensor)
         if free is not None:
-            return replace(free, label=label)
+            return free._replace(label=label)
         return _End(None, [self.edges.fixed.get(tensor) or source_order(tensor.dims)], label)
 
 

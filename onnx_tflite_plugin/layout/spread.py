@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.layout.borders import Border, by_tensor
@@ -15,8 +15,7 @@ from onnx_tflite_plugin.source.model import Tensor
 MOST_CANDIDATES = 12  # orders per operator; attention's renamings would multiply without a bound
 
 
-@dataclass(frozen=True)
-class Edges:
+class Edges(NamedTuple):
     """What is asked of graph inputs and outputs: fixed orders by tensor, and tensors free to follow the plan."""
 
     fixed: Mapping[Tensor, Order]
@@ -48,7 +47,7 @@ def spread(
     members: dict[Bound, list[Bound]] = {}
     for bound, first in together.items():
         members.setdefault(first, []).append(bound)
-    reach = _Spread(freedoms, candidates, users, offered, together, members, by_tensor(crossed))
+    reach = _Spread(freedoms, candidates, users, offered, together, members, by_tensor(crossed), set())
     if not local:
         for bound in model.operators():
             free = freedoms[bound]
@@ -72,8 +71,7 @@ def spread(
     return candidates, offered
 
 
-@dataclass(frozen=True)
-class _Spread:
+class _Spread(NamedTuple):
     freedoms: Mapping[Bound, Freedom]
     candidates: dict[Bound, list[FrameOrder]]
     users: Mapping[Tensor, Sequence[tuple[Bound, int]]]
@@ -81,7 +79,7 @@ class _Spread:
     together: Mapping[Bound, Bound]
     members: Mapping[Bound, Sequence[Bound]]
     borders: Mapping[Tensor, Sequence[Border]]
-    told: set[tuple[Tensor, Order]] = field(default_factory=set)
+    told: set[tuple[Tensor, Order]]
 
     def offer(self, tensor: Tensor, order: Order) -> None:
         """Somebody makes or wants ``tensor`` in this order: its flexible users may work in it."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from onnx_tflite_plugin.binding.bound import BoundGraph
 from onnx_tflite_plugin.errors import UnsupportedOption
@@ -12,8 +13,7 @@ from onnx_tflite_plugin.layout.spread import Edges
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph, Tensor
 
 
-@dataclass(frozen=True)
-class InterfaceNames:
+class InterfaceNames(NamedTuple):
     """What the graph's inputs and outputs are called, by position."""
 
     inputs: tuple[str, ...]

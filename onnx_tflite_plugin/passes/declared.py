@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(NamedTuple):
     """The module ``name`` of the package ``folder``, whose ``run`` changes a model in place and returns in how many places.
 
     ``exact``: the same results, but for the last digits of float32; integers that are made of them stay as they are.

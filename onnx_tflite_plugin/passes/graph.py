@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -83,8 +82,7 @@ def sizes(value: ir.Value | None) -> list[int | None] | None:
     return [size if isinstance(size, int) else None for size in value.shape]
 
 
-@dataclass(frozen=True)
-class Affine:
+class Affine(NamedTuple):
     """Stored integers of a constant, or the parameters of computed ones (``integers`` is then ``None``)."""
 
     integers: Array | None
@@ -112,7 +110,7 @@ class Affine:
             assert self.integers is not None
             integers = np.concatenate([self.integers] * times)
         if self.per_tensor:
-            return replace(self, integers=integers)
+            return self._replace(integers=integers)
         return Affine(integers, np.tile(self.scale, times), np.tile(self.zero_point, times))
 
     @property
@@ -123,8 +121,7 @@ class Affine:
         return np.asarray(shifted * float(self.scale.reshape(-1)[0]))
 
 
-@dataclass(frozen=True)
-class QuantizedConv:
+class QuantizedConv(NamedTuple):
     """DequantizeLinear of data, weights and bias, Conv or ConvTranspose, QuantizeLinear: what could be one integer kernel."""
 
     data: ir.Node

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.source.activations import BOUNDS
@@ -11,8 +11,7 @@ from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Quantization
 
 
-@dataclass(frozen=True)
-class Clamp:
+class Clamp(NamedTuple):
     """Bounds on stored integers; ``None`` where the dtype's own end does it."""
 
     low: int | None

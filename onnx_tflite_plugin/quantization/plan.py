@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
+from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import (
     Behaviour,
@@ -46,8 +47,7 @@ class Arithmetic(Enum):
         return Form.STORED if self is Arithmetic.UNQUANTIZED else Form[self.name]
 
 
-@dataclass(frozen=True)
-class Storage:
+class Storage(NamedTuple):
     """How a tensor's stored integers are kept: dtype, what was added to them, and the parameters that then apply."""
 
     dtype: str
@@ -64,8 +64,7 @@ class Weights(Enum):
     DEQUANTIZED = "dequantized"  # by DequantizeLinear, at every run or fused into the operator
 
 
-@dataclass(frozen=True)
-class StoragePlan:
+class StoragePlan(NamedTuple):
     """Storage per shifted tensor, arithmetic per operator. ``fold``: constants become float now."""
 
     target: Target

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _LABELS = ("axis labels", "value labels")
 
 
-@dataclass(frozen=True)
-class AssociatedFile:
+class AssociatedFile(NamedTuple):
     """A file that belongs to a model or a tensor; ``content`` is empty where the model does not contain it."""
 
     name: str
@@ -19,8 +18,7 @@ class AssociatedFile:
     content: bytes = b""
 
 
-@dataclass(frozen=True)
-class TensorMetadata:
+class TensorMetadata(NamedTuple):
     """One graph input or output as its author describes it.
 
     ``kind`` is "image", "audio", "feature", "bounding box" or "". The model takes ``(x - mean) / std`` of what a user
@@ -46,8 +44,7 @@ class TensorMetadata:
         return () if file_of_labels is None else tuple(file_of_labels.content.decode("utf-8", "replace").splitlines())
 
 
-@dataclass(frozen=True)
-class Metadata:
+class Metadata(NamedTuple):
     """A model as its author describes it; ``inputs`` and ``outputs`` by subgraph, in its order."""
 
     name: str = ""

@@ -11,8 +11,8 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from onnx_tflite_plugin.errors import InvalidModel, Problem
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File, Layout
@@ -41,8 +41,7 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One part of a bundle; ``content`` is that of a model, and empty for anything else."""
 
     name: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.source.schema import DENSE, DIMENSION, INDEX_VECTORS, SPARSE_CSR
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """One dimension: ``size`` coordinates if dense, else CSR ``segments`` and ``indices``."""
 
     size: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, UNKNOWN
 from onnx_tflite_plugin.errors import InvalidModel
@@ -19,8 +19,7 @@ from onnx_tflite_plugin.source.tensors import read_tensors
 ORDER = "operators must stand in the order they run in, and compute each tensor once"
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(NamedTuple):
     """One entry of the model's ``operator_codes``; ``custom`` is the name of a custom operator."""
 
     builtin: str
@@ -37,8 +36,7 @@ def read_code(table: Table) -> Code:
     return Code(builtin, table.text("custom_code"), table.number("version"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(NamedTuple):
     """An operator's table with its operands as tensor numbers, None for absent ones; ``place`` is its index."""
 
     table: Table
@@ -48,8 +46,7 @@ class _Call:
     intermediates: tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Origins:
+class _Origins(NamedTuple):
     """Where tensors get their values: ``given`` to the operators, or computed by the one at place ``producers[i]``."""
 
     tensors: tuple[Tensor, ...]

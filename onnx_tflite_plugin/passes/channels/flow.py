@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
 
 import numpy as np
 import onnx_ir as ir
@@ -27,8 +27,7 @@ LITTLE = 100_000
 BROADCASTING = frozenset({"Add", "Max", "Min", "Mul", "PRelu", "Sub"})
 
 
-@dataclass(frozen=True)
-class Padding:
+class Padding(NamedTuple):
     """A padded tensor of a rank: ``size`` channels, the original ones at ``positions``; ``origins`` are the convolutions that
     were padded.
     """
@@ -56,8 +55,7 @@ class Padding:
         return spread
 
 
-@dataclass(frozen=True)
-class Convolution:
+class Convolution(NamedTuple):
     """A convolution whose weights (of this shape) and bias are constants.
 
     ``quantized``: an integer kernel runs it; ``symmetric``: its weights have zero points of 0.
@@ -185,7 +183,7 @@ def _broadcast(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | N
                 return None
         elif padding is None or not padding.alike(first):
             return None
-    return replace(first, origins=_origins(padded))
+    return first._replace(origins=_origins(padded))
 
 
 def _concatenated(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:

@@ -200,7 +200,7 @@ class Written:
         if not split:
             wide[:, : left.shape[1]] = left
             integers = (wide + _points(self.weights)).astype(np.int8)
-            return replace(self, weights=replace(self.weights, integers=integers))
+            return replace(self, weights=self.weights._replace(integers=integers))
         for k, channel in enumerate([*range(left.shape[1]), *copied]):
             wide[:, k] = left[:, channel].clip(-MOST, MOST)
             left[:, channel] -= wide[:, k]

@@ -5,8 +5,6 @@ whose weights are 0; no two neighbours belong to one feature, so that they overf
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import onnx_ir as ir
 
@@ -57,7 +55,7 @@ def _dense(unit: QuantizedConv) -> QuantizedConv | None:
     if stored is None or stored.dtype != np.int8 or not convolution.symmetric or (stored == LEAST).any():
         return None
     own = np.eye(len(stored), dtype=np.int8).reshape(len(stored), len(stored), *[1] * (stored.ndim - 2))
-    return replace(unit, weights=replace(unit.weights, integers=own * stored))
+    return unit._replace(weights=unit.weights._replace(integers=own * stored))
 
 
 def _folding(window: Window) -> Folding | None:

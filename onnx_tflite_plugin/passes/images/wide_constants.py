@@ -6,7 +6,6 @@ rows of as many, is the same.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -36,7 +35,7 @@ def _gains(unit: WithConstant) -> bool:
 def _widen(editor: Editor, unit: WithConstant) -> bool:
     batch, image = unit.shape[0], [size or 0 for size in unit.shape[1:]]
     rows = _rows(image)
-    constant = replace(unit.constant, integers=np.tile(unit.integers.reshape(-1), rows[-1] // unit.integers.size))
+    constant = unit.constant._replace(integers=np.tile(unit.integers.reshape(-1), rows[-1] // unit.integers.size))
     with editor.replacing(unit.node):
         value = editor.clone_on(unit.data, editor.emit("Reshape", unit.data.inputs[0], [-1, *rows]))
         operands = [value, editor.dequantized(constant)]

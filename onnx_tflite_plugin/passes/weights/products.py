@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -166,8 +167,7 @@ def is_choice(node: ir.Node) -> bool:
     return node.op_type == "If" and node.inputs[0] is not None and node.inputs[0].name == PROBE
 
 
-@dataclass(frozen=True)
-class _Source:
+class _Source(NamedTuple):
     """A DequantizeLinear of int8 that an operand comes from."""
 
     dequantize: ir.Node

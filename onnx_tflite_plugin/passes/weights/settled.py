@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -77,8 +77,7 @@ def check(model: ir.Model) -> None:
         raise TargetRefusal("products that not every processor computes exactly:", problems)
 
 
-@dataclass(frozen=True)
-class _Choice:
+class _Choice(NamedTuple):
     """A product and the operands of its weights: integers, and scale and zero point where they are dequantized."""
 
     product: Product
