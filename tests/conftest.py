@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +11,9 @@ import pytest
 from command import Ran, Run
 
 from onnx_tflite_plugin.cli import cli
+
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a hundred child processes compiles all modules anew
 
 
 @pytest.fixture
