@@ -77,7 +77,8 @@ def formless(handlers: Mapping[str, Handler]) -> dict[str, str]:
 def gaps(tried: Suite) -> Iterator[str]:
     """What is missing, a line for each handler and fusion of which something is. Built-in fusions have tests of their own."""
     host = tried.host
-    loaded = {(code, pack): each for code, pack, each in host.handlers() if isinstance(each, Handler)}
+    codes = {code for code, _ in tried.handlers}
+    loaded = {(code, pack): each for code, pack, each in host.handlers(codes) if isinstance(each, Handler)}
     refused = formless({code: each for (code, _), each in loaded.items()})
     for op, pack in tried.handlers:
         mine = [case for case in tried.cases if case.op == op and (case.refused if op in refused else case.counts)]

@@ -54,14 +54,15 @@ def suite(pack: str | None = None, op: str | None = None) -> Suite:
     """
     host = Host() if pack is None else Host(packs=[pack])
     chosen = canonical(pack or "")
-    handlers = [(code, dist) for code, dist, _ in host.handlers() if pack is None or canonical(dist) == chosen]
+    handlers = [(code, dist) for code, dist in host.serving() if pack is None or canonical(dist) == chosen]
     entries = [(dist, entry) for dist, entry in _entries() if pack is None or canonical(dist) == chosen]
     offered = any(canonical(offer.pack) == chosen for offer in host.offers)
     if pack is not None and not offered and not entries:
         reason = "; ".join(["no such pack is installed, or it offers nothing", *host.warnings])
         raise PackError("nothing to try:", [Problem(pack, reason, f"pip install {pack}")])
     mine = {code for code, _ in handlers}
-    cases = [case for case in builtin() if pack is None or case.op in mine]
+    shared = pack is None or any(dist == BUILTIN and code in mine for code, dist in host.serving())
+    cases = [case for case in (builtin() if shared else ()) if pack is None or case.op in mine]
     packs = dict.fromkeys((case.op for case in cases), BUILTIN)
     problems, notes = [], []
     for dist, entry in entries:

@@ -188,9 +188,15 @@ class Host:
                     names.add(offer.fusion().name)
         return names
 
-    def handlers(self) -> Iterator[tuple[str, str, Handler | Failed]]:
-        """(code, pack, handler or why it does not serve) of everything discovered, by code."""
+    def serving(self) -> list[tuple[str, str]]:
+        """(code, pack) of every handler discovered, by code; none is loaded."""
+        return sorted((offer.code, offer.pack) for offer in self.offers if offer.group == HANDLERS)
+
+    def handlers(self, codes: Collection[str] | None = None) -> Iterator[tuple[str, str, Handler | Failed]]:
+        """(code, pack, handler or why it does not serve) of everything discovered, or of these operators, by code."""
         for offer in sorted((o for o in self.offers if o.group == HANDLERS), key=lambda o: (o.code, o.pack)):
+            if codes is not None and offer.code not in codes:
+                continue
             try:
                 if canonical(offer.pack) != BUILTIN and (reason := misnamed(offer.code)):
                     raise Failed(offer.pack, f"{offer.named} of {offer.pack}: {reason}")
