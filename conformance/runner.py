@@ -1,7 +1,8 @@
 """Runs cases: converts each under every layout plan, target and opset it asks for, and compares with LiteRT.
 
 Not in every combination: what a target and what an opset changes hardly meet. Opsets besides the first and graph edges in
-another order are tried with one target each, and the local plan where it is another than the least, in one case of five.
+another order are tried with one target each, and the local plan where the least one moves anything. Variants whose graphs
+are the same run once.
 """
 
 from __future__ import annotations
@@ -16,20 +17,23 @@ from zlib import crc32
 import numpy as np
 
 from onnx_tflite_plugin import source
-from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import Terminated, debug, raised
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.host import NOBODY
+from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw
 from onnx_tflite_plugin.verify.comparison.trial import Run, Session
+from onnx_tflite_plugin.verify.diagnosis import diagnosed
 from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, own_kernels
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, entry, read
 
 from .blame import false_layout
 from .bounds import tolerance
 from .case import Case
+from .meaning import meaning_of
 
 Status = Literal["passed", "failed", "skipped", "known"]
 Runs = Sequence[Run]
@@ -69,11 +73,11 @@ class CaseResult:
         return f"{self.case.id} {self.status}" + "".join(f"\n  {reason}" for reason in self.reasons)
 
 
-def run_case(case: Case, host: Host | None = None) -> CaseResult:
-    """The outcome of one case; nothing is raised that the case itself causes."""
+def run_case(case: Case, host: Host | None = None, variants: Sequence[Variant] | None = None) -> CaseResult:
+    """The outcome of one case, in all its variants or in these; nothing is raised that the case itself causes."""
     start = time.perf_counter()
     host = host or Host()
-    variants = list(_variants(case))
+    variants = [*variants_of(case)] if variants is None else variants
     trial = None
     try:
         trial = CaseTrial(case, host)
@@ -105,7 +109,8 @@ def _known(case: Case, status: Status, reasons: Sequence[str]) -> tuple[Status, 
     return "known", [case.known, *reasons]
 
 
-def _variants(case: Case) -> Iterator[Variant]:
+def variants_of(case: Case) -> Iterator[Variant]:
+    """What it is converted as; the local plan is left out where the least one moves nothing."""
     targets, first = case.targets, crc32(case.id.encode())
     for k, opset in enumerate(case.opsets):
         for target in targets if k == 0 else (targets[(first + k) % len(targets)],):
@@ -134,6 +139,13 @@ class _Mismatches:
         return [f"{', '.join(variants)}: {text}" for text, variants in self._by_text.items()]
 
 
+class Outcome(NamedTuple):
+    """What a converted model computes in each run, and how that differs from what is expected."""
+
+    outputs: Runs
+    differing: tuple[str, ...]
+
+
 class CaseTrial:
     """One case with what its variants share: the file, the inputs, what LiteRT computes."""
 
@@ -144,6 +156,11 @@ class CaseTrial:
         self.model: Model = read(self.data)
         self.entry: Entry = entry(self.model)
         self.conversions = 0
+
+    @cached_property
+    def source(self) -> Model:
+        """The file as the converter reads it, once for all variants."""
+        return source.read(self.data)
 
     # --- what is expected ---------------------------------------------------------------------
 
@@ -197,7 +214,7 @@ class CaseTrial:
             return Gaps()
         index = self.entry.subgraph.index
         given = {self.case.op: self.case.kernel} if self.case.kernel is not None else {}
-        own, reasons = own_kernels(source.read(self.data), index, [op.index for op in missing], self.host, given)
+        own, reasons = own_kernels(self.source, index, [op.index for op in missing], self.host, given)
         if lost := next((op for op in missing if op.index in reasons), None):
             install = _INSTALL if reasons[lost.index].endswith(NOBODY) else ""
             raise LiteRTError(f"LiteRT has no kernel of {lost.code}, and {reasons[lost.index]}{install}")
@@ -248,6 +265,7 @@ class CaseTrial:
         expected = self.expected
         said = _Mismatches()
         outputs: dict[Variant, Runs] = {}
+        tried: dict[bytes, Outcome] = {}
         moved: dict[Variant, int] = {}
         wrong: dict[Variant, tuple[Conversion | None, str]] = {}
         for variant in variants:
@@ -258,12 +276,15 @@ class CaseTrial:
             try:
                 conversion = self.converted(variant, turned)
                 moved[variant] = conversion.report.moved
-                outputs[variant] = self.run(conversion)
+                meaning = meaning_of(conversion.proto)
+                if meaning not in tried:
+                    actual = self.run(conversion)
+                    tried[meaning] = Outcome(actual, tuple(self.mismatches(actual, expected)))
+                outputs[variant], differing = tried[meaning]
             except ConversionError as error:
                 wrong[variant] = None, _line(error)
                 said.add(variant, _line(error))
                 continue
-            differing = list(self.mismatches(outputs[variant], expected))
             if differing:
                 wrong[variant] = conversion, differing[0]
             said.add(variant, *differing)
@@ -288,7 +309,10 @@ class CaseTrial:
             options["layout"] = {**turned, **options.get("layout", {})}
         options.setdefault("check", "standard")  # what follows opens it
         self.conversions += 1
-        return convert(self.data, host=self.host, **options)
+        try:
+            return convert_model(self.source, self.host, ConvertOptions(**options))
+        except ConversionError as error:
+            raise diagnosed(error, self.data) from error.__cause__
 
     def turned(self) -> dict[str, str]:
         return channels_first(self.entry)
@@ -332,7 +356,7 @@ class CaseTrial:
 
     def _blame(self, conversion: Conversion | None, text: str) -> Iterator[str]:
         """Which declaration is false, where only another order than the file's goes wrong."""
-        yield from filter(None, [false_layout(self.case.op, source.read(self.data), self.host, conversion, text)])
+        yield from filter(None, [false_layout(self.case.op, self.source, self.host, conversion, text)])
 
 
 def channels_first(face: Entry) -> dict[str, str]:

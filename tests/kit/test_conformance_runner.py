@@ -17,7 +17,7 @@ from conformance.cases import builtin
 from conformance.coverage import gaps
 from conformance.models import alone, between_convolutions, net, tensor, unary
 from conformance.packs import Suite, suite
-from conformance.runner import CaseTrial, Variant, _variants, run_case
+from conformance.runner import CaseTrial, Variant, run_case, variants_of
 from conformance.table import _row
 from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Raw, Terminate, Transparent, Value, handler
 from onnx_tflite_plugin.errors import ConversionError, PackError
@@ -51,7 +51,7 @@ def test_a_case_passes_under_every_plan_target_and_opset(host: Host) -> None:
 
 def test_every_target_and_every_opset_is_tried_and_the_local_plan_where_it_is_another() -> None:
     for name in ("here", "there", "everywhere"):
-        tried = list(_variants(unary("NEG", name, X, opsets=(None, 13, 17))))
+        tried = list(variants_of(unary("NEG", name, X, opsets=(None, 13, 17))))
         assert {(one.target, one.opset) for one in tried} >= {("onnxruntime", None), ("generic", None)}
         assert {one.opset for one in tried if one.plan == "least"} == {None, 13, 17}
         assert [one.plan for one in tried].count("turned") == 1

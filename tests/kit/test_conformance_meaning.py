@@ -1,0 +1,64 @@
+"""Which converted models are run once: those whose graphs, and whose versions of each operator, are the same."""
+
+from __future__ import annotations
+
+import onnx
+import onnx.helper as oh
+import pytest
+
+from conformance.meaning import meaning_of
+from conformance.models import tensor, unary
+from conformance.runner import OnnxRuntime, run_case
+from onnx_tflite_plugin.host import Host
+
+
+def model(op: str, opset: int, *, inside: str = "", ir_version: int = 10, **attributes: object) -> onnx.ModelProto:
+    """One node, or an If whose branches hold it."""
+
+    def graph(name: str, node: onnx.NodeProto, inputs: list[onnx.ValueInfoProto]) -> onnx.GraphProto:
+        y = oh.make_tensor_value_info(f"{name}_y", onnx.TensorProto.FLOAT, [5, 3])
+        return oh.make_graph([node], name, inputs, [y])
+
+    x = oh.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [5, 3])
+    main = graph("main", oh.make_node(op, ["x"], ["main_y"], **attributes), [x])
+    if inside:
+        yes = oh.make_tensor_value_info("yes", onnx.TensorProto.BOOL, [])
+        branches = {
+            side: graph(side, oh.make_node(op, ["x"], [f"{side}_y"], **attributes), [])
+            for side in ("then_branch", "else_branch")
+        }
+        main = graph("main", oh.make_node("If", ["yes"], ["main_y"], **branches), [x, yes])
+    made = oh.make_model(main, opset_imports=[oh.make_opsetid("", opset)])
+    made.ir_version = ir_version
+    return made
+
+
+def test_an_opset_that_changes_no_operator_of_the_model_changes_no_meaning() -> None:
+    """Relu of opset 14 is that of 18 and 20 as well; If is another since 19."""
+    assert meaning_of(model("Relu", 18, ir_version=8)) == meaning_of(model("Relu", 20))
+    assert meaning_of(model("Relu", 16, inside="If")) == meaning_of(model("Relu", 18, inside="If"))
+    assert meaning_of(model("Relu", 18, inside="If")) != meaning_of(model("Relu", 20, inside="If"))
+
+
+@pytest.mark.parametrize("inside", ["", "If"])
+def test_another_version_of_an_operator_is_another_meaning(inside: str) -> None:
+    """Relu of opset 13 is another than that of 14, in an inner graph as well; If is the same in both."""
+    assert meaning_of(model("Relu", 13, inside=inside)) != meaning_of(model("Relu", 14, inside=inside))
+
+
+def test_another_attribute_is_another_meaning() -> None:
+    assert meaning_of(model("Elu", 18, alpha=1.5)) != meaning_of(model("Elu", 18, alpha=1.75))
+
+
+def test_variants_of_one_meaning_run_once_and_are_compared_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NEG becomes one node, the same for both targets, whose opsets differ; turned, it has other shapes."""
+    opened = []
+    open_session = OnnxRuntime.__init__
+
+    def counted(session: OnnxRuntime, proto: onnx.ModelProto) -> None:
+        opened.append(proto)
+        open_session(session, proto)
+
+    monkeypatch.setattr(OnnxRuntime, "__init__", counted)
+    result = run_case(unary("NEG", "once", tensor(2, 5, 7, 3)), Host(packs="builtin"))
+    assert (result.status, result.variants, len(opened)) == ("passed", 3, 2)
