@@ -7,10 +7,10 @@ import os
 import shutil
 import tempfile
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 from platform import node
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -77,8 +77,8 @@ def _data_name(name: str) -> str:
 
 def _prefix(path: Path) -> str:
     """How the names of temporary files for one path on one machine begin; a process's number follows."""
-    which = blake2b(f"{node()}\n{path.name}".encode(errors="surrogateescape"), digest_size=6).hexdigest()
-    return f".{path.name[:_SHOWN]}.{which}."
+    which = crc32(f"{node()}\n{path.name}".encode(errors="surrogateescape"))
+    return f".{path.name[:_SHOWN]}.{which:08x}."
 
 
 def _sweep(path: Path) -> None:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.graph.names import UniqueNames
-from onnx_tflite_plugin.lowering.forms import attributes_of, fitted, schema_of
+from onnx_tflite_plugin.lowering.forms import Signature, attributes_of, fitted, schema_of, signature_of
 from onnx_tflite_plugin.source.model import Array, Dims
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
@@ -135,6 +135,7 @@ class Emitter:
             values.pop()
         if schema is None:
             return self._node(op_type, values, given, outputs or 1, None, domain)
+        signature = signature_of(schema)
         _check(schema, version, values, given)
         count = outputs or max(schema.min_output, 1)
         narrow, wide, kind = self._widening(schema, values, given)
@@ -142,10 +143,10 @@ class Emitter:
             return self._node(op_type, values, given, count, schema, domain)
         values = [
             self._converted(operand, value, wide) if of == kind and _dtype(value) == narrow else value
-            for operand, value, of in zip(operands, values, _kinds(schema.inputs, len(values)), strict=False)
+            for operand, value, of in zip(operands, values, _kinds(signature.inputs, len(values)), strict=False)
         ]
         results = self._node(op_type, values, given, count, schema, domain)
-        kinds = _kinds(schema.outputs, len(results))
+        kinds = _kinds(signature.outputs, len(results))
         return [self._cast(value, narrow) if of == kind else value for value, of in zip(results, kinds, strict=True)]
 
     def _widening(
@@ -156,8 +157,9 @@ class Emitter:
         row = self.widens.get(schema.name if reduction == "none" else f"{schema.name}/{reduction}", {})
         if not row:
             return "", "", ""
-        kinds = _kinds(schema.inputs, len(values))
-        kind = schema.outputs[0].type_str if schema.outputs[0].type_str in kinds else kinds[0]
+        signature = signature_of(schema)
+        kinds = _kinds(signature.inputs, len(values))
+        kind = signature.outputs[0] if signature.outputs[0] in kinds else kinds[0]
         dtypes = {_dtype(value) for value, of in zip(values, kinds, strict=True) if of == kind}
         narrow = next((dtype for dtype in dtypes if dtype in row), "")
         return narrow, row.get(narrow, ""), kind
@@ -193,7 +195,7 @@ class Emitter:
         )
         for k, value in enumerate(node.outputs):
             value.name = self.names.unique(f"{node.name}:out")
-            value.type = None if schema is None else _output_type(schema, k, values, node)
+            value.type = None if schema is None else _output_type(signature_of(schema), k, values, node)
             self._own.add(value)
         self.nodes.append(node)
         return list(node.outputs)
@@ -238,17 +240,18 @@ def _check(
     schema: onnx.defs.OpSchema, version: int, values: Sequence[ir.Value | None], given: Mapping[str, Any]
 ) -> None:
     """Raises TypeError where the schema takes another number of operands, or has no such attribute."""
-    if not schema.min_input <= len(values) <= schema.max_input:
-        takes = f"{schema.min_input} to {schema.max_input} inputs"
+    signature = signature_of(schema)
+    if not signature.least <= len(values) <= signature.most:
+        takes = f"{signature.least} to {signature.most} inputs"
         raise TypeError(f"{schema.name} takes {takes} at opset {version}, not {len(values)}")
     unknown = sorted(given.keys() - attributes_of(schema).keys())
     if unknown:
         raise TypeError(f"{schema.name} has no attribute {', '.join(unknown)} at opset {version}")
 
 
-def _kinds(formal: Sequence[onnx.defs.OpSchema.FormalParameter], count: int) -> list[str]:
+def _kinds(formal: Sequence[str], count: int) -> list[str]:
     """What a schema calls the dtype of each of so many operands, the last of which may repeat."""
-    return [formal[min(k, len(formal) - 1)].type_str for k in range(count)]
+    return [formal[min(k, len(formal) - 1)] for k in range(count)]
 
 
 def _dtype(value: ir.Value | None) -> str:
@@ -279,21 +282,20 @@ def typed(value: ir.Value, dtype: str, dims: Dims | None) -> ir.Value:
 
 
 def _output_type(
-    schema: onnx.defs.OpSchema, k: int, inputs: Sequence[ir.Value | None], node: ir.Node
+    signature: Signature, k: int, inputs: Sequence[ir.Value | None], node: ir.Node
 ) -> ir.TypeProtocol | None:
     """The dtype of an output where the schema ties it to an input, names it, or an attribute or an inner graph gives it."""
-    declared = schema.outputs[min(k, len(schema.outputs) - 1)]
-    if not declared.is_homogeneous:
+    place = min(k, len(signature.outputs) - 1)
+    if not signature.uniform[place]:
         # If, Loop, Scan: each output has the type of the inner graphs' own, counted from the last
         inner = next((a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH), None)
         return None if inner is None else inner.outputs[k - len(node.outputs)].type
-    wanted = declared.type_str
-    for value, kind in zip(inputs, _kinds(schema.inputs, len(inputs)), strict=True):
+    wanted = signature.outputs[place]
+    for value, kind in zip(inputs, _kinds(signature.inputs, len(inputs)), strict=True):
         if kind == wanted and value is not None and value.type is not None:
             return ir.TensorType(value.type.dtype)
-    allowed = next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == wanted), [wanted])
-    if len(allowed) == 1 and allowed[0].startswith("tensor("):
-        return ir.TensorType(ir.DataType[allowed[0][7:-1].upper()])
+    if wanted in signature.only:
+        return ir.TensorType(signature.only[wanted])
     given = node.attributes.get("to") or node.attributes.get("dtype")
     return None if given is None else ir.TensorType(ir.DataType(given.as_int()))
 

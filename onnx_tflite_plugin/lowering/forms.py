@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -37,6 +37,42 @@ def attributes_of(schema: onnx.defs.OpSchema) -> Mapping[str, ir.AttributeType]:
     return {name: ir.AttributeType(int(one.type.value)) for name, one in schema.attributes.items()}  # type: ignore[attr-defined]
 
 
+class Signature(NamedTuple):
+    """What a schema says of operands and results, the last of which may repeat: ``inputs`` and ``outputs`` are what it
+    calls their dtypes.
+
+    ``uniform``: results that have one dtype, however often they repeat. ``only``: the dtype of results that may have one
+    alone, by what it is called. ``optional``: results that a node may leave out.
+    """
+
+    least: int
+    most: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    uniform: tuple[bool, ...]
+    only: Mapping[str, ir.DataType]
+    optional: tuple[bool, ...]
+
+
+@cache
+def signature_of(schema: onnx.defs.OpSchema) -> Signature:
+    """Read once, for the schema makes all of its own objects anew."""
+    formal = list(schema.outputs)
+    allowed = {one.type_param_str: one.allowed_type_strs for one in schema.type_constraints}
+    outputs = tuple(one.type_str for one in formal)
+    single = {kind: types[0] for kind in outputs if len(types := allowed.get(kind, [kind])) == 1}
+    options = onnx.defs.OpSchema.FormalParameterOption
+    return Signature(
+        schema.min_input,
+        schema.max_input,
+        tuple(one.type_str for one in schema.inputs),
+        outputs,
+        tuple(one.is_homogeneous for one in formal),
+        {kind: ir.DataType[t[7:-1].upper()] for kind, t in single.items() if t.startswith("tensor(")},
+        tuple(one.option == options.Optional for one in formal),
+    )
+
+
 @cache
 def _domains() -> frozenset[str]:
     return frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
@@ -50,10 +86,11 @@ def fitted(
     Raises Refused where an operand would have to be an attribute and is known at run time only.
     """
     given, kept = list(operands), dict(attributes)
-    for k in range(schema.max_input, len(operands)):
+    most = signature_of(schema).most
+    for k in range(most, len(operands)):
         name = _operand_name(schema.name, schema.domain, k)
         if name in attributes_of(schema) and name not in kept:
-            value = _constant(schema, opset, name, given.pop(schema.max_input))
+            value = _constant(schema, opset, name, given.pop(most))
             kept.update({} if value is None else {name: value})
     unknown = [name for name in kept if name not in attributes_of(schema)]
     names = [formal.name for formal in schema.inputs] if unknown else []

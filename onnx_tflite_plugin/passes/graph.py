@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.graph.metadata import own, remove_own
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
+from onnx_tflite_plugin.lowering.forms import schema_of, signature_of
 from onnx_tflite_plugin.source.model import Array
 
 CHANNELS_FIRST, CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
@@ -314,6 +315,21 @@ def _drop_unused(graph: ir.Graph) -> None:
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
                 _drop_unused(attribute.as_graph())
+
+
+def drop_idle_results(graph: ir.Graph, opset: int) -> None:
+    """Optional results that nothing uses, here and in inner graphs: the last are left out, others have no name."""
+    for node in graph:
+        idle = [not (value.uses() or value.is_graph_output()) for value in node.outputs]
+        schema = schema_of(node.op_type, opset, "") if any(idle) and not node.domain else None
+        if schema is not None:
+            for value, unused, optional in zip(node.outputs, idle, signature_of(schema).optional, strict=False):
+                if unused and optional:
+                    value.name = ""
+            node.resize_outputs(max(k for k, value in enumerate(node.outputs, 1) if value.name))
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                drop_idle_results(attribute.as_graph(), opset)
 
 
 def _names(model: ir.Model) -> UniqueNames:

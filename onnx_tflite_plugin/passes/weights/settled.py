@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
 from onnx_tflite_plugin.lowering.emitter import tensor_value
-from onnx_tflite_plugin.passes.graph import Editor, constant, label_of
+from onnx_tflite_plugin.passes.graph import Editor, constant, drop_idle_results, label_of
 from onnx_tflite_plugin.passes.weights.choice import Emit, chosen, probed
 from onnx_tflite_plugin.passes.weights.forms import CHOSEN, DEPENDENT, INT8, PROBE, UINT8
 from onnx_tflite_plugin.passes.weights.products import Product, products
@@ -149,7 +148,8 @@ class _Weights:
                 values = self._chosen(choices)
             for choice, value in zip(choices, values, strict=True):
                 self._take(choice.product, value)
-        RemoveUnusedNodesPass()(self.editor.model)  # and optional outputs
+        self.editor.tidy()
+        drop_idle_results(self.editor.graph, self.editor.graph.opset_imports[""])
 
     # --- their parts --------------------------------------------------------------------------
 
