@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
 
 import pytest
 
@@ -18,20 +17,6 @@ from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.verify import Tolerance
 
 CASES = builtin()
-MOST = 12
-"""Cases in one test. What pytest does about a test takes 5 ms of processor time on several processors, a case 50."""
-
-
-def parts() -> Iterator[tuple[str, Sequence[Case]]]:
-    """The cases of each operator by name, the first one alone: it is what ``quick`` tries."""
-    by_operator: dict[str, list[Case]] = defaultdict(list)
-    for case in CASES:
-        by_operator[case.op].append(case)
-    for op, (first, *others) in by_operator.items():
-        yield first.id, [first]
-        for start in range(0, len(others), MOST):
-            part = others[start : start + MOST]
-            yield f"{op}-{start + 2}_to_{start + 1 + len(part)}", part
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +24,14 @@ def host() -> Host:
     return Host(packs="builtin")
 
 
-@pytest.mark.parametrize("cases", [pytest.param(part, id=name) for name, part in parts()])
-def test_cases(cases: Sequence[Case], host: Host) -> None:
-    failed = [result.text for result in (run_case(case, host) for case in cases) if not result.ok]
-    assert not failed, "\n".join(failed)
-
-
-def test_every_case_is_in_one_part() -> None:
-    assert Counter(case.id for _, part in parts() for case in part) == Counter(case.id for case in CASES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_case(case: Case, host: Host) -> None:
+    result = run_case(case, host)
+    if result.status == "skipped":
+        pytest.skip(result.reasons[0])
+    assert result.ok, result.text
+    if result.status == "known":
+        pytest.xfail(result.reasons[0])
 
 
 def test_every_handler_has_cases_and_leaves_the_file_s_order(host: Host) -> None:
