@@ -37,8 +37,8 @@ def chosen(model: Model, key: str | None) -> Signature | None:
 def entered(model: Model, signature: Signature | None) -> tuple[Model, InterfaceNames]:
     """The model with the signature's subgraph as its main one, inputs and outputs in the signature's order; their names.
 
-    What the signature does not name follows in the file's order under the tensor's name. An empty or repeated name gets
-    ``#index``.
+    What the signature does not name follows in the file's order under the tensor's name. What it gives under the name of
+    an input, as language models their caches, is ``NAME:next``, as states are. An empty or repeated name gets ``#index``.
     """
     if signature is None:
         sides = [[(None, tensor) for tensor in tensors] for tensors in (model.main.inputs, model.main.outputs)]
@@ -71,15 +71,21 @@ def _given(graph: Subgraph, names: Mapping[str, int]) -> list[Named]:
 
 def _names(inputs: Sequence[Named], outputs: Sequence[Named]) -> InterfaceNames:
     taken: set[str] = set()
+    entering = {given for given, _ in inputs if given}
 
-    def named(given: str | None, tensor: Tensor) -> str:
-        name = tensor.name if given is None else given
+    def named(name: str, tensor: Tensor) -> str:
         while not name or name in taken:
             name = f"{name}#{tensor.index}"
         taken.add(name)
         return name
 
-    return InterfaceNames(*(tuple(named(name, tensor) for name, tensor in side) for side in (inputs, outputs)))
+    def leaving(given: str | None, tensor: Tensor) -> str:
+        return tensor.name if given is None else f"{given}:next" if given in entering else given
+
+    return InterfaceNames(
+        tuple(named(tensor.name if given is None else given, tensor) for given, tensor in inputs),
+        tuple(named(leaving(given, tensor), tensor) for given, tensor in outputs),
+    )
 
 
 def graph_edges(main: BoundGraph, names: InterfaceNames, layouts: Mapping[str, str], *, free: bool) -> Edges:
