@@ -203,14 +203,16 @@ def _shared(bound: Bound) -> Iterator[Contradiction]:
 
 
 def _indices(bound: Bound) -> Iterator[Contradiction]:
-    """Constants with an entry for each axis of another tensor that have other entries: kernels read beyond their end."""
+    """Constants with an entry for each axis of another tensor that have other entries, which kernels refuse or read beyond."""
     declared = bound.handler.indexed_by_axis
     for slot, of in () if callable(declared) else declared.items():
         index, tensor = bound.op.tensor(slot), bound.op.tensor(of)
         if slot < 0 or index is None or tensor is None or not index.constant or not tensor.has_rank:
             continue
-        if index.rank == 0 or index.shape[0] < tensor.rank:
-            reason = f"tensor {index} of shape {list(index.shape)} has no entry for each of {tensor.rank} axes"
+        if index.rank == 0 or index.shape[0] != tensor.rank:
+            few = index.rank == 0 or index.shape[0] < tensor.rank
+            has = f"{'no entry for each of' if few else 'entries for more than'} {tensor.rank} axes"
+            reason = f"tensor {index} of shape {list(index.shape)} has {has}"
             yield _problem(bound.op, f"inputs[{slot}]", reason)
 
 

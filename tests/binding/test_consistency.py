@@ -117,6 +117,29 @@ def convolution_with_a_bias(bias: int) -> Draw:
     return convolution
 
 
+def convolution_with_biases(count: int) -> Draw:
+    """Two channels, and another number of biases."""
+
+    def convolution(g: GraphBuilder) -> int:
+        x, w = g.input("x", (1, 7, 5, 3)), g.constant("w", np.ones((2, 1, 1, 3), np.float32))
+        b, y = g.constant("b", np.ones(count, np.float32)), g.tensor("y", (1, 7, 5, 2))
+        g.operator("CONV_2D", [x, w, b], [y], {"stride_w": 1, "stride_h": 1, "padding": "VALID"})
+        return y
+
+    return convolution
+
+
+def padded_by(rows: int) -> Draw:
+    """Two axes, and paddings of another number."""
+
+    def pad(g: GraphBuilder) -> int:
+        x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
+        g.operator("PAD", [x, g.constant("p", np.zeros((rows, 2), np.int32))], [y])
+        return y
+
+    return pad
+
+
 def branch(dtype: str, *, constant: bool = False) -> Draw:
     """A condition whose second branch takes ``dtype``, or a constant for its input."""
 
@@ -152,6 +175,10 @@ REFUSED: list[tuple[Draw, str]] = [
     (softmax_of(float("nan"), "float32"), "operators[0].SoftmaxOptions.beta: it is nan"),
     (softmax_of(float("-inf"), "int16"), "operators[0].SoftmaxOptions.beta: it is -inf"),
     (convolution_with_a_bias(2**47 + 2), f"operators[0].inputs[2]: tensor 2 'b' holds {2**47 + 2}, and sums"),
+    (convolution_with_biases(1), "operators[0].inputs[2]: tensor 2 'b' has 1 along o, and inputs[1] has 2"),
+    (convolution_with_biases(3), "operators[0].inputs[2]: tensor 2 'b' has 3 along o, and inputs[1] has 2"),
+    (padded_by(1), "operators[0].inputs[1]: tensor 2 'p' of shape [1, 2] has no entry for each of 2 axes"),
+    (padded_by(3), "operators[0].inputs[1]: tensor 2 'p' of shape [3, 2] has entries for more than 2 axes"),
     (branch("int32"), "subgraphs[2].inputs[0]: tensor 0 'a' is int32, and IF hands it float32"),
     (branch("float32", constant=True), "subgraphs[2].inputs[0]: tensor 0 'a' is a constant"),
     (gathered_as_float16, "operators[0].outputs[0]: tensor 1 'y' is float16, GATHER of these operands gives uint8"),

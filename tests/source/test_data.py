@@ -113,6 +113,13 @@ def test_buffers_and_options_behind_the_flatbuffer(tmp_path: Path) -> None:
     assert not weights.flags.aligned, "the test wants an odd address"
 
 
+def test_an_offset_of_1_is_none_as_in_litert() -> None:
+    """BufferHasValidOffset: what is not above 1 stands for nothing, and a buffer without data is no constant."""
+    model = unary(tensors=[Tensor("x"), Tensor("y"), Tensor("z", (2,), buffer=1)])
+    model.buffers = [(1, 8)]
+    assert read(model.write()).main.tensors[2].data is None
+
+
 def test_tensors_with_the_same_bytes_share_their_value() -> None:
     tensors = [Tensor("x"), Tensor("y"), *(Tensor("", shape, buffer=1) for shape in ((2, 2), (2, 2), (4,)))]
     model = unary(tensors=tensors)
@@ -210,6 +217,7 @@ def test_sparse_constants_of_packed_type_and_without_values() -> None:
     assert constant((5,), "float32", bytes(4), sparsity=build).tolist() == [0] * 5
 
 
+ONE_OF_MANY = ([0, 1], [5], "Int32", "Int32")
 BAD_SPARSITY: dict[str, Any] = {
     "traversal_order: 1 dimensions for rank 2": ((0,), (), [2]),
     "traversal_order: (0, 0)": ((0, 0), (), [2, 3]),
@@ -220,6 +228,11 @@ BAD_SPARSITY: dict[str, Any] = {
     "dim_metadata[1].array_segments: 2 segments": ((0, 1), (), [2, ([0, 1], [0], "Uint8", "Uint8")]),
     "dim_metadata[1].array_segments: they must": ((0, 1), (), [2, ([0, 2, 1], [0, 1], "Uint8", "Uint8")]),
     "dim_metadata[1].array_indices: they must": ((0, 1), (), [2, ([0, 1, 2], [0, 3], "Uint8", "Uint8")]),
+    "dim_metadata[1].array_indices: they must lie in 0..0": (
+        (0, 1, 2),
+        (1,),
+        [2, ([0, 1, 1], [1], "Uint8", "Uint8"), 3],
+    ),
     "dim_metadata[2].dense_size: a block": ((0, 1, 2), (1,), [2, 3, 0]),
     "buffer: 16 bytes, but 6 sparse values": ((0, 1), (), [2, 3]),
 }
@@ -233,8 +246,13 @@ def test_broken_sparsity_is_refused(message: str) -> None:
     assert f"subgraphs[0].tensors[2].{place}{message}" in str(caught.value)
 
 
+def test_a_small_constant_may_unfold_as_often_as_it_likes() -> None:
+    array = constant((100_003,), "float32", np.float32(7).tobytes(), sparsity=sparsity((0,), (), [ONE_OF_MANY]))
+    assert (np.flatnonzero(array).tolist(), array[5]) == ([5], 7)
+
+
 def test_a_decompression_bomb_is_refused_before_it_unfolds() -> None:
-    levels = [([0, 1], [5], "Int32", "Int32")]
+    levels = [ONE_OF_MANY]
     with pytest.raises(InvalidModel, match="would take 1200000000 in memory"):
         constant((300_000_000,), "float32", bytes(4), sparsity=sparsity((0,), (), levels))
 

@@ -139,6 +139,7 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
         lambda: weights(details=(2, details(1, -1, 1))),
     ),
     (f"{W}.quantization.details.scales: tensor 1 's' has 5 scales for 6 blocks", lambda: in_blocks(5)),
+    (f"{W}.quantization.details.scales: tensor 1 's' has 7 scales for 6 blocks", lambda: in_blocks(7)),
     (f"{W}.quantization.details.zero_points: tensor 3 'z' is not 0 throughout", lambda: in_blocks(6)),
     (
         f"{W}.quantization.details.zero_points: tensor -2",

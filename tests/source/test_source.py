@@ -263,6 +263,27 @@ def test_a_signature_of_another_rank_is_ignored_as_litert_does() -> None:
     assert [tensor.dims for tensor in read(model.write()).main.tensors] == [(4,), (4,)]
 
 
+def test_sizes_of_a_constant_are_those_that_are_stored_whatever_the_signature_leaves_open() -> None:
+    weights = Tensor("w", (2, 3), data=bytes(24), signature=(-1, 3))
+    tensor = read(unary(tensors=[Tensor("x"), Tensor("y"), weights]).write()).main.tensors[2]
+    assert (tensor.dims, tensor.static) == ((2, 3), True)
+
+
+@pytest.mark.parametrize("zero_point", [-128, 127])
+def test_a_zero_point_may_be_either_end_of_the_dtype(zero_point: int) -> None:
+    x = Tensor("x", type=INT8, scale=[0.5], zero_point=[zero_point])
+    assert read(unary(tensors=[x, Tensor("y")]).write()).main.tensors[0].quantization == Quantization(
+        (0.5,), (zero_point,)
+    )
+
+
+def test_a_weights_scale_along_an_axis_may_be_negative_as_in_litert() -> None:
+    """QuantizeMultiplier takes it; a single scale may not be."""
+    weights = Tensor("w", (2, 3), INT8, bytes(6), scale=[0.5, -0.25], zero_point=[0, 0])
+    tensor = read(unary(tensors=[Tensor("x"), Tensor("y"), weights]).write()).main.tensors[2]
+    assert tensor.quantization == Quantization((0.5, -0.25), (0, 0), 0)
+
+
 @pytest.mark.parametrize(
     ("quantization", "expected"),
     [
