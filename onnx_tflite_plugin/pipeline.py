@@ -31,6 +31,7 @@ from onnx_tflite_plugin.lowering.interface import InterfaceNames, chosen, entere
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.passes import PASSES
+from onnx_tflite_plugin.passes.declared import run_all
 from onnx_tflite_plugin.passes.recurrent import unroll
 from onnx_tflite_plugin.passes.rules import check_model
 from onnx_tflite_plugin.passes.weights import float_weights
@@ -207,7 +208,7 @@ class Pipeline:
         transposes = node_counts(model).get("Transpose", 0)
         asked = self.options.optimize
         selected = [n for n in self.target.passes if asked == "speed" or (PASSES[n].exact and asked == "faithful")]
-        changed |= {name: PASSES[name].run(model) for name in selected}
+        changed |= run_all((PASSES[name] for name in selected), model)
         if self.target.quantizes_weights:
             float_weights.run(model)
         model = self.host.hooks.finish(model, packs_of(planned.model))

@@ -45,7 +45,7 @@ def fuse(
     ``opset``: the one asked for; None is the target's default. The inexact come last.
     """
     done = Fused(model)
-    stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], done, model.subgraphs)
+    stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], done, model.subgraphs, {})
     for pack, fusion in sorted(fusions, key=lambda item: not item[1].exact):
         wanted = (fusion.exact or inexact) and (not fusion.trait or getattr(target, fusion.trait))
         least = fusion.handler.min_opset
@@ -63,13 +63,20 @@ class _Stage(NamedTuple):
     highest: int
     done: Fused
     graphs: Sequence[Subgraph]
+    finders: dict[BoundGraph, _Finder]
+
+    def finder(self, graph: BoundGraph) -> _Finder:
+        """The same for every fusion, until one of them changes the graph."""
+        if graph not in self.finders:
+            self.finders[graph] = _Finder(graph, self.graphs)
+        return self.finders[graph]
 
 
 def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> BoundGraph:
     roots = {pattern.code for pattern in fusion.patterns}
     if not any(bound.handler.code in roots for bound in graph.operators):
         return graph
-    finder = _Finder(graph, stage.graphs)
+    finder = stage.finder(graph)
     operators = list(graph.operators)
     gone: set[Bound] = set()
     shared: set[Bound] = set()
@@ -93,7 +100,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
                 operators[finder.place(pattern, match)] = replaced
                 applied[fusion.name] = applied.get(fusion.name, 0) + 1
             break
-    return graph.with_operators(_kept(graph, operators, gone, shared))
+    return graph.with_operators(_kept(graph, operators, gone, shared)) if gone else graph
 
 
 def _kept(graph: BoundGraph, operators: Sequence[Bound], gone: set[Bound], shared: set[Bound]) -> tuple[Bound, ...]:

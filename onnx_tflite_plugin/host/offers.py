@@ -137,6 +137,7 @@ def unknown_operators(fusion: Fusion, others: Callable[[], Collection[str]]) -> 
     return f"looks for {', and for '.join(wrong)}" if wrong else ""
 
 
+@cache
 def misdeclared(needs: frozenset[str], fusion: Fusion) -> str:
     """How an entry point contradicts the patterns of its fusion; empty where it does not."""
     if not needs:
