@@ -15,7 +15,7 @@ from passes_networks import MARK, PASSES, Network, built, image
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.cases.control.loops import called, loop
-from conformance.models import constant, drawn, tensor
+from conformance.models import Spec, constant, drawn, tensor
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.cli.summary import summary
 from onnx_tflite_plugin.passes.channels import one_feature, pad_channels
@@ -51,6 +51,7 @@ def narrow(net: Network) -> tuple[TensorRef, ...]:
         *gates(net),
         *filtered(net),
         few_channels(net),
+        bent(net),
     )
 
 
@@ -174,6 +175,13 @@ def reordered(net: Network) -> TensorRef:
     """A convolution with weights of neighbours that overflow."""
     x = net.conv(net.input(image(1, 16, 32, 7)), 16, (1, 1))
     return net.conv(x, 16, (1, 1), change=overflowing)
+
+
+def bent(net: Network) -> TensorRef:
+    """TANH of 8 bits, and a row of it that is added to rows."""
+    x = net.call("TANH", [net.input(tensor(1, 7, dtype="int8", scale=0.03))], Spec((1, 7), "int8", 1 / 128, 0))
+    row = net.like("RESHAPE", x, constant([7]), shape=(7,))
+    return net.like("ADD", row, net.like("RELU", net.input(tensor(5, 7, dtype="int8"))), shape=(5, 7))
 
 
 def few_channels(net: Network) -> TensorRef:

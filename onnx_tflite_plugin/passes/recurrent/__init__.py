@@ -42,6 +42,13 @@ PASSES = (
     ),
     Pass(
         __name__,
+        "tanh_as_sigmoid",
+        "a quantized Tanh becomes the Sigmoid that rounds to the same integers",
+        exact=True,
+        needs=frozenset({"QuantizeLinear", "Tanh"}),
+    ),
+    Pass(
+        __name__,
         "split_once",
         "what most parts of a small tensor go through is computed before it is split",
         exact=True,
@@ -53,6 +60,13 @@ PASSES = (
         "small tensors are stacked by one Reshape behind their Concat",
         exact=True,
         needs=frozenset({"Concat", "Unsqueeze"}),
+    ),
+    Pass(
+        __name__,
+        "reshape_by_broadcast",
+        "axes of size 1 are not dropped in front of an operator that broadcasts them anyhow",
+        exact=True,
+        needs=frozenset({"Reshape"}),
     ),
     Pass(
         __name__,

@@ -1,0 +1,55 @@
+"""Axes of size 1 are not dropped where what reads the result broadcasts them anyhow."""
+
+from __future__ import annotations
+
+import pytest
+from passes_networks import Applied, Draw, Network
+
+from conformance.builder import TensorRef
+from conformance.models import constant, tensor
+
+
+def dropped(shape: tuple[int, ...], result: tuple[int, ...], other: tuple[int, ...], dtype: str = "float32") -> Draw:
+    """A computed tensor without some axes, added to one that is fed."""
+
+    def draw(net: Network) -> TensorRef:
+        made = net.like("RELU", net.input(tensor(*shape, dtype=dtype)))
+        flat = net.like("RESHAPE", made, constant([*result]), shape=result)
+        total = max(other, result, key=len)
+        return net.like("ADD", flat, net.input(tensor(*other, dtype=dtype)), shape=total)
+
+    return draw
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+@pytest.mark.parametrize(("shape", "other"), [((1, 7), (1, 7)), ((1, 7), (5, 7)), ((1, 1, 7), (3, 5, 7))], ids=str)
+def test_a_sum_restores_what_was_dropped(shape: tuple[int, ...], other: tuple[int, ...], dtype: str) -> None:
+    applied = Applied("reshape_by_broadcast", dropped(shape, (7,), other, dtype))
+    assert applied.count == 1
+    assert not applied.nodes("Reshape")
+    assert applied.equal
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        dropped((1, 1, 7), (7,), (5, 7)),
+        dropped((1, 7), (7,), (7,)),
+        dropped((3, 1, 7), (21,), (1, 21)),
+        dropped((3, 7), (21,), (1, 21)),
+    ],
+    ids=["fewer axes than were dropped", "none", "others than those of size 1", "rows in a row"],
+)
+def test_a_sum_of_fewer_axes_needs_the_reshape(draw: Draw) -> None:
+    applied = Applied("reshape_by_broadcast", draw)
+    assert len(applied.nodes("Reshape")) == 1
+    assert applied.count == 0
+
+
+def test_what_is_given_as_a_result_keeps_its_shape() -> None:
+    def draw(net: Network) -> tuple[TensorRef, TensorRef]:
+        x = net.input(tensor(1, 7))
+        flat = net.like("RESHAPE", net.like("RELU", x), constant([7]), shape=(7,))
+        return flat, net.like("ADD", net.input(tensor(1, 7)), flat)
+
+    assert Applied("reshape_by_broadcast", draw).count == 0
