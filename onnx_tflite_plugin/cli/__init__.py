@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from onnx_tflite_plugin.cli.failures import Commands
+from onnx_tflite_plugin.cli.isolation import fork_commands
 from onnx_tflite_plugin.guard import Terminated
 
 __all__ = ["cli", "main"]
@@ -59,6 +60,7 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a name still gets the rest
     signal.signal(signal.SIGTERM, _terminated)
+    fork_commands()
     gc.set_threshold(100_000, 50, 100)  # a conversion makes many objects and few cycles: 5 % of its time
     try:
         cli()

@@ -10,6 +10,7 @@ import click
 
 from onnx_tflite_plugin.cli.data import existing
 from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.isolation import isolated
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, print_table, working
 from onnx_tflite_plugin.cli.paths import pair, readable
 
@@ -64,14 +65,15 @@ def bench(
         readable(tflite)
     else:
         pair(tflite, onnx)
+    watched = isolated()
     from onnx_tflite_plugin.conversion import convert
     from onnx_tflite_plugin.verify.times.bench import bench as run
 
     with working(f"timing {tflite.name}") as stage, apart():
-        model = onnx if onnx is not None else convert(tflite, signature=signature, progress=stage).proto
+        model = onnx if onnx is not None else convert(tflite, signature=signature, progress=watched(stage)).proto
         benchmark = run(
             tflite, model, threads=threads, rounds=rounds, inputs=inputs, seed=seed, signature=signature,
-            profiled=profiled, progress=stage,
+            profiled=profiled, progress=watched(stage),
         )  # fmt: skip
     if as_json:
         print_json({"model": str(tflite), "onnx": None if onnx is None else str(onnx), **asdict(benchmark)})

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from onnx_tflite_plugin.cli.data import PARTIAL, Partial, data_options, existing, pack_options, pairs
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
+from onnx_tflite_plugin.cli.isolation import isolated, unwatched
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, unread, working
@@ -170,16 +171,17 @@ def convert(
         ctx.exit(convert_all(all_jobs, options, model, as_json=as_json, quiet=quiet))
     (job,) = all_jobs
     on_failure(as_json=as_json, note=_untouched(job.output))
+    watched = isolated() if options["verify"] or page is not None else unwatched
     start = time.perf_counter()
     from onnx_tflite_plugin.conversion import convert as run
 
     doing = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
     with working(doing, quiet=quiet) as stage, apart():
-        conversion = run(job.source, signature=job.signature, progress=stage, **options)
+        conversion = run(job.source, signature=job.signature, progress=watched(stage), **options)
         files = [] if job.output == STREAM else conversion.save(job.output)
         if page is not None:
             content = job.source if isinstance(job.source, bytes) else job.source.read_bytes()
-            write_page(page, content, conversion.proto, Path(job.name).name, conversion.report, stage)
+            write_page(page, content, conversion.proto, Path(job.name).name, conversion.report, watched(stage))
     if job.output == STREAM:
         sys.stdout.buffer.write(conversion.proto.SerializeToString())
         return

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from onnx_tflite_plugin.cli.failures import described, hinted, problem_lines
+from onnx_tflite_plugin.cli.isolation import Watched, isolated_jobs, unwatched
 from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.output import (
     Row,
@@ -23,7 +24,7 @@ from onnx_tflite_plugin.cli.output import (
     working,
 )
 from onnx_tflite_plugin.cli.summary import as_json as told
-from onnx_tflite_plugin.errors import ConversionError, Problem
+from onnx_tflite_plugin.errors import ConversionError, Problem, VerificationError
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
@@ -31,29 +32,44 @@ if TYPE_CHECKING:
 _HEADINGS = ("operators", "nodes", "Transposes", "written", "model")
 
 
+class Outcome(NamedTuple):
+    """What came of a model: its row of the table, and of the JSON; why it is refused."""
+
+    row: tuple[object, ...]
+    result: dict[str, Any]
+    problems: tuple[Problem, ...] = ()
+    exit_code: int = 0
+
+
 def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *, as_json: bool, quiet: bool) -> int:
     """Convert each; returns the exit code, the worst of them. A model that is refused does not stop the others."""
-    from onnx_tflite_plugin.conversion import convert
 
-    rows: list[tuple[object, ...]] = []
-    results: list[dict[str, Any]] = []
-    problems: dict[Problem, list[str]] = {}
-    worst = 0
-    for number, job in enumerate(jobs, 1):
+    def outcome(numbered: tuple[int, Job], watched: Watched) -> Outcome:
+        from onnx_tflite_plugin.conversion import convert
+
+        number, job = numbered
         start = time.perf_counter()
         with working(f"{number} of {len(jobs)}, {job.name}", quiet=quiet) as stage, apart():
             try:
-                conversion = convert(job.source, **{**options, "signature": job.signature}, progress=stage)
+                conversion = convert(job.source, **{**options, "signature": job.signature}, progress=watched(stage))
                 files = conversion.save(job.output)
             except ConversionError as error:
-                worst = max(worst, error.exit_code)
-                rows.append(("-", "-", "-", "-", f"{job.name}: {_refused(error)}"))
-                results.append({"model": job.name, **described(error)})
-                for problem in error.problems or (Problem("", error.message),):
-                    problems.setdefault(Problem(_what(problem), problem.reason, problem.hint), []).append(job.name)
-                continue
-        results.append(told(conversion, Path(job.name), files, time.perf_counter() - start))
-        rows.append((*_numbers(conversion, files), job.name))
+                return _refusal(job, error)
+        result = told(conversion, Path(job.name), files, time.perf_counter() - start)
+        return Outcome((*_numbers(conversion, files), job.name), result)
+
+    numbered = [*enumerate(jobs, 1)]
+    if options["verify"]:
+        ends = isolated_jobs(numbered, outcome)
+        made = zip(jobs, ends, strict=True)
+        outcomes = [_refusal(job, end) if isinstance(end, VerificationError) else end for job, end in made]
+    else:
+        outcomes = [outcome(each, unwatched) for each in numbered]
+    rows, results = [one.row for one in outcomes], [one.result for one in outcomes]
+    problems: dict[Problem, list[str]] = {}
+    for job, one in zip(jobs, outcomes, strict=True):
+        for problem in one.problems:
+            problems.setdefault(Problem(_what(problem), problem.reason, problem.hint), []).append(job.name)
     if as_json:
         refused = sum("error" in result for result in results)
         print_json({"source": str(source), "models": results, "converted": len(jobs) - refused, "refused": refused})
@@ -70,7 +86,7 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
             "error",
             [f"{len(problems)} kinds of problems:" if len(problems) > 1 else "not converted:", *_lines(problems)],
         )
-    return worst
+    return max((one.exit_code for one in outcomes), default=0)
 
 
 def _numbers(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...]:
@@ -79,8 +95,11 @@ def _numbers(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...
     return sum(report.operators.values()), sum(report.nodes.values()), report.transposes, written
 
 
-def _refused(error: ConversionError) -> str:
-    return f"refused, {len(error.problems)} problems" if len(error.problems) > 1 else "refused"
+def _refusal(job: Job, error: ConversionError) -> Outcome:
+    why = f"refused, {len(error.problems)} problems" if len(error.problems) > 1 else "refused"
+    result = {"model": job.name, **described(error)}
+    problems = error.problems or (Problem("", error.message),)
+    return Outcome(("-", "-", "-", "-", f"{job.name}: {why}"), result, problems, error.exit_code)
 
 
 def _what(problem: Problem) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure, shortened
+from onnx_tflite_plugin.cli.isolation import isolated
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, size, working
 from onnx_tflite_plugin.cli.paths import pair, writable
 
@@ -33,6 +34,7 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
     on_failure(as_json=as_json)
     pair(tflite, onnx)
     output = html_file(output or onnx.with_suffix(".html"))
+    watched = isolated()
     from onnx_tflite_plugin.graph.serialized import read_onnx
     from onnx_tflite_plugin.page.gather import gather
 
@@ -40,9 +42,9 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
 
     with working(f"looking at {onnx.name}") as stage, apart():
         if as_json:
-            page = gather(tflite.read_bytes(), model, tflite.name, progress=stage)
+            page = gather(tflite.read_bytes(), model, tflite.name, progress=watched(stage))
         else:
-            page = write_page(output, tflite.read_bytes(), model, tflite.name, None, stage)
+            page = write_page(output, tflite.read_bytes(), model, tflite.name, None, watched(stage))
     if as_json:
         print_json(page.as_dict())
         return

@@ -9,6 +9,7 @@ import click
 
 from onnx_tflite_plugin.cli.data import data_options, existing
 from onnx_tflite_plugin.cli.failures import on_failure, shortened
+from onnx_tflite_plugin.cli.isolation import isolated
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, working
 from onnx_tflite_plugin.cli.paths import pair
 
@@ -49,11 +50,12 @@ def verify(
     on_failure(as_json=as_json)
     existing(data["inputs"])
     pair(tflite, onnx)
+    watched = isolated()
     from onnx_tflite_plugin.cli.summary import verification_json, verified
     from onnx_tflite_plugin.verify import verify as run
 
     with working(f"verifying {onnx.name}") as stage, apart():
-        result = run(tflite, onnx, signature=signature, partial=partial, progress=stage, **data)
+        result = run(tflite, onnx, signature=signature, partial=partial, progress=watched(stage), **data)
     if as_json:
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
     else:

@@ -7,7 +7,7 @@ dequantized. A tensor that is not quantized has the one form ``STORED``. Transpo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -166,8 +166,8 @@ class Values:
         return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in dims]], zero)[0]
 
     def converted(self, value: ir.Value, tensor: Tensor, start: Form, end: Form) -> ir.Value:
-        """Stored integers to the file's, or back, which have the same scale."""
-        forms = {STORED: self.plan.storage(tensor), FILE: file_storage(tensor)}
+        """Stored integers to the file's, or back, which have the same scale; any will do where it is 0, which stands for none."""
+        forms = {STORED: scaled(self.plan.storage(tensor)), FILE: scaled(file_storage(tensor))}
         order = source_order(tensor.dims)
         floats = self.dequantize(value, forms[start], order)
         return self.quantize(floats, forms[end], order)
@@ -315,6 +315,14 @@ def integers(values: Sequence[int] | int, dtype: str) -> Array:
 
         return np.asarray(values, np.int32).astype(getattr(ml_dtypes, dtype))
     return np.asarray(values, dtype)
+
+
+def scaled(storage: Storage) -> Storage:
+    """With 1 for each scale of 0."""
+    parameters = storage.quantization
+    if parameters is None or all(parameters.scale):
+        return storage
+    return storage._replace(quantization=replace(parameters, scale=tuple(scale or 1.0 for scale in parameters.scale)))
 
 
 def shifted(array: Array, storage: Storage) -> Array:

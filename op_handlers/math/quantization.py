@@ -51,11 +51,24 @@ def rescaled_by_table(at: Instance) -> Array:
     return np.asarray(np.clip(steps + after.zero_point[0], limits.min, limits.max).astype(limits.dtype))
 
 
+def scales_of_open_size(at: Instance) -> Decline | None:
+    """The kernel takes a scale for each number along their axis, however many there are (PerChannelQuantize)."""
+    scales = at.op[out(0)].quantization
+    if not isinstance(scales, Quantization) or not scales.per_axis:
+        return None
+    size = at.op[0].dims[scales.axis] if scales.axis < at.op[0].rank else 0
+    if size == len(scales.scale):
+        return None
+    text = f"it has {len(scales.scale)} scales along axis {scales.axis}, which is of {'open size' if size is None else size}"
+    return Decline(text, "--input-shape sets sizes")
+
+
 @handler(
     "QUANTIZE",
     max_version=6,
     layout=Transparent(),
     quantization=rescaling,
+    accepts=scales_of_open_size,
     converts={"*": ("int8", "uint8", "int16", "int4", "uint4", "int2")},
 )
 def quantize(ctx: Context, x: Value) -> Value:

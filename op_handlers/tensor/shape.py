@@ -105,10 +105,10 @@ def squeezed_sizes(at: Instance) -> Dims:
     sizes=squeezed_sizes,
 )
 def squeeze(ctx: Context, x: Value) -> Value:
-    """The same elements in the planned shape."""
+    """The same elements in the planned shape; of several open sizes it says not which it is, whatever is stored of them."""
     if not ctx.options.squeeze_dims and None in ctx.op[0].dims:
         squeezed_sizes(ctx)
-    if ctx.op[out(0)].dims.count(None) > 1:
+    if max(ctx.op[slot].dims.count(None) for slot in (0, out(0))) > 1:
         named = {axis % ctx.op[0].rank for axis in ctx.options.squeeze_dims}
         gone = [k for k, axis in enumerate(ctx.perm(0)) if axis in named]  # the plan may have left some out
         return ctx.ops.Squeeze(x, gone) if gone else x

@@ -152,6 +152,16 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [called(2, "RESHAPE14", quantization=None)],
         "'RESHAPE14' has no scale",
     ),
+    (
+        "LSTM-int8_over_fifty_runs",
+        [operands(*range(9), *[-1] * 3, 9, 10, 11, 12, -1, -1, 13, 14, -1, -1, -1, 1)],
+        "it normalizes 1 of its 4 gates",
+    ),
+    (
+        "QUANTIZE-float32_to_int8_with_scales_along_axis_1",
+        [tensor(0, shape_signature=[2, -1, -1, 3])],
+        "it has 5 scales along axis 1, which is of open size",
+    ),
     ("TANH-every_int16_from_a_scale_of_2^-12", [scaled(0, [3e38], [0])], "the scale of its operand is 3e[+]38"),
 ]
 
@@ -164,6 +174,9 @@ def test_what_a_kernel_refuses_or_reads_beyond_its_end_is_refused(case: str, cha
 
 
 TAKEN: list[tuple[str, list[Change]]] = [
+    ("FULLY_CONNECTED-one_block_a_row", [tensor(3, shape=[5, 1])]),
+    ("MAX_POOL_2D-along_a_row,_kernel_1,_int8", [scaled(0, [0.0], [-5])]),
+    ("RFFT2D-spectra_of_unknown_sizes,_SQUEEZE", [tensor(5, shape_signature=[1, -1, 9])]),
     ("ONE_HOT-indices_of_shape_[0,_3]", [tensor(0, shape_signature=[-1, 3])]),
     ("MEAN-int32_without_results_kept", [tensor(0, shape_signature=[-1, 5, 3])]),
     ("TRANSPOSE_CONV-with_ADD_and_MUL_behind", [tensor(3, shape=[4, 1])]),

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.shapes.derivation import Sizes
 from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED, stored_bytes
-from onnx_tflite_plugin.source.model import Operator, Tensor, agree
+from onnx_tflite_plugin.source.model import Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.diagnosis import contradicted
 
@@ -32,6 +32,7 @@ from .number_classes import (
     gates_of_rounded,
     half_products,
     multiplied_steps,
+    rounded_places,
     shifted_quotients,
     shifts_beyond,
     steps_of_rounded,
@@ -183,8 +184,11 @@ def windows_beyond(suspect: Suspect) -> bool:
 def perms_as_it_runs(suspect: Suspect) -> bool:
     """Lengths or blocks known as it runs, or a perm that is computed: kernels read beyond the end by what is none.
 
-    Or axes, where the result is stored with the sizes that some of them give.
+    Or axes, where the result is stored with the sizes that some of them give; or places and sizes of a sparse tensor.
     """
+    sparse = [op for op in suspect.operators if op.code == "EMBEDDING_LOOKUP_SPARSE"]
+    if any(not op[slot].constant for op in sparse for slot in (1, 2)):
+        return True
     axes = [op for op in suspect.operators if op.code.startswith("REDUCE_") or op.code in ("MEAN", "SUM")]
     if any(op[1] and not op[1].constant and op[~0].static and op[~0].rank for op in axes if len(op.inputs) > 1):
         return True
@@ -209,6 +213,18 @@ def depths_of_weights(suspect: Suspect) -> bool:
         for op in suspect.model.main.operators
         if op.code in PRODUCTS
         for tensor in op.inputs[:1]
+    )
+
+
+def scales_read_on(suspect: Suspect) -> bool:
+    """One scale of weights under floats of which the kernel reads one for each channel (EvalHybridPerChannel, depthwise_conv.cc)."""
+    return any(
+        op[0].dtype == "float32"
+        and op[1].dtype == "int8"
+        and isinstance(op[1].quantization, Quantization)
+        and len(op[1].quantization.scale) < op[1].shape[-1]
+        for op in suspect.operators
+        if op.code == "DEPTHWISE_CONV_2D"
     )
 
 
@@ -238,8 +254,10 @@ CLASSES: dict[str, Callable[[Suspect], bool]] = {
     "an LSB made several by weights": multiplied_steps,
     "a recurrence without bound": unbounded_recurrence,
     "float16 products of many": half_products,
+    "places of pixels that float32 rounds": rounded_places,
     "windows beyond an image of open size": windows_beyond,
     "perms, lengths, blocks and axes known as it runs": perms_as_it_runs,
     "sizes asked of no elements": asked_of_nothing,
     "open depths that weights decide": depths_of_weights,
+    "one scale read as one of each channel": scales_read_on,
 }

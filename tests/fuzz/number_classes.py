@@ -13,6 +13,7 @@ from .suspect import Suspect
 
 LARGEST_NUMBER = 1e9  # products of such are infinite in one runtime before the other
 LEAST = 1e-37  # divided by which a float is infinite
+LARGEST_IMAGE = 4096  # pixels, of which one is 2^12 of the last bits of a place
 STEEP = 64  # weights that make 1 of what activations of up to 4 are rounded by, half of 4 / 127
 RECURRENT = ("RNN", "LSTM")
 SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
@@ -212,6 +213,12 @@ def _growth(op: Operator) -> float:
     squares = [t for t in op.inputs if t is not None and t.constant and t.rank == 2 and t.shape[0] == t.shape[1]]
     rows = [np.abs(t.array.astype(np.float64)).sum(1).max(initial=0) * max(_scale(t), default=1.0) for t in squares]
     return float(max(rows, default=np.inf))
+
+
+def rounded_places(suspect: Suspect) -> bool:
+    """Images so large that float32, which places are computed in, says where between two pixels only coarsely."""
+    resized = [op[0].shape for op in suspect.operators if op.code == "RESIZE_BILINEAR"]
+    return any(max(shape[1:3], default=0) > LARGEST_IMAGE for shape in resized)
 
 
 def half_products(suspect: Suspect) -> bool:

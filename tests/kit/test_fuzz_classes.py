@@ -72,6 +72,16 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("perms, lengths, blocks and axes known as it runs", "BATCH_TO_SPACE_ND-float32,_rows_known_as_it_runs", []),
     ("open depths that weights decide", "FULLY_CONNECTED-int16_without_bias", [tensor(0, shape_signature=[-1, -1])]),
     ("shifts by more bits than there are", "RIGHT_SHIFT-uint16", []),
+    (
+        "places of pixels that float32 rounds",
+        "RESIZE_BILINEAR-float32_align_corners_to_10x14",
+        [tensor(0, shape=[2, 5, 32775, 3])],
+    ),
+    (
+        "one scale read as one of each channel",
+        "DEPTHWISE_CONV_2D-float32_with_int8_weights,_quantized_as_it_runs",
+        [scaled(1, [0.0078125], [0])],
+    ),
 ]  # fmt: skip
 
 

@@ -37,6 +37,9 @@ def whole(op: Operator) -> Decline | None:
     for slot, dtype in {HIDDEN: "int8", CELLS: "int16", out(0): "int8"}.items():
         if op[slot].dtype != dtype:
             return Decline(f"{op[slot].name!r} is {op[slot].dtype}, which the integer kernel takes for {dtype}")
+    norms = [op.tensor(gate.norm) is not None for gate in gates_of(op)]
+    if len({*norms}) > 1:
+        return Decline(f"it normalizes {sum(norms)} of its {len(norms)} gates, of which the kernel looks at some only")
     slots = [slot for gate in gates_of(op) for slot in gate if slot is not None and op.tensor(slot) is not None]
     slots += [slot for slot in (PROJECTION, PROJECTION_BIAS) if op.tensor(slot) is not None]
     for slot in slots:

@@ -1,0 +1,97 @@
+"""A model that LiteRT does not survive ends no command, and no others of a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from changed_files import changed
+
+from conformance.builder import ModelBuilder
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="commands run in place where nothing forks")
+
+DEATH = """
+import os, signal, time
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
+run = LiteRT.run
+def die(self, inputs):
+    if "deadly" in self.entry.input_names:
+        {}
+    return run(self, inputs)
+LiteRT.run = die
+from onnx_tflite_plugin.cli import main
+main()
+"""
+ABORTED = DEATH.format("os.abort()")
+
+
+def model(path: Path, name: str = "x") -> Path:
+    built = ModelBuilder()
+    g = built.main
+    x, y = g.input(name, (2, 3)), g.tensor("y", (2, 3))
+    g.operator("NEG", [x], [y])
+    g.output(y)
+    path.write_bytes(built.build())
+    return path
+
+
+def command(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    run = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.run(run, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["deadly", "harmless"])
+def test_a_model_that_ends_litert_is_not_written(tmp_path: Path, name: str) -> None:
+    done = command(ABORTED, "convert", model(tmp_path / "a.tflite", name), "--verify")
+    if name == "harmless":
+        assert done.returncode == 0, done.stderr
+        return
+    assert done.returncode == 3
+    assert "LiteRT crashes on the model: signal 6 (SIGABRT)" in done.stderr
+    assert "in LiteRT (xnnpack), run 1 of 3" in done.stderr
+    assert not (tmp_path / "a.onnx").exists()
+
+
+def test_the_others_of_a_folder_are_converted(tmp_path: Path) -> None:
+    for number, name in enumerate(("x", "deadly", "x", "deadly", "x")):
+        model(tmp_path / f"{number}.tflite", name)
+    done = command(ABORTED, "convert", tmp_path, "--verify", "--json")
+    assert done.returncode == 3, done.stderr
+    told = json.loads(done.stdout)
+    assert [each.get("error", {}).get("exit_code") for each in told["models"]] == [None, 3, None, 3, None]
+    assert sorted(path.name for path in tmp_path.glob("*.onnx")) == ["0.onnx", "2.onnx", "4.onnx"]
+    assert "LiteRT crashes on the model" in done.stderr
+    assert "in 1.tflite, 3.tflite" in done.stderr
+
+
+def test_what_litert_really_dies_of_is_told(tmp_path: Path) -> None:
+    """Its kernel writes to whatever row the places of a sparse tensor say, which are drawn."""
+    path = tmp_path / "sparse.tflite"
+    path.write_bytes(changed("EMBEDDING_LOOKUP_SPARSE-MEAN,_5_operands_known_as_it_runs,_rank_3"))
+    done = command("from onnx_tflite_plugin.cli import main; main()", "convert", path, "--verify")
+    assert done.returncode == 3
+    assert "LiteRT crashes on the model: signal" in done.stderr
+    assert not path.with_suffix(".onnx").exists()
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_signals_reach_what_runs(tmp_path: Path, name: str, code: int) -> None:
+    """Those sent to the command alone, as a shell's kill does."""
+    interrupted = DEATH.format(f"os.kill(os.getppid(), signal.{name}); time.sleep(30)")
+    done = command(interrupted, "convert", model(tmp_path / "a.tflite", "deadly"), "--verify")
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tflite"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with their parent")
+def test_nothing_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
+    """Else whoever reads its output would wait for a loop without end."""
+    killed = DEATH.format("os.kill(os.getppid(), signal.SIGKILL); time.sleep(50)")
+    done = command(killed, "convert", model(tmp_path / "a.tflite", "deadly"), "--verify")
+    assert done.returncode == -9
