@@ -37,6 +37,5 @@ def stored_clamp(activation: str, dtype: str, quantization: Quantization) -> Cla
     bottom = None if low is None else zero_point + round_half_away(low / scale)
     top = None if high is None else zero_point + round_half_away(high / scale)
     return Clamp(
-        None if bottom is None or bottom <= least else min(bottom, most),
-        None if top is None or top >= most else max(top, least),
+        bottom if bottom is not None and bottom > least else None, top if top is not None and top < most else None
     )

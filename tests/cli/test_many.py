@@ -24,18 +24,19 @@ from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source.bundle import members
 
 
-def model(code: str = "NEG", *, signatures: bool = False) -> bytes:
+def model(code: str = "NEG", *, signatures: int = 0) -> bytes:
     built = ModelBuilder()
     g = built.main
     x, y = g.input("x", (1, 2, 3, 5)), g.tensor("y", (1, 2, 3, 5))
     g.operator(code, [x], [y])
     g.output(y)
     if signatures:
+        built.signature("first/one", {"a": x}, {"b": y})
+    if signatures > 1:
         other = built.subgraph("other")
         u, v = other.input("u", (7,)), other.tensor("v", (7,))
         other.operator("EXP", [u], [v])
         other.output(v)
-        built.signature("first/one", {"a": x}, {"b": y})
         built.signature("second", {"a": u}, {"b": v}, subgraph=1)
     return built.build()
 
@@ -111,7 +112,7 @@ def test_many_models_as_json(run: Run, folder: Path) -> None:
 
 def test_every_signature_becomes_a_file(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "m.tflite"
-    path.write_bytes(model(signatures=True))
+    path.write_bytes(model(signatures=2))
     code, out, _ = run("convert", path, "--signature", "all")
     assert code == 0
     names = {file.name: [node.op_type for node in onnx.load(file).graph.node] for file in tmp_path.glob("*.onnx")}
@@ -119,6 +120,14 @@ def test_every_signature_becomes_a_file(run: Run, tmp_path: Path) -> None:
     assert "2 of 2 models" in out
     note = run("convert", path)[1]
     assert "'first/one'; not converted: 'second'" in note
+
+
+@pytest.mark.parametrize("signatures", [0, 1])
+def test_a_model_that_has_nothing_to_tell_apart_keeps_its_name(run: Run, tmp_path: Path, signatures: int) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(model(signatures=signatures))
+    assert run("convert", path, "--signature", "all")[0] == 0
+    assert [file.name for file in tmp_path.glob("*.onnx")] == ["m.onnx"]
 
 
 # --- bundles ----------------------------------------------------------------------------------

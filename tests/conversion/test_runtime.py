@@ -204,6 +204,14 @@ def test_a_required_state_begins_with_what_the_model_says(initial: Any, first: l
     assert session.run({"x": [0, 0]})["y"].tolist() == first
 
 
+def test_a_session_that_joins_later_goes_on_from_the_states_as_they_are() -> None:
+    first = Session(accumulating(initial=5))
+    assert first.run({"x": [1, 2]})["y"].tolist() == [6, 7]
+    later = Session(accumulating(initial=5), states_of=first)
+    assert later.run({"x": [1, 2]})["y"].tolist() == [7, 9]
+    assert first.run({"x": [1, 2]})["y"].tolist() == [8, 11]
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [

@@ -67,6 +67,12 @@ def test_an_order_in_a_slot_is_that_order_again_by_way_of_the_frame() -> None:
         assert image.to_slot(image.to_frame(order, 0) or (), ~0) == order
 
 
+def test_an_order_that_cuts_a_letter_that_must_stay_whole_is_none_of_the_operator() -> None:
+    flattened = (Atom(0, 1, 2), Atom(1, 1, 3), Atom(1, 3, 35))
+    assert frame("n k -> n k", (2, 105), (2, 105)).to_frame(flattened, 0) is None
+    assert frame("n k -> n k", (2, 105), (2, 105), unordered="k").to_frame(flattened, 0) == FLATTENED
+
+
 def test_letters_are_merged_in_an_order_that_every_slot_keeps_and_the_first_wins() -> None:
     assert merged([["n", "c"], ["n", "h", "c"]]) == ("n", "h", "c")
     assert merged([["a", "b"], ["b", "a"]]) == ("a", "b")

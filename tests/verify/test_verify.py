@@ -148,6 +148,26 @@ class TestVerify:
         constant = np.arange(5, dtype=np.float32).reshape(5, 1, 1)
         assert verify(built(chained), onnx_model(nodes, ends[:1], ends[1:], {"c": constant})).ok
 
+    def test_a_model_that_remembers_runs_at_its_own_sizes_alone(self) -> None:
+        """LiteRT would begin anew where it resizes, the ONNX model goes on: v is 1, then 2, 3 and so on."""
+        model = ModelBuilder()
+        init, g = model.subgraph("init"), model.main
+        handle, start = init.tensor("h", (), "resource"), init.constant("start", np.ones(3, np.float32))
+        init.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
+        init.operator("ASSIGN_VARIABLE", [handle, start], [])
+        x, handle, y = g.input("x", (None, 3)), g.tensor("h", (), "resource"), g.tensor("y", (None, 3))
+        value, more = g.tensor("r", (3,)), g.tensor("m", (3,))
+        g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
+        g.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
+        g.operator("READ_VARIABLE", [handle], [value])
+        g.operator("ADD", [x, value], [y])
+        g.operator("ADD", [value, g.constant("one", np.ones(3, np.float32))], [more])
+        g.operator("ASSIGN_VARIABLE", [handle, more], [])
+        g.output(y)
+        verification = verify(model.build(), convert(model.build()))
+        assert verification.ok
+        assert verification.runs == 3
+
     def test_states_are_carried_as_litert_carries_them(self) -> None:
         model = ModelBuilder()
         init, g = model.subgraph("init"), model.main
