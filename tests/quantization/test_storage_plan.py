@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from onnx_tflite_plugin.api import Context, Handler, Raw, SameScale, Transparent, Value, builtin, handler
 from onnx_tflite_plugin.binding.bound import BoundModel
@@ -204,3 +205,45 @@ def test_only_the_slots_that_must_agree_are_asked_whether_they_do() -> None:
     for among, arithmetic in (((0, ~0), Arithmetic.STORED), (None, Arithmetic.FLOAT)):
         _, plan = planned(draw, ADD=added(among))
         assert [*plan.arithmetic.values()] == [arithmetic]
+
+
+def adding_up(entries: int) -> bytes:
+    """ "count" adds its input to a state of int8; "tell", where it is an entry too, gives twice the state."""
+    model = ModelBuilder()
+    shape = (1, 5)
+    init, main, tell = model.subgraph("init"), model.main, model.subgraph("tell")
+    handle = init.tensor("h", (), "resource")
+    init.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
+    start = init.constant("start", np.full(shape, 3, np.int8), quantization=Q)
+    init.operator("ASSIGN_VARIABLE", [handle, start], [])
+    states = []
+    for g in (main, tell):
+        handle, value = g.tensor("h", (), "resource"), g.tensor("r", shape, "int8", quantization=Q)
+        g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
+        g.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
+        g.operator("READ_VARIABLE", [handle], [value])
+        states.append((handle, value))
+    x = main.input("x", shape, "int8", quantization=Q)
+    total, y = (main.tensor(name, shape, "int8", quantization=Q) for name in ("t", "y"))
+    main.operator("ADD", [states[0][1], x], [total])
+    main.operator("MUL", [total, x], [y])
+    main.operator("ASSIGN_VARIABLE", [states[0][0], total], [])
+    main.output(y)
+    twice = tell.tensor("twice", shape, "int8", quantization=Q)
+    tell.operator("ADD", [states[1][1], states[1][1]], [twice])
+    tell.output(twice)
+    model.signature("count", {"x": x}, {"y": y})
+    if entries > 1:
+        model.signature("tell", {}, {"twice": twice}, subgraph=tell.index)
+    return model.build()
+
+
+def test_a_state_that_several_entries_share_is_stored_as_in_the_file() -> None:
+    """What one leaves the other reads, and neither conversion sees the other's operators."""
+
+    def stored(entries: int, signature: str) -> dict[str, str]:
+        converted = otp.convert(adding_up(entries), signature=signature)
+        return {str(value.name): str(value.dtype) for value in converted.model.graph.inputs if value.name == "v"}
+
+    assert stored(1, "count") == {"v": "UINT8"}
+    assert stored(2, "count") == stored(2, "tell") == {"v": "INT8"}
