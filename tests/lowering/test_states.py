@@ -101,3 +101,30 @@ def test_a_state_that_is_seen_in_two_shapes_stays_in_the_files_order(shape: tupl
     groups, pinned = state_groups(model, {bound: freedom(bound) for bound in model.operators()}, lambda _: False)
     assert sum(map(len, groups.values())) == together
     assert len(pinned) == 2 - together
+
+
+def test_one_value_may_be_what_comes_next_of_two_states() -> None:
+    """a begins at 1, b at 2; both become x + a, and y = x + a + b."""
+    model = ModelBuilder()
+    init, g = model.subgraph("init"), model.main
+    g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
+    handles, values = [], []
+    for name, start in (("a", 1.0), ("b", 2.0)):
+        handle = init.tensor(f"h{name}", (), "resource")
+        init.operator("VAR_HANDLE", [], [handle], {"shared_name": name})
+        init.operator("ASSIGN_VARIABLE", [handle, init.constant(f"first {name}", [start, start, start])], [])
+        handles.append(g.tensor(f"h{name}", (), "resource"))
+        values.append(g.tensor(f"r{name}", (3,)))
+        g.operator("VAR_HANDLE", [], [handles[-1]], {"shared_name": name})
+        g.operator("READ_VARIABLE", [handles[-1]], [values[-1]])
+    x, total, y = g.input("x", (3,)), g.tensor("total", (3,)), g.tensor("y", (3,))
+    g.operator("ADD", [x, values[0]], [total])
+    g.operator("ADD", [total, values[1]], [y])
+    for handle in handles:
+        g.operator("ASSIGN_VARIABLE", [handle, total], [])
+    g.output(y)
+    session, original = Session(otp.convert(model.build()).proto.SerializeToString()), LiteRT(model.build())
+    for k in range(4):
+        fed = np.array([k, 5, -7], np.float32)
+        np.testing.assert_array_equal(session.run({"x": fed})["y"], original.run([fed])[0])
+    assert np.array_equal(*session.save().values())

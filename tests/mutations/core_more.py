@@ -162,4 +162,55 @@ MUTATIONS: tuple[Planted, ...] = (
             "named",
         ),
     ),
+    *of_tests(
+        "source/data",
+        (
+            "a blocked axis of sparse weights reaches into the next row",
+            "source/sparsity.py",
+            "limit[axis] //= sizes[rank + block]",
+            "limit[axis] //= 1",
+        ),
+        (
+            "small constants unfold 256 times at most",
+            "source/buffers.py",
+            "max(DECODED_BYTES, DECODED_RATIO * stored)",
+            "min(DECODED_BYTES, DECODED_RATIO * stored)",
+        ),
+    ),
+    *of_tests(
+        "quantization/rounding",
+        (
+            "a bound halfway between two integers goes to the even one",
+            "quantization/activation.py",
+            "math.copysign(math.floor(abs(value) + 0.5), value)",
+            "math.copysign(round(abs(value)), value)",
+        ),
+    ),
+    *of_tests(
+        "quantization/storage_plan",
+        (
+            "a state of several entries is stored as each likes",
+            "quantization/plan.py",
+            "    if not complete:\n        return {tensor for group in together for tensor in group}\n",
+            "",
+        ),
+    ),
+    *of_tests(
+        "lowering/states",
+        (
+            "two states share the value that comes next",
+            "lowering/state.py",
+            "                or following in outputs\n",
+            "",
+        ),
+    ),
+    *of_tests(
+        "verify/verify",
+        (
+            "what remembers runs at other sizes",
+            "verify/examined.py",
+            "if not others or self.stateful:",
+            "if not others:",
+        ),
+    ),
 )
