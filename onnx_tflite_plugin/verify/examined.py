@@ -116,7 +116,8 @@ class Examined:
             if not partial:
                 why = "; ".join(dict.fromkeys(reasons.values()))
                 raise VerificationError(
-                    f"LiteRT has no kernel of {codes}, and {why}; --verify=partial compares all but these"
+                    f"LiteRT has no kernel of {codes}, and {why}; --verify=partial compares all but these, and without "
+                    "--verify the model is converted uncompared"
                 )
             notes.append(f"not compared: {codes}, of which there is no kernel; their results are the ONNX model's")
         borrow = Borrowed(self.onnx, self.entry, self.session, borrowed.values()) if borrowed else None
@@ -193,7 +194,10 @@ class Examined:
                 return drawn, run(drawn)
             except NoKernel as error:
                 inside = any(op.code == error.code for op in self.entry.subgraph.operators)
-                called = "which stands in a subgraph that others call: there no kernel of a pack takes its place"
+                called = (
+                    "which stands in a subgraph that others call: there no kernel of a pack takes its place; without "
+                    "--verify the model is converted uncompared"
+                )
                 raise LiteRTError(
                     f"{error}, {'so that there is nothing to compare with' if inside else called}"
                 ) from error

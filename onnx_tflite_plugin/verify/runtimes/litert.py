@@ -29,7 +29,8 @@ KERNEL_SETS: Mapping[str, str] = {
 _WIDENED = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8}  # LiteRT's Python API unpacks these
 
 
-_UNRESOLVED = re.compile(r"unresolved custom op: (\S+)")  # subgraph.cc, OpPrepare
+# subgraph.cc: OpPrepare, and of what only TensorFlow has kernels; the reference kernels do not name that.
+_UNRESOLVED = re.compile(r"unresolved custom op: (\S+)|TensorFlow op.*Node number \d+ \((\w+)\)", re.DOTALL)
 
 
 class LiteRTError(VerificationError):
@@ -51,7 +52,7 @@ class NoKernel(LiteRTError):
 def unresolved(text: str) -> str:
     """The operator that LiteRT says it has no kernel of; empty where it says something else."""
     match = _UNRESOLVED.search(text)
-    return "" if match is None else CUSTOM + match[1].rstrip(".")
+    return "" if match is None else CUSTOM + (match[1] or match[2]).rstrip(".")
 
 
 class LiteRT:
