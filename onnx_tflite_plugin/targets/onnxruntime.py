@@ -61,7 +61,7 @@ ONNXRUNTIME = Target(
         "Gather": Price(last=15.0),
     },
     # Gates follow the batch from the graph's inputs, which Reshapes hide. Widths are folded when it is settled how many channels
-    # the first convolution has; what that reshapes may be reshaped already.
+    # the first convolution has; what that reshapes may be reshaped already. What 16 bits are dequantized by moves in front of Splits first.
     passes=(
         "transposed_as_convolution",
         "batch_norm_as_convolution",
@@ -86,6 +86,7 @@ ONNXRUNTIME = Target(
         "gates_at_once",
         "tanh_as_sigmoid",
         "split_once",
+        "columns_first",
         "stacked_once",
         "reshape_by_broadcast",
         "reshape_once",

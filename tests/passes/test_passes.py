@@ -52,6 +52,7 @@ def narrow(net: Network) -> tuple[TensorRef, ...]:
         *filtered(net),
         few_channels(net),
         bent(net),
+        *columns(net),
     )
 
 
@@ -175,6 +176,16 @@ def reordered(net: Network) -> TensorRef:
     """A convolution with weights of neighbours that overflow."""
     x = net.conv(net.input(image(1, 16, 32, 7)), 16, (1, 1))
     return net.conv(x, 16, (1, 1), change=overflowing)
+
+
+def columns(net: Network) -> list[TensorRef]:
+    """Rows that are split into two columns each."""
+    rows = net.calls("SPLIT", [constant(0), net.input(tensor(3, 10))], *[tensor(1, 10)] * 3, num_splits=3)
+    return [
+        net.like("ABS", column)
+        for row in rows
+        for column in net.calls("SPLIT", [constant(1), row], *[tensor(1, 5)] * 2, num_splits=2)
+    ]
 
 
 def bent(net: Network) -> TensorRef:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from passes_networks import Applied, Draw, Network
 
@@ -11,12 +12,16 @@ from conformance.builder import TensorRef
 from conformance.models import constant, drawn, tensor
 
 
-def steps(places: Sequence[int], *, batch: int | None = 3, others: Sequence[int] = (), axis: int = 0) -> Draw:
-    """A dense layer of 7 features of some of 4 rows; ``others`` have weights of their own."""
+def steps(
+    places: Sequence[int], *, batch: int | None = 3, others: Sequence[int] = (), axis: int = 0, half: bool = False
+) -> Draw:
+    """A dense layer of 7 features of some of 4 rows; ``others`` have weights of their own, ``half`` stores them as float16."""
 
     def draw(net: Network) -> tuple[TensorRef, ...]:
         x, bias = net.input(tensor(4, batch, 5) if axis == 0 else tensor(batch, 4, 5)), constant(drawn(7))
         shared = constant(drawn(7, 5))
+        if half:
+            shared = net.call("DEQUANTIZE", [constant(drawn(7, 5).astype(np.float16))], tensor(7, 5))
         made = []
         for k in places:
             row = net.call("GATHER", [x, constant(k)], tensor(batch, 5), axis=axis)
@@ -34,6 +39,13 @@ def test_all_rows_are_multiplied_at_once(places: Sequence[int]) -> None:
     assert applied.count == 1
     assert applied.near(1e-6)
     assert [node.op_type for node in applied.after.graph.node] == ["Reshape", "Gemm", "Split", *["Tanh"] * 4]
+
+
+def test_weights_of_float16_are_constants_too() -> None:
+    applied = Applied("rows_at_once", steps((0, 1, 2, 3), half=True))
+    assert applied.count == 1
+    assert applied.near(1e-6)
+    assert len(applied.nodes("Gemm")) == 1
 
 
 def test_what_is_split_is_the_tensor_that_was_multiplied_alone() -> None:

@@ -56,6 +56,13 @@ PASSES = (
     ),
     Pass(
         __name__,
+        "columns_first",
+        "rows that are all split into the same columns are split after these",
+        exact=True,
+        needs=frozenset({"Split"}),
+    ),
+    Pass(
+        __name__,
         "stacked_once",
         "small tensors are stacked by one Reshape behind their Concat",
         exact=True,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import Editor, constant, first, integer, rewrite, sizes
+from onnx_tflite_plugin.passes.graph import Editor, constant_shape, first, integer, producer, rewrite, sizes
 from onnx_tflite_plugin.passes.recurrent.rows import every, parted, row_of
 
 Rows = tuple[ir.Value, Sequence[ir.Node]]
@@ -34,9 +34,11 @@ def _places(graph: ir.Graph) -> Iterator[Rows]:
 
 
 def _plain(gemm: ir.Node) -> bool:
-    """Whether it is a float product with constants."""
+    """Whether it is a float product with constants, of float16 too; ONNX Runtime may multiply what is dequantized as integers."""
     plain = not gemm.attributes.keys() - {"transB"} and gemm.outputs[0].dtype == ir.DataType.FLOAT
-    return plain and all(constant(value) is not None for value in gemm.inputs[1:])
+    return plain and not any(
+        constant_shape(value) is None or producer(value, "DequantizeLinear") for value in gemm.inputs[1:]
+    )
 
 
 def _replace(editor: Editor, place: Rows) -> bool:
