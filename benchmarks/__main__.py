@@ -11,6 +11,11 @@ from pathlib import Path
 
 import click
 
+from benchmarks import chart, record
+from benchmarks.markdown import page
+from benchmarks.model import benched
+from benchmarks.peers import COMMANDS, TIMEOUT, Converter, Ours, digest, installed
+from benchmarks.table import show
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.output import plural, working
@@ -19,12 +24,6 @@ from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.options import CHOICES
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify.runtimes.processor import processor
-
-from . import chart, record
-from .markdown import page
-from .model import benched
-from .peers import COMMANDS, TIMEOUT, Converter, Ours, digest, installed
-from .table import show
 
 
 def _pythons(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> Mapping[str, str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.results import ALL, LEAST_SECONDS, OURS, Mean, Row, means
+from benchmarks.table import what
 from onnx_tflite_plugin.cli.output import plural
 from onnx_tflite_plugin.errors import MissingExtra
-
-from .results import ALL, LEAST_SECONDS, OURS, Mean, Row, means
-from .table import what
 
 # Okabe and Ito's, which colour-blind readers tell apart.
 _COLOURS = {OURS: "#0072B2", "tf2onnx": "#E69F00", "tflite2onnx": "#009E73"}

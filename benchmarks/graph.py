@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .results import Graph
+from benchmarks.results import Graph
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto

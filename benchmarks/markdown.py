@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .results import Outcome, Row, means
-from .table import what
+from benchmarks.results import Outcome, Row, means
+from benchmarks.table import what
 
 
 def page(rows: Sequence[Row], notes: Sequence[str]) -> str:

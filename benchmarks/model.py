@@ -13,6 +13,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.graph import counted
+from benchmarks.measure import interleaved
+from benchmarks.peers import Converter, Unconverted
+from benchmarks.ports import guessed
+from benchmarks.results import Outcome, Row
 from onnx_tflite_plugin.cli.output import plural
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array, Model, Operator
@@ -22,12 +27,6 @@ from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.litert import started
 from onnx_tflite_plugin.verify.times.bench import Spread
-
-from .graph import counted
-from .measure import interleaved
-from .peers import Converter, Unconverted
-from .ports import guessed
-from .results import Outcome, Row
 
 if TYPE_CHECKING:
     from onnx import GraphProto

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import click
 
+from benchmarks import keras_networks
 from tests.processors.wheels import FACES, PITCH, WAKE_WORDS, tflite_files
-
-from . import keras_networks
 
 WHEELS: Mapping[str, Sequence[str]] = {
     "mediapipe==0.10.14": (

@@ -14,9 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol
 
+from benchmarks.results import OURS
 from onnx_tflite_plugin import files
-
-from .results import OURS
 
 TIMEOUT = 300
 

@@ -9,9 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results import Graph, Outcome, Row, means
 from onnx_tflite_plugin.verify.times.bench import Spread
-
-from .results import Graph, Outcome, Row, means
 
 _CHANGED = "with changes"
 

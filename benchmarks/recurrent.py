@@ -15,6 +15,10 @@ from typing import Any
 import click
 
 import onnx_tflite_plugin as otp
+from benchmarks import keras_recurrent
+from benchmarks.__main__ import machine
+from benchmarks.markdown import escaped, heading, line
+from benchmarks.table import what
 from conformance.cases.sequence.lstm.bidirectional import Both
 from conformance.cases.sequence.svdf import Svdf
 from conformance.lstms import STEP, Lstm
@@ -23,11 +27,6 @@ from onnx_tflite_plugin.cli.output import working
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.verify import Verification, verify
 from onnx_tflite_plugin.verify.times.bench import bench
-
-from . import keras_recurrent
-from .__main__ import machine
-from .markdown import escaped, heading, line
-from .table import what
 
 MANY = 50  # runs, in which states are carried on
 LAYER: Mapping[str, Any] = {"batch": 1, "time": 24, "inputs": 40, "cells": 64, "reach": 0.3}

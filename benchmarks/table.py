@@ -9,10 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.results import LEAST_SECONDS, OURS, Outcome, Row, means
 from onnx_tflite_plugin.cli.output import at_most, clean
 from onnx_tflite_plugin.verify.times.bench import Spread
-
-from .results import LEAST_SECONDS, OURS, Outcome, Row, means
 
 LITERT = "LiteRT"
 _WORDS = ("model", "kind", "converter")  # columns that are not of numbers

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from conformance.declared import declared, instances
 from onnx_tflite_plugin.api import Attribute, Operator, Transparent
 from onnx_tflite_plugin.conversion import Conversion
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
-
-from .declared import declared, instances
 
 MEANT = {
     Transparent: "Attribute with ctx.axis is meant, or `axes` that say which axes the slots share",

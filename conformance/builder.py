@@ -22,9 +22,9 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
-from .operators import flexbuffer, options_fields, split
-from .schema import BuilderError, Table, encode, enum_value
-from .storage import Array, sparse, stored_bytes, typed
+from conformance.operators import flexbuffer, options_fields, split
+from conformance.schema import BuilderError, Table, encode, enum_value
+from conformance.storage import Array, sparse, stored_bytes, typed
 
 __all__ = ["BuilderError", "GraphBuilder", "ModelBuilder", "TensorRef", "blockwise", "encoded", "quant"]
 

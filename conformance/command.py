@@ -9,12 +9,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from conformance.coverage import gaps
+from conformance.packs import Suite, suite
+from conformance.runner import CaseResult, run_case
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.output import apart, print_json
-
-from .coverage import gaps
-from .packs import Suite, suite
-from .runner import CaseResult, run_case
 
 
 def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .case import Case
-from .models import BOTH, Spec, alone, tensor
+from conformance.case import Case
+from conformance.models import BOTH, Spec, alone, tensor
 
 IMAGE = (2, 5, 7, 3)
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from conformance.case import Case
+from conformance.declared import declared, instances
+from conformance.packs import Suite
+from conformance.registered import REGISTERED
+from conformance.runner import channels_first
 from onnx_tflite_plugin.api import Decline, Handler, NotQuantizable, Terminate
 from onnx_tflite_plugin.api.dtypes import accepted_dtypes
 from onnx_tflite_plugin.binding.bound import Declared
@@ -17,12 +22,6 @@ from onnx_tflite_plugin.lowering.interface import entered, graph_edges
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.runtimes import structure
-
-from .case import Case
-from .declared import declared, instances
-from .packs import Suite
-from .registered import REGISTERED
-from .runner import channels_first
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .builder import GraphBuilder, TensorRef, quant
-from .case import Case
-from .models import Net, Spec, constant, drawn, net, tensor
-from .schema import Table
+from conformance.builder import GraphBuilder, TensorRef, quant
+from conformance.case import Case
+from conformance.models import Net, Spec, constant, drawn, net, tensor
+from conformance.schema import Table
 
 SEQUENCE, STEP = "UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM"
 BATCH, TIME, INPUTS, CELLS = 3, 5, 7, 11

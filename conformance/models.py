@@ -14,11 +14,10 @@ from zlib import crc32
 import ml_dtypes
 import numpy as np
 
+from conformance.builder import ModelBuilder, TensorRef, quant
+from conformance.case import EVERY_OPSET, Case
+from conformance.schema import Table
 from onnx_tflite_plugin.source.model import Array
-
-from .builder import ModelBuilder, TensorRef, quant
-from .case import EVERY_OPSET, Case
-from .schema import Table
 
 Options = Mapping[str, Any]
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import onnx.printer
 
+from conformance.models import Spec, alone, between_convolutions
 from onnx_tflite_plugin.api import Handler
 from onnx_tflite_plugin.codes import NAMED_BY_THE_FILE
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
-
-from .models import Spec, alone, between_convolutions
 
 
 def convert_one(

@@ -8,9 +8,17 @@ from typing import Any
 import flatbuffers
 import flatbuffers.flexbuffers
 
+from conformance.schema import (
+    BuilderError,
+    Table,
+    did_you_mean,
+    encode,
+    enum,
+    enum_value,
+    options_table,
+    options_tables,
+)
 from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, bare
-
-from .schema import BuilderError, Table, did_you_mean, encode, enum, enum_value, options_table, options_tables
 
 
 def split(code: str | int) -> tuple[int, str, str]:

@@ -11,15 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
+from conformance.case import Case
+from conformance.cases import builtin
 from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.installed import entry_points, installed
 from onnx_tflite_plugin.host.offers import canonical
-
-from .case import Case
-from .cases import builtin
 
 GROUP = "onnx_tflite_plugin.cases"
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from conformance.case import Case
     from onnx_tflite_plugin.host import Host
-
-    from .case import Case
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,10 +36,9 @@ class Pack(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item]:
         """Raises UsageError for a pack that is not installed, or whose cases do not load."""
+        from conformance.coverage import gaps
+        from conformance.packs import suite
         from onnx_tflite_plugin.errors import ConversionError
-
-        from .coverage import gaps
-        from .packs import suite
 
         try:
             chosen = suite(self.name)
@@ -59,7 +57,7 @@ class CaseItem(pytest.Item):
         self.case, self.host = case, host
 
     def runtest(self) -> None:
-        from .runner import run_case
+        from conformance.runner import run_case
 
         result = run_case(self.case, self.host)
         if result.status in ("skipped", "known"):

@@ -16,6 +16,10 @@ from zlib import crc32
 
 import numpy as np
 
+from conformance.blame import false_layout
+from conformance.bounds import tolerance
+from conformance.case import Case
+from conformance.meaning import meaning_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.errors import ConversionError
@@ -29,11 +33,6 @@ from onnx_tflite_plugin.verify.comparison.trial import Run, Session
 from onnx_tflite_plugin.verify.diagnosis import diagnosed
 from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, own_kernels
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, entry, read
-
-from .blame import false_layout
-from .bounds import tolerance
-from .case import Case
-from .meaning import meaning_of
 
 Status = Literal["passed", "failed", "skipped", "known"]
 Runs = Sequence[Run]

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from .schema import BuilderError, Table, did_you_mean, enum
+from conformance.schema import BuilderError, Table, did_you_mean, enum
 
 Array = npt.NDArray[Any]
 

@@ -12,15 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from conformance.bounds import EQUAL, EXACT
+from conformance.case import Case
+from conformance.cases import builtin
+from conformance.coverage import Coverage, coverage, declarations, formless
+from conformance.declared import instances
 from onnx_tflite_plugin.api import Handler, Operator
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
-
-from .bounds import EQUAL, EXACT
-from .case import Case
-from .cases import builtin
-from .coverage import Coverage, coverage, declarations, formless
-from .declared import instances
 
 ROOT = Path(__file__).parent.parent
 FILE, README = ROOT / "docs" / "operators.md", ROOT / "README.md"

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from .builder import TensorRef, blockwise
-from .case import Case
-from .models import Net, Spec, constant, drawn
+from conformance.builder import TensorRef, blockwise
+from conformance.case import Case
+from conformance.models import Net, Spec, constant, drawn
 
 SPREAD = 74.0  # the standard deviation of full-range int8
 SUB_BYTE = {"int4": 4.3, "int2": 1.1}  # and of int4 and int2

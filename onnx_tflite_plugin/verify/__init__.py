@@ -8,16 +8,16 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from .comparison.compare import Comparison, compare
-from .comparison.distance import Distance, measure
-from .comparison.tolerance import Tolerance
-from .comparison.trial import Trial
-from .inputs.drawn import draw
-from .operators.diverging import Divergence
-from .run import verify
-from .runtimes.litert import KERNEL_SETS, LiteRT, LiteRTError
-from .runtimes.ort import OnnxRuntime, OrtError
-from .verification import Verification
+from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
+from onnx_tflite_plugin.verify.comparison.distance import Distance, measure
+from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
+from onnx_tflite_plugin.verify.comparison.trial import Trial
+from onnx_tflite_plugin.verify.inputs.drawn import draw
+from onnx_tflite_plugin.verify.operators.diverging import Divergence
+from onnx_tflite_plugin.verify.run import verify
+from onnx_tflite_plugin.verify.runtimes.litert import KERNEL_SETS, LiteRT, LiteRTError
+from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
+from onnx_tflite_plugin.verify.verification import Verification
 
 __all__ = [
     "KERNEL_SETS",

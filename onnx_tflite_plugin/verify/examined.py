@@ -12,32 +12,32 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ..errors import InvalidModel, VerificationError
-from ..graph.metadata import Part, TensorValue, forgets, props, read_origin
-from ..host import Host
-from ..progress import Progress
-from ..source import read
-from ..source.authored import Described
-from ..source.metadata import described
-from ..source.model import Array, Operator
-from .comparison.compare import Comparison
-from .comparison.resolution import resolutions
-from .comparison.tolerance import Tolerance
-from .comparison.trial import Pairs, Run, Trial
-from .inputs import drawn as drawing
-from .inputs.sizes import InputSizes
-from .inputs.user_data import Given
-from .inputs.widths import NOISY, widths
-from .operators.apart import Apart, without_quantization
-from .operators.borrowed import Borrowed
-from .operators.diverging import Divergence, Search, stateful
-from .runtimes import structure
-from .runtimes.around import Gaps, lacking, own_kernels
-from .runtimes.litert import LiteRTError, NoKernel
-from .runtimes.ort import OnnxRuntime, OrtError
-from .runtimes.part import cut_file
-from .runtimes.processor import multiplies_exactly
-from .verification import Verification
+from onnx_tflite_plugin.errors import InvalidModel, VerificationError
+from onnx_tflite_plugin.graph.metadata import Part, TensorValue, forgets, props, read_origin
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.progress import Progress
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.authored import Described
+from onnx_tflite_plugin.source.metadata import described
+from onnx_tflite_plugin.source.model import Array, Operator
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.resolution import resolutions
+from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
+from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial
+from onnx_tflite_plugin.verify.inputs import drawn as drawing
+from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
+from onnx_tflite_plugin.verify.inputs.user_data import Given
+from onnx_tflite_plugin.verify.inputs.widths import NOISY, widths
+from onnx_tflite_plugin.verify.operators.apart import Apart, without_quantization
+from onnx_tflite_plugin.verify.operators.borrowed import Borrowed
+from onnx_tflite_plugin.verify.operators.diverging import Divergence, Search, stateful
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, own_kernels
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel
+from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
+from onnx_tflite_plugin.verify.runtimes.part import cut_file
+from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
+from onnx_tflite_plugin.verify.verification import Verification
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..graph.serialized import Converted
-from ..host import Host
-from ..progress import Progress
-from ..source import check_source
-from ..source.model import Array
-from .comparison.compare import Comparison
-from .comparison.tolerance import Tolerance
-from .comparison.trial import Run
-from .examined import Examined
-from .inputs.user_data import Given
-from .inputs.widths import compared_by_width
-from .operators import singly
-from .operators.bisect import smallest
-from .operators.diverging import Divergence
-from .operators.weak import Weak
-from .runtimes.processor import depends
-from .verification import Verification
+from onnx_tflite_plugin.graph.serialized import Converted
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.progress import Progress
+from onnx_tflite_plugin.source import check_source
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
+from onnx_tflite_plugin.verify.comparison.trial import Run
+from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.inputs.user_data import Given
+from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
+from onnx_tflite_plugin.verify.operators import singly
+from onnx_tflite_plugin.verify.operators.bisect import smallest
+from onnx_tflite_plugin.verify.operators.diverging import Divergence
+from onnx_tflite_plugin.verify.operators.weak import Weak
+from onnx_tflite_plugin.verify.runtimes.processor import depends
+from onnx_tflite_plugin.verify.verification import Verification
 
 if TYPE_CHECKING:
     from onnx import ModelProto

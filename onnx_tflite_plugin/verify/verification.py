@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .comparison.compare import Comparison
-from .operators.diverging import Divergence
-from .runtimes.processor import processor
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.operators.diverging import Divergence
+from onnx_tflite_plugin.verify.runtimes.processor import processor
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...source.model import Array
-from .distance import comparable, measure_runs
-from .systematic import moved, offset
-from .tolerance import STEPPED, Tolerance
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.comparison.distance import comparable, measure_runs
+from onnx_tflite_plugin.verify.comparison.systematic import moved, offset
+from onnx_tflite_plugin.verify.comparison.tolerance import STEPPED, Tolerance
 
 Unit = Literal["range", "step", "value"]
 

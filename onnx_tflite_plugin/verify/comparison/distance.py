@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...source.model import Array
+from onnx_tflite_plugin.source.model import Array
 
 NIBBLES = {"int4": "int8", "int2": "int8", "uint4": "uint8"}
 """Integers smaller than a byte, and the dtype that numpy compares them in."""

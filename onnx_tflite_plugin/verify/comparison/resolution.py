@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.metadata import TensorValue
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ...source.model import Array
+from onnx_tflite_plugin.source.model import Array
 
 _LEAST = 32  # elements from which on a share says something
 _MOST_MOVED = 0.75  # of a step, the same way; roundings of a network that are no fault of its conversion stay below

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...source.model import Model, Operator, Quantization, Tensor
-from ..runtimes.structure import operands
-from .distance import NIBBLES
+from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor
+from onnx_tflite_plugin.verify.comparison.distance import NIBBLES
+from onnx_tflite_plugin.verify.runtimes.structure import operands
 
 STEPPED = {"int8", "uint8", "int16", "uint16"}
 """The dtypes of quantized activations, which are compared in quantization steps."""

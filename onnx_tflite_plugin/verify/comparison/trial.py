@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ...errors import VerificationError
-from ...graph.metadata import TensorValue
-from ...progress import Progress
-from ...source.model import Array, Model, Operator, Tensor
-from ..runtimes.around import Around, Gaps
-from ..runtimes.dequantized import as_float, as_stored, is_float, is_integer
-from ..runtimes.litert import Endless, LiteRT, LiteRTError, NoKernel
-from ..runtimes.structure import Entry, producers
-from .compare import Comparison, compare
-from .distance import as_pairs
-from .tolerance import Tolerance, inherited_step
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.progress import Progress
+from onnx_tflite_plugin.source.model import Array, Model, Operator, Tensor
+from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
+from onnx_tflite_plugin.verify.comparison.distance import as_pairs
+from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance, inherited_step
+from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps
+from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored, is_float, is_integer
+from onnx_tflite_plugin.verify.runtimes.litert import Endless, LiteRT, LiteRTError, NoKernel
+from onnx_tflite_plugin.verify.runtimes.structure import Entry, producers
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto

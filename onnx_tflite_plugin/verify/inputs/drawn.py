@@ -8,11 +8,11 @@ from typing import cast
 
 import numpy as np
 
-from ...errors import InvalidInputs, VerificationError
-from ...source.authored import Described
-from ...source.model import Array, Operator, Quantization, Subgraph, Tensor
-from ..runtimes.structure import Entry, Stored, operands
-from .user_data import Given, dtype_of, runs_of
+from onnx_tflite_plugin.errors import InvalidInputs, VerificationError
+from onnx_tflite_plugin.source.authored import Described
+from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Subgraph, Tensor
+from onnx_tflite_plugin.verify.inputs.user_data import Given, dtype_of, runs_of
+from onnx_tflite_plugin.verify.runtimes.structure import Entry, Stored, operands
 
 _QUANTIZED = {"int8", "uint8", "int16"}  # drawn over the whole range of the dtype
 _NIBBLES = {"int4": (np.int8, -8, 8), "uint4": (np.uint8, 0, 16), "int2": (np.int8, -2, 2)}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...source.model import Array, Tensor
-from ..comparison.trial import Pairs, Run
-from ..runtimes.structure import Entry
+from onnx_tflite_plugin.source.model import Array, Tensor
+from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run
+from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto

@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...errors import InvalidInputs, MissingExtra
-from ...source.authored import Described, TensorMetadata
-from ...source.model import Array, Quantization, Tensor
-from ..runtimes.packages import optional
-from ..runtimes.structure import Entry
+from onnx_tflite_plugin.errors import InvalidInputs, MissingExtra
+from onnx_tflite_plugin.source.authored import Described, TensorMetadata
+from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
+from onnx_tflite_plugin.verify.runtimes.packages import optional
+from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 Given = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None
 

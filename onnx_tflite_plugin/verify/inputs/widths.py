@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..comparison.compare import Comparison
-from ..comparison.tolerance import Tolerance
-from ..comparison.trial import Run, Trial
-from ..runtimes.structure import Entry
-from .drawn import widens
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
+from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
+from onnx_tflite_plugin.verify.inputs.drawn import widens
+from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 WIDTHS = (1.0, 4.0, 16.0)
 """Standard deviations run by run, so that bounds like that of RELU6 are met."""

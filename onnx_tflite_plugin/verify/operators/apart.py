@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...graph.metadata import TensorValue
-from ...source.model import Array, Quantization, Tensor
-from ..comparison.compare import Comparison, compare
-from ..comparison.tolerance import Tolerance, inherited_step
-from ..comparison.trial import Pairs, Run, Trial, restored_dtype
-from ..runtimes.dequantized import as_float, as_stored, is_float
-from ..runtimes.ort import OnnxRuntime
-from ..runtimes.structure import Entry, producers
-from .diverging import preserving
+from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
+from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
+from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance, inherited_step
+from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, restored_dtype
+from onnx_tflite_plugin.verify.operators.diverging import preserving
+from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored, is_float
+from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
+from onnx_tflite_plugin.verify.runtimes.structure import Entry, producers
 
 if TYPE_CHECKING:
     from onnx import ModelProto

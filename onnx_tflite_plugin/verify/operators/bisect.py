@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import ConversionError
-from ...source.model import Array, Operator
-from ..comparison.trial import Run
-from ..runtimes import structure
-from ..runtimes.structure import entering, operands
-from .diverging import Divergence, Search, preserving
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.source.model import Array, Operator
+from onnx_tflite_plugin.verify.comparison.trial import Run
+from onnx_tflite_plugin.verify.operators.diverging import Divergence, Search, preserving
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.runtimes.structure import entering, operands
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import VerificationError
-from ...graph.metadata import TensorValue
-from ...source.model import Array, Operator, Tensor
-from ..comparison.trial import Pairs, restored_dtype
-from ..runtimes.dequantized import as_stored
-from ..runtimes.ort import OnnxRuntime
-from ..runtimes.structure import Entry
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.source.model import Array, Operator, Tensor
+from onnx_tflite_plugin.verify.comparison.trial import Pairs, restored_dtype
+from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored
+from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
+from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 if TYPE_CHECKING:
     from onnx import ModelProto

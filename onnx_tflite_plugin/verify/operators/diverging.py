@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import InvalidModel
-from ...graph.extraction import extracted
-from ...graph.metadata import TensorValue
-from ...source.model import Array, Model, Operator, Tensor
-from ..comparison.compare import Comparison, compare
-from ..comparison.trial import Pairs, Run, Trial, restored_dtype
-from ..runtimes.around import Around
-from ..runtimes.dequantized import as_stored
-from ..runtimes.litert import LiteRT, LiteRTError
-from ..runtimes.ort import OnnxRuntime, OrtError
-from ..runtimes.part import cut_file
-from ..runtimes.structure import producers
+from onnx_tflite_plugin.errors import InvalidModel
+from onnx_tflite_plugin.graph.extraction import extracted
+from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.source.model import Array, Model, Operator, Tensor
+from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
+from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, restored_dtype
+from onnx_tflite_plugin.verify.runtimes.around import Around
+from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError
+from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
+from onnx_tflite_plugin.verify.runtimes.part import cut_file
+from onnx_tflite_plugin.verify.runtimes.structure import producers
 
 if TYPE_CHECKING:
     from onnx import ModelProto

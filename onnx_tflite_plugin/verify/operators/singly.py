@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import ConversionError
-from ...graph.metadata import TensorValue
-from ...source.dtypes import HANDLES
-from ...source.model import Array, Operator, Quantization, Subgraph, Tensor
-from ..comparison.compare import Comparison
-from ..comparison.tolerance import Tolerance
-from ..comparison.trial import Run
-from ..runtimes import structure
-from ..runtimes.litert import LiteRT, LiteRTError
-from ..runtimes.part import cut_file
-from ..runtimes.structure import entering, operands
-from .apart import Apart
-from .diverging import Search
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.source.dtypes import HANDLES
+from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Subgraph, Tensor
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
+from onnx_tflite_plugin.verify.comparison.trial import Run
+from onnx_tflite_plugin.verify.operators.apart import Apart
+from onnx_tflite_plugin.verify.operators.diverging import Search
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError
+from onnx_tflite_plugin.verify.runtimes.part import cut_file
+from onnx_tflite_plugin.verify.runtimes.structure import entering, operands
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from .weak import Verdict
+    from onnx_tflite_plugin.verify.operators.weak import Verdict
 
 MOST_BYTES = 1 << 29  # of all tensors in between, which both runtimes keep
 MOST_VALUES = 1000  # ONNX Runtime takes quadratic time over the outputs of a model

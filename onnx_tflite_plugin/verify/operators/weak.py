@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from ...errors import ConversionError
-from ...source.model import Quantization, Tensor
-from ..comparison.compare import Comparison
-from ..comparison.trial import Run
-from ..runtimes.litert import LiteRTError
-from ..runtimes.ort import OrtError
-from ..runtimes.structure import entering
-from .diverging import Search
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.source.model import Quantization, Tensor
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.trial import Run
+from onnx_tflite_plugin.verify.operators.diverging import Search
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
+from onnx_tflite_plugin.verify.runtimes.ort import OrtError
+from onnx_tflite_plugin.verify.runtimes.structure import entering
 
 if TYPE_CHECKING:
     from onnx import ModelProto

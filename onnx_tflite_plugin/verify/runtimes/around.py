@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...api.declarations import Dequantized, FixedOutputRange, Kernel, Lookup
-from ...binding.bound import Bound
-from ...binding.declared import resolved
-from ...codes import CUSTOM
-from ...errors import VerificationError
-from ...guard import Failed, Mismatch, guarded
-from ...host import Host
-from ...source.dtypes import HANDLES
-from ...source.model import Array, Model, Operator, Quantization, Tensor, agree
-from ...targets import target_named
-from .dequantized import as_float, as_stored
-from .litert import LiteRT, LiteRTError, unresolved
-from .part import cut_file
-from .structure import Entry
+from onnx_tflite_plugin.api.declarations import Dequantized, FixedOutputRange, Kernel, Lookup
+from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.binding.declared import resolved
+from onnx_tflite_plugin.codes import CUSTOM
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source.dtypes import HANDLES
+from onnx_tflite_plugin.source.model import Array, Model, Operator, Quantization, Tensor, agree
+from onnx_tflite_plugin.targets import target_named
+from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, unresolved
+from onnx_tflite_plugin.verify.runtimes.part import cut_file
+from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 Borrow = Callable[[Sequence[Array]], Mapping[int, Array]]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...source.model import Array, Quantization, Tensor
+from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
 
 if TYPE_CHECKING:
     from onnx import ValueInfoProto

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ...codes import CUSTOM
-from ...errors import VerificationError
-from ...source.dtypes import HANDLES
-from ...source.model import Array, Model
-from . import structure
-from .packages import optional, quiet
-from .part import cut_file
+from onnx_tflite_plugin.codes import CUSTOM
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.source.dtypes import HANDLES
+from onnx_tflite_plugin.source.model import Array, Model
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.runtimes.packages import optional, quiet
+from onnx_tflite_plugin.verify.runtimes.part import cut_file
 
 KERNEL_SETS: Mapping[str, str] = {
     "xnnpack": "AUTO",

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import VerificationError
-from ...graph.metadata import CarriedState, TensorValue, props, read_states, read_tensor
-from ...graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of, from_value, to_value
-from ...graph.serialized import read_onnx
-from ...source.model import Array
-from .packages import optional, quiet
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.graph.metadata import CarriedState, TensorValue, props, read_states, read_tensor
+from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of, from_value, to_value
+from onnx_tflite_plugin.graph.serialized import read_onnx
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.runtimes.packages import optional, quiet
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ...errors import MissingExtra
+from onnx_tflite_plugin.errors import MissingExtra
 
 
 def optional(module: str) -> Any:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InvalidModel
-from ...shapes.cutting import needed
-from ...source.model import Subgraph
-from .packages import optional
+from onnx_tflite_plugin.errors import InvalidModel
+from onnx_tflite_plugin.shapes.cutting import needed
+from onnx_tflite_plugin.source.model import Subgraph
+from onnx_tflite_plugin.verify.runtimes.packages import optional
 
 _LARGEST = 2_000_000_000  # bytes of constants; a FlatBuffer's limit is 2 GiB
 

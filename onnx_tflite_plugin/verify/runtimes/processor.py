@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...graph.metadata import props, read_weights
-from ...passes.weights.forms import DEPENDENT, EXACT, factors
-from .packages import optional
+from onnx_tflite_plugin.graph.metadata import props, read_weights
+from onnx_tflite_plugin.passes.weights.forms import DEPENDENT, EXACT, factors
+from onnx_tflite_plugin.verify.runtimes.packages import optional
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -12,10 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from ...codes import CUSTOM
-from ...errors import InvalidModel, UnsupportedOption
-from ...source.model import Array, Data, Model, Operator, Options, Quantization, Signature, Subgraph, Tensor
-from .packages import optional
+from onnx_tflite_plugin.codes import CUSTOM
+from onnx_tflite_plugin.errors import InvalidModel, UnsupportedOption
+from onnx_tflite_plugin.source.model import (
+    Array,
+    Data,
+    Model,
+    Operator,
+    Options,
+    Quantization,
+    Signature,
+    Subgraph,
+    Tensor,
+)
+from onnx_tflite_plugin.verify.runtimes.packages import optional
 
 _PLACEHOLDER = 127  # operator codes from here on stand in the wide field
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ...source.model import Array, Operator, Subgraph
-from ..runtimes.litert import LiteRT, LiteRTError, started
-from ..runtimes.packages import optional
-from ..runtimes.part import Cutter
-from ..runtimes.structure import entering, operands
+from onnx_tflite_plugin.source.model import Array, Operator, Subgraph
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, started
+from onnx_tflite_plugin.verify.runtimes.packages import optional
+from onnx_tflite_plugin.verify.runtimes.part import Cutter
+from onnx_tflite_plugin.verify.runtimes.structure import entering, operands
 
 _CALLS = 8  # of the smallest model: as many samples more
 

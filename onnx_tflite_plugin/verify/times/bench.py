@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...graph.serialized import Converted
-from ...progress import Progress
-from ...source.model import Array
-from ..examined import Examined
-from ..inputs.user_data import Given
-from ..run import content, model_of
-from ..runtimes.litert import started
-from ..runtimes.processor import processor
-from .profile import OperatorTime, profile
+from onnx_tflite_plugin.graph.serialized import Converted
+from onnx_tflite_plugin.progress import Progress
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.inputs.user_data import Given
+from onnx_tflite_plugin.verify.run import content, model_of
+from onnx_tflite_plugin.verify.runtimes.litert import started
+from onnx_tflite_plugin.verify.runtimes.processor import processor
+from onnx_tflite_plugin.verify.times.profile import OperatorTime, profile
 
 if TYPE_CHECKING:
     from onnx import ModelProto

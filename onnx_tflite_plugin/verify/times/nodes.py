@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...graph.metadata import lowered_from, props
-from ...source.model import Array
-from ..runtimes.ort import OnnxRuntime
+from onnx_tflite_plugin.graph.metadata import lowered_from, props
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto

@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...errors import VerificationError
-from ...graph.metadata import lowered_from, props
-from ...progress import Progress
-from ...source.model import Array, Operator, Tensor
-from ..comparison.trial import Run, Trial
-from ..operators.diverging import preserving
-from ..runtimes.structure import operands
-from .alone import times_alone
-from .nodes import NodeTime, node_times
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.graph.metadata import lowered_from, props
+from onnx_tflite_plugin.progress import Progress
+from onnx_tflite_plugin.source.model import Array, Operator, Tensor
+from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
+from onnx_tflite_plugin.verify.operators.diverging import preserving
+from onnx_tflite_plugin.verify.runtimes.structure import operands
+from onnx_tflite_plugin.verify.times.alone import times_alone
+from onnx_tflite_plugin.verify.times.nodes import NodeTime, node_times
 
 if TYPE_CHECKING:
     from onnx import ModelProto

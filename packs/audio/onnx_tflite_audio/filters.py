@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 
+from onnx_tflite_audio.arithmetic import POWERS, at_least, at_most, bit_length, bit_lengths, shifted_right
 from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Terminate, Value, handler
-
-from .arithmetic import POWERS, at_least, at_most, bit_length, bit_lengths, shifted_right
 
 # --- sums -------------------------------------------------------------------------------------
 

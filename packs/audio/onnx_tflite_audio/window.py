@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from onnx_tflite_audio.arithmetic import shifted_right
 from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Transparent, Value, handler
-
-from .arithmetic import shifted_right
 
 LEAST, MOST = -(1 << 15), (1 << 15) - 1
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from onnx_tflite_mediapipe.kernels import transposed_convolution as kernel
+from onnx_tflite_mediapipe.options import stride
 from onnx_tflite_plugin.api import Context, Dims, Implicit, Refused, Value, handler
-
-from .kernels import transposed_convolution as kernel
-from .options import stride
 
 
 def pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int, int]) -> list[int]:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onnx_tflite_mediapipe.options import stride, window
 from onnx_tflite_plugin.api import Operator
-
-from .options import stride, window
 
 Array = npt.NDArray[Any]
 

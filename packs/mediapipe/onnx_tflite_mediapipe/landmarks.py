@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 
+from onnx_tflite_mediapipe import kernels
+from onnx_tflite_mediapipe.options import second_version
 from onnx_tflite_plugin.api import Context, Decline, Instance, Operator, Terminate, Value, handler
-
-from . import kernels
-from .options import second_version
 
 
 def points(at: Instance) -> Decline | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from onnx_tflite_mediapipe import kernels
+from onnx_tflite_mediapipe.options import window
 from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refused, Value, conv_pads, handler
-
-from . import kernels
-from .options import window
 
 ABOVE = np.float32(0.1)
 """What the kernel adds to an index, so that a cast to integers never rounds it down."""

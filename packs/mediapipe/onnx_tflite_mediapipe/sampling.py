@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from onnx_tflite_mediapipe.kernels import transform_tensor as kernel
+from onnx_tflite_mediapipe.options import second_version
 from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refused, Value, handler
-
-from .kernels import transform_tensor as kernel
-from .options import second_version
 
 
 def one_image(at: Instance) -> Decline | None:
