@@ -11,6 +11,7 @@ from command import Run
 
 import onnx_tflite_plugin as otp
 from conformance.cases.control.branches import either, handed_on
+from conformance.cases.custom import lists
 from conformance.models import Net, constant, drawn, tensor
 from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Transparent, Value, handler
 from onnx_tflite_plugin.errors import VerificationError
@@ -219,3 +220,13 @@ def test_the_page_compares_what_the_kernels_of_packs_and_litert_compute(monkeypa
     monkeypatch.setattr("onnx_tflite_plugin.page.measured.Host", Host)
     _, verdict, _, _, _ = measured(network(), otp.convert(network(), host=host).proto, 3)
     assert f"not compared: {CODE} (1)" in verdict
+
+
+def test_of_what_only_tensorflow_has_kernels_of_it_is_told_that_it_converts() -> None:
+    """LiteRT names such an operator in a sentence of its own, which says how to link TensorFlow."""
+    case = next(case for case in lists.cases() if case.id == "CUSTOM.FlexTensorListReserve-two_of_(2,_3)")
+    data = case.build()
+    assert otp.convert(data)
+    told = r"no kernel of CUSTOM.FlexTensorListReserve \(1\), .* without --verify the model is converted uncompared"
+    with pytest.raises(VerificationError, match=told):
+        otp.convert(data, verify=True)
