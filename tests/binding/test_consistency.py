@@ -230,6 +230,20 @@ def test_stored_sizes_that_do_not_follow_give_way_to_those_that_do_as_in_litert(
     assert verify(drawn(convolved), converted.proto).ok
 
 
+def counted(g: GraphBuilder) -> int:
+    """A range whose stored size is another than its constants say: no graph input takes part in it."""
+    x, r, y = g.input("x", (5,), "int32"), g.tensor("r", (4,), "int32"), g.tensor("y", (5,), "int32")
+    g.operator(
+        "RANGE", [g.constant(name, np.array(k, np.int32)) for name, k in (("from", 0), ("to", 5), ("by", 1))], [r]
+    )
+    g.operator("ADD", [x, r], [y])
+    return y
+
+
+def test_stored_sizes_of_what_is_made_of_constants_alone_give_way_too() -> None:
+    assert verify(drawn(counted), otp.convert(drawn(counted))).ok
+
+
 def scalar_size(g: GraphBuilder) -> int:
     x, y = g.input("x", (1, 5, 7, 3)), g.tensor("y", (1, 2, 2, 3))
     g.operator("RESIZE_BILINEAR", [x, g.constant("size", np.array(2, np.int32))], [y])

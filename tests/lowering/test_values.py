@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
+from drawing import drawn
 
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.layout.order import permuted, source_order
 from onnx_tflite_plugin.lowering.emitter import Emitter, typed
@@ -13,6 +16,7 @@ from onnx_tflite_plugin.lowering.values import STORED, Values
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.targets import TARGETS
+from onnx_tflite_plugin.verify import verify
 
 DIMS = (2, 3)
 TURNED = permuted(DIMS, (1, 0))
@@ -59,3 +63,16 @@ def test_a_size_of_0_is_asked_for_and_not_taken_from_the_operand() -> None:
     proto = ir.to_proto(ir.Model(graph, ir_version=9))
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     assert session.run(None, {"x": np.zeros((3, 0), np.float32)})[0].shape == (0, 2, 3)
+
+
+def test_a_name_made_for_one_tensor_is_not_given_to_another_that_has_it_in_the_file() -> None:
+    def chain(g: GraphBuilder) -> int:
+        t = g.input("x", (2, 3))
+        for code, name in (("ABS", "t"), ("NEG", "t"), ("EXP", "t#1"), ("FLOOR", "t")):
+            operand, t = t, g.tensor(name, (2, 3))
+            g.operator(code, [operand], [t])
+        return t
+
+    conversion = otp.convert(drawn(chain))
+    assert len({value.name for node in conversion.model.graph for value in node.outputs}) == 4
+    assert verify(drawn(chain), conversion).ok
