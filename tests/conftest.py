@@ -30,7 +30,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 APART = {
-    "cli": "cli commands many new_pack page",
+    "cli": "cli commands isolation many new_pack page",
     "conversion": "examples files real_networks targets telling",
     "fusions": "loading",
     "repository": "deferral flow packaging rooms",
