@@ -161,13 +161,16 @@ class CountedLoop:
         kept = self.body.of(array, "CAST")
         array = kept if kept is not None and kept.dtype == array.dtype else array
         op = self.body.maker(array, "CONCATENATION")
-        if op is None or op.options.axis or len(op.inputs) != 3 or op[1].dims[:1] != (1,):
+        if op is None or op.options.axis or len(op.inputs) != 3:
             return None
-        head, tail = (self.body.maker(op[slot], "SLICE") for slot in (0, 2))
+        before_row, row, behind_row = op.inputs
+        if before_row is None or row is None or behind_row is None or row.dims[:1] != (1,):
+            return None
+        head, tail = (self.body.maker(part, "SLICE") for part in (before_row, behind_row))
         if head is None or tail is None or head[0] is not before or tail[0] is not before:
             return None
         begin, sizes = head.constant(1), tail.constant(2)
-        whole = [*op[1].dims[1:]]
+        whole = [*row.dims[1:]]
         if (
             begin is None
             or begin.any()
@@ -177,7 +180,7 @@ class CountedLoop:
         ):
             return None
         placed = sizes[0] == -1 and self._place(head[2], whole, 0) and self._place(tail[1], whole, 1)
-        return op[1] if placed else None
+        return row if placed else None
 
     def rows(self) -> dict[int, Tensor]:
         """By slot, what is written into arrays of which the loop does nothing else; without the axis of size 1 if it can be.

@@ -30,6 +30,12 @@ def in_place(at: Instance, outputs: int = 1) -> str | None:
     return spelled([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None
 
 
+def complete(at: Instance) -> Decline | None:
+    """Kernels of any number of operands read each; LiteRT crashes on an absent one."""
+    absent = next((slot for slot, tensor in enumerate(at.op.inputs) if tensor is None), None)
+    return None if absent is None else Decline(f"its operand {absent} is absent")
+
+
 def any_order(axes: Iterable[int]) -> Attribute:
     """Elements may come in any order along these axes of input 0: the operator leaves them as they are."""
     return Attribute(unordered=" ".join(f"a{axis}" for axis in axes))

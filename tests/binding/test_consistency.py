@@ -330,3 +330,16 @@ def test_stored_ranks_that_do_not_follow_give_way_to_those_that_do_as_in_litert(
     converted = otp.convert(drawn(picked_beside_a_unit_axis))
     assert [dim.dim_value for dim in converted.proto.graph.output[0].type.tensor_type.shape.dim] == [5]
     assert verify(drawn(picked_beside_a_unit_axis), converted.proto).ok
+
+
+@pytest.mark.parametrize(("code", "shape"), [("ADD_N", (2, 3)), ("CONCATENATION", (4, 3)), ("PACK", (2, 2, 3))])
+def test_an_absent_one_among_any_number_of_operands_is_refused(code: str, shape: tuple[int, ...]) -> None:
+    """LiteRT's kernels end the process."""
+
+    def joined(g: GraphBuilder) -> int:
+        x, y = g.input("x", (2, 3)), g.tensor("y", shape)
+        g.operator(code, [x, None, x], [y], {} if code == "ADD_N" else {"axis": 0})
+        return y
+
+    with pytest.raises(ConversionError, match="its operand 1 is absent"):
+        otp.convert(drawn(joined))
