@@ -9,9 +9,11 @@ import numpy as np
 from onnx_tflite_plugin.api import (
     Array,
     Context,
+    Decline,
     Dequantized,
     Instance,
     Lookup,
+    Quantization,
     Refused,
     SameScale,
     Transparent,
@@ -67,11 +69,20 @@ def leaky_relu(ctx: Context, x: Value) -> Value:
     return ctx.ops.LeakyRelu(x, alpha=ctx.options.alpha)
 
 
+def slopes_of_one_scale(at: Instance) -> Decline | None:
+    """The kernel reads one scale of its slopes (PreluPrepare, activations.cc)."""
+    slopes = at.op[1].quantization
+    if isinstance(slopes, Quantization) and slopes.per_axis:
+        return Decline(f"its slopes have {len(slopes.scale)} scales, and the kernel reads one")
+    return None
+
+
 @handler(
     "PRELU",
     max_version=1,
     layout=Transparent(),
     quantization=Dequantized(),
+    accepts=slopes_of_one_scale,
     types=("float32, float32", "int8, int8", "uint8, uint8", "int16, int8"),  # of int16 slopes the kernel reads bytes
 )
 def prelu(ctx: Context, x: Value, slope: Value) -> Value:

@@ -162,6 +162,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(0, shape_signature=[2, -1, -1, 3])],
         "it has 5 scales along axis 1, which is of open size",
     ),
+    ("PRELU-int8,_slopes_(3,)", [scaled(1, [0.003, 0.0078125, 0.05], [-7, -7, 5])], "its slopes have 3 scales"),
     ("RESHAPE-a_shape_known_as_it_runs,_one_size_open", [tensor(1, shape=[1 << 24])], "its shape has 16777216 sizes"),
     ("TANH-every_int16_from_a_scale_of_2^-12", [scaled(0, [3e38], [0])], "the scale of its operand is 3e[+]38"),
 ]
