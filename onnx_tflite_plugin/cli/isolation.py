@@ -5,9 +5,7 @@ Forked before anything large is imported it costs milliseconds; another process 
 
 from __future__ import annotations
 
-import mmap
 import os
-import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -58,6 +56,8 @@ def isolated_jobs(jobs: Sequence[J], work: Callable[[J, Watched], R]) -> Iterato
     if not _forks:
         yield from (work(job, unwatched) for job in jobs)
         return
+    import pickle
+
     left = list(jobs)
     while left:
         read, write = os.pipe()
@@ -80,6 +80,8 @@ def isolated_jobs(jobs: Sequence[J], work: Callable[[J, Watched], R]) -> Iterato
 
 
 def _work(jobs: Sequence[J], work: Callable[[J, Watched], R], told: Watched, write: int) -> NoReturn:
+    import pickle
+
     with os.fdopen(write, "wb") as results:
         for job in jobs:
             pickle.dump(work(job, told), results)
@@ -95,6 +97,8 @@ class _Child:
     """A fork, and the stage it is in. ``id`` is 0 in the fork itself."""
 
     def __init__(self) -> None:
+        import mmap
+
         self._stage = mmap.mmap(-1, _LONGEST)
         sys.stdout.flush(), sys.stderr.flush()
         self._before = {number: signal.getsignal(number) for number in map(_number, _PASSED_ON)}

@@ -59,12 +59,9 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
         return Outcome((*_numbers(conversion, files), job.name), result)
 
     numbered = [*enumerate(jobs, 1)]
-    if options["verify"]:
-        ends = isolated_jobs(numbered, outcome)
-        made = zip(jobs, ends, strict=True)
-        outcomes = [_refusal(job, end) if isinstance(end, VerificationError) else end for job, end in made]
-    else:
-        outcomes = [outcome(each, unwatched) for each in numbered]
+    ends = isolated_jobs(numbered, outcome) if options["verify"] else (outcome(each, unwatched) for each in numbered)
+    ended = zip(jobs, ends, strict=True)
+    outcomes = [_refusal(job, end) if isinstance(end, VerificationError) else end for job, end in ended]
     rows, results = [one.row for one in outcomes], [one.result for one in outcomes]
     problems: dict[Problem, list[str]] = {}
     for job, one in zip(jobs, outcomes, strict=True):

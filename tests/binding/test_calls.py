@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -25,8 +27,8 @@ def condition(model: ModelBuilder) -> None:
     graph.output(more)
 
 
-def nested(depth: int) -> bytes:
-    """Loops inside each other; the innermost adds."""
+def nested(depth: int, names: Sequence[str] = ("loop",)) -> bytes:
+    """Loops inside each other, one for each name in a body; the innermost adds."""
     model = ModelBuilder()
     x = model.main.input("x", ())
     model.main.output(loop(model.main, x, 1, 2, "loop"))
@@ -35,7 +37,9 @@ def nested(depth: int) -> bytes:
         graph = model.subgraph(f"body{level}")
         x = graph.input("x", ())
         if level < depth - 1:
-            graph.output(loop(graph, x, 1, level + 3, "loop"))
+            for name in names:
+                x = loop(graph, x, 1, level + 3, name)
+            graph.output(x)
         else:
             graph.operator("ADD", [x, graph.constant("one", np.float32(1))], [y := graph.tensor("y", ())])
             graph.output(y)
@@ -88,32 +92,17 @@ def test_what_is_called_ever_deeper_is_refused() -> None:
         otp.convert(nested(70))
 
 
-def doubling(depth: int) -> bytes:
-    """Loops whose bodies are two loops each."""
-    model = ModelBuilder()
-    x = model.main.input("x", ())
-    model.main.output(loop(model.main, x, 1, 2, "loop"))
-    condition(model)
-    for level in range(depth):
-        graph = model.subgraph(f"body{level}")
-        x = graph.input("x", ())
-        for name in ("first", "second") if level < depth - 1 else ():
-            x = loop(graph, x, 1, level + 3, name)
-        graph.operator("ADD", [x, graph.constant("one", np.float32(1))], [y := graph.tensor("y", ())])
-        graph.output(y)
-    return model.build()
-
-
 def test_conditions_in_conditions_are_written_once_at_each_level() -> None:
     counts = [sum(1 for _ in otp.convert(asking(depth)).model.graph.all_nodes()) for depth in (10, 20, 30)]
     assert counts[2] - counts[1] == counts[1] - counts[0] < 100
 
 
 def test_what_doubles_at_each_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert otp.convert(doubling(5))
+    twice = "first", "second"
+    assert otp.convert(nested(5, twice))
     monkeypatch.setattr(scope, "MOST_INLINED", 500)
     with pytest.raises(ConversionError, match="more than 500 operators"):
-        otp.convert(doubling(30))
+        otp.convert(nested(30, twice))
 
 
 def composed(scale: float, zero_point: int, *, remembers: bool = False) -> bytes:
