@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from benchmarks import keras_networks
-from tests.processors.wheels import FACES, PITCH, WAKE_WORDS, tflite_files
+from tools.wheels import FACES, PITCH, WAKE_WORDS, tflite_files
 
 WHEELS: Mapping[str, Sequence[str]] = {
     "mediapipe==0.10.14": (

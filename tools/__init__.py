@@ -1,1 +1,1 @@
-"""What is generated for the repository, and checked by its tests. Not in the wheel."""
+"""What the repository needs beside the package: what generates what is checked in, and wheels for the models in them. Not in the wheel."""

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from processors.wheels import FACES, WAKE_WORDS, wheel
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.source import Quantization, read
 from onnx_tflite_plugin.verify import verify
+from tools.wheels import FACES, WAKE_WORDS, wheel
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 INT8, FLOAT = (EXAMPLES / f"digits_{kind}.tflite" for kind in ("int8", "float"))

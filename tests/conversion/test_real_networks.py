@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processors.wheels import FACES, PITCH, WAKE_WORDS, tflite_files
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, verify
+from tools.wheels import FACES, PITCH, WAKE_WORDS, tflite_files
 
 # wheel → network → most Transpose nodes the plan may leave; where it is not proven least, it is a heuristic's
 WHEELS: dict[str, dict[str, int]] = {

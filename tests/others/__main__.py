@@ -86,7 +86,7 @@ def _files(given: Sequence[Path]) -> Iterator[Path]:
 
 
 def _default(folder: Path) -> list[Path]:
-    from tests.processors.wheels import FACES, WAKE_WORDS, tflite_files
+    from tools.wheels import FACES, WAKE_WORDS, tflite_files
 
     found = sorted(tflite_files(folder, [FACES, WAKE_WORDS]).glob("*/*.tflite"))
     return [*sorted((ROOT / "examples").glob("*.tflite")), *found][:10]

@@ -13,12 +13,13 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from tools.wheels import tflite_files
+
 from .catalogue import WHEELS, catalogue
 from .emulation import Command, Emulator, NotInstalled, here
 from .machines import EMULATED, HASWELL, Processor
 from .native import MASKS, Unsupported, masked
 from .trials import Models, Report, converted, tried_on
-from .wheels import tflite_files
 
 CACHE = Path(__file__).parents[2] / ".cache/processors"
 FAILED, DID_NOT_RUN = 1, 3

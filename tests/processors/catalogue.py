@@ -16,10 +16,10 @@ from conformance.models import Net, net, tensor
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import Tolerance
+from tools.wheels import FACES, WAKE_WORDS
 
 from . import extremes
 from .machines import Overflow
-from .wheels import FACES, WAKE_WORDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WHEELS = (FACES, WAKE_WORDS, "pyopen-wakeword==1.1.0")

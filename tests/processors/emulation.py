@@ -21,8 +21,9 @@ from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
 
+from tools.wheels import download
+
 from .machines import Machine, Processor
-from .wheels import download
 
 DEBIAN = {"x86_64": "amd64", "aarch64": "arm64"}
 PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")

@@ -12,11 +12,11 @@ import click
 import numpy as np
 import pytest
 from command import Run
-from processors.wheels import WAKE_WORDS, tflite_files
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.cli import cli
 from tools.pictures import FOLDER, drawings
+from tools.wheels import WAKE_WORDS, tflite_files
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
