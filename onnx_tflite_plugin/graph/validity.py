@@ -17,6 +17,7 @@ from onnx_tflite_plugin.errors import (
 )
 from onnx_tflite_plugin.graph.metadata import lowered_by, lowered_from
 from onnx_tflite_plugin.guard import BUILTIN, Failed
+from onnx_tflite_plugin.source.dtypes import QUANTIZED
 
 if TYPE_CHECKING:
     import onnx
@@ -26,6 +27,7 @@ LARGEST_PROTO = 1_900_000_000  # protobuf's limit is 2 GiB; onnx needs some of i
 _SHAPE = re.compile(
     r"Inferred shape and existing shape differ in (?P<what>[^:]*): \((?P<made>\d+)\) vs \((?P<file>\d+)\)"
 )
+_DTYPE = re.compile(r"has unsupported type: tensor\((?P<dtype>\w+)\)")
 
 
 def weight_bytes(model: ir.Model) -> int:
@@ -64,9 +66,10 @@ def check_valid(
     offending = next((node for node in model.graph if node.name and f"node name: {node.name})" in text), None)
     handler, pack = ("", "") if offending is None else lowered_by(offending.metadata_props)
     _, says = (declared or {}).get((handler, pack), ("", ""))
-    if "has unsupported type" in text and not says:
+    lacking = _DTYPE.search(text)
+    if lacking and not says:
         raise TargetRefusal(
-            "ONNX has not all operators in these dtypes:", [Problem("the model", text, "--quantization float")]
+            "ONNX has not all operators in these dtypes:", [_without(lacking["dtype"], offending, text)]
         )
     if offending is None or not handler:
         raise HandlerError(message, [Blamed("the model", text, Failed(BUILTIN, text).hint, ours=True)])
@@ -75,6 +78,14 @@ def check_valid(
         raise StaleShape(CONTRADICTION, [Contradiction(_place(offending), told, "convert the original model again")])
     failed = Failed(pack, f"handler {handler} of {pack} failed: {told or text}{says and f'; it declares {says}'}")
     raise HandlerError(message, [failed.problem(f"{offending.op_type} {offending.name!r}")])
+
+
+def _without(dtype: str, node: ir.Node | None, text: str) -> Problem:
+    """ONNX defines no such operator of a dtype; quantized numbers could be floats."""
+    hint = "--quantization float" if dtype in QUANTIZED else ""
+    if node is None or not lowered_from(node.metadata_props):
+        return Problem("the model", text, hint)
+    return Problem(_place(node), f"ONNX defines no {node.op_type} of {dtype}", hint)
 
 
 def _shape_told(text: str, *, declared: bool) -> str:

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.api import Call, Context, Handler, Transparent, fusion, 
 from onnx_tflite_plugin.api.dtypes import parsed, rows
 from onnx_tflite_plugin.binding.fusion import fuse
 from onnx_tflite_plugin.conversion import convert
-from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.errors import ConversionError, TargetRefusal
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
@@ -143,3 +143,16 @@ def test_built_in_handlers_take_every_dtype_that_litert_registers() -> None:
     assert len(listed) > 8
     lacking = {code: REGISTERED[code].dtypes - names for code, names in listed.items() if code != "STABLEHLO_CASE"}
     assert {code: sorted(missing) for code, missing in lacking.items() if missing} == {}
+
+
+@pytest.mark.parametrize(("code", "dtype", "hint"), [("SQUARE", "string", ""), ("COS", "int8", "--quantization float")])
+def test_what_onnx_does_not_define_of_a_dtype_is_refused_by_operator_and_dtype(
+    code: str, dtype: str, hint: str
+) -> None:
+    model = Net()
+    model.output(model.call(code, [tensor(2, 3, dtype=dtype, scale=0)], tensor(2, 3, dtype=dtype, scale=0)))
+    with pytest.raises(TargetRefusal, match=f"ONNX defines no [A-Z][a-z]+ of {dtype}") as refusal:
+        convert(model.build(), host=Host(packs="builtin"))
+    (problem,) = refusal.value.problems
+    assert problem.where.startswith("subgraphs[0].operators[0]")
+    assert problem.hint == hint
