@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refused
@@ -127,7 +128,7 @@ def unfit(handler: Handler, op: Operator) -> Unfit | None:
     """Why the operands are too few or too many for a handler, or lack one; ``None`` where they are what it takes."""
     if named_by_the_file(op.code):
         return None
-    needed, most = _arity(handler.lower)
+    needed, most, each = _arity(handler.lower)
     given = len(op.inputs)
     if (given < len(needed) and any(needed[given:])) or (most is not None and given > most):
         takes = (
@@ -139,34 +140,42 @@ def unfit(handler: Handler, op: Operator) -> Unfit | None:
         )
         wrong = _problem(op, "inputs", f"{given} operands, and {op.code} takes {takes}")
         return Unfit(wrong.reason, problem=wrong)
-    absent = next((slot for slot, required in enumerate(needed[:given]) if required and op.inputs[slot] is None), None)
+    required = (*needed, *[each] * (given - len(needed)))
+    absent = next((slot for slot, tensor in enumerate(op.inputs) if tensor is None and required[slot]), None)
     if absent is None:
         return None
     wrong = _problem(op, f"inputs[{absent}]", f"it is absent, and {op.code} cannot do without")
     return Unfit(wrong.reason, problem=wrong)
 
 
-@cache
-def _arity(lower: object) -> tuple[tuple[bool, ...], int | None]:
-    """Whether each operand without a default is used, and how many operands there may be (``None``: any number).
-
-    One may be absent where its parameter begins with an underscore, for it is not used, or is annotated with None.
+class _Arity(NamedTuple):
+    """What a lowering takes: whether each operand without a default must be there, how many there may be at most
+    (``None``: any number), and whether each of any number must be there.
     """
+
+    needed: tuple[bool, ...]
+    most: int | None
+    each: bool
+
+
+@cache
+def _arity(lower: object) -> _Arity:
+    """One may be absent where its parameter begins with an underscore, for it is not used, or is annotated with None."""
     try:
         _, *parameters = inspect.signature(lower).parameters.values()  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        return (), None
+        return _Arity((), None, each=False)
     needed: list[bool] = []
     most = 0
     for parameter in parameters:
+        required = not (parameter.name.startswith("_") or "None" in str(parameter.annotation))
         if parameter.kind is parameter.VAR_POSITIONAL:
-            return tuple(needed), None
+            return _Arity(tuple(needed), None, required and parameter.annotation is not parameter.empty)
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             most += 1
             if parameter.default is parameter.empty:
-                optional = parameter.name.startswith("_") or "None" in str(parameter.annotation)
-                needed.append(not optional)
-    return tuple(needed), most
+                needed.append(required)
+    return _Arity(tuple(needed), most, each=False)
 
 
 # --- ranks ------------------------------------------------------------------------------------

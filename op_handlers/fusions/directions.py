@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any
 
 from onnx_tflite_plugin.api import Call, Context, Decline, Match, Operand, Options, Value, fusion, operands, out
+from op_handlers.kernels.operands import there
 from op_handlers.sequence.directions import both_axes, time_first_both
 from op_handlers.sequence.lstm.bidirectional import AHEAD, BACK, bidirectional_sequence_lstm
 from op_handlers.sequence.lstm.bidirectional import products as both_products
@@ -68,9 +69,9 @@ def turned(match: Match, options: Options) -> Decline | None:
     quantization=products,
     min_opset=newest,
 )
-def lstm_backwards(ctx: Context, *inputs: Value) -> Value:
+def lstm_backwards(ctx: Context, *operands: Value | None) -> Value:
     """LSTM in reverse, or a Scan from the end."""
-    return through(ctx, inputs, reverse=True)
+    return through(ctx, there(operands), reverse=True)
 
 
 # --- both ways --------------------------------------------------------------------------------
@@ -116,9 +117,9 @@ def both_operands() -> list[Operand]:
     axes=both_axes,
     quantization=both_products,
 )
-def lstm_bidirectional(ctx: Context, *inputs: Value) -> tuple[Value, ...]:
+def lstm_bidirectional(ctx: Context, *operands: Value | None) -> tuple[Value, ...]:
     """LSTM of both directions."""
-    forwards, backwards = bidirectional_sequence_lstm(ctx, *inputs)
+    forwards, backwards = bidirectional_sequence_lstm(ctx, *operands)
     if not ctx.options.turned:
         return forwards, backwards
     return forwards, ctx.ops.Slice(backwards, [-1], [-(2**31) + 1], [0], [-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -30,10 +30,9 @@ def in_place(at: Instance, outputs: int = 1) -> str | None:
     return spelled([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None
 
 
-def complete(at: Instance) -> Decline | None:
-    """Kernels of any number of operands read each; LiteRT crashes on an absent one."""
-    absent = next((slot for slot, tensor in enumerate(at.op.inputs) if tensor is None), None)
-    return None if absent is None else Decline(f"its operand {absent} is absent")
+def there(operands: Sequence[Value | None]) -> Mapping[int, Value]:
+    """By slot, the operands that are not absent."""
+    return {slot: value for slot, value in enumerate(operands) if value is not None}
 
 
 def any_order(axes: Iterable[int]) -> Attribute:

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.extremes import extreme
 from op_handlers.kernels.fixed_point import rescaled
-from op_handlers.kernels.operands import complete, parameters
+from op_handlers.kernels.operands import parameters
 from op_handlers.kernels.tables import stored_integers
 from op_handlers.kernels.ties import moved_from_halves
 
@@ -123,7 +123,7 @@ def minimum(ctx: Context, x: Value, y: Value) -> Value:
     return extreme(ctx, "Min", x, y)
 
 
-@handler("ADD_N", max_version=1, layout=Transparent(), accepts=complete)
+@handler("ADD_N", max_version=1, layout=Transparent())
 def add_n(ctx: Context, *operands: Value) -> Value:
     """Sum, which ONNX has of floats only; of integers a chain of Add."""
     return ctx.ops.Sum(*operands) if ctx.op[0].dtype == "float32" else reduce(ctx.ops.Add, operands)

@@ -23,7 +23,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
-from op_handlers.kernels.operands import signed_bytes
+from op_handlers.kernels.operands import signed_bytes, there
 from op_handlers.kernels.recurrent import ACTIVATIONS, begun, not_float, not_symmetric, not_variable, stacked
 from op_handlers.sequence.directions import (
     apart,
@@ -109,8 +109,9 @@ def sequence_axes(at: Instance) -> str:
     types=kinds(ONE_WAY),
     accepts=lambda at: refusal(at.op, 2, ONE_WAY),
 )
-def rnn(ctx: Context, *inputs: Value) -> Value:
+def rnn(ctx: Context, *operands: Value) -> Value:
     """One step: Gemm of the input, Gemm of the last output, and the activation."""
+    inputs = there(operands)
     hidden = step(ctx, inputs, ONE_WAY, products(ctx, inputs, ONE_WAY, inputs[0]), inputs[ONE_WAY.hidden])
     ctx.assign(ONE_WAY.hidden, hidden)
     return hidden
@@ -125,8 +126,9 @@ def rnn(ctx: Context, *inputs: Value) -> Value:
     types=kinds(ONE_WAY),
     accepts=lambda at: refusal(at.op, 3, ONE_WAY),
 )
-def unidirectional_sequence_rnn(ctx: Context, *inputs: Value) -> Value:
+def unidirectional_sequence_rnn(ctx: Context, *operands: Value) -> Value:
     """RNN where it has the activation, else a Scan of steps."""
+    inputs = there(operands)
     (y,) = layers_run(ctx, inputs, (ONE_WAY,), (inputs[0],))
     return y
 
@@ -140,12 +142,14 @@ def unidirectional_sequence_rnn(ctx: Context, *inputs: Value) -> Value:
     types=kinds(FORWARD, BACKWARD),
     accepts=lambda at: refusal(at.op, 3, FORWARD, BACKWARD) or both_ways(at.op, 10, 11) or misread(at.op),
 )
-def bidirectional_sequence_rnn(ctx: Context, *inputs: Value) -> Value | tuple[Value, ...]:
+def bidirectional_sequence_rnn(ctx: Context, *operands: Value | None) -> Value | tuple[Value, ...]:
     """One RNN of both directions where they see the same, else one each; their outputs side by side, or apart."""
-    x, auxiliary = inputs[0], inputs[auxiliary_slot(ctx.op)]
-    ahead = ctx.ops.Concat(x, auxiliary, axis=2) if crossed(ctx.op) else x
-    elsewhere = auxiliary is not None and not crossed(ctx.op) and ctx.options.time_major
-    back = auxiliary if elsewhere else ahead  # batch by batch the kernel goes back over the input whatever is given
+    inputs = there(operands)
+    x, auxiliary = inputs[0], inputs.get(auxiliary_slot(ctx.op))
+    ahead = x if auxiliary is None or not crossed(ctx.op) else ctx.ops.Concat(x, auxiliary, axis=2)
+    # Batch by batch the kernel goes back over the input whatever is given.
+    elsewhere = not crossed(ctx.op) and ctx.options.time_major
+    back = auxiliary if auxiliary is not None and elsewhere else ahead
     outputs = layers_run(ctx, inputs, (FORWARD, BACKWARD), (ahead, back))
     return side_by_side(ctx, outputs)
 
@@ -167,7 +171,9 @@ def misread(op: Operator) -> Decline | None:
 # --- layers -----------------------------------------------------------------------------------
 
 
-def layers_run(ctx: Context, inputs: Sequence[Value], layers: Sequence[Layer], xs: Sequence[Value]) -> Sequence[Value]:
+def layers_run(
+    ctx: Context, inputs: Mapping[int, Value], layers: Sequence[Layer], xs: Sequence[Value]
+) -> Sequence[Value]:
     """What the layers give, (T, B, U) each; their states are kept."""
     units = {ctx.op[layer.bias].shape[0] for layer in layers}
     if ctx.options.fused_activation_function not in ITS_OWN:
@@ -177,7 +183,7 @@ def layers_run(ctx: Context, inputs: Sequence[Value], layers: Sequence[Layer], x
     return [at_once(ctx, inputs, (layer,), x)[0] for layer, x in zip(layers, xs, strict=True)]
 
 
-def at_once(ctx: Context, inputs: Sequence[Value], layers: Sequence[Layer], x: Value) -> Sequence[Value]:
+def at_once(ctx: Context, inputs: Mapping[int, Value], layers: Sequence[Layer], x: Value) -> Sequence[Value]:
     """RNN, in one direction or in both."""
     ops, n = ctx.ops, len(layers)
     units = ctx.op[layers[0].bias].shape[0]
@@ -203,7 +209,7 @@ def at_once(ctx: Context, inputs: Sequence[Value], layers: Sequence[Layer], x: V
     return apart(ctx, y, n, axis=1)
 
 
-def by_steps(ctx: Context, inputs: Sequence[Value], layer: Layer, x: Value) -> Value:
+def by_steps(ctx: Context, inputs: Mapping[int, Value], layer: Layer, x: Value) -> Value:
     """Scan over time of what is left when all products with the input are made at once."""
     units = ctx.op[layer.bias].shape[0]
 
@@ -222,7 +228,7 @@ def by_steps(ctx: Context, inputs: Sequence[Value], layer: Layer, x: Value) -> V
     return y
 
 
-def products(ctx: Context, inputs: Sequence[Value], layer: Layer, x: Value) -> Value:
+def products(ctx: Context, inputs: Mapping[int, Value], layer: Layer, x: Value) -> Value:
     """What the input adds, bias included: (..., B, I) to (..., B, U)."""
     weights = wide_weights(ctx, inputs, layer)
     if ctx.op[0].rank == 2:
@@ -231,12 +237,12 @@ def products(ctx: Context, inputs: Sequence[Value], layer: Layer, x: Value) -> V
     return ctx.ops.Add(ctx.ops.MatMul(x, turned), inputs[layer.bias])
 
 
-def step(ctx: Context, inputs: Sequence[Value], layer: Layer, seen: Value, hidden: Value) -> Value:
+def step(ctx: Context, inputs: Mapping[int, Value], layer: Layer, seen: Value, hidden: Value) -> Value:
     sums = ctx.ops.Gemm(hidden, matrix(ctx, inputs, layer.recurrent), seen, transB=1)
     return ACTIVATIONS[ctx.options.fused_activation_function](ctx.ops, sums)
 
 
-def wide_weights(ctx: Context, inputs: Sequence[Value], layer: Layer) -> Value | Array:
+def wide_weights(ctx: Context, inputs: Mapping[int, Value], layer: Layer) -> Value | Array:
     """Of the input, and beside them of the auxiliary input."""
     own = matrix(ctx, inputs, layer.weights)
     if layer.auxiliary is None or ctx.op.tensor(layer.auxiliary) is None:
@@ -244,7 +250,7 @@ def wide_weights(ctx: Context, inputs: Sequence[Value], layer: Layer) -> Value |
     return ctx.ops.Concat(own, matrix(ctx, inputs, layer.auxiliary), axis=1)
 
 
-def matrix(ctx: Context, inputs: Sequence[Value], slot: int) -> Value | Array:
+def matrix(ctx: Context, inputs: Mapping[int, Value], slot: int) -> Value | Array:
     """Weights in float; an array where the file has them so."""
     constant = ctx.constant(slot)
     if constant is not None and constant.dtype == np.float32:

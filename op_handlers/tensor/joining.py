@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api import (
     out,
     spelled,
 )
-from op_handlers.kernels.operands import any_order, complete, with_axis
+from op_handlers.kernels.operands import any_order, with_axis
 
 
 def of_one_rank(at: Instance) -> Decline | None:
@@ -25,8 +25,6 @@ def of_one_rank(at: Instance) -> Decline | None:
 
 def joinable(at: Instance) -> Decline | None:
     """Of uint8 the kernel multiplies by the ratio of scales, where one has none by 0 (ConcatenationWithScaling)."""
-    if (incomplete := complete(at)) is not None:
-        return incomplete
     tensors = [tensor for tensor in (*at.op.inputs, *at.op.outputs) if tensor is not None]
     scaled = [tensor for tensor in tensors if tensor.quantization is not None]
     if at.op[0].dtype == "uint8" and 0 < len(scaled) < len(tensors):
@@ -64,7 +62,6 @@ def packed(at: Instance) -> str:
     axes=packed,
     quantization=Raw(shift_safe=True, onnx="Concat"),
     types="T...",
-    accepts=complete,
 )
 def pack(ctx: Context, *xs: Value) -> Value:
     """Unsqueeze and Concat along the new axis, which counts in the result's axes."""

@@ -341,5 +341,5 @@ def test_an_absent_one_among_any_number_of_operands_is_refused(code: str, shape:
         g.operator(code, [x, None, x], [y], {} if code == "ADD_N" else {"axis": 0})
         return y
 
-    with pytest.raises(ConversionError, match="its operand 1 is absent"):
+    with pytest.raises(InvalidModel, match=rf"operators\[0\].inputs\[1\]: it is absent, and {code} cannot do without"):
         otp.convert(drawn(joined))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def five(op: Operator) -> Decline | None:
     return None if step_of(op[WEIGHTS])[0] and step_of(op[BIAS])[0] else Decline("its weights or bias have no scale")
 
 
-def basic(ctx: Context, inputs: Sequence[Value]) -> tuple[Value | None, ...]:
+def basic(ctx: Context, inputs: Mapping[int, Value]) -> tuple[Value | None, ...]:
     """The output, the cells, what was multiplied and what came of it. The first two are the next run's states."""
     ops, whole = ctx.ops, ctx.op[X].dtype == "uint8"
     both = ops.Concat(inputs[X], inputs[HIDDEN], axis=1)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from onnx_tflite_plugin.api import Array, Context, Decline, Dequantized, Instance, Operator, Value, handler
+from op_handlers.kernels.operands import there
 from op_handlers.kernels.recurrent import not_float, not_symmetric, not_variable
 from op_handlers.sequence.directions import (
     as_wide,
@@ -100,10 +101,11 @@ def crossed(op: Operator) -> bool:
     quantization=products,
     accepts=lambda at: refusal(at.op),
 )
-def bidirectional_sequence_lstm(ctx: Context, *inputs: Value) -> Value | tuple[Value, ...]:
+def bidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value | tuple[Value, ...]:
     """One LSTM of both directions where it is plain and they see the same, else each on its own."""
-    x, auxiliary = inputs[0], inputs[auxiliary_slot(ctx.op)]
-    ahead = ctx.ops.Concat(x, auxiliary, axis=2) if crossed(ctx.op) else x
+    inputs = there(operands)
+    x, auxiliary = inputs[0], inputs.get(auxiliary_slot(ctx.op))
+    ahead = x if auxiliary is None or not crossed(ctx.op) else ctx.ops.Concat(x, auxiliary, axis=2)
     back = ahead if auxiliary is None or crossed(ctx.op) else auxiliary
     layers = [cell(ctx, inputs, slots, reverse) for slots, reverse in ((AHEAD, False), (BACK, True))]
     starts = [layer.states() for layer in layers]
@@ -118,7 +120,7 @@ def bidirectional_sequence_lstm(ctx: Context, *inputs: Value) -> Value | tuple[V
     return side_by_side(ctx, [y for y, *_ in outputs])
 
 
-def cell(ctx: Context, inputs: Sequence[Value], slots: Sequence[int | None], reverse: bool) -> Cell:
+def cell(ctx: Context, inputs: Mapping[int, Value], slots: Sequence[int | None], reverse: bool) -> Cell:
     view: Any = View(ctx, slots)
-    given: Any = [None if slot is None else inputs[slot] for slot in slots]
+    given = {k: inputs[slot] for k, slot in enumerate(slots) if slot is not None and slot in inputs}
     return Cell(view, given, reverse)

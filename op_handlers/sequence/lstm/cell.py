@@ -5,7 +5,7 @@ Sizes: B batches, I inputs, C cells, O outputs (C of them unless projected), G g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -66,7 +66,7 @@ class Cell:
     states_of = ("float32", "float32", "float32")
     """Dtypes of outputs, cells and sums between steps."""
 
-    def __init__(self, ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> None:
+    def __init__(self, ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> None:
         self.ctx, self.op, self.ops, self.inputs, self.reverse = ctx, ctx.op, ctx.ops, inputs, reverse
         self.gates = self.ordered(gates_of(ctx.op))
         self.normalizes, self.peeps = normalizes(ctx.op), peeps(ctx.op)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from onnx_tflite_plugin.api import (
     Context,
@@ -16,6 +16,7 @@ from onnx_tflite_plugin.api import (
     handler,
     out,
 )
+from op_handlers.kernels.operands import there
 from op_handlers.kernels.recurrent import not_float, not_symmetric, not_variable
 from op_handlers.sequence.lstm.basic import basic, five, side_by_side
 from op_handlers.sequence.lstm.cell import (
@@ -103,14 +104,14 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
     min_opset=newest,
     accepts=lambda at: stepwise(at.op, 3),
 )
-def unidirectional_sequence_lstm(ctx: Context, *inputs: Value) -> Value:
+def unidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value:
     """LSTM where that bounds no cells, projects and normalizes nothing; else a Scan of steps spelled out."""
-    y = through(ctx, inputs)
+    y = through(ctx, there(operands))
     turned = ctx.op[out(0)].rank != 3 and not ctx.options.time_major
     return ctx.ops.Transpose(y, perm=[1, 0, 2]) if turned else y
 
 
-def through(ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> Value:
+def through(ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> Value:
     """The outputs of a sequence, time first."""
     cell = cell_of(ctx, inputs, reverse)
     ((y, *states),) = way(cell)([cell], inputs[0], [cell.states()])
@@ -118,7 +119,7 @@ def through(ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> Val
     return cell.finished(y)
 
 
-def cell_of(ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> Cell:
+def cell_of(ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> Cell:
     """The cell of an operator's arithmetic."""
     return (IntegerCell if ctx.op[0].dtype == "int8" else Cell)(ctx, inputs, reverse)
 
@@ -138,8 +139,9 @@ def one_step(at: Instance) -> Decline | None:
     min_opset=newest,
     accepts=one_step,
 )
-def lstm(ctx: Context, *inputs: Value) -> tuple[Value | None, ...]:
+def lstm(ctx: Context, *operands: Value | None) -> tuple[Value | None, ...]:
     """One step spelled out: Gemm, Split, Sigmoid and Tanh."""
+    inputs = there(operands)
     if ctx.options.kernel_type == "BASIC":
         return basic(ctx, inputs)
     cell = cell_of(ctx, inputs)

@@ -7,7 +7,7 @@ functions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class IntegerCell(Cell):
     ``early``: the gates that are computed at once, all but an output gate that sees the cells of its own step.
     """
 
-    def __init__(self, ctx: Context, inputs: Sequence[Value], reverse: bool = False) -> None:
+    def __init__(self, ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> None:
         scales = [step_of(tensor)[0] for tensor in between(ctx.op)] or [SEEN] * len(gates_of(ctx.op))
         self.steps = dict(zip(gates_of(ctx.op), map(np.float32, scales), strict=True))
         self.exponent = power_of_two(step_of(ctx.op[CELLS])[0]) or 0
