@@ -210,6 +210,14 @@ def behaviour(bound: Bound, target: Target, opset: int) -> Behaviour | None:
     return declared
 
 
+def fused_activation(bound: Bound, target: Target, opset: int) -> str:
+    """The fused activation's name, "NONE" where it cannot be told, which is refused when all is read."""
+    try:
+        return _activation(_Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op)))
+    except (Failed, Refused):
+        return "NONE"
+
+
 def called(options: Iterable[str], op: Operator) -> tuple[int, ...]:
     """Indices of the subgraphs that an operator's ``options`` hold."""
     fields = [op.options.get(name) for name in options]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnx_tflite_plugin.api.declarations import Dequantized, FixedOutputRange, Integer, Lookup, SameScale
+from onnx_tflite_plugin.api.declarations import Dequantized, FixedOutputRange, Integer, Lookup, Raw, SameScale
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import behaviour
+from onnx_tflite_plugin.binding.declared import behaviour, fused_activation
 from onnx_tflite_plugin.codes import named_by_the_file
-from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, QUANTIZED
+from onnx_tflite_plugin.source.activations import BOUNDS
+from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, INTEGER_RANGE, QUANTIZED
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import Target
 
@@ -21,6 +22,7 @@ def odd_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, 
     yield from _per_axis(bound, target, opset)
     yield from _scales_of_zero(bound, target, opset)
     yield from _results(bound, target, opset)
+    yield from _bounds(bound, target, opset)
     yield from _rare(bound)
 
 
@@ -49,6 +51,22 @@ def _results(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, st
         yield "outputs[0]", reason
 
 
+def _bounds(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
+    """Integers that pass through, bounded by an activation, without the scale that kernels divide its bounds by."""
+    result = bound.op.tensor(~0)
+    if (
+        result is None
+        or result.dtype not in QUANTIZED
+        or result.quantization is not None
+        or not bound.handler.activation
+    ):
+        return
+    name = fused_activation(bound, target, opset)
+    passed = isinstance(behaviour(bound, target, opset), SameScale | Raw)
+    if passed and any(limit is not None for limit in BOUNDS.get(name, ())):
+        yield "outputs[0]", f"tensor {result} is {_told(result)}, and {name} has its bounds in steps of one"
+
+
 def _rare(bound: Bound) -> Iterator[tuple[str, str]]:
     """Results of a dtype that only a few operators make, and say so: complex numbers, and resources."""
     op, handler = bound.op, bound.handler
@@ -73,7 +91,7 @@ def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tup
     if bound.handler.converts or bound.handler.subgraphs or named_by_the_file(bound.op.code):
         return
     first = next((t for t in _activations(bound, target, opset) if _kind(t)), None)
-    if first is not None and _quantized(first):
+    if first is not None and _quantized(first) and _holds(first.dtype, result.disregarded.zero_point[0]):
         yield (result.subgraph, result.index), first.dtype
 
 
@@ -119,6 +137,11 @@ def _scale_is_zero(tensor: Tensor | None) -> bool:
     if tensor is None or tensor.constant or not _quantized(tensor):
         return False
     return isinstance(tensor.quantization, Quantization) and not any(tensor.quantization.scale)
+
+
+def _holds(dtype: str, number: int) -> bool:
+    low, high = INTEGER_RANGE[dtype]
+    return low <= number <= high
 
 
 def _scaled_by_axis(tensor: Tensor) -> bool:

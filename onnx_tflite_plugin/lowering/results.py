@@ -81,11 +81,16 @@ def _check(ctx: Context, value: ir.Value, tensor: Tensor, form: Form, k: int) ->
     storage = ctx.scope.storage.storage(tensor)
     wanted = dtype_of(storage.dtype if form is STORED else tensor.dtype)
     returned = value.type.dtype if value.type is not None else wanted
-    if returned != wanted and ctx.bound.pack == BUILTIN:
-        reason = f"tensor {tensor} is {tensor.dtype}, {ctx.op.code} of these operands gives {returned.name.lower()}"
-        raise Contradicted(f"outputs[{k}]", reason)
     if returned != wanted:
-        raise Mismatch(f"output {k} is {returned.name.lower()}, the tensor is {wanted.name.lower()}")
+        raise _of_another_dtype(ctx, returned, tensor, wanted, k)
+
+
+def _of_another_dtype(ctx: Context, returned: ir.DataType, tensor: Tensor, wanted: ir.DataType, k: int) -> Exception:
+    """What a result that does not fit its tensor is refused as: by the file's fault, or by a pack's."""
+    if ctx.bound.pack != BUILTIN:
+        return Mismatch(f"output {k} is {returned.name.lower()}, the tensor is {wanted.name.lower()}")
+    reason = f"tensor {tensor} is {tensor.dtype}, {ctx.op.code} of these operands gives {returned.name.lower()}"
+    return Contradicted(f"outputs[{k}]", reason)
 
 
 def _check_shape(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
@@ -109,6 +114,8 @@ def activated(ctx: Context, value: ir.Value, k: int) -> ir.Value:
     integers = value.type is not None and value.type.dtype == dtype_of(storage.dtype)
     if integers:
         return clamped(ctx, value, clamp, storage)
+    if value.type is not None and value.type.dtype == ir.DataType.BOOL:  # which nothing quantizes
+        raise _of_another_dtype(ctx, value.type.dtype, ctx.op[~k], dtype_of(storage.dtype), k)
     clips_after = ctx.target.clips_integers and ctx.target.has_kernel("Clip", storage.dtype)
     if not clips_after and not clamp.idle:
         value = bounded(ctx, value, *BOUNDS[activation])

@@ -31,11 +31,18 @@ def hard_swish_table(at: Instance) -> Array:
     inputs = (stored_integers(at.op[0].dtype) - x.zero_point[0]) << HALVES
     gates = saturated(inputs << up - 1) if up > 0 else inputs
     gates = high_product(gates, of_15_bits(gate))
-    gates = saturated(gates << 1) if up > 0 else divided(gates, -up)
+    gates = saturated(gates << 1) if up > 0 else divided_in_16_bits(gates, -up)
     product = np.fix(((gates + 2**15) >> 1) * high_product(inputs, of_15_bits(result)) / 2**15).astype(np.int64)
     limits = np.iinfo(at.op[out(0)].dtype)
-    stored: Array = np.clip(divided(product, -down) + y.zero_point[0], limits.min, limits.max).astype(limits.dtype)
+    stored: Array = np.clip(divided_in_16_bits(product, -down) + y.zero_point[0], limits.min, limits.max).astype(
+        limits.dtype
+    )
     return stored
+
+
+def divided_in_16_bits(numbers: Array, bits: int) -> Array:
+    """RoundingDivideByPOT (gemmlowp), whose mask of so many bits is one of 16: by more than 15 of them even 0 goes up."""
+    return divided(numbers, bits) if bits < 16 else np.where(numbers < 0, -1, 1)
 
 
 def high_product(numbers: Array, factor: int) -> Array:

@@ -143,7 +143,7 @@ def dequantize(ctx: Context, x: Value) -> Value:
     constant = ctx.constant(0)
     if ctx.folds and constant is not None and "float" in ctx.op[0].dtype:
         return ctx.constant_value(constant.astype(np.float32))
-    return ctx.ops.Cast(x, to=ctx.op[out(0)].dtype) if ctx.op[0].dtype in ("float16", "bfloat16") else x
+    return ctx.ops.Cast(x, to="float32") if ctx.op[0].dtype in ("float16", "bfloat16") else x
 
 
 def fake_range(at: Instance) -> Decline | None:

@@ -129,8 +129,10 @@ def multiplier_of_sums(at: Instance) -> tuple[int, int] | None:
 
     None of 8 bits, where XNNPACK takes over from the kernel and multiplies sums by floats; and where none of 32 bits is one.
     """
-    op, sizes = at.op, [at.op[0].dims[axis] for axis in set(constant_axes(at.op, 1, at.op[0].rank) or ())]
-    count = prod(size or 0 for size in sizes)
+    op, over = at.op, constant_axes(at.op, 1, at.op[0].rank) or ()
+    count = prod(
+        op[0].dims[axis] or 0 for axis in over if axis < op[0].rank
+    )  # of one number any axis is taken for none
     scales = [parameters(tensor).scale[0] for tensor in (op[0], op[out(0)])]
     if op[0].dtype != "int16" or not count or 0.0 in scales:
         return None

@@ -98,11 +98,16 @@ def bias_dtype(op: Operator) -> str:
 
 
 def in_blocks(op: Operator) -> Decline | None:
-    """XNNPACK takes blocks of 32, the kernel others (PrepareImpl), but not the activation (EvalBlockwise4Bit)."""
+    """XNNPACK takes blocks of 32 (not with TANH or SIGN_BIT), the kernel others (PrepareImpl), and leaves out the activation
+    (EvalBlockwise4Bit).
+    """
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int4"):
         return Decline(f"it multiplies {x.dtype} by {w.dtype} with a scale per block; the kernel takes float32 by int4")
     rows, depth = w.shape
+    activation = op.options.fused_activation_function
+    if w.blocks is not None and activation in ("TANH", "SIGN_BIT"):
+        return Decline(f"its weights have a scale per block, for which LiteRT leaves out {activation}")
     if w.blocks is None or w.blocks.block_size % 32 == 0:
         return None
     blocked = f"its weights have a scale per {w.blocks.block_size} elements, for which LiteRT"
@@ -110,7 +115,7 @@ def in_blocks(op: Operator) -> Decline | None:
         return Decline(
             f"{blocked} wants 4 rows and more, of an even length from 32 on, or reads no scales; use blocks of 32"
         )
-    if op.options.fused_activation_function != "NONE":
+    if activation != "NONE":
         return Decline(f"{blocked} leaves out the activation; use blocks of 32")
     return None
 

@@ -39,7 +39,13 @@ def picked_axis(op: Operator) -> int:
 
 
 def has_axes(at: Instance) -> Decline | None:
-    return None if at.op[0].rank else Decline("its input has no axis to pick along, which the kernel refuses")
+    op = at.op
+    if not op[0].rank:
+        return Decline("its input has no axis to pick along, which the kernel refuses")
+    if op.options.batch_dims and not 0 <= batch_dims(op) <= min(picked_axis(op), op[1].rank):
+        axes = f"an input of {op[0].rank} axes, picked along axis {picked_axis(op)}, and indices of {op[1].rank}"
+        return Decline(f"its batch_dims are {op.options.batch_dims}, for {axes}, which the kernel refuses")
+    return None
 
 
 def picked(at: Instance) -> str | None:

@@ -11,7 +11,7 @@ import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.verify import verify
 
-UINT8, INT32, COMPLEX64 = 3, 2, 8
+FLOAT32, UINT8, INT32, COMPLEX64 = 0, 3, 2, 8
 LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 
 
@@ -66,6 +66,31 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("BATCH_TO_SPACE_ND-float32,_rows_known_as_it_runs", [tensor(2, type=4)], "its dtypes are float32, int32, int64"),
     ("FLOOR_DIV-int16_of_nothing", [tensor(2, type=9)], "its dtypes are int16, int16 -> int8"),
     ("RELU_N1_TO_1-uint8", [tensor(0, quantization=None)], "tensor 0 'x0' is uint8 without a scale, and RELU_N1_TO_1"),
+    (
+        "RELU6-uint8",
+        [tensor(0, quantization=None), tensor(1, quantization=None)],
+        "'y0' is uint8 without a scale, and RELU6 has its bounds in steps of one",
+    ),
+    (
+        "MAX_POOL_2D-int8_with_RELU6",
+        [tensor(0, quantization=None), tensor(1, quantization=None)],
+        "'y0' is int8 without a scale, and RELU6 has its bounds in steps of one",
+    ),
+    ("EQUAL-int8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [5])], "EQUAL of these operands gives bool"),
+    (
+        "EQUAL-uint8",
+        [tensor(2, type=FLOAT32), scaled(2, [0.1], [-7])],
+        "float32, where EQUAL has an operand of quantized",
+    ),
+    ("ADD-uint8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [-7])], "float32, where ADD has an operand of quantized"),
+    ("DEQUANTIZE-float16", [tensor(1, type=4)], "'y0' is int64, DEQUANTIZE of these operands gives float"),
+    ("GATHER-two_batch_axes_along_axis_3", [option("batch_dims", -(2**31))], "its batch_dims are -2147483648"),
+    ("GATHER-two_batch_axes_along_axis_3", [option("batch_dims", 4)], "its batch_dims are 4"),
+    (
+        "FULLY_CONNECTED-one_output_in_blocks",
+        [option("fused_activation_function", "SIGN_BIT")],
+        "a scale per block, for which LiteRT leaves out SIGN_BIT",
+    ),
     ("BATCH_MATMUL-between_batches_that_trade_places", [tensor(6, shape=[])], "of 0 axes"),
     ("REDUCE_PROD-int16_that_saturates_dropped", [scaled(2, [0.0], [0])], "has a scale of 0"),
     ("RANGE-float32_[7,_-1,_-8],_known", [buffer(1, [-770554912])], "its numbers lead away from their limit"),
@@ -180,6 +205,7 @@ TAKEN: list[tuple[str, list[Change]]] = [
     ("MAX_POOL_2D-along_a_row,_kernel_1,_int8", [scaled(0, [0.0], [-5])]),
     ("RFFT2D-spectra_of_unknown_sizes,_SQUEEZE", [tensor(5, shape_signature=[1, -1, 9])]),
     ("ONE_HOT-indices_of_shape_[0,_3]", [tensor(0, shape_signature=[-1, 3])]),
+    ("MEAN-int16_axes_[0,_1,_2,_3]_at_5_of_the_scale_dropped", [tensor(0, shape=[])]),
     ("MEAN-int32_without_results_kept", [tensor(0, shape_signature=[-1, 5, 3])]),
     ("TRANSPOSE_CONV-with_ADD_and_MUL_behind", [tensor(3, shape=[4, 1])]),
     (

@@ -121,6 +121,13 @@ def hard_swishes() -> Iterator[Case]:
             y = x.scaled(made_scale / scale, made_point + low + 128)
             case = unary("HARD_SWISH", f"{dtype} of scale {scale:g}", x, y, given={"x0": every}, runs=1)
             yield replace(case, tolerance=Tolerance(steps=0), why="the table holds what the kernel computes")
+        for name, scale, made_scale in (("to a scale of 2", 0.0008, 2.0), ("of a scale of 1e-07", 1e-7, 1e-8)):
+            x = tensor(256, dtype=dtype, scale=scale, zero_point=low + 159)
+            y = x.scaled(made_scale / scale, low + 127)
+            case = unary("HARD_SWISH", f"{dtype} {name}", x, y, given={"x0": every}, runs=1)
+            yield replace(
+                case, tolerance=Tolerance(steps=0), why="its masks of more than 15 bits are -1, which rounds up"
+            )
     x = tensor(256, dtype="int8", scale=0.9)
     refused = "too small for one of 0.9"
     yield unary("HARD_SWISH", "int8 to a scale that is much smaller", x, x.scaled(1 / 256), refused=refused)
