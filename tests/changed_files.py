@@ -41,6 +41,16 @@ def operands(*numbers: int) -> Change:
     return lambda model: model.fields["subgraphs"][0].fields["operators"][0].fields.update(inputs=list(numbers))  # type: ignore[no-any-return]
 
 
+def ordered(*numbers: int) -> Change:
+    """The main subgraph's operators in another order."""
+
+    def change(model: Table) -> None:
+        fields = model.fields["subgraphs"][0].fields
+        fields.update(operators=[fields["operators"][number] for number in numbers])
+
+    return change
+
+
 def shared_name(name: str) -> Change:
     """Of every variable."""
 

@@ -70,11 +70,12 @@ def _bounds(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str
 def _rare(bound: Bound) -> Iterator[tuple[str, str]]:
     """Results of a dtype that only a few operators make, and say so: complex numbers, and resources."""
     op, handler = bound.op, bound.handler
-    if named_by_the_file(op.code) or handler.subgraphs or handler.effects is not None or handler.types:
+    if named_by_the_file(op.code) or handler.subgraphs or handler.effects is not None:
         return
     given = {t.dtype for t in op.inputs if t is not None}
     for k, tensor in enumerate(op.outputs):
-        complex_ = tensor is not None and tensor.dtype.startswith("complex") and not handler.converts
+        known = bool(handler.converts or handler.types)
+        complex_ = tensor is not None and tensor.dtype.startswith("complex") and not known
         odd = complex_ or (tensor is not None and tensor.dtype in HANDLES)
         if tensor is not None and odd and tensor.dtype not in given:
             yield f"outputs[{k}]", f"tensor {tensor} is {tensor.dtype}, which no operand of {op.code} is"
@@ -162,13 +163,14 @@ def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
 
     One of more bits than any that is quantized has none, whatever the file says.
     """
-    integer = tensor.dtype in QUANTIZED or ("int" in tensor.dtype and not bound.handler.converts)
+    whole = "int" in tensor.dtype or tensor.dtype == "bool"
+    integer = tensor.dtype in QUANTIZED or (whole and not bound.handler.converts)
     sides = (*bound.op.inputs, *bound.op.outputs)
     if not integer or (not any(map(_quantized, sides)) and not bound.handler.converts):
         return ""
     declared = behaviour(bound, target, opset)
     real = isinstance(declared, Dequantized | SameScale | FixedOutputRange | Lookup) or bool(bound.handler.activation)
-    return f"{tensor.dtype} without a scale" if real else ""
+    return _told(tensor) if real else ""
 
 
 def _told(tensor: Tensor) -> str:

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.binding.declared import At, evaluated
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.source.affine import dequantized, quantized
-from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor, Widening
+from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor, Widening, agree
 from onnx_tflite_plugin.targets import Target
 
 
@@ -45,7 +45,10 @@ class Evaluation:
         if array is not None:
             tensor = bound.op[~0]
             if isinstance(array, Widened):
-                self._constants[tensor] = replace(tensor, data=widening(bound.op[array.slot], tensor.dtype))
+                narrower = bound.op[array.slot]
+                held = widening(narrower, tensor.dtype)
+                dims = narrower.dims if agree(narrower.dims, tensor.dims) else tensor.dims
+                self._constants[tensor] = replace(tensor, dims=dims, data=held)  # a constant has no open sizes
                 return
             self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=Evaluated(array))
 

@@ -81,7 +81,10 @@ class State:
         return np.asarray(initial, dtype_of(self.dtype).numpy())
 
     def set(self, value: Value) -> None:
-        """The next value; while CALL_ONCE runs, the initial one."""
+        """The next value; while CALL_ONCE runs, the initial one. Raises Refused where it had another before."""
+        if self.initializing and self.current is not None:
+            text = f"it gives the state {self.name!r} its first value behind operators that have it"
+            raise Refused(f"{text}, so that LiteRT's first run alone takes it there")
         if self.initializing:
             self.initial = constant_of(own_value(value))
             return

@@ -77,8 +77,8 @@ def in_turn(
         best = ops.ArgMax(scores, axis=0, keepdims=0)
         overlap = shapes.overlap(best)
         softened = ops.Mul(scores, ops.Exp(ops.Mul(ops.Mul(scale, overlap), overlap)))
-        lost = ops.Or(ops.GreaterOrEqual(overlap, iou), ops.LessOrEqual(softened, least))
-        left = ops.Where(lost, NONE, softened)
+        kept = ops.And(ops.Less(overlap, iou), ops.Greater(softened, least))  # not NaN, which zero times NONE is
+        left = ops.Where(kept, softened, NONE)
         return [ops.Greater(ops.ReduceMax(left, keepdims=0), NONE), left, best, ops.Gather(scores, best)]
 
     types = [("step", "int64", ()), ("go_on", "bool", ()), ("scores", "float32", None)]

@@ -42,9 +42,14 @@ def not_float(op: Operator) -> Decline | None:
 
 
 def not_variable(op: Operator, slots: Iterable[int]) -> Decline | None:
-    if all(op[slot].is_variable for slot in slots):
+    states = [op[slot] for slot in slots]
+    if not all(state.is_variable for state in states):
+        return Decline("its states are no variable tensors, which LiteRT insists on")
+    shared = next((state for k, state in enumerate(states) if state in states[:k]), None)
+    if shared is None:
         return None
-    return Decline("its states are no variable tensors, which LiteRT insists on")
+    text = f"two of its states are one tensor, {shared.name!r}, as an old converter left them"
+    return Decline(f"{text}, of which LiteRT makes other numbers than the network has; convert the original anew")
 
 
 def unless_zero(ctx: Context, value: Value) -> Value | None:

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
-from changed_files import Change, buffer, called, changed, operands, option, option2, scaled, shared_name, tensor
+from changed_files import (
+    Change,
+    buffer,
+    called,
+    changed,
+    operands,
+    option,
+    option2,
+    ordered,
+    scaled,
+    shared_name,
+    tensor,
+)
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import ConversionError
@@ -13,6 +26,7 @@ from onnx_tflite_plugin.verify import verify
 
 FLOAT32, UINT8, INT32, COMPLEX64 = 0, 3, 2, 8
 LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+THREE_MILLION = int(np.float32(3e6).view(np.int32))
 
 
 REFUSED: list[tuple[str, list[Change], str]] = [
@@ -187,6 +201,33 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(0, shape_signature=[2, -1, -1, 3])],
         "it has 5 scales along axis 1, which is of open size",
     ),
+    (
+        "LSTM-float32_plain",
+        [operands(*range(9), *[-1] * 3, 9, 10, 11, 12, -1, -1, 13, 14, -1, -1, -1, 12)],
+        "it normalizes 1 of its 4 gates",
+    ),
+    (
+        f"{LSTM}-int8_that_projects_without_a_bias",
+        [tensor(13, type=UINT8)],
+        "'c13' are uint8, which the integer kernel takes for int8",
+    ),
+    (
+        "BIDIRECTIONAL_SEQUENCE_RNN-float32_with_RELU6",
+        [operands(0, 2, 3, 4, 1, 6, 7, 8, 1, -1, -1, -1)],
+        "two of its states are one tensor, 'hidden ahead'",
+    ),
+    ("EXP-int16", [tensor(1, type=6)], "tensor 1 'y0' is bool, where EXP has an operand of quantized int16"),
+    ("PRELU-float32_between_integers", [tensor(6, type=13)], "'t6' is resource, which no operand of PRELU is"),
+    (
+        "ASSIGN_VARIABLE-int8,_the_last_input_is_remembered",
+        [ordered(1, 3, 0, 2)],
+        "it gives the state 'state' its first value behind operators that have it",
+    ),
+    (
+        "WHILE-a_recurrent_layer_under_a_mask:_LSTM,_the_last_output,_that_begins_somewhere",
+        [called(2, "part28", shape=[1])],
+        "its results are of other ranks than its operand",
+    ),
     ("PRELU-int8,_slopes_(3,)", [scaled(1, [0.003, 0.0078125, 0.05], [-7, -7, 5])], "its slopes have 3 scales"),
     ("RESHAPE-a_shape_known_as_it_runs,_one_size_open", [tensor(1, shape=[1 << 24])], "its shape has 16777216 sizes"),
     ("TANH-every_int16_from_a_scale_of_2^-12", [scaled(0, [3e38], [0])], "the scale of its operand is 3e[+]38"),
@@ -206,6 +247,10 @@ TAKEN: list[tuple[str, list[Change]]] = [
     ("RFFT2D-spectra_of_unknown_sizes,_SQUEEZE", [tensor(5, shape_signature=[1, -1, 9])]),
     ("ONE_HOT-indices_of_shape_[0,_3]", [tensor(0, shape_signature=[-1, 3])]),
     ("MEAN-int16_axes_[0,_1,_2,_3]_at_5_of_the_scale_dropped", [tensor(0, shape=[])]),
+    (
+        "DEQUANTIZE-an_int8_constant_with_scales_along_axis_2,_between_convolutions",
+        [tensor(5, shape_signature=[-1, 5, 7, 3])],
+    ),
     ("MEAN-int32_without_results_kept", [tensor(0, shape_signature=[-1, 5, 3])]),
     ("TRANSPOSE_CONV-with_ADD_and_MUL_behind", [tensor(3, shape=[4, 1])]),
     (
@@ -219,6 +264,8 @@ TAKEN: list[tuple[str, list[Change]]] = [
     (f"{LSTM}-backwards,_int8,_time_first", [scaled(2, [0.0061], [0])]),
     (f"{LSTM}-backwards,_float32,_cells_bounded_at_10", [tensor(-1, shape=[], has_rank=False)]),
     ("WHILE-a_variable_that_only_the_body_knows", [shared_name("")]),
+    # Its first step would be off by what is left of 3e6 times the projection's bias, taken out and added again.
+    ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_that_projects,_every_run_anew", [buffer(7, [THREE_MILLION] * 187)]),
     ("REDUCE_MIN-uint8_of_all_dropped", [tensor(0, shape=[])]),
     ("RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_to_5x7", [tensor(0, shape_signature=[-1, 5, 7, 3])]),
     ("DEPTHWISE_CONV_2D-int8_with_multiplier_2", [tensor(0, shape_signature=[2, 5, -1, -1])]),

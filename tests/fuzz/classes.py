@@ -161,8 +161,10 @@ def windows_beyond(suspect: Suspect) -> bool:
     """A pool without padding over an image of open size, stored as smaller than the window: no rows in LiteRT.
 
     ONNX Runtime makes one where the stride reaches beyond the image, and else refuses to run. Or a slice as large as that,
-    which LiteRT reads beyond the end.
+    or one element beyond, which LiteRT reads beyond the end.
     """
+    if any(op.code == "STRIDED_SLICE" and _element_beyond(op) for op in suspect.operators):
+        return True
     gathers = [op for op in suspect.operators if op.code == "STABLEHLO_GATHER"]
     if any(
         size is None and part > stored
@@ -179,6 +181,15 @@ def windows_beyond(suspect: Suspect) -> bool:
         )
         for op in suspect.operators
     )
+
+
+def _element_beyond(op: Operator) -> bool:
+    """Whether a slice takes one element of an axis of open size, at a constant place that the stored size does not reach."""
+    masks, begin = op.options, op.constant(1)
+    if begin is None or masks.ellipsis_mask or masks.new_axis_mask:
+        return False
+    axes = [k for k in range(min(op[0].rank, len(begin))) if masks.shrink_axis_mask >> k & 1 and op[0].dims[k] is None]
+    return any(not -op[0].shape[k] <= begin[k] < op[0].shape[k] for k in axes)
 
 
 def perms_as_it_runs(suspect: Suspect) -> bool:

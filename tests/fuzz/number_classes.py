@@ -13,8 +13,8 @@ from .suspect import Suspect
 
 LARGEST_NUMBER = 1e9  # products of such are infinite in one runtime before the other
 LEAST = 1e-37  # divided by which a float is infinite
-LARGEST_IMAGE = 4096  # pixels, of which one is 2^12 of the last bits of a place
-STEEP = 64  # weights that make 1 of what activations of up to 4 are rounded by, half of 4 / 127
+LARGEST_IMAGE = 128  # pixels: the last bit of a place beyond is 1.5e-5 of the way from one to the next
+STEEP = 64  # rows of weights of such a norm make 1 of what activations of up to 4 are rounded by, half of 4 / 127
 RECURRENT = ("RNN", "LSTM")
 SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
 
@@ -43,8 +43,12 @@ def divided_by_zero(suspect: Suspect) -> bool:
     """A constant divisor that holds a zero: infinite in XNNPACK, the largest float in the kernels that clip.
 
     Or nearly zero, so that quotients are; or a quantized one that is drawn, its zero point too, by which the kernel divides an
-    integer.
+    integer. Or what a loop's steps compute of floats, where no kernel but those that clip runs.
     """
+    loops = [op.options.body_subgraph_index for op in suspect.operators if op.code == "WHILE"]
+    steps = [op for graph in suspect.model.subgraphs if graph.index in loops for op in graph.operators]
+    if any(op.code == "DIV" and op[0].dtype in FLOATS and not op[1].constant for op in steps):
+        return True
     divisors = [op.tensor(1) for op in suspect.operators if op.code in ("DIV", "FLOOR_DIV", "FLOOR_MOD")]
     return any(
         t is not None and (bool((np.abs(t.array.astype(np.float64)) < LEAST).any()) if t.constant else any(_scale(t)))
@@ -157,13 +161,13 @@ def steps_of_rounded(suspect: Suspect) -> bool:
 
 
 def gates_of_rounded(suspect: Suspect) -> bool:
-    """Gates whose weights make of activations that the kernel rounds to 8 bits more than opens or closes them."""
+    """Steps whose weights make of activations that the kernel rounds to 8 bits more than opens or closes a gate."""
     return any(
-        float(np.abs(t.array.astype(np.int16)).max(initial=0)) * max(_scale(t), default=0) >= STEEP
+        float(np.linalg.norm(t.array.astype(np.float64), axis=1).max(initial=0)) * max(_scale(t), default=0) >= STEEP
         for op in suspect.operators
-        if "LSTM" in op.code and op[0].dtype == "float32"
+        if any(kind in op.code for kind in RECURRENT) and op[0].dtype == "float32"
         for t in op.inputs
-        if t is not None and t.constant and t.dtype in ("int8", "uint8")
+        if t is not None and t.constant and t.dtype in ("int8", "uint8") and t.rank == 2
     )
 
 
@@ -177,11 +181,11 @@ def _gain(op: Operator) -> float:
     if op.code == "MUL":
         factors = [t for t in op.inputs if t is not None and t.constant and t.dtype in QUANTIZED]
         return max((_ratio(op, "*") * float(_farthest(t)) for t in factors), default=0.0)
-    weights = [t for t in op.inputs if t is not None and t.constant and t.dtype == "int8" and t.rank > 1]
+    weights = [t for t in op.inputs if t is not None and t.constant and t.dtype in ("int8", "uint8") and t.rank > 1]
     made = op.tensor(~0)
     if x is None or x.dtype not in QUANTIZED or len(weights) != 1 or not _scale(x) or not any(_scale(made)):
         return 0.0
-    largest = float(np.abs(weights[0].array.astype(np.int16)).max(initial=0)) * max(_scale(weights[0]), default=0)
+    largest = _farthest(weights[0]) * max(_scale(weights[0]), default=0)
     return largest * _scale(x)[0] / _scale(made)[0]
 
 
@@ -192,13 +196,7 @@ def _farthest(tensor: Tensor) -> int:
 
 
 def unbounded_recurrence(suspect: Suspect) -> bool:
-    """A recurrent layer whose activation has no bound: what float32 rounds grows from step to step, here a thousandfold.
-
-    Or one spelled out that divides by what it computes: what is infinite the kernels' activations bound at the largest float.
-    """
-    spelled = [op for graph in suspect.model.subgraphs[1:] for op in graph.operators if op.code == "DIV"]
-    if any(op[0].dtype in FLOATS and not op[1].constant for op in spelled):
-        return True
+    """A recurrent layer whose activation has no bound: what float32 rounds grows from step to step, here a thousandfold."""
     return any(
         any(kind in op.code for kind in RECURRENT)
         and op.options.get("fused_activation_function") in ("NONE", "RELU")

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -77,10 +78,17 @@ def test_a_process_that_ends_or_takes_too_long_is_a_bug_and_replaced() -> None:
 @pytest.mark.parametrize(("stage", "kind"), [("convert", "bug"), ("compare", "uncompared"), ("ask", "invalid")])
 def test_a_process_that_dies_is_judged_by_what_it_did(stage: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with Child() as child:
-        told = iter([stage, {"ended": -signal.SIGABRT}])
+        told = cycle([stage, {"ended": -signal.SIGABRT}])
         monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(told))
         outcome = child.tried(added().build())
         assert (outcome.kind, outcome.text) == (kind, f"SIGABRT in {stage}")
+
+
+def test_a_file_that_another_process_gets_over_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Child() as child:
+        told = iter(["convert", {"ended": -signal.SIGABRT}, "convert", ["equal", "", "", "", 0.1]])
+        monkeypatch.setattr(child, "_answer", lambda deadline, seconds: next(told))
+        assert child.tried(added().build()).kind == "equal"
 
 
 def test_an_input_follows_from_its_seed_and_number_alone() -> None:

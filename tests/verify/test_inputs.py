@@ -37,6 +37,14 @@ class TestInputs:
         assert not np.array_equal(first, other)
         assert not np.array_equal(first[0], first[1])
 
+    def test_a_number_alone_is_an_array_however_it_is_drawn(self) -> None:
+        def build(g: Any) -> None:
+            for dtype in ("float32", "int8", "int32", "bool"):
+                g.input(dtype, (), dtype)
+
+        for caution in (0, 1, 2):
+            assert all(isinstance(x, np.ndarray) for x in draw(self.entry(build), caution=caution)[0])
+
     def test_each_dtype_is_drawn_where_it_makes_sense(self) -> None:
         def build(g: Any) -> None:
             for dtype in ("float32", "int8", "uint8", "int16", "int32", "bool", "string", "complex64", "int4"):

@@ -86,6 +86,7 @@ def softened() -> Iterator[Case]:
         for iou in (0.4, 1.0):
             name = f"sigma {sigma}, overlaps below {iou}"
             yield selected(SOFT, name, boxes, scores, 31, iou, 0.1, sigma, opsets=EVERY_OPSET)
+    yield selected(SOFT, "a sigma so small that it leaves no score", boxes, scores, 31, 0.4, 0.1, 1e-30)
     yield selected(SOFT, "every box, softened", boxes, scores, 101, 1.0, 0.0, 0.5)
     yield selected(SOFT, "softened, a threshold that no overlap reaches", boxes, scores, 11, 1.5, 0.3, 0.5)
     yield selected(SOFT, "softened, no score above the threshold", boxes, scores, 7, 0.5, 2.0, 0.5)

@@ -126,7 +126,7 @@ def _random(
         raise VerificationError(f"input {tensor} is a {dtype}: nothing can be drawn for it")
     low_high = _float_range(graph, tensor)
     values = np.asarray(generator.uniform(*low_high, shape) if low_high else width * generator.standard_normal(shape))
-    return (np.abs(values) if caution else values).astype(dtype_of(dtype))
+    return np.asarray(np.abs(values) if caution else values, dtype_of(dtype))  # abs of a scalar is no array
 
 
 def _within(generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ...], span: tuple[float, float]) -> Array:

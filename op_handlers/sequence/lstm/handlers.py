@@ -86,6 +86,9 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
     for name, sizes in (("", weights[::2]), ("recurrent ", weights[1::2])):
         if len({w.shape for w in sizes}) > 1:
             return Decline(f"its gates have {name}weights of shapes {', '.join(str(list(w.shape)) for w in sizes)}")
+    norms = [op.tensor(gate.norm) is not None for gate in gates_of(op)]
+    if len({*norms}) > 1:
+        return Decline(f"it normalizes {sum(norms)} of its {len(norms)} gates, of which the kernel looks at some only")
     refused = not_symmetric(op, slots) or not_variable(op, (HIDDEN, CELLS))
     if refused or x.dtype == "int8":
         return refused or whole(op)

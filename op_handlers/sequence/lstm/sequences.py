@@ -20,6 +20,7 @@ ITS_OWN: Mapping[str, Sequence[str] | None] = {"TANH": None, "RELU": ("Sigmoid",
 """ONNX's activations of gates, update and cells; ``None`` is its default."""
 FAR = 5.0  # tanh is 1e-4 from 1 here: more than the sums of a gate are off, relative to its share
 NONE = np.zeros(1, np.int64)
+MOST_ADDED = 256.0  # of which the last bit is 3e-5
 SHUT = 1e-6  # more than a share is off by itself: of a gate that is shut as far as this nothing is known
 
 
@@ -29,10 +30,20 @@ def way(cell: Cell) -> Way:
     if isinstance(cell, IntegerCell) or activation not in ITS_OWN or cell.normalizes:
         return step_by_step
     if cell.projection is not None:
-        return step_by_step if options.proj_clip or options.cell_clip else projected
+        return step_by_step if options.proj_clip or options.cell_clip or cancels(cell) else projected
     if not options.cell_clip:
         return at_once
     return unless_bounded if options.cell_clip > FAR and activation == "TANH" and not cell.peeps else step_by_step
+
+
+def cancels(cell: Cell) -> bool:
+    """Whether what ``projected`` takes out of the sums of a first step and adds to all is more than float32 holds beside them."""
+    if cell.op.tensor(PROJECTION_BIAS) is None:
+        return False
+    back, added = cell.recurrent, cell.real(PROJECTION_BIAS)
+    if not isinstance(back, np.ndarray) or not isinstance(added, np.ndarray):
+        return False
+    return float((np.abs(back) @ np.abs(added)).max(initial=0)) > MOST_ADDED
 
 
 def at_once(layers: Sequence[Cell], x: Value, starts: Starts, shared: bool = False) -> Sequence[Sequence[Value]]:

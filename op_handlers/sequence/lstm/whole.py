@@ -31,15 +31,9 @@ def whole(op: Operator) -> Decline | None:
     if len(op.intermediates) != 5:
         text = f"it has {len(op.intermediates)} intermediate tensors, the kernel with 16 bit gates 5"
         return Decline(f"{text}; that with 8 bit gates (12) mixes up the scales of its gates; quantize anew")
-    if op[HIDDEN].index == op[CELLS].index:
-        text = "its output state and its cells are one tensor, as an old converter left them"
-        return Decline(f"{text}, of which LiteRT makes other numbers than the network has; convert the original anew")
     for slot, dtype in {HIDDEN: "int8", CELLS: "int16", out(0): "int8"}.items():
         if op[slot].dtype != dtype:
             return Decline(f"{op[slot].name!r} is {op[slot].dtype}, which the integer kernel takes for {dtype}")
-    norms = [op.tensor(gate.norm) is not None for gate in gates_of(op)]
-    if len({*norms}) > 1:
-        return Decline(f"it normalizes {sum(norms)} of its {len(norms)} gates, of which the kernel looks at some only")
     slots = [slot for gate in gates_of(op) for slot in gate if slot is not None and op.tensor(slot) is not None]
     slots += [slot for slot in (PROJECTION, PROJECTION_BIAS) if op.tensor(slot) is not None]
     for slot in slots:
@@ -49,6 +43,8 @@ def whole(op: Operator) -> Decline | None:
     for tensor in (*(op[slot] for slot in scales), op.intermediates[4], *between(op)):
         if not step_of(tensor)[0]:
             return Decline(f"{tensor.name if tensor else 'an intermediate'!r} must have one scale")
+    if wide := next((op[slot] for slot in slots if op[slot].rank == 2 and op[slot].dtype != "int8"), None):
+        return Decline(f"its weights {wide.name!r} are {wide.dtype}, which the integer kernel takes for int8")
     exponent = power_of_two(step_of(op[CELLS])[0])
     if exponent is None:
         return Decline("the scale of its cells is no power of two, which LiteRT insists on")
