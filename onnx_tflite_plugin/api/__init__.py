@@ -35,7 +35,7 @@ from onnx_tflite_plugin.api.declarations import (
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.padding import Padding, conv_pads, padding_attributes, transposed_pads
-from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Output, Where, fusion, operands
+from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Output, Region, Where, fusion, operands
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.api.values import Graph, Value, ValueLike
@@ -88,6 +88,7 @@ __all__ = [
     "Quantization",
     "Raw",
     "Refused",
+    "Region",
     "Resource",
     "SameScale",
     "State",

@@ -17,7 +17,7 @@ fusions that come before: the fusion is loaded where one of them is present. One
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -110,7 +110,20 @@ class Match:
         return tensor.array if tensor.constant else None
 
 
+@dataclass(frozen=True, eq=False)
+class Region(Checked):
+    """Operators that a function of the graph found to be one: all that make ``outputs`` of ``inputs`` and constants.
+
+    ``options``: those of the operator that replaces them.
+    """
+
+    inputs: Sequence[Tensor | None]
+    outputs: Sequence[Tensor | None]
+    options: Mapping[str, Any]
+
+
 Where = Callable[[Match], Mapping[str, Any] | Decline]
+Regions = Callable[[Sequence[Operator]], Iterable[Region]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +133,8 @@ class Fusion(Checked):
     ``where`` looks at a match and returns the options of the new operator, or a reason to decline
     (an empty one where nobody would have expected the fusion).
     ``inputs``: the operands it takes, in order. ``exact``: whether no rounding is skipped; others run only
-    under ``--optimize speed``. ``trait``: the trait of the target without which it gains nothing.
+    under ``--optimize speed``. ``trait``: the trait of the target without which it gains nothing. ``regions``: in place of
+    patterns, operands and ``where`` a function of a graph's operators, for what no pattern of fixed size holds.
     """
 
     name: str
@@ -130,14 +144,16 @@ class Fusion(Checked):
     exact: bool
     handler: Handler
     trait: str = ""
+    regions: Regions | None = None
 
 
 def fusion(
     name: str,
     *,
-    pattern: Call | Sequence[Call],
-    inputs: Sequence[Operand],
     layout: LayoutOf,
+    pattern: Call | Sequence[Call] = (),
+    inputs: Sequence[Operand] = (),
+    regions: Regions | None = None,
     where: Where = lambda match: {},
     exact: bool = True,
     trait: str = "",
@@ -145,9 +161,12 @@ def fusion(
 ) -> Callable[[Callable[..., Any]], Fusion]:
     """Declare a fusion; the decorated function lowers the fused operator. Keywords as for ``@handler``."""
     check_keywords("@fusion", declared, Declarations.__annotations__)
+    if bool(pattern) == (regions is not None):
+        raise TypeError(f"@fusion({name!r}): it needs a pattern, or a function that finds regions, and not both")
     patterns = (pattern,) if isinstance(pattern, Call) else tuple(pattern)
 
     def declare(lower: Callable[..., Any]) -> Fusion:
-        return Fusion(name, patterns, tuple(inputs), where, exact, Handler(name, lower, 1, layout, **declared), trait)
+        handler = Handler(name, lower, 1, layout, **declared)
+        return Fusion(name, patterns, tuple(inputs), where, exact, handler, trait, regions)
 
     return declare

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import permutations
 from typing import Any, NamedTuple
 
 from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Decline
-from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Output
+from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Region
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import At, resolved, types_refused
+from onnx_tflite_plugin.binding.matching import Finder
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
 from onnx_tflite_plugin.targets.base import Target
@@ -50,7 +49,8 @@ def fuse(
         wanted = (fusion.exact or inexact) and (not fusion.trait or getattr(target, fusion.trait))
         least = fusion.handler.min_opset
         if wanted and (callable(least) or least <= stage.opset):
-            graphs = tuple(_fuse_graph(graph, pack, fusion, stage) for graph in done.model.graphs)
+            fused = _fuse_graph if fusion.regions is None else _fuse_regions
+            graphs = tuple(fused(graph, pack, fusion, stage) for graph in done.model.graphs)
             done.model = BoundModel(model.source, graphs)
     return done
 
@@ -63,12 +63,12 @@ class _Stage(NamedTuple):
     highest: int
     done: Fused
     graphs: Sequence[Subgraph]
-    finders: dict[BoundGraph, _Finder]
+    finders: dict[BoundGraph, Finder]
 
-    def finder(self, graph: BoundGraph) -> _Finder:
+    def finder(self, graph: BoundGraph) -> Finder:
         """The same for every fusion, until one of them changes the graph."""
         if graph not in self.finders:
-            self.finders[graph] = _Finder(graph, self.graphs)
+            self.finders[graph] = Finder(graph, self.graphs)
         return self.finders[graph]
 
 
@@ -122,13 +122,21 @@ def _replacement(fusion: Fusion, pack: str, pattern: Call, match: Match, root: B
         if options.reason:
             stage.done.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
         return None
-    op = root.op
     members = tuple(sorted({*match.calls.values()}, key=lambda member: member.index))
     results = [tensor for call in (pattern, *pattern.beside) for tensor in match.calls[call].outputs]
+    operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
+    return _bound(fusion, pack, Region(operands, results, options), root, members, stage)
+
+
+def _bound(
+    fusion: Fusion, pack: str, region: Region, root: Bound, members: tuple[Operator, ...], stage: _Stage
+) -> Bound | None:
+    """The operator in place of ``members``, where ``root`` is."""
+    op = root.op
     between = [tensor for member in members for tensor in member.intermediates]
     fused = Operator(
-        op.subgraph, op.index, fusion.name, fusion.name, 1, Options(fusion.name, options),
-        tuple(match.tensors.get(operand) for operand in fusion.inputs), tuple(results), tuple(between),
+        op.subgraph, op.index, fusion.name, fusion.name, 1, Options(fusion.name, region.options),
+        tuple(region.inputs), tuple(region.outputs), tuple(between),
     )  # fmt: skip
     try:
         bound = resolved(Bound(fused, fusion.handler, pack, members), stage.target, stage.highest)
@@ -162,126 +170,58 @@ def _options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapping[st
         return options
 
 
-class _Finder:
-    """Looks for patterns upwards from a root."""
-
-    def __init__(self, graph: BoundGraph, graphs: Sequence[Subgraph]) -> None:
-        self.graphs = graphs
-        self.makers = {t: bound for bound in graph.operators for t in bound.op.outputs if t is not None}
-        self.by_op = {bound.op: bound for bound in graph.operators}
-        self.positions = {bound.op: position for position, bound in enumerate(graph.operators)}
-        self.users: dict[Tensor, list[Operator]] = {}
-        self.outputs = set(graph.outputs)
-        for bound in graph.operators:
-            for tensor in bound.op.inputs:
-                if tensor is not None:
-                    self.users.setdefault(tensor, []).append(bound.op)
-
-    def bound(self, op: Operator) -> Bound:
-        return self.by_op[op]
-
-    def find(self, pattern: Call, root: Bound, gone: set[Bound]) -> Match | None:
-        """The first match whose last operator is ``root`` and of which nothing inside is used outside, unless shared."""
-        matches = self._beside(pattern.beside, self._call(pattern, root, Match({}, {}, self.graphs)))
-        return next((match for match in matches if self._closed(pattern, match, gone)), None)
-
-    def _beside(self, calls: Sequence[Call], matches: Iterator[Match]) -> Iterator[Match]:
-        """Matches that hold further calls too, wherever these are."""
-        if not calls:
-            yield from matches
-            return
-        for match in matches:
-            for bound in self.by_op.values():
-                yield from self._beside(calls[1:], self._call(calls[0], bound, match))
-
-    def _closed(self, pattern: Call, match: Match, gone: set[Bound]) -> bool:
-        members, ends = {*match.calls.values()}, self._ends(pattern, match)
-        within = {op for call, op in match.calls.items() if op not in ends and not call.shared}
-        inside = {tensor for op in within for tensor in op.outputs if tensor is not None}
-        users = {user for tensor in inside for user in self.users.get(tensor, ())}
-        return (
-            users <= members
-            and self.outputs.isdisjoint(inside)
-            and not any(self.by_op[op] in gone for op in members)
-            and not any(user in members for op in ends for user in self._users(op) if len(ends) > 1)
-            and self.place(pattern, match) >= 0
-        )
-
-    def _ends(self, pattern: Call, match: Match) -> set[Operator]:
-        return {match.calls[call] for call in (pattern, *pattern.beside)}
-
-    def _users(self, op: Operator) -> Iterator[Operator]:
-        return (user for tensor in op.outputs if tensor is not None for user in self.users.get(tensor, ()))
-
-    def place(self, pattern: Call, match: Match) -> int:
-        """The position of one of the last operators that all others may move to; -1 where there is none."""
-        ends = self._ends(pattern, match)
-        makers = (self.makers[tensor].op for tensor in match.tensors.values() if tensor in self.makers)
-        earliest = max((self.positions[maker] for maker in makers), default=-1)
-        latest = min((self.positions[user] for op in ends for user in self._users(op)), default=len(self.positions))
-        fitting = (self.positions[op] for op in ends if earliest < self.positions[op] < latest)
-        return max(fitting, default=-1)
-
-    def _call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:
-        """Every way in which the operator is the pattern, given what is known so far."""
-        op = bound.op
-        seen = match.calls.get(pattern)
-        if seen is not None:
-            yield from (match,) if seen is op else ()
-            return
-        if bound.handler.code != pattern.code:
-            return
-        present = [t for t in op.inputs if t is not None]
-        if not _feeding(pattern) <= {maker.handler.code for t in present if (maker := self.makers.get(t)) is not None}:
-            return
-        if len(present) != len(pattern.operands) or op in match.calls.values():
-            return
-        if any(op.options.get(name) != value for name, value in pattern.options.items()):
-            return
-        match = Match(match.tensors, {**match.calls, pattern: op}, match.graphs)
-        orders = (
-            permutations(range(len(pattern.operands))) if pattern.commutes else [tuple(range(len(pattern.operands)))]
-        )
-        for order in orders:
-            yield from self._operands(
-                [(operand, present[k]) for operand, k in zip(pattern.operands, order, strict=True)], match
-            )
-
-    def _operands(self, pairs: Sequence[tuple[Call | Output | Operand, Tensor]], match: Match) -> Iterator[Match]:
-        if not pairs:
-            yield match
-            return
-        for partial in self._operand(*pairs[0], match):
-            yield from self._operands(pairs[1:], partial)
-
-    def _operand(self, pattern: Call | Output | Operand, tensor: Tensor, match: Match) -> Iterator[Match]:
-        if not isinstance(pattern, Operand):
-            call, k = (pattern, 0) if isinstance(pattern, Call) else (pattern.call, pattern.k)
-            maker = self.makers.get(tensor)
-            if maker is not None and maker.op.tensor(~k) is tensor:
-                yield from self._call(call, maker, match)
-            return
-        seen = match.tensors.get(pattern)
-        if pattern.constant and not tensor.constant:
-            return
-        if seen is None:
-            yield Match({**match.tensors, pattern: tensor}, match.calls, match.graphs)
-        elif seen is tensor or _same_constant(seen, tensor):
-            yield match
+# --- regions ----------------------------------------------------------------------------------
 
 
-@cache
-def _feeding(pattern: Call) -> frozenset[str]:
-    """The operators that make an operator's operands, as far as the pattern says."""
-    calls = (part.call if isinstance(part, Output) else part for part in pattern.operands)
-    return frozenset(call.code for call in calls if isinstance(call, Call))
+def _fuse_regions(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> BoundGraph:
+    assert fusion.regions is not None
+    named = f"{fusion.name} in subgraph {graph.subgraph.index}"
+    try:
+        with guarded(f"regions of fusion {fusion.name}", pack, fusion.regions, named):
+            regions = list(fusion.regions(tuple(bound.op for bound in graph.operators)))
+            if wrong := next((found for found in regions if not isinstance(found, Region)), None):
+                raise Mismatch(f"it gave {described(wrong)}, not a Region")
+            for region in regions:
+                graph = _without_region(graph, pack, fusion, region, stage)
+    except Failed as failed:
+        stage.done.failed[fusion.name] = failed
+        stage.done.declined.append(f"{named}: {failed.reason}")
+    return graph
 
 
-def _same_constant(a: Tensor, b: Tensor) -> bool:
-    return (
-        a.constant
-        and b.constant
-        and a.dtype == b.dtype
-        and a.shape == b.shape
-        and a.array.tobytes() == b.array.tobytes()
-    )
+def _without_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, stage: _Stage) -> BoundGraph:
+    """The graph with one operator for all between a region's operands and results; those used elsewhere stay for that."""
+    makers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
+    members = _between(region, makers)
+    results = {tensor for tensor in region.outputs if tensor is not None}
+    positions = {bound: at for at, bound in enumerate(graph.operators)}
+    users = [bound for bound in graph.operators if bound not in members and not results.isdisjoint(bound.op.inputs)]
+    latest = min((positions[bound] for bound in users), default=len(positions))
+    earliest = max((positions[makers[tensor]] for tensor in region.inputs if tensor in makers), default=-1)
+    root = max(members, key=lambda bound: (earliest < positions[bound] < latest, positions[bound]), default=None)
+    if root is None or not earliest < positions[root] < latest:
+        stage.done.declined.append(f"{fusion.name}: what it gives is needed before all that it takes is there")
+        return graph
+    fused = _bound(fusion, pack, region, root, tuple(sorted((b.op for b in members), key=lambda op: op.index)), stage)
+    if fused is None:
+        return graph
+    stage.done.applied[fusion.name] = stage.done.applied.get(fusion.name, 0) + 1
+    ends = {makers[tensor] for tensor in results if tensor in makers}
+    operators = [fused if bound is root else bound for bound in graph.operators]
+    return graph.with_operators(_kept(graph, operators, ends, members - ends))
+
+
+def _between(region: Region, makers: Mapping[Tensor, Bound]) -> set[Bound]:
+    """The operators that a region's results are made by, from its operands. Raises Mismatch where they take others."""
+    members, waiting = set[Bound](), list(region.outputs)
+    while waiting:
+        tensor = waiting.pop()
+        if tensor is None or tensor in region.inputs or tensor.constant:
+            continue
+        if tensor not in makers:
+            raise Mismatch(f"tensor {tensor} is none of a region's operands, and no operator makes it")
+        maker = makers[tensor]
+        if maker not in members:
+            members.add(maker)
+            waiting += maker.op.inputs
+    return members

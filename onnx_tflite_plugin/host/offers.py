@@ -140,7 +140,7 @@ def unknown_operators(fusion: Fusion, others: Callable[[], Collection[str]]) -> 
 @cache
 def misdeclared(needs: frozenset[str], fusion: Fusion) -> str:
     """How an entry point contradicts the patterns of its fusion; empty where it does not."""
-    if not needs:
+    if not needs or fusion.regions is not None:
         return ""
     patterns = [pattern.codes() for pattern in fusion.patterns]
     missed = next((codes for codes in patterns if not codes & needs), None)

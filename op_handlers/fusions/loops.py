@@ -256,9 +256,12 @@ def turned(ops: Ops, sequence: Value) -> Value:
     return ops.Slice(sequence, [-1], [-(2**31) + 1], [0], [-1])
 
 
-def node(ctx: Context, cells: Sequence[Cell], x: Value, starts: Sequence[Value | None]) -> Sequence[Value]:
+def node(
+    ctx: Context, cells: Sequence[Cell], x: Value, starts: Sequence[Value | None], direction: str = "forward"
+) -> Sequence[Value]:
     """Outputs (T, D, B, n) of D directions, and their last states (D, B, n)."""
     cell, n = cells[0], len(cells)
+    direction = "bidirectional" if n > 1 else direction
     return ctx.ops.named(cell.op_type)(
         x,
         stored(ctx, [each.inward for each in cells]),
@@ -267,7 +270,7 @@ def node(ctx: Context, cells: Sequence[Cell], x: Value, starts: Sequence[Value |
         None,
         *starts,
         hidden_size=cell.recurrent.stored.shape[1],
-        **({"direction": "bidirectional"} if n > 1 else {}),
+        **({} if direction == "forward" else {"direction": direction}),
         **({"linear_before_reset": 1} if cell.after else {}),
         **({"activations": [*cell.activations] * n} if cell.activations else {}),
         outputs=1 + len(starts),

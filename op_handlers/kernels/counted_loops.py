@@ -23,7 +23,7 @@ class CountedLoop:
 
     def __init__(self, op: Operator, cond: Subgraph, body: Subgraph, outer: Subgraph) -> None:
         self.op, self.cond, self.graph = op, cond, body
-        self.body, self.outer = Body(body), Body(outer)
+        self.body, self.outer = Body(body.operators), Body(outer.operators)
         starts = {k: self._start(k) for k in range(len(body.outputs))}
         self.counters = {k: start for k, start in starts.items() if start is not None}
         self.forwarded = [k for k, tensor in enumerate(body.outputs) if tensor is body.inputs[k]]
@@ -54,7 +54,7 @@ class CountedLoop:
 
     def trips(self) -> int | Tensor | None:
         """How often it runs, a number or what it is carried in from outside; ``None`` where anything else may end it."""
-        condition, waiting = Body(self.cond), list(self.cond.outputs)
+        condition, waiting = Body(self.cond.operators), list(self.cond.outputs)
         if any(op.code not in ("LESS", "LOGICAL_AND") for op in self.cond.operators):
             return None
         bounds: list[int | Tensor] = []

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Operator, Options, Quantization, Subgraph, Tensor
+from onnx_tflite_plugin.api import Array, Operator, Options, Quantization, Tensor
 
 ACTIVATIONS = {"TANH": "Tanh", "RELU": "Relu", "LOGISTIC": "Sigmoid"}
 """ONNX's names, by operator."""
@@ -53,9 +53,12 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Sums:
-    """What additions of products and constants make: for each row of the batch, ``matrix · tensor`` of each and a bias [n]."""
+    """What additions of products and constants make: for each row of the batch, ``matrix · x`` of each x and a bias [n].
 
-    products: Mapping[Tensor, Matrix]
+    ``products``: by x, a tensor or what stands for one.
+    """
+
+    products: Mapping[Any, Matrix]
     bias: Array
 
     def rows(self, which: Sequence[int]) -> Sums:
@@ -87,9 +90,9 @@ class Cell:
 class Body:
     """The operators of one step, read from its results upwards; fused activations are operators of their own."""
 
-    def __init__(self, graph: Subgraph) -> None:
-        operators = [part for op in graph.operators for part in unfused(op)]
-        self.makers = {tensor: op for op in operators for tensor in op.outputs if tensor is not None}
+    def __init__(self, operators: Iterable[Operator]) -> None:
+        parts = [part for op in operators for part in unfused(op)]
+        self.makers = {tensor: op for op in parts for tensor in op.outputs if tensor is not None}
 
     def maker(self, tensor: Tensor, code: str) -> Operator | None:
         """The operator that makes a tensor, where it is this one."""
@@ -172,7 +175,7 @@ class Body:
 
     # --- cells ----------------------------------------------------------------------------
 
-    def lstm(self, x: Tensor, after: Tensor, hidden: Tensor, cells_after: Tensor, cells: Tensor) -> Cell | None:
+    def lstm(self, x: Any, after: Tensor, hidden: Any, cells_after: Tensor, cells: Tensor) -> Cell | None:
         """``c' = σ(f)·c + σ(i)·f(g)``, ``h' = σ(o)·f(c')``."""
         for shown, squashed in self.pairs(after, "MUL"):
             output, last = self.gate(shown), self.activated(squashed)
@@ -188,31 +191,28 @@ class Body:
                         return joined("LSTM", x, hidden, gates, activations=unless_default(activations))
         return None
 
-    def gru(self, x: Tensor, after: Tensor, hidden: Tensor) -> Cell | None:
-        """``h' = z·h + (1 - z)·h̃``, ``h̃ = f(...)``."""
-        for kept, fresh in self.pairs(after, "ADD"):
-            shares = [a for a, b in self.pairs(kept, "MUL") if b is hidden]
-            for rest, update in self.pairs(fresh, "MUL"):
-                left, inner = self.maker(rest, "SUB"), self.activated(update)
-                one = None if left is None else left.constant(0)
-                if (
-                    left is None
-                    or inner is None
-                    or one is None
-                    or one.size != 1
-                    or one.item() != 1
-                    or left[1] not in shares
-                ):
-                    continue
-                update_gate = self.gate(left[1])
-                if update_gate is not None:
-                    cell = self._reset_after(x, hidden, update_gate, inner[0]) or self._reset_before(
-                        x, hidden, update_gate, inner[0]
-                    )
-                    return cell and replace(cell, activations=unless_default(("Sigmoid", inner[1])))
+    def gru(self, x: Any, after: Tensor, before: Tensor, hidden: Any = None) -> Cell | None:
+        """``h' = z·h + (1 - z)·h̃``, ``h̃ = f(...)``. ``hidden``: what stands for ``before`` in sums, where it does not itself."""
+        hidden = before if hidden is None else hidden
+        for share, update in self.mixed(after, before):
+            gate, inner = self.gate(share), self.activated(update)
+            if gate is not None and inner is not None:
+                cell = self._reset_after(x, hidden, gate, inner[0]) or self._reset_before(x, hidden, gate, inner[0])
+                return cell and replace(cell, activations=unless_default(("Sigmoid", inner[1])))
         return None
 
-    def _reset_after(self, x: Tensor, hidden: Tensor, update: Sums, inner: Tensor) -> Cell | None:
+    def mixed(self, after: Tensor, before: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """``z`` and ``h̃`` of ``z·h + (1 - z)·h̃``, which PyTorch spells ``z·(h - h̃) + h̃``."""
+        for scaled, other in self.pairs(after, "ADD"):
+            for share, rest in self.pairs(scaled, "MUL"):
+                left = self.maker(rest, "SUB")
+                if rest is before:
+                    kept = ((self.maker(a, "SUB"), b) for a, b in self.pairs(other, "MUL"))
+                    yield from ((share, b) for one, b in kept if one is not None and is_one(one) and one[1] is share)
+                elif left is not None and left[0] is before and left[1] is other:
+                    yield share, other
+
+    def _reset_after(self, x: Any, hidden: Any, update: Sums, inner: Tensor) -> Cell | None:
         """``h̃ = f(W·x + b + r·(R·h + c))``."""
         for seen, scaled in self.pairs(inner, "ADD"):
             for gate, remembered in self.pairs(scaled, "MUL"):
@@ -221,7 +221,7 @@ class Body:
                     return joined("GRU", x, hidden, (update, reset, (inward, back)), after=True)
         return None
 
-    def _reset_before(self, x: Tensor, hidden: Tensor, update: Sums, inner: Tensor) -> Cell | None:
+    def _reset_before(self, x: Any, hidden: Any, update: Sums, inner: Tensor) -> Cell | None:
         """``h̃ = f(W·x + b + R·(r·h))``."""
         sums = self.sums(inner)
         for scaled in () if sums is None else sums.products:
@@ -234,13 +234,19 @@ class Body:
                     return joined("GRU", x, hidden, (update, reset, Sums(products, sums.bias)))
         return None
 
-    def plain(self, x: Tensor, after: Tensor, hidden: Tensor) -> Cell | None:
+    def plain(self, x: Any, after: Tensor, hidden: Any) -> Cell | None:
         """``h' = f(W·x + R·h + b)``."""
         inner = self.activated(after)
         sums = None if inner is None else self.sums(inner[0])
         if inner is None or sums is None:
             return None
         return joined("RNN", x, hidden, (sums,), activations=unless_default((inner[1],)))
+
+
+def is_one(op: Operator) -> bool:
+    """Whether an operator takes its second operand from 1."""
+    constant = op.constant(0)
+    return constant is not None and constant.size == 1 and constant.item() == 1
 
 
 def unless_default(activations: tuple[str, ...]) -> tuple[str, ...]:
@@ -259,9 +265,7 @@ def unfused(op: Operator) -> tuple[Operator, ...]:
     return replace(op, options=bare, outputs=(between,)), after
 
 
-def joined(
-    op_type: str, x: Tensor, hidden: Tensor, gates: Sequence[Sums | tuple[Sums, Sums]], **more: Any
-) -> Cell | None:
+def joined(op_type: str, x: Any, hidden: Any, gates: Sequence[Sums | tuple[Sums, Sums]], **more: Any) -> Cell | None:
     """The cell of gates that multiply the input and the last output, each once; ``None`` where one does not.
 
     A gate may be a pair: the sums of the input and those of the last output, each with its bias.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from conformance.builder import ModelBuilder
 from conformance.cases.image.convolution import conv
-from onnx_tflite_plugin.api import Call, Context, Fusion, Terminate, fusion, operands
+from onnx_tflite_plugin.api import Call, Context, Fusion, Operator, Region, Terminate, fusion, operands
 from onnx_tflite_plugin.binding.bound import BoundModel
-from onnx_tflite_plugin.binding.fusion import fuse
+from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
@@ -58,3 +59,79 @@ def test_an_operand_that_names_an_output_follows_that_one_alone(first: int, seco
 def test_an_output_that_cannot_be_is_a_mistake_at_its_line() -> None:
     with pytest.raises(TypeError, match=r"SPLIT\[-1\]: outputs count from 0"):
         Call("SPLIT", x)[-1]
+
+
+# --- regions: ABS, then NEG, whose result SQRT takes and is given, too; NEG's operand is also FLOOR's ------------------
+
+Found = Callable[[Sequence[Operator]], Iterable[Any]]
+
+
+def fused(regions: Found) -> Fused:
+    @fusion("FOUND", regions=regions, layout=Terminate())
+    def found(ctx: Context, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    model = ModelBuilder()
+    g = model.main
+    tensors = [g.input("x", (2, 3)), *(g.tensor(name, (2, 3)) for name in ("abs", "floor", "neg", "sqrt"))]
+    for code, k, made in (("ABS", 0, 1), ("FLOOR", 1, 2), ("NEG", 1, 3), ("SQRT", 3, 4)):
+        g.operator(code, [tensors[k]], [tensors[made]])
+    g.output(tensors[2], tensors[4])
+    bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
+    return fuse(bound, [("test", found)], TARGETS["generic"], opset=19)
+
+
+def region(first: int, last: int) -> Found:
+    """From the operand of one operator to the result of another."""
+    return lambda operators: [Region((operators[first][0],), (operators[last][~0],), {"of": last})]
+
+
+def test_a_region_is_one_operator_and_what_others_use_stays_for_them() -> None:
+    done = fused(region(0, 2))
+    (graph,) = done.model.graphs
+    assert done.applied == {"FOUND": 1}
+    assert [bound.op.code for bound in graph.operators] == ["ABS", "FLOOR", "FOUND", "SQRT"]
+    assert graph.operators[2].op.options.of == 2
+    assert [member.code for member in graph.operators[2].members] == ["ABS", "NEG"]
+
+
+def test_of_a_region_nothing_stays_that_nobody_uses() -> None:
+    (graph,) = fused(region(2, 3)).model.graphs
+    assert [bound.op.code for bound in graph.operators] == ["ABS", "FLOOR", "FOUND"]
+
+
+def test_a_region_whose_result_is_needed_before_its_operands_are_there_is_declined() -> None:
+    def around(operators: Sequence[Operator]) -> Iterable[Region]:
+        return [Region((operators[0][0], operators[3][~0]), (operators[1][~0], operators[2][~0]), {})]
+
+    done = fused(around)
+    assert not done.applied
+    assert "is needed before all that it takes is there" in done.declined[0]
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (lambda operators: 1 / 0, "regions of fusion FOUND of test failed: ZeroDivisionError"),
+        (lambda operators: ["all"], "it gave the str 'all', not a Region"),
+        (
+            lambda operators: [Region((), (operators[1][~0],), {})],
+            "'x' is none of a region's operands, and no operator makes it",
+        ),
+    ],
+)
+def test_what_finds_no_regions_leaves_the_fusion_out(found: Found, text: str) -> None:
+    done = fused(found)
+    assert text in str(done.failed["FOUND"])
+    assert [bound.op.code for graph in done.model.graphs for bound in graph.operators] == [
+        "ABS",
+        "FLOOR",
+        "NEG",
+        "SQRT",
+    ]
+
+
+@pytest.mark.parametrize("given", [{}, {"pattern": Call("ABS", x), "inputs": (x,), "regions": region(0, 1)}])
+def test_a_fusion_has_a_pattern_or_finds_regions(given: Any) -> None:
+    with pytest.raises(TypeError, match="a pattern, or a function that finds regions, and not both"):
+        fusion("FOUND", layout=Terminate(), **given)

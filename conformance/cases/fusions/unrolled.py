@@ -1,0 +1,200 @@
+"""Recurrent layers spelled out step by step, as PyTorch exports them and as Keras unrolls them, and what only looks so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from conformance.builder import TensorRef
+from conformance.case import EVERY_OPSET, Case
+from conformance.cases.fusions import loops
+from conformance.cases.fusions.loops import INPUTS, UNITS
+from conformance.models import Net, drawn, net, tensor
+
+STEPS = 5
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+FUSION = "UNROLLED_RECURRENT"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """``STEPS`` steps of one cell. ``keras``: each step multiplies its own row; else all are multiplied at once before.
+
+    ``starts``: it begins with states that are handed in, else with zeros, of which PyTorch's first step has nothing left.
+    ``order``: the rows that the steps see. ``joined``: how the outputs come together, along ``axis``, the last first where
+    ``turned``; "" gives the last one alone. ``cells``: those of the last step are given, too. ``stages``: layers, each of
+    which sees what the one before gives. ``wrong``: what is not as it seems.
+    """
+
+    kind: str = "LSTM"
+    batch: int = 1
+    keras: bool = False
+    starts: bool = False
+    order: tuple[int, ...] = tuple(range(STEPS))
+    joined: str = "CONCATENATION"
+    axis: int = 0
+    turned: bool = False
+    cells: bool = False
+    stages: int = 1
+    by_batch: bool = False
+    activation: str = "TANH"
+    wrong: str = ""
+
+    def draw(self, model: Net) -> None:
+        sizes = (self.batch, STEPS, INPUTS) if self.by_batch else (STEPS, self.batch, INPUTS)
+        made = [model.input(tensor(*sizes, name="x"))]
+        for stage in range(self.stages):
+            made = self.stage(Steps(model, self, stage), made[0])
+        model.graph.output(*made)
+
+    def stage(self, steps: Steps, x: TensorRef) -> list[TensorRef]:
+        """What one layer gives: the outputs together, or the last one, and the cells."""
+        states: Sequence[TensorRef] = steps.begin()
+        outputs: list[TensorRef] = []
+        for number, row in enumerate(steps.rows(x)):
+            states = steps.keras(row, states) if self.keras else steps.torch(row, states, number)
+            outputs.append(states[0])
+        last = [outputs[-1], *(states[1:] if self.cells else [])]
+        if self.turned:
+            outputs.reverse()
+        return [steps.together(outputs), *last[1:]] if self.joined else last
+
+
+@dataclass
+class Steps(loops.Step):
+    """The operators of one layer's steps."""
+
+    def __init__(self, model: Net, layer: Layer, stage: int) -> None:
+        super().__init__(model.graph, loops.Layer(layer.kind, batch=layer.batch), UNITS if stage else INPUTS)
+        self.model, self.spelled, self.stage = model, layer, stage
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a state; PyTorch's have an axis of size 1 in front."""
+        return (self.spelled.batch, UNITS) if self.spelled.keras else (1, self.spelled.batch, UNITS)
+
+    def state(self, code: str, *inputs: TensorRef) -> TensorRef:
+        return self.call(code, list(inputs), self.shape)
+
+    def begin(self) -> list[TensorRef]:
+        """The states; none where they are zeros, which PyTorch leaves out."""
+        count = 2 if self.spelled.kind == "LSTM" else 1
+        if self.spelled.starts:
+            return [self.model.input(tensor(*self.shape, name=f"start{self.stage}{k}")) for k in range(count)]
+        return [self.constant(np.zeros(self.shape, np.float32))] * count if self.spelled.keras else []
+
+    def rows(self, x: TensorRef) -> list[TensorRef]:
+        """What each step sees of the sequence."""
+        batch, width = self.spelled.batch, self.inputs
+        if not self.spelled.keras:
+            width = GATES[self.spelled.kind] * UNITS
+            sizes = (batch, STEPS, width) if self.spelled.by_batch and not self.stage else (STEPS, batch, width)
+            x = self.multiplied(x, self.inputs, sizes, "inward")
+        if self.spelled.by_batch and not self.stage:
+            x = self.call("TRANSPOSE", [x, self.vector(1, 0, 2)], (STEPS, batch, width))
+        if self.spelled.keras:
+            rows = [self.graph.tensor(f"row{self.stage}{k}", (batch, width)) for k in range(STEPS)]
+            self.graph.operator("UNPACK", [x], rows, {"num": STEPS, "axis": 0})
+        else:
+            size = self.vector(1, batch, width)
+            rows = [self.call("SLICE", [x, self.vector(k, 0, 0), size], (1, batch, width)) for k in range(STEPS)]
+        return [rows[k] for k in self.spelled.order]
+
+    def multiplied(self, x: TensorRef, inputs: int, shape: tuple[int, ...], seed: str) -> TensorRef:
+        """Rows times the layer's weights, and their bias."""
+        rows, seed = shape[-1], f"{seed}{self.stage}"
+        weights, bias = drawn(rows, inputs, seed=seed) * np.float32(0.4), drawn(rows, seed=f"{seed} bias")
+        constants = [self.constant(weights), self.constant(bias)]
+        return self.call("FULLY_CONNECTED", [x, *constants], shape, keep_num_dims=True)
+
+    def keras(self, row: TensorRef, states: Sequence[TensorRef]) -> list[TensorRef]:
+        cells: dict[str, Callable[..., list[TensorRef]]] = {"LSTM": self.lstm, "GRU": self.gru, "RNN": self.plain}
+        return cells[self.spelled.kind](row, *states)
+
+    def torch(self, row: TensorRef, states: Sequence[TensorRef], number: int) -> list[TensorRef]:
+        hidden, cells = (*states, None, None)[:2]
+        width = GATES[self.spelled.kind] * UNITS
+        other = self.spelled.wrong == "weights" and number == STEPS // 2
+        seed = "another" if other else "recurrent"
+        if hidden is None:
+            added = np.tile(drawn(width, seed=f"{seed}{self.stage} bias"), (self.spelled.batch, 1))
+            back = self.constant(added)
+        else:
+            back = self.multiplied(hidden, UNITS, (1, self.spelled.batch, width), seed)
+        if self.spelled.kind == "GRU":
+            kept = [self.constant(part) for part in np.split(added, 3, 1)] if hidden is None else self.gates(back)
+            return [self.torch_gru(row, kept, hidden)]
+        sums = self.call("ADD", [back, row], (1, self.spelled.batch, width))
+        if self.spelled.kind == "RNN":
+            return [self.state(self.spelled.activation, sums)]
+        return self.torch_lstm(sums, cells)
+
+    def gates(self, sums: TensorRef) -> list[TensorRef]:
+        """Parts of sums, (1, B, n) each."""
+        begins = [self.vector(0, 0, k * UNITS) for k in range(GATES[self.spelled.kind])]
+        return [self.call("SLICE", [sums, begin, self.vector(*self.shape)], self.shape) for begin in begins]
+
+    def torch_lstm(self, sums: TensorRef, cells: TensorRef | None) -> list[TensorRef]:
+        i, f, g, o = self.gates(sums)
+        after = self.state("MUL", self.state("LOGISTIC", i), self.state(self.spelled.activation, g))
+        if cells is not None:
+            after = self.state("ADD", self.state("MUL", self.state("LOGISTIC", f), cells), after)
+        return [self.state("MUL", self.state("LOGISTIC", o), self.state(self.spelled.activation, after)), after]
+
+    def torch_gru(self, row: TensorRef, kept: list[TensorRef], hidden: TensorRef | None) -> TensorRef:
+        seen = self.gates(row)
+        reset, share = (self.state("LOGISTIC", self.state("ADD", a, b)) for a, b in zip(seen, kept[:2], strict=False))
+        scaled = self.state("MUL", reset, kept[2])
+        fresh = self.state(self.spelled.activation, self.state("ADD", seen[2], scaled))
+        before = self.constant(np.zeros((), np.float32)) if hidden is None else hidden
+        if self.spelled.wrong == "shares":
+            return self.state("ADD", self.state("MUL", self.state("SUB", before, fresh), share), before)
+        return self.state("ADD", self.state("MUL", self.state("SUB", before, fresh), share), fresh)
+
+    def together(self, outputs: list[TensorRef]) -> TensorRef:
+        """All outputs in one tensor."""
+        sizes = [*self.shape]
+        if self.spelled.joined == "PACK":
+            sizes.insert(self.spelled.axis, len(outputs))
+        else:
+            sizes[self.spelled.axis] *= len(outputs)
+        options: Mapping[str, Any] = {"values_count": len(outputs)} if self.spelled.joined == "PACK" else {}
+        return self.call(self.spelled.joined, [*outputs], tuple(sizes), axis=self.spelled.axis, **options)
+
+
+BACK = tuple(reversed(range(STEPS)))
+LAYERS: dict[str, Layer] = {
+    **{f"{kind}, every output": Layer(kind) for kind in GATES},
+    **{f"{kind}, the last output": Layer(kind, joined="", cells=kind == "LSTM") for kind in GATES},
+    **{f"{kind} of three that begins somewhere": Layer(kind, batch=3, starts=True, cells=kind == "LSTM") for kind in GATES},
+    **{f"{kind} from the end": Layer(kind, batch=3, order=BACK, turned=True) for kind in GATES},
+    **{f"{kind} from the end, the last output": Layer(kind, order=BACK, joined="") for kind in GATES},
+    **{f"{kind} by batch": Layer(kind, batch=3, by_batch=True) for kind in GATES},
+    **{f"{kind} in two stages": Layer(kind, stages=2) for kind in GATES},
+    **{f"{kind} unrolled by Keras": Layer(kind, batch=3, keras=True, joined="PACK", axis=1) for kind in GATES},
+    **{f"{kind} unrolled by Keras, of one": Layer(kind, keras=True, joined="", starts=True) for kind in GATES},
+    "LSTM whose outputs are turned": Layer(turned=True),
+    "GRU whose outputs are joined batch by batch": Layer("GRU", batch=3, axis=1),
+    "RNN whose outputs are joined along the units": Layer("RNN", batch=3, axis=2),
+    "LSTM whose steps see rows in any order": Layer(batch=3, order=(3, 0, 0, 4, 1)),
+    "GRU from the end, with another batch first": Layer("GRU", batch=2, by_batch=True, order=BACK),
+    **{f"{kind} of RELU": Layer(kind, activation="RELU") for kind in GATES},
+}  # fmt: skip
+ALIKE: dict[str, tuple[Layer, int]] = {
+    **{f"{kind} with one step of other weights": (Layer(kind, wrong="weights"), 2) for kind in GATES},
+    "LSTM of another function": (Layer(activation="SIN", starts=True), 0),
+    "GRU that mixes with the last output": (Layer("GRU", wrong="shares", starts=True), 0),
+}
+"""And how many layers they are."""
+
+
+def cases() -> Iterator[Case]:
+    for name, layer in LAYERS.items():
+        opsets = EVERY_OPSET if name.endswith("every output") else (None,)
+        yield net("TANH", f"a recurrent layer step by step: {name}", layer.draw, opsets=opsets, fuses=(FUSION,))
+    for name, (layer, count) in ALIKE.items():
+        case = net("TANH", f"no recurrent layer: {name}", replace(layer).draw)
+        yield replace(case, fuses=(FUSION,) if count else ())

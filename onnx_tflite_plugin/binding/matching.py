@@ -1,0 +1,136 @@
+"""Looks for the patterns of fusions in a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import permutations
+
+from onnx_tflite_plugin.api.patterns import Call, Match, Operand, Output
+from onnx_tflite_plugin.binding.bound import Bound, BoundGraph
+from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
+
+
+class Finder:
+    """Looks for patterns upwards from a root."""
+
+    def __init__(self, graph: BoundGraph, graphs: Sequence[Subgraph]) -> None:
+        self.graphs = graphs
+        self.makers = {t: bound for bound in graph.operators for t in bound.op.outputs if t is not None}
+        self.by_op = {bound.op: bound for bound in graph.operators}
+        self.positions = {bound.op: position for position, bound in enumerate(graph.operators)}
+        self.users: dict[Tensor, list[Operator]] = {}
+        self.outputs = set(graph.outputs)
+        for bound in graph.operators:
+            for tensor in bound.op.inputs:
+                if tensor is not None:
+                    self.users.setdefault(tensor, []).append(bound.op)
+
+    def bound(self, op: Operator) -> Bound:
+        return self.by_op[op]
+
+    def find(self, pattern: Call, root: Bound, gone: set[Bound]) -> Match | None:
+        """The first match whose last operator is ``root`` and of which nothing inside is used outside, unless shared."""
+        matches = self._beside(pattern.beside, self._call(pattern, root, Match({}, {}, self.graphs)))
+        return next((match for match in matches if self._closed(pattern, match, gone)), None)
+
+    def _beside(self, calls: Sequence[Call], matches: Iterator[Match]) -> Iterator[Match]:
+        """Matches that hold further calls too, wherever these are."""
+        if not calls:
+            yield from matches
+            return
+        for match in matches:
+            for bound in self.by_op.values():
+                yield from self._beside(calls[1:], self._call(calls[0], bound, match))
+
+    def _closed(self, pattern: Call, match: Match, gone: set[Bound]) -> bool:
+        members, ends = {*match.calls.values()}, self._ends(pattern, match)
+        within = {op for call, op in match.calls.items() if op not in ends and not call.shared}
+        inside = {tensor for op in within for tensor in op.outputs if tensor is not None}
+        users = {user for tensor in inside for user in self.users.get(tensor, ())}
+        return (
+            users <= members
+            and self.outputs.isdisjoint(inside)
+            and not any(self.by_op[op] in gone for op in members)
+            and not any(user in members for op in ends for user in self._users(op) if len(ends) > 1)
+            and self.place(pattern, match) >= 0
+        )
+
+    def _ends(self, pattern: Call, match: Match) -> set[Operator]:
+        return {match.calls[call] for call in (pattern, *pattern.beside)}
+
+    def _users(self, op: Operator) -> Iterator[Operator]:
+        return (user for tensor in op.outputs if tensor is not None for user in self.users.get(tensor, ()))
+
+    def place(self, pattern: Call, match: Match) -> int:
+        """The position of one of the last operators that all others may move to; -1 where there is none."""
+        ends = self._ends(pattern, match)
+        makers = (self.makers[tensor].op for tensor in match.tensors.values() if tensor in self.makers)
+        earliest = max((self.positions[maker] for maker in makers), default=-1)
+        latest = min((self.positions[user] for op in ends for user in self._users(op)), default=len(self.positions))
+        fitting = (self.positions[op] for op in ends if earliest < self.positions[op] < latest)
+        return max(fitting, default=-1)
+
+    def _call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:
+        """Every way in which the operator is the pattern, given what is known so far."""
+        op = bound.op
+        seen = match.calls.get(pattern)
+        if seen is not None:
+            yield from (match,) if seen is op else ()
+            return
+        if bound.handler.code != pattern.code:
+            return
+        present = [t for t in op.inputs if t is not None]
+        if not _feeding(pattern) <= {maker.handler.code for t in present if (maker := self.makers.get(t)) is not None}:
+            return
+        if len(present) != len(pattern.operands) or op in match.calls.values():
+            return
+        if any(op.options.get(name) != value for name, value in pattern.options.items()):
+            return
+        match = Match(match.tensors, {**match.calls, pattern: op}, match.graphs)
+        orders = (
+            permutations(range(len(pattern.operands))) if pattern.commutes else [tuple(range(len(pattern.operands)))]
+        )
+        for order in orders:
+            yield from self._operands(
+                [(operand, present[k]) for operand, k in zip(pattern.operands, order, strict=True)], match
+            )
+
+    def _operands(self, pairs: Sequence[tuple[Call | Output | Operand, Tensor]], match: Match) -> Iterator[Match]:
+        if not pairs:
+            yield match
+            return
+        for partial in self._operand(*pairs[0], match):
+            yield from self._operands(pairs[1:], partial)
+
+    def _operand(self, pattern: Call | Output | Operand, tensor: Tensor, match: Match) -> Iterator[Match]:
+        if not isinstance(pattern, Operand):
+            call, k = (pattern, 0) if isinstance(pattern, Call) else (pattern.call, pattern.k)
+            maker = self.makers.get(tensor)
+            if maker is not None and maker.op.tensor(~k) is tensor:
+                yield from self._call(call, maker, match)
+            return
+        seen = match.tensors.get(pattern)
+        if pattern.constant and not tensor.constant:
+            return
+        if seen is None:
+            yield Match({**match.tensors, pattern: tensor}, match.calls, match.graphs)
+        elif seen is tensor or _same_constant(seen, tensor):
+            yield match
+
+
+@cache
+def _feeding(pattern: Call) -> frozenset[str]:
+    """The operators that make an operator's operands, as far as the pattern says."""
+    calls = (part.call if isinstance(part, Output) else part for part in pattern.operands)
+    return frozenset(call.code for call in calls if isinstance(call, Call))
+
+
+def _same_constant(a: Tensor, b: Tensor) -> bool:
+    return (
+        a.constant
+        and b.constant
+        and a.dtype == b.dtype
+        and a.shape == b.shape
+        and a.array.tobytes() == b.array.tobytes()
+    )

@@ -1,0 +1,362 @@
+"""Recurrent layers that a graph spells out step by step, each on its rows of one sequence, as PyTorch exports them.
+
+Of a tensor only the rows along its last axis count here, numbered through all its other axes: reshapes, slices,
+transpositions and reversals move rows, and products and sums are made of each row alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import permutations
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Operator, Tensor
+from op_handlers.kernels.spelled_cells import DEFAULTS, Body, Cell, Matrix, Sums, sliced
+
+
+class Rows(NamedTuple):
+    """Rows of a tensor that no operator merely moves, by their numbers."""
+
+    tensor: Tensor
+    places: tuple[int, ...]
+
+
+class Step(NamedTuple):
+    """One time step: its cell, the rows that it sees, and the states before and after it, hidden ones first."""
+
+    cell: Cell
+    x: Rows
+    before: tuple[Tensor, ...]
+    after: tuple[Tensor, ...]
+
+
+class Chain(NamedTuple):
+    """Steps of one cell, each on what the one before leaves.
+
+    ``starts``: the states that the first begins with, none where these are zeros. ``places``: the rows of ``x`` that each
+    step sees, (T, B).
+    """
+
+    cell: Cell
+    x: Tensor
+    places: Array
+    starts: tuple[Tensor, ...]
+    states: tuple[tuple[Tensor, ...], ...]
+
+
+class Unrolled(Body):
+    """The operators of a whole graph."""
+
+    def __init__(self, operators: Iterable[Operator]) -> None:
+        super().__init__(operators)
+        self._sums: dict[Tensor, Sums | None] = {}
+
+    def chains(self) -> Iterator[Chain]:
+        """Two steps and more; the longest."""
+        steps = [step for tensor in self.makers for step in self.steps(tensor)]
+        by_result = {step.after: step for step in steps}
+        pairs = [(by_result[step.before], step) for step in steps if step.before in by_result]
+        earlier = {step.after: before for before, step in pairs if of_one_cell(before, step)}
+        continued = {before.after for before in earlier.values()}
+        for last in steps:
+            chain = [last]
+            while last.after not in continued and chain[0].after in earlier:
+                chain.insert(0, earlier[chain[0].after])
+            if last.after not in continued:
+                yield from self._chained(chain)
+
+    def _chained(self, steps: Sequence[Step]) -> Iterator[Chain]:
+        cell, x, starts = steps[0].cell, steps[0].x.tensor, steps[0].before
+        places, states = [step.x.places for step in steps], [step.after for step in steps]
+        first = self.begun(starts, cell)
+        if first is not None and first.tensor is x and len(first.places) == len(places[0]):
+            places, states, starts = [first.places, *places], [starts, *states], ()
+        if len(places) > 1:
+            yield Chain(cell, x, np.array(places), starts, tuple(states))
+
+    # --- steps ----------------------------------------------------------------------------
+
+    def steps(self, after: Tensor) -> Iterator[Step]:
+        """What a tensor is the output of, where that is a step."""
+        if after.dtype != "float32" or not after.static or after.rank < 2:
+            return
+        for cells_after, cells in self._cells(after):
+            for x, hidden in self._seen(cells_after):
+                cell = self.lstm(x, after, hidden, cells_after, cells)
+                if cell is not None and whole(hidden):
+                    yield Step(cell, x, (hidden.tensor, cells), (after, cells_after))
+                    return
+        for before in self._mixed_with(after):
+            hidden = self.rows(before)
+            for x, other in self._seen(after):
+                cell = self.gru(x, after, before, hidden) if other == hidden else None
+                if cell is not None:
+                    yield Step(cell, x, (before,), (after,))
+                    return
+        for x, hidden in self._seen(after):
+            cell = self.plain(x, after, hidden)
+            if cell is not None and whole(hidden) and hidden.tensor is not x.tensor:
+                yield Step(cell, x, (hidden.tensor,), (after,))
+
+    def _cells(self, after: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The cells of an LSTM after a step, and what may be those before."""
+        for _, squashed in self.pairs(after, "MUL"):
+            shown = self.activated(squashed)
+            for kept, _ in self.pairs(shown[0], "ADD") if shown else ():
+                yield from ((shown[0], cells) for _, cells in self.pairs(kept, "MUL")) if shown else ()
+
+    def _mixed_with(self, after: Tensor) -> Iterator[Tensor]:
+        """What may be the output of a GRU before a step."""
+        for scaled, _ in self.pairs(after, "ADD"):
+            for _, rest in self.pairs(scaled, "MUL"):
+                left = self.maker(rest, "SUB")
+                yield rest if left is None else left[0]
+
+    def _seen(self, tensor: Tensor) -> Iterator[tuple[Rows, Rows]]:
+        """Two that the sums behind a tensor multiply, in either order; of the nearest sums of two."""
+        waiting, seen = [tensor], set[Tensor]()
+        while waiting:
+            one = waiting.pop(0)
+            sums = self.sums(one) if one not in seen else None
+            if sums is not None and len(sums.products) == 2:
+                yield from permutations(sums.products)
+                return
+            op = self.makers.get(one) if one not in seen and sums is None else None
+            seen.add(one)
+            if op is not None and op.code in ("ADD", "MUL", "SUB", "LOGISTIC", "TANH", "RELU"):
+                waiting += [operand for operand in op.inputs if operand is not None and not operand.constant]
+
+    def begun(self, states: Sequence[Tensor], cell: Cell) -> Rows | None:
+        """The rows that a step sees whose results these are, where it is the cell's on states of zeros, which are left out."""
+        readers = {"LSTM": self._begun_lstm, "GRU": self._begun_gru, "RNN": self._begun_plain}
+        return next(readers[cell.op_type](states, cell), None)
+
+    def _begun_lstm(self, states: Sequence[Tensor], cell: Cell) -> Iterator[Rows]:
+        """``c = σ(i)·f(g)``, ``h = σ(o)·f(c)``."""
+        after, cells = states
+        _, of_update, of_cells = cell.activations or DEFAULTS[2]
+        for shown, squashed in self.pairs(after, "MUL"):
+            for gate, update in self.pairs(cells, "MUL") if self.activated(squashed) == (cells, of_cells) else ():
+                inner = self.activated(update)
+                gates = (self.gate(gate), self.gate(shown), None, self.sums(inner[0]) if inner else None)
+                if inner is not None and inner[1] == of_update:
+                    yield from shared_rows(gates, cell)
+
+    def _begun_gru(self, states: Sequence[Tensor], cell: Cell) -> Iterator[Rows]:
+        """``h = z·(0 - h̃) + h̃``, ``h̃ = f(W·x + b + r·c)``."""
+        (after,), (_, of_update) = states, cell.activations or DEFAULTS[1]
+        for scaled, fresh in self.pairs(after, "ADD"):
+            for share, rest in self.pairs(scaled, "MUL"):
+                left, inner = self.maker(rest, "SUB"), self.activated(fresh)
+                zero = None if left is None else left.constant(0)
+                if left is None or left[1] is not fresh or inner is None or zero is None or zero.any():
+                    continue
+                for seen, remembered in self.pairs(inner[0], "ADD"):
+                    for gate, constant in self.pairs(remembered, "MUL"):
+                        added, reset, kept = self.sums(constant), self.gate(gate), self.sums(seen)
+                        alike = added is not None and np.array_equal(added.bias, cell.bias[-(len(cell.bias) // 6) :])
+                        if cell.after and alike and inner[1] == of_update:
+                            yield from shared_rows((self.gate(share), reset, kept), cell)
+
+    def _begun_plain(self, states: Sequence[Tensor], cell: Cell) -> Iterator[Rows]:
+        """``h = f(W·x + b)``."""
+        (after,), (activation,) = states, cell.activations or DEFAULTS[0]
+        inner = self.activated(after)
+        if inner is not None and inner[1] == activation:
+            yield from shared_rows((self.sums(inner[0]),), cell)
+
+    # --- rows -----------------------------------------------------------------------------
+
+    def rows(self, tensor: Tensor) -> Rows:
+        """A tensor's rows as those of the one that they are moved from."""
+        places = np.arange(prod(tensor.shape[:-1]))
+        while (op := self.makers.get(tensor)) is not None and (moved := parts(op, tensor)) is not None:
+            if not moved.all_columns:
+                break
+            tensor, places = moved.tensor, moved.places[places]
+        return Rows(tensor, tuple(places.tolist()))
+
+    def sums(self, tensor: Tensor) -> Sums | None:
+        """For each row; ``None`` for what is not made of products with constants, additions, and parts."""
+        if tensor not in self._sums:
+            self._sums[tensor] = self._read(tensor)
+        return self._sums[tensor]
+
+    def _read(self, tensor: Tensor) -> Sums | None:
+        if tensor.dtype != "float32" or not tensor.static or tensor.rank < 1:
+            return None
+        if tensor.constant:
+            rows = tensor.array.reshape(-1, tensor.shape[-1])
+            return Sums({}, rows[0]) if len(rows) and (rows == rows[0]).all() else None
+        op = self.makers.get(tensor)
+        if op is None:
+            return None
+        if op.code == "ADD":
+            return self._added(op, tensor) if by_rows(op) else None
+        if op.code == "FULLY_CONNECTED":
+            return self._multiplied(op, tensor)
+        moved = parts(op, tensor)
+        inner = None if moved is None else self.sums(moved.tensor)
+        if moved is None or inner is None:
+            return None
+        products = {Rows(x.tensor, taken(x.places, moved.places)): matrix for x, matrix in inner.products.items()}
+        chosen = Sums(products, inner.bias)
+        return chosen if moved.all_columns else chosen.rows(moved.columns)
+
+    def _multiplied(self, op: Operator, _made: Tensor) -> Sums | None:
+        matrix, bias = Matrix.of(op[1]), op.tensor(2)
+        if matrix is None or not op[0].static or op[0].shape[-1] != matrix.stored.shape[1]:
+            return None
+        if op[0].dtype != "float32" or (bias is not None and not bias.constant):
+            return None
+        return Sums(
+            {self.rows(op[0]): matrix}, np.zeros(len(matrix.stored), np.float32) if bias is None else bias.array
+        )
+
+
+class Moved(NamedTuple):
+    """Where each row of a result comes from, and which columns it has of that."""
+
+    tensor: Tensor
+    places: Array
+    columns: range
+    all_columns: bool
+
+
+def parts(op: Operator, result: Tensor) -> Moved | None:
+    """What an operator takes of its operand without computing anything; ``None`` where it does anything else."""
+    slot = 1 if op.code == "SPLIT" else 0
+    data = op.tensor(slot) if op.code in _MOVES else None
+    if data is None or data.constant or not data.static or not result.static or data.rank < 1 or not result.shape:
+        return None
+    numbers = np.arange(prod(data.shape[:-1])).reshape(data.shape[:-1])
+    every = range(data.shape[-1])
+    moved = _MOVES[op.code](op, result, numbers, every)
+    if moved is None:
+        return None
+    places, columns = moved
+    if places.size != prod(result.shape[:-1]) or len(columns) != result.shape[-1]:
+        return None
+    return Moved(data, places.reshape(-1), columns, columns == every)
+
+
+def _reshaped(op: Operator, result: Tensor, numbers: Array, every: range) -> tuple[Array, range] | None:
+    return (numbers, every) if result.shape[-1] == len(every) else None
+
+
+def _transposed(op: Operator, _result: Tensor, numbers: Array, every: range) -> tuple[Array, range] | None:
+    perm = op.constant(1)
+    if perm is None or perm.size != op[0].rank or perm[-1] != op[0].rank - 1:
+        return None
+    return numbers.transpose(perm[:-1].tolist()), every
+
+
+def _reversed(op: Operator, _result: Tensor, numbers: Array, every: range) -> tuple[Array, range] | None:
+    axes = op.constant(1)
+    if axes is None:
+        return None
+    turned = tuple(int(axis) % op[0].rank for axis in axes.reshape(-1))
+    return None if op[0].rank - 1 in turned else (np.flip(numbers, turned), every)
+
+
+def _unpacked(op: Operator, result: Tensor, numbers: Array, every: range) -> tuple[Array, range] | None:
+    axis = op.options.axis % op[0].rank
+    return None if axis == op[0].rank - 1 else (numbers.take(op.outputs.index(result), axis), every)
+
+
+def _split(op: Operator, result: Tensor, numbers: Array, every: range) -> tuple[Array, range] | None:
+    along = op.constant(0 if op.code == "SPLIT" else 2)
+    if along is None or any(part is None for part in op.outputs):
+        return None
+    data = op[1 if op.code == "SPLIT" else 0]
+    axis = int(along) % data.rank
+    before = sum(op[~k].shape[axis] for k in range(op.outputs.index(result)))
+    part = range(before, before + result.shape[axis])
+    return (numbers, part) if axis == data.rank - 1 else (numbers.take(part, axis), every)
+
+
+def _sliced(op: Operator, _result: Tensor, numbers: Array, every: range) -> tuple[Array, range] | None:
+    taken = sliced(op) if op.code == "STRIDED_SLICE" else _begun_at(op)
+    if taken is None or not all(taken) or [*taken[-1]] != [*range(taken[-1][0], taken[-1][-1] + 1)]:
+        return None
+    return numbers[np.ix_(*taken[:-1])], range(taken[-1][0], taken[-1][-1] + 1)
+
+
+def _begun_at(op: Operator) -> list[list[int]] | None:
+    """The positions along each axis that a SLICE with constant operands takes."""
+    begin, size = op.constant(1), op.constant(2)
+    if begin is None or size is None or begin.size != op[0].rank:
+        return None
+    ends = [whole if n < 0 else at + n for at, n, whole in zip(begin, size, op[0].shape, strict=True)]
+    return [[*range(int(at), int(end))] for at, end in zip(begin, ends, strict=True)]
+
+
+_MOVES = {
+    "RESHAPE": _reshaped, "SLICE": _sliced, "STRIDED_SLICE": _sliced, "TRANSPOSE": _transposed, "REVERSE_V2": _reversed,
+    "UNPACK": _unpacked, "SPLIT": _split, "SPLIT_V": _split,
+}  # fmt: skip
+
+
+def by_rows(op: Operator) -> bool:
+    """Whether each row of a result is made of the same row of both operands, or of a constant whose rows are alike."""
+    made = prod(op[~0].shape[:-1])
+    return all(
+        t.static and (t.constant or prod(t.shape[:-1]) == made) and t.shape[-1:] == op[~0].shape[-1:]
+        for t in (op[0], op[1])
+    )
+
+
+def taken(places: tuple[int, ...], which: Array) -> tuple[int, ...]:
+    return tuple(np.asarray(places)[which].tolist())
+
+
+def whole(rows: Rows) -> bool:
+    """Whether they are all rows of their tensor, in order."""
+    return rows.places == tuple(range(prod(rows.tensor.shape[:-1])))
+
+
+def of_one_cell(one: Step, other: Step) -> bool:
+    """Whether two steps have the same cell and see the same sequence."""
+    a, b = one.cell, other.cell
+    return (
+        one.x.tensor is other.x.tensor
+        and len(one.x.places) == len(other.x.places)
+        and (a.op_type, a.after, a.activations) == (b.op_type, b.after, b.activations)
+        and all(same(p, q) for p, q in ((a.inward, b.inward), (a.recurrent, b.recurrent)))
+        and np.array_equal(a.bias, b.bias)
+    )
+
+
+def same(one: Matrix, other: Matrix) -> bool:
+    """Whether two hold the same numbers, with the same scales."""
+    a, b = (np.zeros(0) if matrix.scales is None else matrix.scales for matrix in (one, other))
+    return one.stored.dtype == other.stored.dtype and np.array_equal(one.stored, other.stored) and np.array_equal(a, b)
+
+
+def shared_rows(gates: Sequence[Sums | None], cell: Cell) -> Iterator[Rows]:
+    """The rows that these gates multiply by the cell's weights, and to which they add its biases, in ONNX's order of gates.
+
+    One that is ``None`` is left out where it may be, the forget gate of cells of zeros.
+    """
+    count = len(gates)
+    units = len(cell.bias) // (2 * count)
+    inward, back = cell.bias[: count * units], cell.bias[count * units :]
+    seen: set[Rows] = set()
+    for k, sums in enumerate(gates):
+        own = slice(k * units, (k + 1) * units)
+        if sums is None:
+            if (cell.op_type, k) != ("LSTM", 2):
+                return
+            continue
+        bias = inward[own] if cell.after and k == count - 1 else inward[own] + back[own]
+        if len(sums.products) != 1 or not np.array_equal(sums.bias, bias):
+            return
+        ((x, matrix),) = sums.products.items()
+        if not same(matrix, cell.inward.rows(range(own.start, own.stop))):
+            return
+        seen.add(x)
+    if len(seen) == 1:
+        yield from seen

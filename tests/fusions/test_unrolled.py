@@ -1,0 +1,47 @@
+"""Steps that are exactly those of a recurrent layer are one node of ONNX; what only looks so stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.cases.fusions.unrolled import ALIKE, FUSION, LAYERS, STEPS, Layer
+from conformance.models import Net
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.host import Host
+
+
+def converted(layer: Layer) -> Conversion:
+    model = Net()
+    layer.draw(model)
+    return convert(model.build(), host=Host(packs="builtin"))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_steps_of_a_layer_are_one_node(name: str) -> None:
+    layer, report = LAYERS[name], converted(LAYERS[name]).report
+    assert report.fused == {FUSION: layer.stages}
+    assert report.nodes[layer.kind] == layer.stages
+    assert not {"Gemm", "MatMul", "Sigmoid", "Tanh", "Concat"} & report.nodes.keys() or layer.axis == 2
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_looks_alike_is_no_layer_or_several(name: str) -> None:
+    layer, count = ALIKE[name]
+    assert converted(layer).report.fused == ({FUSION: count} if count else {})
+
+
+def test_a_layer_that_goes_back_says_so_in_place_of_turning_its_sequence() -> None:
+    conversion = converted(LAYERS["LSTM from the end"])
+    (node,) = (node for node in conversion.proto.graph.node if node.op_type == "LSTM")
+    assert [a.s for a in node.attribute if a.name == "direction"] == [b"reverse"]
+    assert "Slice" not in conversion.report.nodes
+
+
+def test_outputs_of_single_steps_are_cut_out_of_all() -> None:
+    model = Net()
+    layer = Layer(joined="")
+    layer.draw(model)
+    every = [k for k, t in enumerate(model.graph.tensors) if t.fields["name"].startswith("MUL")]
+    model.graph.outputs.append(every[2 * (STEPS // 2)])
+    report = convert(model.build(), host=Host(packs="builtin")).report
+    assert report.fused == {FUSION: 1}
