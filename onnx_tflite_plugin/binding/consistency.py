@@ -212,7 +212,13 @@ def _shared(bound: Bound) -> Iterator[Contradiction]:
 
 
 def _indices(bound: Bound) -> Iterator[Contradiction]:
-    """Constants with an entry for each axis of another tensor that have other entries, which kernels refuse or read beyond."""
+    """Constants with an entry for each axis of another tensor that have other entries, which kernels refuse or read beyond;
+    numbers of axes that are no whole numbers, which they take them for.
+    """
+    for slot in bound.handler.holds_axes:
+        axes = bound.op.tensor(slot)
+        if axes is not None and "int" not in axes.dtype:
+            yield _problem(bound.op, f"inputs[{slot}]", f"tensor {axes} is {axes.dtype}, and holds numbers of axes")
     declared = bound.handler.indexed_by_axis
     for slot, of in () if callable(declared) else declared.items():
         index, tensor = bound.op.tensor(slot), bound.op.tensor(of)

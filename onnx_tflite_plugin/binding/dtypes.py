@@ -73,9 +73,10 @@ def _rare(bound: Bound) -> Iterator[tuple[str, str]]:
     if named_by_the_file(op.code) or handler.subgraphs or handler.effects is not None:
         return
     given = {t.dtype for t in op.inputs if t is not None}
+    parts = FLOATS if any(dtype.startswith("complex") for dtype in given) else ()  # which only who says so takes
     for k, tensor in enumerate(op.outputs):
         known = bool(handler.converts or handler.types)
-        complex_ = tensor is not None and tensor.dtype.startswith("complex") and not known
+        complex_ = tensor is not None and (tensor.dtype.startswith("complex") or tensor.dtype in parts) and not known
         odd = complex_ or (tensor is not None and tensor.dtype in HANDLES)
         if tensor is not None and odd and tensor.dtype not in given:
             yield f"outputs[{k}]", f"tensor {tensor} is {tensor.dtype}, which no operand of {op.code} is"

@@ -219,8 +219,10 @@ def rearranged(ctx: Context, x: Value, before: str, after: str, sizes: Mapping[s
     if max(shape.count(None) for shape in shapes) > 1:
         lengths = run_time_lengths(ctx, x, left, sizes)
         split, whole = (joined(ctx, groups, lengths) for groups in (letters, right))
-        moved = ctx.ops.Transpose(ctx.ops.Reshape(x, split), perm=[letters.index(letter) for letter in wanted])
-        return ctx.ops.Reshape(moved, whole)
+        allowzero = 1 if ctx.opset >= 14 else None
+        parts = ctx.ops.Reshape(x, split, allowzero=allowzero)
+        moved = ctx.ops.Transpose(parts, perm=[letters.index(letter) for letter in wanted])
+        return ctx.ops.Reshape(moved, whole, allowzero=allowzero)
     split = shaped(ctx, x, shapes[0])
     moved = ctx.ops.Transpose(split, perm=[letters.index(letter) for letter in wanted])
     return shaped(ctx, moved, shapes[1])

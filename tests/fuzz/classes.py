@@ -77,18 +77,21 @@ def stale_shapes(suspect: Suspect) -> bool:
 
 
 def stale_signatures(suspect: Suspect) -> bool:
-    """Sizes said to be open that follow from the operands, or others than follow; LiteRT does not look at what is open."""
-    model = suspect.model
+    """Sizes said to be open that follow from the operands, or told that vary with what is open, or others than follow; LiteRT
+    does not look at what is open.
+    """
+    model, inputs = suspect.model, suspect.model.main.inputs
+    larger = {t: tuple(size + (d is None) for size, d in zip(t.shape, t.dims, strict=True)) for t in inputs}
     try:
         sizes = Sizes(model, suspect.host, target_named("generic"), "")
-        follows = sizes.behind({tensor: tensor.dims for tensor in model.main.inputs})
+        follows, behind = sizes.behind({tensor: tensor.dims for tensor in inputs}), sizes.behind(larger)
     except (ConversionError, Refused):
         return False
     opened = {(size, None) for dims in follows.values() for size in dims if size is not None}
     return any(
         len(dims) == tensor.rank and (not agree(dims, tensor.dims) or set(zip(dims, tensor.dims, strict=True)) & opened)
         for tensor, dims in follows.items()
-    )
+    ) or any(len(dims) == tensor.rank and not agree(dims, tensor.dims) for tensor, dims in behind.items())
 
 
 def stale_dtypes(suspect: Suspect) -> bool:
@@ -158,33 +161,35 @@ def twice_given(suspect: Suspect) -> bool:
 
 
 def windows_beyond(suspect: Suspect) -> bool:
-    """A pool without padding over an image of open size, stored as smaller than the window: no rows in LiteRT.
+    """A pool or a convolution without padding over an image of open size, stored as smaller than the window: no rows in LiteRT.
 
     ONNX Runtime makes one where the stride reaches beyond the image, and else refuses to run. Or a slice as large as that,
     or one element beyond, which LiteRT reads beyond the end.
     """
-    if any(op.code == "STRIDED_SLICE" and _element_beyond(op) for op in suspect.operators):
-        return True
-    gathers = [op for op in suspect.operators if op.code == "STABLEHLO_GATHER"]
-    if any(
-        size is None and part > stored
-        for op in gathers
-        for part, size, stored in zip(op.options.slice_sizes, op[0].dims, op[0].shape, strict=False)
-    ):
-        return True
-    return any(
-        op.code in POOLS
-        and op.options.padding == "VALID"
-        and any(
-            op[0].rank == 4 and op[0].dims[1 + k] is None and op[0].shape[1 + k] < op.options[f"filter_{side}"]
-            for k, side in enumerate(("height", "width"))
-        )
-        for op in suspect.operators
-    )
+    beyond = {**dict.fromkeys((*POOLS, *PRODUCTS[:2]), _window), "STABLEHLO_GATHER": _slice, "STRIDED_SLICE": _element}
+    return any(op.code in beyond and beyond[op.code](op) for op in suspect.operators)
 
 
-def _element_beyond(op: Operator) -> bool:
-    """Whether a slice takes one element of an axis of open size, at a constant place that the stored size does not reach."""
+def _window(op: Operator) -> bool:
+    if op.options.padding != "VALID" or op[0].rank != 4:
+        return False
+    for k, side in enumerate(("height", "width")):
+        if op.code in POOLS:
+            reach = op.options[f"filter_{side}"]
+        else:
+            reach = 1 + (op[1].shape[1 + k] - 1) * op.options[f"dilation_{side[0]}_factor"]
+        if op[0].dims[1 + k] is None and op[0].shape[1 + k] < reach:
+            return True
+    return False
+
+
+def _slice(op: Operator) -> bool:
+    parts = zip(op.options.slice_sizes, op[0].dims, op[0].shape, strict=False)
+    return any(size is None and part > stored for part, size, stored in parts)
+
+
+def _element(op: Operator) -> bool:
+    """One element of an axis, at a constant place."""
     masks, begin = op.options, op.constant(1)
     if begin is None or masks.ellipsis_mask or masks.new_axis_mask:
         return False

@@ -16,6 +16,7 @@ LEAST = 1e-37  # divided by which a float is infinite
 LARGEST_IMAGE = 128  # pixels: the last bit of a place beyond is 1.5e-5 of the way from one to the next
 STEEP = 64  # rows of weights of such a norm make 1 of what activations of up to 4 are rounded by, half of 4 / 127
 RECURRENT = ("RNN", "LSTM")
+WEIGHED = ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D", "FULLY_CONNECTED", "BATCH_MATMUL")
 SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
 
 
@@ -172,8 +173,9 @@ def gates_of_rounded(suspect: Suspect) -> bool:
 
 
 def multiplied_steps(suspect: Suspect) -> bool:
-    """A weight that makes two LSB or more of one: what computes its input may be one LSB off."""
-    return any(_gain(op) >= 2 for op in suspect.operators)
+    """A weight that makes two LSB or more of one, where the input is computed: that may be one LSB off."""
+    given = suspect.model.main.inputs
+    return any(_gain(op) >= 2 for op in suspect.operators if op.tensor(0) not in given)
 
 
 def _gain(op: Operator) -> float:
@@ -183,7 +185,14 @@ def _gain(op: Operator) -> float:
         return max((_ratio(op, "*") * float(_farthest(t)) for t in factors), default=0.0)
     weights = [t for t in op.inputs if t is not None and t.constant and t.dtype in ("int8", "uint8") and t.rank > 1]
     made = op.tensor(~0)
-    if x is None or x.dtype not in QUANTIZED or len(weights) != 1 or not _scale(x) or not any(_scale(made)):
+    if (
+        op.code not in WEIGHED
+        or x is None
+        or x.dtype not in QUANTIZED
+        or len(weights) != 1
+        or not _scale(x)
+        or not any(_scale(made))
+    ):
         return 0.0
     largest = _farthest(weights[0]) * max(_scale(weights[0]), default=0)
     return largest * _scale(x)[0] / _scale(made)[0]

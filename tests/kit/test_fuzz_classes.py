@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from changed_files import Change, buffer, changed, option, scaled, tensor
+from changed_files import Change, buffer, changed, option, outputs, scaled, tensor
 from fuzz.classes import CLASSES
 from fuzz.seeds import cases, seed_model
 from fuzz.suspect import Suspect
@@ -17,10 +17,6 @@ HOST = Host(packs="builtin")
 LSTM_OF = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 LSTM = f"{LSTM_OF}-float32_with_RELU"
 BETWEEN = "RSQRT-int8,_output_scale_1_between_convolutions"
-
-
-def outputs(*numbers: int) -> Change:
-    return lambda model: model.fields["subgraphs"][0].fields.update(outputs=list(numbers))  # type: ignore[no-any-return]
 
 
 def inputs(*numbers: int) -> Change:
@@ -79,6 +75,16 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("an LSB made several by weights", "LEAKY_RELU-uint8_between_convolutions", [buffer(3, [11] * 15, "uint8")]),
     ("windows beyond an image of open size", "AVERAGE_POOL_2D-int8_of_open_sizes,_VALID_3x2_stride_1x1", []),
     ("windows beyond an image of open size", "STABLEHLO_GATHER-an_axis_of_unknown_size", []),
+    (
+        "windows beyond an image of open size",
+        "CONV_2D-int16_of_open_sizes,_SAME_3x2_stride_2x1",
+        [option("padding", "VALID"), tensor(0, shape=[2, 2, 1, 3])],
+    ),
+    (
+        "open sizes that do not follow",
+        "PRELU-int16,_slopes_(1,)_between_convolutions",
+        [tensor(0, shape_signature=[-1, -1, 7, 5])],
+    ),
     (
         "windows beyond an image of open size",
         "STRIDED_SLICE-one_row_of_unknown_sizes",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import Editor, constant, constant_shape, only_user, producer, rewrite, sizes
+from onnx_tflite_plugin.passes.graph import Editor, constant, constant_shape, producer, rewrite, sizes
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _ACTIVATIONS = ("Clip", "Relu")
@@ -60,7 +60,13 @@ def _float(weights: ir.Value | None) -> bool:
 def _quantized(node: ir.Node) -> bool:
     """Whether a product's result is quantized, behind activations or none; ONNX Runtime makes a Gemm of MatMul and Add."""
     between = (*_ACTIVATIONS, *_MOVES)
-    user = only_user(node.outputs[0], "QuantizeLinear", *between, *(("Add",) if node.op_type == "MatMul" else ()))
+    user = _user(node.outputs[0], "QuantizeLinear", *between, *(("Add",) if node.op_type == "MatMul" else ()))
     while user is not None and user.op_type != "QuantizeLinear":
-        user = only_user(user.outputs[0], "QuantizeLinear", *between)
+        user = _user(user.outputs[0], "QuantizeLinear", *between)
     return user is not None
+
+
+def _user(value: ir.Value, *op_types: str) -> ir.Node | None:
+    """The only node that reads a value, be it a graph output too: ONNX Runtime does not ask."""
+    users = {node for node, _ in value.uses()}
+    return next((node for node in users if node.op_type in op_types), None) if len(users) == 1 else None
