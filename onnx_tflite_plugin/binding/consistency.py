@@ -217,7 +217,7 @@ def _indices(bound: Bound) -> Iterator[Contradiction]:
     """
     for slot in bound.handler.holds_axes:
         axes = bound.op.tensor(slot)
-        if axes is not None and "int" not in axes.dtype:
+        if axes is not None and axes.dtype not in ("int32", "int64"):
             yield _problem(bound.op, f"inputs[{slot}]", f"tensor {axes} is {axes.dtype}, and holds numbers of axes")
     declared = bound.handler.indexed_by_axis
     for slot, of in () if callable(declared) else declared.items():

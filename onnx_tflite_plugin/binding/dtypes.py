@@ -42,6 +42,13 @@ def _results(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, st
         yield f"inputs[{op.inputs.index(bare)}]", f"tensor {bare} is {_told(bare)}, and {op.code} computes with it"
         return
     first = next((t for t in activations if _kind(t)), None)
+    if first is None and activations and _quantized(op.outputs[0]) and not bound.handler.converts:
+        if _computes(bound, target, opset):
+            reason = (
+                f"tensor {op.outputs[0]} is {_told(op.outputs[0])}, and no operand of {op.code} is float or quantized"
+            )
+            yield "outputs[0]", reason
+        return
     if first is None or not result:
         return
     converts = bound.handler.converts
@@ -169,9 +176,12 @@ def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
     sides = (*bound.op.inputs, *bound.op.outputs)
     if not integer or (not any(map(_quantized, sides)) and not bound.handler.converts):
         return ""
-    declared = behaviour(bound, target, opset)
-    real = isinstance(declared, Dequantized | SameScale | FixedOutputRange | Lookup) or bool(bound.handler.activation)
-    return _told(tensor) if real else ""
+    return _told(tensor) if _computes(bound, target, opset) or bound.handler.activation else ""
+
+
+def _computes(bound: Bound, target: Target, opset: int) -> bool:
+    """Whether the kernel computes with what integers stand for."""
+    return isinstance(behaviour(bound, target, opset), Dequantized | SameScale | FixedOutputRange | Lookup)
 
 
 def _told(tensor: Tensor) -> str:

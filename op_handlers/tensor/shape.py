@@ -146,6 +146,8 @@ def permuted_sizes(at: Instance) -> Dims:
 def permutable(at: Instance) -> Decline | None:
     """Whether the perm has each axis once; where it is known as it runs only, whether one makes the result's sizes."""
     x, y = at.op[0], at.op[out(0)]
+    if at.op[1].dtype != "int32":
+        return Decline(f"its perm is {at.op[1].dtype}, which the kernel takes for int32")
     perm = whole_numbers(at.op, 1)
     if perm is not None and x.has_rank and sorted(axis % max(x.rank, 1) for axis in perm) != list(range(x.rank)):
         return Decline(f"its perm is {perm}, of {x.rank} axes")

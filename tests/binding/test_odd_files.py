@@ -230,6 +230,16 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "its results are of other ranks than its operand",
     ),
     ("SPLIT-float32_axis_-1_between_convolutions", [tensor(4, type=1)], "'c4' is float16, and holds numbers of axes"),
+    (
+        "TRANSPOSE-another_perm_at_each_run",
+        [tensor(1, type=16)],
+        "its perm is uint16, which the kernel takes for int32",
+    ),
+    (
+        "MEAN-int16_axes_[3]_at_1e-05_of_the_scale_dropped",
+        [tensor(0, type=INT32)],
+        "'y0' is quantized int16, and no operand of MEAN is float or quantized",
+    ),
     ("MUL-complex64", [tensor(2, type=FLOAT32)], "tensor 2 'y0' is float32, which no operand of MUL is"),
     ("PRELU-int8,_slopes_(3,)", [scaled(1, [0.003, 0.0078125, 0.05], [-7, -7, 5])], "its slopes have 3 scales"),
     ("RESHAPE-a_shape_known_as_it_runs,_one_size_open", [tensor(1, shape=[1 << 24])], "its shape has 16777216 sizes"),
@@ -299,3 +309,11 @@ def test_a_long_vector_is_not_followed_element_by_element(case: str, shape: list
     data, begun = changed(case, tensor(0, shape=shape)), time.process_time()
     otp.convert(data, check="standard")
     assert time.process_time() - begun < 3
+
+
+@pytest.mark.parametrize("shape", [(12, 0, 2, 3), (12, 2, 0, 3), (12, 2, 2, 0)])
+def test_what_is_of_open_size_may_be_of_no_elements(shape: tuple[int, ...]) -> None:
+    opened = [tensor(0, shape_signature=[12, -1, -1, -1]), tensor(3, shape_signature=[-1] * 4)]
+    data = changed("BATCH_TO_SPACE_ND-float32_without_crops", *opened)
+    verification = verify(data, otp.convert(data).proto, inputs={"x0": np.ones(shape, np.float32)})
+    assert verification.ok, verification.text

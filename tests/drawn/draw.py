@@ -15,6 +15,7 @@ from conformance.models import FIRST_VERSION, Net, Spec, constant, net, plumbed
 from conformance.registered import REGISTERED
 from onnx_tflite_plugin.source.model import Array
 
+OTHER_SIZES = (6, 13)  # what is of unknown size is tried at, too
 PRIMES = (2, 3, 5, 7, 11)
 STORED = ("float32", "int8", "uint8", "int16")
 QUANTIZED = ("int8", "uint8", "int16")
@@ -230,7 +231,7 @@ def operator(
             given[spec.name] = operand.array
     dtype = next((spec.dtype for spec in opened.values()), "float32")
     first = next((operand for operand in operands if operand is not None and not operand.table), None)
-    return net(op, "drawn", build, dtype=first.spec.dtype if first else dtype, given=given, runs=1, sizes=(6, 13))
+    return net(op, "drawn", build, dtype=first.spec.dtype if first else dtype, given=given, runs=1, sizes=OTHER_SIZES)
 
 
 def result(spec: Spec, around: Surroundings) -> Spec:

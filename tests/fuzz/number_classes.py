@@ -21,10 +21,12 @@ SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
 
 
 def vast_constants(suspect: Suspect) -> bool:
-    """A float constant that is not finite, or beyond 1e9."""
+    """A float constant that is not finite, or beyond 1e9; or a number alone that is subnormal, as products of it are."""
     floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32", "float64")]
     return any(
-        not np.isfinite(array).all() or np.abs(array.astype(np.float64)).max(initial=0) > LARGEST_NUMBER
+        not np.isfinite(array).all()
+        or np.abs(array.astype(np.float64)).max(initial=0) > LARGEST_NUMBER
+        or (array.size == 1 and 0 < np.abs(array).max() < np.finfo(array.dtype).tiny)
         for array in floats
     )
 
