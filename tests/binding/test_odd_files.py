@@ -317,3 +317,10 @@ def test_what_is_of_open_size_may_be_of_no_elements(shape: tuple[int, ...]) -> N
     data = changed("BATCH_TO_SPACE_ND-float32_without_crops", *opened)
     verification = verify(data, otp.convert(data).proto, inputs={"x0": np.ones(shape, np.float32)})
     assert verification.ok, verification.text
+
+
+def test_places_of_many_numbers_are_compared_as_bytes() -> None:
+    data, begun = changed("SCATTER_ND-int64_at_each_place_once", tensor(0, shape=[0, 1 << 24])), time.process_time()
+    with pytest.raises(ConversionError, match="its places have 16777216 numbers each"):
+        otp.convert(data)
+    assert time.process_time() - begun < 3
