@@ -200,11 +200,8 @@ def _element(op: Operator) -> bool:
 def perms_as_it_runs(suspect: Suspect) -> bool:
     """Lengths or blocks known as it runs, or a perm that is computed: kernels read beyond the end by what is none.
 
-    Or axes, where the result is stored with the sizes that some of them give; or places and sizes of a sparse tensor.
+    Or axes, where the result is stored with the sizes that some of them give.
     """
-    sparse = [op for op in suspect.operators if op.code == "EMBEDDING_LOOKUP_SPARSE"]
-    if any(not op[slot].constant for op in sparse for slot in (1, 2)):
-        return True
     axes = [op for op in suspect.operators if op.code.startswith("REDUCE_") or op.code in ("MEAN", "SUM")]
     if any(op[1] and not op[1].constant and op[~0].static and op[~0].rank for op in axes if len(op.inputs) > 1):
         return True

@@ -45,6 +45,22 @@ class TestInputs:
         for caution in (0, 1, 2):
             assert all(isinstance(x, np.ndarray) for x in draw(self.entry(build), caution=caution)[0])
 
+    @pytest.mark.parametrize("known", [True, False])
+    def test_places_of_a_sparse_tensor_are_in_order_and_within_its_sizes(self, known: bool) -> None:
+        def build(g: Any) -> None:
+            ids, places = g.input("ids", (23,), "int32"), g.input("places", (23, 3), "int32")
+            sizes = g.constant("sizes", np.array([2, 3, 5], np.int32)) if known else g.input("sizes", (3,), "int32")
+            weights, table = g.input("weights", (23,)), g.input("table", (7, 11))
+            y = g.tensor("y", (2, 3, 11))
+            g.operator("EMBEDDING_LOOKUP_SPARSE", [ids, places, sizes, weights, table], [y], {"combiner": "SUM"})
+
+        entry = self.entry(build)
+        drawn = dict(zip(entry.input_names, draw(entry)[0], strict=True))
+        sizes = (2, 3, 5) if known else tuple(drawn["sizes"])
+        assert sizes[:2] == (2, 3)
+        assert (np.diff(np.ravel_multi_index(tuple(drawn["places"].T), sizes)) >= 0).all()
+        assert len(np.unique(drawn["places"], axis=0)) > 5
+
     def test_each_dtype_is_drawn_where_it_makes_sense(self) -> None:
         def build(g: Any) -> None:
             for dtype in ("float32", "int8", "uint8", "int16", "int32", "bool", "string", "complex64", "int4"):

@@ -11,6 +11,7 @@ import numpy as np
 from onnx_tflite_plugin.errors import InvalidInputs, VerificationError
 from onnx_tflite_plugin.source.authored import Described
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Subgraph, Tensor
+from onnx_tflite_plugin.verify.inputs.sparse import sparse
 from onnx_tflite_plugin.verify.inputs.user_data import Given, dtype_of, runs_of
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, Stored, operands
 
@@ -113,6 +114,8 @@ def _random(
         low = zero_point + 1 if caution and zero_point < limits.max else int(limits.min)
         return generator.integers(low, int(limits.max) + 1, shape).astype(dtype)
     if dtype in _WHOLE:
+        if not caution and (coordinates := sparse(generator, graph, tensor, shape)) is not None:
+            return coordinates
         low, high = _whole_range(graph, tensor, caution)
         values = generator.integers(0 if dtype.startswith("u") else low, high, shape).astype(dtype)
         if not caution and _numbers_axes(graph, tensor, shape):
