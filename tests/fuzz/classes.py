@@ -48,6 +48,7 @@ from .suspect import Suspect
 
 POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+BORDERS = {"WHILE": 0, "IF": 1}  # from which operand on they hand them to their subgraphs
 BLOCKS = ("BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND")
 
 
@@ -78,9 +79,11 @@ def stale_shapes(suspect: Suspect) -> bool:
 
 def stale_signatures(suspect: Suspect) -> bool:
     """Sizes said to be open that follow from the operands, or told that vary with what is open, or others than follow; LiteRT
-    does not look at what is open.
+    does not look at what is open. Or sizes that a subgraph tells of what is handed to it open.
     """
     model, inputs = suspect.model, suspect.model.main.inputs
+    if any(_told_inside(suspect, op) for op in suspect.operators if op.code in BORDERS):
+        return True
     larger = {t: tuple(size + (d is None) for size, d in zip(t.shape, t.dims, strict=True)) for t in inputs}
     try:
         sizes = Sizes(model, suspect.host, target_named("generic"), "")
@@ -92,6 +95,20 @@ def stale_signatures(suspect: Suspect) -> bool:
         len(dims) == tensor.rank and (not agree(dims, tensor.dims) or set(zip(dims, tensor.dims, strict=True)) & opened)
         for tensor, dims in follows.items()
     ) or any(len(dims) == tensor.rank and not agree(dims, tensor.dims) for tensor, dims in behind.items())
+
+
+def _told_inside(suspect: Suspect, op: Operator) -> bool:
+    graphs = [suspect.model.subgraphs[index] for name, index in op.options.items() if name.endswith("subgraph_index")]
+    handed = [
+        (outer, inner)
+        for graph in graphs
+        for outer, inner in zip(op.inputs[BORDERS[op.code] :], graph.inputs, strict=False)
+    ]
+    return any(
+        outer is not None
+        and any(d is None and size is not None for d, size in zip(outer.dims, inner.dims, strict=False))
+        for outer, inner in handed
+    )
 
 
 def stale_dtypes(suspect: Suspect) -> bool:

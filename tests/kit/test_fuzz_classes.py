@@ -81,6 +81,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         "CONV_2D-int16_of_open_sizes,_SAME_3x2_stride_2x1",
         [option("padding", "VALID"), tensor(0, shape=[2, 2, 1, 3])],
     ),
+    ("open sizes that do not follow", "WHILE-a_condition_that_is_a_loop", [tensor(3, shape_signature=[-1, -1])]),
     (
         "open sizes that do not follow",
         "PRELU-int16,_slopes_(1,)_between_convolutions",

@@ -50,7 +50,8 @@ def _belong(operator: Operator, places: Tensor, sizes: Tensor) -> bool:
 def _limits(operator: Operator, sizes: Tensor) -> Sequence[int]:
     """The sizes where they are constant, else those of the result as far as they are known."""
     if isinstance(sizes.data, Stored):
-        return [int(size) for size in sizes.data.numbers(sizes.dtype)[: sizes.shape[0]]] or [0]
+        numbers = [int(size) for size in sizes.data.numbers(sizes.dtype)[: sizes.shape[0]]]
+        return numbers if len(numbers) == sizes.shape[0] else [0]
     result = next((slot.dims for slot in operator.outputs if slot is not None), ())
     told = [*result, *[None] * sizes.shape[0]][: sizes.shape[0]]
     return [_SIZE if size is None else size for size in told]

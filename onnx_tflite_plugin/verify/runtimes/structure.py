@@ -48,8 +48,11 @@ class Stored(Data):
         self._buffer = buffer
 
     def numbers(self, dtype: str) -> Array:
-        """Its elements in order; none where they lie outside the table, or are not whole in number."""
-        stored = self._buffer.DataAsNumpy() if self._buffer.DataLength() else np.empty(0, np.uint8)
+        """Its elements in order; none where they lie outside the file, or are not whole in number."""
+        try:
+            stored = self._buffer.DataAsNumpy() if self._buffer.DataLength() else np.empty(0, np.uint8)
+        except ValueError:
+            return np.empty(0, dtype)
         return np.frombuffer(
             stored.tobytes()[: stored.size // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize], dtype
         )
