@@ -217,16 +217,16 @@ def _element(op: Operator) -> bool:
 def perms_as_it_runs(suspect: Suspect) -> bool:
     """Lengths or blocks known as it runs, or a perm that is computed: kernels read beyond the end by what is none.
 
-    Or axes, where the result is stored with the sizes that some of them give.
+    Or axes, where the result is stored with the sizes that some of them give, as perms do of what is open.
     """
     axes = [op for op in suspect.operators if op.code.startswith("REDUCE_") or op.code in ("MEAN", "SUM")]
     if any(op[1] and not op[1].constant and op[~0].static and op[~0].rank for op in axes if len(op.inputs) > 1):
         return True
     lengths = [t for op in suspect.operators if op.code in ("REVERSE_SEQUENCE", *BLOCKS) for t in op.inputs[1:]]
-    perms = [op.tensor(1) for op in suspect.operators if op.code == "TRANSPOSE"]
+    perms = [op for op in suspect.operators if op.code == "TRANSPOSE" and not op[1].constant]
     drawn = suspect.model.main.inputs
     return any(tensor is not None and not tensor.constant for tensor in lengths) or any(
-        perm is not None and not perm.constant and perm not in drawn for perm in perms
+        op[1] not in drawn or (None in op[0].dims and any(op[~0].dims)) for op in perms
     )
 
 

@@ -100,6 +100,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         "REDUCE_MAX-axes_known_as_it_runs_between_convolutions",
         [],
     ),
+    (
+        "perms, lengths, blocks and axes known as it runs",
+        "TRANSPOSE-an_unknown_batch,_perm_known_as_it_runs",
+        [tensor(2, shape_signature=[-1, 1, -1])],
+    ),
     ("divisors of zero", "DIV-float32_with_SIGN_BIT,_which_the_kernel_ignores", [buffer(1, [1] * 210)]),
     ("perms, lengths, blocks and axes known as it runs", "BATCH_TO_SPACE_ND-float32,_rows_known_as_it_runs", []),
     ("open depths that weights decide", "FULLY_CONNECTED-int16_without_bias", [tensor(0, shape_signature=[-1, -1])]),
