@@ -17,6 +17,9 @@ from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
+_DEEPEST = 4
+"""Fusions of results of fusions are put behind one another so often; packs may name one another in a circle."""
+
 
 @dataclass
 class Fused:
@@ -41,11 +44,12 @@ def fuse(
 ) -> Fused:
     """Apply every fusion that ``opset`` can express wherever it matches; later ones see the results of earlier ones.
 
-    ``opset``: the one asked for; None is the target's default. The inexact come last.
+    ``opset``: the one asked for; None is the target's default. The inexact come last, and each behind those whose results
+    its patterns hold.
     """
     done = Fused(model)
     stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], done, model.subgraphs, {})
-    for pack, fusion in sorted(fusions, key=lambda item: not item[1].exact):
+    for pack, fusion in _in_order(fusions):
         wanted = (fusion.exact or inexact) and (not fusion.trait or getattr(target, fusion.trait))
         least = fusion.handler.min_opset
         if wanted and (callable(least) or least <= stage.opset):
@@ -53,6 +57,16 @@ def fuse(
             graphs = tuple(fused(graph, pack, fusion, stage) for graph in done.model.graphs)
             done.model = BoundModel(model.source, graphs)
     return done
+
+
+def _in_order(fusions: Iterable[tuple[str, Fusion]]) -> list[tuple[str, Fusion]]:
+    """Those first that take no other's result; in the order in which they come, where nothing else is said."""
+    offered = list(fusions)
+    held = {fusion.name: {code for pattern in fusion.patterns for code in pattern.codes()} for _, fusion in offered}
+    rank = dict.fromkeys(held, 0)
+    for _ in range(_DEEPEST):
+        rank = {name: max((rank[code] + 1 for code in codes & rank.keys()), default=0) for name, codes in held.items()}
+    return sorted(offered, key=lambda item: (not item[1].exact, rank[item[1].name]))
 
 
 class _Stage(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,6 @@ from onnx_tflite_plugin.api import (
     Implicit,
     Integer,
     Match,
-    Operator,
-    Options,
     Quantization,
     Value,
     conv_pads,
@@ -31,6 +29,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.image.convolution import steps
+from op_handlers.kernels.hybrid import shallow
 from op_handlers.kernels.operands import parameters
 from op_handlers.matrix.fully_connected import contracted, dense_axes, in_rows, leads, with_leading
 
@@ -75,6 +74,11 @@ WEIGHTS = 2**17
 """Weights from which a single row is: 0.97 of the time of Gemm with weights in the cache, 0.66 without, with VNNI; 0.86 and
 0.46 on AVX2. Half as many take 1.15 and 0.93.
 """
+TERMS, FEATURES, CHANNELS = 64, 24, 16
+"""Terms of a sum, sums of a pixel and, for patches, channels under which a convolution is no faster so, on one kind of
+processor or both: 16 to 96 channels of 48 x 48 pixels take 0.87 of the time of Conv with VNNI, 1.16 on AVX2; patches of 3 channels
+take longer to gather than to multiply as float32. Of 256 to 128 channels: 0.37 and 0.77.
+"""
 
 
 def large(match: Match) -> Mapping[str, Any] | Decline:
@@ -112,49 +116,27 @@ def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None =
 
 
 def worthwhile(match: Match) -> Mapping[str, Any] | Decline:
-    """Whether there are products enough for what the quantization and the patches cost."""
+    """Whether there are products enough for what the quantization and the patches cost.
+
+    A scale serves all images of a batch, where LiteRT has one for each.
+    """
     ((_, conv),) = match.calls.items()
     if not symmetric(match) or match[x].rank != 4 or conv[out(0)].rank != 4:
         return NOT_MEANT
-    (_, *size, channels), (outputs, *kernel, depth) = match[x].dims, match[w].shape
-    if channels != depth or None in size or None in conv[out(0)].dims:
-        return Decline("it has groups, or sizes known only at run time")
-    products = prod(kernel) * depth * outputs * prod(n or 1 for n in conv[out(0)].dims[:3])
-    if products < LARGE or prod(kernel) * depth < 64 or outputs < 24:
+    (batch, *size, channels), (outputs, *kernel, depth) = match[x].dims, match[w].shape
+    if channels != depth or None in (*size, *conv[out(0)].dims[1:3]):
+        return Decline("it has groups, or an image whose size is known only at run time")
+    weights, pixels = prod(match[w].shape), prod(n or 1 for n in conv[out(0)].dims[:3])
+    if weights < WEIGHTS and weights * pixels < LARGE:
         return NOT_MEANT
+    if prod(kernel) * depth < TERMS or outputs < FEATURES or (prod(kernel) > 1 and depth < CHANNELS):
+        return NOT_MEANT
+    if batch is None and shallow(match.graphs[conv.subgraph]):
+        return Decline("its images may be several, which have scales of their own")
     if conv.options.get("pads"):
         return dict(conv.options)
     top, left, bottom, right = conv_pads(conv.options.padding, tuple(size), kernel, *steps(conv.options, "hw"))
     return {**conv.options, "pads": {"h": (top, bottom), "w": (left, right)}}
-
-
-def of_pixels(match: Match) -> Mapping[str, Any] | Decline:
-    """As ``worthwhile``, where each row of the product is one pixel as it stands."""
-    options = worthwhile(match)
-    if isinstance(options, Decline):
-        return options
-    plain = match[w].shape[1:3] == (1, 1) and steps(Options("", options), "hw")[0] == [1, 1]
-    return options if plain and not any(map(any, options["pads"].values())) else NOT_MEANT
-
-
-CHANNELS_LAST = Implicit(onnx={0: "n h w c", 1: "j k i o", out(0): "n y x o"})
-AXES = "n h w c, o j k i, o -> n y x o"
-
-
-@fusion(
-    "POINTWISE_CONV_2D_DYNAMIC",
-    pattern=[Call("CONV_2D", x, w, b), Call("CONV_2D", x, w)],
-    inputs=(x, w, b),
-    where=of_pixels,
-    trait="multiplies_dynamically",
-    layout=CHANNELS_LAST,
-    axes=AXES,
-    quantization=Integer(),
-    activation=FUSED,
-)
-def pointwise_conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
-    """MatMulInteger of what DynamicQuantizeLinear makes of the pixels."""
-    return product(ctx, x, kernel_rows(ctx), b)
 
 
 @fusion(
@@ -162,40 +144,61 @@ def pointwise_conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None
     pattern=[Call(code, x, w, *bias) for code in ("CONV_2D", "CONV_2D_PADDED") for bias in ((b,), ())],
     inputs=(x, w, b),
     where=worthwhile,
-    exact=False,
     trait="multiplies_dynamically",
-    layout=CHANNELS_LAST,
-    axes=AXES,
+    layout=Implicit(onnx={0: "n h w c", 1: "j k i o", out(0): "n y x o"}),
+    axes="n h w c, o j k i, o -> n y x o",
     quantization=Integer(),
     activation=FUSED,
 )
 def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
-    """MatMulInteger of the patches under the kernel; two to three times as fast as Conv in float32."""
-    return product(ctx, x, kernel_rows(ctx), b, rows=partial(patches, ctx))
+    """MatMulInteger of the patches under the kernel, or of the pixels as they are."""
+    rows, columns = (Reach.along(ctx, axis) for axis in (1, 2))
+    weights = ctx.required(1)[rows.taps, columns.taps]
+    image = partial(patches, ctx, rows, columns)
+    return product(ctx, x, weights.reshape(-1, weights.shape[-1]), b, rows=image)
 
 
-def kernel_rows(ctx: Context) -> Array:
-    """The weight as [(j k i), o]."""
-    weights = ctx.required(1)
-    return weights.reshape(-1, weights.shape[-1])
+class Reach(NamedTuple):
+    """What a kernel reads along one axis: its ``taps`` that reach the image at all, and the ``places`` that they read.
+
+    ``places``: [size of the result, taps], counted from the first of ``size`` elements; those outside are padding.
+    """
+
+    taps: slice
+    places: Array
+    size: int
+
+    @classmethod
+    def along(cls, ctx: Context, axis: int) -> Reach:
+        letter, size, result = "_hw"[axis], ctx.op[0].dims[axis] or 0, ctx.op[out(0)].dims[axis] or 0
+        (stride,), (dilation,) = steps(ctx.options, letter)
+        before, _ = ctx.options.pads[letter]
+        places = np.add.outer(np.arange(result) * stride, np.arange(ctx.op[1].shape[axis]) * dilation) - before
+        reaching = np.flatnonzero(((places >= 0) & (places < size)).any(axis=0))
+        taps = slice(reaching[0], reaching[-1] + 1) if reaching.size else slice(0, 1)
+        return cls(taps, places[:, taps], size)
+
+    @property
+    def pads(self) -> tuple[int, int]:
+        """Elements of padding before and behind."""
+        return max(0, -int(self.places.min(initial=0))), max(0, int(self.places.max(initial=0)) + 1 - self.size)
+
+    @property
+    def plain(self) -> bool:
+        """Whether each element is read once, as it stands."""
+        return self.places.shape == (self.size, 1) and not any(self.pads)
 
 
-def patches(ctx: Context, image: Value, zero: Value) -> Value:
-    """[n, y, x, (j k i)] of [n, h, w, i]: for each place of the kernel the image shifted so, side by side."""
-    kernel, (height, width) = ctx.op[1].shape[1:3], output_size(ctx.op)
-    strides, dilations = steps(ctx.options, "hw")
-    (top, bottom), (left, right) = (ctx.options.pads[axis] for axis in "hw")
+def patches(ctx: Context, rows: Reach, columns: Reach, image: Value, zero: Value) -> Value:
+    """[n, y, x, (j k i)] of [n, h, w, i]: for each place of the kernel the pixel under it, side by side."""
+    if rows.plain and columns.plain:
+        return image
+    (top, bottom), (left, right) = rows.pads, columns.pads
     if any((top, bottom, left, right)):
         image = ctx.ops.Pad(image, [0, top, left, 0, 0, bottom, right, 0], zero)
-    reach = [(height - 1) * strides[0] + 1, (width - 1) * strides[1] + 1]
-    shifted = []
-    for j, k in np.ndindex(*kernel):
-        start = [int(j) * dilations[0], int(k) * dilations[1]]
-        end = [first + size for first, size in zip(start, reach, strict=True)]
-        shifted.append(ctx.ops.Slice(image, start, end, [1, 2], strides))
-    return shifted[0] if len(shifted) == 1 else ctx.ops.Concat(*shifted, axis=-1)
-
-
-def output_size(op: Operator) -> tuple[int, int]:
-    _, height, width, _ = op[out(0)].dims
-    return height or 0, width or 0
+    starts = (rows.places + top) * (left + columns.size + right)
+    taken = starts[:, None, :, None] + (columns.places + left)[:, None, :]  # [y, x, j, k]
+    height, width, *_ = taken.shape
+    pixels = ctx.ops.Reshape(image, [0, -1, ctx.op[1].shape[-1]])
+    under = ctx.ops.Gather(pixels, taken.reshape(height * width, -1).astype(np.int32), axis=1)
+    return ctx.ops.Reshape(under, [0, height, width, -1])

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from onnx_tflite_plugin.api import (
     Call,
@@ -23,15 +22,14 @@ from onnx_tflite_plugin.api import (
     Operand,
     Operator,
     Quantization,
-    Subgraph,
-    Tensor,
     Value,
     fusion,
     operands,
     out,
 )
-from op_handlers.fusions.dynamic import b, of_pixels, w, x
+from op_handlers.fusions.dynamic import b, w, worthwhile, x
 from op_handlers.image.convolution import conv_2d, depthwise_conv_2d, reads_past_its_scale, steps, transpose_conv
+from op_handlers.kernels.hybrid import hybrid, rounding_layers, shallow
 from op_handlers.kernels.operands import signed_bytes
 from op_handlers.matrix.batch_matmul import batch_matmul
 from op_handlers.matrix.fully_connected import fully_connected, leads, with_leading
@@ -40,13 +38,6 @@ from op_handlers.matrix.fully_connected import fully_connected, leads, with_lead
 
 Lowering = Callable[..., Value]
 
-NARROW = ("int8", "uint8", "int4", "int2")
-SHALLOW, SMALL = 24, 2**17
-"""Layers of a network, or elements that all of them take, up to which rounding them is worth its time.
-
-In float32 a sum depends on the order of its terms, so that now and then an activation is rounded the other way. After some 50
-convolutions the results differ as if they had not been rounded at all, and so do those of LiteRT's own kernels.
-"""
 FEW = 2**16
 """Elements that are rounded whatever their product takes."""
 PRODUCTS = 32
@@ -58,50 +49,19 @@ LEAST = 1e-30
 # --- whether ----------------------------------------------------------------------------------
 
 
-def hybrid(op: Operator) -> bool:
-    """Whether the kernel rounds activations: a computed float32 operand beside weights of 8 bits or less.
-
-    Not weights with a scale per block: of those ONNX Runtime makes one operator that rounds activations, too.
-    """
-    weights = op.tensor(1)
-    if weights is None or weights.dtype not in NARROW or not isinstance(weights.quantization, Quantization):
-        return False
-    return weights.constant and bool(floats(op))
-
-
-def taken(op: Operator) -> int:
-    """Elements of the activations; an unknown size counts as 1."""
-    return max(prod(size or 1 for size in slot.dims) for slot in floats(op))
-
-
-def floats(op: Operator) -> list[Tensor]:
-    return [slot for slot in op.inputs if slot is not None and slot.dtype == "float32" and not slot.constant]
-
-
-_LAYERS: WeakKeyDictionary[Subgraph, tuple[int, int]] = WeakKeyDictionary()
-
-
-def rounding_layers(graph: Subgraph) -> tuple[int, int]:
-    """How many layers of a subgraph round, and how many elements they take together; counted once a subgraph."""
-    if graph not in _LAYERS:
-        layers = [op for op in graph.operators if hybrid(op)]
-        _LAYERS[graph] = len(layers), sum(map(taken, layers))
-    return _LAYERS[graph]
-
-
 def in_a_shallow_network(match: Match) -> Mapping[str, Any] | Decline:
     """Whether few layers of the subgraph round, and this one at little cost."""
     ((_, op),) = match.calls.items()
     if not hybrid(op) or match[x].dtype != "float32" or match[x].constant:
         return Decline("")
-    if op.code == "CONV_2D" and not isinstance(of_pixels(match), Decline):
-        return Decline("its pixels are so many that integers are faster, with a scale for all")
+    if op.code.startswith("CONV_2D") and not isinstance(worthwhile(match), Decline):
+        return Decline("its products are so many that integers are faster, with a scale for all")
     if op.code == "DEPTHWISE_CONV_2D" and reads_past_its_scale(op):
         return Decline("LiteRT's kernel reads on behind its one scale")
-    layers, together = rounding_layers(match.graphs[op.subgraph])
-    if layers > SHALLOW and together > SMALL:
+    graph = match.graphs[op.subgraph]
+    if not shallow(graph):
         text = "behind which results differ whether or not they do here"
-        return Decline(f"{layers} layers round their activations, {text}")
+        return Decline(f"{rounding_layers(graph)[0]} layers round their activations, {text}")
     elements, results = (prod(size or 1 for size in tensor.dims) for tensor in (match[x], op[out(0)]))
     weights = prod(match[w].shape)
     products = max(elements, results) * weights // max(match[w].shape[0], match[w].shape[-1])

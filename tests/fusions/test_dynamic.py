@@ -15,10 +15,11 @@ from conformance.cases.image.convolution import conv
 from conformance.cases.matrix.fully_connected import dense
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.verify import OnnxRuntime
-from op_handlers.fusions import rounding
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import OnnxRuntime, verify
+from op_handlers.kernels import hybrid
 
-FUSIONS = {"POINTWISE_CONV_2D_DYNAMIC", "CONV_2D_DYNAMIC", "FULLY_CONNECTED_DYNAMIC"}
+FUSIONS = {"CONV_2D_DYNAMIC", "FULLY_CONNECTED_DYNAMIC"}
 
 
 def converted(case: Case, **options: object) -> Conversion:
@@ -43,14 +44,16 @@ def test_onnx_runtime_makes_one_operator_of_it(case: Case, tmp_path: Path) -> No
     assert "DynamicQuantizeMatMul" in {node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
 
 
-def test_patches_are_taken_under_optimize_speed_only() -> None:
-    case = conv("", **PATCHES)
-    assert converted(case).report.nodes["Conv"] == 1
-    assert converted(case, optimize="speed").report.fused == {"CONV_2D_DYNAMIC": 1}
+def test_pixels_that_are_taken_once_are_taken_as_they_stand() -> None:
+    sizes = {**HYBRID, "out": 131, "kernel": (3, 5)}
+    assert "Gather" in converted(conv("", **PATCHES)).report.nodes
+    assert "Gather" in converted(conv("", **{**sizes, "shape": (1, 1, 7, 127)})).report.nodes
+    for alone in (conv("", **PIXELS), conv("", **{**sizes, "shape": (1, 1, 1, 127)})):
+        assert not {"Gather", "Pad", "Reshape"} & converted(alone).report.nodes.keys()
 
 
 def test_padding_goes_into_the_patches() -> None:
-    """The fusion of the PAD comes first: what is inexact sees its results."""
+    """The fusion of the PAD comes first, for its result is in a pattern."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 11, 13, 31))
@@ -59,7 +62,7 @@ def test_padding_goes_into_the_patches() -> None:
     w = g.constant("w", np.ones((29, 3, 5, 31), np.int8), quantization=quant(0.1, 0))
     g.output(y := g.tensor("y", (1, 13, 10, 29)))
     g.operator("CONV_2D", [padded, w], [y], {"padding": "VALID", "stride_h": 1, "stride_w": 1})
-    report = convert(model.build(), optimize="speed").report
+    report = convert(model.build()).report
     assert report.fused == {"CONV_2D_PADDED": 1, "CONV_2D_DYNAMIC": 1}
     assert report.nodes["Pad"] == 1
 
@@ -84,7 +87,9 @@ def test_only_onnxruntime_gets_them(target: str) -> None:
         quick(conv("float weights", **{**PIXELS, "weights": None, "per_axis": False})),
         quick(conv("uint8 weights", **{**PIXELS, "weights": "uint8", "per_axis": False})),
         quick(conv("quantized activations", **{**PIXELS, "weights": None}, dtype="int8")),
-        conv("a stride, without --optimize speed", **{**PIXELS, "shape": (1, 26, 34, 67)}, stride=(2, 2)),
+        conv("patches of few channels", **{**PATCHES, "shape": (1, 31, 37, 13)}),
+        conv("few terms", **{**PIXELS, "shape": (1, 31, 37, 61)}),
+        conv("few features", **{**PIXELS, "shape": (1, 31, 37, 67), "out": 23}),
         dense("one row of few weights", (1, 257), out=509, **HYBRID),
         dense("three rows of few weights", (3, 257), out=509, **HYBRID),
     ],
@@ -92,6 +97,34 @@ def test_only_onnxruntime_gets_them(target: str) -> None:
 )
 def test_what_would_not_gain_stays(case: Case) -> None:
     assert not FUSIONS & converted(case).report.fused.keys()
+
+
+def images(layers: int) -> bytes:
+    """Convolutions, one after the other, of a batch that is known at run time only."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (None, 13, 17, 71))
+    w = g.constant("w", drawn_weights(71), quantization=quant([0.002] * 71, [0] * 71, axis=0))
+    bias = g.constant("bias", np.zeros(71, np.float32))
+    for k in range(layers):
+        y = g.tensor(f"y{k}", (None, 13, 17, 71))
+        g.operator("CONV_2D", [x, w, bias], [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
+        x = y
+    g.output(x)
+    return model.build()
+
+
+def drawn_weights(channels: int) -> Array:
+    return np.random.default_rng(0).integers(-127, 128, (channels, 1, 1, channels)).astype(np.int8)
+
+
+def test_images_of_an_open_batch_share_a_scale_where_a_network_is_deep() -> None:
+    assert convert(images(25)).report.fused == {"CONV_2D_DYNAMIC": 25}
+    assert verify(images(25), convert(images(25)).proto).ok
+
+
+def test_images_of_an_open_batch_have_scales_of_their_own_where_that_can_be_seen() -> None:
+    assert convert(images(2)).report.fused == {"CONV_2D_ROUNDED": 2}
 
 
 ROUNDED = conv("", weights="int8", per_axis=True)
@@ -120,7 +153,7 @@ def test_deep_networks_are_not_rounded_whose_numbers_differ_whether_they_are_or_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert convert(network(29, 7)).report.fused == {"FULLY_CONNECTED_ROUNDED": 29}
-    monkeypatch.setattr(rounding, "SMALL", 24 * 7)
+    monkeypatch.setattr(hybrid, "SMALL", 24 * 7)
     assert convert(network(24, 7)).report.fused == {"FULLY_CONNECTED_ROUNDED": 24}
     report = convert(network(25, 7)).report
     assert not report.fused

@@ -8,7 +8,7 @@ from passes_networks import Applied, Draw, Network, built, image, optimized, set
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant
-from op_handlers.fusions import rounding
+from op_handlers.kernels import hybrid
 
 
 def gated(
@@ -69,8 +69,8 @@ def test_others_are_left_alone(draw: Draw) -> None:
 
 def test_weights_that_are_dequantized_as_the_model_loads_are_seen_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a network that is too large for activations to be rounded."""
-    monkeypatch.setattr(rounding, "SHALLOW", 0)
-    monkeypatch.setattr(rounding, "SMALL", 0)
+    monkeypatch.setattr(hybrid, "SHALLOW", 0)
+    monkeypatch.setattr(hybrid, "SMALL", 0)
     applied = Applied("gate_in_blocks", lambda net: gated(net, batch=None, weights="int8"), batch=2)
     assert applied.nodes("Cast")
     assert applied.count == 1

@@ -10,7 +10,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
-from op_handlers.fusions import rounding
+from op_handlers.kernels import hybrid
 
 
 def network(activations: str = "float32", weights: str = "int8") -> bytes:
@@ -51,8 +51,8 @@ def test_kept_weights_are_a_fraction_of_the_file_and_the_same_numbers(
     weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a network that is too large for activations to be rounded."""
-    monkeypatch.setattr(rounding, "SHALLOW", 0)
-    monkeypatch.setattr(rounding, "SMALL", 0)
+    monkeypatch.setattr(hybrid, "SHALLOW", 0)
+    monkeypatch.setattr(hybrid, "SMALL", 0)
     kept, folded = (otp.convert(network(weights=weights), weights=how) for how in ("keep", "fold"))
     assert {"Cast", "Mul", "DequantizeLinear"}.isdisjoint(operators(folded))
     assert operators(kept)["Cast"] == 1

@@ -32,7 +32,8 @@ def pixels() -> Iterator[Case]:
     yield conv("many pixels, float32 with int4 weights", **{**PIXELS, "weights": "int4"})
     yield conv("many pixels with RELU6", **PIXELS, fused_activation_function="RELU6")
     yield conv("many pixels of three images", **{**PIXELS, "shape": (3, 7, 11, 67)})
-    yield quick(conv("many pixels with a stride", **{**PIXELS, "shape": (1, 26, 34, 67)}, stride=(2, 2)))
+    yield conv("many pixels with a stride", **{**PIXELS, "shape": (1, 26, 34, 67)}, stride=(2, 2))
+    yield conv("one pixel and many weights", **{**PIXELS, "shape": (1, 1, 1, 331), "out": 397})
 
 
 def patches() -> Iterator[Case]:
@@ -40,17 +41,16 @@ def patches() -> Iterator[Case]:
         for stride in ((1, 1), (2, 1), (1, 3)):
             sizes = {**PATCHES, "shape": (1, 11 * stride[0] + 6, 13 * stride[1] + 6, 31)}
             text = f"patches, {padding}, stride {stride[0]}x{stride[1]}"
-            yield quick(conv(text, **sizes, padding=padding, stride=stride))
-        yield quick(
-            conv(
-                f"patches, {padding}, dilated",
-                **{**PATCHES, "shape": (1, 19, 23, 31)},
-                padding=padding,
-                dilation=(2, 3),
-            )
-        )
-    yield quick(conv("patches of three images", **{**PATCHES, "shape": (3, 11, 13, 31)}))
-    yield quick(conv("patches with int4 weights of one scale", **{**PATCHES, "weights": "int4", "per_axis": False}))
+            yield conv(text, **sizes, padding=padding, stride=stride)
+        sizes = {**PATCHES, "shape": (1, 19, 23, 31)}
+        yield conv(f"patches, {padding}, dilated", **sizes, padding=padding, dilation=(2, 3))
+    yield conv("patches of three images", **{**PATCHES, "shape": (3, 11, 13, 31)})
+    yield conv("patches with int4 weights of one scale", **{**PATCHES, "weights": "int4", "per_axis": False})
+    few = {**HYBRID, "out": 131, "kernel": (3, 5)}
+    yield conv("patches that reach beyond an image of one pixel", **{**few, "shape": (1, 1, 1, 127)})
+    yield conv("patches that reach beyond an image of one row", **{**few, "shape": (1, 1, 7, 127)})
+    yield conv("patches of which some reach beyond it", **{**few, "shape": (1, 3, 2, 127)}, dilation=(2, 1))
+    yield conv("patches that step over a row", **{**few, "shape": (1, 2, 5, 127)}, stride=(3, 2))
 
 
 def rows() -> Iterator[Case]:
