@@ -79,6 +79,7 @@ ONNXRUNTIME = Target(
         "fold_width",
         "fold_depthwise",
         "wide_constants",
+        "constants_of_rows",
         "sum_in_gemm",
         "rows_at_once",
         "rows_of_integers",

@@ -52,6 +52,7 @@ def narrow(net: Network) -> tuple[TensorRef, ...]:
         *filtered(net),
         few_channels(net),
         bent(net),
+        tinted(net),
         *columns(net),
     )
 
@@ -193,6 +194,11 @@ def bent(net: Network) -> TensorRef:
     x = net.call("TANH", [net.input(tensor(1, 7, dtype="int8", scale=0.03))], Spec((1, 7), "int8", 1 / 128, 0))
     row = net.like("RESHAPE", x, constant([7]), shape=(7,))
     return net.like("ADD", row, net.like("RELU", net.input(tensor(5, 7, dtype="int8"))), shape=(5, 7))
+
+
+def tinted(net: Network) -> TensorRef:
+    """A factor for each color."""
+    return net.like("MUL", net.input(image(1, 7, 11, 3, dtype="float32")), constant(drawn(3, dtype="float32"), None))
 
 
 def few_channels(net: Network) -> TensorRef:

@@ -75,4 +75,10 @@ PASSES = (
         exact=True,
         needs=frozenset({"DequantizeLinear", "QuantizeLinear"}),
     ),
+    Pass(
+        __name__,
+        "constants_of_rows",
+        "a constant of a few channels is repeated for the pixels of a row",
+        exact=True,
+    ),
 )
