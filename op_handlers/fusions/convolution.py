@@ -137,7 +137,7 @@ def axes_of(base: Handler) -> Callable[[Instance], str]:
     """The convolution's axes; a sequence has none of those that make an image of it."""
 
     def axes(at: Instance) -> str:
-        squeezed = SQUEEZABLE[at.op.options.unit - 1].split()
+        squeezed = SQUEEZABLE[at.op.options.get("unit", 0) - 1].split()
         inputs, output = str(base.axes).split(" -> ")
         x, *weights = inputs.split(", ")
         x, output = (

@@ -18,6 +18,7 @@ from onnx_tflite_plugin.api import (
     Decline,
     Fusion,
     Handler,
+    Instance,
     Match,
     Operand,
     Operator,
@@ -27,6 +28,7 @@ from onnx_tflite_plugin.api import (
     operands,
     out,
 )
+from op_handlers.fusions.convolution import axes_of
 from op_handlers.fusions.dynamic import b, w, worthwhile, x
 from op_handlers.image.convolution import conv_2d, depthwise_conv_2d, reads_past_its_scale, steps, transpose_conv
 from op_handlers.kernels.hybrid import hybrid, rounding_layers, shallow
@@ -108,7 +110,9 @@ def rows(op: Operator, depth: int) -> int | None:
 # --- convolutions -----------------------------------------------------------------------------
 
 
-def rounding(base: Handler, patterns: Sequence[Call], *inputs: Operand) -> Callable[[Lowering], Fusion]:
+def rounding(
+    base: Handler, patterns: Sequence[Call], *inputs: Operand, axes: Callable[[Instance], str] | None = None
+) -> Callable[[Lowering], Fusion]:
     """An operator that rounds, declared as it is without."""
     return fusion(
         f"{base.code}_ROUNDED",
@@ -117,7 +121,7 @@ def rounding(base: Handler, patterns: Sequence[Call], *inputs: Operand) -> Calla
         where=in_a_shallow_network,
         trait="rounds_activations",
         layout=base.layout,
-        axes=base.axes,
+        axes=axes or base.axes,
         reshapes=base.reshapes,
         quantization=base.quantization,
         activation=base.activation,
@@ -134,7 +138,7 @@ def biased(*codes: str) -> list[Call]:
     return [Call(code, x, w, *bias) for code in codes for bias in ((b,), ())]
 
 
-@rounding(conv_2d, biased("CONV_2D", "CONV_2D_PADDED"), x, w, b)
+@rounding(conv_2d, biased("CONV_2D", "CONV_2D_PADDED"), x, w, b, axes=axes_of(conv_2d))
 def conv_2d_rounded(ctx: Context, image: Value, weight: Value, bias: Value | None = None) -> Value:
     """Conv of images, or of pixels where it is a product of rows; XNNPACK takes int8 alone."""
     _, *kernel, depth = ctx.op[1].shape
@@ -147,7 +151,14 @@ def conv_2d_rounded(ctx: Context, image: Value, weight: Value, bias: Value | Non
     return lowered(conv_2d, ctx, image, weight, bias)
 
 
-@rounding(depthwise_conv_2d, biased("DEPTHWISE_CONV_2D", "DEPTHWISE_CONV_2D_PADDED"), x, w, b)
+@rounding(
+    depthwise_conv_2d,
+    biased("DEPTHWISE_CONV_2D", "DEPTHWISE_CONV_2D_PADDED"),
+    x,
+    w,
+    b,
+    axes=axes_of(depthwise_conv_2d),
+)
 def depthwise_conv_2d_rounded(ctx: Context, image: Value, weight: Value, bias: Value | None = None) -> Value:
     """Conv of images (EvalHybridPerChannel, kernels/depthwise_conv.cc)."""
     return lowered(depthwise_conv_2d, ctx, rounded_images(ctx, image, 0), weight, bias)

@@ -34,6 +34,7 @@ class Conv:
     activation: str = "NONE"
     bias: Literal["drawn", "zero", "none"] = "drawn"
     per_axis: bool = False
+    weights: str = ""  # those of the dtype
     rows: Rows = ((1, 2), (2, 0))
     block: Sequence[int] = ()
     crops: Rows = ()
@@ -112,7 +113,7 @@ class Conv:
         deep = self.op == "DEPTHWISE_CONV_2D"
         outputs, depth = 2 * c if deep else 4, prod(self.kernel) * (1 if deep else c)
         shape = (1, *self.kernel, outputs) if deep else (outputs, *self.kernel, c)
-        w = weight(shape, WEIGHTS[self.dtype], (3 if deep else 0) if self.per_axis else None)
+        w = weight(shape, self.weights or WEIGHTS[self.dtype], (3 if deep else 0) if self.per_axis else None)
         y = product(x, w, (n, *(-(-f // s) for f, s in zip(full, self.stride, strict=True)), outputs), depth)
         b = bias(x, w, outputs, BIASES[self.dtype], depth)
         more = (

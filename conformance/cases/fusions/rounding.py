@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case, Tolerance
+from conformance.cases.fusions.convolution import ROW, depthwise, spelled
 from conformance.cases.image.convolution import conv
 from conformance.cases.image.convolution_transposed import transpose_conv
 from conformance.cases.matrix.batch_matmul import times
@@ -25,6 +26,7 @@ WHY = "what is rounded as the kernel does it has LiteRT's numbers"
 
 def cases() -> Iterator[Case]:
     yield from images()
+    yield from sequences()
     yield from pixels()
     yield from rows()
 
@@ -69,6 +71,15 @@ def images() -> Iterator[Case]:
         text = "images rounded one by one" + ("" if per_axis else ", for one scale")
         case = transpose_conv(text, weights="int8", per_axis=per_axis)
         yield replace(case, fuses=("TRANSPOSE_CONV_ROUNDED",), targets=("onnxruntime",), tolerance=TIGHT, why=WHY)
+
+
+def sequences() -> Iterator[Case]:
+    """One row of zeros and what they surround."""
+    row = replace(ROW, weights="int8", per_axis=True)
+    for setting in (row, depthwise(row), replace(row, kernel=(3, 1), unit=2)):
+        along = "row" if setting.unit == 1 else "column"
+        case = spelled(f"a sequence in a {along} rounded one by one", setting)
+        yield alike(case, f"{setting.op}_ROUNDED", setting.shape)
 
 
 def pixels() -> Iterator[Case]:
