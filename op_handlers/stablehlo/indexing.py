@@ -176,8 +176,10 @@ def reduction(ctx: Context) -> str:
     if not inner:
         return "none"
     if len(inner) > 1 or inner[0].code not in REDUCTIONS:
+        held = ", ".join(op.code for op in inner)
         raise Refused(
-            f"its region holds {', '.join(op.code for op in inner)}; the kernel takes one of {', '.join(REDUCTIONS)}"
+            f"its region holds {held}; LiteRT, which takes one of {', '.join(REDUCTIONS)}, refuses the file too; "
+            "export the model without what adds, multiplies or compares at indices"
         )
     return REDUCTIONS[inner[0].code]
 

@@ -10,10 +10,13 @@ import numpy as np
 import onnxruntime
 import pytest
 from pack_files import install, unary_model
+from tflite import BuiltinOperator
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from conformance.registered import REGISTERED
 from onnx_tflite_plugin.cli.summary import _packs as summary_packs
+from op_handlers.refused import kernelless
 
 HANDLER = """
     from onnx_tflite_plugin.api import Attribute, Context, Dequantized, handler
@@ -185,6 +188,20 @@ def test_a_select_operator_is_named_as_what_it_is_with_what_to_do() -> None:
         otp.ConversionError, match=r"it is TensorFlow's Cos, .* \(a select operator\) \(export the model with"
     ):
         otp.convert(unary_model("CUSTOM.FlexCos"))
+
+
+def test_an_operator_that_litert_has_no_kernel_of_is_told_so() -> None:
+    with pytest.raises(
+        otp.ConversionError,
+        match=r"STABLEHLO_SORT.* LiteRT has no kernel of it and does not load .* \(export the model",
+    ):
+        otp.convert(unary_model("STABLEHLO_SORT"))
+
+
+def test_every_stablehlo_operator_of_the_schema_is_registered_by_litert_or_has_no_kernel() -> None:
+    codes = {code for code in vars(BuiltinOperator) if code.startswith(kernelless.PREFIX)}
+    without = {kernelless.PREFIX + name for name in kernelless.KERNELLESS}
+    assert without == codes - {*REGISTERED}
 
 
 def test_an_entry_point_that_declines_is_its_packs_only_answer(site: Path) -> None:

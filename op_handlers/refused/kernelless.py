@@ -1,0 +1,54 @@
+"""Operators of StableHLO that stand in TFLite's schema, and that LiteRT has no kernel of (core/kernels/register.cc)."""
+
+from __future__ import annotations
+
+from onnx_tflite_plugin.api import Decline, Operator, hookimpl
+
+PREFIX = "STABLEHLO_"
+KERNELLESS = frozenset(
+    (
+        "ABS",
+        "BROADCAST_IN_DIM",
+        "CBRT",
+        "CLAMP",
+        "COMPARE",
+        "CONCATENATE",
+        "CONVERT",
+        "CONVOLUTION",
+        "COSINE",
+        "CUSTOM_CALL",
+        "DIVIDE",
+        "DOT_GENERAL",
+        "DYNAMIC_SLICE",
+        "DYNAMIC_UPDATE_SLICE",
+        "EXPONENTIAL",
+        "FLOOR",
+        "IOTA",
+        "LOG",
+        "LOGISTIC",
+        "NEGATE",
+        "OR",
+        "POWER",
+        "REDUCE",
+        "REMAINDER",
+        "RESHAPE",
+        "RSQRT",
+        "SELECT",
+        "SLICE",
+        "SORT",
+        "SUBTRACT",
+        "TANH",
+        "TRANSPOSE",
+        "WHILE",
+    )
+)
+
+
+@hookimpl
+def claim(op: Operator) -> Decline | None:
+    if not op.code.startswith(PREFIX) or op.code.removeprefix(PREFIX) not in KERNELLESS:
+        return None
+    return Decline(
+        "LiteRT has no kernel of it and does not load the file either: what wrote the file found no operator for it",
+        "export the model with this part written by other operators; else an op pack can convert it: onnx-tflite new-pack",
+    )
