@@ -5,43 +5,12 @@ from __future__ import annotations
 from onnx_tflite_plugin.api import Decline, Operator, hookimpl
 
 PREFIX = "STABLEHLO_"
-KERNELLESS = frozenset(
-    (
-        "ABS",
-        "BROADCAST_IN_DIM",
-        "CBRT",
-        "CLAMP",
-        "COMPARE",
-        "CONCATENATE",
-        "CONVERT",
-        "CONVOLUTION",
-        "COSINE",
-        "CUSTOM_CALL",
-        "DIVIDE",
-        "DOT_GENERAL",
-        "DYNAMIC_SLICE",
-        "DYNAMIC_UPDATE_SLICE",
-        "EXPONENTIAL",
-        "FLOOR",
-        "IOTA",
-        "LOG",
-        "LOGISTIC",
-        "NEGATE",
-        "OR",
-        "POWER",
-        "REDUCE",
-        "REMAINDER",
-        "RESHAPE",
-        "RSQRT",
-        "SELECT",
-        "SLICE",
-        "SORT",
-        "SUBTRACT",
-        "TANH",
-        "TRANSPOSE",
-        "WHILE",
-    )
-)
+KERNELLESS = frozenset({
+    "ABS", "BROADCAST_IN_DIM", "CBRT", "CLAMP", "COMPARE", "CONCATENATE", "CONVERT", "CONVOLUTION", "COSINE",
+    "CUSTOM_CALL", "DIVIDE", "DOT_GENERAL", "DYNAMIC_SLICE", "DYNAMIC_UPDATE_SLICE", "EXPONENTIAL", "FLOOR", "IOTA",
+    "LOG", "LOGISTIC", "NEGATE", "OR", "POWER", "REDUCE", "REMAINDER", "RESHAPE", "RSQRT", "SELECT", "SLICE", "SORT",
+    "SUBTRACT", "TANH", "TRANSPOSE", "WHILE",
+})  # fmt: skip
 
 
 @hookimpl
