@@ -60,13 +60,16 @@ def fuse(
 
 
 def _in_order(fusions: Iterable[tuple[str, Fusion]]) -> list[tuple[str, Fusion]]:
-    """Those first that take no other's result; in the order in which they come, where nothing else is said."""
+    """Those that find regions first, which look for what the file holds; then those that take no other's result.
+
+    In the order in which they come, where nothing else is said.
+    """
     offered = list(fusions)
     held = {fusion.name: {code for pattern in fusion.patterns for code in pattern.codes()} for _, fusion in offered}
     rank = dict.fromkeys(held, 0)
     for _ in range(_DEEPEST):
         rank = {name: max((rank[code] + 1 for code in codes & rank.keys()), default=0) for name, codes in held.items()}
-    return sorted(offered, key=lambda item: (not item[1].exact, rank[item[1].name]))
+    return sorted(offered, key=lambda item: (not item[1].exact, item[1].regions is None, rank[item[1].name]))
 
 
 class _Stage(NamedTuple):

@@ -191,9 +191,18 @@ class Body:
                         return joined("LSTM", x, hidden, gates, activations=unless_default(activations))
         return None
 
-    def gru(self, x: Any, after: Tensor, before: Tensor, hidden: Any = None) -> Cell | None:
-        """``h' = z·h + (1 - z)·h̃``, ``h̃ = f(...)``. ``hidden``: what stands for ``before`` in sums, where it does not itself."""
-        hidden = before if hidden is None else hidden
+    def key(self, tensor: Tensor) -> Any:
+        """What stands for a tensor in sums."""
+        return tensor
+
+    def tensor(self, key: Any) -> Tensor:
+        """The tensor that a key stands for."""
+        made: Tensor = key
+        return made
+
+    def gru(self, x: Any, after: Tensor, before: Tensor) -> Cell | None:
+        """``h' = z·h + (1 - z)·h̃``, ``h̃ = f(...)``."""
+        hidden = self.key(before)
         for share, update in self.mixed(after, before):
             gate, inner = self.gate(share), self.activated(update)
             if gate is not None and inner is not None:
@@ -225,12 +234,10 @@ class Body:
         """``h̃ = f(W·x + b + R·(r·h))``."""
         sums = self.sums(inner)
         for scaled in () if sums is None else sums.products:
-            for gate, other in self.pairs(scaled, "MUL"):
+            for gate, other in self.pairs(self.tensor(scaled), "MUL"):
                 reset = self.gate(gate)
-                if sums is not None and reset is not None and other is hidden:
-                    products = {
-                        hidden if tensor is scaled else tensor: weights for tensor, weights in sums.products.items()
-                    }
+                if sums is not None and reset is not None and self.key(other) == hidden:
+                    products = {hidden if key == scaled else key: weights for key, weights in sums.products.items()}
                     return joined("GRU", x, hidden, (update, reset, Sums(products, sums.bias)))
         return None
 

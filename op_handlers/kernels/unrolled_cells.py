@@ -14,7 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Operator, Tensor
-from op_handlers.kernels.spelled_cells import DEFAULTS, Body, Cell, Matrix, Sums, sliced
+from op_handlers.kernels.moved_rows import moved
+from op_handlers.kernels.spelled_cells import DEFAULTS, Body, Cell, Matrix, Sums, is_one
+
+IDLE = Sums({}, np.empty(0))
+"""A gate that would only multiply zeros: an LSTM's forget gate, a GRU's reset gate before the product."""
 
 
 class Rows(NamedTuple):
@@ -22,6 +26,10 @@ class Rows(NamedTuple):
 
     tensor: Tensor
     places: tuple[int, ...]
+
+    def taken(self, which: Array) -> Rows:
+        """Some of them."""
+        return Rows(self.tensor, tuple(np.asarray(self.places)[which].tolist()))
 
 
 class Step(NamedTuple):
@@ -92,7 +100,7 @@ class Unrolled(Body):
         for before in self._mixed_with(after):
             hidden = self.rows(before)
             for x, other in self._seen(after):
-                cell = self.gru(x, after, before, hidden) if other == hidden else None
+                cell = self.gru(x, after, before) if other == hidden else None
                 if cell is not None:
                     yield Step(cell, x, (before,), (after,))
                     return
@@ -141,25 +149,38 @@ class Unrolled(Body):
         for shown, squashed in self.pairs(after, "MUL"):
             for gate, update in self.pairs(cells, "MUL") if self.activated(squashed) == (cells, of_cells) else ():
                 inner = self.activated(update)
-                gates = (self.gate(gate), self.gate(shown), None, self.sums(inner[0]) if inner else None)
+                gates = (self.gate(gate), self.gate(shown), IDLE, self.sums(inner[0]) if inner else None)
                 if inner is not None and inner[1] == of_update:
                     yield from shared_rows(gates, cell)
 
     def _begun_gru(self, states: Sequence[Tensor], cell: Cell) -> Iterator[Rows]:
-        """``h = z·(0 - h̃) + h̃``, ``h̃ = f(W·x + b + r·c)``."""
+        """``h = (1 - z)·h̃``, ``h̃ = f(W·x + b + r·c)``, or without the product where that of the last output comes after."""
         (after,), (_, of_update) = states, cell.activations or DEFAULTS[1]
-        for scaled, fresh in self.pairs(after, "ADD"):
+        for share, update in self._mixed_with_zeros(after):
+            inner, kept = self.activated(update), self.gate(share)
+            if inner is None or inner[1] != of_update:
+                continue
+            behind = cell.bias[-(len(cell.bias) // 6) :]
+            if not (cell.after and behind.any()):
+                yield from shared_rows((kept, IDLE, self.sums(inner[0])), cell)
+            for seen, remembered in self.pairs(inner[0], "ADD") if cell.after else ():
+                for gate, constant in self.pairs(remembered, "MUL"):
+                    added = self.sums(constant)
+                    if added is not None and np.array_equal(added.bias, behind):
+                        yield from shared_rows((kept, self.gate(gate), self.sums(seen)), cell)
+
+    def _mixed_with_zeros(self, after: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """``z`` and ``h̃`` of ``(1 - z)·h̃``, and of PyTorch's ``z·(0 - h̃) + h̃``."""
+        for rest, update in self.pairs(after, "MUL"):
+            left = self.maker(rest, "SUB")
+            if left is not None and is_one(left):
+                yield left[1], update
+        for scaled, update in self.pairs(after, "ADD"):
             for share, rest in self.pairs(scaled, "MUL"):
-                left, inner = self.maker(rest, "SUB"), self.activated(fresh)
+                left = self.maker(rest, "SUB")
                 zero = None if left is None else left.constant(0)
-                if left is None or left[1] is not fresh or inner is None or zero is None or zero.any():
-                    continue
-                for seen, remembered in self.pairs(inner[0], "ADD"):
-                    for gate, constant in self.pairs(remembered, "MUL"):
-                        added, reset, kept = self.sums(constant), self.gate(gate), self.sums(seen)
-                        alike = added is not None and np.array_equal(added.bias, cell.bias[-(len(cell.bias) // 6) :])
-                        if cell.after and alike and inner[1] == of_update:
-                            yield from shared_rows((self.gate(share), reset, kept), cell)
+                if left is not None and left[1] is update and zero is not None and not zero.any():
+                    yield share, update
 
     def _begun_plain(self, states: Sequence[Tensor], cell: Cell) -> Iterator[Rows]:
         """``h = f(W·x + b)``."""
@@ -170,13 +191,19 @@ class Unrolled(Body):
 
     # --- rows -----------------------------------------------------------------------------
 
+    def key(self, tensor: Tensor) -> Rows:
+        return self.rows(tensor)
+
+    def tensor(self, key: Rows) -> Tensor:
+        return key.tensor if whole(key) else super().tensor(key)
+
     def rows(self, tensor: Tensor) -> Rows:
         """A tensor's rows as those of the one that they are moved from."""
         places = np.arange(prod(tensor.shape[:-1]))
-        while (op := self.makers.get(tensor)) is not None and (moved := parts(op, tensor)) is not None:
-            if not moved.all_columns:
+        while (op := self.makers.get(tensor)) is not None and (taken := moved(op, tensor)) is not None:
+            if not taken.all_columns:
                 break
-            tensor, places = moved.tensor, moved.places[places]
+            tensor, places = taken.tensor, taken.places[places]
         return Rows(tensor, tuple(places.tolist()))
 
     def sums(self, tensor: Tensor) -> Sums | None:
@@ -198,106 +225,25 @@ class Unrolled(Body):
             return self._added(op, tensor) if by_rows(op) else None
         if op.code == "FULLY_CONNECTED":
             return self._multiplied(op, tensor)
-        moved = parts(op, tensor)
-        inner = None if moved is None else self.sums(moved.tensor)
-        if moved is None or inner is None:
+        taken = moved(op, tensor)
+        inner = None if taken is None else self.sums(taken.tensor)
+        if taken is None or inner is None:
             return None
-        products = {Rows(x.tensor, taken(x.places, moved.places)): matrix for x, matrix in inner.products.items()}
+        products = {x.taken(taken.places): matrix for x, matrix in inner.products.items()}
         chosen = Sums(products, inner.bias)
-        return chosen if moved.all_columns else chosen.rows(moved.columns)
+        return chosen if taken.all_columns else chosen.rows(taken.columns)
 
     def _multiplied(self, op: Operator, _made: Tensor) -> Sums | None:
         matrix, bias = Matrix.of(op[1]), op.tensor(2)
-        if matrix is None or not op[0].static or op[0].shape[-1] != matrix.stored.shape[1]:
+        if matrix is None or matrix.scales is not None:  # beside integers the kernel rounds what each step sees
+            return None
+        if not op[0].static or op[0].shape[-1] != matrix.stored.shape[1]:
             return None
         if op[0].dtype != "float32" or (bias is not None and not bias.constant):
             return None
         return Sums(
             {self.rows(op[0]): matrix}, np.zeros(len(matrix.stored), np.float32) if bias is None else bias.array
         )
-
-
-class Moved(NamedTuple):
-    """Where each row of a result comes from, and which columns it has of that."""
-
-    tensor: Tensor
-    places: Array
-    columns: range
-    all_columns: bool
-
-
-def parts(op: Operator, result: Tensor) -> Moved | None:
-    """What an operator takes of its operand without computing anything; ``None`` where it does anything else."""
-    slot = 1 if op.code == "SPLIT" else 0
-    data = op.tensor(slot) if op.code in _MOVES else None
-    if data is None or data.constant or not data.static or not result.static or data.rank < 1 or not result.shape:
-        return None
-    numbers = np.arange(prod(data.shape[:-1])).reshape(data.shape[:-1])
-    every = range(data.shape[-1])
-    moved = _MOVES[op.code](op, result, numbers, every)
-    if moved is None:
-        return None
-    places, columns = moved
-    if places.size != prod(result.shape[:-1]) or len(columns) != result.shape[-1]:
-        return None
-    return Moved(data, places.reshape(-1), columns, columns == every)
-
-
-def _reshaped(op: Operator, result: Tensor, numbers: Array, every: range) -> tuple[Array, range] | None:
-    return (numbers, every) if result.shape[-1] == len(every) else None
-
-
-def _transposed(op: Operator, _result: Tensor, numbers: Array, every: range) -> tuple[Array, range] | None:
-    perm = op.constant(1)
-    if perm is None or perm.size != op[0].rank or perm[-1] != op[0].rank - 1:
-        return None
-    return numbers.transpose(perm[:-1].tolist()), every
-
-
-def _reversed(op: Operator, _result: Tensor, numbers: Array, every: range) -> tuple[Array, range] | None:
-    axes = op.constant(1)
-    if axes is None:
-        return None
-    turned = tuple(int(axis) % op[0].rank for axis in axes.reshape(-1))
-    return None if op[0].rank - 1 in turned else (np.flip(numbers, turned), every)
-
-
-def _unpacked(op: Operator, result: Tensor, numbers: Array, every: range) -> tuple[Array, range] | None:
-    axis = op.options.axis % op[0].rank
-    return None if axis == op[0].rank - 1 else (numbers.take(op.outputs.index(result), axis), every)
-
-
-def _split(op: Operator, result: Tensor, numbers: Array, every: range) -> tuple[Array, range] | None:
-    along = op.constant(0 if op.code == "SPLIT" else 2)
-    if along is None or any(part is None for part in op.outputs):
-        return None
-    data = op[1 if op.code == "SPLIT" else 0]
-    axis = int(along) % data.rank
-    before = sum(op[~k].shape[axis] for k in range(op.outputs.index(result)))
-    part = range(before, before + result.shape[axis])
-    return (numbers, part) if axis == data.rank - 1 else (numbers.take(part, axis), every)
-
-
-def _sliced(op: Operator, _result: Tensor, numbers: Array, every: range) -> tuple[Array, range] | None:
-    taken = sliced(op) if op.code == "STRIDED_SLICE" else _begun_at(op)
-    if taken is None or not all(taken) or [*taken[-1]] != [*range(taken[-1][0], taken[-1][-1] + 1)]:
-        return None
-    return numbers[np.ix_(*taken[:-1])], range(taken[-1][0], taken[-1][-1] + 1)
-
-
-def _begun_at(op: Operator) -> list[list[int]] | None:
-    """The positions along each axis that a SLICE with constant operands takes."""
-    begin, size = op.constant(1), op.constant(2)
-    if begin is None or size is None or begin.size != op[0].rank:
-        return None
-    ends = [whole if n < 0 else at + n for at, n, whole in zip(begin, size, op[0].shape, strict=True)]
-    return [[*range(int(at), int(end))] for at, end in zip(begin, ends, strict=True)]
-
-
-_MOVES = {
-    "RESHAPE": _reshaped, "SLICE": _sliced, "STRIDED_SLICE": _sliced, "TRANSPOSE": _transposed, "REVERSE_V2": _reversed,
-    "UNPACK": _unpacked, "SPLIT": _split, "SPLIT_V": _split,
-}  # fmt: skip
 
 
 def by_rows(op: Operator) -> bool:
@@ -307,10 +253,6 @@ def by_rows(op: Operator) -> bool:
         t.static and (t.constant or prod(t.shape[:-1]) == made) and t.shape[-1:] == op[~0].shape[-1:]
         for t in (op[0], op[1])
     )
-
-
-def taken(places: tuple[int, ...], which: Array) -> tuple[int, ...]:
-    return tuple(np.asarray(places)[which].tolist())
 
 
 def whole(rows: Rows) -> bool:
@@ -339,7 +281,7 @@ def same(one: Matrix, other: Matrix) -> bool:
 def shared_rows(gates: Sequence[Sums | None], cell: Cell) -> Iterator[Rows]:
     """The rows that these gates multiply by the cell's weights, and to which they add its biases, in ONNX's order of gates.
 
-    One that is ``None`` is left out where it may be, the forget gate of cells of zeros.
+    ``IDLE`` ones are not looked at.
     """
     count = len(gates)
     units = len(cell.bias) // (2 * count)
@@ -347,10 +289,10 @@ def shared_rows(gates: Sequence[Sums | None], cell: Cell) -> Iterator[Rows]:
     seen: set[Rows] = set()
     for k, sums in enumerate(gates):
         own = slice(k * units, (k + 1) * units)
-        if sums is None:
-            if (cell.op_type, k) != ("LSTM", 2):
-                return
+        if sums is IDLE:
             continue
+        if sums is None:
+            return
         bias = inward[own] if cell.after and k == count - 1 else inward[own] + back[own]
         if len(sums.products) != 1 or not np.array_equal(sums.bias, bias):
             return

@@ -20,14 +20,14 @@ def converted(layer: Layer) -> Conversion:
 def test_the_steps_of_a_layer_are_one_node(name: str) -> None:
     layer, report = LAYERS[name], converted(LAYERS[name]).report
     assert report.fused == {FUSION: layer.stages}
-    assert report.nodes[layer.kind] == layer.stages
+    assert report.nodes[layer.kind.split()[0]] == layer.stages
     assert not {"Gemm", "MatMul", "Sigmoid", "Tanh", "Concat"} & report.nodes.keys() or layer.axis == 2
 
 
 @pytest.mark.parametrize("name", ALIKE)
 def test_what_looks_alike_is_no_layer_or_several(name: str) -> None:
     layer, count = ALIKE[name]
-    assert converted(layer).report.fused == ({FUSION: count} if count else {})
+    assert converted(layer).report.fused.get(FUSION, 0) == count
 
 
 def test_a_layer_that_goes_back_says_so_in_place_of_turning_its_sequence() -> None:

@@ -12,10 +12,12 @@ from conformance.builder import TensorRef
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.fusions import loops
 from conformance.cases.fusions.loops import INPUTS, UNITS
-from conformance.models import Net, drawn, net, tensor
+from conformance.models import Net, constant, drawn, net, tensor
+from onnx_tflite_plugin.source.model import Array
 
 STEPS = 5
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+KERAS = {**GATES, "GRU before": 3}
 FUSION = "UNROLLED_RECURRENT"
 
 
@@ -41,6 +43,7 @@ class Layer:
     stages: int = 1
     by_batch: bool = False
     activation: str = "TANH"
+    weights: str = "float32"
     wrong: str = ""
 
     def draw(self, model: Net) -> None:
@@ -80,11 +83,11 @@ class Steps(loops.Step):
         return self.call(code, list(inputs), self.shape)
 
     def begin(self) -> list[TensorRef]:
-        """The states; none where they are zeros, which PyTorch leaves out."""
+        """The states; none where they are zeros, which converters leave out."""
         count = 2 if self.spelled.kind == "LSTM" else 1
         if self.spelled.starts:
             return [self.model.input(tensor(*self.shape, name=f"start{self.stage}{k}")) for k in range(count)]
-        return [self.constant(np.zeros(self.shape, np.float32))] * count if self.spelled.keras else []
+        return []
 
     def rows(self, x: TensorRef) -> list[TensorRef]:
         """What each step sees of the sequence."""
@@ -107,12 +110,37 @@ class Steps(loops.Step):
         """Rows times the layer's weights, and their bias."""
         rows, seed = shape[-1], f"{seed}{self.stage}"
         weights, bias = drawn(rows, inputs, seed=seed) * np.float32(0.4), drawn(rows, seed=f"{seed} bias")
-        constants = [self.constant(weights), self.constant(bias)]
-        return self.call("FULLY_CONNECTED", [x, *constants], shape, keep_num_dims=True)
+        return self.call("FULLY_CONNECTED", [x, self._weights(weights), self.constant(bias)], shape, keep_num_dims=True)
+
+    def _weights(self, array: Array) -> TensorRef:
+        if self.spelled.weights == "float32":
+            return self.constant(array)
+        scale = float(np.abs(array).max() / 127)
+        return self.model.place(constant(np.round(array / scale), self.spelled.weights, scale=scale))
 
     def keras(self, row: TensorRef, states: Sequence[TensorRef]) -> list[TensorRef]:
-        cells: dict[str, Callable[..., list[TensorRef]]] = {"LSTM": self.lstm, "GRU": self.gru, "RNN": self.plain}
-        return cells[self.spelled.kind](row, *states)
+        cells: dict[str, Callable[..., list[TensorRef]]]
+        cells = {"LSTM": self.lstm, "GRU": self.gru, "GRU before": self.gru_before, "RNN": self.plain}
+        return cells[self.spelled.kind](row, *states) if states else self.keras_begins(row)
+
+    def keras_begins(self, row: TensorRef) -> list[TensorRef]:
+        """What is left of a step on zeros."""
+        rows, kind = KERAS[self.spelled.kind] * UNITS, self.spelled.kind
+        sums = self.product(row, self.inputs, rows, kind != "LSTM", "inward")
+        if kind == "RNN":
+            return [self.state("TANH", sums)]
+        if kind == "LSTM":
+            sums = self.call("ADD", [sums, self.constant(drawn(rows, seed="b"))], (self.layer.batch, rows))
+            i, _, g, o = self.parts(sums, 4)
+            cells = self.state("MUL", self.state("LOGISTIC", i), self.state("TANH", g))
+            return [self.state("MUL", self.state("LOGISTIC", o), self.state("TANH", cells)), cells]
+        zx, rx, nx = self.parts(sums, 3)
+        if kind == "GRU":
+            z, r, n = (self.constant(part) for part in np.split(drawn(rows, seed="recurrent bias"), 3))
+            zx, r = self.state("ADD", zx, z), self.state("LOGISTIC", self.state("ADD", rx, r))
+            nx = self.state("ADD", nx, self.state("MUL", r, n))
+        rest = self.state("SUB", self.constant(np.array(1, np.float32)), self.state("LOGISTIC", zx))
+        return [self.state("MUL", rest, self.state("TANH", nx))]
 
     def torch(self, row: TensorRef, states: Sequence[TensorRef], number: int) -> list[TensorRef]:
         hidden, cells = (*states, None, None)[:2]
@@ -174,8 +202,8 @@ LAYERS: dict[str, Layer] = {
     **{f"{kind} from the end, the last output": Layer(kind, order=BACK, joined="") for kind in GATES},
     **{f"{kind} by batch": Layer(kind, batch=3, by_batch=True) for kind in GATES},
     **{f"{kind} in two stages": Layer(kind, stages=2) for kind in GATES},
-    **{f"{kind} unrolled by Keras": Layer(kind, batch=3, keras=True, joined="PACK", axis=1) for kind in GATES},
-    **{f"{kind} unrolled by Keras, of one": Layer(kind, keras=True, joined="", starts=True) for kind in GATES},
+    **{f"{kind} unrolled by Keras": Layer(kind, batch=3, keras=True, joined="PACK", axis=1) for kind in KERAS},
+    **{f"{kind} unrolled by Keras, of one": Layer(kind, keras=True, joined="", starts=True) for kind in KERAS},
     "LSTM whose outputs are turned": Layer(turned=True),
     "GRU whose outputs are joined batch by batch": Layer("GRU", batch=3, axis=1),
     "RNN whose outputs are joined along the units": Layer("RNN", batch=3, axis=2),
@@ -185,6 +213,7 @@ LAYERS: dict[str, Layer] = {
 }  # fmt: skip
 ALIKE: dict[str, tuple[Layer, int]] = {
     **{f"{kind} with one step of other weights": (Layer(kind, wrong="weights"), 2) for kind in GATES},
+    "LSTM beside weights of int8": (Layer(weights="int8"), 0),
     "LSTM of another function": (Layer(activation="SIN", starts=True), 0),
     "GRU that mixes with the last output": (Layer("GRU", wrong="shares", starts=True), 0),
 }
