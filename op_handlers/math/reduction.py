@@ -280,13 +280,22 @@ def reduced(ctx: Context, onnx: str, x: Value, axes: Value, keep: int | None = N
 @reduction("REDUCE_ANY", "ReduceSum", max_version=1, quantization=NotQuantizable())
 def reduce_any(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceSum of ones; of no elements False (reduce.cc)."""
-    return true_somewhere(ctx, x, axes)
+    return ctx.reshaped(x, out(0)) if of_single_elements(ctx) else true_somewhere(ctx, x, axes)
 
 
 @reduction("REDUCE_ALL", "ReduceSum", max_version=1, quantization=NotQuantizable())
 def reduce_all(ctx: Context, x: Value, axes: Value) -> Value:
     """Nowhere false; of no elements True."""
-    return ctx.ops.Not(true_somewhere(ctx, ctx.ops.Not(x), axes))
+    return (
+        ctx.reshaped(x, out(0)) if of_single_elements(ctx) else ctx.ops.Not(true_somewhere(ctx, ctx.ops.Not(x), axes))
+    )
+
+
+def of_single_elements(ctx: Context) -> bool:
+    """Whether each result is of one operand: every axis that is reduced has size 1."""
+    over = held_axes(ctx)
+    alone = over is not None and all(ctx.shape(0)[axis] == 1 for axis in over)
+    return alone and reduced_sizes(ctx).count(None) < 2
 
 
 def true_somewhere(ctx: Context, x: Value, axes: Value) -> Value:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -283,7 +285,7 @@ def updated_whole(at: Instance) -> Attribute:
     quantization=Raw(shift_safe=True, onnx="Concat"),
 )
 def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) -> Value:
-    """What lies in front, the update, and what lies behind, along one axis after the other.
+    """What lies in front, the update, and what lies behind, along one axis after the other; ScatterND of a few rows.
 
     A start is moved so that the update lies inside (ClampStartIndices, dynamic_update_slice.cc).
     """
@@ -293,6 +295,10 @@ def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) ->
     if not axes or 0 in lengths:
         return x if axes else update
 
+    if few_rows(ctx, axes):
+        (axis,) = axes
+        first, _ = update_bounds(ctx, starts, axis, sizes[axis] or 0, lengths[axis] or 0)
+        return ctx.ops.ScatterND(x, row_places(ctx, axis, first), update)
     whole = x
 
     def inserted(x: Value, axes: list[int]) -> Value:
@@ -311,6 +317,26 @@ def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) ->
         return ctx.ops.Concat(*parts, axis=axis)
 
     return inserted(x, axes)
+
+
+FEW_ROWS = 256
+"""Whose places are a small constant, from which those at run time are counted."""
+
+
+def few_rows(ctx: Context, axes: Sequence[int]) -> bool:
+    """Whether what is updated is few rows along one axis, of known sizes in front of it, at a place known at run time only."""
+    if len(axes) > 1 or ctx.op[2].constant:
+        return False
+    counts = [*ctx.shape(1)[: axes[0] + 1], ctx.shape(0)[axes[0]]]
+    return None not in counts and prod(n or 0 for n in counts[:-1]) <= FEW_ROWS
+
+
+def row_places(ctx: Context, axis: int, first: Place) -> Value | Array:
+    """The index of each row of the update, that is moved by ``first`` along ``axis``."""
+    counts = [n or 0 for n in ctx.shape(1)[: axis + 1]]
+    rows = np.moveaxis(np.indices(counts), 0, -1)
+    moved = ctx.ops.Mul(at(first), np.eye(axis + 1, dtype=np.int64)[-1].reshape([1] * (axis + 1) + [-1]))
+    return ctx.ops.Add(moved, rows.astype(np.int64)) if rows.any() else moved
 
 
 def at(place: Place) -> Value | list[int]:

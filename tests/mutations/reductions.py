@@ -32,6 +32,12 @@ def _rounded(ctx: Any, x: Any, axes: Any) -> Any:
 
 MUTATIONS = (
     Mutation(
+        "one axis of one element is enough",
+        "REDUCE_ALL",
+        ("REDUCE_ALL-axes_of_one_element_and_of_several_dropped",),
+        patches={"op_handlers.math.reduction:of_single_elements": returning(True)},
+    ),
+    Mutation(
         "no axes are all axes",
         "REDUCE_MAX",
         ("REDUCE_MAX-no_axes_dropped",),

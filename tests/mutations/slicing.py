@@ -160,4 +160,10 @@ MUTATIONS = (
         ("STRIDED_SLICE-a_new_axis_and_a_dropped_one_among_unknown_sizes",),
         emits={"Unsqueeze": left_out},
     ),
+    Mutation(
+        "rows are put in the place of the first",
+        "DYNAMIC_UPDATE_SLICE",
+        ("DYNAMIC_UPDATE_SLICE-rows_behind_several",),
+        emits={"Add": left_out},
+    ),
 )

@@ -37,6 +37,7 @@ def logic(op: str) -> Iterator[Case]:
         yield asked(op, "no results", [1], keep, (0, 5, 3))
         yield asked(op, "a scalar", [], keep, ())
         yield asked(op, "an axis of one element", [1], keep, (2, 1, 3))
+        yield asked(op, "axes of one element and of several", [1, 2], keep, (2, 1, 3))
     given = {"axes": np.array([1, -1], np.int32)}
     operands, options = [tensor(*IMAGE, dtype="bool"), tensor(2, dtype="int32", name="axes")], {"keep_dims": True}
     yield alone(op, "axes known as it runs", operands, tensor(2, 1, 7, 1, dtype="bool"), options=options, given=given)

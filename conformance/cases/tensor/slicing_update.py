@@ -65,6 +65,13 @@ def running_starts() -> Iterator[Case]:
     cache = tensor(1, 13, 2, 5)
     turns = [int32s(start=[0, at, 0, 0]) for at in (0, 5, 12)]
     yield put("a row of a cache", cache, (1, 1, 2, 5), (0, 0, 0, 0), fixed=False, given=turns, opsets=EVERY_OPSET)
+    for place in BOTH:
+        rows: dict[str, Any] = {"given": [int32s(start=[0, 0, at, 0]) for at in (3, 9, -2)], "nodes": {"ScatterND": 1}}
+        yield put("rows behind several", tensor(*IMAGE), (2, 5, 2, 3), (0, 0, 0, 0), place, fixed=False, **rows)
+    last = [int32s(start=[0, 0, at]) for at in (6, 0, 8)]
+    yield put("a column of a cache", tensor(2, 5, 7), (2, 5, 1), (0, 0, 0), fixed=False, given=last)
+    many: dict[str, Any] = {"given": int32s(start=[0, 3, 0]), "nodes": {"ScatterND": 0}}
+    yield put("more rows than are counted", tensor(1, 271, 2), (1, 257, 2), (0, 0, 0), fixed=False, **many)
     operands = [tensor(None, 7, 3), tensor(None, 2, 3), tensor(3, dtype="int32", name="start")]
     sizes = [{"x0": drawn(n, 7, 3), "x1": drawn(n, 2, 3), **int32s(start=[0, 4, 0])} for n in (2, 5)]
     yield alone(OP, "an unknown batch", operands, tensor(None, 7, 3), given=sizes)
