@@ -33,7 +33,7 @@ class Target:
     DequantizeLinear. ``multiplies_weights``: the same for constants under float activations, where both are computed
     as the model is loaded. ``multiplies_dynamically``: dynamic quantization makes products faster.
     ``rounds_activations``: those on integer weights, and products of two, are rounded as LiteRT's kernels do, where that
-    costs little.
+    costs little. ``rotates_embeddings``: rotary embeddings are one operator of its own domain.
     ``fused_blocks``: the smallest and largest power of two of elements with one scale that a product takes as stored;
     any where there is none. ``last_axes_only``: ONNX operators that work on the last axes, whatever they are told.
     ``no_int8_from``: the opset from which ONNX Runtime does not load int8 that ``no_int8_moves`` move between Q and DQ.
@@ -63,6 +63,7 @@ class Target:
     fused_blocks: tuple[int, int] | None = None
     multiplies_dynamically: bool = False
     rounds_activations: bool = False
+    rotates_embeddings: bool = False
     last_axes_only: frozenset[str] = frozenset()
     no_int8_moves: frozenset[str] = frozenset()
     no_int8_from: int = 99

@@ -29,6 +29,8 @@ ONNXRUNTIME = Target(
     # 16x1024 by 1024x1024: 94 us, 336 in float32.
     multiplies_dynamically=True,
     rounds_activations=True,
+    # 4 heads of 16: 1.2 us, 7.9 spelled out; 64 rows of 8 heads of 64: 15.8 against 49.5.
+    rotates_embeddings=True,
     clips_integers=True,
     prefers=frozenset({"GlobalAveragePool"}),
     blocks_channels=frozenset({"Conv", "Relu", "Add", "MaxPool", "AveragePool", "GlobalAveragePool"}),

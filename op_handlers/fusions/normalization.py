@@ -126,9 +126,9 @@ def _elements(match: Match, operand: Operand) -> int | None:
     return 0 if any(n != 1 for n in others) else last
 
 
-def normalized(at: Instance) -> str:
+def normalized(at: Instance, parameters: int = 2) -> str:
     """The scale and offset have the normalized axis last, and axes of size 1 before it."""
-    present = [at.op.tensor(k) for k in (1, 2)]
+    present = [at.op.tensor(k) for k in range(1, 1 + parameters)]
     rows = [None if t is None else [*(f"u{k}{i}" for i in range(t.rank - 1)), "k"] for k, t in enumerate(present)]
     return spelled([["...", "k"], *rows], ["...", "k"])
 
@@ -150,6 +150,45 @@ def layer_normalization(ctx: Context, x: Value, gamma: Value | None = None, beta
     scale = np.ones(size, np.float32) if gamma is None else flat(ctx, 1, gamma)
     offset = None if beta is None else flat(ctx, 2, beta)
     return ctx.ops.LayerNormalization(x, scale, offset, axis=-1, epsilon=ctx.options.epsilon)
+
+
+# --- x / sqrt(mean(x^2) + epsilon) * gamma ------------------------------------------------------
+
+
+def root_mean_square() -> Iterator[Call]:
+    """By the root or its inverse, which is put back as a column where the mean is without its axis."""
+    squares = Call("MUL", x, x, **PLAIN), Call("SQUARE", x), Call("POW", x, two)
+    for scaled, square in product((True, False), squares):
+        flat_spread = _added(Call("MEAN", square, axes, keep_dims=False), epsilon)
+        for spread in (_added(_mean(square), epsilon), _column(flat_spread)):
+            yield from _normed(scaled, Call("RSQRT", spread), Call("SQRT", spread))
+        yield from _normed(scaled, _column(Call("RSQRT", flat_spread)), _column(Call("SQRT", flat_spread)))
+
+
+def _normed(scaled: bool, inverse: Call, root: Call) -> Iterator[Call]:
+    for normed in (_multiplied(x, inverse), Call("DIV", x, root, **PLAIN)):
+        yield _multiplied(normed, gamma) if scaled else normed
+
+
+@fusion(
+    "RMS_NORMALIZATION",
+    pattern=list(root_mean_square()),
+    inputs=(x, gamma),
+    where=last_axis_only,
+    layout=Terminate(unordered="..."),
+    axes=lambda at: normalized(at, 1),
+    types="float32",
+    quantization=NotQuantizable(),
+)
+def rms_normalization(ctx: Context, x: Value, gamma: Value | None = None) -> Value:
+    """RMSNormalization over the last TFLite axis; before opset 23 as it is spelled out in ONNX, which runtimes know."""
+    size = ctx.op[0].dims[-1] or 1
+    scale = np.ones(size, np.float32) if gamma is None else flat(ctx, 1, gamma)
+    if ctx.opset >= 23:
+        return ctx.ops.RMSNormalization(x, scale, axis=-1, epsilon=ctx.options.epsilon)
+    squares = ctx.ops.ReduceMean(ctx.ops.Pow(x, np.float32(2)), [-1], keepdims=1)
+    root = ctx.ops.Sqrt(ctx.ops.Add(squares, np.float32(ctx.options.epsilon)))
+    return ctx.ops.Mul(ctx.ops.Div(x, root), scale)
 
 
 def flat(ctx: Context, slot: int, value: Value) -> Value | Array:

@@ -39,6 +39,7 @@ def cases() -> Iterator[Case]:
     yield apart("with a power of 3", partial(pytorch, square="POW", power=3.0))
     yield apart("with a scale per row", partial(keras, scale=(7, 1)))
     yield apart("with the mean looked into", partial(keras, look=True))
+    yield from of_squares()
 
 
 def fused(name: str, write: Callable[..., TensorRef]) -> Case:
@@ -166,3 +167,64 @@ def pytorch(
         y = model.call("MUL", [centred, small(model, "RSQRT", spread)], image)
     y = model.call("MUL", [y, constant(drawn(3, seed="scale"))], image) if scaled else y
     return model.call("ADD", [y, constant(drawn(1, 1, 3, seed="offset"))], image) if shifted else y
+
+
+# --- by the root of the mean square -------------------------------------------------------------
+
+
+def of_squares() -> Iterator[Case]:
+    for square in ("MUL", "SQUARE", "POW"):
+        yield rooted(f"by {square}", square=square)
+    yield rooted("by a quotient", quotient=True)
+    yield rooted("without a scale", scale=())
+    yield rooted("with a scale of higher rank", scale=(1, 1, 3))
+    for back in ("spread", "inverse"):
+        yield rooted(f"with a {back} put back as a column", back=back)
+    yield rooted("of open rows", shape=(None, 7, 3), opsets=(None,))
+    yield rooted("with a large epsilon", epsilon=2.0, opsets=(None,))
+    yield rooted("of a power of 3", square="POW", power=3.0, epsilon=20.0, whole=False, opsets=(None,))
+    yield rooted("over another axis", over=1, shape=(5, 3, 3), whole=False, opsets=(None,))
+    yield rooted("with a scale per row", shape=(5, 3, 3), scale=(3, 1), whole=False, opsets=(None,))
+    yield rooted("of another square", other=True, whole=False, opsets=(None,))
+
+
+def rooted(
+    name: str,
+    *,
+    shape: tuple[int | None, ...] = (5, 7, 3),
+    scale: tuple[int, ...] = (3,),
+    square: str = "MUL",
+    power: float = 2.0,
+    quotient: bool = False,
+    back: str = "",
+    over: int = 2,
+    epsilon: float = 1e-3,
+    other: bool = False,
+    whole: bool = True,
+    opsets: tuple[int | None, ...] = (None, 13, 26),
+) -> Case:
+    """``back``: what is made a column again where the mean is without its axis; ``other``: the squares are of another tensor."""
+    column = tuple(1 if axis == over else n for axis, n in enumerate(shape))
+    flat = tuple(n for axis, n in enumerate(shape) if axis != over)
+
+    def draw(model: Net) -> None:
+        x, wide = model.input(tensor(*shape)), tensor(*shape)
+        of = model.input(tensor(*shape)) if other else x
+        more: dict[str, list[Any]] = {"MUL": [of], "SQUARE": [], "POW": [constant(power)]}
+        squares = model.call(square, [of, *more[square]], wide)
+        small_shape = tensor(*(flat if back else column))
+        spread = model.call("MEAN", [squares, constant([over], "int32")], small_shape, keep_dims=not back)
+        spread = model.call("ADD", [spread, constant(epsilon)], small_shape)
+        upright = constant([-1 if n is None else n for n in column], "int32")
+        if back == "spread":
+            spread = model.call("RESHAPE", [spread, upright], tensor(*column))
+        inverse = model.call(
+            "SQRT" if quotient else "RSQRT", [spread], tensor(*(flat if back == "inverse" else column))
+        )
+        if back == "inverse":
+            inverse = model.call("RESHAPE", [inverse, upright], tensor(*column))
+        y = model.call("DIV" if quotient else "MUL", [x, inverse], wide)
+        model.output(model.call("MUL", [y, constant(drawn(*scale, seed="gamma"))], wide) if scale else y)
+
+    fuses = ("RMS_NORMALIZATION",) if whole else ()
+    return net(OP, f"{'' if whole else 'no '}RMSNormalization {name}", draw, opsets=opsets, fuses=fuses)

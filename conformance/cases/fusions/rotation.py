@@ -1,0 +1,77 @@
+"""Rotary embeddings spelled out, and what looks like them and is something else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from conformance.builder import TensorRef
+from conformance.case import Case
+from conformance.models import Net, constant, net, tensor
+
+OP = "SUB"  # counted with the operator that makes the first half
+ROWS = (2, 3, 5, 14)
+NODE = "com.microsoft.RotaryEmbedding"
+
+
+def cases() -> Iterator[Case]:
+    yield turned("of rows", opsets=(None, 13, 26))
+    yield turned("of rows, for any runtime", targets=("generic",), nodes={NODE: 0})
+    yield turned("of one row", (2, 3, 1, 14))
+    yield turned("of one row, angles of higher rank", (2, 3, 1, 14), angles=(1, 1, 7))
+    yield turned("of one pair", (2, 3, 5, 2))
+    yield turned("by angles of higher rank", angles=(1, 1, 5, 7))
+    yield turned("of an open batch", (None, 3, 5, 14))
+    yield turned("with rests of any length", rest=-1)
+    yield alike("by angles for all rows", angles=(7,))
+    yield alike("by angles of each head", (2, 5, 1, 14), angles=(5, 1, 7))
+    yield alike("by one angle a row", angles=(5, 1))
+    yield alike("of halves exchanged", starts=(7, 0))
+    yield alike("of a part", (2, 3, 5, 17))
+    yield alike("of three axes", (3, 5, 14))
+    yield alike("backwards", joined=(1, 0))
+
+
+def turned(
+    name: str,
+    shape: tuple[int | None, ...] = ROWS,
+    *,
+    angles: Sequence[int] | None = None,
+    starts: Sequence[int] | None = None,
+    rest: int | None = None,
+    joined: Sequence[int] = (0, 1),
+    **case: Any,
+) -> Case:
+    """``starts``: where the halves begin; ``rest``: the size that the second is asked for; ``joined``: which comes first."""
+    half = (shape[-1] or 0) // 2
+    part = tensor(*shape[:-1], half)
+    begins = (0, half) if starts is None else starts
+    rows = shape[-2] or 1
+
+    def draw(model: Net) -> None:
+        x = model.input(tensor(*shape))
+        factors = tensor(*(angles or (rows, half)))
+        cos, sin = model.input(factors), model.input(factors)
+        lead, lengths = [0] * (len(shape) - 1), [-1 if n is None else n for n in shape[:-1]]
+
+        def piece(start: int, size: int) -> TensorRef:
+            places = constant([*lead, start], "int32"), constant([*lengths, size], "int32")
+            return model.call("SLICE", [x, *places], part)
+
+        a, b = piece(begins[0], half), piece(begins[1], half if rest is None else rest)
+
+        def times(left: TensorRef, right: TensorRef) -> TensorRef:
+            return model.call("MUL", [left, right], part)
+
+        real = model.call("SUB", [times(a, cos), times(b, sin)], part)
+        imaginary = model.call("ADD", [times(b, cos), times(a, sin)], part)
+        both = [(real, imaginary)[k] for k in joined]
+        whole = tensor(*shape[:-1], 2 * half)
+        model.output(model.call("CONCATENATION", both, whole, axis=len(shape) - 1))
+
+    return net(OP, f"rotary embedding {name}", draw, **{"targets": ("onnxruntime",), "nodes": {NODE: 1}, **case})
+
+
+def alike(name: str, *shape: Any, **case: Any) -> Case:
+    """What is no rotation of rows."""
+    return turned(f"that is none, {name}", *shape, nodes={NODE: 0}, **case)
