@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnx_tflite_plugin.passes import channels, images, recurrent, weights
+from onnx_tflite_plugin.passes import channels, images, recurrent, tokens, weights
 
-PASSES = {one.name: one for folder in (channels, images, recurrent, weights) for one in folder.PASSES}
+PASSES = {one.name: one for folder in (channels, images, recurrent, tokens, weights) for one in folder.PASSES}
 """By name."""

@@ -54,7 +54,22 @@ def narrow(net: Network) -> tuple[TensorRef, ...]:
         bent(net),
         tinted(net),
         *columns(net),
+        *halves(net),
+        kept(net),
     )
+
+
+def halves(net: Network) -> list[TensorRef]:
+    """Two slices that are all of a tensor."""
+    x = net.input(image(1, 10, dtype="float32"))
+    cut = [net.call("SLICE", [x, constant([0, at]), constant([1, 5])], tensor(1, 5)) for at in (0, 5)]
+    return [net.like("NEG", half) for half in cut]
+
+
+def kept(net: Network) -> TensorRef:
+    """A dense layer of rows that stay apart."""
+    x, weights = net.input(image(3, 5, 7, dtype="float32")), constant(drawn(11, 7, seed="kept"))
+    return net.call("FULLY_CONNECTED", [x, weights], tensor(3, 5, 11), keep_num_dims=True)
 
 
 def bounded(net: Network) -> TensorRef:

@@ -60,6 +60,30 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
+        "passes/matmul_of_tensors",
+        (
+            "a matrix that others read stays as it is",
+            "passes/tokens/matmul_of_tensors.py",
+            " and len(value.uses()) == 1 for",
+            " for",
+        ),
+        (
+            "rows made of several are no tensor's rows",
+            "passes/tokens/matmul_of_tensors.py",
+            " or whole[-1] != matrix[1]:",
+            ":",
+        ),
+    ),
+    *of_tests(
+        "passes/slices_as_split",
+        (
+            "parts must be all of a tensor",
+            "passes/tokens/slices_as_split.py",
+            "or ends[-1] != parts[0].size ",
+            "",
+        ),
+    ),
+    *of_tests(
         "passes/products",
         ("two products of 129 in all fit", "passes/weights/products.py", "PAIR = 128", "PAIR = 129"),
     ),
