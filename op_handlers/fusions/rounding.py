@@ -12,7 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from onnx_tflite_plugin.api import (
+    Array,
     Call,
     Context,
     Decline,
@@ -181,8 +184,20 @@ def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value
         row = ctx.ops.Reshape(row, [-1, depth])
     symmetric = ctx.op[1].dtype not in ("int8", "int4") and one_scale(ctx.op)
     row = rounded(ctx, row, [1], rows(ctx.op, depth), symmetric=symmetric)
-    y = ctx.ops.Gemm(row, signed_bytes(ctx, 1, weight), bias, transB=1)
+    if ctx.op[1].blocks is not None:
+        y = ctx.ops.Gemm(row, real(ctx, 1), bias)
+    else:
+        y = ctx.ops.Gemm(row, signed_bytes(ctx, 1, weight), bias, transB=1)
     return with_leading(ctx, ctx.raw(0), y) if leads(ctx) else y
+
+
+def real(ctx: Context, slot: int) -> Array:
+    """Weights [o, k] with a scale per block of k, as [k, o] of real numbers, which nothing fuses with their scales."""
+    blocks = ctx.op[slot].blocks
+    assert blocks is not None
+    scales = np.repeat(blocks.flat().reshape(ctx.op[slot].shape[0], -1), blocks.block_size, axis=1)
+    weights: Array = ctx.required(slot).astype(np.float32) * scales.T
+    return weights
 
 
 @rounding(batch_matmul, [Call("BATCH_MATMUL", x, w)], x, w)

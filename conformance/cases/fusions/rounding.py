@@ -17,6 +17,7 @@ from conformance.cases.image.convolution import conv
 from conformance.cases.image.convolution_transposed import transpose_conv
 from conformance.cases.matrix.batch_matmul import times
 from conformance.cases.matrix.fully_connected import dense
+from conformance.cases.matrix.fully_connected_int4 import in_blocks
 from conformance.models import drawn, tensor
 from conformance.weights import weight
 
@@ -111,6 +112,13 @@ def rows() -> Iterator[Case]:
     yield alike(dense("rows rounded whose number is open", (None, 11), **int8), fused, (3, 11), (1, 11))
     many = dense("rows rounded of which two numbers are open", (None, None, 11), keep=True, **int8)
     yield alike(many, fused, (3, 5, 11), (1, 2, 11))
+    for text, shape, outputs, size in (
+        ("blocks of 32", (3, 96), 7, 32),
+        ("blocks of 96", (3, 480), 7, 96),
+        ("blocks of 64, rows that stay apart", (3, 5, 320), 11, 64),
+    ):
+        case = in_blocks(f"rows rounded one by one, for {text}", shape, outputs, size, keep=len(shape) > 2)
+        yield alike(case, fused, shape)
     zeros = alike(dense("a row of zeros between others", (3, 11), **int8), fused, (3, 11))
     yield replace(zeros, given=[{"x0": uneven(3, 11) * np.array([[1], [0], [1]], np.float32)}])
     for text, axis in (("", 1), (" of one scale", None)):
