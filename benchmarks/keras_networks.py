@@ -1,5 +1,7 @@
 """Architectures of keras.applications as .tflite files, run by a Python that has TensorFlow: ``python keras_networks.py FOLDER``.
 
+Kinds may follow, besides ``float`` and ``int8``: ``dynamic`` and ``int16x8``.
+
 Images are 96 x 96, so that each network takes some milliseconds. Weights are random, which takes no other time than trained
 ones; statistics of batch normalization are drawn too, or the converter would fold nothing.
 """
@@ -7,7 +9,7 @@ ones; statistics of batch normalization are drawn too, or the converter would fo
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +32,12 @@ _SHAPE = (96, 96, 3)
 _CALIBRATION = 4  # images
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, kinds: Sequence[str] = KINDS) -> None:
     """``NAME_KIND.tflite`` for every architecture and kind; what is there already is left."""
     import tensorflow as tf
 
     for name, architecture in ARCHITECTURES.items():
-        missing = [kind for kind in KINDS if not (folder / f"{name}_{kind}.tflite").exists()]
+        missing = [kind for kind in kinds if not (folder / f"{name}_{kind}.tflite").exists()]
         if not missing:
             continue
         tf.keras.utils.set_random_seed(0)
@@ -57,21 +59,27 @@ def normalize(network: Any, tf: Any, rng: np.random.Generator) -> None:
 
 
 def converted(network: Any, kind: str, tf: Any) -> bytes:
-    """The network as TFLite; ``int8``: quantized with its inputs and outputs, calibrated on noise."""
+    """The network as TFLite; ``int8``: quantized with its inputs and outputs; this and ``int16x8`` are calibrated on noise."""
     converter = tf.lite.TFLiteConverter.from_keras_model(network)
-    if kind == "int8":
+    integers = {
+        "int8": tf.lite.OpsSet.TFLITE_BUILTINS_INT8,
+        "int16x8": tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8,
+    }
 
-        def images() -> Iterator[list[np.ndarray[Any, Any]]]:
-            rng = np.random.default_rng(0)
-            for _ in range(_CALIBRATION):
-                yield [rng.normal(size=(1, *_SHAPE)).astype(np.float32)]
+    def images() -> Iterator[list[np.ndarray[Any, Any]]]:
+        rng = np.random.default_rng(0)
+        for _ in range(_CALIBRATION):
+            yield [rng.normal(size=(1, *_SHAPE)).astype(np.float32)]
 
+    if kind != "float":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if kind in integers:
         converter.representative_dataset = images
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        converter.target_spec.supported_ops = [integers[kind]]
+    if kind == "int8":
         converter.inference_input_type = converter.inference_output_type = tf.int8
     return bytes(converter.convert())
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    write(Path(sys.argv[1]), sys.argv[2:] or KINDS)
