@@ -110,6 +110,8 @@ def last_axis_only(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("it raises to another power than 2")
     if size is None or any(_elements(match, operand) not in (None, size) for operand in (gamma, beta)):
         return Decline("its scale or offset is not one number per element of the last axis")
+    if any(match[operand].rank > match[x].rank for operand in (gamma, beta) if operand in match.tensors):
+        return Decline("its scale or offset has more axes than it, which the result has too")
     return {"epsilon": float(small.reshape(-1)[0])}
 
 

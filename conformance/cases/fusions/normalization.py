@@ -31,6 +31,9 @@ def cases() -> Iterator[Case]:
     yield columns("over axes of size 1 too", (1, 5, 7), (0, 2))
     yield columns("of rows", (5, 7), (-1,))
     yield columns("of an unknown size", (None, 5, 7), (2,))
+    for name, scaled, shifted in (("a scale", True, False), ("an offset", False, True), ("both", True, True)):
+        more = f"{name} of more axes"
+        yield columns(more, (1, 5, 7), (0, 2), scaled=scaled, shifted=shifted, leading=(1, 1, 1))
     yield columns("over the middle axis", (2, 5, 1), (1, 2), whole=False)
     yield columns("from another number than 0", (2, 5, 7), (2,), start=0.25, whole=False)
     yield apart("over other axes", partial(keras, axes=(1, 2)))
@@ -60,8 +63,12 @@ def columns(
     shifted: bool = False,
     start: float = 0.0,
     whole: bool = True,
+    leading: tuple[int, ...] = (),
 ) -> Case:
-    """As litert-torch leaves it: means of rank 1 or more, put back by RESHAPE; ``whole``: whether it is one node."""
+    """As litert-torch leaves it: means of rank 1 or more, put back by RESHAPE; ``whole``: whether it is one node.
+
+    ``leading``: axes of the scale and the offset before the last, all of which the result has.
+    """
     kept = tuple(n for k, n in enumerate(shape) if k not in {axis % len(shape) for axis in over})
     thin = (
         (*shape[:-1], 1)
@@ -82,10 +89,11 @@ def columns(
         inverse = model.call("RSQRT", [spread], flat)
         offset = model.call("SUB", [constant(start), model.call("MUL", [inverse, mean], flat)], flat)
         y = model.call("ADD", [model.call("MUL", [x, column(inverse)], wide), column(offset)], wide)
+        wide = tensor(*(1,) * (1 + len(leading) - len(shape)), *shape)
         if scaled:
-            y = model.call("MUL", [y, constant(drawn(7, seed="gamma"))], wide)
+            y = model.call("MUL", [y, constant(drawn(*leading, 7, seed="gamma"))], wide)
         if shifted:
-            y = model.call("ADD", [y, constant(drawn(7, seed="beta"))], wide)
+            y = model.call("ADD", [y, constant(drawn(*leading, 7, seed="beta"))], wide)
         model.output(y)
 
     return net(OP, f"{'' if whole else 'no '}LayerNormalization of litert-torch, {name}", draw)
