@@ -23,6 +23,8 @@ from onnx_tflite_plugin.api import (
     spelled,
 )
 
+MOST_AXES = 64  # of a tensor, which ONNX Runtime's kernels have fewer of
+
 
 def in_place(at: Instance, outputs: int = 1) -> str | None:
     """The outputs have the axes of input 0, of other sizes; ``None`` where the file does not know their rank."""
@@ -53,10 +55,17 @@ def sizes_in(slot: int) -> Callable[[Instance], Dims]:
         constant, operand = whole_numbers(at.op, slot), at.op[slot]
         if constant is not None:
             return tuple(constant)
-        rank = operand.dims[0] if operand.rank == 1 else None
-        return (None,) * (at.op[out(0)].rank if rank is None else rank)
+        return unknown_sizes(at.op, operand) if operand.rank == 1 else (None,) * at.op[out(0)].rank
 
     return sizes
+
+
+def unknown_sizes(op: Operator, shape: Tensor) -> Dims:
+    """As many as a vector has numbers that are known at run time only. Raises Refused for more than a tensor may have axes."""
+    rank = op[out(0)].rank if shape.dims[0] is None else shape.dims[0]
+    if rank > MOST_AXES:
+        raise Refused(f"its shape has {rank} sizes")
+    return (None,) * rank
 
 
 def as_int64(ctx: Context, slot: int, value: Value) -> Value | Array:

@@ -28,12 +28,9 @@ from onnx_tflite_plugin.api import (
     spelled,
     spend,
 )
-from op_handlers.kernels.operands import as_int64, whole_numbers, with_axis
+from op_handlers.kernels.operands import as_int64, unknown_sizes, whole_numbers, with_axis
 
 COPIED = Raw(shift_safe=True)
-
-
-MOST_AXES = 64  # of a tensor, which ONNX Runtime's kernels have fewer of
 
 
 def asked_sizes(at: Instance) -> Dims:
@@ -41,9 +38,7 @@ def asked_sizes(at: Instance) -> Dims:
     op = at.op
     operand, count = op.tensor(1), elements(op[0].dims)
     if operand is not None and operand.rank == 1 and not operand.constant:
-        if (operand.dims[0] or 0) > MOST_AXES:
-            raise Refused(f"its shape has {operand.dims[0]} sizes")
-        return (None,) * (op[out(0)].rank if operand.dims[0] is None else operand.dims[0])
+        return unknown_sizes(op, operand)
     given = operand is not None and operand.rank == 1
     asked = [int(size) for size in (op[1].array if given else op.options.new_shape)]
     asked = [] if asked == [0] and not given else asked

@@ -303,7 +303,11 @@ def test_what_litert_takes_is_taken_as_it_takes_it(case: str, changes: list[Chan
 
 @pytest.mark.parametrize(
     ("case", "shape"),
-    [("CAST-bool_to_float16", [1 << 24]), ("STABLEHLO_SCATTER-float64_rows,_many_to_one,_none", [5, 1 << 22, 11])],
+    [
+        ("FILL-a_result_of_no_rank", [1 << 24]),
+        ("CAST-bool_to_float16", [1 << 24]),
+        ("STABLEHLO_SCATTER-float64_rows,_many_to_one,_none", [5, 1 << 22, 11]),
+    ],
 )
 def test_a_long_vector_is_not_followed_element_by_element(case: str, shape: list[int]) -> None:
     data, begun = changed(case, tensor(0, shape=shape)), time.process_time()

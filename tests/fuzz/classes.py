@@ -217,8 +217,11 @@ def _element(op: Operator) -> bool:
 def perms_as_it_runs(suspect: Suspect) -> bool:
     """Lengths or blocks known as it runs, or a perm that is computed: kernels read beyond the end by what is none.
 
-    Or axes, where the result is stored with the sizes that some of them give, as perms do of what is open.
+    Or axes or sizes, where the result is stored with those that some of them give, as perms do of what is open.
     """
+    sizes = [op for op in suspect.operators if op.code.startswith("RESIZE_") and not op[1].constant]
+    if any(None not in op[~0].dims for op in sizes):
+        return True
     axes = [op for op in suspect.operators if op.code.startswith("REDUCE_") or op.code in ("MEAN", "SUM")]
     if any(op[1] and not op[1].constant and op[~0].static and op[~0].rank for op in axes if len(op.inputs) > 1):
         return True

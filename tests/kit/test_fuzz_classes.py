@@ -102,6 +102,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ),
     (
         "perms, lengths, blocks and axes known as it runs",
+        "RESIZE_NEAREST_NEIGHBOR-both_float32,_a_size_known_as_it_runs_between_convolutions",
+        [],
+    ),
+    (
+        "perms, lengths, blocks and axes known as it runs",
         "TRANSPOSE-an_unknown_batch,_perm_known_as_it_runs",
         [tensor(2, shape_signature=[-1, 1, -1])],
     ),

@@ -45,6 +45,17 @@ class TestInputs:
         for caution in (0, 1, 2):
             assert all(isinstance(x, np.ndarray) for x in draw(self.entry(build), caution=caution)[0])
 
+    def test_a_text_alone_reaches_litert_as_it_is(self) -> None:
+        def build(g: Any) -> None:
+            x, y = g.input("x", (), "string"), g.tensor("y", (1,), "string")
+            g.operator("RESHAPE", [x, g.constant("shape", np.array([1], np.int32))], [y], {"new_shape": [1]})
+            g.output(y)
+
+        data = built(build)
+        for text in (None, {"x": np.asarray("žluťoučký", object)}):
+            verification = verify(data, convert(data).proto, inputs=text)
+            assert verification.ok, verification.text
+
     @pytest.mark.parametrize("known", [True, False])
     def test_places_of_a_sparse_tensor_are_in_order_and_within_its_sizes(self, known: bool) -> None:
         def build(g: Any) -> None:

@@ -99,7 +99,10 @@ def _random(
     if span is not None:
         return _within(generator, tensor, shape, span)
     if dtype == "string":
-        return np.asarray(np.array(_TEXTS, object)[generator.integers(0, len(_TEXTS), shape)], object).reshape(shape)
+        least = 0 if shape else 1  # LiteRT takes no empty text alone
+        return np.asarray(np.array(_TEXTS, object)[generator.integers(least, len(_TEXTS), shape)], object).reshape(
+            shape
+        )
     if dtype == "bool":
         if prod(shape) == 1 and not caution:  # a condition: both of its branches are tried
             return np.full(shape, (run + seed[0]) % 2 == position % 2)

@@ -106,7 +106,7 @@ class LiteRT:
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """Invoke once, with inputs by name or in the model's order; returns the outputs in its order."""
-        arrays = self._ordered(inputs)
+        arrays = [_taken(array) for array in self._ordered(inputs)]
         with self._running("run the model"):
             if self._runner is not None:
                 named = dict(zip(self.entry.input_names, arrays, strict=True))
@@ -222,3 +222,11 @@ def started(
         except LiteRTError as error:
             failures.append(error)
     raise failures[0]
+
+
+def _taken(array: Array) -> Array:
+    """A text alone as bytes: of an object LiteRT takes the address. An empty one it takes for a zero byte."""
+    if array.shape or array.dtype != object:
+        return array
+    text = array.item()
+    return np.asarray(text.encode() if isinstance(text, str) else text)
