@@ -172,7 +172,7 @@ KINDS = (
 def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Gemm on the input flattened to rows of the weight's length (fully_connected.cc)."""
     bias = ctx.op.tensor(2)
-    if b is not None and bias is not None and bias.rank > 1 + leading_ones(ctx.op):
+    if b is not None and bias is not None and bias.rank > (2 if leading_ones(ctx.op) else 1):
         b = ctx.ops.Reshape(b, [-1])  # the kernel counts its elements
     if leads(ctx):
         rows = ctx.dequantize(ctx.ops.Reshape(ctx.raw(0), [-1, ctx.op[1].shape[-1]]), like=0)

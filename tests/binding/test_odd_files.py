@@ -264,6 +264,7 @@ TAKEN: list[tuple[str, list[Change]]] = [
         "DEQUANTIZE-an_int8_constant_with_scales_along_axis_2,_between_convolutions",
         [tensor(5, shape_signature=[-1, 5, 7, 3])],
     ),
+    ("FULLY_CONNECTED-float32_with_a_bias_of_several_axes", [tensor(2, shape=[1, 1, 5])]),
     ("MEAN-int32_without_results_kept", [tensor(0, shape_signature=[-1, 5, 3])]),
     ("TRANSPOSE_CONV-with_ADD_and_MUL_behind", [tensor(3, shape=[4, 1])]),
     (
