@@ -69,11 +69,12 @@ def wrapped_sums(suspect: Suspect) -> bool:
 
 
 def _biases(op: Operator) -> list[Tensor]:
-    """Rows of 32 or 64 bit integers with a scale behind quantized weights."""
+    """Rows of 32 or 64 bit integers behind quantized weights, with a scale or in the place of a bias."""
     if not any(t is not None and t.constant and t.dtype in ("int8", "uint8") for t in op.inputs):
         return []
     rows = [t for t in op.inputs[2:] if t is not None and t.constant and t.rank == 1]
-    return [t for t in rows if t.dtype in ("int32", "int64") and t.quantization is not None]
+    whole = [t for t in rows if t.dtype in ("int32", "int64")]
+    return [t for t in whole if t.quantization is not None or op.code in WEIGHED]  # whose kernels read no scale of it
 
 
 def _sum_wraps(op: Operator, bias: Tensor) -> bool:

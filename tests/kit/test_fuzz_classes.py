@@ -61,6 +61,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("divisors of zero", "WHILE-a_recurrent_layer_under_a_mask:_LSTM,_the_last_output,_that_begins_somewhere", [instead_of_mul("DIV")]),
     ("divisors of zero", "DIV-float32_with_SIGN_BIT,_which_the_kernel_ignores", [buffer(1, [0] * 210)]),
     ("sums that wrap", BETWEEN, [buffer(2, [2**31 - 1, 0, 0])]),
+    (
+        "sums that wrap",
+        "SELECT_V2-()_or_int8_between_convolutions",
+        [buffer(5, [2**30, 0, 0, 0, 0]), tensor(8, quantization=None)],
+    ),
     ("sums that wrap", "EXP-int16_between_convolutions", [buffer(2, [2**31 - 1, 0, 0], "int64")]),
     ("products that wrap", "MUL-int16", [scaled(1, [65504.0], [0])]),
     ("powers that wrap", "POW-int32_to_7", [buffer(1, [1055385975])]),
