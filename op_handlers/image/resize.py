@@ -218,7 +218,7 @@ def repeats(op: Operator) -> list[int] | None:
         return None
     times = [places.size // (size or 1) for size, places in zip(op[0].dims[1:3], indices, strict=True)]
     alike = (
-        np.array_equal(p, np.repeat(np.arange(n or 0), t))
+        p.size == (n or 0) * t and np.array_equal(p, np.repeat(np.arange(n or 0), t))
         for n, p, t in zip(op[0].dims[1:3], indices, times, strict=True)
     )
     return times if all(alike) else None
@@ -254,6 +254,6 @@ def resize_nearest_neighbor(ctx: Context, x: Value, *size: Value) -> Value:
             input_size = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis))
             output_size = ctx.ops.Gather(as_int64(ctx, 1, *size), np.asarray(k))
             y = ctx.ops.Gather(y, nearest_at_run_time(ctx, input_size, output_size), axis=axis)
-        elif not np.array_equal(indices[k], np.arange(ctx.op[0].dims[1 + k] or 0)):
+        elif indices[k].size != ctx.op[0].dims[1 + k] or not np.array_equal(indices[k], np.arange(indices[k].size)):
             y = ctx.ops.Gather(y, indices[k], axis=axis)
     return y

@@ -305,6 +305,7 @@ def test_what_litert_takes_is_taken_as_it_takes_it(case: str, changes: list[Chan
 @pytest.mark.parametrize(
     ("case", "shape"),
     [
+        ("RESIZE_NEAREST_NEIGHBOR-align_corners_int16_to_10x14", [2, 5, 1 << 28, 3]),
         ("FILL-a_result_of_no_rank", [1 << 24]),
         ("CAST-bool_to_float16", [1 << 24]),
         ("STABLEHLO_SCATTER-float64_rows,_many_to_one,_none", [5, 1 << 22, 11]),

@@ -131,10 +131,11 @@ class TestInputs:
         ((x,),) = draw(self.entry(build))
         assert np.abs(x).max() <= 10
 
-    def test_a_perm_is_drawn_as_one(self) -> None:
+    @pytest.mark.parametrize("dims", [(None,) * 4, ()])
+    def test_a_perm_is_drawn_as_one(self, dims: tuple[None, ...]) -> None:
         def build(g: Any) -> None:
             x, perm = g.input("x", (2, 3, 5, 7)), g.input("perm", (4,), "int32")
-            y = g.tensor("y", (None, None, None, None))
+            y = g.tensor("y", dims)
             g.operator("TRANSPOSE", [x, perm], [y])
             g.output(y)
 

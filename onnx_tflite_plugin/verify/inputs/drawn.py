@@ -193,17 +193,18 @@ def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
 
 
 def _numbers_axes(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> bool:
-    """Whether a vector has a number for each axis of the operand beside it, whose result has the same sizes or open ones: kernels
-    read beyond the end by what is no perm.
+    """Whether a vector has a number for each axis of the operand beside it, whose result has the same sizes, open ones or none:
+    kernels read beyond the end by what is no perm.
     """
     for operator in graph.operators:
         slots, results = ([slot for slot in side if slot is not None] for side in (operator.inputs, operator.outputs))
         if len(slots) != 2 or len(results) != 1 or slots[1].index != tensor.index or len(shape) != 1:
             continue
         x, result = slots[0], results[0]
-        as_wide = None in result.dims or sorted(result.shape) == sorted(x.shape)
+        as_wide = not result.rank or None in result.dims or sorted(result.shape) == sorted(x.shape)
         elementwise = x.dtype == tensor.dtype and x.shape[-1:] in (shape, (1,))
-        if shape[0] == x.rank == result.rank > 1 and x.dtype == result.dtype and as_wide and not elementwise:
+        ranked = shape[0] == x.rank > 1 and result.rank in (0, x.rank)  # 0 is what the file tells of an unknown one
+        if ranked and x.dtype == result.dtype and as_wide and not elementwise:
             return True
     return False
 
