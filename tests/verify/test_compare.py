@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from verify_pairs import built, chained
@@ -133,6 +134,20 @@ class TestTolerance:
         near = expected + array(2**-10, 0, dtype="float16")
         assert judged(near, expected, tolerance=Tolerance(of_range=1e-5)).ok
 
+    @pytest.mark.parametrize(
+        ("dtype", "share"),
+        [
+            ("float16", 2**-10),
+            (ml_dtypes.bfloat16, 2**-7),
+            (ml_dtypes.float8_e4m3fn, 2**-3),
+            (ml_dtypes.float8_e5m2, 2**-2),
+        ],
+    )
+    def test_a_coarse_dtype_may_be_off_by_one_unit_in_its_last_place(self, dtype: Any, share: float) -> None:
+        assert share == float(ml_dtypes.finfo(dtype).eps)
+        values = np.array([-1, 1], dtype)
+        assert judged(values, values, tolerance=Tolerance(of_range=0)).tolerance == share
+
     def test_a_quantization_step_in_real_units_is_allowed(self) -> None:
         sets = {"a": [array(0, 1)]}
         assert not compare("y", [array(0, 0.9)], sets, Tolerance()).ok
@@ -179,6 +194,27 @@ class TestBand:
         good, bad = array(1, 2), array(1, 3)
         assert not compare("y", [good, bad], {"a": [good, good]}, Tolerance()).ok
 
+    def test_every_number_is_of_all_runs_and_in_the_unit_of_the_output(self) -> None:
+        """A range of 8 over two runs and two kernel sets, one of which is nearer; infinity is no part of a range."""
+        one, two = array(-3, 5, np.inf), array(0, 1, 2)
+        far = [one + array(2, 0, 0), two - array(0, 0, 1)]
+        actual = [one - array(0, 1, 0), two + array(0.5, 0, 0)]
+        assert compare("y", actual, {"far": far, "near": [one, two]}, Tolerance(of_range=0.5)) == Comparison(
+            name="y",
+            unit="range",
+            distance=1 / 8,
+            differing=2 / 6,
+            tolerance=0.5,
+            spread=2 / 8,
+            nearest="near",
+            mean=1.5 / 6 / 8,
+            mean_spread=3 / 6 / 8,
+        )
+
+    def test_the_nearest_set_has_the_least_mean_of_those_with_one_maximum(self) -> None:
+        left, right = array(9, 9, 5, dtype="int8"), array(5, 9, 5, dtype="int8")
+        assert judged(array(5, 5, 5, dtype="int8"), left, right).nearest == "b"
+
     def test_twice_the_spread_passes_only_where_the_mean_stays_within_theirs(self) -> None:
         left, right = np.zeros(100, np.int8), np.tile(np.array([0, 3], np.int8), 50)
         drifted, beyond = right.copy(), right.copy()
@@ -186,6 +222,11 @@ class TestBand:
         assert judged(drifted, left, right).ok
         assert not judged(beyond, left, right).ok
         assert not judged(np.full(100, 5, np.int8), left, right).ok
+
+    def test_a_mean_as_large_as_theirs_stays_within_it(self) -> None:
+        left, right = np.zeros(4, np.int8), np.array([3, 3, 0, 0], np.int8)
+        assert judged(right + np.array([6, 0, 0, 0], np.int8), left, right).ok
+        assert not judged(right + np.array([6, 1, 0, 0], np.int8), left, right).ok
 
     def test_floats_that_are_no_numbers_are_not_off_by_steps(self) -> None:
         assert moved([np.zeros((40, 2), np.int8)], [[np.full((40, 2), np.nan, np.float32)]]) == ""
@@ -232,6 +273,11 @@ class TestToleranceOfAModel:
 
         assert tolerance_of(build).of_range == 1e-3
 
+    def test_what_one_operator_hands_on_to_the_next_run_has_more_room(self) -> None:
+        model = Net()
+        Lstm().draw(model)
+        assert Tolerance.of(structure.read(model.build())).of_range == 1e-4
+
 
 def tail_of(build: Callable[[Any], None]) -> float:
     graph = structure.read(built(build)).main
@@ -248,6 +294,18 @@ def test_a_dequantized_output_inherits_the_step_of_its_integers() -> None:
 
     assert tail_of(lambda g: build(g, 0.25)) == 0.25
     assert tail_of(chained) == 0
+
+
+@pytest.mark.parametrize(("dtype", "steps"), [("int8", 3), ("int16", 7)])
+def test_the_steps_inherited_are_those_of_the_dtype_that_was_dequantized(dtype: str, steps: int) -> None:
+    def build(g: Any) -> None:
+        x, y = g.input("x", (2, 3), dtype, quantization=quant(0.25)), g.tensor("y", (2, 3))
+        g.operator("DEQUANTIZE", [x], [y])
+        g.output(y)
+
+    graph = structure.read(built(build)).main
+    tolerance = Tolerance(steps=3, int16_steps=7)
+    assert inherited_step(graph.outputs[0], structure.producers(graph), tolerance) == 0.25 * steps
 
 
 def test_sixteen_bit_integers_of_a_network_have_more_steps_than_eight_bit_ones() -> None:
