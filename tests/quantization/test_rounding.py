@@ -7,6 +7,9 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.models import Net, tensor
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
+from onnx_tflite_plugin.source.model import Quantization
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 
 
@@ -35,3 +38,32 @@ def test_integers_of_32_bits_are_rounded_not_cut() -> None:
     assert np.abs(theirs).max() > 900
     assert np.abs(ours - theirs).max() <= 1
     assert np.count_nonzero(ours != theirs) < 997 / 10
+
+
+@pytest.mark.parametrize(
+    ("activation", "dtype", "scale", "zero_point", "clamp"),
+    [
+        ("NONE", "int8", 0.05, -3, Clamp(None, None)),
+        ("RELU", "int8", 0.05, -3, Clamp(-3, None)),
+        ("RELU", "int8", 0.05, -128, Clamp(None, None)),
+        ("RELU", "uint8", 0.05, 1, Clamp(1, None)),
+        ("RELU6", "int8", 0.05, -3, Clamp(-3, 117)),
+        ("RELU6", "int8", 0.05, 6, Clamp(6, 126)),
+        ("RELU6", "int8", 0.05, 7, Clamp(7, None)),
+        ("RELU6", "uint8", 0.05, 134, Clamp(134, 254)),
+        ("RELU6", "int16", 0.001, 0, Clamp(0, 6000)),
+        ("RELU_N1_TO_1", "int8", 0.01, 11, Clamp(-89, 111)),
+        ("RELU_N1_TO_1", "uint8", 0.01, 101, Clamp(1, 201)),
+        ("RELU_N1_TO_1", "uint8", 0.01, 100, Clamp(None, 200)),
+    ],
+)
+def test_a_stored_bound_is_the_zero_point_and_the_bounds_steps_where_the_dtype_does_not_end_there(
+    activation: str, dtype: str, scale: float, zero_point: int, clamp: Clamp
+) -> None:
+    """CalculateActivationRangeQuantized: max(qmin, quantize(bound)), min(qmax, quantize(bound))."""
+    assert stored_clamp(activation, dtype, Quantization((scale,), (zero_point,), 0)) == clamp
+
+
+def test_no_activation_is_told_in_a_scale_of_0() -> None:
+    with pytest.raises(Refused, match="scale of 0"):
+        stored_clamp("RELU", "int8", Quantization((0.0,), (0,), 0))
