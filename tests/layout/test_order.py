@@ -9,7 +9,20 @@ from math import prod
 import numpy as np
 import pytest
 
-from onnx_tflite_plugin.layout.order import Atom, Move, Order, coalesced, move, physical, without_unit_axes
+from onnx_tflite_plugin.layout.order import (
+    Atom,
+    Move,
+    Order,
+    coalesced,
+    count,
+    move,
+    perm_of,
+    permuted,
+    physical,
+    source_order,
+    spelled,
+    without_unit_axes,
+)
 
 
 def cuts(dims: Sequence[int], draw: random.Random) -> list[int]:
@@ -82,3 +95,21 @@ def test_an_axis_is_cut_in_as_many_pieces_as_both_sides_have_bounds() -> None:
     end: Order = (Atom(0, 1, 7), Atom(0, 7, 3), Atom(0, 21, 2), Atom(0, 42, 5))
     assert move(start, end) == Move((5, 2, 3, 7), (3, 2, 1, 0), (210,))
     assert move(end, start) == Move((7, 3, 2, 5), (3, 2, 1, 0), (210,))
+
+
+def test_an_order_is_spelled_by_axes_and_by_stride_and_size_where_one_is_cut() -> None:
+    whole, cut = (Atom(0, 1, 2), Atom(2, 1, 5), Atom(1, 1, None)), (Atom(0, 1, 2), Atom(1, 3, 7), Atom(1, 1, 3))
+    assert (spelled(whole), perm_of(whole)) == ("0,2,1", (0, 2, 1))
+    assert (spelled(cut), perm_of(cut)) == ("0/1x2,1/3x7,1/1x3", None)
+
+
+def test_an_unknown_size_is_unknown_in_every_product() -> None:
+    assert physical((Atom(0, 1, 2), Atom(1, 7, None), Atom(1, 1, 7), Atom(2, 1, 3))) == (2, None, 3)
+    assert coalesced([Atom(0, 7, None), Atom(0, 1, 7)]) == (Atom(0, 1, None),)
+    assert (count((2, None, 3)), count((2, None, 3), unknown=11)) == (6, 66)
+
+
+def test_a_unit_axis_that_moves_is_a_reshape_and_a_cut_at_the_end_of_an_axis_is_none() -> None:
+    assert move(source_order((1, 5, 3)), permuted((1, 5, 3), (1, 0, 2))) == Move(None, None, (5, 1, 3))
+    assert move(source_order((2, 5, 3)), permuted((2, 5, 3), (2, 0, 1))) == Move(None, (2, 0, 1), None)
+    assert move(source_order((2, 5)), (Atom(1, 1, 5), Atom(0, 1, 2))) == Move(None, (1, 0), None)
