@@ -296,6 +296,18 @@ def test_a_dequantized_output_inherits_the_step_of_its_integers() -> None:
     assert tail_of(chained) == 0
 
 
+def test_a_sum_of_two_dequantized_tensors_inherits_no_step() -> None:
+    def build(g: Any) -> None:
+        floats = [g.tensor(name, (2, 3)) for name in "ab"]
+        for name, full in zip("xz", floats, strict=True):
+            g.operator("DEQUANTIZE", [g.input(name, (2, 3), "int8", quantization=quant(0.25, 3))], [full])
+        y = g.tensor("y", (2, 3))
+        g.operator("ADD", floats, [y])
+        g.output(y)
+
+    assert tail_of(build) == 0
+
+
 @pytest.mark.parametrize(("dtype", "steps"), [("int8", 3), ("int16", 7)])
 def test_the_steps_inherited_are_those_of_the_dtype_that_was_dequantized(dtype: str, steps: int) -> None:
     def build(g: Any) -> None:

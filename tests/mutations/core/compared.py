@@ -21,6 +21,45 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
+        "verify/compare",
+        (
+            "a mean as large as theirs is beyond it",
+            "verify/comparison/compare.py",
+            "if self.mean <= self.mean_spread",
+            "if self.mean < self.mean_spread",
+        ),
+        (
+            "the spread's mean is no share of the range",
+            "verify/comparison/compare.py",
+            "for between in spreads), default=0.0) / span",
+            "for between in spreads), default=0.0)",
+        ),
+        (
+            "elements of other runs do not count",
+            "verify/comparison/distance.py",
+            "self.elements + other.elements",
+            "max(self.elements, other.elements)",
+        ),
+        (
+            "a single operator hands nothing on",
+            "verify/comparison/tolerance.py",
+            "HANDED_ON if _remembers(operators[0]) else 1e-5",
+            "1e-5",
+        ),
+        (
+            "a step of 16 bits is inherited as one of 8",
+            "verify/comparison/tolerance.py",
+            "* tolerance.of_dtype(tensor.dtype)",
+            "* tolerance.steps",
+        ),
+        (
+            "a sum inherits the step of one operand",
+            "verify/comparison/tolerance.py",
+            "if len(sources) != 1 or not tensor.dtype",
+            "if len(sources) < 1 or not tensor.dtype",
+        ),
+    ),
+    *of_tests(
         "verify/inputs",
         (
             "the neighbours of a threshold are not drawn",
