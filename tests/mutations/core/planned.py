@@ -98,6 +98,18 @@ MUTATIONS: tuple[Planted, ...] = (
     *of_tests(
         "layout/order",
         (
+            "an order of cut axes is a perm",
+            "layout/order.py",
+            "return axes(order) if len(order) == len(axes(order)) else None",
+            "return axes(order)",
+        ),
+        (
+            "unknown sizes count as 1 whatever is asked",
+            "layout/order.py",
+            "unknown if d is None else d",
+            "1 if d is None else d",
+        ),
+        (
             "elements that leave a gap continue each other",
             "layout/order.py",
             "last.stride == atom.stride * atom.size",
@@ -201,6 +213,8 @@ MUTATIONS: tuple[Planted, ...] = (
     ),
     *of_tests(
         "quantization/rounding",
+        ("a bound at the dtype's own end clips", "quantization/activation.py", "top < most", "top <= most"),
+        ("a bound is told in a scale of 0", "quantization/activation.py", "    if not scale:", "    if False:"),
         (
             "a bound halfway between two integers goes to the even one",
             "quantization/activation.py",
