@@ -144,7 +144,6 @@ class TestTolerance:
         ],
     )
     def test_a_coarse_dtype_may_be_off_by_one_unit_in_its_last_place(self, dtype: Any, share: float) -> None:
-        assert share == float(ml_dtypes.finfo(dtype).eps)
         values = np.array([-1, 1], dtype)
         assert judged(values, values, tolerance=Tolerance(of_range=0)).tolerance == share
 
