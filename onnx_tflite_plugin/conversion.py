@@ -197,6 +197,8 @@ def convert_model(
                 current = _rederived(model, host, options, target) if stale(error, model) else None
                 if current is not None:
                     return _converted(current, host, options, target, stages)
+                if (unfused := _unfused(model, host, options, target, stages, error)) is not None:
+                    return unfused
                 fault = shapeless(error, model)
                 if fault is None:
                     raise
@@ -244,18 +246,45 @@ def _rederived(
     return rederived(model, host or _host(options), target, insist=insist)
 
 
+def _unfused(
+    model: Model,
+    host: Host | None,
+    options: ConvertOptions,
+    target: Target,
+    stages: Progress,
+    error: ConversionError | Failed,
+) -> Conversion | None:
+    """Every operator on its own, where that converts and fusions do not, which must end no conversion; ``None`` where nothing does."""
+    fusions = error.fusions if isinstance(error, ConversionError) else ()
+    if not fusions:
+        return None
+    try:
+        conversion = _converted(model, host, options, target, stages, fuses=False)
+    except (ConversionError, Failed):
+        return None
+    reason = "; ".join(map(str, error.problems)) if isinstance(error, ConversionError) else str(error)
+    warning = f"no operators are fused, for with {', '.join(fusions)} the conversion fails: {reason}; please report it"
+    report = replace(conversion.report, warnings=(*conversion.report.warnings, warning))
+    return replace(conversion, report=report)
+
+
 def _converted(
-    model: Model, host: Host | None, options: ConvertOptions, target: Target, stages: Progress
+    model: Model, host: Host | None, options: ConvertOptions, target: Target, stages: Progress, *, fuses: bool = True
 ) -> Conversion:
     from onnx_tflite_plugin.pipeline import Pipeline
 
-    with _uncollected():
-        conversion = Conversion(*Pipeline(host or _host(options), options, target, stages).run(model))
-    stages("checking")
-    if weight_bytes(conversion.model) <= LARGEST_PROTO:
-        check_valid(conversion.model, conversion.proto)
-        if target.opens:
-            check_opens(conversion.model, conversion.proto, options.check, (target.opsets[0], target.opsets[2]))
+    pipeline = Pipeline(host or _host(options), options, target, stages, fuses=fuses)
+    try:
+        with _uncollected():
+            conversion = Conversion(*pipeline.run(model))
+        stages("checking")
+        if weight_bytes(conversion.model) <= LARGEST_PROTO:
+            check_valid(conversion.model, conversion.proto)
+            if target.opens:
+                check_opens(conversion.model, conversion.proto, options.check, (target.opsets[0], target.opsets[2]))
+    except ConversionError as error:
+        error.fusions = pipeline.applied
+        raise
     return conversion
 
 

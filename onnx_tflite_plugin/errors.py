@@ -9,10 +9,11 @@ from dataclasses import dataclass
 class ConversionError(Exception):
     """A model was refused. ``str(error)`` is fit for a user; ``problems`` holds one line each.
 
-    ``exit_code``: what the command exits with.
+    ``exit_code``: what the command exits with. ``fusions``: those that had applied when it was raised.
     """
 
     exit_code = 1
+    fusions: tuple[str, ...] = ()
 
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         self.message = message

@@ -85,12 +85,15 @@ class Rewritten(NamedTuple):
 
 
 class Pipeline:
-    """The stages of one conversion; ``stages`` is called with the name of each as it begins."""
+    """The stages of one conversion; ``stages`` is called with the name of each as it begins. ``fuses``: whether fusions apply."""
 
-    def __init__(self, host: Host, options: ConvertOptions, target: Target, stages: Progress) -> None:
-        self.host, self.options, self.target, self.stages = host, options, target, stages
+    def __init__(
+        self, host: Host, options: ConvertOptions, target: Target, stages: Progress, *, fuses: bool = True
+    ) -> None:
+        self.host, self.options, self.target, self.stages, self.fuses = host, options, target, stages, fuses
         self.highest = options.opset or target.opsets[2]
         self.suspects: Suspects = {}
+        self.applied: tuple[str, ...] = ()
         self.warnings: list[str] = []
 
     @np.errstate(all="ignore")  # constants are computed as kernels do, in IEEE's numbers: nothing to warn of
@@ -152,11 +155,13 @@ class Pipeline:
     def fused(self, bound: BoundModel) -> Fused:
         """Operators that spell out one taken together, and the declarations of all that are left."""
         self.stages("fusions")
-        fusions = self.host.fusions({call.handler.code for call in bound.operators()})
+        present = {call.handler.code for call in bound.operators()}
+        fusions = self.host.fusions(present) if self.fuses else []
         inexact = self.options.optimize == "speed"
         fused = fuse(bound, fusions, self.target, opset=self.options.opset, inexact=inexact)
         for failed in fused.failed.values():
             self.host.warn(f"{failed.reason}; it is left out")
+        self.applied = tuple(fused.applied)
         fused.model = resolve(fused.model, self.target, self.highest).called()
         self.host.hooks.check(packs_of(fused.model))
         self.suspects = suspects(fused.model)

@@ -9,9 +9,11 @@ import pytest
 
 from conformance.builder import ModelBuilder
 from conformance.cases.image.convolution import conv
+from conformance.models import Net, tensor
 from onnx_tflite_plugin.api import Call, Context, Fusion, Operator, Region, Terminate, fusion, operands
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
+from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
@@ -135,3 +137,28 @@ def test_what_finds_no_regions_leaves_the_fusion_out(found: Found, text: str) ->
 def test_a_fusion_has_a_pattern_or_finds_regions(given: Any) -> None:
     with pytest.raises(TypeError, match="a pattern, or a function that finds regions, and not both"):
         fusion("FOUND", layout=Terminate(), **given)
+
+
+# --- what a fusion cannot do must end no conversion -------------------------------------------
+
+
+@pytest.mark.parametrize("fails", ["axes", "lowering", "result"])
+def test_where_fused_operators_do_not_convert_each_does_on_its_own(fails: str) -> None:
+    @fusion(
+        "ALMOST",
+        pattern=Call("ABS", x),
+        inputs=(x,),
+        layout=Terminate(),
+        axes="a b c -> a b c" if fails == "axes" else "...",
+    )
+    def almost(ctx: Context, x: Any) -> Any:
+        return ctx.ops.Log(x).missing if fails == "lowering" else ctx.ops.Unsqueeze(ctx.ops.Abs(x), [0])
+
+    model = Net()
+    model.output(model.call("ABS", [tensor(3, 5)], tensor(3, 5)))
+    host = Host(packs="builtin")
+    host.fusions = lambda present=None: [("test", almost)]  # type: ignore[method-assign]
+    report = convert(model.build(), host=host).report
+    (warning,) = report.warnings
+    assert report.nodes == {"Abs": 1}
+    assert "no operators are fused, for with ALMOST the conversion fails: " in warning

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from .packing import FUSION, HANDLER, PRINTED, PRINTS, Hostile, declares, fuses, handler, imports, lowers
 
 IMPORTED = (
@@ -84,7 +86,7 @@ DECLARED = (
     declares("along", "lambda at: at.op.options.axis", "along declared by", "AttributeError"),
     declares("along", "Along('Softmaxx', 'a1')", "no target has a price for 'Softmaxx'; did you mean 'Softmax'?"),
     declares("indexed_by_axis", "lambda at: {0}", "indexed_by_axis declared by", "a set, not a mapping of int to int"),
-    declares("holds_axes", "(0,)", "handler evil_pack:evil of evil-pack failed"),
+    replace(declares("holds_axes", "(0,)", "handler evil_pack:evil of evil-pack declares"), placed=False),
     declares("quantization", "lambda at: NotQuantizable", "quantization declared by", "the class NotQuantizable"),
     declares("quantization", "lambda at: at.target.no_such_trait", "quantization declared by", "AttributeError"),
     declares(
