@@ -32,3 +32,17 @@ def test_a_part_from_what_it_reads_computes_it() -> None:
     part = extracted(joined_reshapes(constant=True), ["product"], ["b"])
     assert part is not None
     assert [node.op_type for node in part.graph.node] == ["Reshape"]
+
+
+def test_a_node_of_which_one_result_is_needed_is_part_of_it() -> None:
+    value = {
+        name: helper.make_tensor_value_info(name, TensorProto.FLOAT, (n, 3))
+        for name, n in (("x", 5), ("a", 2), ("b", 3))
+    }
+    nodes = [helper.make_node("Split", ["x", "sizes"], ["a", "b"]), helper.make_node("Neg", ["a"], ["c"])]
+    sizes = numpy_helper.from_array(np.asarray([2, 3]), "sizes")
+    model = helper.make_model(helper.make_graph(nodes, "g", [value["x"]], [value["a"], value["b"]], [sizes]))
+    part = extracted(model, ["x"], ["b"])
+    assert part is not None
+    assert [node.op_type for node in part.graph.node] == ["Split"]
+    assert [tensor.name for tensor in part.graph.initializer] == ["sizes"]

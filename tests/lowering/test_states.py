@@ -12,6 +12,7 @@ from conformance.builder import ModelBuilder
 from conformance.cases.sequence.lstm.bidirectional import Both
 from conformance.cases.sequence.rnn import BOTH, Rnn
 from conformance.cases.sequence.svdf import Svdf
+from conformance.cases.state.variables import left_constant
 from conformance.lstms import Lstm
 from conformance.models import Net
 from onnx_tflite_plugin.binding.declared import resolve
@@ -128,3 +129,9 @@ def test_one_value_may_be_what_comes_next_of_two_states() -> None:
         fed = np.array([k, 5, -7], np.float32)
         np.testing.assert_array_equal(session.run({"x": fed})["y"], original.run([fed])[0])
     assert np.array_equal(*session.save().values())
+
+
+def test_a_state_that_is_left_constant_is_a_result_beside_the_constant() -> None:
+    graph = otp.convert(built(left_constant)).proto.graph
+    (state,) = (value.name for value in graph.output if value.name.endswith(":next"))
+    assert [node.op_type for node in graph.node if state in node.output] == ["Identity"]

@@ -12,6 +12,7 @@ from passes_networks import Applied, Draw, Network, image, settled
 from conformance.builder import TensorRef
 from conformance.models import constant
 from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.passes.images.transposed_as_convolution import Axis
 from onnx_tflite_plugin.verify import verify
 
 
@@ -73,3 +74,24 @@ def test_a_transposed_convolution_is_one_of_several_places(settings: tuple[Any, 
 )
 def test_other_transposed_convolutions_are_left_alone(name: str, draw: Draw) -> None:
     assert Applied("transposed_as_convolution", draw).count == 0, name
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "pads", "why"),
+    [
+        (5, 3, 2, (0, 0), "a result of no multiple of the stride"),
+        (5, 2, 1, (2, 0), "pads in front that no weight reaches"),
+        (5, 2, 2, (0, 2), "pads behind that no weight reaches"),
+    ],
+)
+def test_what_pads_of_a_convolution_cannot_express_stays(
+    size: int, kernel: int, stride: int, pads: tuple[int, int], why: str
+) -> None:
+    assert Axis.of(size, kernel, stride, pads, 0) is None, why
+
+
+def test_an_axis_reads_each_weight_of_its_phase() -> None:
+    axis = Axis.of(5, 3, 2, (0, 1), 0)
+    assert axis == Axis(stride=2, pad=0, kernel=3, blocks=5, first=0, last=1, behind=0)
+    assert axis is not None
+    assert axis.sources().tolist() == [[2, 0], [-1, 1]]

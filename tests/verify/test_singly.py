@@ -15,7 +15,8 @@ from wrong_models import Spoil, Wrong, replaced
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify import Tolerance, verify
+from onnx_tflite_plugin.verify.operators.singly import tolerance_of
 
 SHAPE = (1, 11, 7, 8)
 INT8 = (("weights_dtype", "int8"),)  # the same weights on every processor
@@ -141,3 +142,13 @@ def test_a_wrong_operator_fails_though_the_output_agrees_and_the_right_one_passe
     judged = verify(data, after)
     assert not judged.ok
     assert judged.comparisons[0].ok
+
+
+@pytest.mark.parametrize(("given", "allowed"), [(Tolerance(of_range=0.02), 1e-4), (Tolerance(of_range=1e-5), 1e-5)])
+def test_one_operator_may_be_off_by_no_more_than_float32_makes_of_it(given: Tolerance, allowed: float) -> None:
+    assert tolerance_of(given).of_range == allowed
+
+
+def test_a_tolerance_of_which_nothing_is_owed_to_a_network_stays() -> None:
+    given = Tolerance(of_range=0.02, unbiased=True)
+    assert tolerance_of(given) == given

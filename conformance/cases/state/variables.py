@@ -24,6 +24,7 @@ def cases() -> Iterator[Case]:
     yield net("ASSIGN_VARIABLE", "an image between convolutions", image_between("float32"), transposes=2)
     yield net("READ_VARIABLE", "before and after an assignment", before_and_after)
     yield net("ASSIGN_VARIABLE", "twice in a run, the last one stays", twice)
+    yield net("ASSIGN_VARIABLE", "a constant, which the next run finds", left_constant)
     yield net("ASSIGN_VARIABLE", "before it is ever read", assigned_first)
     yield net("VAR_HANDLE", "two variables", two_variables)
     yield net("VAR_HANDLE", "one name in two containers", containers)
@@ -128,6 +129,16 @@ def before_and_after(model: Memory) -> None:
     old = model.read(state, spec)
     state.assign(x)
     model.output(old, model.read(state, spec))
+
+
+@remembering
+def left_constant(model: Memory) -> None:
+    spec = tensor(3, 5)
+    x = model.input(spec)
+    state = model.variable(spec, drawn(3, 5, seed="initial"))
+    old = model.read(state, spec)
+    state.assign(model.graph.constant("left", drawn(3, 5, seed="left")))
+    model.output(model.call("ADD", [x, old], spec))
 
 
 @remembering
