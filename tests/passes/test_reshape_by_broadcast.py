@@ -30,26 +30,24 @@ def test_a_sum_restores_what_was_dropped(shape: tuple[int, ...], other: tuple[in
     assert applied.equal
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
 @pytest.mark.parametrize(
-    "draw",
-    [
-        dropped((1, 1, 7), (7,), (5, 7)),
-        dropped((1, 7), (7,), (7,)),
-        dropped((3, 1, 7), (21,), (1, 21)),
-        dropped((3, 7), (21,), (1, 21)),
-    ],
+    "shapes",
+    [((1, 1, 7), (7,), (5, 7)), ((1, 7), (7,), (7,)), ((3, 1, 7), (21,), (1, 21)), ((3, 7), (21,), (1, 21))],
     ids=["fewer axes than were dropped", "none", "others than those of size 1", "rows in a row"],
 )
-def test_a_sum_of_fewer_axes_needs_the_reshape(draw: Draw) -> None:
-    applied = Applied("reshape_by_broadcast", draw)
+def test_a_sum_of_fewer_axes_needs_the_reshape(shapes: tuple[tuple[int, ...], ...], dtype: str) -> None:
+    given, flat, other = shapes
+    applied = Applied("reshape_by_broadcast", dropped(given, flat, other, dtype))
     assert len(applied.nodes("Reshape")) == 1
     assert applied.count == 0
 
 
-def test_what_is_given_as_a_result_keeps_its_shape() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_what_is_given_as_a_result_keeps_its_shape(dtype: str) -> None:
     def draw(net: Network) -> tuple[TensorRef, TensorRef]:
-        x = net.input(tensor(1, 7))
+        x = net.input(tensor(1, 7, dtype=dtype))
         flat = net.like("RESHAPE", net.like("RELU", x), constant([7]), shape=(7,))
-        return flat, net.like("ADD", net.input(tensor(1, 7)), flat)
+        return flat, net.like("ADD", net.input(tensor(1, 7, dtype=dtype)), flat)
 
     assert Applied("reshape_by_broadcast", draw).count == 0
