@@ -31,7 +31,7 @@ from onnx_tflite_plugin.api import (
 from op_handlers.image.convolution import steps
 from op_handlers.kernels.hybrid import shallow
 from op_handlers.kernels.operands import parameters
-from op_handlers.matrix.fully_connected import contracted, dense_axes, in_rows, leads, with_leading
+from op_handlers.matrix.fully_connected import bias_of_rows, contracted, dense_axes, in_rows, leads, with_leading
 
 x, b = operands("x b")
 (w,) = operands("w", constant=True)
@@ -105,7 +105,7 @@ def large(match: Match) -> Mapping[str, Any] | Decline:
 )
 def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
     """MatMulInteger of what DynamicQuantizeLinear makes of the rows."""
-    depth = ctx.op[1].shape[-1]
+    depth, b = ctx.op[1].shape[-1], bias_of_rows(ctx, b)
     if leads(ctx):
         y = product(ctx, ctx.ops.Reshape(x, [-1, depth]), ctx.required(1).reshape(-1, depth).T, b)
         return with_leading(ctx, x, y)

@@ -37,7 +37,7 @@ from op_handlers.image.convolution import conv_2d, depthwise_conv_2d, reads_past
 from op_handlers.kernels.hybrid import hybrid, rounding_layers, shallow
 from op_handlers.kernels.operands import signed_bytes
 from op_handlers.matrix.batch_matmul import batch_matmul
-from op_handlers.matrix.fully_connected import fully_connected, leads, with_leading
+from op_handlers.matrix.fully_connected import bias_of_rows, fully_connected, leads, with_leading
 
 (shape,) = operands("shape")
 
@@ -184,6 +184,7 @@ def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value
         row = ctx.ops.Reshape(row, [-1, depth])
     symmetric = ctx.op[1].dtype not in ("int8", "int4") and one_scale(ctx.op)
     row = rounded(ctx, row, [1], rows(ctx.op, depth), symmetric=symmetric)
+    bias = bias_of_rows(ctx, bias)
     if ctx.op[1].blocks is not None:
         y = ctx.ops.Gemm(row, real(ctx, 1), bias)
     else:

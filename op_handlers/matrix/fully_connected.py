@@ -171,14 +171,19 @@ KINDS = (
 )
 def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Gemm on the input flattened to rows of the weight's length (fully_connected.cc)."""
-    bias = ctx.op.tensor(2)
-    if b is not None and bias is not None and bias.rank > (2 if leading_ones(ctx.op) else 1):
-        b = ctx.ops.Reshape(b, [-1])  # the kernel counts its elements
+    b = bias_of_rows(ctx, b)
     if leads(ctx):
         rows = ctx.dequantize(ctx.ops.Reshape(ctx.raw(0), [-1, ctx.op[1].shape[-1]]), like=0)
         y = ctx.ops.Gemm(rows, signed_bytes(ctx, 1, w), b, transB=None if ctx.op[1].blocks else 1)
         return with_leading(ctx, ctx.raw(0), ctx.quantize(y, like=out(0)))
     return ctx.ops.Gemm(x, signed_bytes(ctx, 1, w), b, transB=None if ctx.op[1].blocks else 1)
+
+
+def bias_of_rows(ctx: Context, b: Value | None) -> Value | None:
+    """The bias as Gemm takes it: of several axes the kernel counts the elements."""
+    bias = ctx.op.tensor(2)
+    most = 2 if leading_ones(ctx.op) else 1
+    return b if b is None or bias is None or bias.rank <= most else ctx.ops.Reshape(b, [-1])
 
 
 def with_leading(ctx: Context, x: Value, y: Value) -> Value:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from changed_files import changed
 
@@ -70,10 +71,13 @@ def test_the_others_of_a_folder_are_converted(tmp_path: Path) -> None:
 
 
 def test_what_litert_really_dies_of_is_told(tmp_path: Path) -> None:
-    """Its kernel writes to whatever row the places of a sparse tensor say, which are drawn."""
-    path = tmp_path / "sparse.tflite"
+    """Its kernel writes to whatever row the places of a sparse tensor say."""
+    path, given = tmp_path / "sparse.tflite", tmp_path / "given.npz"
     path.write_bytes(changed("EMBEDDING_LOOKUP_SPARSE-MEAN,_5_operands_known_as_it_runs,_rank_3"))
-    done = command("from onnx_tflite_plugin.cli import main; main()", "convert", path, "--verify")
+    places, sizes = np.full((6, 3), 2**24, np.int32), np.array([2, 3, 4], np.int32)
+    weights, table = np.ones(6, np.float32), np.ones((7, 5), np.float32)
+    np.savez(given, ids=np.arange(6, dtype=np.int32), indices=places, sizes=sizes, weights=weights, table=table)
+    done = command("from onnx_tflite_plugin.cli import main; main()", "convert", path, "--verify", "--inputs", given)
     assert done.returncode == 3
     assert "LiteRT crashes on the model: signal" in done.stderr
     assert not path.with_suffix(".onnx").exists()
