@@ -55,14 +55,19 @@ def read_quantization(
         reason = f"{len(scale)} scales for axis {axis} of size {shape[axis]}"
         raise table.invalid("scale", reason, REFUSED)
     if dtype in QUANTIZED:
-        _check_numbers(table, dtype, scale, zero_point)
+        _check_scales(table, dtype, scale)
+    if dtype in INTEGER_RANGE:
+        _check_zero_points(table, dtype, zero_point)
     return None if dtype == "string" else Quantization(scale, zero_point, axis)  # text has none, whatever the file says
 
 
-def _check_numbers(table: Table, dtype: str, scale: Sequence[float], zero_point: Sequence[int]) -> None:
+def _check_scales(table: Table, dtype: str, scale: Sequence[float]) -> None:
     for value in scale:
         if (value < 0 and len(scale) == 1) or not isfinite(value):
             raise table.invalid("scale", f"{value} is no scale of {dtype}", DAMAGED)
+
+
+def _check_zero_points(table: Table, dtype: str, zero_point: Sequence[int]) -> None:
     least, largest = INTEGER_RANGE[dtype]
     for point in zero_point:
         if not least <= point <= largest:
