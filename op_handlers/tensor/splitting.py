@@ -44,10 +44,9 @@ def split(ctx: Context, _axis: Value, x: Value) -> tuple[Value, ...]:
 def parted(ctx: Context, x: Value, slot: int, of: int) -> tuple[Value, ...]:
     """Split along the axis a constant slot holds, in the sizes of the outputs."""
     axis, n = int(ctx.required(slot).reshape(-1)[0]), len(ctx.op.outputs)
+    # In the main subgraph the sizes that follow are derived instead.
     if ctx.op.subgraph and any(len(ctx.shape(out(k))) != len(ctx.shape(of)) for k in range(n)):
-        raise Refused(
-            "its results are of other ranks than its operand"
-        )  # in the main subgraph those that follow are derived
+        raise Refused("its results are of other ranks than its operand")
     sizes, whole = [ctx.shape(out(k))[axis] for k in range(n)], ctx.shape(of)[axis]
     if None not in sizes:
         return ctx.ops.Split(x, [size or 0 for size in sizes], axis=axis, outputs=n)
