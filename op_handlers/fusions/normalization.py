@@ -24,12 +24,11 @@ from onnx_tflite_plugin.api import (
     operands,
     spelled,
 )
+from op_handlers.kernels.operands import PLAIN
 
 x, gamma, beta, epsilon, axes, two = operands("x gamma beta epsilon axes two")
 zero, column = operands("zero column", constant=True)
 Term = Call | Operand
-
-PLAIN: dict[str, Any] = {"fused_activation_function": "NONE"}
 
 
 def _added(a: Term, b: Term) -> Call:

@@ -20,10 +20,10 @@ from onnx_tflite_plugin.api import (
     fusion,
     operands,
 )
+from op_handlers.kernels.operands import PLAIN
 
 x, cos, sin = operands("x cos sin")
 begin, length, middle, rest = operands("begin length middle rest", constant=True)
-PLAIN: dict[str, Any] = {"fused_activation_function": "NONE"}
 
 
 def turned() -> Call:

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.fusions.loops import node, turned
-from op_handlers.kernels.spelled_cells import Cell
+from op_handlers.kernels.spelled_cells import Cell, fused_activation
 from op_handlers.kernels.unrolled_cells import Chain, Unrolled
 
 JOINS = ("CONCATENATION", "PACK")
@@ -84,10 +84,6 @@ def together(chain: Chain, joined: Sequence[Operator]) -> Iterator[tuple[Tensor,
             if np.array_equal(made, (rows.T if every.by_batch else rows).reshape(-1)):
                 yield op[out(0)], every
                 break
-
-
-def fused_activation(op: Operator) -> str:
-    return str(op.options.get("fused_activation_function", "NONE"))
 
 
 @fusion("UNROLLED_RECURRENT", regions=layers, layout=Terminate(), quantization=NotQuantizable())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from onnx_tflite_plugin.api import (
     spelled,
 )
 
+PLAIN: dict[str, Any] = {"fused_activation_function": "NONE"}
+"""Of a pattern's operator: nothing is applied to its result."""
 MOST_AXES = 64  # of a tensor, which ONNX Runtime's kernels have fewer of
 
 

@@ -261,9 +261,14 @@ def unless_default(activations: tuple[str, ...]) -> tuple[str, ...]:
     return () if activations in DEFAULTS else activations
 
 
+def fused_activation(op: Operator) -> str:
+    """Its name; "NONE" for an operator that has no such option."""
+    return str(op.options.get("fused_activation_function", "NONE"))
+
+
 def unfused(op: Operator) -> tuple[Operator, ...]:
     """An operator and its fused activation, each on its own."""
-    code = op.options.get("fused_activation_function", "NONE")
+    code = fused_activation(op)
     if code == "NONE":
         return (op,)
     between = replace(op[~0])
