@@ -90,6 +90,17 @@ def buffer(number: int, values: list[int], dtype: str = "int32") -> Change:
     return lambda model: model.fields["buffers"][number].fields.update(data=np.array(values, dtype).tobytes())  # type: ignore[no-any-return]
 
 
+def held(graph: int, name: str, values: list[int]) -> Change:
+    """What a constant of another subgraph holds."""
+
+    def change(model: Table) -> None:
+        tensors = model.fields["subgraphs"][graph].fields["tensors"]
+        number = next(table.fields["buffer"] for table in tensors if table.fields["name"] == name)
+        buffer(number, values)(model)
+
+    return change
+
+
 def scaled(number: int, scale: list[float], zero_point: list[int]) -> Change:
     fields = {"scale": scale, "zero_point": zero_point, "quantized_dimension": 0}
     return tensor(number, quantization=Table("QuantizationParameters", fields))

@@ -173,8 +173,7 @@ def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
     """
     whole = "int" in tensor.dtype or tensor.dtype == "bool"
     integer = tensor.dtype in QUANTIZED or (whole and not bound.handler.converts)
-    sides = (*bound.op.inputs, *bound.op.outputs)
-    if not integer or (not any(map(_quantized, sides)) and not bound.handler.converts):
+    if not integer:
         return ""
     return _told(tensor) if _computes(bound, target, opset) or bound.handler.activation else ""
 

@@ -40,6 +40,19 @@ def there(operands: Sequence[Value | None]) -> Mapping[int, Value]:
     return {slot: value for slot, value in enumerate(operands) if value is not None}
 
 
+def unless_bare(*dtypes: str) -> Callable[[Instance], Decline | None]:
+    """Not of integers of these dtypes without a scale: the kernels take them to be quantized, and divide by a scale of 0."""
+
+    def accepts(at: Instance) -> Decline | None:
+        x = at.op[0]
+        if x.dtype not in dtypes or x.quantization is not None:
+            return None
+        text = f"it computes with {x.dtype} without a scale, which its kernel takes for quantized"
+        return Decline(f"{text}; give it a scale, or cast it to int32")
+
+    return accepts
+
+
 def any_order(axes: Iterable[int]) -> Attribute:
     """Elements may come in any order along these axes of input 0: the operator leaves them as they are."""
     return Attribute(unordered=" ".join(f"a{axis}" for axis in axes))

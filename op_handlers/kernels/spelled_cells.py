@@ -280,7 +280,8 @@ def unfused(op: Operator) -> tuple[Operator, ...]:
 def joined(op_type: str, x: Any, hidden: Any, gates: Sequence[Sums | tuple[Sums, Sums]], **more: Any) -> Cell | None:
     """The cell of gates that multiply the input and the last output, each once; ``None`` where one does not.
 
-    A gate may be a pair: the sums of the input and those of the last output, each with its bias.
+    Or where one is of another size than the output, along which it would be repeated. A gate may be a pair: the sums of the
+    input and those of the last output, each with its bias.
     """
     inward, recurrent, biases = [], [], ([], [])  # type: tuple[list[Matrix], list[Matrix], tuple[list[Array], list[Array]]]
     for gate in gates:
@@ -290,6 +291,8 @@ def joined(op_type: str, x: Any, hidden: Any, gates: Sequence[Sums | tuple[Sums,
             return None
         inward.append(of_input.products[x])
         recurrent.append(of_output.products[hidden])
+        if not len(of_input.bias) == len(of_output.bias) == recurrent[-1].stored.shape[1]:
+            return None
         biases[0].append(of_input.bias)
         biases[1].append(of_output.bias if isinstance(gate, tuple) else np.zeros_like(gate.bias))
     weights, back = Matrix.stacked(inward), Matrix.stacked(recurrent)

@@ -20,21 +20,35 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.extremes import extreme
 from op_handlers.kernels.fixed_point import rescaled
-from op_handlers.kernels.operands import parameters
+from op_handlers.kernels.operands import parameters, unless_bare
 from op_handlers.kernels.tables import stored_integers
 from op_handlers.kernels.ties import moved_from_halves
 
 FUSED = "fused_activation_function"
 
 
-@handler("ADD", max_version=6, layout=Transparent(), quantization=Dequantized(), activation=FUSED)
+@handler(
+    "ADD",
+    max_version=6,
+    layout=Transparent(),
+    quantization=Dequantized(),
+    activation=FUSED,
+    accepts=unless_bare("int8", "uint8"),
+)
 def add(ctx: Context, x: Value, y: Value) -> Value:
     """Add."""
     more = moved_from_halves(ctx.op, 1)
     return ctx.ops.Add(ctx.ops.Add(x, y), more) if more else ctx.ops.Add(x, y)
 
 
-@handler("SUB", max_version=5, layout=Transparent(), quantization=Dequantized(), activation=FUSED)
+@handler(
+    "SUB",
+    max_version=5,
+    layout=Transparent(),
+    quantization=Dequantized(),
+    activation=FUSED,
+    accepts=unless_bare("int8", "uint8"),
+)
 def sub(ctx: Context, x: Value, y: Value) -> Value:
     """Sub."""
     more = moved_from_halves(ctx.op, -1)
@@ -46,7 +60,7 @@ def bounded_below(at: Instance) -> Decline | None:
         return Decline(
             "of unsigned integers LiteRT's kernel takes the -1 of RELU_N1_TO_1 for the highest of all numbers"
         )
-    return None
+    return unless_bare("int8", "uint8")(at)
 
 
 @handler(
@@ -66,7 +80,14 @@ def mul(ctx: Context, x: Value, y: Value) -> Value:
     return ops.Concat(ops.Sub(ops.Mul(a, c), ops.Mul(b, d)), ops.Add(ops.Mul(a, d), ops.Mul(b, c)), axis=-1)
 
 
-@handler("DIV", max_version=2, layout=Transparent(), quantization=Dequantized(), activation=FUSED)
+@handler(
+    "DIV",
+    max_version=2,
+    layout=Transparent(),
+    quantization=Dequantized(),
+    activation=FUSED,
+    accepts=unless_bare("int8", "uint8", "int16"),
+)
 def div(ctx: Context, x: Value, y: Value) -> Value:
     """Div; integers are divided towards zero."""
     return ctx.ops.Div(x, y)

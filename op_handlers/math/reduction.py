@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -30,7 +30,7 @@ from onnx_tflite_plugin.api import (
     reduced_by,
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier
-from op_handlers.kernels.operands import any_order, in_place, parameters
+from op_handlers.kernels.operands import any_order, in_place, parameters, unless_bare
 from op_handlers.kernels.rescaling import multiplied
 
 
@@ -75,14 +75,7 @@ def reduction(
     )
 
 
-def summed(at: Instance) -> Decline | None:
-    """The kernel takes bare 8 and 16 bit integers to be quantized, and divides by their scale of 0."""
-    op = at.op
-    if op[0].dtype in ("float32", "int32", "int64") or op[0].quantization is not None:
-        return None
-    return Decline(f"it sums {op[0].dtype} without a scale, which no kernel does; give it a scale, or cast it to int32")
-
-
+BARE = unless_bare("int8", "uint8", "int16")
 MOST_STEPS = 16
 """Of the result in one of the operand, where sums of floats round off less than counts."""
 
@@ -102,7 +95,7 @@ def integers_of_mean(at: Instance) -> Dequantized:
     return Dequantized(stored=(0,)) if small or multiplier_of_sums(at) is not None else Dequantized()
 
 
-@reduction("MEAN", "ReduceMean", max_version=3, quantization=integers_of_mean)
+@reduction("MEAN", "ReduceMean", max_version=3, quantization=integers_of_mean, accepts=BARE)
 def mean(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceMean; over all trailing axes GlobalAveragePool, which fuses. Integers are divided towards zero."""
     over = held_axes(ctx)
@@ -117,7 +110,7 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
     if of_nothing(ctx):
         if ctx.quantized:
             raise Refused("it is the mean of no integers, which the kernel leaves unset; give sizes above 0")
-        return everywhere(ctx, np.asarray(np.nan, dtype))
+        return everywhere(ctx, x, np.asarray(np.nan, dtype), over, keep=bool(ctx.options.keep_dims))
     if "GlobalAveragePool" in ctx.target.prefers and over == list(range(2, ctx.op[0].rank)) and pools(ctx):
         pooled = ctx.quantize(ctx.ops.GlobalAveragePool(x), like=out(0))
         return pooled if ctx.options.keep_dims else ctx.ops.Squeeze(pooled, over)
@@ -176,7 +169,7 @@ def counted(ctx: Context, x: Value, axes: Value) -> Value | Array:
     return ctx.ops.Max(ctx.ops.ReduceProd(ctx.ops.Gather(ctx.ops.Shape(x), places), keepdims=0), np.asarray(1))
 
 
-@reduction("SUM", "ReduceSum", max_version=2, quantization=Dequantized(), accepts=summed)
+@reduction("SUM", "ReduceSum", max_version=2, quantization=Dequantized(), accepts=BARE)
 def total(ctx: Context, x: Value, axes: Value) -> Value:
     """ReduceSum; the sum of quantized integers is rescaled to the output's parameters, others wrap around."""
     dtype = ctx.op[0].dtype
@@ -218,7 +211,8 @@ def reduce_min(ctx: Context, x: Value, axes: Value) -> Value:
 def extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
     """Of no elements, what the kernel starts from."""
     if of_nothing(ctx):
-        return everywhere(ctx, start(ctx.dtype(0), least=onnx == "ReduceMax"))
+        number = start(ctx.dtype(0), least=onnx == "ReduceMax")
+        return everywhere(ctx, x, number, held_axes(ctx) or (), keep=bool(ctx.options.keep_dims))
     return extreme_of_int64(ctx, onnx, x, axes) if ctx.dtype(0) == "int64" else reduced(ctx, onnx, x, axes)
 
 
@@ -249,12 +243,18 @@ def of_nothing(ctx: Context) -> bool:
     return 0 in (ctx.shape(0)[axis] for axis in held_axes(ctx) or ())
 
 
-def everywhere(ctx: Context, number: Array) -> Value:
-    """A result of one number."""
-    sizes = ctx.shape(out(0))
-    if None in sizes or None in reduced_sizes(ctx):
-        raise Refused("it has no elements, and the result's size is unknown; give it with --input-shape")
-    return ctx.ops.Expand(number, np.asarray(sizes, np.int64))
+def everywhere(ctx: Context, x: Value, number: Array, over: Sequence[int], keep: bool) -> Value:
+    """One number for each result of a reduction of nothing, in place of axes ``over`` 1 or none."""
+    places = range(len(ctx.shape(0)))
+    if None in ctx.shape(0):
+        sizes = ctx.ops.Shape(x)
+        if not keep:
+            return ctx.ops.Expand(
+                number, ctx.ops.Gather(sizes, np.asarray([k for k in places if k not in over], np.int64))
+            )
+        return ctx.ops.Expand(number, ctx.ops.Where(np.asarray([k in over for k in places]), np.int64(1), sizes))
+    left = [1 if k in over else size for k, size in enumerate(ctx.shape(0)) if keep or k not in over]
+    return ctx.ops.Expand(number, np.asarray(left, np.int64))
 
 
 def held_axes(ctx: Context) -> list[int] | None:
@@ -335,8 +335,9 @@ def arg_min(ctx: Context, x: Value, axis: Value) -> Value:
 def first_place(ctx: Context, onnx: str, x: Value, axis: Value) -> Value:
     """``ArgMax`` or ``ArgMin`` along an axis, which is an attribute: one known at run time is put between two others."""
     ops, dtype, constant, emit = ctx.ops, ctx.op[out(0)].dtype, ctx.constant(1), ctx.ops.named(onnx)
-    if 0 in ctx.shape(0):
-        return everywhere(ctx, np.zeros((), dtype))  # no results: ONNX Runtime refuses sizes of 0
+    none, nothing = np.zeros((), dtype), 0 in ctx.shape(0)  # no results: ONNX Runtime refuses sizes of 0
+    if constant is not None and nothing:
+        return everywhere(ctx, x, none, [int(constant.reshape(-1)[0])], keep=False)
     if constant is not None:
         index = emit(x, axis=int(constant.reshape(-1)[0]), keepdims=0)
     else:
@@ -344,6 +345,8 @@ def first_place(ctx: Context, onnx: str, x: Value, axis: Value) -> Value:
         at = ops.Mod(at, np.asarray([ctx.op[0].rank]))
         behind = ops.Add(at, np.asarray([1]))
         before, after = ops.Slice(sizes, [0], at), ops.Slice(sizes, behind, [ctx.op[0].rank])
+        if nothing:
+            return ops.Expand(none, ops.Concat(before, after, axis=0))
         outer = ops.ReduceProd(before, keepdims=1)
         three = ops.Concat(outer, ops.Gather(sizes, at), [-1], axis=0)
         index = ops.Reshape(emit(ops.Reshape(x, three), axis=1, keepdims=0), ops.Concat(before, after, axis=0))

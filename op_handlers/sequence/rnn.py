@@ -90,7 +90,14 @@ def refusal(op: Operator, rank: int, *layers: Layer) -> Decline | None:
 
 
 def misshapen(op: Operator, layer: Layer) -> Decline | None:
-    """Recurrent weights that do not bring a step's outputs to the next: each kernel looks at one of their sizes only."""
+    """Recurrent weights that do not bring a step's outputs to the next: each kernel looks at one of their sizes only.
+
+    Or weights of more axes, of which it looks at the first two.
+    """
+    weights = [op[slot] for slot in layer.matrices if op.tensor(slot) is not None]
+    more = next((tensor for tensor in weights if tensor.rank != 2), None)
+    if more is not None:
+        return Decline(f"its weights {more.name!r} are of shape {list(more.shape)}, which is no matrix")
     recurrent, bias = op[layer.recurrent].shape, op[layer.bias].shape
     if len(bias) == 1 and recurrent == bias * 2:
         return None

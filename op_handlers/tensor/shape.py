@@ -121,7 +121,22 @@ def expanded(at: Instance) -> str | None:
     return None if axis is None else spelled([names], with_axis(names, axis[0], new="1"))
 
 
-@handler("EXPAND_DIMS", max_version=1, layout=Attribute(unordered="*"), axes=expanded, quantization=COPIED)
+def one_more(at: Instance) -> Decline | None:
+    """Of a rank that does not follow XNNPACK makes what the kernels refuse."""
+    x, y = at.op[0], at.op[out(0)]
+    if not (x.has_rank and y.has_rank) or y.rank == x.rank + 1:
+        return None
+    return Decline(f"its result is of rank {y.rank}, where it gives one of {x.rank} axes one more")
+
+
+@handler(
+    "EXPAND_DIMS",
+    max_version=1,
+    layout=Attribute(unordered="*"),
+    axes=expanded,
+    quantization=COPIED,
+    accepts=one_more,
+)
 def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
     """Unsqueeze; the axis counts in the result's axes."""
     constant = whole_numbers(ctx.op, 1)

@@ -11,6 +11,7 @@ from changed_files import (
     buffer,
     called,
     changed,
+    held,
     operands,
     option,
     option2,
@@ -245,6 +246,18 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("PRELU-int8,_slopes_(3,)", [scaled(1, [0.003, 0.0078125, 0.05], [-7, -7, 5])], "its slopes have 3 scales"),
     ("RESHAPE-a_shape_known_as_it_runs,_one_size_open", [tensor(1, shape=[1 << 24])], "its shape has 16777216 sizes"),
     ("TANH-every_int16_from_a_scale_of_2^-12", [scaled(0, [3e38], [0])], "the scale of its operand is 3e[+]38"),
+    ("MEAN-RMSNormalization_by_a_quotient", [tensor(1, type=4)], "'t1' is int64, where MUL has an operand of float32"),
+    (
+        "BIDIRECTIONAL_SEQUENCE_RNN-float32_with_RELU",
+        [tensor(6, shape=[13, 7, 1])],
+        r"'c6' are of shape \[13, 7, 1\], which is no matrix",
+    ),
+    ("MEAN-int64_of_no_elements_kept", [tensor(0, type=7)], "int16 without a scale"),
+    (
+        "EXPAND_DIMS-an_axis_known_as_it_runs,_to_(5,_3,_1)",
+        [tensor(2, shape=[5, 3])],
+        "of rank 2, where it gives one of 2 axes one more",
+    ),
 ]
 
 
@@ -293,6 +306,11 @@ TAKEN: list[tuple[str, list[Change]]] = [
         "STRIDED_SLICE-int8_out_of_range",  # XNNPACK takes no elements where the other kernels take three
         [buffer(1, [-9, 2, -99, 0]), buffer(2, [9, 99, 4, 0])],
     ),
+    ("ARG_MIN-no_results", [tensor(0, shape_signature=[0, 5, -1])]),
+    ("MEAN-float32_of_no_elements_kept", [tensor(0, shape_signature=[-1, 0, -1])]),
+    ("MEAN-float32_of_no_elements_dropped", [tensor(0, shape_signature=[-1, 0, -1])]),
+    # One column of the reset gate's sums, which is repeated: no gate of a GRU.
+    ("WHILE-a_recurrent_layer_both_ways:_GRU,_the_last_output", [held(4, "k33", [1, 11])]),
 ]
 
 

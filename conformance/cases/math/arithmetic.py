@@ -140,11 +140,15 @@ def multiplied() -> Iterator[Case]:
 
 
 def bare() -> Iterator[Case]:
-    """int16 without a scale is plain integers, which wrap around; SUB's kernel crashes on it."""
+    """int16 without a scale is plain integers, which wrap around; SUB's kernel crashes on it, others take it for quantized."""
     for op in ("ADD", "MUL"):
         x = tensor(4, 3, dtype="int16", scale=0)
         yield binary(op, "int16 without scale", x, x)
         yield binary(op, "int16 without scale, broadcast", x, x.shaped(3))
+    for op, dtype in (("ADD", "int8"), ("SUB", "uint8"), ("MUL", "int8"), ("DIV", "int16")):
+        x = tensor(4, 3, dtype=dtype, scale=0)
+        refused = f"it computes with {dtype} without a scale"
+        yield alone(op, f"{dtype} without scale", [x, x], x, refused=refused)
 
 
 def powers_of_two() -> Iterator[Case]:

@@ -235,8 +235,9 @@ def integers() -> Iterator[Case]:
                 name = f"int64 beyond 32 bits, {over}"
                 yield reduce(op, name, over, keep, "int64", shape=(5, 41, 17), given=beyond)
     for dtype in ("int8", "uint8", "int16"):
-        refused = f"it sums {dtype} without a scale"
+        refused = f"it computes with {dtype} without a scale"
         yield reduce("SUM", f"{dtype} without scale", [1], dtype=dtype, scale=0, refused=refused)
+        yield reduce("MEAN", f"{dtype} without scale", [1], dtype=dtype, scale=0, refused=refused)
     for dtype in ("int8", "uint8", "int16"):
         yield reduce("SUM", f"{dtype} without axes to another scale", [], dtype=dtype, factor=1.7)
     yield reduce("SUM", "int8 to another zero point", [1, 2], dtype="int8", zero_point=40)
