@@ -12,7 +12,7 @@ Where numbers differ, the first class that the file is of is named, and the inpu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.shapes.derivation import Sizes
 from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED, stored_bytes
-from onnx_tflite_plugin.source.model import Operator, Quantization, Tensor, agree
+from onnx_tflite_plugin.source.model import Dims, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.diagnosis import contradicted
 
@@ -37,6 +37,7 @@ from .number_classes import (
     shifts_beyond,
     steps_of_rounded,
     unbounded_recurrence,
+    vanishing_sums,
     vast_constants,
     vast_options,
     vast_scales,
@@ -81,20 +82,26 @@ def stale_signatures(suspect: Suspect) -> bool:
     """Sizes said to be open that follow from the operands, or told that vary with what is open, or others than follow; LiteRT
     does not look at what is open. Or sizes that a subgraph tells of what is handed to it open.
     """
-    model, inputs = suspect.model, suspect.model.main.inputs
+    inputs = suspect.model.main.inputs
     if any(_told_inside(suspect, op) for op in suspect.operators if op.code in BORDERS):
         return True
+    if any(op.code == "RESHAPE" and op[0].static and not op[~0].static for op in suspect.operators):
+        return True
     larger = {t: tuple(size + (d is None) for size, d in zip(t.shape, t.dims, strict=True)) for t in inputs}
-    try:
-        sizes = Sizes(model, suspect.host, target_named("generic"), "")
-        follows, behind = sizes.behind({tensor: tensor.dims for tensor in inputs}), sizes.behind(larger)
-    except (ConversionError, Refused):
-        return False
+    follows, behind = _behind(suspect, {tensor: tensor.dims for tensor in inputs}), _behind(suspect, larger)
     opened = {(size, None) for dims in follows.values() for size in dims if size is not None}
     return any(
         len(dims) == tensor.rank and (not agree(dims, tensor.dims) or set(zip(dims, tensor.dims, strict=True)) & opened)
         for tensor, dims in follows.items()
     ) or any(len(dims) == tensor.rank and not agree(dims, tensor.dims) for tensor, dims in behind.items())
+
+
+def _behind(suspect: Suspect, given: Mapping[Tensor, Dims]) -> Mapping[Tensor, Dims]:
+    """The sizes of every tensor behind inputs of others; none where they cannot be told."""
+    try:
+        return Sizes(suspect.model, suspect.host, target_named("generic"), "").behind(given)
+    except (ConversionError, Refused):
+        return {}
 
 
 def _told_inside(suspect: Suspect, op: Operator) -> bool:
@@ -219,11 +226,11 @@ def perms_as_it_runs(suspect: Suspect) -> bool:
 
     Or axes or sizes, where the result is stored with those that some of them give, as perms do of what is open.
     """
-    sizes = [op for op in suspect.operators if op.code.startswith("RESIZE_") and not op[1].constant]
-    if any(None not in op[~0].dims for op in sizes):
+    sizes = [op for op in suspect.operators if op.code.startswith("RESIZE_") or op.code in ("SLICE", "STRIDED_SLICE")]
+    if any(_computed(op) and None not in op[~0].dims for op in sizes):
         return True
     axes = [op for op in suspect.operators if op.code.startswith("REDUCE_") or op.code in ("MEAN", "SUM")]
-    if any(op[1] and not op[1].constant and op[~0].static and op[~0].rank for op in axes if len(op.inputs) > 1):
+    if any(_computed(op) and any(size is not None for size in op[~0].dims) for op in axes):
         return True
     lengths = [t for op in suspect.operators if op.code in ("REVERSE_SEQUENCE", *BLOCKS) for t in op.inputs[1:]]
     perms = [op for op in suspect.operators if op.code == "TRANSPOSE" and not op[1].constant]
@@ -231,6 +238,11 @@ def perms_as_it_runs(suspect: Suspect) -> bool:
     return any(tensor is not None and not tensor.constant for tensor in lengths) or any(
         op[1] not in drawn or (None in op[0].dims and any(op[~0].dims)) for op in perms
     )
+
+
+def _computed(op: Operator) -> bool:
+    """Whether what an operator is told beside its data is known as it runs only."""
+    return any(tensor is not None and not tensor.constant for tensor in op.inputs[1:])
 
 
 def asked_of_nothing(suspect: Suspect) -> bool:
@@ -287,6 +299,7 @@ CLASSES: dict[str, Callable[[Suspect], bool]] = {
     "an LSB made several by weights": multiplied_steps,
     "a recurrence without bound": unbounded_recurrence,
     "float16 products of many": half_products,
+    "sums of many floats that cancel out": vanishing_sums,
     "places of pixels that float32 rounds": rounded_places,
     "windows beyond an image of open size": windows_beyond,
     "perms, lengths, blocks and axes known as it runs": perms_as_it_runs,

@@ -14,6 +14,7 @@ from .suspect import Suspect
 LARGEST_NUMBER = 1e9  # products of such are infinite in one runtime before the other
 LEAST = 1e-37  # divided by which a float is infinite
 LARGEST_IMAGE = 128  # pixels: the last bit of a place beyond is 1.5e-5 of the way from one to the next
+MANY = 1 << 16  # of which a hundredth of the largest is left, and 1e-7 rounded off of each sum
 STEEP = 64  # rows of weights of such a norm make 1 of what activations of up to 4 are rounded by, half of 4 / 127
 RECURRENT = ("RNN", "LSTM")
 WEIGHED = ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D", "FULLY_CONNECTED", "BATCH_MATMUL")
@@ -229,6 +230,12 @@ def rounded_places(suspect: Suspect) -> bool:
     """Images so large that float32, which places are computed in, says where between two pixels only coarsely."""
     resized = [op[0].shape for op in suspect.operators if op.code == "RESIZE_BILINEAR"]
     return any(max(shape[1:3], default=0) > LARGEST_IMAGE for shape in resized)
+
+
+def vanishing_sums(suspect: Suspect) -> bool:
+    """Sums of very many floats, which the kernel adds one after the other: of drawn ones less is left than that rounds off."""
+    sums = [op for op in suspect.operators if op.code in ("MEAN", "SUM") and op[0].dtype == "float32" and op.outputs]
+    return any(prod(op[0].shape) > MANY * max(prod(op[~0].shape), 1) for op in sums)
 
 
 def half_products(suspect: Suspect) -> bool:

@@ -92,12 +92,19 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         "PRELU-int16,_slopes_(1,)_between_convolutions",
         [tensor(0, shape_signature=[-1, -1, 7, 5])],
     ),
+    ("open sizes that do not follow", "SHAPE-that_shapes_another_tensor", [tensor(2, shape_signature=[63])]),
+    (
+        "open sizes that do not follow",
+        "REDUCE_PROD-int32,_which_wraps_around_dropped",
+        [tensor(0, shape_signature=[-1, -1, -1, -1])],
+    ),
     (
         "windows beyond an image of open size",
         "STRIDED_SLICE-one_row_of_unknown_sizes",
         [tensor(0, shape=[1, 1, 1]), buffer(1, [4, 0, 0])],
     ),
     ("a recurrence without bound", LSTM, []),
+    ("sums of many floats that cancel out", "MEAN-axes_[0,_1,_2,_3]_dropped", [tensor(0, shape=[2, 5, 4103, 3])]),
     ("float16 products of many", "STABLEHLO_SCATTER-float16_rows,_many_to_one,_multiply", []),
     ("perms, lengths, blocks and axes known as it runs", "REVERSE_SEQUENCE-running_int32_lengths", []),
     (
@@ -116,6 +123,16 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         [tensor(2, shape_signature=[-1, 1, -1])],
     ),
     ("divisors of zero", "DIV-float32_with_SIGN_BIT,_which_the_kernel_ignores", [buffer(1, [1] * 210)]),
+    (
+        "perms, lengths, blocks and axes known as it runs",
+        "MEAN-axes_known_as_it_runs,_dropped",
+        [tensor(2, shape_signature=[2, -1])],
+    ),
+    (
+        "perms, lengths, blocks and axes known as it runs",
+        "STRIDED_SLICE-begin_and_end,_known_as_it_runs_between_convolutions",
+        [],
+    ),
     ("perms, lengths, blocks and axes known as it runs", "BATCH_TO_SPACE_ND-float32,_rows_known_as_it_runs", []),
     ("open depths that weights decide", "FULLY_CONNECTED-int16_without_bias", [tensor(0, shape_signature=[-1, -1])]),
     ("shifts by more bits than there are", "RIGHT_SHIFT-uint16", []),
