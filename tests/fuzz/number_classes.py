@@ -97,20 +97,45 @@ def _scale(tensor: Tensor | None) -> tuple[float, ...]:
 
 
 def cast_beyond(suspect: Suspect) -> bool:
-    """A float constant of more steps than 32 bits hold where something is quantized: the kernel casts before it clips."""
+    """A float constant of more steps than 32 bits hold where something is quantized: the kernel casts before it clips.
+
+    Or a sum of integers that may be, as floats are that the kernel makes of it (optimized/reduce.h).
+    """
+    if any(op.code == "SUM" and _summed_steps(op) >= 2**31 for op in suspect.operators):
+        return True
     steps = [_scale(op.outputs[0]) for op in suspect.operators if op.code == "QUANTIZE" and op[0].dtype in FLOATS]
     floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32")]
     largest = max((float(np.abs(array).max(initial=0)) for array in floats), default=0.0)
     return any(each and each[0] and largest / each[0] >= 2**31 for each in steps)
 
 
+def _summed_steps(op: Operator) -> float:
+    """How many of the result's steps the sum of quantized integers is at most."""
+    before, after = _scale(op[0]), _scale(op[~0])
+    if op[0].dtype not in QUANTIZED or not any(before) or not any(after):
+        return 0.0
+    return _reach(op[0]) * prod(op[0].shape) / max(prod(op[~0].shape), 1) * before[0] / after[0]
+
+
 def wrapped_products(suspect: Suspect) -> bool:
-    """A MUL of integers whose scales make more of their product than 32 bits hold, which the kernel does not clip before."""
+    """A MUL of integers whose scales make more of their product than 32 bits hold, which the kernel does not clip before.
+
+    Or than 16 bits do, to which that of 8 bits adds a zero point (MulElementwise, optimized/integer_ops/mul.h).
+    """
     return any(
-        (factor := _ratio(op, "*")) > 1 and factor * _reach(op[0]) * _reach(op[1]) >= 2**31
-        for op in suspect.operators
-        if op.code == "MUL"
+        _product_wraps(op, factor) for op in suspect.operators if op.code == "MUL" and (factor := _ratio(op, "*"))
     )
+
+
+def _product_wraps(op: Operator, factor: float) -> bool:
+    most = factor * _reach(op[0]) * _reach(op[1])
+    return most >= 2**15 if _shifted(op[~0]) else factor > 1 and most >= 2**31
+
+
+def _shifted(tensor: Tensor) -> bool:
+    """Whether integers of 8 bits have another zero point than 0."""
+    quantization = tensor.quantization
+    return tensor.dtype in ("int8", "uint8") and isinstance(quantization, Quantization) and any(quantization.zero_point)
 
 
 def _reach(tensor: Tensor) -> int:
