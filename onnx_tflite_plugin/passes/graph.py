@@ -46,6 +46,11 @@ def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | 
     return of_constants[0] if node.op_type == "DequantizeLinear" else np.broadcast_shapes(*of_constants)
 
 
+def nodes_of(nodes: Iterable[ir.Node], *op_types: str) -> list[ir.Node]:
+    """Those that are one of these operators of the standard."""
+    return [node for node in nodes if node.domain == "" and node.op_type in op_types]
+
+
 def producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The node that makes a value, where it is one of these operators of the standard."""
     node = None if value is None else value.producer()
@@ -292,12 +297,12 @@ def rewrite(model: ir.Model, places: Sequence[_Place], change: Callable[[Editor,
 
 def rewrite_nodes(model: ir.Model, op_type: str, change: Callable[[Editor, ir.Node], bool]) -> int:
     """Try every node of an operator in the main graph; returns how many were changed."""
-    return rewrite(model, [node for node in model.graph if node.op_type == op_type], change)
+    return rewrite(model, nodes_of(model.graph, op_type), change)
 
 
 def rewrite_units(model: ir.Model, op_type: str, change: Callable[[Editor, QuantizedConv], bool]) -> int:
     """Try every quantized unit around an operator; returns how many were changed."""
-    units = [unit for node in model.graph if node.op_type == op_type and (unit := QuantizedConv.of(node))]
+    units = [unit for node in nodes_of(model.graph, op_type) if (unit := QuantizedConv.of(node))]
     return rewrite(model, units, change)
 
 

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.passes.channels.flow import LITTLE, Convolution
 from onnx_tflite_plugin.passes.channels.joint import JointChannels
-from onnx_tflite_plugin.passes.graph import Editor, QuantizedConv
+from onnx_tflite_plugin.passes.graph import Editor, QuantizedConv, nodes_of
 from onnx_tflite_plugin.passes.weights.products import PAIR, overflows
 from onnx_tflite_plugin.source.model import Array
 
@@ -30,7 +30,7 @@ _SAMPLE = 256  # columns
 
 def run(model: ir.Model) -> int:
     """Put channels into such orders; returns how many convolutions have int8 weights for it that no processor overflows."""
-    layers = {node: layer for node in model.graph if node.op_type == "Conv" and (layer := Layer.of(node))}
+    layers = {node: layer for node in nodes_of(model.graph, "Conv") if (layer := Layer.of(node))}
     orders = list(_orders(layers))
     if orders:
         editor = Editor(model)

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.passes.channels.flow import LITTLE, Convolution, Flow, Padding
-from onnx_tflite_plugin.passes.graph import BLOCK, Editor, constant_shape, forget, sizes
+from onnx_tflite_plugin.passes.graph import BLOCK, Editor, constant_shape, forget, nodes_of, sizes
 from onnx_tflite_plugin.source.model import Array
 
 _IMAGE = 4  # channels of an image at most: its convolution costs next to nothing more
@@ -22,9 +22,7 @@ _SMALL = 4096  # elements of a tensor that may be cut back to its original chann
 
 def run(model: ir.Model) -> int:
     """Pad the channels of convolutions; returns how many got more."""
-    convolutions = {
-        node: convolution for node in model.graph if node.op_type == "Conv" and (convolution := Convolution.of(node))
-    }
+    convolutions = {node: found for node in nodes_of(model.graph, "Conv") if (found := Convolution.of(node))}
     widened = {node: wide for node, convolution in convolutions.items() if (wide := wanted(convolution))}
     flow = Flow(convolutions)
     flow.follow(model.graph, widened)

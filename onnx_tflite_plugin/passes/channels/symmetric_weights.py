@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.passes.channels.flow import Convolution
 from onnx_tflite_plugin.passes.channels.joint import JointChannels
-from onnx_tflite_plugin.passes.graph import Affine, Editor, QuantizedConv, sizes
+from onnx_tflite_plugin.passes.graph import Affine, Editor, QuantizedConv, nodes_of, sizes
 from onnx_tflite_plugin.passes.images.fold_width import Work
 from onnx_tflite_plugin.source.model import Array
 
@@ -28,7 +28,7 @@ MOST = 127  # -128 is exact on no ARM64 kernel of int8
 
 def run(model: ir.Model) -> int:
     """Give weights zero points of 0; returns how many convolutions have others now."""
-    layers = {node: layer for node in model.graph if node.op_type == "Conv" and (layer := Layer.of(node))}
+    layers = {node: layer for node in nodes_of(model.graph, "Conv") if (layer := Layer.of(node))}
     written = {node: Written.of(layer).around_zero() for node, layer in layers.items() if layer.fits}
     for doubling in _doublings(layers):
         doubling.write(written)

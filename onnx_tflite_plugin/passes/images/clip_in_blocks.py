@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import DIVISOR, Editor, constant, only_user, producer, rewrite, sizes
+from onnx_tflite_plugin.passes.graph import DIVISOR, Editor, constant, nodes_of, only_user, producer, rewrite, sizes
 from onnx_tflite_plugin.source.model import Array
 
 _BOUNDS = ("Clip", "Max", "Min")
@@ -22,7 +22,7 @@ _READERS = frozenset({"Add", "AveragePool", "Conv", "GlobalAveragePool", "MaxPoo
 
 def run(model: ir.Model) -> int:
     """Put convolutions between sums or activations and their bounds; returns how many."""
-    return rewrite(model, [node for node in model.graph if node.op_type in _BOUNDS], _replace)
+    return rewrite(model, nodes_of(model.graph, *_BOUNDS), _replace)
 
 
 def _replace(editor: Editor, node: ir.Node) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import Editor, constant, producer, rewrite, sizes
+from onnx_tflite_plugin.passes.graph import Editor, constant, nodes_of, producer, rewrite, sizes
 from onnx_tflite_plugin.source.model import Array
 
 _OPERATORS = ("Add", "Div", "Mul", "Sub")
@@ -30,14 +30,12 @@ class _Place(NamedTuple):
 
 def run(model: ir.Model) -> int:
     """Repeat constants along the last axis but one; returns how many."""
-    places = [place for node in model.graph if (place := _place(node)) is not None]
+    places = [place for node in nodes_of(model.graph, *_OPERATORS) if (place := _place(node)) is not None]
     return rewrite(model, places, _replace)
 
 
 def _place(node: ir.Node) -> _Place | None:
     """A float32 image and a constant of its last axis, where there are pixels enough."""
-    if node.domain or node.op_type not in _OPERATORS:
-        return None
     arrays = [_numbers(value) for value in node.inputs]
     slot = next((k for k, array in enumerate(arrays) if array is not None), None)
     if slot is None or arrays[1 - slot] is not None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import Editor, constant, first, integer, only_user, producer, rewrite
+from onnx_tflite_plugin.passes.graph import Editor, constant, first, integer, nodes_of, only_user, producer, rewrite
 from onnx_tflite_plugin.source.model import Array
 
 _WIDTH = 8  # features of a block with AVX2, half a one with AVX-512
@@ -29,18 +29,14 @@ def run(model: ir.Model) -> int:
     bodies = {node.graph: None for node in model.graph.all_nodes() if node.graph is not model.graph}
     graphs = [graph for graph in bodies if isinstance(graph, ir.Graph)]
     joined = rewrite(model, [group for graph in graphs for group in _groups(graph)], _join)
-    return joined and joined + rewrite(
-        model, [node for graph in graphs for node in graph if node.op_type == "Split"], _add
-    )
+    return joined and joined + rewrite(model, [node for graph in graphs for node in nodes_of(graph, "Split")], _add)
 
 
 def _groups(graph: ir.Graph) -> Iterator[Sequence[ir.Node]]:
     """Convolutions of one image by kernels of constants that differ in their numbers only."""
     groups: dict[Hashable, list[ir.Node]] = {}
-    for node in graph:
-        kernel = (
-            _kernel(node) if node.domain == "" and node.op_type == "Conv" and integer(node, "group", 1) == 1 else None
-        )
+    for node in nodes_of(graph, "Conv"):
+        kernel = _kernel(node) if integer(node, "group", 1) == 1 else None
         if kernel is not None:
             options = tuple(sorted((name, str(a.value)) for name, a in node.attributes.items()))
             key = node.inputs[0], options, kernel.weights.shape[1:], kernel.weights.dtype.name, kernel.bias is None

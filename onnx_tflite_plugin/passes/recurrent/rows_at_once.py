@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import Editor, constant_shape, first, integer, producer, rewrite, sizes
+from onnx_tflite_plugin.passes.graph import Editor, constant_shape, first, integer, nodes_of, producer, rewrite, sizes
 from onnx_tflite_plugin.passes.recurrent.rows import every, parted, row_of
 
 Rows = tuple[ir.Value, Sequence[ir.Node]]
@@ -23,8 +23,8 @@ def run(model: ir.Model) -> int:
 
 def _places(graph: ir.Graph) -> Iterator[Rows]:
     products: dict[tuple[ir.Value, tuple[ir.Value | None, ...], bool], dict[int, ir.Node]] = {}
-    for node in graph:
-        if node.domain == "" and node.op_type == "Gemm" and _plain(node) and (row := row_of(node.inputs[0])):
+    for node in nodes_of(graph, "Gemm"):
+        if _plain(node) and (row := row_of(node.inputs[0])):
             source, index = row
             key = source, tuple(node.inputs[1:]), bool(integer(node, "transB", 0))
             products.setdefault(key, {})[index] = node

@@ -20,6 +20,7 @@ from onnx_tflite_plugin.passes.graph import (
     constant,
     first,
     integer,
+    nodes_of,
     only_user,
     producer,
     rewrite,
@@ -68,8 +69,8 @@ def run(model: ir.Model) -> int:
 def _places(graph: ir.Graph) -> Iterator[Sequence[Row]]:
     """The products of all rows of a tensor in their order, which have one matrix and one kind of result."""
     rows: dict[tuple[ir.Value, Hashable], dict[int, Row]] = {}
-    for node in graph:
-        if node.domain == "" and node.op_type == "Gemm" and (row := Row.of(node)):
+    for node in nodes_of(graph, "Gemm"):
+        if row := Row.of(node):
             rows.setdefault((row.source, _content(node.inputs[1])), {})[row.index] = row
     for (source, *_), by_index in rows.items():
         taken = every(source, by_index)

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import Editor, constant, first, rewrite, sizes
+from onnx_tflite_plugin.passes.graph import Editor, constant, first, nodes_of, rewrite, sizes
 
 
 def run(model: ir.Model) -> int:
     """Replace Slices that lie side by side; returns how many Splits there are for them."""
     among: dict[tuple[ir.Value, int], list[Part]] = defaultdict(list)
-    for node in model.graph:
+    for node in nodes_of(model.graph, "Slice"):
         part = Part.of(node)
         if part is not None:
             among[part.whole, part.axis].append(part)
@@ -34,8 +34,6 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, node: ir.Node) -> Part | None:
-        if node.op_type != "Slice" or node.domain:
-            return None
         whole, *bounds = node.inputs
         arrays, shape = [constant(value) for value in bounds], sizes(whole)
         if whole is None or shape is None or len(arrays) < 3 or any(a is None or a.size != 1 for a in arrays):

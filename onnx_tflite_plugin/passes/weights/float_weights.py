@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import Editor, constant, constant_shape, producer, rewrite, sizes
+from onnx_tflite_plugin.passes.graph import Editor, constant, constant_shape, nodes_of, producer, rewrite, sizes
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _ACTIVATIONS = ("Clip", "Relu")
@@ -17,7 +17,7 @@ _MOVES = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")  #
 
 def run(model: ir.Model) -> int:
     """Change every product of float weights whose weights would be quantized, in all graphs."""
-    places = [node for node in model.graph.all_nodes() if node.op_type in _PRODUCTS and _would_be_quantized(node)]
+    places = [node for node in nodes_of(model.graph.all_nodes(), *_PRODUCTS) if _would_be_quantized(node)]
     return rewrite(model, places, _replace)
 
 

@@ -8,20 +8,19 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.passes.graph import Editor, constant, rewrite
+from onnx_tflite_plugin.passes.graph import Editor, constant, nodes_of, rewrite
 
-_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _NORMAL = np.finfo(np.float32).smallest_normal
 
 
 def run(model: ir.Model) -> int:
     """Store zeros for subnormal weights of products; returns in how many constants."""
     weights: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
-    for node in model.graph.all_nodes():
-        if node.op_type in _PRODUCTS and not node.domain:
-            for slot, value in enumerate(node.inputs[:2]):
-                if value is not None and value.dtype == ir.DataType.FLOAT and constant(value) is not None:
-                    weights.setdefault(value, []).append((node, slot))
+    for node in nodes_of(model.graph.all_nodes(), *_PRODUCTS):
+        for slot, value in enumerate(node.inputs[:2]):
+            if value is not None and value.dtype == ir.DataType.FLOAT and constant(value) is not None:
+                weights.setdefault(value, []).append((node, slot))
     return rewrite(model, list(weights.items()), _flush)
 
 
