@@ -53,6 +53,11 @@ def changed(model: onnx.ModelProto, near: Set[str], inner: str = "") -> Iterator
             yield change(
                 f"{one.name} is {other.ravel()[-3:]}", lambda new, k=k, other=other: _store(new.initializer[k], other)
             )
+    for k, scales, points in _by_channel(given, nodes):
+        yield change(
+            f"{given.node[k].name} has a scale for each channel",
+            lambda new, k=k, scales=scales, points=points: _rescale(new, k, scales, points),
+        )
     for k, node in nodes:
         yield change(f"{node.name} is another operator", lambda new, k=k: setattr(new.node[k], "domain", ELSEWHERE))
         for other in _attributes(node):
@@ -120,6 +125,28 @@ def _feed(new: onnx.GraphProto, one: onnx.TensorProto) -> None:
 
 def _store(one: onnx.TensorProto, array: Array) -> None:
     one.CopyFrom(numpy_helper.from_array(array, one.name))
+
+
+def _by_channel(
+    given: onnx.GraphProto, nodes: Iterable[tuple[int, onnx.NodeProto]]
+) -> Iterator[tuple[int, Array, Array]]:
+    """Nodes that quantize or dequantize with one scale, and as many scales and zero points as axis 1 has elements."""
+    stored = {one.name: numpy_helper.to_array(one) for one in given.initializer}
+    shapes = {name: array.shape for name, array in stored.items()}
+    for info in (*given.input, *given.value_info):
+        shapes[info.name] = tuple(dim.dim_value for dim in info.type.tensor_type.shape.dim)
+    for k, node in nodes:
+        if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or len(node.input) < 3:
+            continue
+        scale, point = stored.get(node.input[1]), stored.get(node.input[2])
+        shape = shapes.get(node.input[0]) or shapes.get(node.output[0]) or ()
+        if scale is not None and point is not None and not scale.ndim and len(shape) > 1 and shape[1] > 1:
+            yield k, scale * np.linspace(1, 2, shape[1], dtype=scale.dtype), np.repeat(point, shape[1])
+
+
+def _rescale(new: onnx.GraphProto, k: int, scales: Array, points: Array) -> None:
+    new.initializer.extend([numpy_helper.from_array(scales, "scales"), numpy_helper.from_array(points, "points")])
+    new.node[k].input[1], new.node[k].input[2] = "scales", "points"
 
 
 def _set(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:

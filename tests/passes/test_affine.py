@@ -56,10 +56,24 @@ def by_image(net: Network) -> TensorRef:
     return net.conv(y, 32, (1, 1))
 
 
-def of_an_input(net: Network) -> TensorRef:
-    x = net.input(image(1, 5, 7, 16, dtype="float32"))
-    y = net.like("ADD", net.like("MUL", x, per_channel(1, 1, 1, 16, seed="a")), per_channel(1, 1, 1, 16, seed="b"))
-    return net.like("SOFTMAX", y, beta=1.0)
+def scaled_and_shifted(*shape: int, op: str = "RELU", dtype: str = "float32", axes: int = 4) -> Draw:
+    """A scale and an offset for each size of the axis behind the first, of what ``op`` makes of an input."""
+
+    def draw(net: Network) -> TensorRef:
+        x = net.input(image(*shape, dtype=dtype))
+        x = net.like(op, x, *([constant(np.asarray(3, dtype))] if op == "MAXIMUM" else []))
+        factors = (1, shape[1], 1, 1)[-axes:]
+        scale, offset = (per_channel(*factors, seed=seed, dtype=dtype) for seed in "ab")
+        return net.like("ADD", net.like("MUL", x, scale), offset)
+
+    return draw
+
+
+def of_a_result(net: Network) -> TensorRef:
+    """The offset is no constant."""
+    x = net.conv(net.input(image(1, 5, 7, 3, dtype="float32")), 16, (1, 1), fused_activation_function="RELU")
+    y = net.like("ADD", net.like("MUL", x, per_channel(1, 1, 1, 16, seed="a")), net.like("NEG", x))
+    return net.conv(y, 32, (1, 1))
 
 
 def one_channel(net: Network) -> TensorRef:
@@ -68,12 +82,23 @@ def one_channel(net: Network) -> TensorRef:
     return net.conv(net.like("ADD", y, per_channel(1, 1, 1, 16, seed="b")), 32, (1, 1))
 
 
-@pytest.mark.parametrize(
-    "draw", [scaled_twice, by_image, of_an_input, one_channel, lambda net: normalized(net, 29)],
-    ids=[
-        "a product that others read", "a scale per place", "outside the blocked layout", "one channel for all",
-        "channels that no block divides",
-    ],
-)  # fmt: skip
-def test_others_are_left_alone(draw: Draw) -> None:
-    assert Applied("affine_as_convolution", draw).count == 0
+def test_any_image_in_the_blocked_layout_is_taken() -> None:
+    assert Applied("affine_as_convolution", scaled_and_shifted(1, 16, 5, 7)).count == 1
+
+
+ALONE: dict[str, Draw] = {
+    "a product that others read": scaled_twice,
+    "a scale per place": by_image,
+    "an offset that is computed": of_a_result,
+    "outside the blocked layout": scaled_and_shifted(1, 16, 5, 7, op="EXP"),
+    "one channel for all": one_channel,
+    "channels that no block divides": lambda net: normalized(net, 29),
+    "a single pixel": scaled_and_shifted(1, 16, 1, 1),
+    "three axes": scaled_and_shifted(16, 16, 7, axes=3),
+    "integers": scaled_and_shifted(1, 16, 5, 7, op="MAXIMUM", dtype="int32"),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_others_are_left_alone(name: str) -> None:
+    assert Applied("affine_as_convolution", ALONE[name]).count == 0
