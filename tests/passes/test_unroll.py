@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import onnx
+import onnx_ir as ir
 import pytest
 
 from conformance.cases.fusions.directions import ALONE
@@ -15,6 +17,7 @@ from conformance.models import Net
 from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.errors import ConversionError, UnsupportedOption
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.passes.recurrent import unroll
 from onnx_tflite_plugin.verify import verify
 
 CLIPPED = Lstm(options=(("cell_clip", 0.31),))
@@ -71,3 +74,41 @@ def test_a_target_without_control_flow_takes_a_loop_that_is_spelled_out() -> Non
         convert(data, host=Host(packs="builtin"), target="tvm")
     model = convert(data, host=Host(packs="builtin"), target="tvm", unroll=TIME).model
     assert not {"Loop", "Scan", "If"} & {node.op_type for node in model.graph.all_nodes()}
+
+
+COUNTED = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    counted (float[2,3] x, bool go) => (float[2,3] y)
+    <int64 three = {3}, bool yes = {1}, bool no = {0}> {
+        y = LOOP (three, GO, x) <body = body (int64 k, bool told, float[2,3] one) => (bool on, float[2,3] other) {
+            other = Neg (one)
+            on = ON
+        }>
+    }
+"""
+"""A Loop that runs three times where nothing ends it."""
+
+
+@pytest.mark.parametrize(
+    ("start", "on", "count"),
+    [
+        ("yes", "Identity (told)", 1),
+        ("", "Identity (yes)", 1),
+        ("yes", "Identity (yes)", 1),
+        ("no", "Identity (told)", 0),
+        ("go", "Identity (told)", 0),
+        ("yes", "Identity (no)", 0),
+        ("yes", "Not (told)", 0),
+        ("", "Identity (go)", 0),
+    ],
+)
+def test_a_loop_that_a_condition_may_end_stays_one(start: str, on: str, count: int) -> None:
+    text = COUNTED.replace("LOOP", "Loop").replace("GO", start).replace("ON", on)
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    assert unroll.run(model, 3) == count
+    assert {node.op_type for node in model.graph} == ({"Neg", "Identity"} if count else {"Loop"})
+
+
+def test_a_loop_of_another_domain_stays_one() -> None:
+    text = COUNTED.replace("LOOP", "elsewhere.Loop").replace("GO", "yes").replace("ON", "Identity (told)")
+    assert unroll.run(ir.from_proto(onnx.parser.parse_model(text)), 3) == 0
