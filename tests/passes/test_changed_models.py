@@ -121,6 +121,8 @@ def _fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
         return repr(error) if results(before, _feeds(before)) is not None else ""
     if after is None:
         return ""
+    if [*after.graph.node] == [*before.graph.node]:
+        return "it says that it rewrote something"
     apart = [[node for node in one.graph.node if node.domain == ELSEWHERE] for one in (before, after)]
     if apart[0]:
         kinds = [[(node.op_type, node.attribute, len(node.input)) for node in nodes] for nodes in apart]
