@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from passes_networks import Applied, Draw, Network
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.cases.control.loops import called, loop
 from conformance.models import drawn, tensor
+from onnx_tflite_plugin.passes.recurrent import gates_at_once
 from onnx_tflite_plugin.verify import verify
 
 GO_ON = np.array([True, True, True, False, False])
@@ -85,3 +87,49 @@ def test_what_is_used_twice_is_split_before_it_is_added() -> None:
 )
 def test_else_each_gate_has_its_own(draw: Draw) -> None:
     assert Applied("gates_at_once", draw).count == 0
+
+
+FEATURES, DEPTH = 3, 2
+BRANCH = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    layer (float[1,2,3,7] x, float[1,2,3,7] z, float[1,3,9,7] w, bool go) => (float[1,n,3,7] y) {
+        y = If (go) <
+            then_branch = gates () => (float[1,n,3,7] one) { NODES one = Sum (p, q, r) },
+            else_branch = none () => (float[1,n,3,7] other) { other = Conv (x, a) }
+        >
+    }
+"""
+ALIKE = "p = Conv (x, a) q = Conv (x, b) r = Conv (x, c)"
+SUMS = "p = Add (f, i) q = Add (g, j) r = Add (h, k)"
+OF_X = "f = Conv (x, a) g = Conv (x, b) h = Conv (x, c)"
+
+
+def branch(nodes: str) -> ir.Model:
+    """A branch of an If in which ``a``, ``b`` and ``c`` are kernels, ``d`` of a single feature, ``e`` of groups, ``v`` a bias."""
+    model = onnx.parser.parse_model(BRANCH.replace("NODES", nodes))
+    kernels = {name: drawn(FEATURES, DEPTH, 1, 1, seed=name) for name in "abc"}
+    others = {"d": drawn(1, DEPTH, 1, 1), "e": drawn(4, 1, 1, 1), "v": drawn(FEATURES), "n": np.full(3, 3)}
+    stored = [onnx.numpy_helper.from_array(array, name) for name, array in {**kernels, **others}.items()]
+    model.graph.initializer.extend(stored)
+    return ir.from_proto(model)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count"),
+    [
+        (ALIKE, 1),
+        (ALIKE.replace("Conv (x, c)", "Conv (z, c)"), 0),
+        (ALIKE.replace("Conv (x, c)", "Conv (x, c, v)"), 0),
+        (ALIKE.replace("Conv (x, c)", "Conv <dilations = [2, 2]> (x, c)"), 0),
+        ("p = Conv <group = 2> (x, e) q = Conv <group = 2> (x, e) r = Conv <group = 2> (x, e)", 0),
+        (f"{OF_X} i = Conv (z, b) j = Conv (z, c) k = Conv (z, a) {SUMS}", 3),
+        (f"{OF_X} i = Conv (z, b) j = Conv (z, c) k = Conv (z, d) {SUMS}", 2),
+        (f"{OF_X} i, j, k = Split <axis = 2> (w, n) {SUMS}", 1),
+    ],
+    ids=[
+        "one image", "another image", "a bias", "other pixels", "groups", "sums", "one feature for all of a gate",
+        "sums with parts along another axis",
+    ],
+)  # fmt: skip
+def test_what_is_joined_differs_in_numbers_alone(nodes: str, count: int) -> None:
+    assert gates_at_once.run(branch(nodes)) == count
