@@ -187,3 +187,12 @@ def dtype(text: str) -> str:
 
 def image(*shape: int | None, dtype: str = "int8") -> Spec:
     return tensor(*shape, dtype=dtype)
+
+
+def parsed(graph: str, opset: int = 21, **stored: Array) -> ir.Model:
+    """A model in ONNX's textual syntax, ``(inputs) => (outputs) { nodes }``, and the constants in it by name."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, "elsewhere" : 1]> drawn {graph}')
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in stored.items()
+    )
+    return ir.from_proto(onnx.shape_inference.infer_shapes(model))

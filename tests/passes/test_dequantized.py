@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network
+from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import tensor
 from conformance.weights import product, weight
+from onnx_tflite_plugin.passes.recurrent import dequantized_once
 from onnx_tflite_plugin.verify import verify
 
 
@@ -93,3 +95,25 @@ def test_a_few_numbers_in_front_of_a_product_are_multiplied(rows: int) -> None:
 @pytest.mark.parametrize(("rows", "count"), [(3, 1), (2**16 + 1, 0)])
 def test_one_scale_is_not_written_once_for_each_of_many_rows(rows: int, count: int) -> None:
     assert Applied("dequantized_once", dense(rows, columns=17)).count == count
+
+
+@pytest.mark.parametrize(
+    ("nodes", "opset", "count"),
+    [
+        ("a = Cast <to = 1> (x) b = Mul (a, s) y = Tanh (b)", 21, 1),
+        ("a = Cast <to = 1> (x) b = Mul (a, s) y = Tanh (b)", 20, 0),
+        ("a = Cast <to = 1> (x) b = Mul (a, each) y = Tanh (b)", 21, 0),
+        ("a = Cast <to = 1> (x) b = Mul (a, s) c = Abs (a) d = Tanh (b) y = Add (c, d)", 21, 0),
+        ("a = Cast <to = 1> (stored) b = Mul (a, s) y = Add (b, z)", 21, 0),
+        ("a = Cast <to = 1> (words) b = Mul (a, s) y = Tanh (b)", 21, 0),
+    ],
+    ids=["16 bits", "an opset before", "a scale for each column", "a Cast that others read", "a constant", "32 bits"],
+)
+def test_a_cast_and_a_product_with_one_scale_are_dequantized(nodes: str, opset: int, count: int) -> None:
+    graph = f"(int16[3,5] x, int32[3,5] words, float[3,5] z) => (float[3,5] y) {{ {nodes} }}"
+    stored = {
+        "s": np.float32(0.5),
+        "each": np.full(5, 0.5, np.float32),
+        "stored": np.arange(15, dtype=np.int16).reshape(3, 5),
+    }
+    assert dequantized_once.run(parsed(graph, opset, **stored)) == count

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Draw, Network
+from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.cases.control.loops import called, loop
@@ -91,8 +91,7 @@ def test_else_each_gate_has_its_own(draw: Draw) -> None:
 
 FEATURES, DEPTH = 3, 2
 BRANCH = """
-    <ir_version: 8, opset_import: ["" : 17]>
-    layer (float[1,2,3,7] x, float[1,2,3,7] z, float[1,3,9,7] w, bool go) => (float[1,n,3,7] y) {
+    (float[1,2,3,7] x, float[1,2,3,7] z, float[1,3,9,7] w, bool go) => (float[1,n,3,7] y) {
         y = If (go) <
             then_branch = gates () => (float[1,n,3,7] one) { NODES one = Sum (p, q, r) },
             else_branch = none () => (float[1,n,3,7] other) { other = Conv (x, a) }
@@ -106,12 +105,9 @@ OF_X = "f = Conv (x, a) g = Conv (x, b) h = Conv (x, c)"
 
 def branch(nodes: str) -> ir.Model:
     """A branch of an If in which ``a``, ``b`` and ``c`` are kernels, ``d`` of a single feature, ``e`` of groups, ``v`` a bias."""
-    model = onnx.parser.parse_model(BRANCH.replace("NODES", nodes))
     kernels = {name: drawn(FEATURES, DEPTH, 1, 1, seed=name) for name in "abc"}
     others = {"d": drawn(1, DEPTH, 1, 1), "e": drawn(4, 1, 1, 1), "v": drawn(FEATURES), "n": np.full(3, 3)}
-    stored = [onnx.numpy_helper.from_array(array, name) for name, array in {**kernels, **others}.items()]
-    model.graph.initializer.extend(stored)
-    return ir.from_proto(model)
+    return parsed(BRANCH.replace("NODES", nodes), **kernels, **others)
 
 
 @pytest.mark.parametrize(

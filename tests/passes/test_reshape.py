@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network
+from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn, tensor
+from onnx_tflite_plugin.passes.recurrent import reshape_once
 
 
 def dense(net: Network, batch: int | None = 1) -> TensorRef:
@@ -98,3 +99,31 @@ def test_a_zero_which_is_the_operands_size_is_left_alone() -> None:
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], shapes)
     model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
     assert PASSES["reshape_once"].run(model) == 0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "left"),
+    [
+        ("a = Reshape (x, flat) b = Reshape (a, rows) y = Abs (b)", ["Abs"]),
+        ("a = Reshape (x, flat) y = Reshape (a, rows)", ["Reshape"]),
+        ("a = Reshape (x, flat) b = Reshape (a, deep) y = Abs (b)", ["Reshape", "Abs"]),
+        ("a = Reshape (x, flat) b = Reshape (a, kept) y = Abs (b)", ["Reshape", "Reshape", "Abs"]),
+    ],
+    ids=["the shape before", "of an output", "an axis more", "a size of what is reshaped"],
+)
+def test_the_last_reshape_is_left_where_it_is_needed(nodes: str, left: Sequence[str]) -> None:
+    shapes = {"flat": [15], "rows": [-1, 5], "deep": [3, 5, 1], "kept": [0, 1]}
+    stored = {name: np.asarray(shape, np.int64) for name, shape in shapes.items()}
+    model = parsed(f"(float[3,5] x) => (float[n,m] y) {{ {nodes} }}", **stored)
+    reshape_once.run(model)
+    assert [node.op_type for node in model.graph] == left
+
+
+def test_a_reshape_in_a_branch_is_followed_no_further_than_its_graph() -> None:
+    branches = ", ".join(
+        f"{name}_branch = {name} () => (float[5,3] {name}) {{ {name} = Reshape (a, wide) }}"
+        for name in ("then", "else")
+    )
+    model = parsed(f"(float[3,5] x, bool go) => (float[5,3] y) {{ a = Reshape (x, flat) y = If (go) <{branches}> }}",
+                   flat=np.array([15]), wide=np.array([5, 3]))  # fmt: skip
+    assert reshape_once.run(model) == 0

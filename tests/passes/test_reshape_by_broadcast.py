@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network
+from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, tensor
+from onnx_tflite_plugin.passes.recurrent import reshape_by_broadcast
 
 
 def dropped(shape: tuple[int, ...], result: tuple[int, ...], other: tuple[int, ...], dtype: str = "float32") -> Draw:
@@ -51,3 +53,17 @@ def test_what_is_given_as_a_result_keeps_its_shape(dtype: str) -> None:
         return flat, net.like("ADD", net.input(tensor(1, 7, dtype=dtype)), flat)
 
     assert Applied("reshape_by_broadcast", draw).count == 0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count"),
+    [
+        ("a = Reshape (x, flat) y = Add (z, a)", 1),
+        ("a = Reshape (x, flat) y = PRelu (z, a)", 0),
+        ("a = Reshape (x, flat) y = elsewhere.Add (z, a)", 0),
+    ],
+    ids=["a sum", "slopes, which PRelu broadcasts one way", "another domain"],
+)
+def test_who_broadcasts_either_operand_needs_no_reshape(nodes: str, count: int) -> None:
+    graph = f"(float[1,7] x, float[5,7] z) => (float[5,7] y) {{ {nodes} }}"
+    assert reshape_by_broadcast.run(parsed(graph, flat=np.array([7]))) == count
