@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, image
+from passes_networks import Applied, Draw, Network, image, parsed
 
 from conformance.builder import TensorRef
+from onnx_tflite_plugin.passes.images import average_as_product
 
 PASS = "average_as_product"
 ONE = {"filter_height": 1, "filter_width": 1, "stride_h": 1, "stride_w": 1, "padding": "VALID"}
@@ -108,3 +110,20 @@ def test_an_open_batch_stays_open() -> None:
 )
 def test_others_are_left_alone(draw: Draw) -> None:
     assert Applied(PASS, draw).count == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "count"),
+    [
+        ("1,4,12,18", "kernel_shape = [2, 2], strides = [2, 2]", 1),
+        ("1,4,12,18", 'kernel_shape = [2, 2], strides = [2, 2], auto_pad = "VALID"', 0),
+        ("1,4,12,18", "kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1", 0),
+        ("1,288,9,11", "kernel_shape = [3, 3], pads = [1, 1, 1, 1]", 1),
+        ("1,288,9,11", "kernel_shape = [3, 3], pads = [1, 1, 1, 1], count_include_pad = 1", 0),
+        ("1,288,9,11", "kernel_shape = [3, 3], pads = [1, 1, 1, 1], dilations = [2, 2]", 0),
+    ],
+)
+def test_averages_of_another_kind_are_left_alone(shape: str, options: str, count: int) -> None:
+    nodes = f"a = DequantizeLinear (x, s, p) b = AveragePool <{options}> (a) y = QuantizeLinear (b, s, p)"
+    model = parsed(f"(uint8[{shape}] x) => (uint8[1,c,h,w] y) {{ {nodes} }}", s=np.float32(0.05), p=np.uint8(120))
+    assert average_as_product.run(model) == count

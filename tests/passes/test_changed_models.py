@@ -60,7 +60,7 @@ DRAWN: dict[str, Draw] = {
     "constants_of_rows": test_constants_of_rows.scaled(),
     "dequantized_once": test_dequantized.dense(3, both=True),
     "exact_neighbours": test_exact_neighbours.chain(),
-    "fold_depthwise": test_fold_depthwise.deep(),
+    "fold_depthwise": test_fold_depthwise.deep(per_axis=False),
     "fold_width": test_fold_width.first((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
     "gate_in_blocks": test_gate.gated,
     "gates_at_once": test_gates_at_once.layer(3),

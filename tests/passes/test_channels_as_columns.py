@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image
+from passes_networks import Applied, Draw, Network, built, image, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn, tensor
+from onnx_tflite_plugin.passes.images import channels_as_columns
 
 
 def first(*shape: int | None, kernel: tuple[int, int] = (3, 5), features: int = 16, **options: Any) -> Draw:
@@ -103,3 +104,21 @@ LEFT: dict[str, Draw] = {
 @pytest.mark.parametrize("name", LEFT)
 def test_what_does_not_gain_is_left_alone(name: str) -> None:
     assert Applied("channels_as_columns", LEFT[name]).count == 0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count"),
+    [
+        ("b = Conv (a, w)", 1),
+        ('b = Conv <auto_pad = "SAME_UPPER"> (a, w)', 0),
+        ("v = DequantizeLinear (k, s) b = Conv (a, v)", 0),
+        ("c = Abs (a) b = Conv (a, w)", 0),
+    ],
+    ids=["a convolution", "pads that are not spelled out", "integers for weights", "others read it"],
+)
+def test_what_reads_the_image_are_plain_convolutions(nodes: str, count: int) -> None:
+    stored = {"w": drawn(5, 3, 3, 3), "k": np.ones((5, 3, 3, 3), np.int8), "s": np.float32(0.05)}
+    graph = (
+        f"(float[1,11,13,3] x) => (float[1,5,h,w] y) {{ a = Transpose <perm = [0, 3, 1, 2]> (x) {nodes} y = Relu (b) }}"
+    )
+    assert channels_as_columns.run(parsed(graph, **stored)) == count

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image
+from passes_networks import Applied, Draw, Network, built, image, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn
+from onnx_tflite_plugin.passes.images import clip_in_blocks
 from onnx_tflite_plugin.source.model import Array
 
 
@@ -85,3 +87,30 @@ LEFT: dict[str, Draw] = {
 @pytest.mark.parametrize("name", LEFT)
 def test_others_are_left_alone(name: str) -> None:
     assert Applied("clip_in_blocks", LEFT[name]).count == 0
+
+
+SUM = "a = Conv (x, w) b = Conv (x, w) c = Add (a, b) d = Clip (c, low, high) y = Conv (d, v)"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count"),
+    [
+        (SUM, 1),
+        (SUM.replace("b = Conv (x, w)", "m = GlobalAveragePool (x) b = Conv (m, w)"), 0),
+        (SUM.replace("b = Conv (x, w)", "b = Neg (each)"), 0),
+        (
+            SUM.replace(
+                "y = ",
+                "q = QuantizeLinear (d, s, p) e = DequantizeLinear (q, s, p) f = Conv (e, v) g = Conv (d, v) y = Add (f, g) z = ",
+            ),
+            0,
+        ),
+    ],
+    ids=["images", "a sum with one number a channel", "a sum with a constant", "what is quantized too"],
+)
+def test_images_that_are_added_pixel_by_pixel_and_stay_floats_are_bounded_in_blocks(nodes: str, count: int) -> None:
+    stored = {
+        "w": drawn(8, 3, 1, 1), "v": drawn(7, 8, 1, 1), "each": drawn(1, 8, 1, 1), "low": np.float32(-0.5),
+        "high": np.float32(0.5), "s": np.float32(0.05), "p": np.uint8(120),
+    }  # fmt: skip
+    assert clip_in_blocks.run(parsed(f"(float[1,3,5,7] x) => (float[1,7,5,7] y) {{ {nodes} }}", **stored)) == count

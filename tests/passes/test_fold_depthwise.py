@@ -78,11 +78,18 @@ def test_an_image_is_folded_as_it_comes() -> None:
     assert "Transpose" not in applied.fused
 
 
+def pooled(net: Network) -> TensorRef:
+    """What channels first brings nearer to no convolution."""
+    x = net.conv(net.input(image(1, 23, 32, 3)), 8, (1, 1))
+    pool = {"filter_height": 1, "filter_width": 1, "stride_h": 1, "stride_w": 1, "padding": "SAME"}
+    return net.conv(net.like("MAX_POOL_2D", x, **pool), 8, (3, 3), deep=True)
+
+
 @pytest.mark.parametrize(
     "draw",
     [
         deep(9),
-        deep(stride=2),
+        deep(stride=2, size=(46, 64)),
         deep(features=2),
         deep(size=(13, 32)),
         deep(size=(23, 31)),
@@ -91,9 +98,13 @@ def test_an_image_is_folded_as_it_comes() -> None:
         deep(dtype="uint8"),
         deep(change=least),
         deep(dilation_h_factor=2),
+        pooled,
     ],
-    ids=["many", "strided", "two of each", "little", "odd", "open", "floats", "not around 0", "-128", "dilated"],
-)
+    ids=[
+        "many", "strided", "two of each", "little", "odd", "open", "floats", "not around 0", "-128", "dilated",
+        "of no convolution",
+    ],
+)  # fmt: skip
 def test_others_are_left_alone(draw: Draw) -> None:
     applied = Applied(PASS, draw)
     assert applied.count == 0

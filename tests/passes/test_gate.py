@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image, optimized, settled
+from passes_networks import Applied, Draw, Network, built, image, optimized, parsed, settled
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
-from conformance.models import constant
+from conformance.models import constant, drawn
+from onnx_tflite_plugin.passes.images import gate_in_blocks
 from op_handlers.kernels import hybrid
 
 
@@ -83,3 +85,16 @@ def test_an_image_that_other_passes_reshape_keeps_no_gate_from_being_repeated() 
         "gate_in_blocks": 1,
         "channels_as_columns": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "count"), [("float[1,3,5,7] x", 1), ("uint8[1,3,5,7] q", 0)], ids=["floats", "integers"]
+)
+def test_convolutions_of_floats_work_in_blocks(given: str, count: int) -> None:
+    nodes = (
+        """a = Conv (x, w) m = GlobalAveragePool (a) g = Conv (m, v) h = Sigmoid (g) b = Mul (a, h) y = Conv (b, v)"""
+    )
+    dequantized = "x = DequantizeLinear (q, s, p) " if given.endswith("q") else ""
+    stored = {"w": drawn(16, 3, 1, 1), "v": drawn(16, 16, 1, 1), "s": np.float32(0.05), "p": np.uint8(120)}
+    model = parsed(f"({given}) => (float[1,16,5,7] y) {{ {dequantized}{nodes} }}", **stored)
+    assert gate_in_blocks.run(model) == count

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network
+from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, tensor
 from conformance.weights import product, weight
+from onnx_tflite_plugin.passes.recurrent import split_once
 from onnx_tflite_plugin.verify import verify
 
 GATES = ("LOGISTIC", "LOGISTIC", "TANH", "LOGISTIC")
@@ -71,3 +73,10 @@ def test_what_is_used_on_its_way_is_split_before() -> None:
     applied = Applied("split_once", draw)
     assert applied.count == 1
     assert applied.equal
+
+
+def test_a_part_that_nobody_reads_is_no_reason_to_split_first() -> None:
+    nodes = "a, b, c = Split <axis = 1> (x, n) d = Sigmoid (a) e = Sigmoid (b) y = Sub (d, e)"
+    model = parsed(f"(float[1,15] x) => (float[1,5] y) {{ {nodes} }}", n=np.full(3, 5))
+    assert split_once.run(model) == 1
+    assert [node.op_type for node in model.graph] == ["Sigmoid", "Split", "Sub"]

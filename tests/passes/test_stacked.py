@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network
+from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn, tensor
+from onnx_tflite_plugin.passes.recurrent import stacked_once
 from onnx_tflite_plugin.verify import verify
 
 
@@ -44,3 +46,11 @@ def test_parts_are_joined_along_an_axis_that_they_have(axis: int, read: bool) ->
 )
 def test_else_each_has_an_axis_of_its_own(draw: Draw) -> None:
     assert Applied("stacked_once", draw).count == 0
+
+
+def test_a_part_that_others_read_with_its_axis_has_it_already() -> None:
+    rows = "a = Unsqueeze (x, k) b = Unsqueeze (z, k) c = Unsqueeze (w, k)"
+    graph = "(float[5] x, float[5] z, float[5] w) => (float[3,5] y, float[1,5] also)"
+    nodes = f"{rows} y = Concat <axis = 0> (a, b, c)"
+    assert stacked_once.run(parsed(f"{graph} {{ {nodes} also = Abs (x) }}", k=np.array([0]))) == 1
+    assert stacked_once.run(parsed(f"{graph} {{ {nodes} also = Abs (a) }}", k=np.array([0]))) == 0

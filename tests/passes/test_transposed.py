@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, image, settled
+from passes_networks import Applied, Draw, Network, image, parsed, settled
 
 from conformance.builder import TensorRef
 from conformance.models import constant
 from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.passes.images import transposed_as_convolution
 from onnx_tflite_plugin.passes.images.transposed_as_convolution import Axis
 from onnx_tflite_plugin.verify import verify
 
@@ -95,3 +96,14 @@ def test_an_axis_reads_each_weight_of_its_phase() -> None:
     assert axis == Axis(stride=2, pad=0, kernel=3, blocks=5, first=0, last=1, behind=0)
     assert axis is not None
     assert axis.sources().tolist() == [[2, 0], [-1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("option", "count"), [("", 1), (', auto_pad = "VALID"', 0), (", output_shape = [10, 14]", 0), (", group = 2", 0)]
+)
+def test_pads_that_are_not_spelled_out_and_groups_stay(option: str, count: int) -> None:
+    nodes = f"""a = DequantizeLinear (x, s, p) w = DequantizeLinear (k, s, zero)
+        b = ConvTranspose <kernel_shape = [2, 2], strides = [2, 2]{option}> (a, w) y = QuantizeLinear (b, s, p)"""
+    stored = {"s": np.float32(0.05), "p": np.uint8(120), "zero": np.int8(0), "k": np.ones((4, 3, 2, 2), np.int8)}
+    model = parsed(f"(uint8[1,4,5,7] x) => (uint8[1,c,h,w] y) {{ {nodes} }}", **stored)
+    assert transposed_as_convolution.run(model) == count

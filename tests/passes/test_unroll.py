@@ -8,6 +8,7 @@ from collections.abc import Callable
 import onnx
 import onnx_ir as ir
 import pytest
+from passes_networks import parsed
 
 from conformance.cases.fusions.directions import ALONE
 from conformance.cases.fusions.loops import ALIKE, TIME, Layer
@@ -112,3 +113,12 @@ def test_a_loop_that_a_condition_may_end_stays_one(start: str, on: str, count: i
 def test_a_loop_of_another_domain_stays_one() -> None:
     text = COUNTED.replace("LOOP", "elsewhere.Loop").replace("GO", "yes").replace("ON", "Identity (told)")
     assert unroll.run(ir.from_proto(onnx.parser.parse_model(text)), 3) == 0
+
+
+@pytest.mark.parametrize(
+    ("axes", "count"), [("scan_input_axes = [0]", 1), ("scan_input_axes = [1]", 0), ("scan_output_axes = [1]", 0)]
+)
+def test_a_scan_along_another_axis_stays_one(axes: str, count: int) -> None:
+    body = "step (float[3] sum, float[3] row) => (float[3] after, float[3] seen) { after = Add (sum, row) seen = Neg (row) }"
+    scan = f"y, all = Scan <num_scan_inputs = 1, {axes}, body = {body}> (x, z)"
+    assert unroll.run(parsed(f"(float[3] x, float[3,3] z) => (float[3] y, float[3,3] all) {{ {scan} }}"), 3) == count

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, image
+from passes_networks import Applied, Draw, Network, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn
+from onnx_tflite_plugin.passes.images import wide_constants
 
 PASS = "wide_constants"
 
@@ -77,3 +78,12 @@ def test_an_open_batch_stays_open() -> None:
 )
 def test_others_are_left_alone(draw: Draw) -> None:
     assert Applied(PASS, draw).count == 0
+
+
+@pytest.mark.parametrize(("axes", "count"), [((3,), 1), ((1, 1, 3), 1), ((1, 1, 1, 1, 3), 0)], ids=str)
+def test_a_constant_of_more_axes_than_the_image_is_left_alone(axes: Sequence[int], count: int) -> None:
+    nodes = "a = DequantizeLinear (x, s, p) b = DequantizeLinear (k, s, p) c = Mul (a, b) y = QuantizeLinear (c, s, p)"
+    stored = {"s": np.float32(0.05), "p": np.uint8(120), "k": drawn(*axes, dtype="uint8")}
+    result = ",".join(map(str, (1,) * (len(axes) - 4) + (1, 23, 29, 3)))
+    model = parsed(f"(uint8[1,23,29,3] x) => (uint8[{result}] y) {{ {nodes} }}", **stored)
+    assert wide_constants.run(model) == count

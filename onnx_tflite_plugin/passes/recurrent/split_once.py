@@ -34,7 +34,7 @@ class Way:
     def of(cls, part: ir.Value) -> Way:
         nodes: list[ir.Node] = []
         value = part
-        while (node := only_user(value, *_EACH)) is not None and node.inputs[0] is value and _single(node):
+        while (node := only_user(value, *_EACH)) is not None and _single(node):
             nodes.append(node)
             value = node.outputs[0]
         return cls(part, nodes)

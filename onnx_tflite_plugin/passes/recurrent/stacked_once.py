@@ -23,8 +23,6 @@ def _replace(editor: Editor, node: ir.Node) -> bool:
     shape = sizes(stacked[0]) if stacked else None
     if len(stacked) < max(len(parts), _FEWEST) or not shape or None in shape or not 0 <= axis < len(shape):
         return False
-    if any(sizes(part) != shape for part in stacked):
-        return False
     with editor.replacing(node):
         joined = editor.emit("Concat", *stacked, axis=axis)
         whole = editor.emit("Reshape", joined, np.asarray([*shape[:axis], len(parts), *shape[axis:]], np.int64))
