@@ -9,11 +9,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from passes_networks import Network, image
+from passes_networks import Network, built, image
 from wrong_models import Spoil, Wrong, replaced
 
+import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
-from conformance.models import Spec, constant
+from conformance.models import Spec, constant, drawn, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Tolerance, verify
 from onnx_tflite_plugin.verify.operators.singly import tolerance_of
@@ -49,6 +50,31 @@ def saturated(net: Network) -> TensorRef:
     spec = net.spec(second)
     most = constant(np.full((1,), 127, np.int8), "int8", spec.scale, spec.zero_point)
     return net.like("MAXIMUM", second, most)
+
+
+def shared(net: Network) -> TensorRef:
+    """Weights of 8 bits, dequantized once for the rows of a table and for the product with its columns."""
+    stored = constant(drawn(23, 8, dtype="int8"), "int8", 0.01)
+    table = net.call("DEQUANTIZE", [stored], tensor(23, 8))
+    rows = net.call("GATHER", [table, net.input(tensor(1, 5, dtype="int32", scale=0))], tensor(1, 5, 8), axis=0)
+    return net.call("FULLY_CONNECTED", [rows, table, None], tensor(1, 5, 23), keep_num_dims=True)
+
+
+def far_beyond_16_bits(net: Network) -> TensorRef:
+    """A product by what is zero on every input, and by its scale could be large."""
+    x = net.input(tensor(1, 3, 16, dtype="int8", scale=0.0011, zero_point=-20))
+    zeros = net.call(
+        "MUL", [x, constant(np.int8(1), "int8", 1e-9)], tensor(1, 3, 16, dtype="int8", scale=3921.0, zero_point=-128)
+    )
+    return net.call("MUL", [zeros, x], tensor(1, 3, 16, dtype="int8", scale=0.0045, zero_point=-33))
+
+
+def far_beyond_32_bits(net: Network) -> TensorRef:
+    """A difference that is always zero, as in front of a softmax of one, so that it was calibrated to no range."""
+    x = net.like("ADD", net.input(image(1, 3, 16, 1)), constant(np.int8(7), "int8", 0.047))
+    most = net.like("REDUCE_MAX", x, constant(np.array([3], np.int32)), keep_dims=True)
+    zeros = net.call("SUB", [x, most], tensor(1, 3, 16, 1, dtype="int8", scale=4e-12, zero_point=-128))
+    return net.like("ADD", x, zeros)
 
 
 # --- what is spoilt ---------------------------------------------------------------------------
@@ -142,6 +168,13 @@ def test_a_wrong_operator_fails_though_the_output_agrees_and_the_right_one_passe
     judged = verify(data, after)
     assert not judged.ok
     assert judged.comparisons[0].ok
+
+
+@pytest.mark.parametrize("draw", [shared, far_beyond_16_bits, far_beyond_32_bits])
+def test_what_only_drawn_operands_bring_about_is_no_error_of_the_model(draw: Callable[[Network], TensorRef]) -> None:
+    data = built(draw)
+    judged = verify(data, otp.convert(data).proto)
+    assert judged.ok, judged.text
 
 
 @pytest.mark.parametrize(("given", "allowed"), [(Tolerance(of_range=0.02), 1e-4), (Tolerance(of_range=1e-5), 1e-5)])

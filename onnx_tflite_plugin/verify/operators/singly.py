@@ -37,6 +37,7 @@ MOST_VALUES = 1000  # ONNX Runtime takes quadratic time over the outputs of a mo
 SLOW = 4.0  # seconds of processor time, from which on nothing more is drawn
 _TRIED = 4  # operators that seem wrong and are tried by themselves
 _UNDEFINED = 2.0**31  # times an integer of 32 bits
+_TOO_WIDE = 2.0**19  # times an operand of a sum
 _EXACT = 1e-4  # of a float's range: what a single operator in float32 may differ by
 
 Alone = Callable[[bytes, "ModelProto", Mapping[str, Array]], "Verdict"]
@@ -101,13 +102,21 @@ def _drawn(search: Search, apart: Apart, arrays: Run, parity: int) -> Iterator[t
 
 
 def _layers(graph: Subgraph, kept: Mapping[int, Array], parity: int) -> list[Tensor]:
-    """The results of operators at an even or an odd distance from the inputs, where all of an operator's can be drawn."""
+    """The results of operators at an even or an odd distance from the inputs, where all of an operator's can be drawn.
+
+    What is computed from constants alone is none of them: the converted model may hold it as constants of its own.
+    """
     read = {t.index for op in graph.operators for t in op.inputs if t is not None}
+    fixed: set[int] = set()
     distance: dict[int, int] = {}
     layers: list[Tensor] = []
     for op in graph.operators:
         results = [t for t in op.outputs if t is not None]
-        at = 1 + max((distance.get(t.index, 0) for t in op.inputs if t is not None), default=0)
+        taken = [t for t in op.inputs if t is not None]
+        if taken and all(t.constant or t.index in fixed for t in taken):
+            fixed |= {t.index for t in results}
+            continue
+        at = 1 + max((distance.get(t.index, 0) for t in taken), default=0)
         distance.update((t.index, at) for t in results)
         if at % 2 == parity and all(t.index in kept and _drawable(t, kept[t.index]) for t in results):
             layers += [t for t in results if t.index in read]
@@ -193,14 +202,16 @@ def _said_float(tensor: Tensor) -> bool:
 
 
 def _beyond_shifts(operator: Operator) -> bool:
-    """Whether its integers are multiplied by 2^31 and more, as where a mask of -1e36 is quantized: kernels shift 32 bits by as much,
-    which C++ leaves undefined (MultiplyByQuantizedMultiplier, internal/common.cc).
+    """Whether its integers are multiplied by more than kernels shift, which C++ leaves undefined (MultiplyByQuantizedMultiplier,
+    internal/common.cc): by 2^31, as where a mask of -1e36 is quantized, or by more than 2^20 of a half in a difference that was zero
+    whatever it was calibrated on (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/optimized/integer_ops/sub.h).
     """
     factors, results = (
         [t.quantization.scale[0] for t in slots if t is not None and isinstance(t.quantization, Quantization)]
         for slots in (operator.inputs, operator.outputs)
     )
-    return bool(factors) and any(prod(factors) >= _UNDEFINED * scale for scale in results)
+    beyond = (prod(factors) >= _UNDEFINED * scale or max(factors) >= _TOO_WIDE * scale for scale in results)
+    return bool(factors) and any(beyond)
 
 
 def _remembered(tensor: Tensor) -> bool:
