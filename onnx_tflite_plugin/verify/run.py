@@ -21,7 +21,7 @@ from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.inputs.user_data import Given
 from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
-from onnx_tflite_plugin.verify.operators import singly
+from onnx_tflite_plugin.verify.operators import choices, singly
 from onnx_tflite_plugin.verify.operators.bisect import smallest
 from onnx_tflite_plugin.verify.operators.diverging import Divergence
 from onnx_tflite_plugin.verify.operators.weak import Weak
@@ -103,6 +103,9 @@ def verify(
         return Verification((*comparisons, *wrong), tuple(expected), len(drawn), notes=(*said, *notes))
     told("looking for the first tensor outside its tolerance")
     diverging, reasons = examined.search.divergence(drawn, expected)
+    settled = choices.settled(examined.search, diverging, drawn, comparisons)
+    if diverging is not None and settled:
+        return Verification(settled, tuple(expected), len(drawn), notes=(choices.note(diverging), *notes))
     if bisect is not None:
         told("looking for the smallest part that disagrees")
         notes = (_bisected(examined, diverging, drawn, Path(bisect)), *notes)

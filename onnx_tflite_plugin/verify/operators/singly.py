@@ -54,12 +54,9 @@ def wrong(search: Search, runs: Sequence[Run], tolerance: Tolerance, alone: Alon
 
     By itself LiteRT's other kernels are asked as well, and what they differ by counts.
     """
-    tensors = search.trial.entry.subgraph.tensors
-    size = sum(4 * prod(tensor.shape) for tensor in tensors if not tensor.constant)
-    count = sum(map(len, search.values.values()))
-    if size > MOST_BYTES or count > MOST_VALUES:
-        many = f"they make {count} tensors" if count > MOST_VALUES else f"they make {size >> 20} MiB"
-        return [], f"operators were not compared one by one, for {many}"
+    reason = untried(search)
+    if reason:
+        return [], reason
     try:
         apart = Apart(search.trial, search.session, tolerance, search.values)
         start = time.process_time()
@@ -74,6 +71,17 @@ def wrong(search: Search, runs: Sequence[Run], tolerance: Tolerance, alone: Alon
     except ConversionError:  # LiteRT or ONNX Runtime does not run what keeps all tensors, or the file cannot be cut
         return [], ""
     return [], ""
+
+
+def untried(search: Search) -> str:
+    """Why operators are not compared one by one; empty where they are."""
+    tensors = search.trial.entry.subgraph.tensors
+    size = sum(4 * prod(tensor.shape) for tensor in tensors if not tensor.constant)
+    count = sum(map(len, search.values.values()))
+    if size <= MOST_BYTES and count <= MOST_VALUES:
+        return ""
+    many = f"they make {count} tensors" if count > MOST_VALUES else f"they make {size >> 20} MiB"
+    return f"operators were not compared one by one, for {many}"
 
 
 def _drawn(search: Search, apart: Apart, arrays: Run, parity: int) -> Iterator[tuple[Comparison, TensorValue]]:

@@ -1,0 +1,76 @@
+"""What follows a choice among numbers that are almost equal is judged operator by operator, and wrong operators still fail."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from passes_networks import Network
+from wrong_models import Spoil, Wrong, replaced
+
+from conformance.builder import TensorRef
+from conformance.models import constant, tensor
+from onnx_tflite_plugin.verify import verify
+
+SIZE = 53
+
+
+def ranked(net: Network) -> tuple[TensorRef, ...]:
+    """The largest of numbers that differ by a few units in the last place, and where they were: the same number behind each."""
+    near = net.like("MUL", net.input(tensor(SIZE)), constant(np.float32(1e-7)))
+    one = net.like("ADD", near, constant(np.float32(1.0)))
+    values, places = net.calls("TOPK_V2", [one, constant(np.int32(7))], tensor(7), tensor(7, dtype="int32", scale=0))
+    others = net.call("GATHER", [net.like("NEG", one), places], tensor(7), axis=0)
+    return values, net.like("ADD", places, constant(np.int32(3)), fused_activation_function="NONE"), others
+
+
+def moved(by: float) -> Spoil:
+    """Every other number that is ranked, as another way of rounding would leave it."""
+
+    def spoil(proto: onnx.ModelProto) -> None:
+        made = next(node for node in proto.graph.node if node.op_type == "Add")
+        name, made.output[0] = made.output[0], "as_it_was"
+        factors = (1 + by * (np.arange(SIZE) % 2)).astype(np.float32)
+        proto.graph.initializer.append(numpy_helper.from_array(factors, "factors"))
+        at = [*proto.graph.node].index(made) + 1
+        proto.graph.node.insert(at, helper.make_node("Mul", ["as_it_was", "factors"], [name]))
+
+    return spoil
+
+
+def least(node: onnx.NodeProto) -> None:
+    node.attribute.append(helper.make_attribute("largest", 0))
+
+
+def also(*spoils: Spoil) -> Spoil:
+    def spoil(proto: onnx.ModelProto) -> None:
+        for one in spoils:
+            one(proto)
+
+    return spoil
+
+
+def negative(node: onnx.NodeProto) -> None:
+    node.op_type = "Abs"
+
+
+def test_another_choice_among_numbers_that_their_last_bits_tell_apart_passes_and_is_named() -> None:
+    data, _, after = Wrong(ranked, moved(1e-6)).models()
+    judged = verify(data, after, tolerance=1e-3)
+    assert judged.ok, judged.text
+    assert "TOPK_V2 chooses among numbers that are almost equal" in judged.text
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        moved(0.1),
+        also(moved(1e-6), replaced("TopK", least)),
+        also(moved(1e-6), replaced("Neg", negative)),
+    ],
+    ids=["numbers that are far", "the least for the largest", "an operator behind the choice"],
+)
+def test_a_choice_excuses_no_operator_that_is_wrong(spoil: Spoil) -> None:
+    data, _, after = Wrong(ranked, spoil).models()
+    assert not verify(data, after, tolerance=1e-3).ok
