@@ -21,7 +21,7 @@ from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.inputs.user_data import Given
 from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
-from onnx_tflite_plugin.verify.operators import choices, singly
+from onnx_tflite_plugin.verify.operators import sensitive, singly
 from onnx_tflite_plugin.verify.operators.bisect import smallest
 from onnx_tflite_plugin.verify.operators.diverging import Divergence
 from onnx_tflite_plugin.verify.operators.weak import Weak
@@ -103,9 +103,10 @@ def verify(
         return Verification((*comparisons, *wrong), tuple(expected), len(drawn), notes=(*said, *notes))
     told("looking for the first tensor outside its tolerance")
     diverging, reasons = examined.search.divergence(drawn, expected)
-    settled = choices.settled(examined.search, diverging, drawn, comparisons)
-    if diverging is not None and settled:
-        return Verification(settled, tuple(expected), len(drawn), notes=(choices.note(diverging), *notes))
+    allowed = singly.tolerance_of(examined.trial.tolerance)
+    settled, why = sensitive.settled(examined.search, diverging, drawn, comparisons, allowed, _alone(examined, allowed))
+    if settled:
+        return Verification(settled, tuple(expected), len(drawn), notes=(*why, *notes))
     if bisect is not None:
         told("looking for the smallest part that disagrees")
         notes = (_bisected(examined, diverging, drawn, Path(bisect)), *notes)
@@ -137,6 +138,11 @@ def _singly(examined: Examined, runs: Sequence[Run], *, exact: bool) -> tuple[li
     """The first operator that is wrong behind outputs that agree, and why none was tried; ``exact``: nobody allowed for more."""
     whole = examined.trial.tolerance
     tolerance = singly.tolerance_of(whole) if exact else whole
+    return singly.wrong(examined.search, runs[: 3 if examined.stateful else 1], tolerance, _alone(examined, tolerance))
+
+
+def _alone(examined: Examined, tolerance: Tolerance) -> singly.Alone:
+    """Verifies a part of both models on given inputs."""
 
     def alone(tflite: bytes, onnx: ModelProto, given: Mapping[str, Array]) -> Verification:
         part = Examined(tflite, onnx, None, tolerance, lambda stage: None)
@@ -146,7 +152,7 @@ def _singly(examined: Examined, runs: Sequence[Run], *, exact: bool) -> tuple[li
         settled = singly.without_overflow(actual, next(iter(others))[0][0])
         return _judged(part, [[settled]], drawn, expected)
 
-    return singly.wrong(examined.search, runs[: 3 if examined.stateful else 1], tolerance, alone)
+    return alone
 
 
 def _judged(

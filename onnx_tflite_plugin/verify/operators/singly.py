@@ -64,8 +64,8 @@ def wrong(search: Search, runs: Sequence[Run], tolerance: Tolerance, alone: Alon
         for k, compared in enumerate((apart.comparisons(runs), *layers)):
             if k and time.process_time() - start > SLOW:
                 break
-            for comparison, value in islice(_suspects(compared), _TRIED):
-                judged = _judged(search, apart, comparison, value, alone)
+            for value in islice(suspects(compared), _TRIED):
+                judged = _judged(search, apart, value, alone)
                 if judged is not None:
                     return [judged], ""
     except ConversionError:  # LiteRT or ONNX Runtime does not run what keeps all tensors, or the file cannot be cut
@@ -157,42 +157,47 @@ def without_overflow(actual: Array, expected: Array) -> Array:
     return np.where(np.isin(actual, (-(2**15), 2**15 - 1)), expected, actual)
 
 
-def _suspects(compared: Iterable[tuple[Comparison, TensorValue]]) -> Iterator[tuple[Comparison, TensorValue]]:
+def suspects(compared: Iterable[tuple[Comparison, TensorValue]]) -> Iterator[TensorValue]:
+    """Those outside their tolerance, each tensor once."""
     seen: set[int] = set()
     for comparison, value in compared:
         if not comparison.ok and value.tensor not in seen and isfinite(comparison.mean):
             seen.add(value.tensor)
-            yield comparison, value
+            yield value
 
 
-def _judged(
-    search: Search, apart: Apart, comparison: Comparison, value: TensorValue, alone: Alone
-) -> Comparison | None:
+def _judged(search: Search, apart: Apart, value: TensorValue, alone: Alone) -> Comparison | None:
     """What comes of the operators that make a tensor, on the operands that they had; ``None`` where that is near enough."""
     tensor = search.trial.entry.subgraph.tensors[value.tensor]
-    operators = _makers(search, apart, tensor)
-    if not operators or any(t is not None and _remembered(t) for op in operators for t in op.inputs):
-        return None
-    if any(_beyond_shifts(op) for op in operators):
-        return None
-    inputs = entering(operators)
-    if any(t.index not in apart.kept for t in inputs) or _said_float(tensor):
-        return None
-    part = search.part(inputs, tensor, value.name)
-    if part is None:
-        return None
-    names = structure.entry(structure.read(part[0])).input_names
-    given = {name: apart.kept[t.index] for name, t in zip(names, inputs, strict=True)}
-    try:
-        others = alone(*part, given).comparisons
-    except ConversionError:  # it does not run by itself
-        return None
-    failed = next((other for other in others if not other.ok), None)
+    operators = makers(search, apart, tensor)
+    failed = next((other for other in by_itself(search, apart, value, alone) if not other.ok), None)
     codes = " and ".join(dict.fromkeys(op.code for op in operators))
     return None if failed is None else replace(failed, name=f"{tensor.name} of {codes} alone")
 
 
-def _makers(search: Search, apart: Apart, tensor: Tensor) -> list[Operator]:
+def by_itself(search: Search, apart: Apart, value: TensorValue, alone: Alone) -> Sequence[Comparison]:
+    """The comparison of a tensor where what makes it is run by itself, on the operands that it had; none where it cannot be."""
+    tensor = search.trial.entry.subgraph.tensors[value.tensor]
+    operators = makers(search, apart, tensor)
+    if not operators or any(t is not None and _remembered(t) for op in operators for t in op.inputs):
+        return ()
+    if any(_beyond_shifts(op) for op in operators):
+        return ()
+    inputs = entering(operators)
+    if any(t.index not in apart.kept for t in inputs) or _said_float(tensor):
+        return ()
+    part = search.part(inputs, tensor, value.name)
+    if part is None:
+        return ()
+    names = structure.entry(structure.read(part[0])).input_names
+    given = {name: apart.kept[t.index] for name, t in zip(names, inputs, strict=True)}
+    try:
+        return alone(*part, given).comparisons
+    except ConversionError:  # it does not run by itself
+        return ()
+
+
+def makers(search: Search, apart: Apart, tensor: Tensor) -> list[Operator]:
     """The operators between a tensor and those that the ONNX model is given."""
     chosen: set[Operator] = set()
     waiting = [tensor.index]

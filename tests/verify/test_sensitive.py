@@ -25,11 +25,17 @@ def ranked(net: Network) -> tuple[TensorRef, ...]:
     return values, net.like("ADD", places, constant(np.int32(3)), fused_activation_function="NONE"), others
 
 
+def chaotic(net: Network) -> TensorRef:
+    """A sine of what the last bits of a sigmoid decide, in which LiteRT's own kernels part."""
+    many = net.like("MUL", net.like("LOGISTIC", net.input(tensor(SIZE))), constant(np.float32(3e7)))
+    return net.like("NEG", net.like("SIN", many))
+
+
 def moved(by: float) -> Spoil:
     """Every other number that is ranked, as another way of rounding would leave it."""
 
     def spoil(proto: onnx.ModelProto) -> None:
-        made = next(node for node in proto.graph.node if node.op_type == "Add")
+        made = next(node for node in proto.graph.node if node.op_type in ("Add", "Sigmoid"))
         name, made.output[0] = made.output[0], "as_it_was"
         factors = (1 + by * (np.arange(SIZE) % 2)).astype(np.float32)
         proto.graph.initializer.append(numpy_helper.from_array(factors, "factors"))
@@ -60,6 +66,15 @@ def test_another_choice_among_numbers_that_their_last_bits_tell_apart_passes_and
     judged = verify(data, after, tolerance=1e-3)
     assert judged.ok, judged.text
     assert "TOPK_V2 chooses among numbers that are almost equal" in judged.text
+
+
+def test_what_litert_s_own_kernels_part_in_is_judged_operator_by_operator() -> None:
+    data, _, after = Wrong(chaotic, moved(3e-7)).models()
+    judged = verify(data, after, tolerance=1e-3)
+    assert judged.ok, judged.text
+    assert "LiteRT's own kernels part there" in judged.text
+    data, _, after = Wrong(chaotic, also(moved(3e-7), replaced("Neg", negative))).models()
+    assert not verify(data, after, tolerance=1e-3).ok
 
 
 @pytest.mark.parametrize(
