@@ -212,12 +212,12 @@ class TestSigmoid:
     """ONNX Runtime computes it to the rounding of one half, LiteRT to that of the result."""
 
     @staticmethod
-    def models(offset: float) -> tuple[bytes, onnx.ModelProto]:
+    def models(offset: float, columns: int = 3) -> tuple[bytes, onnx.ModelProto]:
         """A sigmoid, which is off by ``offset``, and a reshape."""
         graph = (model := ModelBuilder()).main
-        x, y, z = graph.input("x", (2, 3)), graph.tensor("y", (2, 3)), graph.tensor("z", (3, 2))
+        x, y, z = graph.input("x", (2, columns)), graph.tensor("y", (2, columns)), graph.tensor("z", (columns, 2))
         graph.operator("LOGISTIC", [x], [y])
-        graph.operator("RESHAPE", [y, graph.constant("shape", np.int32([3, 2]))], [z])
+        graph.operator("RESHAPE", [y, graph.constant("shape", np.int32([columns, 2]))], [z])
         graph.output(z)
         proto = otp.convert(data := model.build()).proto
         (sigmoid,) = (k for k, node in enumerate(proto.graph.node) if node.op_type == "Sigmoid")
@@ -232,6 +232,11 @@ class TestSigmoid:
     def test_results_near_zero_may_differ_by_what_the_kernel_rounds_to(self, least: float) -> None:
         data = self.models(0.0)[0]
         given = {"x": np.linspace(least - 2, least, 6, dtype=np.float32).reshape(2, 3)}
+        assert verify(data, otp.convert(data), inputs=[given]).ok
+
+    def test_so_may_the_furthest_of_many(self) -> None:
+        data = self.models(0.0, columns := 50021)[0]
+        given = {"x": np.linspace(-14, -12, 2 * columns, dtype=np.float32).reshape(2, columns)}
         assert verify(data, otp.convert(data), inputs=[given]).ok
 
     def test_more_than_that_is_wrong(self) -> None:
