@@ -86,7 +86,9 @@ def _add(editor: Editor, node: ir.Node) -> bool:
     if other is None or other is node or [*other.outputs] != others or None in sums or not _alike(node, other):
         return False
     adds = [add for add in sums if add is not None]
-    if not any(add.outputs[0].uses() or add.outputs[0].is_graph_output() for add in adds):  # they were, from the other Split
+    if not any(
+        add.outputs[0].uses() or add.outputs[0].is_graph_output() for add in adds
+    ):  # they were, from the other Split
         return False
     if any(only_user(part, "Add") is not add for part, add in zip(other.outputs, adds, strict=True)):
         return False
