@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime
 import pytest
 from drawing import Draw, drawn
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder
 from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.graph import opening
 from onnx_tflite_plugin.graph.kernels import advice
 
 
@@ -51,3 +53,30 @@ def test_an_opset_is_named_where_onnx_runtime_has_a_kernel_in_it() -> None:
 
 def value(name: str, dtype: str) -> ir.Value:
     return ir.Value(name=name, type=ir.TensorType(ir.DataType[dtype]), shape=ir.Shape(()))
+
+
+def summed(dtype: str) -> Draw:
+    """ADD of this dtype."""
+
+    def build(g: GraphBuilder) -> int:
+        x, y = g.input("x", (2, 3), dtype), g.tensor("y", (2, 3), dtype)
+        g.operator("ADD", [x, x], [y])
+        return y
+
+    return build
+
+
+@pytest.mark.parametrize(("dtype", "opened"), [("float32", False), ("int32", False), ("uint64", True)])
+def test_a_large_model_is_opened_where_it_computes_in_a_dtype_that_few_kernels_take(
+    dtype: str, opened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening one takes as long as running it for the first time."""
+    tried = []
+    model = otp.convert(drawn(without_kernel if dtype == "uint64" else summed(dtype)), check="standard").model
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *given, **options: tried.append(given))
+    proto = ir.to_proto(model)
+    for cheap, expected in ((0, opened), (proto.ByteSize(), True)):
+        monkeypatch.setattr(opening, "CHEAP", cheap)
+        tried.clear()
+        opening.check_opens(model, proto, "auto", (18, 18))
+        assert bool(tried) is expected
