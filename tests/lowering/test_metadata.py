@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from onnx_tflite_plugin.graph import metadata
 from onnx_tflite_plugin.graph.metadata import TensorValue
 
 
@@ -31,3 +32,15 @@ def test_a_value_gives_its_tensor_back(
     restored = value.restore(stored, np.dtype(np.int8))
     assert restored is not None
     np.testing.assert_array_equal(restored.reshape(shape), array)
+
+
+def test_a_part_of_a_model_says_nothing_that_holds_for_the_whole_alone() -> None:
+    given = {"author's": "kept"}
+    metadata.write_states(given, [metadata.CarriedState("h", "h:next", "float32", (2, 3))])
+    metadata.write_origin(given, "serving", metadata.Part((2,), (3, 5)))
+    metadata.write_authored(given, {"name": "whole"})
+    metadata.write_weights(given, {"int8": 7})
+    metadata.remove_origin(given)
+    assert given.pop("author's") == "kept"
+    assert metadata.read_weights(given) == {"int8": 7}
+    assert len(given) == 1
