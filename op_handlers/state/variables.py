@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from onnx_tflite_plugin.api import (
     Context,
     Decline,
@@ -42,6 +44,18 @@ def var_handle(ctx: Context) -> Resource:
     return ctx.make_resource(variable_key(ctx))
 
 
+def holds_numbers(slot: int) -> Callable[[Instance], Decline | None]:
+    """Whether what is read or assigned is no resource itself."""
+
+    def accepts(at: Instance) -> Decline | None:
+        tensor = at.op.tensor(slot)
+        if tensor is None or tensor.dtype != "resource":
+            return None
+        return Decline(f"its variable would hold {tensor.name!r}, which is a resource and has no value")
+
+    return accepts
+
+
 @handler(
     "READ_VARIABLE",
     max_version=1,
@@ -49,6 +63,7 @@ def var_handle(ctx: Context) -> Resource:
     axes="_ -> ...",
     quantization=Raw(shift_safe=True),
     effects=Effects(reads=(0,)),
+    accepts=holds_numbers(out(0)),
 )
 def read_variable(ctx: Context, _resource: Resource) -> Value:
     """The state's current value."""
@@ -66,6 +81,7 @@ def read_variable(ctx: Context, _resource: Resource) -> Value:
     axes="_, ... -> _",
     quantization=Raw(shift_safe=True),
     effects=Effects(writes=(0,)),
+    accepts=holds_numbers(1),
 )
 def assign_variable(ctx: Context, _resource: Resource, value: Value) -> tuple[()]:
     """The state's next value."""

@@ -246,6 +246,11 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("PRELU-int8,_slopes_(3,)", [scaled(1, [0.003, 0.0078125, 0.05], [-7, -7, 5])], "its slopes have 3 scales"),
     ("RESHAPE-a_shape_known_as_it_runs,_one_size_open", [tensor(1, shape=[1 << 24])], "its shape has 16777216 sizes"),
     ("TANH-every_int16_from_a_scale_of_2^-12", [scaled(0, [3e38], [0])], "the scale of its operand is 3e[+]38"),
+    (
+        "READ_VARIABLE-int8,_a_running_sum",
+        [tensor(1, type=13), tensor(3, type=13)],
+        "its variable would hold 't1', which is a resource",
+    ),
     ("MEAN-RMSNormalization_by_a_quotient", [tensor(1, type=4)], "'t1' is int64, where MUL has an operand of float32"),
     (
         "BIDIRECTIONAL_SEQUENCE_RNN-float32_with_RELU",

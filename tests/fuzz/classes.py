@@ -226,8 +226,10 @@ def perms_as_it_runs(suspect: Suspect) -> bool:
 
     Or axes or sizes, where the result is stored with those that some of them give, as perms do of what is open.
     """
-    sizes = [op for op in suspect.operators if op.code.startswith("RESIZE_") or op.code in ("SLICE", "STRIDED_SLICE")]
-    if any(_computed(op) and None not in op[~0].dims for op in sizes):
+    sizes = [op for op in suspect.operators if op.code.startswith("RESIZE_") and not op[1].constant]
+    read = {tensor for op in suspect.operators for tensor in op.inputs}
+    slices = [op for op in suspect.operators if op.code in ("SLICE", "STRIDED_SLICE") and op[~0] in read]
+    if any(None not in op[~0].dims for op in sizes) or any(_ends_computed(op) for op in slices):
         return True
     axes = [op for op in suspect.operators if op.code.startswith("REDUCE_") or op.code in ("MEAN", "SUM")]
     if any(_computed(op) and any(size is not None for size in op[~0].dims) for op in axes):
@@ -243,6 +245,19 @@ def perms_as_it_runs(suspect: Suspect) -> bool:
 def _computed(op: Operator) -> bool:
     """Whether what an operator is told beside its data is known as it runs only."""
     return any(tensor is not None and not tensor.constant for tensor in op.inputs[1:])
+
+
+def _ends_computed(op: Operator) -> bool:
+    """Whether a slice is said to be of sizes that its ends, known as it runs, need not make."""
+    if op.code == "SLICE":
+        return not op[2].constant and any(size is not None for size in op[~0].dims)
+    if not _computed(op):
+        return False
+    masks = op.options
+    if masks.ellipsis_mask or masks.new_axis_mask or masks.shrink_axis_mask:
+        return None not in op[~0].dims
+    whole = masks.begin_mask & masks.end_mask
+    return any(size is not None and not whole >> axis & 1 for axis, size in enumerate(op[~0].dims))
 
 
 def asked_of_nothing(suspect: Suspect) -> bool:

@@ -135,6 +135,16 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         "STRIDED_SLICE-begin_and_end,_known_as_it_runs_between_convolutions",
         [],
     ),
+    (
+        "perms, lengths, blocks and axes known as it runs",
+        "SLICE-float32,_size_known_as_it_runs_between_convolutions",
+        [],
+    ),
+    (
+        "perms, lengths, blocks and axes known as it runs",
+        "STRIDED_SLICE-masked,_known_as_it_runs_between_convolutions",
+        [],
+    ),
     ("perms, lengths, blocks and axes known as it runs", "BATCH_TO_SPACE_ND-float32,_rows_known_as_it_runs", []),
     ("open depths that weights decide", "FULLY_CONNECTED-int16_without_bias", [tensor(0, shape_signature=[-1, -1])]),
     ("shifts by more bits than there are", "RIGHT_SHIFT-uint16", []),
@@ -163,6 +173,12 @@ def test_a_file_is_of_its_class(name: str, case: str, changes: list[Change]) -> 
     assert CLASSES[name](suspect(changed(case, *changes)))
     if changes:
         assert not CLASSES[name](suspect(changed(case)))
+
+
+def test_sizes_of_axes_that_a_slice_takes_whole_may_be_known_behind_ends_that_are_not() -> None:
+    whole = tensor(7, shape_signature=[2, -1, -1, -1])  # its masks leave out both ends of axis 0
+    name = "perms, lengths, blocks and axes known as it runs"
+    assert not CLASSES[name](suspect(changed("STRIDED_SLICE-masked,_known_as_it_runs_between_convolutions", whole)))
 
 
 def test_few_sound_files_are_of_any_class() -> None:
