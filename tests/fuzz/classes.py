@@ -28,6 +28,7 @@ from onnx_tflite_plugin.verify.diagnosis import contradicted
 
 from .number_classes import (
     cast_beyond,
+    cells_told,
     divided_by_zero,
     gates_of_rounded,
     half_products,
@@ -311,6 +312,7 @@ CLASSES: dict[str, Callable[[Suspect], bool]] = {
     "shifts by more bits than there are": shifts_beyond,
     "SIGN_BIT of rounded products": steps_of_rounded,
     "gates of rounded products": gates_of_rounded,
+    "cells finer than what they are made of": cells_told,
     "an LSB made several by weights": multiplied_steps,
     "a recurrence without bound": unbounded_recurrence,
     "float16 products of many": half_products,

@@ -257,6 +257,16 @@ def rounded_places(suspect: Suspect) -> bool:
     return any(max(shape[1:3], default=0) > LARGEST_IMAGE for shape in resized)
 
 
+def cells_told(suspect: Suspect) -> bool:
+    """Cells of an LSTM of five operands as a result, its states kept: an LSB of the output that it takes next is 16 of theirs."""
+    told = suspect.model.main.outputs
+    return any(
+        op.code == "LSTM" and op[0].dtype == "uint8" and len(op.inputs) == 5 and op[1].is_variable
+        and (op[4] in told or op.tensor(~1) in told)
+        for op in suspect.model.main.operators
+    )  # fmt: skip
+
+
 def vanishing_sums(suspect: Suspect) -> bool:
     """Sums of very many floats, which the kernel adds one after the other: of drawn ones less is left than that rounds off."""
     sums = [op for op in suspect.operators if op.code in ("MEAN", "SUM") and op[0].dtype == "float32" and op.outputs]

@@ -79,6 +79,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         [buffer(5, [60] * 143, "int8"), scaled(5, [0.5], [0])],
     ),
     ("gates of rounded products", "RNN-float32_on_int8,_every_run_anew", [scaled(2, [1.0], [0])]),
+    ("cells finer than what they are made of", "LSTM-uint8_of_five_operands,_states_kept", [outputs(5, 2)]),
     ("an LSB made several by weights", BETWEEN, [buffer(3, [8] * 15, "int8")]),
     ("an LSB made several by weights", "LEAKY_RELU-uint8_between_convolutions", [buffer(3, [11] * 15, "uint8")]),
     ("windows beyond an image of open size", "AVERAGE_POOL_2D-int8_of_open_sizes,_VALID_3x2_stride_1x1", []),
