@@ -13,6 +13,7 @@ Where numbers differ, the first class that the file is of is named, and the inpu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import numpy as np
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.shapes.changes import with_main
 from onnx_tflite_plugin.shapes.derivation import Sizes
 from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED, stored_bytes
 from onnx_tflite_plugin.source.model import Dims, Operator, Quantization, Tensor, agree
@@ -98,11 +100,19 @@ def stale_signatures(suspect: Suspect) -> bool:
 
 
 def _behind(suspect: Suspect, given: Mapping[Tensor, Dims]) -> Mapping[Tensor, Dims]:
-    """The sizes of every tensor behind inputs of others; none where they cannot be told."""
-    try:
-        return Sizes(suspect.model, suspect.host, target_named("generic"), "").behind(given)
-    except (ConversionError, Refused):
-        return {}
+    """The sizes of tensors behind inputs of others, up to the operator that takes none such."""
+    main = suspect.model.main
+    sizes: dict[Tensor, Dims] = {}
+    follow, fail = 0, len(main.operators) + 1  # how many operators do, and do not
+    while fail - follow > 1:
+        count = len(main.operators) if fail > len(main.operators) else (follow + fail) // 2
+        model = with_main(suspect.model, replace(main, operators=main.operators[:count]))
+        try:
+            sizes = Sizes(model, suspect.host, target_named("generic"), "").behind(given)
+            follow = count
+        except (ConversionError, Refused):
+            fail = count
+    return sizes
 
 
 def _told_inside(suspect: Suspect, op: Operator) -> bool:

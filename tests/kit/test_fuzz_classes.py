@@ -98,6 +98,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("open sizes that do not follow", "SHAPE-that_shapes_another_tensor", [tensor(2, shape_signature=[63])]),
     (
         "open sizes that do not follow",
+        "DEPTHWISE_CONV_2D-spelled_out,_int8,_pads_and_SAME",
+        [tensor(0, shape_signature=[2, 5, 7, -1])],
+    ),
+    (
+        "open sizes that do not follow",
         "REDUCE_PROD-int32,_which_wraps_around_dropped",
         [tensor(0, shape_signature=[-1, -1, -1, -1])],
     ),
