@@ -10,6 +10,7 @@ import onnx
 import onnxruntime
 from onnx import numpy_helper
 
+from conformance.models import drawn
 from onnx_tflite_plugin.source.model import Array
 
 ELSEWHERE = "elsewhere"
@@ -108,6 +109,20 @@ def results(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Mapping[str, 
         return dict(zip(names, session.run(names, dict(feeds)), strict=True))
     except Exception:  # those of onnxruntime have nothing else in common
         return None
+
+
+def feeds_of(proto: onnx.ModelProto) -> dict[str, Array]:
+    """Drawn inputs, and for constants that are fed others, but shapes and axes."""
+    stored = {one.name: numpy_helper.to_array(one) for one in proto.graph.initializer}
+    feeds = {}
+    for one in proto.graph.input:
+        kind, held = one.type.tensor_type, stored.get(one.name)
+        if held is None:
+            numpy_type = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)).name
+            feeds[one.name] = drawn(*(dim.dim_value for dim in kind.shape.dim), dtype=numpy_type, seed=one.name)
+        else:
+            feeds[one.name] = held if held.dtype == np.int64 else next(others(held), held)
+    return feeds
 
 
 def _open(info: onnx.ValueInfoProto) -> None:

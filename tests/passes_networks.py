@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
+from changed_models import feeds_of, results
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
@@ -196,3 +197,15 @@ def parsed(graph: str, opset: int = 21, **stored: Array) -> ir.Model:
         onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in stored.items()
     )
     return ir.from_proto(onnx.shape_inference.infer_shapes(model))
+
+
+def agrees(name: str, model: ir.Model, tolerance: float = 1e-5) -> bool:
+    """Whether a model computes after a pass what it did before, to a part of the largest number."""
+    before = ir.to_proto(model)
+    assert PASSES[name].run(model)
+    expected, computed = (results(proto, feeds_of(before)) for proto in (before, ir.to_proto(model)))
+    assert expected is not None
+    return computed is not None and all(
+        computed[key].shape == right.shape and np.abs(computed[key] - right).max() <= tolerance * np.abs(right).max()
+        for key, right in expected.items()
+    )

@@ -40,11 +40,11 @@ import test_symmetric
 import test_tanh
 import test_transposed
 import test_wide
-from changed_models import ELSEWHERE, changed, graph, others, results, touched
+from changed_models import ELSEWHERE, changed, feeds_of, graph, results, touched
 from passes_networks import Draw, built
 
 import onnx_tflite_plugin as otp
-from conformance.models import drawn, tensor
+from conformance.models import tensor
 from onnx_tflite_plugin.passes import PASSES
 from onnx_tflite_plugin.passes.channels import pad_channels
 from onnx_tflite_plugin.source.model import Array
@@ -118,7 +118,7 @@ def _fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
     try:
         after = _rewritten(name, before)
     except Exception as error:
-        return repr(error) if results(before, _feeds(before)) is not None else ""
+        return repr(error) if results(before, feeds_of(before)) is not None else ""
     if after is None:
         return ""
     if [*after.graph.node] == [*before.graph.node]:
@@ -127,27 +127,13 @@ def _fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
     if apart[0]:
         kinds = [[(node.op_type, node.attribute, len(node.input)) for node in nodes] for nodes in apart]
         return "" if kinds[0] == kinds[1] else "it is taken for one of the standard"
-    feeds = _feeds(before)
+    feeds = feeds_of(before)
     expected, computed = results(before, feeds), results(after, feeds)
     if expected is None:
         return ""
     if computed is None or [*computed] != [*expected]:
         return "it cannot be run, or has other outputs"
     return ", ".join(key for key, right in expected.items() if not _near(computed[key], right, bounds))
-
-
-def _feeds(proto: onnx.ModelProto) -> dict[str, Array]:
-    """Drawn inputs, and for constants that are fed others, but shapes and axes."""
-    stored = {one.name: onnx.numpy_helper.to_array(one) for one in proto.graph.initializer}
-    feeds = {}
-    for one in proto.graph.input:
-        kind, held = one.type.tensor_type, stored.get(one.name)
-        if held is None:
-            numpy_type = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)).name
-            feeds[one.name] = drawn(*(dim.dim_value for dim in kind.shape.dim), dtype=numpy_type, seed=one.name)
-        else:
-            feeds[one.name] = held if held.dtype == np.int64 else next(others(held), held)
-    return feeds
 
 
 def _near(computed: Array, right: Array, bounds: Bounds) -> bool:

@@ -9,11 +9,12 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Draw, Network, image
+from passes_networks import Applied, Draw, Network, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant
 from onnx_tflite_plugin.passes import PASSES
+from onnx_tflite_plugin.passes.channels import channel_pad_as_convolution
 
 CHANNELS = ((0, 0), (0, 0), (0, 0))
 
@@ -81,3 +82,23 @@ def test_channels_that_a_pad_cuts_off_are_no_zeros(channels: tuple[int, int], co
         }}
     """)
     assert PASSES["channel_pad_as_convolution"].run(ir.from_proto(model)) == count
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kind", "count"),
+    [
+        ("p = Pad (x, pads) c = Conv (z, w) y = Add (c, p)", "float", 1),
+        ("p = Pad (x, pads, one) c = Conv (z, w) y = Add (c, p)", "float", 0),
+        ("p = Pad (x, pads, zero, axes) c = Conv (z, w) y = Add (c, p)", "float", 0),
+        ('p = Pad <mode = "reflect"> (x, pads) c = Conv (z, w) y = Add (c, p)', "float", 0),
+        ("p = Pad (x, pads) c = Concat <axis = 1> (x, x) y = Add (c, p)", "float", 0),
+        ("p = Pad (x, pads) c = Conv (z, w) y = Add (c, p)", "double", 0),
+    ],
+    ids=["zeros", "ones", "other axes", "reflected", "no convolution to be added to", "64 bits"],
+)
+def test_zeros_behind_channels_are_made_for_sums_with_convolutions(nodes: str, kind: str, count: int) -> None:
+    dtype = {"float": np.float32, "double": np.float64}[kind]
+    stored = {"pads": np.array([0, 0, 0, 0, 0, 8, 0, 0]), "axes": np.array([0, 1, 3, 2]), "w": np.ones((16, 3, 1, 1), dtype),
+              "one": np.ones((), dtype), "zero": np.zeros((), dtype)}  # fmt: skip
+    model = parsed(f"({kind}[1,8,5,7] x, {kind}[1,3,5,7] z) => ({kind}[1,16,5,7] y) {{ {nodes} }}", **stored)
+    assert channel_pad_as_convolution.run(model) == count

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from passes_networks import Applied, Draw, Network, image
+from passes_networks import PASSES, Applied, Draw, Network, image
 
 from conformance.builder import TensorRef
 from conformance.models import constant
@@ -146,11 +146,20 @@ def first(net: Network) -> TensorRef:
     return net.conv(net.input(image(1, 11, 13, 24)), 32, (1, 1), change=large((2, 3)))
 
 
+def least(drawn: Array) -> Array:
+    """Two that overflow, which others would not, and -128, which no order makes exact."""
+    weights = np.zeros_like(drawn)
+    weights[5, 0, 0, 2] = -128
+    weights[6, 0, 0, [8, 9]] = 90
+    return weights
+
+
 @pytest.mark.parametrize(
     "draw",
     [
         sliced,
         first,
+        chain(least),
         chain(large(tuple(range(13)))),
         chain(large((2, 3), size=-128)),
         chain(large((2, 3)), channels=23),
@@ -158,12 +167,53 @@ def first(net: Network) -> TensorRef:
         chain(large()),
         chain(dtype="float32"),
     ],
-    ids=["read otherwise", "of the input", "too many", "-128", "an odd number", "little", "exact", "floats"],
+    ids=[
+        "read otherwise",
+        "of the input",
+        "-128 elsewhere",
+        "too many",
+        "-128",
+        "an odd number",
+        "little",
+        "exact",
+        "floats",
+    ],
 )
 def test_others_are_left_alone(draw: Draw) -> None:
     applied = Applied(PASS, draw)
     assert applied.count == 0
     assert applied.equal
+
+
+def test_a_scale_for_each_channel_on_the_way_keeps_their_order() -> None:
+    """What a channel is rounded to there would be another's."""
+    model = ir.from_proto(Applied(PASS, chain()).before)
+    *_, reader = (node for node in model.graph if node.op_type == "Conv")
+    dequantize = reader.inputs[0].producer()
+    proto = ir.to_proto(model)
+    names = [value.name for value in dequantize.inputs]
+    k = next(k for k, node in enumerate(proto.graph.node) if node.output[0] == dequantize.outputs[0].name)
+    each = ["scales", "points"]
+    between = [
+        onnx.helper.make_node("DequantizeLinear", names, ["a"]),
+        onnx.helper.make_node("QuantizeLinear", ["a", *each], ["b"], axis=1),
+        onnx.helper.make_node("DequantizeLinear", ["b", *each], ["c"], axis=1),
+        onnx.helper.make_node("QuantizeLinear", ["c", *names[1:]], ["d"]),
+    ]
+    proto.graph.node[k].input[0] = "d"
+    for place, node in enumerate(between, k):
+        proto.graph.node.insert(place, node)
+    scale, point = (value.const_value.numpy() for value in dequantize.inputs[1:])
+    arrays = np.linspace(scale, 2 * scale, 24, dtype=scale.dtype), np.full(24, point)
+    proto.graph.initializer.extend(map(onnx.numpy_helper.from_array, arrays, each))
+    del proto.graph.value_info[:]
+    assert PASSES[PASS].run(ir.from_proto(onnx.shape_inference.infer_shapes(proto))) == 0
+
+
+def test_channels_in_another_order_are_no_tensor_of_the_file() -> None:
+    applied = Applied(PASS, chain())
+    assert not applied.marks("maker")
+    assert applied.marks("reader")
 
 
 # --- who fits whom ----------------------------------------------------------------------------

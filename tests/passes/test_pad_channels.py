@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from passes_networks import PASSES, Applied, Draw, Network, built, image
+from passes_networks import PASSES, Applied, Draw, Network, agrees, built, image, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
@@ -249,3 +249,35 @@ def test_what_multiplies_little_is_left_alone(monkeypatch: pytest.MonkeyPatch) -
     assert Applied("pad_channels", separable).count == 0
     monkeypatch.setattr(pad_channels, "LITTLE", 29 * 7 * 11 * 13)
     assert Applied("pad_channels", separable).count == 1
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "a = Conv (x, one) b = Mul (a, each) y = Conv (b, w)",
+        "a = Conv (x, one) b = Mul (a, single) y = Conv (b, last)",
+        "a = Conv (x, few) m, i = MaxPool <kernel_shape = [2, 2]> (a) y = Conv (m, w)",
+        "a = Conv (x, few) m = Reshape (x, open) b = Concat <axis = 1> (a, m) y = Relu (b)",
+    ],
+    ids=["one feature for many", "one feature", "places of the largest", "beside an open number of channels"],
+)
+def test_padding_reaches_no_result(nodes: str) -> None:
+    stored = {
+        "one": drawn(1, 4, 1, 1), "few": drawn(7, 4, 1, 1), "each": drawn(1, 7, 1, 1), "single": drawn(1, 1, 1, 1),
+        "w": drawn(3, 7, 1, 1), "last": drawn(3, 1, 1, 1), "open": np.array([1, -1, 5, 7]),
+    }  # fmt: skip
+    given = "int64[1,c,h,w] i" if "i =" in nodes else ""
+    graph = f"(float[1,4,5,7] x) => (float[1,n,h,w] y{', ' + given if given else ''}) {{ {nodes} }}"
+    model = parsed(graph, **stored)
+    if "open" in nodes:
+        model.graph[1].outputs[0].shape = ir.Shape([1, None, 5, 7])
+    assert agrees("pad_channels", model)
+
+
+def test_a_convolution_of_an_image_may_grow_by_more() -> None:
+    def draw(net: Network) -> TensorRef:
+        return net.conv(
+            net.conv(net.conv(net.input(image(1, 47, 11, 3, dtype="float32")), 4), 4, deep=True), 32, (1, 1)
+        )
+
+    assert Applied("pad_channels", draw).count == 1

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from passes_networks import Applied, Network, image
+from passes_networks import PASSES, Applied, Network, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant
+from onnx_tflite_plugin.source.model import Array
 
 DrawOf = Callable[[Network], TensorRef]
 
@@ -150,8 +151,43 @@ def hardly(net: Network) -> TensorRef:
     return net.conv(x, 48, (1, 1), outside=[(7, 0, 0, 5)])
 
 
-@pytest.mark.parametrize("draw", [first, sliced, many, signed, narrowing, hardly], ids=lambda draw: draw.__name__)
+def by_channel(net: Network) -> TensorRef:
+    """Whose weights each see one channel, and gain nothing by two."""
+    x = net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), 24, (1, 1), outside=[(5, 0, 0, 3)])
+    return net.conv(x, 24, (3, 3), deep=True, outside=[(0, 1, 1, 7)])
+
+
+@pytest.mark.parametrize(
+    "draw", [first, sliced, many, signed, narrowing, hardly, by_channel], ids=lambda draw: draw.__name__
+)
 def test_what_cannot_be_made_twice_or_costs_more_is_left_alone(draw: DrawOf) -> None:
     applied = Applied("symmetric_weights", draw)
     assert applied.count == 0
     assert applied.equal
+
+
+def test_only_who_gains_by_it_decides_which_channels_are_made_twice() -> None:
+    """-128 with a zero point of 0 already stays as it is."""
+
+    def least(drawn: Array) -> Array:
+        drawn[0, 0, 0, 2] = 0
+        return drawn
+
+    def draw(net: Network) -> TensorRef:
+        x = net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), 24, (1, 1), outside=[], name="maker")
+        around = net.conv(x, 96, (1, 1), point=128, change=least)
+        return net.like("ADD", net.conv(x, 96, (1, 1), outside=[(7, 0, 0, 5)]), around)
+
+    applied = Applied("symmetric_weights", draw)
+    assert applied.equal
+    made = applied.held(applied.nodes("Conv")[0], 1)
+    assert len(made) == 28
+    assert np.array_equal(made[24], made[5])
+    assert len(np.unique(made[25:])) == 1
+
+
+def test_weights_of_uint8_are_no_int8() -> None:
+    nodes = "a = DequantizeLinear (x, s, p) w = DequantizeLinear (k, s, p) b = Conv (a, w) y = QuantizeLinear (b, s, p)"
+    stored = {"s": np.float32(0.05), "p": np.uint8(120), "k": np.full((16, 16, 1, 1), 200, np.uint8)}
+    model = parsed(f"(uint8[1,16,11,13] x) => (uint8[1,16,11,13] y) {{ {nodes} }}", **stored)
+    assert PASSES["symmetric_weights"].run(model) == 0

@@ -76,7 +76,7 @@ class Layer:
     @property
     def gains(self) -> bool:
         """Whether other neighbours could make its weights int8 on all processors, where that is worth anything."""
-        if self.weights is None or self.convolution.group != 1 or self.cost < LITTLE:
+        if self.weights is None or self.cost < LITTLE:
             return False
         return not self.exact and not (self.weights == _LEAST).any()
 

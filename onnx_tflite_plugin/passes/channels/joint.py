@@ -9,7 +9,7 @@ from typing import Self
 import onnx_ir as ir
 
 from onnx_tflite_plugin.passes.channels.flow import CARRIERS, Convolution, is_per_tensor
-from onnx_tflite_plugin.passes.graph import constant_shape, forget, sizes
+from onnx_tflite_plugin.passes.graph import forget, sizes
 
 
 @dataclass
@@ -70,10 +70,9 @@ class JointChannels:
         return True
 
     def _alike(self, value: ir.Value | None) -> bool:
-        """Whether it is computed and has these channels."""
+        """Whether it has these channels."""
         shape = sizes(value)
-        alike = shape is not None and len(shape) == self.rank and shape[1] == self.channels
-        return alike and constant_shape(value) is None
+        return shape is not None and len(shape) == self.rank and shape[1] == self.channels
 
     def changed(self, size: int) -> None:
         """The values have so many channels now, and others than their metadata says."""
