@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from passes_networks import Network, image
+from passes_networks import Network, image, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
@@ -62,3 +62,27 @@ def test_integer_kernels_keep_their_operand() -> None:
     ones = made[factor.input[0]].input[1]
     (scale,) = (onnx.numpy_helper.to_array(held) for held in proto.graph.initializer if held.name == ones)
     assert scale == np.float32(1)
+
+
+UNIT = "a = DequantizeLinear (x, s, p) b = Conv (a, w) y = QuantizeLinear (b, s, p)"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count"),
+    [
+        (UNIT, 1),
+        (UNIT.replace("(x, s, p)", "<axis = 1> (x, ss, pp)"), 0),
+        (UNIT.replace("y =", "c = Add (b, w) y =").replace("(b, s", "(c, s"), 0),
+        (UNIT + " z = Relu (b)", 0),
+        (UNIT.replace("Conv", "MatMul"), 1),
+        (UNIT.replace("Conv", "MatMul").replace("y =", "c = Add (b, w) y =").replace("(b, s", "(c, s"), 1),
+    ],
+    ids=["one scale", "a scale for each channel", "a sum", "read by others", "MatMul", "MatMul and a sum"],
+)
+def test_what_onnx_runtime_would_quantize_is_kept_from_it(nodes: str, count: int) -> None:
+    scale, point = np.float32(0.05), np.uint8(120)
+    stored = {"s": scale, "p": point, "ss": np.full(3, scale), "pp": np.full(3, point), "w": drawn(3, 3, 1, 1)}
+    outputs = "uint8[1,3,c,h] y" + (", float[1,3,c,h] z" if " z = " in nodes else "")
+    stored["w"] = drawn(3, 3, 1, 1) if "MatMul" not in nodes else drawn(1, 3, 1, 1)
+    model = parsed(f"(uint8[1,3,1,1] x) => ({outputs}) {{ {nodes} }}", **stored)
+    assert float_weights.run(model) == count

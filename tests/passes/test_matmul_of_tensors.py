@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx_ir as ir
 import pytest
-from passes_networks import Applied, Network
+from passes_networks import Applied, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn, tensor
 from conformance.weights import weight
+from onnx_tflite_plugin.passes.tokens import matmul_of_tensors
 
 NAME = "matmul_of_tensors"
 
@@ -82,3 +85,36 @@ def test_rows_made_of_several_stay() -> None:
         return net.call("RESHAPE", [made, constant([7, 2])], tensor(7, 2))
 
     assert Applied(NAME, draw).count == 0
+
+
+ROWS = "a = Reshape (x, flat) b = Gemm <transB = 1> (a, w) y = Reshape (b, back)"
+
+
+@pytest.mark.parametrize(
+    ("given", "nodes", "back", "left"),
+    [
+        ("2,3,5", ROWS, [2, 3, 7], ["MatMul"]),
+        ("m,n,5", ROWS, [3, 2, 7], ["MatMul", "Reshape"]),
+        ("2,3,5", ROWS, [0, 7], ["Reshape", "Gemm", "Reshape"]),
+        (
+            "5,2,5",
+            ROWS.replace("flat", "first").replace("<", "<transA = 1, "),
+            [2, 5, 7],
+            ["Reshape", "Gemm", "Reshape"],
+        ),
+        (
+            "2,3,5",
+            ROWS.replace("b =", "k = Mul (w, each) b =").replace("a, w", "a, k"),
+            [2, 3, 7],
+            ["Reshape", "Mul", "Gemm", "Reshape"],
+        ),
+    ],
+    ids=["rows", "two open sizes", "a size of what is reshaped", "columns", "a scale for each column"],
+)
+def test_products_of_rows_alone_are_those_of_tensors(given: str, nodes: str, back: list[int], left: list[str]) -> None:
+    shapes = {"flat": np.array([-1, 5]), "first": np.array([5, -1]), "back": np.array(back)}
+    model = parsed(f"(float[{given}] x) => (float[{','.join('rst'[:len(back)])}] y) {{ {nodes} }}",
+                   w=drawn(7, 5), each=drawn(5), **shapes)  # fmt: skip
+    matmul_of_tensors.run(model)
+    assert [node.op_type for node in model.graph] == left
+    assert all(value.dtype == ir.DataType.FLOAT for node in model.graph for value in node.outputs)

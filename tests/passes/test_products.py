@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from passes_networks import parsed
 
 from onnx_tflite_plugin.errors import TargetRefusal
 from onnx_tflite_plugin.passes.weights.products import Product, overflows, products
@@ -273,3 +274,42 @@ def test_every_form_but_int8_passes_the_rule(planted: object, form: str) -> None
     assert len(list(products(planted_model))) == (
         0 if form == "uint8" or "w" in {v.name for v in planted_model.graph.inputs} else 1
     )
+
+
+@pytest.mark.parametrize(("slot", "turned"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_either_operand_of_a_product_is_summed_along_what_both_have(slot: int, turned: int) -> None:
+    along = np.array([[100, 100], [0, 0]], np.int8)  # along its rows two overflow
+    for array, exact in ((along, False), (along.T, True)):
+        stored = array if turned == slot else array.T
+        nodes = (
+            f"c = DequantizeLinear (k, s) y = Gemm <{('transA', 'transB')[slot]} = {turned}> ({('c, x', 'x, c')[slot]})"
+        )
+        model = parsed(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", k=stored, s=np.float32(1))
+        assert [product.exact for product in products(model)] == [exact]
+
+
+def test_no_weights_overflow_nowhere() -> None:
+    nodes = "c = DequantizeLinear (k, s) y = MatMul (x, c)"
+    model = parsed(f"(float[3,0] x) => (float[3,5] y) {{ {nodes} }}", k=np.zeros((0, 5), np.int8), s=np.float32(1))
+    assert [product.exact for product in products(model)] == [True]
+
+
+def test_weights_with_scales_of_blocks_are_multiplied_as_floats() -> None:
+    nodes = "c = DequantizeLinear <axis = 0, block_size = 2> (k, s) y = MatMul (x, c)"
+    stored = {"k": np.full((4, 5), 127, np.int8), "s": np.ones((2, 5), np.float32)}
+    assert [*products(parsed(f"(float[3,4] x) => (float[3,5] y) {{ {nodes} }}", **stored))] == []
+
+
+def test_a_product_of_integers_gets_weights_of_uint8_with_the_zero_point_that_is_theirs() -> None:
+    nodes = "y = QLinearConv (x, s, p, k, s, zero, wide, p)"
+    stored = {
+        "k": np.full((5, 3, 1, 1), 100, np.int8), "zero": np.int8(3), "p": np.uint8(7), "s": np.float32(0.05),
+        "wide": np.float32(9),
+    }  # fmt: skip
+    model = parsed(f"(uint8[1,3,2,2] x) => (uint8[1,5,2,2] y) {{ {nodes} }}", **stored)
+    assert settle(model, "uint8") == {"uint8": 1}
+    [conv] = model.graph
+    assert [value.dtype.name for value in conv.inputs] == [
+        "UINT8", "FLOAT", "UINT8", "UINT8", "FLOAT", "UINT8", "FLOAT", "UINT8",
+    ]  # fmt: skip
+    assert [int(conv.inputs[slot].const_value.numpy().max()) for slot in (2, 3, 5)] == [7, 228, 131]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
-from passes_networks import Applied, Network
+from passes_networks import Applied, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, tensor
+from onnx_tflite_plugin.passes.tokens import slices_as_split
 
 NAME = "slices_as_split"
 
@@ -58,3 +60,18 @@ def test_parts_along_two_axes_stay() -> None:
         return tuple(net.call("NEG", [half], net.spec(half)) for half in halves)
 
     assert Applied(NAME, draw).count == 0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count"),
+    [
+        ("y = Slice (x, k0, k4, k1, k1) z = Slice (x, k4, k7, k1)", 1),
+        ("y = Slice (x, k0, k4, last, k1) z = Slice (x, k4, k7, k1)", 1),
+        ("y = Slice (x, k0, k4, k1, k2) z = Slice (x, k4, k7, k1)", 0),
+    ],
+    ids=["one axis", "counted from the end", "every second"],
+)
+def test_parts_are_whole_and_of_one_axis(nodes: str, count: int) -> None:
+    stored = {f"k{k}": np.array([k]) for k in (0, 1, 2, 4, 7)}
+    model = parsed(f"(float[3,7] x) => (float[3,m] y, float[3,n] z) {{ {nodes} }}", last=np.array([-1]), **stored)
+    assert slices_as_split.run(model) == count

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image
+from passes_networks import Applied, Draw, Network, built, image, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant, drawn, tensor
+from onnx_tflite_plugin.passes.weights import subnormal_weights
 from onnx_tflite_plugin.source.model import Array
 
 SUBNORMAL = np.float32(3e-40)
@@ -64,3 +65,17 @@ LEFT: dict[str, Draw] = {"the least normal number": lambda net: conv(net, LEAST)
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_no_subnormal_weight_is_left_alone(name: str) -> None:
     assert Applied("subnormal_weights", LEFT[name]).count == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "product", "count"),
+    [("float", "MatMul (x, tiny)", 1), ("float", "Gemm (x, plain, row)", 0), ("double", "MatMul (x, tiny)", 0)],
+    ids=["weights", "a bias", "64 bits"],
+)
+def test_weights_of_32_bits_alone_are_flushed(kind: str, product: str, count: int) -> None:
+    dtype = {"float": np.float32, "double": np.float64}[kind]
+    tiny = np.full((5, 5), 3e-40, dtype)
+    model = parsed(
+        f"({kind}[3,5] x) => ({kind}[3,5] y) {{ y = {product} }}", tiny=tiny, row=tiny[0], plain=np.ones_like(tiny)
+    )
+    assert subnormal_weights.run(model) == count

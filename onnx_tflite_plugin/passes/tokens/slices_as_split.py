@@ -49,7 +49,7 @@ class Part(NamedTuple):
 def _replace(editor: Editor, parts: list[Part]) -> bool:
     parts = sorted(parts, key=lambda part: part.begin)
     ends = [0, *(part.end for part in parts)]
-    if ends[:-1] != [part.begin for part in parts] or ends[-1] != parts[0].size or ends != sorted({*ends}):
+    if ends[:-1] != [part.begin for part in parts] or ends[-1] != parts[0].size:
         return False
     lengths = [part.end - part.begin for part in parts]
     with editor.replacing(first(part.node for part in parts)):
