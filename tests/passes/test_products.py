@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from passes_networks import parsed
 
 from onnx_tflite_plugin.errors import TargetRefusal
+from onnx_tflite_plugin.passes.weights.forms import PROBE
 from onnx_tflite_plugin.passes.weights.products import Product, overflows, products
 from onnx_tflite_plugin.passes.weights.settled import check, settle
 from onnx_tflite_plugin.source.model import Array
@@ -313,3 +314,56 @@ def test_a_product_of_integers_gets_weights_of_uint8_with_the_zero_point_that_is
         "UINT8", "FLOAT", "UINT8", "UINT8", "FLOAT", "UINT8", "FLOAT", "UINT8",
     ]  # fmt: skip
     assert [int(conv.inputs[slot].const_value.numpy().max()) for slot in (2, 3, 5)] == [7, 228, 131]
+
+
+def test_a_group_of_several_channels_adds_them_up() -> None:
+    nodes = "c = DequantizeLinear (k, s) y = Conv <group = 2> (x, c)"
+    stored = {"k": np.full((2, 2, 1, 1), 100, np.int8), "s": np.float32(1)}
+    model = parsed(f"(float[1,4,3,5] x) => (float[1,2,3,5] y) {{ {nodes} }}", **stored)
+    assert [product.exact for product in products(model)] == [False]
+
+
+def chosen(model: ir.Model) -> list[int]:
+    """How many values each ``If`` chooses."""
+    check(model)
+    return [len(node.outputs) for node in model.graph if node.op_type == "If"]
+
+
+def test_what_several_products_take_turned_is_chosen_once() -> None:
+    nodes = "c = DequantizeLinear (k, s) t = Transpose (c) a = MatMul (x, t) b = MatMul (t, z) y = Add (a, b)"
+    stored = {"k": np.full((2, 2), 100, np.int8), "s": np.float32(1)}
+    model = parsed(f"(float[2,2] x, float[2,2] z) => (float[2,2] y) {{ {nodes} }}", **stored)
+    assert settle(model, "auto") == {"chosen": 2}
+    assert chosen(model) == [1]
+
+
+def test_both_operands_of_a_product_are_chosen() -> None:
+    nodes = "c = DequantizeLinear (k, s) d = DequantizeLinear (l, s) a = MatMul (c, d) y = Add (a, x)"
+    stored = {"k": np.full((2, 2), 100, np.int8), "l": np.full((2, 2), 101, np.int8), "s": np.float32(1)}
+    model = parsed(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", **stored)
+    assert settle(model, "auto") == {"chosen": 2}
+    assert chosen(model) == [2]
+
+
+@pytest.mark.parametrize("opset", [21, 23])
+@pytest.mark.parametrize("form", ["auto", "uint8"])
+def test_what_is_written_has_dtype_and_shape(form: str, opset: int) -> None:
+    nodes = (
+        "c = DequantizeLinear (k, s) a = MatMul (x, c) b = MatMulInteger (u, k) d = Cast <to = 1> (b) y = Add (a, d)"
+    )
+    stored = {"k": np.full((2, 2), 100, np.int8), "s": np.float32(1)}
+    model = parsed(f"(float[2,2] x, uint8[2,2] u) => (float[2,2] y) {{ {nodes} }}", opset, **stored)
+    settle(model, form)
+    check(model)
+    kinds = ("DequantizeLinear", "If", "MatMulInteger")
+    written = [value for node in model.graph if node.op_type in kinds for value in node.outputs]
+    assert [value.name for value in written if value.dtype is None] == []
+    probing = [value.name for value in written if value.shape is None]
+    assert all((name or "").startswith(PROBE) for name in probing)
+
+
+def test_results_that_nobody_reads_are_left_out() -> None:
+    nodes = "y, places = MaxPool <kernel_shape = [2, 2]> (x)"
+    model = parsed(f"(float[1,1,3,5] x) => (float[1,1,2,4] y) {{ {nodes} }}")
+    settle(model, "auto")
+    assert [len(node.outputs) for node in model.graph] == [1]

@@ -16,7 +16,7 @@ DQ, Q = "DequantizeLinear (x, s, z)", "QuantizeLinear (b, s, z)"
 
 def model(*nodes: str, dtype: str = "int8") -> ir.Model:
     text = f"""<ir_version: 10, opset_import: ["" : 21]> graph ({dtype}[2, 3] x) => ({dtype}[3, 2] y)
-        <float s = {{0.5}}, {dtype} z = {{0}}, float c = {{2}}, int64[2] n = {{3, 2}}>
+        <float s = {{0.5}}, {dtype} z = {{0}}, float c = {{2}}, int64[2] n = {{3, 2}}, {dtype}[2, 3] k = {{1, 2, 3, 4, 5, 6}}>
         {{ {" ".join(nodes)} }}"""
     return ir.from_proto(onnx.parser.parse_model(text))
 
@@ -30,6 +30,8 @@ TAKEN = [
     (f"a = {DQ}", "b = Transpose (a)", f"y = {Q}"),
     (f"a = {DQ}", "t = Transpose (a)", "r = Relu (t)", "b = Relu (r)", f"y = {Q}"),
     (f"a = {DQ}", "r = Relu (a)", "t = Reshape (r, n)", "b = Relu (t)", f"y = {Q}"),
+    (f"a = {DQ}", "r = Relu (a)", "m = Mul (r, c)", "b = Transpose (m)", f"y = {Q}"),
+    ("a = DequantizeLinear (k, s, z)", "t = Transpose (a)", "r = Relu (t)", "b = Relu (r)", f"y = {Q}"),
 ]
 
 
@@ -68,3 +70,10 @@ def test_operators_that_a_target_lacks_are_named_with_the_way_out() -> None:
     target = Target("test", (13, 18, 26), lacks={"Relu": "leave it out"})
     with pytest.raises(TargetRefusal, match=r"target test has no Relu \(leave it out\)"):
         check_model(model(f"a = {DQ}", "r = Relu (a)", "b = Reshape (r, n)", f"y = {Q}"), target, 18)
+
+
+def test_another_domains_operator_of_that_name_is_another() -> None:
+    target = Target("test", (13, 18, 26), lacks={"Relu": "leave it out"})
+    text = """<ir_version: 10, opset_import: ["" : 21, "elsewhere" : 1]> graph (float[3] x) => (float[3] y)
+        { y = elsewhere.Relu (x) }"""
+    check_model(ir.from_proto(onnx.parser.parse_model(text)), target, 18)
