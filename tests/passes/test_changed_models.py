@@ -123,6 +123,8 @@ def _fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
         return ""
     if [*after.graph.node] == [*before.graph.node]:
         return "it says that it rewrote something"
+    if _unread(after) - _unread(before):
+        return "it leaves behind constants that nobody reads"
     apart = [[node for node in one.graph.node if node.domain == ELSEWHERE] for one in (before, after)]
     if apart[0]:
         kinds = [[(node.op_type, node.attribute, len(node.input)) for node in nodes] for nodes in apart]
@@ -134,6 +136,15 @@ def _fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
     if computed is None or [*computed] != [*expected]:
         return "it cannot be run, or has other outputs"
     return ", ".join(key for key, right in expected.items() if not _near(computed[key], right, bounds))
+
+
+def _unread(proto: onnx.ModelProto) -> set[str]:
+    graphs = [proto.graph]
+    for one in graphs:
+        graphs += [a.g for node in one.node for a in node.attribute if a.HasField("g")]
+    read = {name for one in graphs for node in one.node for name in node.input}
+    kept = {one.name for one in (*proto.graph.input, *proto.graph.output)}
+    return {one.name for one in proto.graph.initializer} - read - kept
 
 
 def _near(computed: Array, right: Array, bounds: Bounds) -> bool:

@@ -55,6 +55,10 @@ def test_one_number_for_one_channel_has_as_many_axes_as_the_image(factor: Sequen
     assert applied.held(applied.nodes("Mul")[0], 1).shape == (1, 1, 1, 1)
 
 
+def test_a_row_of_as_many_channels_as_gain_by_it_is_repeated() -> None:
+    assert Applied(PASS, scaled((1, 23, 29, 64))).count == 1
+
+
 def test_an_open_batch_stays_open() -> None:
     applied = Applied(PASS, scaled((None, 23, 29, 3)), batch=5)
     assert applied.count == 1

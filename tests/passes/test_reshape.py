@@ -117,13 +117,3 @@ def test_the_last_reshape_is_left_where_it_is_needed(nodes: str, left: Sequence[
     model = parsed(f"(float[3,5] x) => (float[n,m] y) {{ {nodes} }}", **stored)
     reshape_once.run(model)
     assert [node.op_type for node in model.graph] == left
-
-
-def test_a_reshape_in_a_branch_is_followed_no_further_than_its_graph() -> None:
-    branches = ", ".join(
-        f"{name}_branch = {name} () => (float[5,3] {name}) {{ {name} = Reshape (a, wide) }}"
-        for name in ("then", "else")
-    )
-    model = parsed(f"(float[3,5] x, bool go) => (float[5,3] y) {{ a = Reshape (x, flat) y = If (go) <{branches}> }}",
-                   flat=np.array([15]), wide=np.array([5, 3]))  # fmt: skip
-    assert reshape_once.run(model) == 0

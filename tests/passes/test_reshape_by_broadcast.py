@@ -67,3 +67,11 @@ def test_what_is_given_as_a_result_keeps_its_shape(dtype: str) -> None:
 def test_who_broadcasts_either_operand_needs_no_reshape(nodes: str, count: int) -> None:
     graph = f"(float[1,7] x, float[5,7] z) => (float[5,7] y) {{ {nodes} }}"
     assert reshape_by_broadcast.run(parsed(graph, flat=np.array([7]))) == count
+
+
+@pytest.mark.parametrize(("scale", "count"), [((), 1), ((1,), 0)], ids=["one scale", "a scale along an axis"])
+def test_what_is_dequantized_along_no_axis_may_have_more_of_them(scale: tuple[int, ...], count: int) -> None:
+    nodes = "a = Reshape (x, flat) b = DequantizeLinear <axis = 0> (a, s, p) y = Add (z, b)"
+    stored = {"flat": np.array([1]), "s": np.full(scale, 0.5, np.float32), "p": np.full(scale, 7, np.uint8)}
+    model = parsed(f"(uint8[1,1] x, float[5,7] z) => (float[5,7] y) {{ {nodes} }}", **stored)
+    assert reshape_by_broadcast.run(model) == count

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network
+from passes_networks import Applied, Draw, Network, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import constant, tensor
 from conformance.weights import bias, product, weight
+from onnx_tflite_plugin.passes.recurrent import rows_of_integers
 from onnx_tflite_plugin.verify import verify
 
 FEATURES, INPUTS = 7, 5
@@ -76,3 +78,34 @@ def test_what_is_split_are_the_tensors_that_were_rounded_alone(dtype: str) -> No
 )
 def test_else_each_row_is_multiplied_by_itself(dtype: str, places: Sequence[int], options: dict[str, Any]) -> None:
     assert Applied("rows_of_integers", steps(places, dtype, **options)).count == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "weights", "points", "count"),
+    [
+        (3, 5, np.int8, "ppp", 1),
+        (2, 5, np.int8, "pp", 0),
+        (3, 517, np.int8, "ppp", 1),
+        (3, 519, np.int8, "ppp", 0),
+        (3, 5, np.uint8, "ppp", 0),
+        (3, 5, np.int8, "ppq", 0),
+    ],
+    ids=["three rows", "two", "sums below 2**24", "sums beyond", "weights of uint8", "a result of int8 among uint8"],
+)
+def test_rows_of_uint8_by_int8_whose_sums_are_exact_in_float32(
+    rows: int, depth: int, weights: type, points: str, count: int
+) -> None:
+    nodes = "w = DequantizeLinear (k, s) "
+    for row, point in enumerate(points):
+        nodes += f"""g{row} = Gather (x, k{row}) d{row} = DequantizeLinear (g{row}, s, p)
+            m{row} = Gemm <transB = 1> (d{row}, w) y{row} = QuantizeLinear (m{row}, s, {point}) """
+    stored = {"k": np.full((7, depth), 127, weights), "s": np.float32(0.5), "p": np.uint8(3), "q": np.int8(3)}
+    if weights is np.uint8:
+        nodes = nodes.replace("(k, s)", "(k, s, p)")
+    else:
+        stored["zero"], nodes = np.int8(0), nodes.replace("(k, s)", "(k, s, zero)")
+    stored |= {f"k{row}": np.array(row) for row in range(rows)}
+    kinds = {"p": "uint8", "q": "int8"}
+    results = ", ".join(f"{kinds[point]}[2,7] y{row}" for row, point in enumerate(points))
+    model = parsed(f"(uint8[{rows},2,{depth}] x) => ({results}) {{ {nodes} }}", **stored)
+    assert rows_of_integers.run(model) == count

@@ -80,3 +80,4 @@ def test_a_part_that_nobody_reads_is_no_reason_to_split_first() -> None:
     model = parsed(f"(float[1,15] x) => (float[1,5] y) {{ {nodes} }}", n=np.full(3, 5))
     assert split_once.run(model) == 1
     assert [node.op_type for node in model.graph] == ["Sigmoid", "Split", "Sub"]
+    assert [list(value.shape or ()) for value in model.graph[0].outputs] == [[1, 15]]

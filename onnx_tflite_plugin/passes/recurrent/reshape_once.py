@@ -23,7 +23,7 @@ def _replace(editor: Editor, node: ir.Node) -> bool:
     target, value = constant(node.inputs[1]), node.inputs[0]
     if target is None or not target.all():  # 0 is the operand's own size
         return False
-    while (before := producer(value, *_RESHAPING)) is not None and before.graph is node.graph:
+    while (before := producer(value, *_RESHAPING)) is not None:
         value = before.inputs[0]
     if value is node.inputs[0]:
         return False
