@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, image
+from passes_networks import Applied, Draw, Network, image, parsed
 
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn
+from onnx_tflite_plugin.passes.images import constants_of_rows
 
 PASS = "constants_of_rows"
 ONNX = {"ADD": "Add", "DIV": "Div", "MUL": "Mul", "SUB": "Sub"}
@@ -106,3 +107,29 @@ def test_what_is_added_to_a_product_stays_its_bias() -> None:
         return net.like("ADD", product, constant(drawn(11), None))
 
     assert Applied(PASS, draw).count == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes", "count"),
+    [
+        ("float", "y = Mul (x, each)", 1),
+        ("double", "y = Mul (x, each)", 0),
+        ("float", "y = Mul (x, columns)", 0),
+        ("float", "k = Add (image, each) y = Mul (x, k)", 1),
+        ("float", "k = Mul (image, each) y = Mul (x, k)", 1),
+        ("float", "m = ReduceMean (x, last) e = Add (m, eps) y = Div (x, e)", 0),
+    ],
+    ids=["a number a channel", "64 bits", "a number a column", "another image", "another product", "a normalization"],
+)
+def test_numbers_of_channels_alone_are_repeated(kind: str, nodes: str, count: int) -> None:
+    dtype = {"float": np.float32, "double": np.float64}[kind]
+    each = np.arange(1, 4, dtype=dtype)
+    stored = {"each": each, "columns": each[:, None], "eps": np.full(1, 1e-3, dtype), "last": np.array([3])}
+    model = parsed(f"({kind}[1,23,3,3] x, {kind}[1,23,3,3] image) => ({kind}[1,23,3,3] y) {{ {nodes} }}", **stored)
+    assert constants_of_rows.run(model) == count
+
+
+def test_two_constants_have_no_rows_to_gain() -> None:
+    stored = {"image": np.ones((1, 23, 29, 3), np.float32), "each": np.ones(3, np.float32)}
+    model = parsed("(float[1,23,29,3] x) => (float[1,23,29,3] y) { k = Add (image, each) y = Neg (k) }", **stored)
+    assert constants_of_rows.run(model) == 0

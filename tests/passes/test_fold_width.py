@@ -15,6 +15,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant
 from onnx_tflite_plugin.passes.weights.products import products
+from onnx_tflite_plugin.source.model import Array
 
 FOLDED = [
     ((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),
@@ -123,6 +124,20 @@ UNFOLDED: dict[str, Draw] = {
     "groups": lambda net: net.conv(net.input(image(1, 13, 32, 4)), 8, groups=2),
     "more products than it saves": first((1, 13, 32, 4), 64, (3, 3), 2, "SAME"),
 }
+
+
+def least(drawn: Array) -> Array:
+    """-128, which no other of the same sum makes overflow."""
+    weights = drawn // 4
+    weights[0] = 0
+    weights[0, 1, 1, 1] = -128
+    return weights
+
+
+UNFOLDED["-128 among weights that cost more as uint8"] = first(*CHOSEN[0], change=least)
+UNFOLDED["-128 among weights that overflow"] = first(
+    *CHOSEN[0], change=lambda drawn: np.where(drawn == drawn.min(), -128, drawn)
+)
 
 
 @pytest.mark.parametrize("name", UNFOLDED)

@@ -98,3 +98,13 @@ def test_convolutions_of_floats_work_in_blocks(given: str, count: int) -> None:
     stored = {"w": drawn(16, 3, 1, 1), "v": drawn(16, 16, 1, 1), "s": np.float32(0.05), "p": np.uint8(120)}
     model = parsed(f"({given}) => (float[1,16,5,7] y) {{ {dequantized}{nodes} }}", **stored)
     assert gate_in_blocks.run(model) == count
+
+
+@pytest.mark.parametrize(("images", "count"), [(1, 1), (5, 0)])
+def test_a_gate_is_repeated_over_an_image_not_over_several(images: int, count: int) -> None:
+    nodes = "a = Conv (x, w) g = Conv (m, v) h = Sigmoid (g) b = Mul (a, h) y = Conv (b, v)"
+    given = f"float[{images},3,5,7] x, float[1,16,1,1] m"
+    model = parsed(
+        f"({given}) => (float[{images},16,5,7] y) {{ {nodes} }}", w=drawn(16, 3, 1, 1), v=drawn(16, 16, 1, 1)
+    )
+    assert gate_in_blocks.run(model) == count

@@ -29,7 +29,7 @@ def _gains(unit: WithConstant) -> bool:
     """Whether the constant is of a few channels, which are the last axis, and there are pixels enough."""
     channels, array = unit.shape[-1] or 0, unit.integers
     few = 1 < array.size == array.shape[-1] == channels <= _MOST_CHANNELS
-    return few and None not in unit.shape[1:] and math.prod(size or 0 for size in unit.shape[1:-1]) >= _PIXELS
+    return few and math.prod(size or 0 for size in unit.shape[1:-1]) >= _PIXELS
 
 
 def _widen(editor: Editor, unit: WithConstant) -> bool:
