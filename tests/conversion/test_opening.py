@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
@@ -80,3 +81,15 @@ def test_a_large_model_is_opened_where_it_computes_in_a_dtype_that_few_kernels_t
         tried.clear()
         opening.check_opens(model, proto, "auto", (18, 18))
         assert bool(tried) is expected
+
+
+FUNCTIONS = """<ir_version: 8, opset_import: ["": 18, "own": 1, "foreign": 1]> g (float[2, 3] x) => (float[2, 3] y) {
+    a = own.half (x)
+    b = com.microsoft.Gelu (a)
+    y = foreign.relu9 (b)
+}
+<domain: "own", opset_import: ["": 18]> half (x) => (y) { two = Constant <value_float = 2.0> () y = Div (x, two) }"""
+
+
+def test_domains_that_need_a_library_are_neither_onnx_runtime_s_nor_of_the_model_s_functions() -> None:
+    assert opening.foreign_domains(ir.from_proto(onnx.parser.parse_model(FUNCTIONS))) == ("foreign",)

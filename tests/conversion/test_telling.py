@@ -240,6 +240,7 @@ def test_the_file_says_what_its_integers_mean() -> None:
         ("a", "first:0", [0.25], [7]),
         ("b", "second:0", [0.5], [-3]),
     ]
+    assert set(told) == {"inputs", "outputs"}, "what the author leaves out is not carried on as empty"
 
 
 def test_what_a_converter_wrote_is_no_description() -> None:
