@@ -197,8 +197,8 @@ def convert_model(
                 current = _rederived(model, host, options, target) if stale(error, model) else None
                 if current is not None:
                     return _converted(current, host, options, target, stages)
-                if (unfused := _unfused(model, host, options, target, stages, error)) is not None:
-                    return unfused
+                if (each := unfused(model, host, options, target, stages, error)) is not None:
+                    return each
                 fault = shapeless(error, model)
                 if fault is None:
                     raise
@@ -246,7 +246,7 @@ def _rederived(
     return rederived(model, host or _host(options), target, insist=insist)
 
 
-def _unfused(
+def unfused(
     model: Model,
     host: Host | None,
     options: ConvertOptions,

@@ -143,6 +143,7 @@ def test_a_fusion_has_a_pattern_or_finds_regions(given: Any) -> None:
 
 
 @pytest.mark.parametrize("fails", ["axes", "lowering", "result"])
+@pytest.mark.usefixtures("falls_back")
 def test_where_fused_operators_do_not_convert_each_does_on_its_own(fails: str) -> None:
     @fusion(
         "ALMOST",
