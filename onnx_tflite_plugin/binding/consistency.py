@@ -261,7 +261,10 @@ def _sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
 
 
 def _passed(bound: Bound, model: Model) -> Iterator[Contradiction]:
-    """What a called subgraph takes and gives, where it is of another dtype than the call's operand or result."""
+    """What a called subgraph takes and gives, where it is of another dtype than the call's operand or result.
+
+    Or a variable that it gives: what that holds belongs to the subgraph, whose memory another takes as it ends.
+    """
     handler, op = bound.handler, bound.op
     if not (handler.borders or handler.inlines):
         return
@@ -273,6 +276,9 @@ def _passed(bound: Bound, model: Model) -> Iterator[Contradiction]:
             for k, (outer, inner) in enumerate(zip(own, theirs, strict=False)):
                 if loops and outer is not None and outer.has_rank and inner.has_rank and outer.rank != inner.rank:
                     reason = f"tensor {inner} is of shape {list(inner.dims)}, and {op.code} of {list(outer.dims)}"
+                    yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)
+                if side == "outputs" and inner.is_variable:
+                    reason = f"tensor {inner} is a variable, and no result of {op.code}"
                     yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)
                 if outer is not None and outer.dtype != inner.dtype:
                     reason = f"tensor {inner} is {inner.dtype}, and {op.code} hands it {outer.dtype}"

@@ -27,7 +27,7 @@ from onnx_tflite_plugin.layout.order import (
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand, typed
 from onnx_tflite_plugin.quantization.plan import Form, Storage, StoragePlan, Weights, file_storage
 from onnx_tflite_plugin.source.affine import dequantized, quantized
-from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
+from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE, PACKED
 from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Quantization, Tensor
 
 STORED, FILE, FLOAT = Form.STORED, Form.FILE, Form.FLOAT
@@ -201,6 +201,9 @@ class Values:
     def quantize(self, value: ir.Value, storage: Storage, order: Order) -> ir.Value:
         """Floats as stored integers; by arithmetic where the target's QuantizeLinear does not know the dtype."""
         scale, zero_point, axis = self._parameters(storage, order)
+        maker = value.producer()
+        if storage.dtype in PACKED and maker is not None and maker.op_type == "Relu":
+            value = self._emit("Max", value, 0.0)  # ONNX Runtime drops a Relu in front, whatever the zero point
         if storage.dtype in self.plan.target.quantizes:
             integers = self.emitter.emit("QuantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
         else:

@@ -247,6 +247,11 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("RESHAPE-a_shape_known_as_it_runs,_one_size_open", [tensor(1, shape=[1 << 24])], "its shape has 16777216 sizes"),
     ("TANH-every_int16_from_a_scale_of_2^-12", [scaled(0, [3e38], [0])], "the scale of its operand is 3e[+]38"),
     (
+        "IF-a_cell_of_its_own_in_a_branch",
+        [outputs(13, graph=1)],
+        "tensor 13 'hidden' is a variable, and no result of IF",
+    ),
+    (
         "READ_VARIABLE-int8,_a_running_sum",
         [tensor(1, type=13), tensor(3, type=13)],
         "its variable would hold 't1', which is a resource",

@@ -53,6 +53,8 @@ def quantize() -> Iterator[Case]:
     for dtype in ("int4", "uint4"):
         # ONNX Runtime cannot hand int4 out, so it is dequantized.
         yield net("QUANTIZE", f"float32 to {dtype}", there_and_back(dtype), dtype=dtype, opsets=opsets(dtype))
+        behind = there_and_back(dtype, "RELU")  # which ONNX Runtime drops in front of 4 bits
+        yield net("QUANTIZE", f"float32 behind RELU to {dtype}", behind, dtype=dtype, opsets=opsets(dtype))
     for axis in range(4):
         scales = drawn(IMAGE[axis], seed="scale", low=0.01, high=0.05).tolist()
         points = drawn(IMAGE[axis], dtype="int8", seed="zero").tolist()
@@ -65,9 +67,10 @@ def quantize() -> Iterator[Case]:
         )
 
 
-def there_and_back(dtype: str) -> Callable[[Net], None]:
+def there_and_back(dtype: str, before: str = "") -> Callable[[Net], None]:
     def draw(model: Net) -> None:
-        stored = model.call("QUANTIZE", [tensor(4, 6)], tensor(4, 6, dtype=dtype, scale=0.3, zero_point=2))
+        x = model.call(before, [tensor(4, 6)], tensor(4, 6)) if before else tensor(4, 6)
+        stored = model.call("QUANTIZE", [x], tensor(4, 6, dtype=dtype, scale=0.3, zero_point=2))
         model.output(model.call("DEQUANTIZE", [stored], tensor(4, 6)))
 
     return draw
