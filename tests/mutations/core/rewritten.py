@@ -79,8 +79,8 @@ MUTATIONS: tuple[Planted, ...] = (
         (
             "parts must be all of a tensor",
             "passes/tokens/slices_as_split.py",
-            "or ends[-1] != parts[0].size ",
-            "",
+            " or ends[-1] != parts[0].size:",
+            ":",
         ),
     ),
     *of_tests(
