@@ -118,13 +118,26 @@ def _summed_steps(op: Operator) -> float:
 
 
 def wrapped_products(suspect: Suspect) -> bool:
-    """A MUL of integers whose scales make more of their product than 32 bits hold, which the kernel does not clip before.
+    """A product of integers whose scales make more of it than 32 bits hold, which the kernel does not clip before.
 
     Or than 16 bits do, to which that of 8 bits adds a zero point (MulElementwise, optimized/integer_ops/mul.h).
     """
+    if any(_slope_wraps(op) for op in suspect.operators if op.code in ("PRELU", "LEAKY_RELU")):
+        return True
     return any(
         _product_wraps(op, factor) for op in suspect.operators if op.code == "MUL" and (factor := _ratio(op, "*"))
     )
+
+
+def _slope_wraps(op: Operator) -> bool:
+    """Whether what such a unit passes on as it is, or multiplied by a slope, is more in the result's steps."""
+    before, after = _scale(op[0]), _scale(op[~0])
+    if op[0].dtype not in QUANTIZED or not any(before) or not any(after):
+        return False
+    slope = (
+        abs(op.options.get("alpha", 0.0)) if op.code == "LEAKY_RELU" else max(_scale(op[1]), default=0) * _reach(op[1])
+    )
+    return bool(before[0] / after[0] * _reach(op[0]) * max(slope, 1.0) >= 2**31)
 
 
 def _product_wraps(op: Operator, factor: float) -> bool:
