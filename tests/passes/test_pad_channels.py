@@ -9,9 +9,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from passes_networks import PASSES, Applied, Draw, Network, agrees, built, image, parsed
+from passes_networks import PASSES, Applied, Draw, Network, agrees, image, parsed
 
-import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn
 from onnx_tflite_plugin.passes.channels import pad_channels
@@ -222,7 +221,9 @@ def test_what_does_not_gain_by_padding_is_left_alone(name: str) -> None:
 
 
 def test_a_scale_for_each_channel_of_a_result_is_left_alone() -> None:
-    proto = otp.convert(built(lambda net: separable(net, "int8"))).proto
+    applied = Applied("pad_channels", lambda net: separable(net, "int8"))
+    assert applied.count == 1
+    proto = applied.before
     [close] = [node for node in proto.graph.node if node.op_type == "QuantizeLinear" and node.output[0] == "wide"]
     stored = {one.name: onnx.numpy_helper.to_array(one) for one in proto.graph.initializer}
     for node in [close, *(node for node in proto.graph.node if node.input[0] == "wide")]:
@@ -281,3 +282,11 @@ def test_a_convolution_of_an_image_may_grow_by_more() -> None:
         )
 
     assert Applied("pad_channels", draw).count == 1
+
+
+def test_one_feature_becomes_a_block_of_them() -> None:
+    stored = {"one": drawn(1, 4, 1, 1), "single": drawn(1, 1, 1, 1), "last": drawn(3, 1, 1, 1)}
+    nodes = "a = Conv (x, one) b = Mul (a, single) y = Conv (b, last)"
+    model = parsed(f"(float[1,4,5,7] x) => (float[1,3,5,7] y) {{ {nodes} }}", **stored)
+    assert PASSES["pad_channels"].run(model) == 2
+    assert len(model.graph[0].inputs[1].const_value.numpy()) == 8

@@ -91,7 +91,7 @@ def _orders(layers: Mapping[ir.Node, Layer]) -> Iterator[tuple[JointChannels, li
             continue
         joint = JointChannels.around(source, convolutions)
         seen |= {source} if joint is None else joint.values
-        if joint is not None and joint.channels % 2 == 0:
+        if joint is not None:
             order, gaining = _order([layers[reader] for reader in joint.readers])
             if gaining:
                 yield joint, order, gaining
@@ -128,8 +128,8 @@ def _write(editor: Editor, joint: JointChannels, order: list[int]) -> None:
 
 
 def neighbours(rows: Array) -> list[int] | None:
-    """An order of int8 ``rows``, an even number of them, in which 0 and 1, 2 and 3, ... add up without overflow; ``None`` where
-    none is found.
+    """An order of int8 ``rows`` in which 0 and 1, 2 and 3, ... add up without overflow; ``None`` where none is found, and of an
+    odd number, of which one is left over.
 
     Those with the most large weights choose first, of those that fit them the one with the most; those that have none all fit
     each other.
