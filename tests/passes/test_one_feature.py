@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
-from passes_networks import Applied, Draw, Network, built, image
+from passes_networks import Applied, Draw, Network, built, image, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
+from onnx_tflite_plugin.passes.channels import one_feature
 
 
 def one(*shape: int | None, kernel: tuple[int, int] = (3, 5), dtype: str = "float32", **options: Any) -> Draw:
@@ -59,3 +61,13 @@ LEFT: dict[str, Draw] = {
 @pytest.mark.parametrize("name", LEFT)
 def test_what_does_not_gain_is_left_alone(name: str) -> None:
     assert Applied("one_feature", LEFT[name]).count == 0
+
+
+@pytest.mark.parametrize(("axes", "count"), [("41,37", 1), ("1517", 0)], ids=["an image", "a sequence"])
+def test_images_alone_are_made_channel_by_channel(axes: str, count: int) -> None:
+    weights = np.ones((1, 16, *[5] * len(axes.split(","))), np.float32)
+    model = parsed(
+        f"(float[1,16,{axes}] x) => (float[1,1,{','.join('hw'[: weights.ndim - 2])}] y) {{ y = Conv (x, w) }}",
+        w=weights,
+    )
+    assert one_feature.run(model) == count

@@ -190,6 +190,10 @@ def test_a_padded_result_may_be_the_graphs_own() -> None:
     assert applied.after.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 29
 
 
+def test_a_large_result_that_is_the_graphs_own_is_not_cut_back() -> None:
+    assert Applied("pad_channels", wide, io_layout="onnx").count == 0
+
+
 def stacked(net: Network) -> TensorRef:
     x = net.input(image(1, 47, 11, 6, dtype="float32"))
     parts = [net.conv(x, 29, (1, 1), name=name) for name in ("upper", "lower")]

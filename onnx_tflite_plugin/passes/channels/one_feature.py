@@ -38,5 +38,5 @@ def _gains(convolution: Convolution) -> bool:
     image, (features, channels, *kernel) = convolution.node.inputs[0], convolution.shape
     if image is None or image.dtype != ir.DataType.FLOAT or producer(image, "DequantizeLinear") is not None:
         return False
-    blocks = features == convolution.group == 1 and len(kernel) == 2 and channels % (BLOCK // 2) == 0
+    blocks = features == 1 and len(kernel) == 2 and channels % (BLOCK // 2) == 0
     return blocks and math.prod(kernel) > 1 and convolution.multiplications() >= LITTLE

@@ -82,7 +82,7 @@ def _write(editor: Editor, flow: Flow) -> None:
         if convolution is not None and (result or operands[0]):
             _widen(editor, convolution, operands[0], result)
         elif result is not None and node.op_type != "Concat":
-            _spread_operands(editor, node, operands, result)
+            _spread_operands(editor, node, result)
     for value, padding in flow.padded.items():
         _settle(editor, flow, value, padding)
     editor.tidy()
@@ -102,16 +102,14 @@ def _widen(editor: Editor, convolution: Convolution, operand: Padding | None, re
         node.attributes["group"] = ir.AttrInt64("group", result.size)
 
 
-def _spread_operands(editor: Editor, node: ir.Node, operands: list[Padding | None], result: Padding) -> None:
+def _spread_operands(editor: Editor, node: ir.Node, result: Padding) -> None:
     """Constants with one number a channel, beside padded operands."""
 
     def spread(array: Array, fill: float) -> Array:
         axis = array.ndim - result.rank + 1
         return result.spread(array, axis, fill) if 0 <= axis < array.ndim else array
 
-    editor.rebuild(
-        node, [k for k, value in enumerate(node.inputs) if operands[k] is None and constant_shape(value)], spread
-    )
+    editor.rebuild(node, [k for k, value in enumerate(node.inputs) if constant_shape(value)], spread)
 
 
 def _settle(editor: Editor, flow: Flow, value: ir.Value, padding: Padding) -> None:
