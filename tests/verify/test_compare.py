@@ -230,6 +230,26 @@ class TestBand:
     def test_floats_that_are_no_numbers_are_not_off_by_steps(self) -> None:
         assert moved([np.zeros((40, 2), np.int8)], [[np.full((40, 2), np.nan, np.float32)]]) == ""
 
+    def test_a_whole_step_the_same_way_counts_where_no_more_than_a_step_is_allowed(self) -> None:
+        expected = np.arange(40, dtype=np.int8)
+        near, far = expected.copy(), expected.copy()
+        near[0], far[0] = 1, 2
+        assert "the same way nearly everywhere" in judged(expected + np.int8(1), expected).problem
+        assert not judged(expected + np.int8(1), expected, near).ok
+        assert judged(expected + np.int8(1), expected, far).ok
+        assert judged(expected + np.int8(1), expected, tolerance=Tolerance(steps=2)).ok
+
+    def test_the_share_that_differs_is_told_to_a_tenth_of_a_percent(self) -> None:
+        def told(elements: int) -> str:
+            expected = np.zeros(elements, np.int8)
+            actual = expected.copy()
+            actual[3] = 1
+            return judged(actual, expected).text
+
+        assert "0.1 % of elements differ" in told(2000)
+        assert "under 0.1 %" not in told(2000)
+        assert "under 0.1 % of elements differ" in told(2003)
+
     def test_the_texts(self) -> None:
         assert judged(array(1, 2), array(1, 2)).text == "equal (tolerance 0.001 of the output's range)"
         assert judged(array(0, 1.0005), array(0, 1)).text == ("max 0.0005 of the output's range (tolerance 0.001)")
@@ -238,8 +258,8 @@ class TestBand:
         assert judged(array(1), array(1, 2)).text == "shape [1] for [2]"
 
 
-def layer(g: Any, weights: Array, **quantization: Any) -> None:
-    x, y = g.input("x", (1, 3)), g.tensor("y", (1, 2))
+def layer(g: Any, weights: Array, operand: str = "float32", result: str = "float32", **quantization: Any) -> None:
+    x, y = g.input("x", (1, 3), operand), g.tensor("y", (1, 2), result)
     g.operator("FULLY_CONNECTED", [x, g.constant("w", weights, **quantization), None], [y])
     g.output(y)
 
@@ -261,6 +281,13 @@ class TestToleranceOfAModel:
         model = Net()
         Lstm(weights="int8").draw(model)
         assert Tolerance.of(structure.read(model.build())).of_range == 5e-2
+
+    def test_dynamic_quantization_has_weights_that_stand_for_numbers_and_a_float_result(self) -> None:
+        weights = np.ones((2, 3), np.int8)
+        assert tolerance_of(lambda g: layer(g, weights)).of_range == 1e-5
+        assert tolerance_of(lambda g: layer(g, weights.astype(ml_dtypes.int4))).of_range == 2e-2
+        assert tolerance_of(lambda g: layer(g, weights, result="int8", quantization=quant(0.5))).of_range == 1e-5
+        assert tolerance_of(lambda g: layer(g, weights, operand="int8", quantization=quant(0.5))).of_range == 1e-5
 
     def test_dequantizing_weights_first_is_exact(self) -> None:
         def build(g: Any) -> None:
