@@ -205,7 +205,7 @@ class Session:
         port = self._ports[state.input]
         shape = [size if size > 0 else 1 for size in state.shape]
         value = np.asarray(state.initial, port.dtype)
-        return np.ascontiguousarray(np.broadcast_to(value, shape) if value.size == 1 else value.reshape(shape))
+        return np.array(np.broadcast_to(value, shape) if value.size == 1 else value.reshape(shape), order="C")
 
     def _to_array(self, value: Any, port: Port) -> Array:
         return np.array(from_value(value, port.type) if isinstance(value, self._ort_value) else value)

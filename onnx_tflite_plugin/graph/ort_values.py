@@ -36,7 +36,7 @@ def to_value(array: Array, dtype: str) -> Any:
     own = UNKNOWN_TO_NUMPY.get(dtype)
     if own is None:
         return OrtValue.ortvalue_from_numpy(array)
-    stored: Array = np.ascontiguousarray(array).view(np.uint8 if array.dtype.itemsize == 1 else np.uint16)
+    stored: Array = np.asarray(array, order="C").view(np.uint8 if array.dtype.itemsize == 1 else np.uint16)
     if bits := _BITS.get(dtype):
         stored = _packed(stored, bits)
     return OrtValue.ortvalue_from_numpy_with_onnx_type(stored, own[1])

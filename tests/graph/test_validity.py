@@ -1,0 +1,123 @@
+"""What is not valid ONNX: who is blamed for it, by what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from onnx_tflite_plugin.errors import ConversionError, HandlerError, StaleShape, TargetRefusal
+from onnx_tflite_plugin.graph.metadata import node_props
+from onnx_tflite_plugin.graph.serialized import to_proto, without_constants_infos
+from onnx_tflite_plugin.graph.validity import check_valid, weight_bytes
+from onnx_tflite_plugin.guard import BUILTIN
+
+
+def value(name: str, *shape: int, dtype: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
+    return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
+
+
+def model(op_type: str, inputs: list[ir.Value], result: ir.Value, pack: str = "", handler: str = "H") -> ir.Model:
+    """A valid node in front, then one that is perhaps not."""
+    first = ir.node(
+        "Identity", [inputs[0]], outputs=[value("same", *inputs[0].shape, dtype=inputs[0].dtype)], name="first"
+    )  # type: ignore[misc,arg-type]
+    node = ir.node(op_type, inputs, outputs=[result], name="second")
+    for each, place in ((first, (0, 3)), (node, (0, 7))):
+        if pack:
+            each.metadata_props.update(node_props([place], handler, pack, each.name or ""))
+    graph = ir.Graph(inputs, [result, *first.outputs], nodes=[first, node], opset_imports={"": 21}, name="g")
+    return ir.Model(graph, ir_version=10)
+
+
+def refused(of: ir.Model, declared: Mapping[tuple[str, str], tuple[str, str]] | None = None) -> ConversionError:
+    with pytest.raises(ConversionError) as caught:
+        check_valid(of, to_proto(of), declared)
+    return caught.value
+
+
+def size_that_does_not_follow(pack: str = "") -> ir.Model:
+    return model("Neg", [value("x", 2, 3)], value("y", 2, 5), pack)
+
+
+def test_a_valid_model_passes() -> None:
+    valid = model("Neg", [value("x", 2, 3)], value("y", 2, 3))
+    check_valid(valid, to_proto(valid))
+
+
+def test_a_built_in_handler_s_size_that_does_not_follow_is_the_files_fault() -> None:
+    error = refused(size_that_does_not_follow(BUILTIN))
+    assert isinstance(error, StaleShape)
+    assert error.problems[0].where == "subgraphs[0].operators[7]: Neg 'second'"
+    assert "what it emits has a size in " in error.problems[0].reason
+    assert " of 3, the file says 5 " in error.problems[0].reason
+
+
+def test_a_pack_s_size_that_does_not_follow_is_the_pack_s_fault() -> None:
+    error = refused(size_that_does_not_follow("a-pack"))
+    assert isinstance(error, HandlerError)
+    assert error.problems[0].where == "Neg 'second'"
+    assert "handler H of a-pack failed: what it emits has a size" in error.problems[0].reason
+    said = refused(size_that_does_not_follow("a-pack"), {("H", "a-pack"): ("X", "sizes=f")}).problems[0].reason
+    assert "by the file and what it declares it is 5; it declares sizes=f" in said
+    other = refused(size_that_does_not_follow("a-pack"), {("H", "b-pack"): ("X", "sizes=f")}).problems[0].reason
+    assert "declares" not in other
+
+
+def test_a_rank_that_does_not_follow_is_called_one() -> None:
+    error = refused(model("Neg", [value("x", 2, 3)], value("y", 2, 3, 1), BUILTIN))
+    assert isinstance(error, StaleShape)
+    assert "what it emits has rank of 2, the file says 3" in error.problems[0].reason
+
+
+def test_operands_that_do_not_go_together_are_the_files_fault_too() -> None:
+    error = refused(model("MatMul", [value("x", 2, 3), value("w", 5, 7)], value("y", 2, 7), BUILTIN))
+    assert isinstance(error, StaleShape)
+    assert "the shapes and dtypes of its operands do not go together" in error.problems[0].reason
+
+
+def test_what_nobody_says_to_have_lowered_is_the_converter_s_fault() -> None:
+    error = refused(size_that_does_not_follow())
+    assert isinstance(error, HandlerError)
+    assert error.problems[0].where == "the model"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "hint"), [(ir.DataType.INT8, "--quantization float"), (ir.DataType.STRING, "")], ids=["int8", "string"]
+)
+def test_a_dtype_that_onnx_does_not_define_is_the_target_s(dtype: ir.DataType, hint: str) -> None:
+    of = model("Exp", [value("x", 2, dtype=dtype)], value("y", 2, dtype=dtype), "a-pack")
+    error = refused(of)
+    assert isinstance(error, TargetRefusal)
+    assert error.problems[0].where == "subgraphs[0].operators[7]: Exp 'second'"
+    assert error.problems[0].reason == f"ONNX defines no Exp of {dtype.name.lower()}"
+    assert error.problems[0].hint == hint
+    assert isinstance(refused(of, {("H", "a-pack"): ("X", "quantization=q")}), HandlerError)
+
+
+def test_weights_are_counted_in_bytes_and_text_by_its_length() -> None:
+    tensors = {
+        "f": ir.tensor(np.zeros((2, 3), np.float32)),
+        "n": ir.tensor(np.zeros(8, ml_dtypes.int4)),
+        "s": ir.StringTensor([b"abc", b"", b"de"], shape=ir.Shape((3,))),
+    }
+    stored = [ir.Value(name=name, const_value=tensor) for name, tensor in tensors.items()]
+    graph = ir.Graph([], [], nodes=[], initializers=stored, opset_imports={"": 21})
+    assert weight_bytes(ir.Model(graph, ir_version=10)) == 24 + 4 + 5
+
+
+def test_constants_say_their_shape_themselves_in_inner_graphs_too() -> None:
+    def told(name: str, *inner: onnx.NodeProto) -> onnx.GraphProto:
+        infos = [onnx.helper.make_tensor_value_info(each, onnx.TensorProto.FLOAT, (3,)) for each in ("w", "v")]
+        stored = [onnx.numpy_helper.from_array(np.ones(3, np.float32), "w")]
+        return onnx.helper.make_graph(list(inner), name, [], [], stored, value_info=infos)
+
+    choice = onnx.helper.make_node("If", ["c"], ["y"], then_branch=told("then"), else_branch=told("else"))
+    graph = told("main", choice)
+    without_constants_infos(graph)
+    graphs = [graph, *(attribute.g for attribute in graph.node[0].attribute)]
+    assert [[info.name for info in each.value_info] for each in graphs] == [["v"]] * 3

@@ -1,0 +1,123 @@
+"""Names, what metadata says of values, and arrays that numpy lacks a dtype for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from onnx_tflite_plugin.graph import metadata
+from onnx_tflite_plugin.graph.metadata import CarriedState, Part, TensorValue
+from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.graph.ort_values import dtype_of, from_value, to_value
+
+
+def test_the_first_comer_keeps_a_name_and_no_number_is_given_twice() -> None:
+    names = UniqueNames()
+    asked = ["a", "a#1", "a", "a", "b", "a#2", "a#1"]
+    assert [names.unique(name) for name in asked] == ["a", "a#1", "a#2", "a#3", "b", "a#2#1", "a#1#1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("int4", ml_dtypes.int4),
+        ("uint4", ml_dtypes.uint4),
+        ("int2", ml_dtypes.int2),
+        ("uint2", ml_dtypes.uint2),
+        ("bfloat16", ml_dtypes.bfloat16),
+        ("float8e4m3fn", ml_dtypes.float8_e4m3fn),
+        ("float8e5m2", ml_dtypes.float8_e5m2),
+        ("float", np.float32),
+    ],
+)
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 7)])
+def test_onnx_runtime_gives_back_what_it_is_given(name: str, dtype: Any, shape: tuple[int, ...]) -> None:
+    numbers = np.arange(int(np.prod(shape))) % (4 if "2" in name[-1] and "int" in name else 13)
+    array = (numbers - (0 if name.startswith("u") else 2)).astype(dtype).reshape(shape)
+    back = from_value(to_value(array, name), name)
+    assert (back.dtype, back.shape) == (array.dtype, shape)
+    assert back.tobytes() == array.tobytes()
+
+
+def test_a_dtype_is_called_as_onnx_runtime_does_without_the_tensor() -> None:
+    assert dtype_of(SimpleNamespace(type="tensor(int4)")) == "int4"
+
+
+class TestMetadata:
+    def test_states_are_read_as_they_are_written(self) -> None:
+        states = (CarriedState("in", "out", "float32", (2, -1)), CarriedState("i", "o", "int8", ()))
+        given: dict[str, str] = {}
+        metadata.write_states(given, states)
+        assert metadata.read_states(given) == states
+        assert not metadata.forgets(given)
+
+    def test_a_model_without_states_says_nothing_and_one_that_forgets_says_so(self) -> None:
+        given: dict[str, str] = {}
+        metadata.write_states(given, [])
+        assert (given, metadata.read_states(given), metadata.forgets(given)) == ({}, (), False)
+        metadata.write_states(given, [], reset=True)
+        assert (metadata.read_states(given), metadata.forgets(given)) == ((), True)
+
+    @pytest.mark.parametrize("text", ["{", "[1]", '[{"input": "a"}]', "null"])
+    def test_states_that_nobody_wrote_cannot_be_read(self, text: str) -> None:
+        with pytest.raises(ValueError, match="state cannot be read"):
+            metadata.read_states({metadata.PREFIX + "state": text})
+
+    @pytest.mark.parametrize(
+        ("initial", "first"), [(None, [0, 0, 0]), (2, [2, 2, 2]), ([4], [4, 4, 4]), ([1, 2, 3], [1, 2, 3])]
+    )
+    def test_a_state_begins_with_zeros_one_number_or_a_list(self, initial: object, first: list[int]) -> None:
+        array = CarriedState("i", "o", "int16", (3, 1), initial).first()
+        assert (array.dtype, array.shape, array.reshape(-1).tolist()) == (np.int16, (3, 1), first)
+
+    def test_what_was_cut_is_read_as_it_is_written(self) -> None:
+        given: dict[str, str] = {}
+        metadata.write_origin(given, None, None)
+        assert given == {}
+        metadata.write_origin(given, "serve", Part((2, 3), (5,)))
+        assert metadata.read_origin(given) == ("serve", Part((2, 3), (5,)))
+        assert metadata.read_origin({}) == (None, None)
+        given[metadata.PREFIX + "part"] = '{"inputs": [1]}'
+        with pytest.raises(ValueError, match="part cannot be read"):
+            metadata.read_origin(given)
+
+    def test_what_holds_for_a_whole_model_is_taken_out_and_the_rest_stays(self) -> None:
+        given = {"theirs": "x"}
+        metadata.write_weights(given, {"int8": 3})
+        kept = dict(given)
+        metadata.write_states(given, [], reset=True)
+        metadata.write_origin(given, "serve", Part((0,), (1,)))
+        metadata.write_authored(given, {"name": "n", "author": ""})
+        assert metadata.read_authored(given) == {"name": "n"}
+        metadata.remove_origin(given)
+        assert given == kept
+        assert metadata.read_weights(given) == {"int8": 3}
+        metadata.remove_own(given)
+        assert given == {"theirs": "x"}
+
+    @pytest.mark.parametrize("text", ["{", "[]"])
+    def test_weights_that_nobody_wrote_are_none(self, text: str) -> None:
+        assert metadata.read_weights({metadata.PREFIX + "weights": text}) == {}
+
+    def test_nodes_say_what_they_were_lowered_from_and_by_whom(self) -> None:
+        given = metadata.node_props([(0, 3), (2, 5)], "FLOOR", "a-pack", "floor")
+        assert metadata.lowered_from(given) == ((0, 3), (2, 5))
+        assert metadata.lowered_by(given) == ("FLOOR", "a-pack")
+        assert (metadata.lowered_from({}), metadata.lowered_by({})) == ((), ("", ""))
+
+    def test_what_is_said_of_a_value_takes_the_place_of_what_was_said(self) -> None:
+        given: dict[str, str] = {}
+        metadata.write_tensor(given, 1, 7, form="float", order="0,2,1", shift=-128)
+        assert metadata.read_tensor("v", given) == TensorValue("v", 1, 7, (0, 2, 1), -128, "float")
+        metadata.write_tensor(given, 0, 5)
+        assert metadata.read_tensor("v", given) == TensorValue("v", 0, 5)
+        assert metadata.holds_tensor(given)
+        assert not metadata.holds_tensor({})
+
+    @pytest.mark.parametrize("said", [{}, {"tensor": "3"}, {"tensor": "0:3", "order": "0,2*3"}])
+    def test_a_value_that_holds_no_tensor_or_one_by_parts_of_axes_tells_none(self, said: dict[str, str]) -> None:
+        assert metadata.read_tensor("v", {metadata.PREFIX + key: text for key, text in said.items()}) is None
