@@ -62,6 +62,7 @@ def test_any_byte_but_0_is_true() -> None:
     array = constant((4,), "bool", b"\x00\x01\x02\xff")
     assert array.tolist() == [False, True, True, True]
     assert array.view(np.uint8).tolist() == [0, 1, 1, 1]
+    assert constant((2,), "bool", b"\x02\x00").view(np.uint8).tolist() == [1, 0]
 
 
 def test_strings_are_objects_of_bytes() -> None:

@@ -1,0 +1,52 @@
+"""What follows from a target's traits."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onnx_tflite_plugin.api.price import Price
+from onnx_tflite_plugin.targets import Target
+
+
+def target(**traits: Any) -> Target:
+    return Target("t", (13, 17, 21), **traits)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(32, 32), (96, 32), (8, 0), (16, 16), (24, 0), (512, 256), (256, 256)])
+def test_a_block_is_kept_by_the_largest_power_of_two_that_a_product_takes(size: int, kept: int) -> None:
+    assert target(fused_blocks=(16, 256)).block(size) == kept
+    assert target().block(size) == size
+
+
+def test_what_a_target_prices_goes_before_what_an_operator_does_and_both_before_nothing() -> None:
+    own, theirs = Price(last=2, inner=3), Price(last=5, inner=7)
+    along: Any = SimpleNamespace(onnx="Softmax", price=theirs)
+    assert [target(prices={"Softmax": own}).price(along, last, 10) for last in (True, False)] == [20, 30]
+    assert [target(prices={"Gather": own}).price(along, last, 10) for last in (True, False)] == [50, 70]
+    free: Any = SimpleNamespace(onnx="Softmax", price=None)
+    assert target().price(free, True, 10) == int(Price().last * 10)
+
+
+def test_a_kernel_that_no_operator_has_is_had_by_none() -> None:
+    some = target(no_integer_kernel={"Conv": frozenset({"int8"}), "*": frozenset({"int16"})})
+    assert [some.has_kernel(onnx, dtype) for onnx in ("Conv", "Add") for dtype in ("int8", "int16", "uint8")] == [
+        False, False, True, True, False, True,
+    ]  # fmt: skip
+    assert some.moves_integers
+    assert not target(no_integer_kernel={"*": frozenset({"int8"})}).moves_integers
+
+
+def test_an_operator_is_computed_in_a_wider_dtype_only_where_a_kernel_is_lacking() -> None:
+    some = target(widens={"Add": {"int8": "int32"}})
+    assert [some.wider(*of) for of in (("Add", "int8"), ("Add", "int32"), ("Mul", "int8"))] == ["int32", None, None]
+
+
+def test_integers_that_q_and_dq_do_not_take_are_refused_by_rule() -> None:
+    some = target(quantizes=frozenset({"int8", "uint8"}), symmetric=True)
+    assert some.refusal("int16", [0]) == "target t quantizes to int8, uint8, not to int16"
+    assert some.refusal("int8", [0, 3]) == "target t takes zero points of 0 only"
+    assert not some.refusal("int8", [0, 0])
+    assert not target(quantizes=frozenset({"int8"})).refusal("int8", [3])

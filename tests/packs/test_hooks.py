@@ -1,0 +1,146 @@
+"""Which functions of packs are called as hooks, and whose claims count."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from onnx_tflite_plugin.api import Decline, Refused, hookimpl
+from onnx_tflite_plugin.binding.declared import At
+from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.guard import BUILTIN, Failed
+from onnx_tflite_plugin.host.hooks import Hooks
+
+OPERATOR: Any = SimpleNamespace(code="X", index=0, subgraph=0, version=1, inputs=(), outputs=())
+AT = At(OPERATOR, SimpleNamespace(name="t"), 21)  # type: ignore[arg-type]
+
+
+class Claims:
+    """A pack's plugin, which declines for a reason, or says nothing."""
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+
+    @hookimpl
+    def claim(self, op: object) -> Decline | None:
+        return Decline(self.reason) if self.reason else None
+
+
+class EntryPoint(Claims):
+    """A handler's, which the host wraps."""
+
+    __module__ = "onnx_tflite_plugin.host.host"
+
+
+def hooks(*plugins: tuple[object, str, str]) -> Hooks:
+    made = Hooks({}, pytest.fail)
+    for plugin, code, pack in plugins:
+        made.register(plugin, code, pack)
+    return made
+
+
+def claims(made: Hooks, *, offered: bool = False) -> list[tuple[str, str]]:
+    return [(pack, answer.reason) for pack, answer in made.claims(AT, offered) if isinstance(answer, Decline | Failed)]
+
+
+def test_every_pack_is_asked_the_last_first_and_silence_is_no_claim() -> None:
+    made = hooks((Claims("a"), "hooks", "a-pack"), (Claims(), "hooks", "b-pack"), (Claims("c"), "hooks", "c-pack"))
+    assert claims(made) == [("c-pack", "c"), ("a-pack", "a")]
+
+
+def test_a_pack_whose_entry_point_serves_the_operator_is_not_asked_by_its_hook_too() -> None:
+    made = hooks(
+        (EntryPoint("entry"), "X", "a-pack"), (Claims("hook"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack")
+    )
+    assert claims(made) == [("b-pack", "b"), ("a-pack", "entry")]
+
+
+def test_handlers_of_other_operators_have_nothing_to_say() -> None:
+    made = hooks((EntryPoint("entry"), "Y", "a-pack"), (Claims("hook"), "hooks", "a-pack"))
+    assert claims(made) == [("a-pack", "hook")]
+
+
+def test_the_built_in_pack_s_hook_is_asked_unless_another_pack_has_an_entry_point() -> None:
+    made = hooks((Claims("built in"), "hooks", BUILTIN))
+    assert claims(made) == [(BUILTIN, "built in")]
+    assert claims(made, offered=True) == []
+
+
+def test_only_packs_hooks_are_listed_and_handlers_are_none() -> None:
+    made = hooks((EntryPoint("entry"), "X", "a-pack"), (Claims("b"), "hooks", "b-pack"))
+    assert made.implemented() == [("b-pack", "claim")]
+
+
+def test_what_is_left_out_is_not_called_and_ends_only_models_that_use_the_pack() -> None:
+    made = hooks((Claims("a"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack"))
+    made.leave_out("a-pack", Failed("a-pack", "it failed"), ["finish"])
+    assert len(claims(made)) == 2
+    made.leave_out("a-pack", Failed("a-pack", "it failed"), ["claim"])
+    assert claims(made) == [("b-pack", "b")]
+    made.check({"b-pack"})
+    with pytest.raises(HandlerError, match="does not work"):
+        made.check({"a-pack"})
+
+
+def test_a_claim_may_refuse_and_one_that_is_no_answer_fails() -> None:
+    class Refuses:
+        @hookimpl
+        def claim(self) -> None:
+            raise Refused("not these")
+
+    class Wrong:
+        @hookimpl
+        def claim(self) -> int:
+            return 7
+
+    made = hooks((Refuses(), "hooks", "a-pack"), (Wrong(), "hooks", "b-pack"))
+    (b, failed), (a, declined) = made.claims(AT)
+    assert (a, b) == ("a-pack", "b-pack")
+    assert isinstance(declined, Decline)
+    assert declined.reason == "not these"
+    assert isinstance(failed, Failed)
+    assert "not a Handler, a Decline or None" in failed.reason
+
+
+def misspelt(plugin: object) -> list[str]:
+    told: list[str] = []
+    Hooks({}, told.append).add(plugin, "hooks", "a-pack")
+    return told
+
+
+def test_functions_that_look_like_hooks_are_told() -> None:
+    class Plugin:
+        def finish(self, model: object) -> None: ...
+
+        def finsh(self, model: object) -> None: ...
+
+        def finis(self, something: object) -> None: ...
+
+        def _finish(self, model: object) -> None: ...
+
+        @hookimpl
+        def clam(self, op: object) -> None: ...
+
+    said = [text.partition("of a-pack: ")[2] for text in misspelt(Plugin())]
+    assert any(text.startswith("'finish' is not called, for it lacks @hookimpl") for text in said)
+    assert any(text.startswith("'finsh' is no hook") for text in said)
+    assert any(text.startswith("there is no hook 'clam'") and "claim" in text for text in said)
+    assert len(said) == 3
+
+
+def test_a_pack_is_configured_with_the_options_once_and_no_other_is() -> None:
+    class Configured:
+        def __init__(self) -> None:
+            self.seen: list[object] = []
+
+        @hookimpl
+        def configure(self, options: object) -> None:
+            self.seen.append(options)
+
+    first, second = Configured(), Configured()
+    made = Hooks({"a": 1}, pytest.fail)
+    made.add(first, "hooks", "a-pack")
+    made.add(second, "hooks", "b-pack")
+    assert first.seen == second.seen == [{"a": 1}]

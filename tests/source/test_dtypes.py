@@ -1,0 +1,27 @@
+"""How much a dtype takes, in the file and as an array."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnx_tflite_plugin.source.dtypes import bits, decoded_bytes, stored_bytes
+
+
+@pytest.mark.parametrize(
+    ("dtype", "in_file", "decoded"),
+    [
+        ("float32", 60, 60),
+        ("bool", 15, 15),
+        ("int4", 8, 15),
+        ("int2", 4, 15),
+        ("bfloat16", 30, 30),
+        ("int64", 120, 120),
+    ],
+)
+def test_elements_smaller_than_a_byte_share_one_in_the_file_alone(dtype: str, in_file: int, decoded: int) -> None:
+    assert (stored_bytes(dtype, (3, 5)), decoded_bytes(dtype, (3, 5), 0)) == (in_file, decoded)
+
+
+def test_text_is_as_long_as_it_is_stored_and_an_object_each() -> None:
+    assert (bits("string"), bits("resource"), bits("variant")) == (0, 0, 0)
+    assert decoded_bytes("string", (3, 5), 7) == 15 * 48 + 7
