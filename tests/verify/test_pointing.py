@@ -1,0 +1,190 @@
+"""What a verification points at: the first wrong tensor, the processor, the operators around."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.source.model import Array, Operator, Options, Quantization, Tensor
+from onnx_tflite_plugin.verify import examined
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
+from onnx_tflite_plugin.verify.comparison.trial import paired
+from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
+from onnx_tflite_plugin.verify.operators import bisect
+from onnx_tflite_plugin.verify.operators.diverging import Divergence, Search, stateful
+from onnx_tflite_plugin.verify.runtimes.ort import OrtError
+
+RIGHT = Comparison("t", "step", 1.0, 0.1, 1.0)
+WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
+
+
+def tensor(index: int, dtype: str = "float32", shape: tuple[int, ...] = (2, 3), **known: Any) -> Tensor:
+    return Tensor(0, index, f"t{index}", dtype, shape, shape, **known)
+
+
+T = [tensor(k) for k in range(5)]
+OPERATORS = tuple(
+    Operator(0, k, code, code, 1, Options(), inputs, outputs)
+    for k, (code, inputs, outputs) in enumerate(
+        [("A", (T[0],), (T[1],)), ("B", (T[1], None), (T[2],)), ("C", (T[0],), (T[3],)), ("D", (T[2], T[1]), (T[4],))]
+    )
+)
+GRAPH = SimpleNamespace(index=0, tensors=T, operators=OPERATORS)
+MAKERS = {op.outputs[0].index: op for op in OPERATORS if op.outputs[0] is not None}
+
+
+def test_a_divergence_names_the_onnx_value_where_it_is_called_otherwise() -> None:
+    assert Divergence(T[1], OPERATORS[0], "t1", WRONG).text.startswith("tensor 1 't1' of operator 0 A: max 9 LSB")
+    assert "of operator 0 A (ONNX value 'v'): max" in Divergence(T[1], OPERATORS[0], "v", WRONG).text
+
+
+def search(compared: list[tuple[Comparison, int]]) -> Any:
+    made: Any = Search.__new__(Search)
+    made.values, made.producers = {1: []}, MAKERS
+    made.trial = SimpleNamespace(entry=SimpleNamespace(subgraph=GRAPH), tolerance=Tolerance())
+    made.comparisons = lambda runs: iter((one, TensorValue(f"v{k}", 0, k)) for one, k in compared)
+    made._unexplained = lambda runs, expected, count: f"{count} agree"
+    return made
+
+
+def test_the_first_tensor_outside_its_tolerance_is_pointed_at() -> None:
+    found, said = search([(RIGHT, 1), (WRONG, 2), (WRONG, 4)]).divergence([], {})
+    assert (found.tensor, found.operator.code, found.value, said) == (T[2], "B", "v2", ())
+
+
+def test_where_none_is_it_is_said_how_many_agree_or_that_none_can_be_pointed_at() -> None:
+    assert search([(RIGHT, 1), (RIGHT, 2)]).divergence([], {}) == (None, ("2 agree",))
+    nothing = search([])
+    nothing.values = {}
+    assert "no tensor to point at" in nothing.divergence([], {})[1][0]
+
+
+@pytest.mark.parametrize(
+    ("value", "comparable"),
+    [
+        (TensorValue("v", 0, 0), True),
+        (TensorValue("v", 0, 0, form="float"), True),
+        (TensorValue("v", 0, 1), True),
+        (TensorValue("v", 0, 1, form="float"), False),
+        (TensorValue("v", 1, 0), False),
+        (TensorValue("v", 0, 2), False),
+        (TensorValue("v", 0, -1), False),
+    ],
+)
+def test_only_stored_integers_and_floats_of_the_subgraph_are_what_litert_has(
+    value: TensorValue, comparable: bool
+) -> None:
+    made: Any = Search.__new__(Search)
+    tensors = [tensor(0), tensor(1, "int8", quantization=Quantization((0.5,), (0,)))]
+    made.trial = SimpleNamespace(entry=SimpleNamespace(subgraph=SimpleNamespace(index=0, tensors=tensors)))
+    assert made._comparable(value) is comparable
+
+
+def test_tensors_are_compared_in_the_order_of_execution_where_both_runtimes_have_them_in_one_rank() -> None:
+    made = search([])
+    made.values = {k: [TensorValue(f"v{k}", 0, k)] for k in (4, 3, 2, 1)}
+    made.trial.step = lambda tensor, producers: 0.0
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    kept: dict[str, dict[int, Array]] = {"builtin": {1: array, 2: array, 4: array}}
+    arrays = {"v1": array, "v2": array[None], "v3": array, "v4": -array}
+    found = [(value.tensor, one.ok) for one, value in made._compared(arrays, kept)]
+    assert found == [(1, True), (4, False)]
+
+
+def test_the_part_grows_from_the_operator_to_what_computes_its_operands() -> None:
+    growing = bisect._growing(search([]), OPERATORS[3])
+    assert [[op.code for op in part] for part in growing] == [["D"], ["A", "B", "D"]]
+
+
+@pytest.mark.parametrize(
+    ("known", "remembers"), [({}, False), ({"is_variable": True}, True), ({"dtype": "resource"}, True)]
+)
+def test_a_model_remembers_by_variables_and_resources(known: dict[str, Any], remembers: bool) -> None:
+    model: Any = SimpleNamespace(
+        subgraphs=[SimpleNamespace(tensors=[tensor(0)]), SimpleNamespace(tensors=[tensor(1, **known)])]
+    )
+    assert stateful(model) is remembers
+
+
+# --- operators by themselves, without quantization --------------------------------------------
+
+
+def test_without_quantization_every_output_is_told_once_and_the_first_wrong_tensor_too() -> None:
+    operators: Any = SimpleNamespace(producers=MAKERS, original=SimpleNamespace(kernels="builtin"))
+    self: Any = SimpleNamespace(entry=SimpleNamespace(subgraph=GRAPH, outputs=(T[3], T[4])))
+    seen = [(1, RIGHT), (2, WRONG), (3, RIGHT), (4, RIGHT), (1, WRONG), (3, WRONG), (4, RIGHT)]
+    compared = [(one, TensorValue(f"v{k}", 0, k)) for k, one in seen]
+    judged = Examined.judged_apart(self, operators, iter(compared), 2)
+    assert [(one.name, one.ok) for one in judged.comparisons] == [("v3", False), ("v4", True), ("t", False)]
+    assert judged.diverging is not None
+    assert (judged.diverging.tensor, judged.diverging.operator.code) == (T[2], "B")
+    right = Examined.judged_apart(self, operators, iter(compared[2:4]), 1)
+    assert right.ok
+    assert right.diverging is None
+
+
+# --- the processor ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("exactly", "precise", "blamed"),
+    [(False, RIGHT, True), (False, WRONG, False), (False, None, False), (True, RIGHT, False)],
+)
+def test_a_processor_is_blamed_where_the_model_passes_without_its_saturating_products(
+    monkeypatch: pytest.MonkeyPatch, exactly: bool, precise: Comparison | None, blamed: bool
+) -> None:
+    def runtime(onnx: object, *, config: object) -> object:
+        if precise is None:
+            raise OrtError("it does not run")
+        return config
+
+    monkeypatch.setattr(examined, "multiplies_exactly", lambda: exactly)
+    monkeypatch.setattr(examined, "OnnxRuntime", runtime)
+    trial = SimpleNamespace(actual=lambda session, runs: session, compared=lambda actual, expected: [RIGHT, precise])
+    hints = Examined.hints(SimpleNamespace(onnx=None, trial=trial), [], {})  # type: ignore[arg-type]
+    assert any("saturates its int8 products" in hint for hint in hints) is blamed
+
+
+# --- inputs and outputs, paired ---------------------------------------------------------------
+
+
+def infos(*names: str) -> Any:
+    return [SimpleNamespace(name=name) for name in names]
+
+
+def test_inputs_are_paired_by_name_where_all_agree_and_else_by_position() -> None:
+    assert [info.name for info in paired("input", ["a", "b"], infos("b", "a"))] == ["a", "b"]
+    assert [info.name for info in paired("input", ["a", "b"], infos("c", "a"))] == ["c", "a"]
+
+
+def test_outputs_in_another_order_or_of_another_number_are_refused() -> None:
+    with pytest.raises(Exception, match="come in another order: b, a instead of a, b"):
+        paired("output", ["a", "b"], infos("b", "a"))
+    with pytest.raises(Exception, match="has 2 outputs"):
+        paired("output", ["a", "b"], infos("a"))
+
+
+# --- runs of each width -----------------------------------------------------------------------
+
+
+def test_runs_of_each_width_are_judged_by_themselves_and_the_worst_is_told() -> None:
+    """Off by a tenth of a small run's range, which is nothing of a wide one's."""
+    asked: list[list[int]] = []
+
+    def compared(actual: list[Any], expected: dict[str, list[Any]]) -> tuple[Comparison, ...]:
+        runs = [run[0] for run in actual]
+        assert expected == {"builtin": [[run] for run in runs]}
+        asked.append(runs)
+        return (RIGHT if 1 in runs else WRONG, Comparison("u", "step", 0.5 if 1 in runs else 0.25, 0.1, 1.0))
+
+    runs = [[k] for k in range(5)]
+    trial: Any = SimpleNamespace(compared=compared)
+    found = compared_by_width(trial, runs, {"builtin": runs}, (1.0, 4.0, 1.0))
+    assert asked == [[0, 2, 3], [1, 4]]
+    assert found == (WRONG, Comparison("u", "step", 0.5, 0.1, 1.0))
