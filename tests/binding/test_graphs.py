@@ -1,0 +1,269 @@
+"""What of a graph a pattern matches, what stands for a call, and which operands a handler takes: on graphs made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnx_tflite_plugin.api import Call, Dequantized, Handler, Raw, SameScale, Transparent, operands
+from onnx_tflite_plugin.api.patterns import Operand
+from onnx_tflite_plugin.binding import inlining, states
+from onnx_tflite_plugin.binding.bound import Bound, BoundGraph
+from onnx_tflite_plugin.binding.consistency import stale, unfit
+from onnx_tflite_plugin.binding.dtypes import odd_dtypes, stale_dtypes
+from onnx_tflite_plugin.binding.evaluation import Evaluated
+from onnx_tflite_plugin.binding.matching import Finder
+from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError, Problem, StaleShape
+from onnx_tflite_plugin.guard import BUILTIN
+from onnx_tflite_plugin.source.model import Operator, Options, Quantization, Subgraph, Tensor
+from onnx_tflite_plugin.targets import target_named
+
+
+def tensor(index: int, dtype: str = "float32", scale: float = 0.0, constant: Any = None, **known: Any) -> Tensor:
+    quantization = Quantization((scale,), (0,)) if scale else None
+    data = None if constant is None else Evaluated(np.asarray(constant))
+    known = {"quantization": quantization, "data": data, **known}
+    return Tensor(0, index, f"t{index}", dtype, (2, 3), (2, 3), **known)
+
+
+def bound(
+    index: int,
+    code: str,
+    inputs: Sequence[Tensor | None],
+    *outputs: Tensor | None,
+    options: Any = None,
+    **declared: Any,
+) -> Bound:
+    lower = declared.pop("lower", lambda ctx, *values: values[0])
+    op = Operator(0, index, code, code, 1, Options(code, options or {}), tuple(inputs), outputs)
+    return Bound(op, Handler(code, lower, 1, Transparent(), **declared), BUILTIN, (op,))
+
+
+class TestPatterns:
+    """x, then A of it, then B of that and of a constant."""
+
+    x, a, b, other, c = (tensor(k, constant=3.0 if k == 4 else None) for k in range(5))
+    X, C = Operand("x"), Operand("c", constant=True)
+
+    def found(
+        self, pattern: Call, *more: Bound, outputs: tuple[Tensor, ...] = (), last: Bound | None = None
+    ) -> dict[str, int] | None:
+        """The tensors of the match that ends in B, by the operands' names."""
+        last = last or bound(1, "B", [self.a, self.c], self.b)
+        operators = (bound(0, "A", [self.x], self.a, options={"n": 2}), last, *more)
+        graph = BoundGraph(Subgraph(0, "", (), (self.x,), outputs or (self.b,), ()), operators)
+        match = Finder(graph, ()).find(pattern, last, set())
+        return None if match is None else {operand.name: t.index for operand, t in match.tensors.items()}
+
+    def test_operators_in_a_chain_match_with_what_they_take_from_outside(self) -> None:
+        assert self.found(Call("B", Call("A", self.X), self.C)) == {"x": 0, "c": 4}
+        assert self.found(Call("B", Call("C", self.X), self.C)) is None
+        assert self.found(Call("B", Call("A", self.X))) is None
+        assert self.found(Call("B", self.C, Call("A", self.X))) is None
+
+    def test_operands_match_in_either_order_where_it_commutes(self) -> None:
+        assert self.found(Call("B", self.C, Call("A", self.X), commutes=True)) == {"x": 0, "c": 4}
+
+    def test_what_is_used_elsewhere_too_does_not_match_unless_it_is_shared(self) -> None:
+        user = bound(2, "D", [None, self.a], self.other)
+        assert self.found(Call("B", Call("A", self.X), self.C), user) is None
+        assert self.found(Call("B", Call("A", self.X), self.C), outputs=(self.a, self.b)) is None
+        assert self.found(Call("B", Call("A", self.X, shared=True), self.C), user) == {"x": 0, "c": 4}
+
+    def test_options_and_constants_must_be_what_the_pattern_says(self) -> None:
+        assert self.found(Call("B", Call("A", self.X, n=2), self.C))
+        assert self.found(Call("B", Call("A", self.X, n=3), self.C)) is None
+        assert self.found(Call("B", Call("A", Operand("x", constant=True)), self.C)) is None
+
+    def test_one_operand_stands_for_one_tensor_or_equal_constants(self) -> None:
+        def twice(one: Tensor, two: Tensor, operand: Operand) -> bool:
+            last = bound(1, "B", [one, two], self.b)
+            return self.found(Call("B", operand, operand), last=last) is not None
+
+        same = tensor(7, constant=3.0)
+        (x,) = operands("x")
+        assert twice(self.x, self.x, x)
+        assert not twice(self.x, self.other, x)
+        assert twice(self.c, same, self.C)
+        assert not twice(self.c, tensor(7, constant=4.0), self.C)
+        assert not twice(self.c, tensor(7, "float64", constant=3.0), self.C)
+        assert not twice(self.c, tensor(7, "int32", constant=np.array([0, 16392], np.int32)), self.C)
+
+    def test_another_result_of_an_operator_is_another_operand(self) -> None:
+        split = bound(0, "A", [self.x], self.other, self.a)
+        last = bound(1, "B", [self.a], self.b)
+        graph = BoundGraph(Subgraph(0, "", (), (self.x,), (self.b,), ()), (split, last))
+        made = Call("A", self.X)
+        assert [Finder(graph, ()).find(Call("B", made[k]), last, set()) is not None for k in (0, 1)] == [False, True]
+
+
+# --- operands ---------------------------------------------------------------------------------
+
+
+def two(ctx: Any, x: Any, y: Any) -> Any: ...
+def optional(ctx: Any, x: Any, y: Any | None, _z: Any = None) -> Any: ...
+def several(ctx: Any, x: Any, *rest: Tensor) -> Any: ...
+def any_number(ctx: Any, *rest: Tensor | None) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    ("lower", "present", "reason"),
+    [
+        (two, "xx", ""),
+        (two, "x", "1 operands, and X takes 2"),
+        (two, "xxx", "3 operands, and X takes 2"),
+        (two, "x-", "absent"),
+        (optional, "x-", ""),
+        (optional, "x", ""),
+        (optional, "xx-", ""),
+        (optional, "-x", "absent"),
+        (optional, "xxxx", "4 operands, and X takes 2 to 3"),
+        (several, "x", ""),
+        (several, "", "0 operands, and X takes 1 or more"),
+        (several, "xx-", "absent"),
+        (any_number, "--", ""),
+    ],
+)
+def test_a_handler_takes_as_many_operands_as_its_parameters_say(lower: Any, present: str, reason: str) -> None:
+    given = bound(0, "X", [tensor(k) if one == "x" else None for k, one in enumerate(present)], tensor(9), lower=lower)
+    found = unfit(given.handler, given.op)
+    assert (found is None) if not reason else found is not None and reason in found.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "ranked", "may_be"),
+    [
+        (ConversionError("", [Problem("w", "r")]), True, False),
+        (ConversionError("", [Contradiction("w", "r")]), True, True),
+        (ConversionError("", [Blamed("w", "r", ours=True)]), True, True),
+        (ConversionError("", [Blamed("w", "r")]), True, False),
+        (StaleShape("", []), True, True),
+        (ConversionError("", []), False, True),
+    ],
+)
+def test_stored_sizes_may_be_the_reason_of_what_is_ours_or_contradicts_itself(
+    error: ConversionError, ranked: bool, may_be: bool
+) -> None:
+    model: Any = SimpleNamespace(main=SimpleNamespace(tensors=[tensor(0, has_rank=ranked)]))
+    assert stale(error, model) is may_be
+
+
+# --- dtypes and scales ------------------------------------------------------------------------
+
+TARGET = target_named("onnxruntime")
+
+
+def odd(inputs: Sequence[Tensor | None], result: Tensor | None, **declared: Any) -> list[str]:
+    declared = {"quantization": Dequantized(), **declared}
+    return [field for field, _ in odd_dtypes(bound(0, "X", inputs, result, **declared), TARGET, 21)]
+
+
+INT8, FLOAT, BARE = tensor(0, "int8", 0.5), tensor(1), tensor(2, "int8")
+
+
+def test_float_and_quantized_are_not_mixed_unless_it_is_declared() -> None:
+    assert odd([FLOAT], FLOAT) == odd([INT8], INT8) == []
+    assert odd([FLOAT], INT8) == odd([INT8], FLOAT) == ["outputs[0]"]
+    assert odd([INT8], FLOAT, converts={"int8": ("float32",)}) == []
+    assert odd([None], FLOAT) == odd([INT8], None) == []
+
+
+def test_weights_of_another_dtype_are_no_operand_that_decides() -> None:
+    weight = tensor(3, "int8", 0.5, constant=[1])
+    assert odd([weight, FLOAT], FLOAT, quantization=Dequantized(weights=(0,))) == []
+    assert odd([weight, INT8], FLOAT, quantization=Dequantized(weights=(0,))) == ["outputs[0]"]
+
+
+def test_a_constant_decides_only_where_nothing_else_does() -> None:
+    assert odd([tensor(3, constant=[1.0]), INT8], INT8) == []
+    assert odd([tensor(3, constant=[1.0]), INT8], FLOAT) == ["outputs[0]"]
+
+
+def test_integers_without_a_scale_are_none_that_a_kernel_computes_with() -> None:
+    assert odd([BARE], INT8) == ["inputs[0]"]
+    assert odd([BARE], INT8, quantization=Raw()) == []
+    assert odd([tensor(3, "int64")], INT8) == ["outputs[0]"]
+
+
+def test_a_scale_for_each_coordinate_is_a_weight_s() -> None:
+    each = tensor(4, "int8", quantization=Quantization((0.5, 0.25), (0, 0), 0))
+    assert odd([INT8], each) == ["outputs[0]"]
+    assert odd([each], INT8) == ["inputs[0]"]
+    assert odd([replace(each, data=Evaluated(np.ones(2))), INT8], INT8) == []
+    assert odd([FLOAT], each, converts={"*": ("*",)}) == []
+
+
+def test_a_scale_of_0_is_none_to_compute_with() -> None:
+    none = tensor(4, "int8", quantization=Quantization((0.0,), (0,)))
+    assert odd([none], INT8) == ["inputs[0]"]
+    assert odd([INT8], none) == ["outputs[0]"]
+    assert odd([none], none, quantization=Raw()) == []
+    assert odd([replace(none, data=Evaluated(np.ones(2))), INT8], INT8) == []
+
+
+def test_bounds_of_what_passes_through_need_a_scale() -> None:
+    def bounded(name: str, result: Tensor, **declared: Any) -> list[str]:
+        made = bound(0, "X", [BARE], result, options={"act": name}, activation="act", **declared)
+        return [reason for _, reason in odd_dtypes(made, TARGET, 21) if "bounds in steps of one" in reason]
+
+    assert bounded("RELU6", BARE, quantization=SameScale())
+    assert bounded("RELU6", BARE, quantization=Raw())
+    assert not bounded("NONE", BARE, quantization=Raw())
+    assert not bounded("RELU6", INT8, quantization=Raw())
+    assert not bounded("RELU6", BARE, quantization=Dequantized())
+
+
+def test_floats_with_a_scale_are_integers_where_the_operand_is() -> None:
+    def stale_of(operand: Tensor, zero_point: int = 3, **declared: Any) -> list[tuple[tuple[int, int], str]]:
+        result = tensor(5, disregarded=Quantization((0.5,), (zero_point,)))
+        return list(stale_dtypes(bound(0, "X", [operand], result, quantization=Dequantized(), **declared), TARGET, 21))
+
+    assert stale_of(INT8) == [((0, 5), "int8")]
+    assert stale_of(INT8, 127)
+    assert not stale_of(INT8, 128)
+    assert not stale_of(FLOAT)
+    assert not stale_of(INT8, converts={"int8": ("float32",)})
+
+
+# --- calls ------------------------------------------------------------------------------------
+
+
+class TestCalls:
+    inner = tuple(tensor(k) for k in range(3))
+    outer = tuple(replace(tensor(k), subgraph=1) for k in (5, 6))
+
+    def paired(self, call: Bound | None = None, outputs: Sequence[int] = (2,), inputs: Sequence[int] = (0,)) -> Any:
+        op = bound(0, "A", [self.inner[0]], self.inner[1]).op, bound(1, "B", [self.inner[1]], self.inner[2]).op
+        ends = tuple(self.inner[k] for k in inputs), tuple(self.inner[k] for k in outputs)
+        call = call or bound(0, "CALL", [self.outer[0]], self.outer[1])
+        return inlining._paired(call.op, Subgraph(0, "", self.inner, *ends, op))
+
+    def test_a_call_s_tensors_take_the_place_of_the_subgraph_s(self) -> None:
+        assert self.paired() == {self.inner[0]: self.outer[0], self.inner[2]: self.outer[1]}
+
+    def test_a_call_stays_where_they_do_not_match_one_to_one(self) -> None:
+        assert self.paired(outputs=(2, 2)) is None
+        assert self.paired(outputs=(0,)) is None
+        assert self.paired(inputs=(0, 0)) is None
+        assert self.paired(bound(0, "CALL", self.outer[:1] * 2, self.outer[1])) is None
+        assert self.paired(bound(0, "CALL", [None], self.outer[1])) is None
+
+    @pytest.mark.parametrize(
+        "other",
+        [{"dtype": "int32"}, {"dims": (None, 3)}, {"quantization": Quantization((1.0,), (0,))}, {"is_variable": True}],
+    )
+    def test_a_call_stays_where_an_operand_is_another(self, other: dict[str, Any]) -> None:
+        assert self.paired(bound(0, "CALL", [replace(self.outer[0], **other)], self.outer[1])) is None
+
+
+def test_what_a_reader_gives_or_a_writer_takes_is_no_resource() -> None:
+    handle, value = tensor(0, "resource"), tensor(1)
+    assert states.held_slot(bound(0, "READ", [handle], value)) == ~0
+    assert states.held_slot(bound(0, "ASSIGN", [handle, value])) == 1
+    with pytest.raises(LookupError):
+        states.held_slot(bound(0, "HANDLE", [], handle))
