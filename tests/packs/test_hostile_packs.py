@@ -78,6 +78,7 @@ def told(ran: Ran) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.what)
+@pytest.mark.usefixtures("falls_back")
 def test_a_model_that_uses_it_is_told_pack_function_and_place(
     pack: Hostile, installed: Callable[[Hostile], None], convert: Convert
 ) -> None:
