@@ -183,7 +183,7 @@ def test_runs_of_each_width_are_judged_by_themselves_and_the_worst_is_told() -> 
         asked.append(runs)
         return (RIGHT if 1 in runs else WRONG, Comparison("u", "step", 0.5 if 1 in runs else 0.25, 0.1, 1.0))
 
-    runs = [[k] for k in range(5)]
+    runs: Any = [[k] for k in range(5)]
     trial: Any = SimpleNamespace(compared=compared)
     found = compared_by_width(trial, runs, {"builtin": runs}, (1.0, 4.0, 1.0))
     assert asked == [[0, 2, 3], [1, 4]]
