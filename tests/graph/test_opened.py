@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import onnx_ir as ir
+import pytest
 
 from onnx_tflite_plugin.errors import TargetRefusal
-from onnx_tflite_plugin.graph.opening import CHEAP, check_opens
+from onnx_tflite_plugin.graph.kernels import advice
+from onnx_tflite_plugin.graph.opening import CHEAP, COMMON, check_opens, foreign_domains
 
 
 def opened(asked: str, dtype: str = "FLOAT", size: int = 1, domain: str = "") -> bool:
@@ -25,7 +28,7 @@ def opened(asked: str, dtype: str = "FLOAT", size: int = 1, domain: str = "") ->
 
 def test_what_is_cheap_or_of_rare_dtypes_is_opened_unasked() -> None:
     assert opened("auto")
-    assert not opened("auto", size=CHEAP)
+    assert not any(opened("auto", dtype, size=CHEAP) for dtype in COMMON)
     assert all(opened("auto", dtype, size=CHEAP) for dtype in ("FLOAT16", "INT16", "DOUBLE", "STRING"))
 
 
@@ -38,3 +41,30 @@ def test_what_is_asked_for_is_opened_whatever_it_is_and_nothing_is_where_that_is
 def test_what_wants_a_library_of_kernels_is_not_opened_unasked() -> None:
     assert not opened("auto", domain="a.library")
     assert opened("auto", domain="com.microsoft")
+
+
+FUNCTIONS = """<ir_version: 8, opset_import: ["": 18, "own": 1, "foreign": 1]> g (float[2, 3] x) => (float[2, 3] y) {
+    a = own.half (x)
+    b = com.microsoft.Gelu (a)
+    y = foreign.relu9 (b)
+}
+<domain: "own", opset_import: ["": 18]> half (x) => (y) { two = Constant <value_float = 2.0> () y = Div (x, two) }"""
+
+
+def test_domains_that_need_a_library_are_neither_onnx_runtime_s_nor_of_the_model_s_functions() -> None:
+    assert foreign_domains(ir.from_proto(onnx.parser.parse_model(FUNCTIONS))) == ("foreign",)
+
+
+# --- what would help --------------------------------------------------------------------------
+
+SMALLEST = """<ir_version: 8, opset_import: ["": 18]> g (float[2, 3] a, {0}[2, 3] b, int64[1] k) => (float[2, 1] y, {0}[2, 1] z) {{
+    y = ReduceMin(a, k)
+    z = ReduceMin(b, k)
+}}"""
+
+
+@pytest.mark.parametrize(("dtype", "helps"), [("int32", True), ("uint64", False)])
+def test_an_opset_helps_where_every_node_of_the_operator_has_a_kernel_in_it(dtype: str, helps: bool) -> None:
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(SMALLEST.format(dtype))))
+    told = advice(model, "Could not find an implementation for ReduceMin(18) node with name ''", (18, 20))
+    assert ("--opset 20 may help" in told) is helps

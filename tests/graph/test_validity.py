@@ -99,6 +99,20 @@ def test_a_dtype_that_onnx_does_not_define_is_the_target_s(dtype: ir.DataType, h
     assert isinstance(refused(of, {("H", "a-pack"): ("X", "quantization=q")}), HandlerError)
 
 
+def test_a_node_of_no_operator_is_told_as_the_checker_tells_it() -> None:
+    error = refused(model("Exp", [value("x", 2, dtype=ir.DataType.INT8)], value("y", 2, dtype=ir.DataType.INT8)))
+    assert isinstance(error, TargetRefusal)
+    assert error.problems[0].where == "the model"
+    assert "unsupported type: tensor(int8)" in error.problems[0].reason
+
+
+def test_the_node_that_the_checker_names_is_blamed_not_one_whose_name_begins_alike() -> None:
+    of = model("Neg", [value("x", 2, 3)], value("y", 2, 5), BUILTIN)
+    for node, name in zip(of.graph, ("op1/Neg", "op1/Neg_1"), strict=True):
+        node.name = name
+    assert refused(of).problems[0].where == "subgraphs[0].operators[7]: Neg 'op1/Neg_1'"
+
+
 def test_weights_are_counted_in_bytes_and_text_by_its_length() -> None:
     tensors = {
         "f": ir.tensor(np.zeros((2, 3), np.float32)),

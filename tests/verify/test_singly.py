@@ -20,7 +20,7 @@ from onnx_tflite_plugin.verify import Tolerance, verify
 from onnx_tflite_plugin.verify.operators.singly import tolerance_of
 
 SHAPE = (1, 11, 7, 8)
-INT8 = (("weights_dtype", "int8"),)  # the same weights on every processor
+UINT8 = (("weights_dtype", "uint8"),)  # which are exact on every processor
 PLAIN = (("optimize", "none"),)  # nodes and weights as the file has them
 
 # --- networks ---------------------------------------------------------------------------------
@@ -153,11 +153,11 @@ WRONG: dict[str, Wrong] = {
     "a kernel that is never reached": Wrong(dead, last_kernel(lambda w: w[::-1]), options=PLAIN),
     "two channels of what is never reached": Wrong(dead, last_kernel(lambda w: w[[1, 0, *range(2, 8)]]), options=PLAIN),
     "a bias by one step in one channel": Wrong(
-        saturated, parameter(4, lambda bias, step: bias + round(step)), options=INT8
+        saturated, parameter(4, lambda bias, step: bias + round(step)), options=UINT8
     ),
-    "the scale of one of 8 channels": Wrong(saturated, parameter(3, lambda scale, _: scale * 1.1), options=INT8),
-    "integers that saturate too soon": Wrong(saturated, clipped, options=INT8),
-    "a kernel of integers mirrored": Wrong(saturated, last_kernel(lambda w: w[..., ::-1]), options=INT8),
+    "the scale of one of 8 channels": Wrong(saturated, parameter(3, lambda scale, _: scale * 1.1), options=UINT8),
+    "integers that saturate too soon": Wrong(saturated, clipped, options=UINT8),
+    "a kernel of integers mirrored": Wrong(saturated, last_kernel(lambda w: w[..., ::-1]), options=UINT8),
 }
 
 
