@@ -159,4 +159,4 @@ def _rounding(arrays: Sequence[Array]) -> float:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share >= 0.0005 or not share else "under 0.1 %"
+    return f"{100 * share:.1f} %" if share >= 0.0005 else "under 0.1 %"
