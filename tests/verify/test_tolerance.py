@@ -1,0 +1,101 @@
+"""What a model may differ by follows from its operators: which are dynamic quantization, which bring back what was rounded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from verify_graphs import model, operator, slot, subgraph
+
+from onnx_tflite_plugin.source.model import Operator, Signature, Tensor
+from onnx_tflite_plugin.verify import Tolerance
+from onnx_tflite_plugin.verify.comparison.tolerance import inherited_step
+
+ONE = np.ones((2, 3), np.int8)
+EXACT, NETWORK = Tolerance(of_range=1e-5), Tolerance(of_range=1e-3, int16_steps=16)
+DYNAMIC = Tolerance(of_range=2e-2, int16_steps=16, unbiased=True)
+FED_BACK = Tolerance(of_range=5e-2, int16_steps=16, unbiased=True)
+
+
+def product(weights: Tensor | None, *, x: str = "float32", y: str = "float32", graph: int = 0) -> Operator:
+    return operator([slot(0, x), weights, None], [None, slot(2, y)], graph=graph)
+
+
+def other(graph: int = 0, *, variable: bool = False) -> Operator:
+    return operator([slot(2), None, slot(4, variable=variable)], [slot(5)], graph=graph)
+
+
+def weights(dtype: str = "int8", scale: float | None = 0.5) -> Tensor:
+    return slot(1, dtype, scale=scale, values=ONE)
+
+
+def test_what_nothing_is_known_of_may_differ_by_a_thousandth_one_step_and_no_integer() -> None:
+    assert Tolerance() == Tolerance(of_range=1e-3, steps=1, integers=0, int16_steps=0, unbiased=False)
+    assert [Tolerance(int16_steps=7).of_dtype(dtype) for dtype in ("int8", "uint8", "int16", "uint16")] == [1, 1, 7, 7]
+    assert Tolerance(steps=9, int16_steps=7).of_dtype("int16") == 9
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int4", "uint4", "int2"])
+def test_weights_of_a_byte_or_less_under_floats_are_dynamic_quantization(dtype: str) -> None:
+    assert Tolerance.of(model(subgraph(product(weights(dtype))))) == DYNAMIC
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int2"])
+def test_weights_of_less_than_a_byte_may_have_scales_elsewhere(dtype: str) -> None:
+    assert Tolerance.of(model(subgraph(product(weights(dtype, None))))) == DYNAMIC
+
+
+@pytest.mark.parametrize(
+    "exact",
+    [
+        product(weights(scale=None)),
+        product(weights(), x="int8"),
+        product(weights(), y="int32"),
+        product(weights("int32")),
+        operator([weights()], [slot(2)]),
+    ],
+    ids=["bytes without a scale", "integers in", "integers out", "wide weights", "nothing computed"],
+)
+def test_a_single_operator_is_exact_that_does_not_quantize_floats(exact: Operator) -> None:
+    assert Tolerance.of(model(subgraph(exact))) == EXACT
+    assert Tolerance.of(model(subgraph(exact, other()))) == NETWORK
+
+
+def test_a_single_operator_with_a_state_hands_its_last_digits_on() -> None:
+    assert Tolerance.of(model(subgraph(other(variable=True)))) == Tolerance(of_range=1e-4)
+    assert Tolerance.of(model(subgraph(other(variable=True), other()))) == NETWORK
+
+
+def test_dynamic_quantization_is_fed_back_by_its_own_state_or_in_a_loop() -> None:
+    own = operator([slot(0), weights(), slot(4, variable=True)], [slot(2)])
+    main, inner = subgraph(product(weights())), subgraph(product(weights(), graph=1), index=1)
+    exact = subgraph(product(None, graph=1), index=1)
+    assert Tolerance.of(model(subgraph(own))) == FED_BACK
+    assert Tolerance.of(model(subgraph(other()), inner)) == FED_BACK
+    assert Tolerance.of(model(main, inner)) == FED_BACK
+    assert Tolerance.of(model(main, exact)) == DYNAMIC
+    assert Tolerance.of(model(subgraph(product(weights()), other(variable=True)))) == DYNAMIC
+    assert Tolerance.of(model(subgraph(other()), inner, signatures=[Signature("s", 1, {}, {})])) == DYNAMIC
+
+
+class TestInheritedStep:
+    def of(self, tensor: Tensor, *operators: Operator) -> float:
+        made = {t.index: op for op in operators for t in op.outputs if t is not None}
+        return inherited_step(tensor, made, Tolerance(steps=2, int16_steps=7))
+
+    @pytest.mark.parametrize(("dtype", "steps"), [("int8", 2), ("uint8", 2), ("int16", 7), ("uint16", 7)])
+    def test_the_coarsest_step_of_the_integers_behind_a_float(self, dtype: str, steps: int) -> None:
+        stored, full, moved = slot(0, dtype, scale=(0.25, 0.5, 0.125)), slot(1), slot(2)
+        makers = operator([stored], [full]), operator([full, slot(7, values=ONE), None], [moved])
+        assert self.of(moved, *makers) == 0.5 * steps
+
+    def test_integers_of_no_activation_give_none(self) -> None:
+        assert self.of(slot(1), operator([slot(0, "int32", scale=0.25)], [slot(1)])) == 0
+
+    def test_nothing_comes_through_what_is_no_float_or_joins_two(self) -> None:
+        stored, flag, full = slot(0, "int8", scale=0.25), slot(1, "int32"), slot(2)
+        assert self.of(full, operator([stored], [flag]), operator([flag], [full])) == 0
+        assert self.of(full, operator([stored, slot(3)], [full])) == 0
+
+    def test_a_loop_ends(self) -> None:
+        one, two = slot(0), slot(1)
+        assert self.of(one, operator([two], [one]), operator([one], [two])) == 0
