@@ -1,0 +1,166 @@
+"""What a user gives, and how widely what is missing is drawn: what fits, what is refused, what is a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from verify_graphs import entry_of, slot, subgraph
+
+from onnx_tflite_plugin.errors import InvalidInputs
+from onnx_tflite_plugin.source.authored import TensorMetadata
+from onnx_tflite_plugin.source.model import Array, Tensor
+from onnx_tflite_plugin.verify import Comparison, Tolerance
+from onnx_tflite_plugin.verify.inputs.user_data import image, runs_of
+from onnx_tflite_plugin.verify.inputs.widths import compared_by_width, widths
+
+PAIR = slot(0, shape=(1, 3)), slot(1, shape=(1, 5))
+
+
+def runs(given: Any, *tensors: Tensor, nan: bool = False) -> list[dict[str, Array]]:
+    return runs_of(entry_of(subgraph(inputs=tensors or PAIR)), given, nan=nan)
+
+
+class TestRuns:
+    def test_what_is_not_stacked_is_the_same_in_every_run(self) -> None:
+        stacked, one = np.arange(21.0).reshape(7, 3), np.arange(5.0).reshape(1, 5)
+        given = runs({"t0": stacked, "t1": one})
+        assert len(given) == 7
+        assert all((run["t0"] == stacked[k : k + 1]).all() and (run["t1"] == one).all() for k, run in enumerate(given))
+
+    def test_stacks_of_different_numbers_are_refused(self) -> None:
+        with pytest.raises(InvalidInputs, match="differ in their number: 7 of 't0', 2 of 't1'"):
+            runs({"t0": np.zeros((7, 3)), "t1": np.zeros((2, 5))})
+
+    def test_only_a_first_axis_of_one_may_be_stacked(self) -> None:
+        with pytest.raises(InvalidInputs, match=r"\[2, 3\], the given array \[4, 3\]"):
+            runs({"t0": np.zeros((4, 3))}, slot(0, shape=(2, 3)))
+        with pytest.raises(InvalidInputs, match=r"\[1, 3\], the given array \[1, 1, 1, 3\]"):
+            runs({"t0": np.zeros((1, 1, 1, 3))})
+
+    def test_of_a_tensor_without_stored_rank_any_array_is_one_run(self) -> None:
+        unknown = replace(slot(0, shape=()), has_rank=False)
+        assert [run["t0"].shape for run in runs({"t0": np.zeros((4, 2, 3))}, unknown)] == [(4, 2, 3)]
+
+    def test_images_are_found_whatever_the_case_of_their_names(self, tmp_path: Path) -> None:
+        Image.fromarray(np.zeros((4, 6, 3), np.uint8)).save(tmp_path / "p.PNG")
+        x = slot(0, shape=(1, 4, 6, 3))
+        assert len(runs(tmp_path, x)) == len(runs(tmp_path / "p.PNG", x)) == 1
+
+    def test_a_single_array_is_of_a_model_with_a_single_input(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", np.zeros((1, 3)))
+        with pytest.raises(InvalidInputs, match=r"the model has 2 inputs: save t0, t1 as .npz"):
+            runs(tmp_path / "a.npy")
+
+    def test_arrays_without_names_are_taken_by_position_where_there_is_one_for_each_input(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", np.zeros((1, 3)), np.ones((1, 5)))
+        (run,) = runs(tmp_path / "a.npz")
+        assert (run["t0"].shape, run["t1"].shape) == ((1, 3), (1, 5))
+        np.savez(tmp_path / "b.npz", np.zeros((1, 3)))
+        with pytest.raises(InvalidInputs, match="no input is called 'arr_0'"):
+            runs(tmp_path / "b.npz")
+
+
+class TestFit:
+    @pytest.mark.parametrize(
+        ("dtype", "given", "said"),
+        [
+            ("float32", np.zeros((2, 3), np.complex64), "is float32; the given array is complex64"),
+            ("complex64", np.zeros((2, 3), np.float32), "is complex64; the given array is float32"),
+            ("bool", np.full((2, 3), 2), "is bool; the given array is int64"),
+            ("uint8", np.full((2, 3), -1), "is uint8; the given array is int64"),
+            ("int32", np.full((2, 3), "a"), "is int32; the given array is <U1"),
+        ],
+    )
+    def test_what_would_lose_its_values_is_refused(self, dtype: str, given: Array, said: str) -> None:
+        with pytest.raises(InvalidInputs, match=said):
+            runs({"t0": given}, slot(0, dtype))
+
+    def test_scales_by_channel_are_no_hint(self) -> None:
+        with pytest.raises(InvalidInputs, match=r"is float64$"):
+            runs({"t0": np.full((2, 3), 0.5)}, slot(0, "int8", scale=(0.1, 0.2, 0.3)))
+
+    def test_nan_is_taken_where_it_is_asked_for(self) -> None:
+        (run,) = runs({"t0": np.full((2, 3), np.nan)}, slot(0), nan=True)
+        assert np.isnan(run["t0"]).all()
+
+    def test_transposing_is_proposed_only_where_the_channels_are_known(self) -> None:
+        for last, hint in ((5, True), (None, False)):
+            with pytest.raises(InvalidInputs) as told:
+                runs({"t0": np.zeros((2, 5, 7, 3))}, slot(0, shape=(2, 7, 3, last)))
+            assert ("x.transpose(0, 2, 3, 1)" in str(told.value)) is hint
+
+
+class TestImage:
+    @staticmethod
+    def of(folder: Path, tensor: Tensor, told: TensorMetadata | None = None) -> Array:
+        pixels = np.arange(72).reshape(4, 6, 3).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / "p.png")
+        return image(folder / "p.png", "x", tensor, told or TensorMetadata())
+
+    @pytest.mark.parametrize(
+        ("dims", "shape"),
+        [((None, 8, 9, 3), (8, 9)), ((1, None, 9, 3), (4, 6)), ((1, 8, None, 3), (4, 6))],
+    )
+    def test_it_is_resized_where_height_and_width_are_fixed(
+        self, tmp_path: Path, dims: tuple[int | None, ...], shape: tuple[int, int]
+    ) -> None:
+        assert self.of(tmp_path, slot(0, shape=dims)).shape == (1, *shape, 3)
+
+    @pytest.mark.parametrize("shape", [(1, 4, 6, 5), (4, 6, 1, 3, 2), (1, 4, 3)])
+    def test_what_is_no_image_takes_none(self, tmp_path: Path, shape: tuple[int, ...]) -> None:
+        with pytest.raises(InvalidInputs, match="which is no image"):
+            self.of(tmp_path, slot(0, shape=shape))
+
+    def test_normalized_values_are_quantized_to_the_nearest_integer(self, tmp_path: Path) -> None:
+        told = TensorMetadata(mean=(0.0,), std=(1.0,))
+        pixels = np.arange(72).reshape(1, 4, 6, 3)
+        for dtype in ("uint8", "int16"):
+            x = slot(0, dtype, (1, 4, 6, 3), 2.8, zero_point=3)
+            assert (self.of(tmp_path, x, told) == np.rint(pixels / 2.8) + 3).all()
+        half = self.of(tmp_path, slot(0, "float16", (1, 4, 6, 3)), told)
+        assert (half.dtype, half.max()) == (np.float16, 71)
+        scaled = self.of(tmp_path, slot(0, "float32", (1, 4, 6, 3), 0.5, zero_point=3), told)
+        assert (scaled == pixels).all()
+        plain = self.of(tmp_path, slot(0, "uint8", (1, 4, 6, 3)), told)
+        assert (plain == pixels).all()
+
+
+class TestWidths:
+    FLOAT, BYTE = (entry_of(subgraph(inputs=[slot(0, dtype)])) for dtype in ("float32", "int8"))
+
+    def test_floats_are_drawn_up_to_16_and_dynamic_quantization_needs_six_runs_of_one_width(self) -> None:
+        noise = Tolerance(unbiased=True)
+        assert widths(self.BYTE, noise) == (1.0,)
+        assert [*widths(self.FLOAT, Tolerance())] == [1, 4, 16]
+        assert [*widths(self.FLOAT, noise)] == [1, 1, 1, 1, 1, 1, 4, 16]
+
+    @pytest.mark.parametrize(
+        ("distances", "bands", "said"),
+        [
+            ((1.0, 3.0, 2.0), (2, 5, 8), 3.0),
+            ((1.0, 3.0, 2.0), (2, 9, 8), 1.0),
+            ((9.0, 12.0, 2.0), (8, 13, 1), 2.0),
+            ((0.5, 0.0, 0.9), (1, 0, 1), 0.9),
+            ((0.5, 0.1, 0.9), (1, 0, 1), 0.1),
+        ],
+    )
+    def test_the_width_that_is_nearest_to_its_limit_or_furthest_beyond_is_told(
+        self, distances: tuple[float, ...], bands: tuple[float, ...], said: float
+    ) -> None:
+        """Runs of each width by themselves; the runs are told apart by their number."""
+
+        class Told:
+            def compared(self, actual: Any, expected: Any) -> tuple[Comparison, ...]:
+                groups = {(0, 3): 0, (1, 4): 1, (2,): 2}
+                assert actual == expected["a"]
+                k = groups[tuple(actual)]
+                return (Comparison("y", "value", distances[k], 0.0, bands[k]),)
+
+        numbers: Any = [*range(5)]
+        (found,) = compared_by_width(Told(), numbers, {"a": numbers}, (1.0, 4.0, 16.0))  # type: ignore[arg-type]
+        assert found.distance == said
