@@ -107,14 +107,14 @@ class TestBeside:
 
     x, a, b, c = (tensor(k) for k in range(4))
 
-    def place(self, *operators: Bound, gone: int | None = None) -> int:
-        """Where the one operator may stand; -1 where nothing matches."""
+    def place(self, *operators: Bound, gone: int | None = None) -> int | None:
+        """Where the one operator stands; ``None`` where nothing matches."""
         x, y, z = operands("x y z")
         pattern = Call("A", x, beside=(Call("B", y), Call("C", z)))
         finder = Finder(BoundGraph(Subgraph(0, "", (), (self.x,), (self.a,), ()), operators), ())
         root = next(each for each in operators if each.op.code == "A")
         match = finder.find(pattern, root, set() if gone is None else {operators[gone]})
-        return -1 if match is None else finder.place(pattern, match)
+        return None if match is None else finder.place(pattern, match)
 
     def test_operators_side_by_side_are_one_at_the_last_of_them(self) -> None:
         a, b, c = bound(0, "A", [self.x], self.a), bound(1, "B", [self.x], self.b), bound(2, "C", [self.x], self.c)
@@ -128,16 +128,16 @@ class TestBeside:
         b = bound(2, "B", [self.x], self.b)
         assert self.place(a, before, b, user, c) == 2
         assert self.place(a, bound(1, "E", [self.a], used), b, c) == 0
-        assert self.place(a, bound(1, "E", [self.a], made), bound(2, "B", [made], self.b), c) == -1
+        assert self.place(a, bound(1, "E", [self.a], made), bound(2, "B", [made], self.b), c) is None
 
     def test_none_of_them_takes_the_result_of_another(self) -> None:
         b, c = bound(0, "B", [self.x], self.b), bound(1, "C", [self.x], self.c)
         assert self.place(b, c, bound(2, "A", [self.x], self.a)) == 2
-        assert self.place(b, c, bound(2, "A", [self.b], self.a)) == -1
+        assert self.place(b, c, bound(2, "A", [self.b], self.a)) is None
 
     def test_an_operator_that_another_match_took_is_none_of_this_one(self) -> None:
         a, b, c = bound(0, "A", [self.x], self.a), bound(1, "B", [self.x], self.b), bound(2, "C", [self.x], self.c)
-        assert [self.place(a, b, c, gone=k) for k in (0, 1, 2, None)] == [-1, -1, -1, 2]
+        assert [self.place(a, b, c, gone=k) for k in (0, 1, 2, None)] == [None, None, None, 2]
 
 
 # --- operands ---------------------------------------------------------------------------------
