@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from verify_graphs import entry_of, model, operator, slot, subgraph
 
+from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify import Comparison, Tolerance
 from onnx_tflite_plugin.verify.operators import sensitive, singly
@@ -19,6 +20,7 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OrtError
 
 OFF = Comparison("y", "step", 9.0, 1.0, 1.0)
+AGREES = Comparison("t1", "step", 0.0, 0.0, 1.0)
 INTEGERS = slot(2, "int32", (7,))
 
 
@@ -75,6 +77,61 @@ class TestChoice:
         assert ("LiteRT's own kernels part there" in told) is said
 
 
+class TestSettled:
+    """Outputs that fail for a reason are right where every operator is."""
+
+    FAILS = replace(OFF, name="output", spread=2.0)
+
+    def of(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        stream: list[tuple[Comparison, int]],
+        *,
+        alone: tuple[Comparison, ...] = (),
+        comparisons: tuple[Comparison, ...] = (FAILS,),
+        untried: str = "",
+    ) -> tuple[Comparison, ...]:
+        self.tried: list[int] = []
+        found = [(comparison, SimpleNamespace(tensor=k)) for comparison, k in stream]
+        monkeypatch.setattr(sensitive, "Apart", lambda *_: SimpleNamespace(comparisons=lambda runs: found))
+        monkeypatch.setattr(sensitive, "by_itself", lambda s, a, value, f: self.tried.append(value.tensor) or alone)
+        monkeypatch.setattr(sensitive, "untried", lambda search: untried)
+        search = search_of(operator([slot(0)], [slot(1), slot(2)]), session=None)
+        settled, why = sensitive.settled(search, None, [], comparisons, Tolerance(), None)  # type: ignore[arg-type]
+        assert bool(settled) is bool(why)
+        return settled
+
+    def test_where_operators_agree_on_litert_s_operands_the_output_is_what_they_give(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert self.of(monkeypatch, [(AGREES, 1)]) == (replace(AGREES, name="output"),)
+        fine = replace(AGREES, name="fine")
+        both = self.of(monkeypatch, [(AGREES, 1)], comparisons=(self.FAILS, fine))
+        assert both == (replace(AGREES, name="output"), fine)
+
+    def test_or_by_itself_which_is_tried_once_and_stays(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        alone = replace(AGREES, distance=0.5)
+        stream = [(OFF, 1), (OFF, 1), (AGREES, 1)]
+        assert self.of(monkeypatch, stream, alone=(alone,)) == (replace(alone, name="output"),)
+        assert self.tried == [1]
+
+    def test_one_operator_that_is_wrong_or_cannot_be_tried_settles_nothing(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stream = [(OFF, 7), (AGREES, 1)]
+        assert self.of(monkeypatch, stream, alone=(AGREES,))
+        assert not self.of(monkeypatch, stream, alone=())
+        assert not self.of(monkeypatch, stream, alone=(AGREES, OFF))
+
+    def test_nor_does_anything_where_one_output_has_no_reason_or_was_not_reached_or_operators_are_too_many(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stream = [(AGREES, 1), (AGREES, 2)]
+        assert not self.of(monkeypatch, stream, comparisons=(self.FAILS, OFF))
+        assert not self.of(monkeypatch, stream[:1], comparisons=(self.FAILS, self.FAILS))
+        assert not self.of(monkeypatch, stream, untried="they make 1001 tensors")
+
+
 class TestUntried:
     @pytest.mark.parametrize(
         ("elements", "constant", "said"), [(1 << 27, False, ""), ((1 << 27) + 1, False, "512 MiB"), (1 << 30, True, "")]
@@ -89,6 +146,7 @@ class TestUntried:
         search = search_of(operator([slot(0)], [slot(1)]))
         search.values = {0: [None], 1: [None] * (count - 1)}
         assert ("1001 tensors" in singly.untried(search)) is said
+        assert bool(singly.untried(search)) is said
 
 
 def test_an_operator_owes_nothing_to_a_network_but_where_it_is_dynamic_quantization() -> None:
@@ -282,6 +340,24 @@ class TestWeak:
         weak = Weak(search, lambda *_: SimpleNamespace(comparisons=[]))
         weak._alone = lambda tensor, value: None  # type: ignore[method-assign]
         assert bool(weak._before([])) is told
+
+    def test_an_operator_is_right_by_itself_where_all_of_its_results_are(self) -> None:
+        search = search_of(operator([slot(0)], [slot(1)]), part=lambda *_: (b"", None))
+        search.comparisons = lambda runs: iter([(replace(OFF, mean=9.0), SimpleNamespace(tensor=1, name="v"))])
+        for found, told in (([AGREES, AGREES], False), ([AGREES, OFF], True)):
+            assert bool(Weak(search, lambda *_, found=found: SimpleNamespace(comparisons=found))._before([])) is told
+
+        def fails(*_: object) -> Any:
+            raise VerificationError("it does not run by itself")
+
+        assert Weak(search, fails)._before([])
+
+    def test_tensors_before_an_output_that_says_little_count(self) -> None:
+        search = search_of(operator([slot(0)], [slot(1, "int8", scale=0.5)]), stored=lambda t: "", part=lambda *_: None)
+        search.comparisons = lambda runs: iter([(replace(OFF, mean=9.0), SimpleNamespace(tensor=1, name="v"))])
+        weak = Weak(search, lambda *_: SimpleNamespace(comparisons=[]))
+        (told,), _ = weak.examine([], {"a": [[np.int8([3, 5])]]}, [AGREES])
+        assert told.problem == "off by 9 LSB on average"
 
     @pytest.mark.parametrize("error", [LiteRTError, OrtError])
     def test_tensors_that_cannot_be_kept_tell_nothing(self, error: type[Exception]) -> None:
