@@ -153,7 +153,9 @@ class TestIntegersMoved:
         expected = varied(40, 3)
         actual, other = expected + np.int8([0, 1, 0]), expected + np.int8([0, 2, 0])
         assert "in channel 1" in moved([actual], [[expected], [other]])
-        assert moved([actual], [[expected], [actual]]) == ""
+        for way in (1, -1):
+            assert moved([actual], [[actual + np.int8(way)], [actual]]) == ""
+            assert moved([actual], [[actual + np.int8([0, way, 0])], [actual]]) == ""
 
     def test_a_kernel_set_of_another_shape_says_nothing(self) -> None:
         expected = varied(40)

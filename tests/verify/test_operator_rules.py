@@ -286,7 +286,7 @@ class TestAlone:
         assert self.tried(first, last)
         assert not self.tried(first, last, kept=(1,))
         assert self.tried(first, last, kept=(1,), fed=(1,))
-        assert not self.tried(operator([slot(0), slot(7, variable=True)], [slot(1)]), last)
+        assert not self.tried(operator([slot(0), slot(7, variable=True)], [slot(1)]), last, kept=(0, 7))
         assert not self.tried(operator([slot(0), slot(7, "resource")], [slot(1)]), last, kept=(0, 7))
         wide = operator([slot(0, "int8", scale=2.0**20)], [slot(1, "int8", scale=1.0)])
         assert not self.tried(wide, last)
