@@ -140,6 +140,9 @@ class TestIntegersMoved:
     def test_a_vector_has_no_channels(self) -> None:
         assert judged(varied(40).ravel() + first(30, 40), varied(40).ravel()).ok
 
+        runs = [np.arange(20, 26, dtype=np.int8) * np.int8(1 + k % 3) for k in range(40)]
+        assert moved([run + first(1, 6) for run in runs], [runs]) == ""
+
     def test_what_one_kernel_set_has_not_is_no_offset(self) -> None:
         """The nearest is off by one in four of five; another, a step from it at most, is off as often to either side."""
         actual = varied(100).ravel()
@@ -212,6 +215,9 @@ class TestFloatsOffset:
     ) -> None:
         """A hundredth to either side, run by run: of 8 runs the mean is known to 0.01 / sqrt(7)."""
         assert told([np.full(elements, share + 0.01 * (-1) ** k) for k in range(8)]) is said
+
+    def test_noise_of_many_runs_is_none(self) -> None:
+        assert not told([np.full(30, 0.01 * (-1) ** k) for k in range(20)])
 
     def test_runs_of_a_much_wider_range_do_not_count_and_of_a_similar_one_do(self) -> None:
         noise = [np.full(30, 0.01 + 3.0 * (-1) ** k) for k in range(4)]

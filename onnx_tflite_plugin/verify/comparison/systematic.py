@@ -31,7 +31,7 @@ def moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
     least = min(whole, key=abs)
     if abs(least) > _MOST_MOVED:
         return f"off by {least:+.2f} LSB on average, the same way nearly everywhere"
-    by_channel = np.min(np.abs(np.stack(channels)), axis=0) if all(move.size for move in channels) else np.zeros(1)
+    by_channel = np.min(np.abs(np.stack(channels)), axis=0) if channels[0].size else np.zeros(1)
     worst = int(by_channel.argmax())
     if by_channel[worst] <= _MOST_MOVED:
         return ""
@@ -40,7 +40,7 @@ def moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
 
 def _channels(moves: Sequence[Array], values: Sequence[Array]) -> Array:
     """The mean of each channel's moves, 0 for one of few values or of few elements; empty where there are no channels."""
-    if moves[0].ndim < 2 or len({move.shape[-1] for move in moves}) > 1 or not all(move.size for move in moves):
+    if moves[0].ndim < 2 or len({move.shape[-1] for move in moves}) > 1:
         return np.empty(0)
     rows, own = (np.concatenate([a.reshape(-1, a.shape[-1]) for a in arrays]) for arrays in (moves, values))
     varies = own.astype(np.int64).std(0) > 1

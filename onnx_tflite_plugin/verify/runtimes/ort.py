@@ -106,11 +106,7 @@ class OnnxRuntime:
 
     def reset(self) -> None:
         """Forget the states."""
-        self._carried = {
-            state.input: state.first()
-            for state in self.states
-            if state.initial is not None or state.input not in self._defaults
-        }
+        self._carried = {state.input: state.first() for state in self.states if state.input not in self._defaults}
 
     def feeds(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
         """What the session is fed for these inputs, by name or in the model's order: they and the states."""
