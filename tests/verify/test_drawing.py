@@ -181,7 +181,7 @@ def remembering(stored: bool, **state: Any) -> OnnxRuntime:
 
 
 @pytest.mark.parametrize(
-    ("stored", "state", "first"), [(False, {}, [-1, -1]), (True, {}, [-6, -8]), (True, {"initial": [2, 3]}, [-3, -4])]
+    ("stored", "state", "first"), [(False, {}, [-1, -1]), (True, {}, [-6, -8]), (False, {"initial": [2, 3]}, [-3, -4])]
 )
 def test_a_state_begins_with_what_is_said_of_it_else_what_is_stored_else_zeros(
     stored: bool, state: dict[str, Any], first: list[int]
