@@ -105,9 +105,11 @@ def upwards(op: Operator) -> float:
 
 
 def affine(tensor: Tensor) -> tuple[float, int]:
-    """The one scale and zero point of a tensor."""
+    """The one scale and zero point of a tensor. Raises Refused where it has none, 0, which kernels divide by, or one per axis."""
     if not isinstance(tensor.quantization, Quantization) or tensor.quantization.per_axis:
         raise Refused(f"its {tensor.dtype} operand {tensor.name!r} has no scale, or one per axis")
+    if not tensor.quantization.scale[0]:
+        raise Refused(f"its {tensor.dtype} operand {tensor.name!r} has a scale of 0")
     return tensor.quantization.scale[0], tensor.quantization.zero_point[0]
 
 
