@@ -58,6 +58,13 @@ class TestWhole:
         rounded = operator([self.x], [slot(1, "float32", MANY)])
         assert span(drawn(self.x, rounded, operator([slot(1), slot(5)], [slot(6)]))) == (0, 9)
 
+    def test_its_own_sizes_are_none_that_it_indexes(self) -> None:
+        x, result = slot(0, "int32", (2,)), slot(1, shape=(2,))
+        assert max(drawn(x, operator([x], [result]), seed=seed).max() for seed in range(20)) > 2
+
+    def test_a_number_alone_is_no_table(self) -> None:
+        assert span(drawn(self.x, operator([slot(1, shape=()), self.x], [slot(2, shape=MANY)]))) == (0, 9)
+
     def test_a_loop_of_operators_ends(self) -> None:
         moved = slot(1, "int32", MANY)
         assert span(drawn(self.x, operator([self.x], [moved]), operator([moved], [self.x]))) == (-10, 9)
@@ -120,6 +127,12 @@ class TestPerm:
         assert not self.is_drawn(self.X, y, first=True)
         assert not self.is_drawn(self.X, y, more=True)
         assert not self.is_drawn(self.X, y, size=3)
+
+        assert not self.is_drawn(slot(0, shape=(7,)), slot(2, shape=(7,)), size=1)
+        beside, rows = slot(4, "int32", (4,)), slot(5, "int32", (4, 2))
+        turned = operator([self.X, slot(1, "int32", (4,))], [y])
+        assert any(sorted(drawn(beside, turned, seed=seed).tolist()) != [0, 1, 2, 3] for seed in range(3))
+        assert drawn(rows, operator([self.X, rows], [y])).shape == (4, 2)
 
     def test_nor_is_an_operand_of_arithmetic(self) -> None:
         for size in (4, 1):

@@ -126,6 +126,8 @@ class TestImage:
         assert (half.dtype, half.max()) == (np.float16, 71)
         scaled = self.of(tmp_path, slot(0, "float32", (1, 4, 6, 3), 0.5, zero_point=3), told)
         assert (scaled == pixels).all()
+        half_told = self.of(tmp_path, slot(0, shape=(1, 4, 6, 3)), TensorMetadata(mean=(9.0,)))
+        assert np.allclose(half_told, pixels / 255)
         plain = self.of(tmp_path, slot(0, "uint8", (1, 4, 6, 3)), told)
         assert (plain == pixels).all()
 

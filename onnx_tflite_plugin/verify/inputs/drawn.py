@@ -156,7 +156,6 @@ def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, in
             if all(slot is None or slot.index != index for slot in operator.inputs):
                 continue
             if rows := _rows(operator, index):
-                arithmetic = False
                 tables.append(rows)
                 continue
             slots = [slot for slot in (*operator.inputs, *operator.outputs) if slot is not None]
@@ -214,7 +213,7 @@ def _rows(operator: Operator, index: int) -> int:
     ids = next(slot for slot in operator.inputs if slot is not None and slot.index == index)
     for table in operator.inputs:
         for result in operator.outputs:
-            if table is None or result is None or table is ids or table.rank < 1:
+            if table is None or result is None or table.rank < 1:
                 continue
             if result.shape == (*ids.shape, *table.shape[1:]) and result.dtype == table.dtype != ids.dtype:
                 return table.shape[0]

@@ -201,9 +201,9 @@ def _turned(tensor: Tensor, shape: tuple[int, ...]) -> str:
 
 def _stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
     """How many inputs are stacked along a new first axis, or along the tensor's own of size 1 (True)."""
-    if len(shape) == tensor.rank + 1 and _fits(tensor, shape[1:]):
+    if _fits(tensor, shape[1:]):
         return shape[0], False
-    if len(shape) == tensor.rank and tensor.rank and tensor.dims[0] == 1 and _fits(tensor, (1, *shape[1:])):
+    if len(shape) == tensor.rank and tensor.rank and _fits(tensor, (1, *shape[1:])):
         return shape[0], True
     return None
 
