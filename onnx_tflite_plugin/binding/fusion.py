@@ -211,11 +211,14 @@ def _without_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region
     makers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
     members = _between(region, makers)
     results = {tensor for tensor in region.outputs if tensor is not None}
+    ends = {makers[tensor] for tensor in results if tensor in makers}
+    left = _kept(graph, graph.operators, ends, members - ends)
     positions = {bound: at for at, bound in enumerate(graph.operators)}
-    users = [bound for bound in graph.operators if bound not in members and not results.isdisjoint(bound.op.inputs)]
+    users = (bound for bound in left if not results.isdisjoint(bound.op.inputs))
     latest = min((positions[bound] for bound in users), default=len(positions))
     earliest = max((positions[makers[tensor]] for tensor in region.inputs if tensor in makers), default=-1)
-    root = max(members, key=lambda bound: (earliest < positions[bound] < latest, positions[bound]), default=None)
+    free = members.difference(left)
+    root = max(free, key=lambda bound: (earliest < positions[bound] < latest, positions[bound]), default=None)
     if root is None or not earliest < positions[root] < latest:
         stage.done.declined.append(f"{fusion.name}: what it gives is needed before all that it takes is there")
         return graph
@@ -223,7 +226,6 @@ def _without_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region
     if fused is None:
         return graph
     stage.done.applied[fusion.name] = stage.done.applied.get(fusion.name, 0) + 1
-    ends = {makers[tensor] for tensor in results if tensor in makers}
     operators = [fused if bound is root else bound for bound in graph.operators]
     return graph.with_operators(_kept(graph, operators, ends, members - ends))
 

@@ -102,6 +102,24 @@ def test_of_a_region_nothing_stays_that_nobody_uses() -> None:
     assert [bound.op.code for bound in graph.operators] == ["ABS", "FLOOR", "FOUND"]
 
 
+def test_what_stays_of_a_region_stands_behind_the_results_that_it_takes() -> None:
+    """ABS and SQRT are results; NEG between them, of which another operator is in need, takes the first."""
+
+    @fusion("FOUND", regions=lambda ops: [Region((ops[0][0],), (ops[0][~0], ops[2][~0]), {})], layout=Terminate())
+    def found(ctx: Context, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    model = ModelBuilder()
+    g = model.main
+    tensors = [g.input("x", (2, 3)), *(g.tensor(name, (2, 3)) for name in ("abs", "neg", "sqrt", "floor"))]
+    for code, k, made in (("ABS", 0, 1), ("NEG", 1, 2), ("SQRT", 2, 3), ("FLOOR", 2, 4)):
+        g.operator(code, [tensors[k]], [tensors[made]])
+    g.output(*tensors[1:2], *tensors[3:])
+    bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
+    (graph,) = fuse(bound, [("test", found)], TARGETS["generic"], opset=19).model.graphs
+    assert [each.op.code for each in graph.operators] == ["FOUND", "NEG", "FLOOR"]
+
+
 def test_a_region_whose_result_is_needed_before_its_operands_are_there_is_declined() -> None:
     def around(operators: Sequence[Operator]) -> Iterable[Region]:
         return [Region((operators[0][0], operators[3][~0]), (operators[1][~0], operators[2][~0]), {})]
