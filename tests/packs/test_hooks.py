@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pack_files import install, unary_model
 
+import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.api import Decline, Refused, hookimpl
 from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.errors import HandlerError
@@ -144,3 +147,38 @@ def test_a_pack_is_configured_with_the_options_once_and_no_other_is() -> None:
     made.add(first, "hooks", "a-pack")
     made.add(second, "hooks", "b-pack")
     assert first.seen == second.seen == [{"a": 1}]
+
+
+# --- of an installed pack -----------------------------------------------------------------------
+
+LAME = """
+    from onnx_tflite_plugin.api import Dequantized, Transparent, handler, hookimpl
+
+    @handler("SIN", max_version=1, layout=Transparent(), quantization=Dequantized())
+    def sin(ctx, x):
+        return ctx.ops.Cos(x)
+
+    class Hooks:
+        @hookimpl
+        def configure(self, options):
+            raise RuntimeError("not today")
+
+        @hookimpl
+        def finish(self, model):
+            model.graph.name = "finished"
+
+    hooks = Hooks()
+"""
+
+
+def test_hooks_of_a_pack_that_cannot_be_configured_are_left_out_and_its_operators_not_served_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = "[onnx_tflite_plugin.handlers]\nSIN = lame:sin\n[onnx_tflite_plugin.hooks]\nlame = lame:hooks\n"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "lame-pack", "lame", LAME, entry)
+    conversion = otp.convert(unary_model("COS"))
+    assert conversion.proto.graph.name != "finished"
+    assert any("the hooks of lame-pack are left out" in text for text in conversion.report.warnings)
+    with pytest.raises(otp.ConversionError, match="hook configure of lame-pack failed: RuntimeError: not today"):
+        otp.convert(unary_model("SIN"))

@@ -395,35 +395,3 @@ def test_what_a_pack_declares_of_operands_is_not_blamed_on_the_file(
     assert reason in str(refusal.value)
     assert "contradicts itself" not in str(refusal.value)
     assert "convert the original model again" not in str(refusal.value)
-
-
-LAME = """
-    from onnx_tflite_plugin.api import Dequantized, Transparent, handler, hookimpl
-
-    @handler("SIN", max_version=1, layout=Transparent(), quantization=Dequantized())
-    def sin(ctx, x):
-        return ctx.ops.Cos(x)
-
-    class Hooks:
-        @hookimpl
-        def configure(self, options):
-            raise RuntimeError("not today")
-
-        @hookimpl
-        def finish(self, model):
-            model.graph.name = "finished"
-
-    hooks = Hooks()
-"""
-
-
-def test_hooks_of_a_pack_that_cannot_be_configured_are_left_out_and_its_operators_not_served_by_others(
-    site: Path,
-) -> None:
-    entry = "[onnx_tflite_plugin.handlers]\nSIN = lame:sin\n[onnx_tflite_plugin.hooks]\nlame = lame:hooks\n"
-    install(site, "lame-pack", "lame", LAME, entry)
-    conversion = otp.convert(unary_model("COS"))
-    assert conversion.proto.graph.name != "finished"
-    assert any("the hooks of lame-pack are left out" in text for text in conversion.report.warnings)
-    with pytest.raises(otp.ConversionError, match="hook configure of lame-pack failed: RuntimeError: not today"):
-        otp.convert(unary_model("SIN"))
