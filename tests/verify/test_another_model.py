@@ -1,0 +1,32 @@
+"""What is no model, and what is no conversion of the one beside it, is told as that."""
+
+from __future__ import annotations
+
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, encoded
+from conformance.schema import Table
+from onnx_tflite_plugin.errors import InvalidModel, VerificationError
+from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.runtimes.structure import read
+
+
+def absolute(*shape: int) -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", shape), g.tensor("y", shape)
+    g.operator("ABS", [x], [y])
+    g.output(y)
+    return model.build()
+
+
+def test_a_file_without_subgraphs_is_no_model() -> None:
+    with pytest.raises(InvalidModel, match="holds no subgraph"):
+        read(encoded(Table("Model", {"version": 3, "subgraphs": []})))
+
+
+def test_axes_in_an_order_of_more_than_the_tensor_has_are_another_models() -> None:
+    images = otp.convert(absolute(2, 3, 5, 7), layout={"x": "NHWC:NCHW"}).proto
+    with pytest.raises(VerificationError, match="'x' has 4 axes in the ONNX model, 'x' 3 in the TFLite model"):
+        verify(absolute(2, 3, 5), images)
