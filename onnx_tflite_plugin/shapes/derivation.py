@@ -144,7 +144,7 @@ class Sizes:
             opened[0] = sized_as(opened[0], sizes)
             alone = replace(alone, outputs=tuple(opened))
         model = self._lowered(alone)
-        fixed = _value(model) if all(t is not None and _small(t) for t in op.outputs) else None
+        fixed = _value(model) if all(_small(t) for t in op.outputs) else None
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
         tensors = [tensor for tensor in op.outputs if tensor is not None]  # states follow them
         for tensor, inferred in zip(tensors, infer(skeleton(model)), strict=False):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from conformance.builder import GraphBuilder, ModelBuilder
+from onnx_tflite_plugin.api import Handler, builtin
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.borders import REPEATED, borders, times
+from onnx_tflite_plugin.layout.candidates import freedom
+from onnx_tflite_plugin.layout.order import Atom
+from onnx_tflite_plugin.layout.spread import Edges, spread
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
 
@@ -19,9 +24,9 @@ SHAPE = (2, 5, 7, 3)
 Body = Callable[[GraphBuilder, int], int]
 
 
-def bound(model: ModelBuilder) -> BoundModel:
+def bound(model: ModelBuilder, **handlers: Handler) -> BoundModel:
     target = TARGETS["onnxruntime"]
-    return resolve(Host(packs="builtin").bind(read(model.build()), target, 18), target, 18)
+    return resolve(Host(packs="builtin", handlers=handlers).bind(read(model.build()), target, 18), target, 18)
 
 
 def absolute(g: GraphBuilder, x: int, shape: tuple[int, ...] = SHAPE) -> int:
@@ -58,9 +63,9 @@ def choice(g: GraphBuilder, x: int, then: int, other: int, shape: tuple[int, ...
     return y
 
 
-def joined(model: ModelBuilder) -> list[set[str]]:
+def joined(model: ModelBuilder, **handlers: Handler) -> list[set[str]]:
     """The names of the tensors of each free border."""
-    return [{tensor.name for tensor in border.tensors} for border in borders(bound(model))]
+    return [{tensor.name for tensor in border.tensors} for border in borders(bound(model, **handlers))]
 
 
 def test_what_a_loop_hands_from_step_to_step_is_one_value() -> None:
@@ -77,6 +82,42 @@ def test_branches_take_one_value_and_give_another() -> None:
     g = model.main
     g.output(choice(g, g.input("x", SHAPE), then, other))
     assert sorted(joined(model), key=len) == [{"abs", "chosen"}, {"x", "then takes", "else takes"}]
+
+
+def test_a_subgraph_that_an_operator_without_borders_calls_too_keeps_the_files_order() -> None:
+    model = ModelBuilder()
+    then, other = called(model, "then", absolute), called(model, "else", absolute)
+    cond = called(model, "cond", asked)
+    g = model.main
+    x = g.input("x", SHAPE)
+    g.output(choice(g, x, then, other), loop(g, x, cond, then))
+    assert joined(model, WHILE=replace(builtin("WHILE"), borders=None)) == []
+
+
+@pytest.mark.parametrize(
+    ("order", "perms"),
+    [
+        ((Atom(0, 1, 2), Atom(3, 1, 3), Atom(1, 1, 5), Atom(2, 1, 7)), [(0, 1, 2, 3), (0, 3, 1, 2)]),
+        ((Atom(1, 1, 5), Atom(3, 1, 3), Atom(2, 1, 7)), [(0, 1, 2, 3)]),
+        ((Atom(0, 1, 2), Atom(3, 1, 3), Atom(1, 1, 5), Atom(2, 1, 7), Atom(3, 1, 1)), [(0, 1, 2, 3)]),
+    ],
+    ids=["whole", "an axis left out", "an axis in two pieces"],
+)
+def test_an_order_crosses_a_border_where_all_axes_are_in_it_and_whole(
+    order: tuple[Atom, ...], perms: list[tuple[int, ...]]
+) -> None:
+    model = ModelBuilder()
+    then, other = called(model, "then", absolute), called(model, "else", absolute)
+    g = model.main
+    x = g.input("x", SHAPE)
+    g.output(choice(g, x, then, other))
+    drawn = bound(model)
+    crossed = borders(drawn)
+    freedoms = {each: freedom(each) for each in drawn.operators()}
+    edges = Edges({drawn.main.inputs[0]: order})
+    spread(drawn, freedoms, {}, edges, False, lambda free, frame: 0, crossed)
+    [taken] = [border for border in crossed if drawn.main.inputs[0] in border.tensors]
+    assert taken.perms == perms
 
 
 @pytest.mark.parametrize(("shape", "free"), [((2, 3), 0), ((2, 5, 3), 2), ((2, 5, 7, 3), 2)])

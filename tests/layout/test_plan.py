@@ -147,6 +147,12 @@ def test_least_and_local_plans_compute_the_same_and_least_costs_what_brute_force
                 np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
+def test_a_plan_that_moves_nothing_costs_nothing() -> None:
+    network = Network(0)
+    network.relu(network.pool[0])
+    assert otp.convert(network.build(0)).report.layout_cost == 0
+
+
 def test_an_asked_for_layout_changes_the_shape_of_that_input_only() -> None:
     model = ModelBuilder()
     g = model.main

@@ -10,7 +10,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
-from onnx_tflite_plugin.api import Context, Handler, Raw, SameScale, Transparent, Value, builtin, handler
+from onnx_tflite_plugin.api import Context, Dequantized, Handler, Raw, SameScale, Transparent, Value, builtin, handler
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.host import Host
@@ -108,10 +108,10 @@ def test_what_a_model_remembers_stays_as_it_is() -> None:
     assert (dtypes["state"], dtypes["inner"], dtypes["total"]) == ("int8", "uint8", "uint8")
 
 
-def assigned(g: GraphBuilder, value: int | None = None) -> int:
+def assigned(g: GraphBuilder, value: int | None = None, name: str = "state") -> int:
     """A resource variable, and what it is given."""
-    handle = g.tensor(f"handle {value}", (1,), "resource")
-    g.operator("VAR_HANDLE", [], [handle], {"shared_name": "state"})
+    handle = g.tensor(f"handle {name} {value}", (1,), "resource")
+    g.operator("VAR_HANDLE", [], [handle], {"shared_name": name})
     if value is not None:
         g.operator("ASSIGN_VARIABLE", [handle, value], [])
     return handle
@@ -140,6 +140,29 @@ def test_a_resource_variable_stays_as_it_is_where_one_of_its_users_does() -> Non
 
     dtypes = kept(*planned(remembering))
     assert (dtypes["before"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "uint8")
+
+
+def test_a_resource_variable_stays_as_it_is_where_another_that_is_assigned_the_same_does() -> None:
+    def remembering(g: GraphBuilder) -> None:
+        before = g.tensor("before", SHAPE, "int8", quantization=Q)
+        g.operator("READ_VARIABLE", [assigned(g, name="second")], [before])
+        both = dense(g, before, "both")
+        assigned(g, both, "second")
+        assigned(g, both, "first")
+        assigned(g, called(g, "NEG", both, "less"), "first")
+        g.output(dense(g, int8_input(g)))
+
+    dtypes = kept(*planned(remembering))
+    assert (dtypes["before"], dtypes["both"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "int8", "uint8")
+
+
+def test_what_a_handler_takes_as_the_files_integers_stays_as_it_is() -> None:
+    def drawn(g: GraphBuilder) -> None:
+        g.output(dense(g, called(g, "ABS", dense(g, int8_input(g), "inner"), "positive"), "y"))
+
+    takes = replace(builtin("ABS"), quantization=Dequantized(stored=(0,)))
+    dtypes = kept(*planned(drawn, ABS=takes))
+    assert (dtypes["inner"], dtypes["positive"], dtypes["y"]) == ("int8", "uint8", "uint8")
 
 
 def test_what_a_kernel_computes_of_bare_integers_stays_as_it_is() -> None:
