@@ -67,10 +67,14 @@ def not_reversed(at: Instance) -> Attribute:
 )
 def reverse_v2(ctx: Context, x: Value, axes: Value) -> Value:
     """Slice from the last element backwards."""
-    count = ctx.op[1].shape[0]
-    if not count:
+    ops, count, along = ctx.ops, ctx.op[1].dims[0], as_int64(ctx, 1, axes)
+    if count == 0:
         return x
-    return ctx.ops.Slice(x, [-1] * count, [INT64.min] * count, as_int64(ctx, 1, axes), [-1] * count)
+    if count is not None:
+        return ops.Slice(x, [-1] * count, [INT64.min] * count, along, [-1] * count)
+    each = ops.Shape(along)
+    back, least = ops.Expand([-1], each), ops.Expand([INT64.min], each)
+    return ops.Slice(x, back, least, along, back)
 
 
 def sequences_first(at: Instance) -> Implicit:

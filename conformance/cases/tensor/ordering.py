@@ -101,6 +101,10 @@ def backwards() -> Iterator[Case]:
         for fixed in (True, False):
             text = "" if fixed else " known as they run"
             yield back(f"axes {axes}{text}", x, axes, BOTH[1], fixed)
+    any_number = tensor(None, dtype="int32", name="axes")
+    numbers = [int32s(axes=axes) for axes in ([1], [1, 2], [-3, -2, -1])]
+    for place in BOTH:
+        yield place(BACK, "any number of axes known as they run", [x, any_number], x, given=numbers, sizes=())
     yield back("axis 1", x, [1], opsets=EVERY_OPSET)
     for dtype in ("int8", "uint8", "int16"):
         for place in BOTH:
