@@ -76,7 +76,7 @@ def test_one_operator_with_weights_is_enough_for_all_that_share_a_tensor_with_it
     assert kept(*planned(both)) == {"x": "uint8", "w": "int8", "y": "uint8", "z": "uint8"}
 
 
-@pytest.mark.parametrize("behaviour", [Raw(), SameScale()])
+@pytest.mark.parametrize("behaviour", [Raw(), Raw(shift_safe=True), SameScale()])
 def test_what_subgraphs_take_and_give_stays_as_it_is_on_both_sides(behaviour: Raw | SameScale) -> None:
     """Whatever a handler that calls them declares."""
 
@@ -149,7 +149,7 @@ def test_a_resource_variable_stays_as_it_is_where_another_that_is_assigned_the_s
         both = dense(g, before, "both")
         assigned(g, both, "second")
         assigned(g, both, "first")
-        assigned(g, called(g, "NEG", both, "less"), "first")
+        assigned(g, called(g, "NEG", dense(g, before, "inner"), "less"), "first")
         g.output(dense(g, int8_input(g)))
 
     dtypes = kept(*planned(remembering))
