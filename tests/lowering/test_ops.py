@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
+from conformance.builder import ModelBuilder
 from conformance.models import Net, tensor
-from onnx_tflite_plugin.api import Context, Handler, Transparent, handler
+from onnx_tflite_plugin.api import Context, Handler, Transparent, builtin, handler
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.names import UniqueNames
@@ -206,3 +208,14 @@ def test_a_target_s_table_names_operators_of_onnx_and_dtypes_that_are_wider() ->
             assert not reduction or "reduction" in attributes
             for narrow, wide in row.items():
                 assert bits(wide) > bits(narrow) or (narrow, wide) == ("bool", "uint8"), (target.name, key)
+
+
+def test_an_operand_that_must_be_a_constant_may_be_left_out() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", X.shape), g.tensor("y", (2, 5))
+    g.operator("FULLY_CONNECTED", [x, g.constant("w", np.ones((5, 3), np.float32)), None], [y])
+    g.output(y)
+    asking = replace(builtin("FULLY_CONNECTED"), requires_constant={1, 2})
+    host = Host(packs="builtin", handlers={"FULLY_CONNECTED": asking})
+    assert [node.op_type for node in convert(model.build(), host=host).proto.graph.node] == ["Gemm"]
