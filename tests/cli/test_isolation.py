@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="commands run in
 
 DEATH = """
 import os, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 run = LiteRT.run
 def die(self, inputs):
