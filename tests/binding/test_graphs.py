@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api import Call, Dequantized, Handler, Raw, SameScale, T
 from onnx_tflite_plugin.api.patterns import Operand
 from onnx_tflite_plugin.binding import inlining, states
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph
-from onnx_tflite_plugin.binding.consistency import stale, unfit
+from onnx_tflite_plugin.binding.consistency import doubtful, stale, unfit
 from onnx_tflite_plugin.binding.dtypes import odd_dtypes, stale_dtypes
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.binding.matching import Finder
@@ -305,3 +305,14 @@ def test_what_a_reader_gives_or_a_writer_takes_is_no_resource() -> None:
     assert states.held_slot(bound(0, "ASSIGN", [handle, value])) == 1
     with pytest.raises(LookupError):
         states.held_slot(bound(0, "HANDLE", [], handle))
+
+
+@pytest.mark.parametrize(
+    ("taken", "given", "expected"), [((0, 3), (2, 3), True), ((2, 3), (2, 0), True), ((2, 3), (2, 3), False)]
+)
+def test_sizes_are_in_doubt_where_an_operand_or_a_result_has_no_elements(
+    taken: tuple[int, ...], given: tuple[int, ...], expected: bool
+) -> None:
+    x, y = (replace(tensor(k), shape=shape) for k, shape in enumerate((taken, given)))
+    op = bound(0, "A", [x], y).op
+    assert doubtful(SimpleNamespace(main=SimpleNamespace(operators=(op,)))) is expected  # type: ignore[arg-type]

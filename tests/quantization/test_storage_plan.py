@@ -13,6 +13,7 @@ from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from onnx_tflite_plugin.api import Context, Dequantized, Handler, Raw, SameScale, Transparent, Value, builtin, handler
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
+from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.quantization.plan import Arithmetic, StoragePlan, Weights, plan_storage
 from onnx_tflite_plugin.source import read
@@ -270,3 +271,17 @@ def test_a_state_that_several_entries_share_is_stored_as_in_the_file() -> None:
 
     assert stored(1, "count") == {"v": "UINT8"}
     assert stored(2, "count") == stored(2, "tell") == {"v": "INT8"}
+
+
+@pytest.mark.parametrize(("scale", "taken"), [(1 / 256, True), (1.0005 / 256, True), (1.005 / 256, False)])
+def test_a_scale_that_a_kernel_insists_on_may_be_off_by_a_thousandth(scale: float, taken: bool) -> None:
+    def softened(g: GraphBuilder) -> None:
+        y = g.tensor("y", SHAPE, "int8", quantization=quant(scale, -128))
+        g.operator("SOFTMAX", [int8_input(g)], [y], {"beta": 1.0})
+        g.output(y)
+
+    if taken:
+        assert planned(softened)[1].arithmetic
+        return
+    with pytest.raises(HandlerError, match=r"the kernel insists on scale 0\.00390625 and zero point -128"):
+        planned(softened)
