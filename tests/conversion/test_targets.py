@@ -70,12 +70,17 @@ AROUND_0 = ("ADD", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNE
 
 @pytest.mark.parametrize("op", AROUND_0)
 def test_what_is_quantized_around_0_is_right_for_tensorrt_or_refused_by_a_rule(op: str, host: Host) -> None:
-    """The cases' own zero points are none that TensorRT takes; their references have those."""
+    """The cases' own zero points are none that TensorRT takes; their references have those.
+
+    Computed as floats between DQ and Q: fused, int8 products overflow on some processors in ONNX Runtime, not in TensorRT.
+    """
     wrong, taken = {}, 0
     for case in [case for case in quantized(op) if case.reference is None and case.dtype != "int16"][:12]:
         around = replace(case, build=lambda case=case: symmetric(case.build()))
         try:
-            found = CaseTrial(around, host).problems(Variant("tensorrt", None, "least"))
+            trial = CaseTrial(around, host)
+            session = OnnxRuntime(trial.converted(Variant("tensorrt", None, "least")).proto, optimizes=False)
+            found = [*trial.mismatches(trial.run_in(session), trial.expected)]
             taken += 1
         except ConversionError as refusal:
             found = [] if "target tensorrt" in str(refusal) or "opset" in str(refusal) else [str(refusal)]
