@@ -59,8 +59,9 @@ def without_constants_infos(graph: onnx.GraphProto) -> None:
     """
     constants = {tensor.name for tensor in graph.initializer}
     kept = [info for info in graph.value_info if info.name not in constants]
-    del graph.value_info[:]
-    graph.value_info.extend(kept)
+    if len(kept) < len(graph.value_info):  # copying them takes time
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):

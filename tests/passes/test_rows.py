@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from passes_networks import Applied, Draw, Network, parsed
 
-from conformance.builder import TensorRef
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, TensorRef
 from conformance.models import constant, drawn, tensor
 from onnx_tflite_plugin.passes.recurrent import rows_at_once
 
@@ -88,3 +89,18 @@ def test_rows_of_one_tensor_are_multiplied_by_one_matrix(nodes: str, count: int)
     stored = {"w": drawn(5, 5), "k0": np.array(0), "k1": np.array(1)}
     graph = f"(float[2,3,5] x, float[2,3,5] z) => (float[3,5] y) {{ {nodes} y = Sub (p, q) }}"
     assert rows_at_once.run(parsed(graph, **stored)) == count
+
+
+def test_several_rows_at_once_are_no_row() -> None:
+    """GATHER of rows known beforehand, in front of dense layers."""
+    model = ModelBuilder()
+    g = model.main
+    x, weights = g.input("x", (5, 7)), g.constant("w", np.linspace(-1, 1, 21, dtype=np.float32).reshape(3, 7))
+    for k, places in enumerate(([1, 3], [0])):
+        rows, y = g.tensor(f"rows{k}", (len(places), 7)), g.tensor(f"y{k}", (len(places), 3))
+        g.operator("GATHER", [x, g.constant(f"places{k}", np.array(places, np.int32))], [rows], {"axis": 0})
+        g.operator("FULLY_CONNECTED", [rows, weights, None], [y])
+        g.output(y)
+    verification = otp.convert(model.build(), verify=True).verification
+    assert verification is not None
+    assert verification.ok

@@ -239,7 +239,7 @@ def _extended(stored: Affine, copied: list[int], size: int) -> Affine:
         behind = size - len(array) - len(copied)
         return np.concatenate([array, array[copied], np.repeat(fill[None], behind, axis=0)]).astype(array.dtype)
 
-    if scale.ndim:
+    if scale.ndim and len(scale) == len(integers):
         scale, zero_point = extended(scale, scale[0]), extended(zero_point, zero_point[0])
     fill = np.broadcast_to(zero_point.reshape(-1)[0], integers.shape[1:])
     return Affine(extended(integers, fill), scale, zero_point)

@@ -19,7 +19,7 @@ def row_of(value: ir.Value | None) -> tuple[ir.Value, int] | None:
     if gather is None:
         return None
     source, index = gather.inputs[0], constant(gather.inputs[1])
-    if source is None or index is None or integer(gather, "axis", 0):
+    if source is None or index is None or index.ndim or integer(gather, "axis", 0):
         return None
     return source, int(index)
 
