@@ -44,8 +44,8 @@ def _replace(editor: Editor, node: ir.Node) -> bool:
 
 def _reads(node: ir.Node, image: ir.Value) -> bool:
     """Whether a node is a convolution of float images whose kernel covers pixels that lie side by side."""
-    convolution = Convolution.of(node) if nodes_of([node], "Conv") else None
-    if convolution is None or convolution.group != 1 or "auto_pad" in node.attributes:
+    convolution = Convolution.of(node) if nodes_of([node], "Conv") and node.inputs[0] is image else None
+    if convolution is None or convolution.group != 1 or len(convolution.shape) != 4 or "auto_pad" in node.attributes:
         return False
     if image.dtype != ir.DataType.FLOAT or producer(node.inputs[1], "DequantizeLinear"):
         return False

@@ -55,6 +55,8 @@ def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None] | None:
 
 def _in_blocks(image: ir.Value, shape: list[int | None]) -> bool:
     """Whether a value is the sum of two float images, one of them a convolution's, or the activation of one."""
+    if image.dtype not in (None, ir.DataType.FLOAT):
+        return False
     activation, total = producer(image, *_WITH_CONV), producer(image, "Add")
     if activation is not None:
         return producer(activation.inputs[0], "Conv") is not None

@@ -44,7 +44,7 @@ def _place(node: ir.Node) -> _Place | None:
     shape = sizes(image)
     if image is None or array is None or image.dtype != ir.DataType.FLOAT or not shape or len(shape) < 2:
         return None
-    if not _per_channel(array, shape) or _fused(image):
+    if not _per_channel(array, shape) or sizes(node.outputs[0]) not in (None, shape) or _fused(image):
         return None
     *_, width, channels = shape
     if channels == 1:

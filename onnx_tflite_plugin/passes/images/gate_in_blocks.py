@@ -28,7 +28,7 @@ def run(model: ir.Model) -> int:
 
 def _replace(editor: Editor, node: ir.Node, batches: Mapping[ir.Value, Size]) -> bool:
     shape = sizes(node.outputs[0])
-    if shape is None or len(shape) != 4 or None in shape[1:]:
+    if shape is None or len(shape) != 4 or None in shape[1:] or shape[2:] == [1, 1]:
         return False
     channels, height, width = (size or 0 for size in shape[1:])
     gates = [k for k, value in enumerate(node.inputs) if (sizes(value) or [])[1:] == [channels, 1, 1]]
