@@ -109,3 +109,25 @@ def test_rows_of_uint8_by_int8_whose_sums_are_exact_in_float32(
     results = ", ".join(f"{kinds[point]}[2,7] y{row}" for row, point in enumerate(points))
     model = parsed(f"(uint8[{rows},2,{depth}] x) => ({results}) {{ {nodes} }}", **stored)
     assert rows_of_integers.run(model) == count
+
+
+@pytest.mark.parametrize(("bias", "count"), [(34171, 1), (34172, 0), (-34172, 0)])
+def test_sums_are_exact_with_the_bias_they_begin_at(bias: int, count: int) -> None:
+    """255 * 127 * 517 of products and 34171 are 2**24."""
+    nodes = "w = DequantizeLinear (k, s, zero) b = DequantizeLinear (biases, t, none) "
+    for row in range(3):
+        nodes += f"""g{row} = Gather (x, k{row}) d{row} = DequantizeLinear (g{row}, s, p)
+            m{row} = Gemm <transB = 1> (d{row}, w, b) y{row} = QuantizeLinear (m{row}, s, p) """
+    stored = {
+        "k": np.full((7, 517), 127, np.int8),
+        "biases": np.array([0, 0, bias, 0, 0, 0, 0], np.int32),
+        "s": np.float32(0.5),
+        "t": np.float32(0.25),
+        "zero": np.int8(0),
+        "none": np.int32(0),
+        "p": np.uint8(3),
+    }
+    stored |= {f"k{row}": np.array(row) for row in range(3)}
+    results = ", ".join(f"uint8[2,7] y{row}" for row in range(3))
+    model = parsed(f"(uint8[3,2,517] x) => ({results}) {{ {nodes} }}", **stored)
+    assert rows_of_integers.run(model) == count
