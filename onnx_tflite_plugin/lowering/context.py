@@ -74,7 +74,7 @@ class Context(Operands):
         Floats for a target that runs nothing on integers; ``dequantize`` and ``quantize`` then leave them alone.
         """
         form = STORED if self.target.moves_integers else self.arithmetic.form
-        return self.scope.values.get(self.op[slot], self.order(slot), form)
+        return self.fetch(slot, form)
 
     def scalar(self, number: float, slot: int = 0) -> Array:
         """A number in the dtype the slot is delivered in."""

@@ -77,27 +77,18 @@ class Operands(Planned):
         """The operand in its planned order and a form."""
         tensor = self.op[slot]
         if form is STORED and affine(tensor) is not None:
-            return self._alike(tensor, slot)
+            return self._integers(tensor, slot)
         return self.scope.values.get(tensor, self.order(slot), form, weights=self._weights(tensor))
 
     def _weights(self, tensor: Tensor) -> Weights:
         return self.scope.storage.weights(self.bound, tensor) if tensor.constant else Weights.DEQUANTIZED
 
-    def _alike(self, tensor: Tensor, slot: int) -> ir.Value:
-        """Stored integers, in the storage that the operator's quantized output has (all its operands are kept alike)."""
-        values, storage = self.scope.values, self.scope.storage
-        apart = self.bound.declared.output_quantization
-        output = next((t for k, t in enumerate(self.op.outputs) if affine(t) is not None and ~k not in apart), None)
-        if output is None or self.arithmetic.form is not STORED:
-            return values.get(tensor, self.order(slot), STORED)
-        own, other = storage.storage(tensor), storage.storage(output)
-        if own.shift == other.shift:
-            return values.get(tensor, self.order(slot), STORED)
-        assert own.quantization is not None
-        moved = tuple(z + other.shift - own.shift for z in own.quantization.zero_point)
-        wanted = Storage(other.dtype, other.shift, Quantization(own.quantization.scale, moved, own.quantization.axis))
-        order = self.order(slot)
-        return values.quantize(values.get(tensor, order, FLOAT), wanted, order)
+    def _integers(self, tensor: Tensor, slot: int) -> ir.Value:
+        """Stored integers as they are delivered; by Q of the floats where the tensor is kept in another dtype."""
+        values, order, delivered = self.scope.values, self.order(slot), self.delivered(slot)
+        if self.scope.storage.storage(tensor).shift == delivered.shift:
+            return values.get(tensor, order, STORED)
+        return values.quantize(values.get(tensor, order, FLOAT), delivered, order)
 
     def aligned(self, value: ir.Value, slot: int) -> ir.Value:
         """Insert unit axes so that a lower rank broadcasts in the planned order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ from onnx_tflite_plugin.lowering.emitter import Operand
 from onnx_tflite_plugin.lowering.scope import Scope
 from onnx_tflite_plugin.quantization.plan import Arithmetic, Storage, data_slots, file_storage
 from onnx_tflite_plugin.source.affine import affine
-from onnx_tflite_plugin.source.model import Dims, Operator, Options, Quantization
+from onnx_tflite_plugin.source.model import Dims, Operator, Options, Quantization, Tensor
 from onnx_tflite_plugin.targets.base import Target
 
 
@@ -105,14 +106,31 @@ class Planned:
         return self.arithmetic is Arithmetic.FILE and slot not in self.bound.declared.output_quantization
 
     def delivered(self, slot: int) -> Storage:
-        """How the slot's integers are kept where the handler takes or returns them."""
-        tensor = self.op[slot]
-        return file_storage(tensor) if self.as_in_file(slot) else self.scope.storage.storage(tensor)
+        """How the slot's integers are kept where the handler takes or returns them.
+
+        What is computed on stored integers has its operands as its quantized output is kept: those of a subgraph's
+        interface and of variables are kept otherwise than those beside them.
+        """
+        tensor, result = self.op[slot], self._integer_result
+        if self.as_in_file(slot):
+            return file_storage(tensor)
+        own = self.scope.storage.storage(tensor)
+        if slot < 0 or result is None or own.quantization is None or tensor.dtype != result.dtype:
+            return own
+        kept = self.scope.storage.storage(result)
+        by = kept.shift - own.shift
+        moved = replace(own.quantization, zero_point=tuple(point + by for point in own.quantization.zero_point))
+        return Storage(kept.dtype, kept.shift, moved)
+
+    @cached_property
+    def _integer_result(self) -> Tensor | None:
+        """The first quantized output without a behaviour of its own, where the operator computes on stored integers."""
+        if self.arithmetic is not Arithmetic.STORED:
+            return None
+        apart = self.bound.declared.output_quantization
+        return next((t for k, t in enumerate(self.op.outputs) if affine(t) is not None and ~k not in apart), None)
 
     @property
     def shifts(self) -> tuple[int, int]:
-        """What the storage adds to the file's integers of input 0 and of output 0."""
-        if self.arithmetic is Arithmetic.FILE:
-            return 0, 0
-        storage = self.scope.storage
-        return storage.storage(self.op[0]).shift, storage.storage(self.op[~0]).shift
+        """What is added to the file's integers of input 0 and of output 0 where the handler takes and returns them."""
+        return self.delivered(0).shift, self.delivered(~0).shift
