@@ -1,4 +1,4 @@
-"""What LiteRT makes of a file with inputs of zeros. A program: ``python probe.py FILE`` prints it as JSON.
+"""What LiteRT makes of a file with inputs of zeros, or of ones where zeros fail. A program: ``python probe.py FILE`` prints it as JSON.
 
 It imports nothing of the package, for a process of its own is to begin quickly: a broken file may kill it.
 """
@@ -9,6 +9,8 @@ import json
 import sys
 import warnings
 from typing import Any
+
+import numpy as np
 
 SECONDS = 20  # of processor time: a model that takes longer is no broken one
 
@@ -27,7 +29,12 @@ def probe(source: str | bytes) -> dict[str, Any]:
             warnings.simplefilter("ignore")
             model = Interpreter(**given, experimental_op_resolver_type=resolver, num_threads=1)
         model.allocate_tensors()
-        model.invoke()
+        try:
+            model.invoke()
+        except RuntimeError:  # zeros may be what a kernel divides by
+            for tensor in model.get_input_details():
+                model.set_tensor(tensor["index"], np.ones(tensor["shape"], tensor["dtype"]))
+            model.invoke()
     except (ValueError, RuntimeError) as error:
         return {"refused": " ".join(str(error).split()) or "it gives no reason"}
     return {"shapes": {str(tensor["index"]): tensor["shape"].tolist() for tensor in model.get_tensor_details()}}

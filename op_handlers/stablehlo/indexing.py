@@ -191,6 +191,11 @@ def sized(at: Instance) -> Decline | None:
     told = (new.rank, o.update_window_dims), (x.rank, (*o.inserted_window_dims, *o.scatter_dims_to_operand_dims))
     if any(not 0 <= axis < rank for rank, axes in told for axis in axes):
         return Decline("its dimension numbers name axes that its operands do not have")
+    if any(
+        len({*axes}) < len(axes)
+        for axes in (o.update_window_dims, o.inserted_window_dims, o.scatter_dims_to_operand_dims)
+    ):
+        return Decline("its dimension numbers name an axis twice")
     if len(o.update_window_dims) + len(o.inserted_window_dims) != x.rank:
         return Decline(f"its windows have {len(o.update_window_dims)} axes, which are not those left of {x.rank}")
     vector = at.op[1].shape[o.index_vector_dim : o.index_vector_dim + 1]

@@ -247,8 +247,13 @@ def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
     """The other size where one is 1, also where it is 0; a shorter shape has ones in front (broadcast_args.h)."""
     if ctx.op[0].constant and ctx.op[1].constant and broadcast_shape(ctx) is None:
         raise Refused("its shapes do not broadcast, which LiteRT refuses too")
-    rank = max(ctx.op[0].shape[0], ctx.op[1].shape[0])
-    a, b = (in_front(ctx, slot, shape, rank) for slot, shape in ((0, first), (1, second)))
+    operands = {0: first, 1: second}
+    if ctx.op[0].static and ctx.op[1].static:
+        rank = max(ctx.op[slot].shape[0] for slot in operands)
+        a, b = (in_front(ctx, slot, shape, rank) for slot, shape in operands.items())
+    else:
+        longest = ctx.ops.Max(*(ctx.ops.Shape(shape) for shape in operands.values()))
+        a, b = (in_front_as_it_runs(ctx, shape, longest) for shape in operands.values())
     return ctx.ops.Where(ctx.ops.Equal(a, ctx.scalar(1)), b, a)
 
 
@@ -257,3 +262,9 @@ def in_front(ctx: Context, slot: int, shape: Value, rank: int) -> Value:
     missing = rank - ctx.op[slot].shape[0]
     spend(missing, 8, "a shape")
     return ctx.ops.Concat(np.ones(missing, ctx.op[slot].dtype), shape, axis=0) if missing else shape
+
+
+def in_front_as_it_runs(ctx: Context, shape: Value, rank: Value) -> Value:
+    """The same where how long the shape is, and the rank, are known as it runs."""
+    ones = ctx.ops.Expand(ctx.scalar(1), ctx.ops.Sub(rank, ctx.ops.Shape(shape)))
+    return ctx.ops.Concat(ones, shape, axis=0)

@@ -12,7 +12,7 @@ Where numbers differ, the first class that the file is of is named, and the inpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.shapes.changes import with_main
 from onnx_tflite_plugin.shapes.derivation import Sizes
 from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED, stored_bytes
-from onnx_tflite_plugin.source.model import Dims, Operator, Quantization, Tensor, agree
+from onnx_tflite_plugin.source.model import Dims, Operator, Quantization, Subgraph, Tensor, agree
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.diagnosis import contradicted
 
@@ -52,7 +52,7 @@ from .suspect import Suspect
 
 POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
-BORDERS = {"WHILE": 0, "IF": 1}  # from which operand on they hand them to their subgraphs
+BORDERS = {"WHILE": 0, "IF": 1, "STABLEHLO_CASE": 1}  # from which operand on they hand them to their subgraphs
 BLOCKS = ("BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND")
 
 
@@ -70,7 +70,9 @@ def refused_without_xnnpack(suspect: Suspect) -> bool:
 
 
 def stale_shapes(suspect: Suspect) -> bool:
-    """Stored shapes other than those that LiteRT computes, or results in a called subgraph stored without elements."""
+    """Stored shapes other than those that LiteRT computes; in a called subgraph, others than it is called with or gives, than
+    follow, or none.
+    """
     shapes = suspect.told.get("shapes", {})
     main = suspect.model.subgraphs[0]
     if contradicted(suspect.model, suspect.told) is not None:
@@ -78,7 +80,39 @@ def stale_shapes(suspect: Suspect) -> bool:
     if any(not tensor.dims and tensor.has_rank and shapes.get(str(tensor.index)) for tensor in main.tensors):
         return True
     inner = [op for graph in suspect.model.subgraphs[1:] for op in graph.operators]
-    return any(t is not None and 0 in t.shape for op in inner for t in op.outputs)
+    if any(t is not None and 0 in t.shape for op in inner for t in op.outputs):
+        return True
+    if any(not agree(outer.dims, other.dims) for outer, other in _handed(suspect)):
+        return True
+    return any(
+        _disagree(_behind(suspect, {t: t.dims for t in graph.inputs}, graph)) for graph in suspect.model.subgraphs[1:]
+    )
+
+
+def _disagree(sizes: Mapping[Tensor, Dims]) -> bool:
+    return any(len(dims) == tensor.rank and not agree(dims, tensor.dims) for tensor, dims in sizes.items())
+
+
+def _handed(suspect: Suspect) -> Iterator[tuple[Tensor, Tensor]]:
+    """Operands and results of what calls subgraphs, each with the subgraph's input or output that it becomes or is."""
+    for op in suspect.operators:
+        if op.code in BORDERS:
+            for graph in _called(suspect, op):
+                given, taken = (
+                    zip(op.inputs[BORDERS[op.code] :], graph.inputs, strict=False),
+                    zip(op.outputs, graph.outputs, strict=False),
+                )
+                yield from ((outer, inner) for outer, inner in (*given, *taken) if outer is not None)
+
+
+def _called(suspect: Suspect, op: Operator) -> Iterator[Subgraph]:
+    """The subgraphs whose inputs and outputs are those of the operator: not the condition of a loop."""
+    graphs = suspect.model.subgraphs
+    for name, value in op.options.items():
+        if name == "branch_subgraph_indices":
+            yield from (graphs[index] for index in value)
+        elif name.endswith("subgraph_index") and not name.startswith("cond"):
+            yield graphs[value]
 
 
 def stale_signatures(suspect: Suspect) -> bool:
@@ -86,22 +120,21 @@ def stale_signatures(suspect: Suspect) -> bool:
     does not look at what is open. Or sizes that a subgraph tells of what is handed to it open.
     """
     inputs = suspect.model.main.inputs
-    if any(_told_inside(suspect, op) for op in suspect.operators if op.code in BORDERS):
+    handed = (zip(outer.dims, inner.dims, strict=False) for outer, inner in _handed(suspect))
+    if any(size is None and told is not None for sizes in handed for size, told in sizes):
         return True
     if any(op.code == "RESHAPE" and op[0].static and not op[~0].static for op in suspect.operators):
         return True
     larger = {t: tuple(size + (d is None) for size, d in zip(t.shape, t.dims, strict=True)) for t in inputs}
     follows, behind = _behind(suspect, {tensor: tensor.dims for tensor in inputs}), _behind(suspect, larger)
     opened = {(size, None) for dims in follows.values() for size in dims if size is not None}
-    return any(
-        len(dims) == tensor.rank and (not agree(dims, tensor.dims) or set(zip(dims, tensor.dims, strict=True)) & opened)
-        for tensor, dims in follows.items()
-    ) or any(len(dims) == tensor.rank and not agree(dims, tensor.dims) for tensor, dims in behind.items())
+    paired = (zip(dims, tensor.dims, strict=True) for tensor, dims in follows.items() if len(dims) == tensor.rank)
+    return _disagree(follows) or _disagree(behind) or any(opened & {*sizes} for sizes in paired)
 
 
-def _behind(suspect: Suspect, given: Mapping[Tensor, Dims]) -> Mapping[Tensor, Dims]:
-    """The sizes of tensors behind inputs of others, up to the operator that takes none such."""
-    main = suspect.model.main
+def _behind(suspect: Suspect, given: Mapping[Tensor, Dims], graph: Subgraph | None = None) -> Mapping[Tensor, Dims]:
+    """The sizes of tensors behind inputs of others, up to the operator that takes none such; of the main subgraph by default."""
+    main = graph or suspect.model.main
     sizes: dict[Tensor, Dims] = {}
     follow, fail = 0, len(main.operators) + 1  # how many operators do, and do not
     while fail - follow > 1:
@@ -113,20 +146,6 @@ def _behind(suspect: Suspect, given: Mapping[Tensor, Dims]) -> Mapping[Tensor, D
         except (ConversionError, Refused):
             fail = count
     return sizes
-
-
-def _told_inside(suspect: Suspect, op: Operator) -> bool:
-    graphs = [suspect.model.subgraphs[index] for name, index in op.options.items() if name.endswith("subgraph_index")]
-    handed = [
-        (outer, inner)
-        for graph in graphs
-        for outer, inner in zip(op.inputs[BORDERS[op.code] :], graph.inputs, strict=False)
-    ]
-    return any(
-        outer is not None
-        and any(d is None and size is not None for d, size in zip(outer.dims, inner.dims, strict=False))
-        for outer, inner in handed
-    )
 
 
 def stale_dtypes(suspect: Suspect) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from changed_files import Change, buffer, changed, option, outputs, scaled, tensor
+from changed_files import Change, buffer, called, changed, held, option, outputs, scaled, tensor
 from fuzz.classes import CLASSES
 from fuzz.seeds import cases, seed_model
 from fuzz.suspect import Suspect
@@ -50,6 +50,13 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("options beyond all measure", LSTM, [option("cell_clip", 1e-30)]),
     ("scales beyond all measure", "DIV-int8", [scaled(0, [1e-30], [0])]),
     ("open sizes that do not follow", "L2_POOL_2D-float32_of_open_sizes,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[-1, 1, 1, 3])]),
+    (
+        "open sizes that do not follow",
+        "STABLEHLO_CASE-an_operand_that_a_branch_leaves_alone",
+        [tensor(2, shape_signature=[-1, 3])],
+    ),
+    ("stored shapes that do not follow", "IF-a_loop_inside", [called(1, "t3", shape=[64, 3])]),
+    ("stored shapes that do not follow", "LSTM-float32_in_a_loop", [held(2, "by", [80])]),
     ("constants longer than their shapes", "EMBEDDING_LOOKUP-int8_as_it_is", [tensor(1, shape=[5, 11])]),
     ("booleans in other bytes", "LOGICAL_AND-bool_and_a_constant_(7,_1)", [buffer(1, [2] * 7, "int8")]),
     ("sizes beyond 32 bits", "BROADCAST_ARGS-int64_[]_and_[2,_3],_a_and_b_constant", [buffer(2, [1 << 40, 3], "int64")]),

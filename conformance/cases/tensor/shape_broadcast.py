@@ -35,9 +35,13 @@ def cases() -> Iterator[Case]:
                 which = f", {' and '.join(fixed)} constant" if fixed else ""
                 every = EVERY_OPSET if first == [5, 3] else (None,)
                 name = f"{kind} {list(first)} and {list(second)}{which}"
-                runs = {key: shape for key, shape in given.items() if key not in fixed}
-                yield alone(OP, name, operands, y, dtype=kind, given=runs, opsets=every)
+                drawn = {key: shape for key, shape in given.items() if key not in fixed}
+                yield alone(OP, name, operands, y, dtype=kind, given=drawn, opsets=every)
     yield net(OP, "the shape to broadcast to", draw, dtype="int32")
+    runs = [{"a": np.asarray(shape, np.int32)} for shape in ([3], [2, 7, 1, 3], [1, 0, 1])]
+    unknown, rows = tensor(None, dtype="int32", scale=0, name="a"), tensor(None, dtype="int32")
+    for name, operands in {"first": [unknown, constant([7, 1, 1])], "second": [constant([7, 1, 1]), unknown]}.items():
+        yield alone(OP, f"the {name} of any length", operands, rows, given=runs, runs=len(runs), sizes=())
     operands = [constant([2, 3]), constant([5, 3])]
     yield alone(OP, "shapes that do not broadcast", operands, tensor(2, dtype="int32"), refused="do not broadcast")
 
