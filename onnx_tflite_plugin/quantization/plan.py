@@ -20,6 +20,7 @@ from onnx_tflite_plugin.api.declarations import (
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import States, by_key, held
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
+from onnx_tflite_plugin.layout.frame import parse_axes
 from onnx_tflite_plugin.source.affine import affine, quantized
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Quantization, Tensor
 from onnx_tflite_plugin.targets.base import Target
@@ -204,7 +205,7 @@ def _arithmetic(bound: Bound, declared: Behaviour, target: Target) -> Arithmetic
             return Problem(bound.label, f"{tensor.name!r} has a scale per block, which the kernel does not read")
     match declared:
         case Dequantized():
-            return Arithmetic.FLOAT
+            return _scales_of_channels(bound, declared) or Arithmetic.FLOAT
         case FixedOutputRange(parameters):
             return _fixed_range(bound, parameters) or Arithmetic.FLOAT
         case SameScale():
@@ -221,6 +222,24 @@ def _arithmetic(bound: Bound, declared: Behaviour, target: Target) -> Arithmetic
         case NotQuantizable():
             names = ", ".join(f"{t.name!r} ({t.dtype})" for t in tensors)
             return Problem(bound.label, f"has no quantized form, but {names} is quantized")
+
+
+def _scales_of_channels(bound: Bound, declared: Dequantized) -> Problem | None:
+    """Why the scales of weights with a bias are not those of the result's channels, its last axis: kernels take them for that,
+    whatever axis the file says (PopulateConvolutionQuantizationParams, kernel_util.cc).
+    """
+    if bound.declared.axes is None:
+        return None
+    operands, results = parse_axes(bound.declared.axes)
+    for _, slot in declared.bias.values():
+        axes, scales = operands[slot] if slot < len(operands) else None, affine(bound.op.tensor(slot))
+        if not axes or not results[0] or scales is None or not scales.per_axis:
+            continue
+        channels = results[0][-1]
+        if channels in axes and scales.axis != axes.index(channels):
+            read = f"the kernel takes them for those of axis {axes.index(channels)}, the channels of the result"
+            return Problem(bound.label, f"{bound.op[slot].name!r} has a scale for each of axis {scales.axis}, {read}")
+    return None
 
 
 def _fixed_range(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 
 from onnx_tflite_plugin.api import (
@@ -105,12 +107,13 @@ def upwards(op: Operator) -> float:
 
 
 def affine(tensor: Tensor) -> tuple[float, int]:
-    """The one scale and zero point of a tensor. Raises Refused where it has none, 0, which kernels divide by, or one per axis."""
+    """The one scale and zero point of a tensor. Raises Refused where it has none, one per axis, or 0 or NaN, which kernels divide by."""
     if not isinstance(tensor.quantization, Quantization) or tensor.quantization.per_axis:
         raise Refused(f"its {tensor.dtype} operand {tensor.name!r} has no scale, or one per axis")
-    if not tensor.quantization.scale[0]:
-        raise Refused(f"its {tensor.dtype} operand {tensor.name!r} has a scale of 0")
-    return tensor.quantization.scale[0], tensor.quantization.zero_point[0]
+    scale = tensor.quantization.scale[0]
+    if not 0 < scale < inf:
+        raise Refused(f"its {tensor.dtype} operand {tensor.name!r} has a scale of {scale or 0:g}")
+    return scale, tensor.quantization.zero_point[0]
 
 
 def first_value(op: Operator) -> Array | None:

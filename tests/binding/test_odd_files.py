@@ -55,6 +55,11 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("QUANTIZE-int16_to_int32", [scaled(1, [0.5], [2**31])], "2147483648 is none of int32's -2147483648 to 2147483647"),
     ("QUANTIZE-every_int16_to_int32_of_scale_0.0006", [scaled(1, [-0.0], [5])], "int32 operand .y0. has a scale of 0"),
+    (
+        "QUANTIZE-every_int16_to_int32_of_scale_0.0006",
+        [scaled(1, [float("nan")], [5])],
+        "int32 operand .y0. has a scale of nan",
+    ),
     ("QUANTIZE-int32_to_int8", [scaled(0, [0.0], [0])], "has a scale of 0"),
     ("EXP-int16", [tensor(1, type=INT32)], "tensor 1 'y0' is int32, where EXP has an operand of"),
     ("MAX_POOL_2D-uint8_with_RELU", [tensor(1, quantization=None)], "tensor 1 'y0' is uint8 without a scale"),

@@ -285,3 +285,26 @@ def test_a_scale_that_a_kernel_insists_on_may_be_off_by_a_thousandth(scale: floa
         return
     with pytest.raises(HandlerError, match=r"the kernel insists on scale 0\.00390625 and zero point -128"):
         planned(softened)
+
+
+@pytest.mark.parametrize(("code", "channels"), [("CONV_2D", 0), ("DEPTHWISE_CONV_2D", 3)])
+@pytest.mark.parametrize("axis", range(4))
+def test_weights_have_a_scale_for_each_channel_of_the_result_or_are_refused(
+    code: str, channels: int, axis: int
+) -> None:
+    """Kernels take the scales for those of the channels, whatever axis the file says."""
+
+    def convolved(g: GraphBuilder) -> None:
+        x = g.input("x", (2, 5, 7, 3), "int8", quantization=Q)
+        w = g.constant("w", np.ones((3, 3, 3, 3), np.int8), quantization=quant([0.1, 0.2, 0.3], axis=axis))
+        y = g.tensor("y", (2, 3, 5, 3), "int8", quantization=Q)
+        g.operator(code, [x, w, None], [y], {"padding": "VALID", "stride_w": 1, "stride_h": 1})
+        g.output(y)
+
+    if axis == channels:
+        assert planned(convolved)[1].arithmetic
+        return
+    with pytest.raises(
+        HandlerError, match=f"a scale for each of axis {axis}, the kernel takes them for those of axis {channels}"
+    ):
+        planned(convolved)
