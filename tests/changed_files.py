@@ -86,7 +86,7 @@ def called(graph: int, name: str, **fields: Any) -> Change:
     return change
 
 
-def buffer(number: int, values: list[int], dtype: str = "int32") -> Change:
+def buffer(number: int, values: list[int] | list[float], dtype: str = "int32") -> Change:
     return lambda model: model.fields["buffers"][number].fields.update(data=np.array(values, dtype).tobytes())  # type: ignore[no-any-return]
 
 

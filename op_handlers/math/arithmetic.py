@@ -203,13 +203,23 @@ def atan2(ctx: Context, y: Value, x: Value) -> Value:
 # --- integers bit by bit -----------------------------------------------------------------------
 
 
-@handler("BITWISE_XOR", max_version=1, layout=Transparent(), quantization=Raw(), min_opset=18)
+INTEGERS = "int8 uint8 int16 uint16 int32 uint32"
+
+
+@handler(
+    "BITWISE_XOR",
+    max_version=1,
+    layout=Transparent(),
+    quantization=Raw(),
+    min_opset=18,
+    types=f"{INTEGERS}, {INTEGERS}",
+)
 def bitwise_xor(ctx: Context, x: Value, y: Value) -> Value:
     """BitwiseXor of what is stored."""
     return ctx.ops.BitwiseXor(x, y)
 
 
-@handler("RIGHT_SHIFT", max_version=1, layout=Transparent(), quantization=Raw())
+@handler("RIGHT_SHIFT", max_version=1, layout=Transparent(), quantization=Raw(), types=f"{INTEGERS}, {INTEGERS}")
 def right_shift(ctx: Context, x: Value, y: Value) -> Value:
     """Divided by a power of two and rounded down, in float64, which holds every integer of the kernel's dtypes.
 

@@ -100,6 +100,8 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(0, quantization=None), tensor(1, quantization=None)],
         "'y0' is int8 without a scale, and RELU6 has its bounds in steps of one",
     ),
+    ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
+    ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("EQUAL-int8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [5])], "EQUAL of these operands gives bool"),
     (
         "EQUAL-uint8",

@@ -39,6 +39,7 @@ from .number_classes import (
     shifted_quotients,
     shifts_beyond,
     steps_of_rounded,
+    suppressed_ties,
     unbounded_recurrence,
     vanishing_sums,
     vast_constants,
@@ -123,7 +124,7 @@ def stale_signatures(suspect: Suspect) -> bool:
     handed = (zip(outer.dims, inner.dims, strict=False) for outer, inner in _handed(suspect))
     if any(size is None and told is not None for sizes in handed for size, told in sizes):
         return True
-    if any(op.code == "RESHAPE" and op[0].static and not op[~0].static for op in suspect.operators):
+    if any(op.code in ("RESHAPE", "DENSIFY") and op[0].static and not op[~0].static for op in suspect.operators):
         return True
     larger = {t: tuple(size + (d is None) for size, d in zip(t.shape, t.dims, strict=True)) for t in inputs}
     follows, behind = _behind(suspect, {tensor: tensor.dims for tensor in inputs}), _behind(suspect, larger)
@@ -344,6 +345,7 @@ CLASSES: dict[str, Callable[[Suspect], bool]] = {
     "cells finer than what they are made of": cells_told,
     "an LSB made several by weights": multiplied_steps,
     "a recurrence without bound": unbounded_recurrence,
+    "scores suppressed to 0 that tie": suppressed_ties,
     "float16 products of many": half_products,
     "sums of many floats that cancel out": vanishing_sums,
     "places of pixels that float32 rounds": rounded_places,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import frexp, prod
+from math import frexp, isfinite, prod
 
 import numpy as np
 
@@ -179,9 +179,9 @@ def shifted_quotients(suspect: Suspect) -> bool:
 
 
 def wrapped_powers(suspect: Suspect) -> bool:
-    """An integer to a power beyond 30: all but -1, 0 and 1 wrap in the kernel, and are bounded in ONNX Runtime."""
+    """An integer to a power beyond 7: what is not small wraps in the kernel, and is bounded in ONNX Runtime."""
     powers = [op.tensor(1) for op in suspect.operators if op.code == "POW" and op[0].dtype in ("int32", "int64")]
-    return any(t is not None and t.constant and np.abs(t.array.astype(np.float64)).max(initial=0) > 30 for t in powers)
+    return any(t is not None and t.constant and np.abs(t.array.astype(np.float64)).max(initial=0) > 7 for t in powers)
 
 
 def shifts_beyond(suspect: Suspect) -> bool:
@@ -247,14 +247,23 @@ def _farthest(tensor: Tensor) -> int:
 
 
 def unbounded_recurrence(suspect: Suspect) -> bool:
-    """A recurrent layer whose activation has no bound: what float32 rounds grows from step to step, here a thousandfold."""
+    """A recurrent layer whose activation has no bound: what float32 rounds grows from step to step, here a thousandfold.
+
+    Or weights so large that what float32 rounds of a bounded state decides gates.
+    """
+    if any(_recurs(op) and isfinite(growth := _growth(op)) and growth * 2.0**-24 > 0.01 for op in suspect.operators):
+        return True
     return any(
-        any(kind in op.code for kind in RECURRENT)
+        _recurs(op)
         and op.options.get("fused_activation_function") in ("NONE", "RELU")
         and "SEQUENCE" in op.code
         and _growth(op) ** max(op[0].shape[:2], default=1) >= 1000
         for op in suspect.operators
     )
+
+
+def _recurs(op: Operator) -> bool:
+    return any(kind in op.code for kind in RECURRENT)
 
 
 def _growth(op: Operator) -> float:
@@ -289,3 +298,15 @@ def vanishing_sums(suspect: Suspect) -> bool:
 def half_products(suspect: Suspect) -> bool:
     """Products and sums of many float16 numbers, rounded after each by the kernel, and infinite beyond 65504."""
     return any(op.code == "STABLEHLO_SCATTER" and op[0].dtype == "float16" for op in suspect.operators)
+
+
+def suppressed_ties(suspect: Suspect) -> bool:
+    """Scores that are suppressed to 0 and still above a threshold below 0: which of equals is next, the kernel's heap decides."""
+    soft = [op for op in suspect.operators if op.code == "NON_MAX_SUPPRESSION_V5"]
+    return any(_number(op, 5) != 0 and _number(op, 4) < 0 for op in soft)
+
+
+def _number(op: Operator, slot: int) -> float:
+    """A constant number; NaN where it is known as it runs only."""
+    constant = op.constant(slot)
+    return np.nan if constant is None or not constant.size else float(constant.reshape(-1)[0])
