@@ -208,8 +208,10 @@ class States:
     def variable(self, tensor: Tensor, name: str) -> State:
         """The state behind a variable tensor: before the first run what is known of it (``Handler.evaluate``).
 
-        Else all bytes are 0, int8 its zero point (ResetVariableTensor, core/subgraph.cc).
+        Else all bytes are 0, int8 its zero point (ResetVariableTensor, core/subgraph.cc). Raises Refused for complex numbers.
         """
+        if tensor.dtype.startswith("complex"):
+            raise Refused(f"the variable tensor {tensor.name!r} keeps {tensor.dtype}, which is not implemented")
         state = self.state(f"variable {tensor.subgraph}:{tensor.index}", name)
         state.declare(tensor.dtype, tensor.dims)
         if tensor.data is not None:

@@ -14,8 +14,10 @@ from onnx_tflite_plugin.api import (
     Decline,
     Dims,
     Instance,
+    Operator,
     Raw,
     Refused,
+    Tensor,
     Terminate,
     Transparent,
     Value,
@@ -36,17 +38,22 @@ COPIED = Raw(shift_safe=True)
 def asked_sizes(at: Instance) -> Dims:
     """The shape that is asked for, its one unknown size from the number of elements (GetOutputShape, reshape.cc)."""
     op = at.op
-    operand, count = op.tensor(1), elements(op[0].dims)
-    if operand is not None and operand.rank == 1 and not operand.constant:
+    operand, count = shape_operand(op), elements(op[0].dims)
+    if operand is not None and not operand.constant:
         return unknown_sizes(op, operand)
-    given = operand is not None and operand.rank == 1
-    asked = [int(size) for size in (op[1].array if given else op.options.new_shape)]
-    asked = [] if asked == [0] and not given else asked
+    asked = [int(size) for size in (op.options.new_shape if operand is None else operand.array)]
+    asked = [] if asked == [0] and operand is None else asked
     rest = prod(size for size in asked if size != -1)
     whole = count is None or (count % rest == 0 if -1 in asked and rest else count == rest)
     if not whole or asked.count(-1) > 1:
         raise Refused(f"its shape {asked} does not fit the {count} elements of {list(op[0].dims)}")
     return tuple((None if count is None else count // (rest or 1)) if size == -1 else size for size in asked)
+
+
+def shape_operand(op: Operator) -> Tensor | None:
+    """The operand that says the shape: kernels take the option where it is no vector of int32 (ShapeIsVector, reshape.cc)."""
+    operand = op.tensor(1)
+    return operand if operand is not None and operand.rank == 1 and operand.dtype == "int32" else None
 
 
 def elements(dims: Dims) -> int | None:
@@ -70,7 +77,10 @@ def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
         raise Refused(f"it is asked for {list(asked)}, and its result is stored as {list(stored)}")
     if sum(d is None for d in ctx.op[out(0)].dims) <= 1:
         return ctx.reshaped(x, out(0))
-    sizes = np.asarray(ctx.options.new_shape) if shape is None else as_int64(ctx, 1, shape)
+    if shape is None or shape_operand(ctx.op) is None:
+        sizes: ValueLike = np.asarray(ctx.options.new_shape)
+    else:
+        sizes = as_int64(ctx, 1, shape)
     zeros = not isinstance(sizes, np.ndarray) or 0 in sizes
     return ctx.ops.Reshape(x, sizes, allowzero=1 if zeros and ctx.opset >= 14 else None)
 

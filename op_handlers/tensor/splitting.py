@@ -74,7 +74,7 @@ def split_v(ctx: Context, x: Value, sizes: Value, _axis: Value) -> tuple[Value, 
     if ctx.required(2).size != 1:
         raise Refused(f"its axis is of shape {list(ctx.op[2].shape)}, and the kernel reads one number")
     axis, n = int(ctx.required(2).reshape(-1)[0]), len(ctx.op.outputs)
-    if None not in [ctx.shape(out(k))[axis] for k in range(n)]:
+    if all(ctx.op[out(k)].rank == ctx.op[0].rank and ctx.shape(out(k))[axis] is not None for k in range(n)):
         return parted(ctx, x, slot=2, of=0)
     wanted, whole = as_int64(ctx, 1, sizes), ctx.shape(0)[axis]
     if isinstance(wanted, np.ndarray) and (whole is not None or -1 not in wanted):

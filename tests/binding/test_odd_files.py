@@ -100,6 +100,11 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(0, quantization=None), tensor(1, quantization=None)],
         "'y0' is int8 without a scale, and RELU6 has its bounds in steps of one",
     ),
+    (
+        "CAST-int16_to_float64",
+        [ordered(), tensor(1, type=COMPLEX64, is_variable=True)],
+        "variable tensor 'y0' keeps complex64",
+    ),
     ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("EQUAL-int8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [5])], "EQUAL of these operands gives bool"),
@@ -288,6 +293,7 @@ def test_what_a_kernel_refuses_or_reads_beyond_its_end_is_refused(case: str, cha
 
 
 TAKEN: list[tuple[str, list[Change]]] = [
+    ("SPLIT_V-one_part", [tensor(3, shape=[])]),
     ("FULLY_CONNECTED-one_block_a_row", [tensor(3, shape=[5, 1])]),
     ("MAX_POOL_2D-along_a_row,_kernel_1,_int8", [scaled(0, [0.0], [-5])]),
     ("RFFT2D-spectra_of_unknown_sizes,_SQUEEZE", [tensor(5, shape_signature=[1, -1, 9])]),

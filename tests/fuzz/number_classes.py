@@ -11,7 +11,7 @@ from onnx_tflite_plugin.source.model import Operator, Quantization, Tensor
 
 from .suspect import Suspect
 
-LARGEST_NUMBER = 1e9  # products of such are infinite in one runtime before the other
+LARGEST_NUMBER = 1e8  # products of such are infinite in one runtime before the other
 LEAST = 1e-37  # divided by which a float is infinite
 LARGEST_IMAGE = 128  # pixels: the last bit of a place beyond is 1.5e-5 of the way from one to the next
 MANY = 1 << 16  # of which a hundredth of the largest is left, and 1e-7 rounded off of each sum
@@ -22,7 +22,7 @@ SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
 
 
 def vast_constants(suspect: Suspect) -> bool:
-    """A float constant that is not finite, or beyond 1e9; or a number alone that is subnormal, as products of it are."""
+    """A float constant that is not finite, or beyond 1e8; or a number alone that is subnormal, as products of it are."""
     floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32", "float64")]
     return any(
         not np.isfinite(array).all()
@@ -33,7 +33,7 @@ def vast_constants(suspect: Suspect) -> bool:
 
 
 def vast_options(suspect: Suspect) -> bool:
-    """A float option beyond 1e9, or so near to 0 that what it bounds is 0 in all but name."""
+    """A float option beyond 1e8, or so near to 0 that what it bounds is 0 in all but name."""
     given = [value for op in suspect.operators for value in op.options.values() if isinstance(value, float)]
     return any(abs(value) > LARGEST_NUMBER or 0 < abs(value) < 1 / LARGEST_NUMBER for value in given)
 

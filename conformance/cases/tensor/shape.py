@@ -97,6 +97,15 @@ def reshapes() -> Iterator[Case]:
         options={"new_shape": [10, 21]},
     )
     yield alone("RESHAPE", "the old way to say scalar", [tensor(1)], tensor(), options={"new_shape": [0]})
+    for dtype in ("float32", "int64"):
+        no_shape = tensor(2, dtype=dtype, scale=0)
+        yield alone(
+            "RESHAPE",
+            f"a shape of {dtype}, which is none",
+            [tensor(5, 7), no_shape],
+            tensor(35),
+            options={"new_shape": [35]},
+        )
     yield alone(
         "RESHAPE",
         "unknown batch",
