@@ -43,6 +43,7 @@ def cases() -> Iterator[Case]:
     yield net("WHILE", "a variable that the body changes, every run anew", counted, given=STEPS, options=RESET)
     yield net("WHILE", "a variable whose handle is carried", carried, given=STEPS)
     yield net("WHILE", "a variable that only the body knows", hidden, given=STEPS)
+    yield net("WHILE", "a layer of which the body uses its variable tensor alone", left_behind, given=STEPS)
     yield net("WHILE", "one inside the other", nested, given=STEPS[:2])
     starts = [{"n": np.float32(n)} for n in (0, 5, 20)]
     yield net("WHILE", "a condition that is a loop", partial(asked, 1), given=starts)
@@ -230,6 +231,21 @@ def hidden(model: Net) -> None:
         y = like(graph, values[0], "made")
         graph.operator("READ_VARIABLE", [handle], [y])
         return [y]
+
+    model.output(*loop(model, [model.input(spec)], [spec], body))
+
+
+def left_behind(model: Net) -> None:
+    """An RNN whose result nobody uses: what follows of it is what it leaves in its state."""
+    spec = tensor(3, 5)
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        (x,) = values
+        weights, recurrent = (graph.constant(name, 0.3 * drawn(5, 5, seed=name)) for name in ("x", "h"))
+        state = graph.tensor("hidden", (3, 5), variable=True)
+        operands = [x, weights, recurrent, graph.constant("bias", drawn(5, seed="bias")), state]
+        called(graph, "RNN", operands, x, fused_activation_function="TANH")
+        return [summed(graph, x, state)]
 
     model.output(*loop(model, [model.input(spec)], [spec], body))
 
