@@ -120,12 +120,11 @@ class Scope:
             self.emitter.own(typed(ir.Value(name=names.unique(name)), dtype, dims)) for name, dtype, dims in inputs
         ]
         with self.emitter.nested() as nodes:
-            parameters = set(values)
             outputs: list[ir.Value] = []
             results = [own_value(value) for value in body(*values)]
             produced = {out for node in nodes for out in node.outputs}
             for value in results:
-                if value in outputs or value in parameters or value not in produced:
+                if value in outputs or value not in produced:
                     kept = value
                     value = self.emitter.emit("Identity", [kept], {})[0]
                     value.type, value.shape = kept.type, kept.shape

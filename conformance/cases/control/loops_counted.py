@@ -24,7 +24,7 @@ class Rows:
     number of rows, the array as many. ``exits``: it ends as soon as a sum reaches a bound. ``reads``: each row is added to
     the one before. ``back``: the last row is written first. ``shown``: the condition looks at the array, too.
     ``flat``: what is written has no axis of size 1 in front before it is reshaped. ``kept``: the array is changed as a whole.
-    ``lags``: the second counter is given the first one's number.
+    ``lags``: the second counter is given the first one's number. ``parts``: the row is one of several results.
     """
 
     dtype: str = "float32"
@@ -38,6 +38,7 @@ class Rows:
     flat: bool = True
     kept: bool = False
     lags: bool = False
+    parts: bool = False
 
     @property
     def row(self) -> Spec:
@@ -99,7 +100,14 @@ class Rows:
         total = call(graph, "MAXIMUM", [total, row], flat)
         if self.reads:
             row = call(graph, "MAXIMUM", [call(graph, "GATHER", [array, t], flat), row], flat)
-        made = call(graph, "RESHAPE", [call(graph, "MAXIMUM", [row, total], flat), number(graph, [1, SIZE])], self.row)
+        most = call(graph, "MAXIMUM", [row, total], flat)
+        if self.parts:
+            pair = replace(self.row, shape=(2, SIZE))
+            row = call(graph, "RESHAPE", [most, number(graph, [1, SIZE])], self.row)
+            both = call(graph, "TILE", [row, number(graph, [2, 1])], pair)
+            most, unused = (result(graph, name, flat) for name in ("one", "other"))
+            graph.operator("UNPACK", [both], [most, unused], {"num": 2})
+        made = call(graph, "RESHAPE", [most, number(graph, [1, SIZE])], self.row)
         if not self.flat:
             made = call(graph, "MINIMUM", [made, made], self.row)
         place, following = t, after[0]
@@ -126,8 +134,12 @@ class Rows:
         return call(graph, "CONCATENATION", [head, row, tail], self.kinds[3], axis=0)
 
 
+def result(graph: GraphBuilder, name: str, made: Spec) -> TensorRef:
+    return graph.tensor(name, made.shape, made.dtype, quantization=made.quantization)
+
+
 def call(graph: GraphBuilder, code: str, inputs: list[TensorRef], made: Spec, **options: Any) -> TensorRef:
-    y = graph.tensor(f"{code}{len(graph.tensors)}", made.shape, made.dtype, quantization=made.quantization)
+    y = result(graph, f"{code}{len(graph.tensors)}", made)
     graph.operator(code, inputs, [y], options)
     return y
 
@@ -152,6 +164,7 @@ STACKED: dict[str, Rows] = {
     "a counter that is handed on": Rows(lags=True),
     "until a sum is reached": Rows(exits=True),
     "rows that had the axis before": Rows(flat=False),
+    "rows that are one of two results": Rows(parts=True),
     **{f"rows of {dtype}": Rows(dtype) for dtype in ("int8", "uint8", "int32")},
 }
 CARRIED: dict[str, Rows] = {

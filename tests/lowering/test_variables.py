@@ -1,0 +1,82 @@
+"""Variable tensors that handlers of packs read and write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from conformance.models import drawn
+from onnx_tflite_plugin.api import Handler, Implicit, Terminate, handler, out
+from onnx_tflite_plugin.conversion import Conversion
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.runtime import Session
+
+GROWN, KEPT = "CUSTOM.Grown", "CUSTOM.Kept"
+SHAPE = (1, 5, 7, 3)
+FIRST = {0: "n c h w", 1: "n c h w"}
+
+
+@handler(GROWN, max_version=1, layout=Implicit({**FIRST, out(0): "n c h w"}), axes="n h w c, n h w c -> n h w c")
+def grown(ctx: Any, x: Any, held: Any) -> Any:
+    """Adds to the variable, channels first."""
+    total = ctx.ops.Add(x, held)
+    ctx.assign(1, total)
+    return total
+
+
+@handler(KEPT, max_version=1, layout=Terminate())
+def kept(ctx: Any, x: Any, held: Any) -> tuple[()]:
+    """Puts what it is given into the variable, and gives nothing."""
+    ctx.assign(1, ctx.ops.Sub(x, held))
+    return ()
+
+
+def converted(*operators: Handler) -> Conversion:
+    """Each operator in turn on one variable, on x or what the one before gave; the result is the last one's plus the variable."""
+    model = ModelBuilder()
+    g = model.main
+    x, held = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True)
+    for operator in operators:
+        results = [g.tensor("y", SHAPE)] if operator is grown else []
+        g.operator(operator.code, [x, held], results)
+        x = results[0] if results else x
+    y = g.tensor("total", SHAPE)
+    g.operator("ADD", [x, held], [y])
+    g.output(y)
+    host = Host(packs="builtin", handlers={operator.code: operator for operator in operators})
+    return otp.convert(model.build(), host=host)
+
+
+def runs_of(conversion: Conversion, fed: list[Any]) -> list[Any]:
+    session = Session(conversion)
+    return [session.run({"x": x})["total"] for x in fed]
+
+
+FED = [np.round(5 * drawn(*SHAPE, seed=str(k))) for k in range(3)]
+
+
+def test_a_variable_that_is_assigned_channels_first_is_kept_as_the_file_has_it() -> None:
+    conversion, held = converted(grown), np.zeros(SHAPE)
+    for x, y in zip(FED, runs_of(conversion, FED), strict=True):
+        held += x
+        np.testing.assert_array_equal(y, held + held)
+
+
+def test_a_variable_is_brought_to_an_order_once_for_all_who_read_it() -> None:
+    """The second operator adds to what the first one left there."""
+    conversion, held = converted(grown, grown), np.zeros(SHAPE)
+    for x, y in zip(FED, runs_of(conversion, FED), strict=True):
+        first = x + held
+        held = first + first
+        np.testing.assert_array_equal(y, held + held)
+    assert conversion.report.transposes == converted(grown).report.transposes
+
+
+def test_an_operator_without_results_writes_its_variable() -> None:
+    held = np.zeros(SHAPE)
+    for x, y in zip(FED, runs_of(converted(kept), FED), strict=True):
+        held = x - held
+        np.testing.assert_array_equal(y, x + held)
