@@ -56,6 +56,7 @@ def both(op: str, case: Callable[..., Case], n: int) -> Iterator[Case]:
     yield net(op, "an int8 convolution in a branch", convolved(op, n, "int8"), dtype="int8", **runs_of(op))
     if op == "IF":
         yield net(op, "one inside the other", nested(op, n), **runs_of(op))
+        yield net(op, "a branch that changes a variable and gives no numbers", counting(op, n, 0), **runs_of(op))
     # The kernel of STABLEHLO_CASE takes every subgraph of the file for a branch, that which it stands in too.
     alone = {"kernel_refuses": "num_inputs != subgraph->inputs().size()"} if op == "STABLEHLO_CASE" else {}
     yield net(op, "a variable that one branch changes", counting(op, n), **runs_of(op), **alone)
@@ -210,19 +211,26 @@ def convolved(op: str, n: int, dtype: str) -> Callable[[Net], None]:
     return draw
 
 
-def counting(op: str, n: int) -> Callable[[Net], None]:
-    """One branch adds to a variable; how often it ran is seen afterwards, and in the next run."""
-    spec = tensor(3)
+def counting(op: str, n: int, size: int = 3) -> Callable[[Net], None]:
+    """One branch adds to a variable; how often it ran is seen afterwards, and in the next run. ``size``: of the result."""
+    spec, made = tensor(3), tensor(size)
 
     def adding(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         added(graph, Variable(graph).handle, values[0])
-        return [values[0]]
+        return shortened(graph, values)
+
+    def shortened(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        begin, sizes = (graph.constant(name, np.array([k], np.int32)) for name, k in (("begin", 0), ("size", size)))
+        y = graph.tensor("shortened", (size,))
+        graph.operator("SLICE", [values[0], begin, sizes], [y])
+        return [y]
 
     @remembering
     def draw(model: Memory) -> None:
         state = model.variable(spec, np.zeros(3))
         asked, before = model.input(asking(op)), model.read(state, spec)
-        (result,) = branching(model, op, asked, [model.input(spec)], [spec], [adding, *[negated] * (n - 1)])
+        branches: list[Branch] = [adding, *[lambda graph, values: shortened(graph, negated(graph, values))] * (n - 1)]
+        (result,) = branching(model, op, asked, [model.input(spec)], [spec], branches, [made])
         model.output(before, result, model.read(state, spec))
 
     return draw
