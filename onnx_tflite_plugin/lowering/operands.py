@@ -62,7 +62,7 @@ class Operands(Planned):
             return self._bias(slot, tensor)
         if slot in self._stored:
             return self.aligned(self.scope.values.get(tensor, self.order(slot), FILE), slot)
-        form = self.arithmetic.form if slot in self._data_slots else STORED
+        form = self.arithmetic.form
         dims = self.bound.declared.reshapes.get(slot)
         return self.aligned(self.fetch(slot, form), slot) if dims is None else self._reshaped_input(slot, form, dims)
 
