@@ -260,7 +260,7 @@ class Values:
             tensor.index,
             form="float" if form is FLOAT else "stored",
             order=spelled(order) if moved else "",
-            shift=storage.shift if form is STORED else 0,
+            shift=storage.shift,
         )
 
 

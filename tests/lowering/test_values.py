@@ -5,16 +5,20 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
+import pytest
 from drawing import drawn
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder
+from onnx_tflite_plugin.api import Transparent, handler
+from onnx_tflite_plugin.graph.metadata import read_tensor
 from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import permuted, source_order
 from onnx_tflite_plugin.lowering.emitter import Emitter, typed
 from onnx_tflite_plugin.lowering.values import STORED, Values
-from onnx_tflite_plugin.quantization.plan import StoragePlan
-from onnx_tflite_plugin.source.model import Tensor
+from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan
+from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import verify
 
@@ -76,3 +80,43 @@ def test_a_name_made_for_one_tensor_is_not_given_to_another_that_has_it_in_the_f
     conversion = otp.convert(drawn(chain))
     assert len({value.name for node in conversion.model.graph for value in node.outputs}) == 4
     assert verify(drawn(chain), conversion).ok
+
+
+@pytest.mark.parametrize(("before", "dims"), [((None, 2, None), (2, None, None)), ((None, 6), (None, 2, None))])
+def test_sizes_that_only_a_run_tells_stay_where_they_are(
+    before: tuple[int | None, ...], dims: tuple[int | None, ...]
+) -> None:
+    """But for axes of size 1 no Reshape could say which is which."""
+    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
+    values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
+    x = emitter.own(typed(ir.Value(name="x"), "float32", before))
+    with pytest.raises(ValueError, match="more than one unknown size"):
+        values.reshape(x, before, dims)
+
+
+@pytest.mark.parametrize(("dtype", "nodes"), [("int8", 2), ("int4", 3)])
+def test_a_relu_is_bounded_again_in_front_of_4_bits_alone(dtype: str, nodes: int) -> None:
+    """ONNX Runtime drops a Relu in front of those, whatever the zero point."""
+    emitter = Emitter(21, UniqueNames(), TARGETS["generic"].widens)
+    values = Values(emitter, StoragePlan(TARGETS["generic"], {}, {}))
+    x = emitter.own(typed(ir.Value(name="x"), "float32", DIMS))
+    relu = emitter.emit("Relu", [x], {})[0]
+    storage = Storage(dtype, 0, Quantization((0.25,), (3,), 0))
+    assert values.quantize(relu, storage, source_order(DIMS)).dtype == ir.DataType[dtype.upper()]
+    assert len(emitter.nodes) == nodes
+
+
+def test_a_value_that_stands_for_several_tensors_is_named_after_the_first() -> None:
+    def chain(g: GraphBuilder) -> int:
+        t = g.input("x", (2, 3))
+        for code, name in (("ABS", "made"), ("RELU", "handed on"), ("NEG", "y")):
+            operand, t = t, g.tensor(name, (2, 3))
+            g.operator(code, [operand], [t])
+        return t
+
+    handed_on = handler("RELU", max_version=2, layout=Transparent())(lambda ctx, x: x)
+    graph = otp.convert(drawn(chain), host=Host(packs="builtin", handlers={"RELU": handed_on})).model.graph
+    assert [node.outputs[0].name for node in graph] == ["made", "y"]
+    told = read_tensor("made", graph[0].outputs[0].metadata_props)
+    assert told is not None
+    assert told.tensor == 1

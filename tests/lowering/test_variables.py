@@ -60,6 +60,7 @@ FED = [np.round(5 * drawn(*SHAPE, seed=str(k))) for k in range(3)]
 
 def test_a_variable_that_is_assigned_channels_first_is_kept_as_the_file_has_it() -> None:
     conversion, held = converted(grown), np.zeros(SHAPE)
+    assert conversion.report.states == ("held",)
     for x, y in zip(FED, runs_of(conversion, FED), strict=True):
         held += x
         np.testing.assert_array_equal(y, held + held)
