@@ -234,12 +234,8 @@ class States:
             if state.input is None:
                 continue
             following = state.get()
-            if (
-                following is state.input
-                or following in outputs
-                or following in graph_outputs
-                or following.const_value is not None
-            ):
+            # What is given has a name of its own: an input of the graph, a state as it was, a constant.
+            if following.producer() is None or following in outputs or following in graph_outputs:
                 following = self.emitter.emit("Identity", [following], {})[0]
             following.name = self.emitter.names.unique(f"{state.name}:next")
             typed(following, state.dtype, state.dims)

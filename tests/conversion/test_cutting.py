@@ -9,6 +9,8 @@ from chains import chain
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from conformance.cases.state.variables import Memory
+from conformance.models import tensor
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.verify import LiteRT, verify
 
@@ -106,3 +108,15 @@ def test_a_name_of_two_tensors_must_be_given_by_index() -> None:
     with pytest.raises(UnsupportedOption, match=r"2 tensors have that name; give one by its index, #2, #3"):
         otp.convert(chain(repeated=True), outputs=["a"])
     assert otp.convert(chain(repeated=True), outputs=["#3"], verify=True).report.operators == {"EXP": 1, "NEG": 1}
+
+
+def test_what_writes_a_state_from_an_input_of_the_model_alone_is_in_every_part() -> None:
+    model, spec = Memory(), tensor(2, 3)
+    state = model.variable(spec, np.zeros((2, 3)))
+    total = model.call("ADD", [model.read(state, spec), spec], spec)
+    state.assign(model.input(spec))
+    model.output(model.call("NEG", [total], spec))
+    data = model.build()
+    part = otp.convert(data, outputs=[f"#{int(total)}"])
+    assert interface(part)[0] == ["x0", "x1", "state"]
+    assert verify(data, part.proto).ok

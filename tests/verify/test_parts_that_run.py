@@ -1,0 +1,38 @@
+"""Parts of a file that LiteRT runs beside those of the ONNX model: what an operator needs comes along, and states begin anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.cases import builtin
+from conformance.cases.state.variables import running_sum
+from conformance.models import Net
+from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, Tolerance, Trial, draw
+from onnx_tflite_plugin.verify.operators.diverging import Search
+from onnx_tflite_plugin.verify.runtimes.part import cut_file
+from onnx_tflite_plugin.verify.runtimes.structure import entry, read
+
+
+def test_a_part_keeps_the_scales_in_between_of_an_integer_lstm() -> None:
+    case = next(case for case in builtin() if case.id == "UNIDIRECTIONAL_SEQUENCE_LSTM-int8_plain")
+    data = case.build()
+    face = entry(read(data))
+    part = cut_file(data, face.subgraph, [t.index for t in face.inputs], [t.index for t in face.outputs])
+    (arrays,) = draw(face, runs=1)
+    np.testing.assert_array_equal(LiteRT(part, "builtin").run(arrays)[0], LiteRT(data, "builtin").run(arrays)[0])
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_search_of_a_model_that_carries_no_states_begins_anew_in_every_run(fresh: bool) -> None:
+    net = Net()
+    running_sum("float32")(net)
+    data = net.build()
+    proto = otp.convert(data, state="reset").proto
+    model = read(data)
+    trial = Trial(data, model, entry(model), Tolerance())
+    search = Search(trial, proto, OnnxRuntime(proto), fresh=fresh)
+    compared = [comparison for comparison, _ in search.comparisons(draw(trial.entry, runs=3))]
+    assert len(compared) >= 3
+    assert all(comparison.ok for comparison in compared) is fresh
