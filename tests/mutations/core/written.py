@@ -34,8 +34,8 @@ MUTATIONS: tuple[Planted, ...] = (
         (
             "two states share the value that comes next",
             "lowering/state.py",
-            "                or following in outputs\n",
-            "",
+            " or following in outputs or",
+            " or",
         ),
     ),
     *of_tests(
