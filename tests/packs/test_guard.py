@@ -1,0 +1,81 @@
+"""What is told of a pack's failure: one line that says what, and where in the pack."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from onnx_tflite_plugin.errors import InvalidModel
+from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, Mismatch, definition, guarded, raised
+
+
+def inner(error: BaseException) -> None:
+    raise error
+
+
+def outer(error: BaseException) -> None:
+    inner(error)
+
+
+class Pack:
+    def method(self, error: BaseException) -> None:
+        outer(error)
+
+
+def failure(error: BaseException, by: Any = outer) -> Failed:
+    with pytest.raises(Failed) as caught, guarded("handler x", "some-pack", by):
+        outer(error)
+    return caught.value
+
+
+def test_a_text_is_one_line_of_bounded_length() -> None:
+    assert raised(ValueError("one\n  two\tthree")) == "ValueError: one two three"
+    assert raised(KeyError()) == "KeyError"
+    assert len(raised(ValueError("a" * 100_000))) < 500
+
+
+def test_what_the_host_finds_wrong_is_told_in_its_own_words_and_where_the_function_is_written() -> None:
+    failed = failure(Mismatch("it returned 2 values"))
+    assert failed.reason == f"handler x of some-pack failed: it returned 2 values, at {definition(outer)}"
+
+
+@pytest.mark.parametrize("by", [outer, partial(outer), Pack().method, __name__])
+def test_a_failure_is_placed_in_the_deepest_of_the_packs_own_functions(by: Any) -> None:
+    assert failure(ValueError("no"), by).reason.endswith(" in inner")
+
+
+def test_a_syntax_error_of_text_that_is_in_no_file_is_placed_where_it_was_raised() -> None:
+    assert failure(SyntaxError("no")).reason.endswith(" in inner")
+
+
+def test_a_failure_keeps_the_pack_that_it_was_first_told_of() -> None:
+    failed = failure(ValueError("no"))
+    with pytest.raises(Failed) as caught, guarded("handler x", "other-pack", outer):
+        raise failed
+    assert caught.value is failed
+
+
+def test_a_file_that_is_wrong_is_no_packs_failure() -> None:
+    with pytest.raises(InvalidModel), guarded("handler x", "some-pack", outer):
+        raise InvalidModel("broken:", [])
+
+
+@pytest.mark.parametrize(
+    ("by", "name"),
+    [
+        (outer, "outer"),
+        (partial(outer), "outer"),
+        (Pack().method, "method"),
+        (partial(partial(Pack().method)), "method"),
+    ],
+)
+def test_a_function_is_found_inside_partials_and_methods(by: Any, name: str) -> None:
+    assert definition(by).endswith(f" in {name}")
+
+
+def test_what_helps_depends_on_whose_it_is() -> None:
+    assert "--block some-pack" in Failed("some-pack", "").hint
+    assert "report it" in Failed(BUILTIN, "").hint
+    assert Failed(INLINE, "").hint == ""
