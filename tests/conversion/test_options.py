@@ -1,0 +1,73 @@
+"""Options are checked before work begins, and change what a target wants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.options import TARGET_NAMES, ConvertOptions, target_of
+from onnx_tflite_plugin.targets import TARGETS, Target
+
+
+def wanted(**options: Any) -> Target:
+    return target_of(ConvertOptions(**options))
+
+
+@pytest.mark.parametrize("name", TARGET_NAMES)
+def test_a_target_takes_its_oldest_and_its_newest_opset_and_none_beyond(name: str) -> None:
+    low, _, high = TARGETS[name].opsets
+    assert wanted(target=name, opset=low).opsets == wanted(target=name, opset=high).opsets
+    for opset in (low - 1, high + 1):
+        with pytest.raises(UnsupportedOption, match=f"takes opsets {low} to {high}, not {opset}"):
+            wanted(target=name, opset=opset)
+
+
+@pytest.mark.parametrize("shape", [[1, "n", 3], (2, 5), ["batch"]])
+def test_a_size_is_a_number_or_the_name_it_is_left_open_under(shape: Any) -> None:
+    assert wanted(input_shape={"x": shape}) == wanted()
+
+
+@pytest.mark.parametrize("shapes", [{"x": "1,2"}, {"x": b"12"}, {0: [1]}, {"x": [1.5]}, {"x": [True]}, [("x", [1])]])
+def test_what_is_no_shape_of_a_named_input_is_a_type_error(shapes: Any) -> None:
+    with pytest.raises(TypeError, match="input_shape is a mapping of input names to shapes"):
+        ConvertOptions(input_shape=shapes)
+
+
+@pytest.mark.parametrize("runs", [-1, -7])
+def test_a_loop_is_unrolled_no_negative_number_of_times(runs: int) -> None:
+    with pytest.raises(UnsupportedOption, match=f"at most, not {runs}"):
+        wanted(unroll=runs)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_weights_have_a_choice_of_dtypes_where_sums_saturate_alone(dtype: str) -> None:
+    for name, target in TARGETS.items():
+        if target.saturates:
+            assert wanted(target=name, weights_dtype=dtype).name == name
+        else:
+            with pytest.raises(UnsupportedOption, match="has one dtype for weights"):
+                wanted(target=name, weights_dtype=dtype)
+
+
+def test_weights_that_are_kept_are_stored_in_no_other_dtype() -> None:
+    assert wanted().weights
+    assert not wanted(weights_dtype="keep").weights
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds", "dynamic"),
+    [
+        ({}, True, True),
+        ({"optimize": "none"}, True, True),
+        ({"optimize": "speed"}, False, True),
+        ({"weights": "fold"}, False, False),
+        ({"quantization": "float"}, False, False),
+    ],
+)
+def test_activations_are_rounded_beside_integer_weights_unless_speed_or_floats_are_asked_for(
+    options: dict[str, Any], rounds: bool, dynamic: bool
+) -> None:
+    target = wanted(**options)
+    assert (target.rounds_activations, target.multiplies_dynamically) == (rounds, dynamic)
