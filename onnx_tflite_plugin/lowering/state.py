@@ -6,7 +6,7 @@ to begin anew it is neither: a constant, its initial value, stands where the inp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -86,7 +86,7 @@ class State:
             text = f"it gives the state {self.name!r} its first value behind operators that have it"
             raise Refused(f"{text}, so that LiteRT's first run alone takes it there")
         if self.initializing:
-            self.initial = constant_of(own_value(value))
+            self.initial = constant_of(own_value(value), self.emitter.domains)
             return
         self.get()  # a state has an input even where every run assigns it first
         self.current = own_value(value)
@@ -97,8 +97,8 @@ class State:
         return self.initial is not None or self.current is not None
 
 
-def constant_of(value: ir.Value) -> Array:
-    """The value of what was computed from constants alone, by the reference evaluator of ONNX.
+def constant_of(value: ir.Value, opsets: Mapping[str, int]) -> Array:
+    """The value of what was computed from constants alone, by the reference evaluator of ONNX; ``opsets`` by domain.
 
     Raises LookupError where it depends on an input.
     """
@@ -112,8 +112,7 @@ def constant_of(value: ir.Value) -> Array:
     tensors = [ir.to_proto(v.const_value) for v in constants.values() if v.const_value is not None]
     output = onnx.helper.make_empty_tensor_value_info(value.name or "")
     graph = onnx.helper.make_graph(protos, "constant", [], [output], tensors)
-    versions = {node.domain: node.version for node in nodes}
-    imports = [onnx.helper.make_opsetid(domain, version or 21) for domain, version in versions.items()]
+    imports = [onnx.helper.make_opsetid(domain, opsets[domain]) for domain in {node.domain for node in nodes}]
     model = onnx.helper.make_model(graph, opset_imports=imports)
     _spend_on(onnx.shape_inference.infer_shapes(model, data_prop=True))
     (result,) = ReferenceEvaluator(model).run(None, {})

@@ -1,0 +1,85 @@
+"""What a state is told to hold, and what it begins with."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.layout.plan import LayoutPlan
+from onnx_tflite_plugin.lowering.emitter import Emitter, typed
+from onnx_tflite_plugin.lowering.state import State, States, constant_of
+from onnx_tflite_plugin.quantization.plan import StoragePlan
+from onnx_tflite_plugin.source.model import Quantization, Tensor
+from onnx_tflite_plugin.targets import TARGETS
+
+X = np.asarray([[2, -3, 5], [-7, 11, -13]], np.float32)
+
+
+def emitter(opset: int = 18) -> Emitter:
+    return Emitter(opset, UniqueNames(), TARGETS["generic"].widens)
+
+
+def state_of(dims: tuple[int | None, ...] = (2, 3)) -> State:
+    state = State("v", "v", emitter())
+    state.declare("float32", dims)
+    return state
+
+
+@pytest.mark.parametrize(("dtype", "dims"), [("int32", (2, 3)), ("float32", (2, 5)), ("float32", (2, 3, 1))])
+def test_a_state_has_one_dtype_and_shape(dtype: str, dims: tuple[int, ...]) -> None:
+    with pytest.raises(Refused, match="a state of ONNX has one dtype and shape"):
+        state_of().declare(dtype, dims)
+
+
+def test_a_size_that_is_left_open_agrees_with_any() -> None:
+    state = state_of((None, 3))
+    state.declare("float32", (2, 3))
+    assert state.first.shape == (1, 3)
+
+
+def test_a_state_that_is_assigned_before_it_is_read_has_an_input() -> None:
+    state = state_of()
+    state.set(state.emitter.constant(X))
+    assert state.input is not None
+    assert state.get() is not state.input
+
+
+def test_a_first_value_comes_before_any_other() -> None:
+    state = state_of()
+    state.get()
+    state.initializing = True
+    with pytest.raises(Refused, match="behind operators that have it"):
+        state.set(state.emitter.constant(X))
+
+
+@pytest.mark.parametrize(("opset", "axis"), [(17, 1), (20, 2)])
+def test_a_first_value_is_computed_as_the_models_opset_has_its_operators(opset: int, axis: int) -> None:
+    """The axis of a DFT that is given none: 1 before opset 20, since then the one before the last."""
+    own = emitter(opset)
+    signal = np.arange(30, dtype=np.float32).reshape(1, 3, 5, 2)
+    (spectrum,) = own.emit("DFT", [signal], {})
+    (twice,) = own.emit("Add", [spectrum, spectrum], {})
+    wanted = 2 * np.fft.fft(signal[..., 0] + 1j * signal[..., 1], axis=axis)
+    np.testing.assert_allclose(constant_of(twice, own.domains), np.stack([wanted.real, wanted.imag], -1), atol=1e-3)
+
+
+def test_what_depends_on_an_input_is_no_first_value() -> None:
+    own = emitter()
+    x = own.own(typed(ir.Value(name="x"), "float32", (2, 3)))
+    (sums,) = own.emit("Add", [X, x], {})
+    with pytest.raises(LookupError, match="'x' is not known at conversion time"):
+        constant_of(sums, own.domains)
+
+
+@pytest.mark.parametrize(("dtype", "first"), [("int8", 7), ("uint8", 0), ("int16", 0)])
+def test_a_variable_begins_with_bytes_of_0_but_of_int8_with_its_zero_point(dtype: str, first: int) -> None:
+    """ResetVariableTensor, core/subgraph.cc."""
+    tensor = Tensor(0, 0, "v", dtype, (2, 3), (2, 3), None, Quantization((0.5,), (7,), 0), True)
+    layout = cast(LayoutPlan, None)  # which orders states that subgraphs share alone
+    states = States(emitter(), layout, StoragePlan(TARGETS["generic"], {}, {}))
+    np.testing.assert_array_equal(states.variable(tensor, "v").first, np.full((2, 3), first))
