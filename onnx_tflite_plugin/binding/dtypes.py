@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnx_tflite_plugin.api.declarations import Dequantized, FixedOutputRange, Integer, Lookup, Raw, SameScale
+from onnx_tflite_plugin.api.declarations import (
+    Dequantized,
+    FixedOutputRange,
+    Integer,
+    Lookup,
+    Raw,
+    SameScale,
+    Transparent,
+)
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import behaviour, fused_activation
 from onnx_tflite_plugin.codes import named_by_the_file
@@ -125,9 +133,11 @@ def _per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, s
             continue
         scales = len(tensor.quantization.scale) if isinstance(tensor.quantization, Quantization) else 0
         yield f"outputs[{k}]", f"tensor {tensor} has {scales} scales, and what is computed has one"
-    if any(t is not None and not t.constant and _scaled_by_axis(t) for t in op.inputs):
+    # Constants with a scale for each are moved and taken apart, but what works on each element reads one scale of them.
+    elementwise = isinstance(bound.handler.layout, Transparent) and not bound.handler.converts
+    if any(t is not None and (elementwise or not t.constant) and _scaled_by_axis(t) for t in op.inputs):
         for tensor in _activations(bound, target, opset):
-            if not tensor.constant and _scaled_by_axis(tensor):
+            if (elementwise or not tensor.constant) and _scaled_by_axis(tensor):
                 where = f"inputs[{op.inputs.index(tensor)}]"
                 yield where, f"tensor {tensor} has a scale for each coordinate, and is no weight"
 

@@ -87,7 +87,7 @@ def slopes_of_one_scale(at: Instance) -> Decline | None:
 )
 def prelu(ctx: Context, x: Value, slope: Value) -> Value:
     """PRelu; LeakyRelu where all slopes are one number."""
-    slopes, channels = ctx.op.constant(1), ctx.op[0].dims[-1]
+    slopes, channels = ctx.op.constant(1), ctx.op[0].dims[-1:]
     for size, wanted in zip(ctx.op[0].dims[::-1], ctx.op[1].dims[::-1], strict=False):
         if None not in (size, wanted) and wanted not in (1, size):
             raise Refused(f"its slopes {list(ctx.op[1].dims)} do not fit {list(ctx.op[0].dims)}")
@@ -95,7 +95,7 @@ def prelu(ctx: Context, x: Value, slope: Value) -> Value:
         return ctx.ops.PRelu(x, slope)
     if (slopes == slopes.flat[0]).all():
         return ctx.ops.LeakyRelu(x, alpha=slopes.flat[0])
-    per_channel = slopes.size == slopes.shape[-1] == channels
+    per_channel = (slopes.size,) == slopes.shape[-1:] == channels
     unblocked = "Conv" in ctx.target.blocks_channels and "PRelu" not in ctx.target.blocks_channels
     if per_channel and unblocked and len(ctx.shape(0)) == 4 and ctx.axis(-1) == 1:
         return blocked_prelu(ctx, x, slopes.reshape(-1, 1, 1, 1))

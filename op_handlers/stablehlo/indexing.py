@@ -42,8 +42,8 @@ def placeable(at: Instance) -> Decline | None:
     if not {*o.start_index_map} <= {*range(x.rank)}:
         return Decline(f"its indices name the axes {list(o.start_index_map)} of a tensor of rank {x.rank}")
     length = index.dims[o.index_vector_dim] if 0 <= o.index_vector_dim < index.rank else 1
-    if length not in (None, len(o.start_index_map)) or len(o.slice_sizes) != x.rank:
-        named = f"{length} for the {len(o.start_index_map)} axes that they name"
+    if length != len(o.start_index_map) or len(o.slice_sizes) != x.rank:
+        named = f"{'of open length' if length is None else length} for the {len(o.start_index_map)} axes that they name"
         return Decline(f"its indices are {named}, and its slices have {len(o.slice_sizes)} sizes of {x.rank}")
     slice_axes, kept = x.rank - len({*o.collapsed_slice_dims}), len({*o.offset_dims})
     if slice_axes != kept or (at.op[out(0)].has_rank and at.op[out(0)].rank != kept + index.rank - 1):

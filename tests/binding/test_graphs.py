@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnx_tflite_plugin.api import Call, Dequantized, Handler, Raw, SameScale, Transparent, operands
+from onnx_tflite_plugin.api import Call, Dequantized, Handler, Raw, SameScale, Terminate, Transparent, operands
 from onnx_tflite_plugin.api.patterns import Operand
 from onnx_tflite_plugin.binding import inlining, states
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph
@@ -41,7 +41,8 @@ def bound(
 ) -> Bound:
     lower = declared.pop("lower", lambda ctx, *values: values[0])
     op = Operator(0, index, code, code, 1, Options(code, options or {}), tuple(inputs), outputs)
-    return Bound(op, Handler(code, lower, 1, Transparent(), **declared), BUILTIN, (op,))
+    layout = declared.pop("layout", Transparent())
+    return Bound(op, Handler(code, lower, 1, layout, **declared), BUILTIN, (op,))
 
 
 class TestPatterns:
@@ -232,7 +233,9 @@ def test_a_scale_for_each_coordinate_is_a_weight_s() -> None:
     each = tensor(4, "int8", quantization=Quantization((0.5, 0.25), (0, 0), 0))
     assert odd([INT8], each) == ["outputs[0]"]
     assert odd([each], INT8) == ["inputs[0]"]
-    assert odd([replace(each, data=Evaluated(np.ones(2))), INT8], INT8) == []
+    known = replace(each, data=Evaluated(np.ones(2)))
+    assert odd([known, INT8], INT8, layout=Terminate()) == []
+    assert odd([known, INT8], INT8, layout=Transparent()) == ["inputs[0]"]
     assert odd([FLOAT], each, converts={"*": ("*",)}) == []
 
 

@@ -105,6 +105,12 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [ordered(), tensor(1, type=COMPLEX64, is_variable=True)],
         "variable tensor 'y0' keeps complex64",
     ),
+    (
+        "MUL-uint8,_a_constant_(3,)_first_between_convolutions",
+        [scaled(4, [0.004, 0.004, 0.004], [0, 0, 0])],
+        "has a scale for each coordinate, and is no weight",
+    ),
+    ("STABLEHLO_GATHER-one_slice", [tensor(1, shape_signature=[-1])], "its indices are of open length for the 3 axes"),
     ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("EQUAL-int8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [5])], "EQUAL of these operands gives bool"),

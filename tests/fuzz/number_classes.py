@@ -215,9 +215,9 @@ def gates_of_rounded(suspect: Suspect) -> bool:
 
 
 def multiplied_steps(suspect: Suspect) -> bool:
-    """A weight that makes two LSB or more of one, where the input is computed: that may be one LSB off."""
+    """A weight that makes more than one LSB of one, where the input is computed: that may be one LSB off."""
     given = suspect.model.main.inputs
-    return any(_gain(op) >= 2 for op in suspect.operators if op.tensor(0) not in given)
+    return any(_gain(op) > 1.01 for op in suspect.operators if op.tensor(0) not in given)
 
 
 def _gain(op: Operator) -> float:

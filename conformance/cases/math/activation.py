@@ -182,6 +182,7 @@ def sloped() -> Iterator[Case]:
     for shape in ((1, 1, 3), (5, 7, 3)):
         x = tensor(*IMAGE)
         yield binary("PRELU", f"slopes {shape} that are an input", x, tensor(*shape), x, between_convolutions)
+    yield binary("PRELU", "a number and its slope", tensor(), tensor(), tensor())
     for place in BOTH:
         even, every = constant(np.full((1, 1, 3), 0.25, np.float32)), opsets(place=place)
         yield binary("PRELU", "one slope for all channels", tensor(*IMAGE), even, place=place, opsets=every)
