@@ -111,6 +111,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "has a scale for each coordinate, and is no weight",
     ),
     ("STABLEHLO_GATHER-one_slice", [tensor(1, shape_signature=[-1])], "its indices are of open length for the 3 axes"),
+    ("LSTM-float32_on_int8_with_peepholes", [scaled(9, [0.005], [127])], "zero points other than 0"),
     ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("EQUAL-int8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [5])], "EQUAL of these operands gives bool"),

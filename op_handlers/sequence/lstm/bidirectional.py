@@ -57,6 +57,12 @@ def products(_at: Instance) -> Dequantized:
     return Dequantized(weights=tuple(slots[slot] or 0 for slots in (AHEAD, BACK) for slot in MATRICES))
 
 
+def peepholes() -> list[int]:
+    """The slots of both directions."""
+    own = [gate.peephole for gate in GATES if gate.peephole is not None]
+    return [slot for slots in (AHEAD, BACK) for k in own if (slot := slots[k]) is not None]
+
+
 def refusal(op: Operator) -> Decline | None:
     """What the kernel refuses, or reads as something else than it is."""
     if len(op.inputs) != 48 or op[0].dtype != "float32" or op[0].rank != 3:
@@ -76,7 +82,7 @@ def refusal(op: Operator) -> Decline | None:
         or both_ways(op, 41, 45)
         or misplaced(op)
         or not_variable(op, (35, 36, 37, 38))
-        or not_symmetric(op, slots)
+        or not_symmetric(op, (*slots, *peepholes()))
     )
 
 

@@ -89,7 +89,8 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
     norms = [op.tensor(gate.norm) is not None for gate in gates_of(op)]
     if len({*norms}) > 1:
         return Decline(f"it normalizes {sum(norms)} of its {len(norms)} gates, of which the kernel looks at some only")
-    refused = not_symmetric(op, slots) or not_variable(op, (HIDDEN, CELLS))
+    apart = [slot for gate in gates_of(op) if (slot := gate.peephole) is not None]
+    refused = not_symmetric(op, (*slots, *apart, PROJECTION)) or not_variable(op, (HIDDEN, CELLS))
     if refused or x.dtype == "int8":
         return refused or whole(op)
     if mixed := not_float(op):
