@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
@@ -34,13 +35,19 @@ def kept(ctx: Any, x: Any, held: Any) -> tuple[()]:
     return ()
 
 
+@handler("CUSTOM.Read", max_version=1, layout=Terminate())
+def read(ctx: Any, x: Any, held: Any) -> Any:
+    """Changes nothing."""
+    return ctx.ops.Sub(x, held)
+
+
 def converted(*operators: Handler) -> Conversion:
     """Each operator in turn on one variable, on x or what the one before gave; the result is the last one's plus the variable."""
     model = ModelBuilder()
     g = model.main
     x, held = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True)
     for operator in operators:
-        results = [g.tensor("y", SHAPE)] if operator is grown else []
+        results = [] if operator is kept else [g.tensor("y", SHAPE)]
         g.operator(operator.code, [x, held], results)
         x = results[0] if results else x
     y = g.tensor("total", SHAPE)
@@ -81,3 +88,15 @@ def test_an_operator_without_results_writes_its_variable() -> None:
     for x, y in zip(FED, runs_of(converted(kept), FED), strict=True):
         held = x - held
         np.testing.assert_array_equal(y, x + held)
+
+
+def test_a_variable_that_nobody_changes_is_handed_on_as_it_is() -> None:
+    conversion = converted(read)
+    states = [value for value in conversion.model.graph.outputs if value.name != "total"]
+    told = [(value.name, tuple(value.shape or ()), value.dtype) for value in states]
+    assert told == [("held:next", SHAPE, ir.DataType.FLOAT)]
+    session = Session(conversion)
+    session.restore({"held": FED[0]})
+    for x in FED:
+        np.testing.assert_array_equal(session.run({"x": x})["total"], x)
+        np.testing.assert_array_equal(session.save()["held"], FED[0])

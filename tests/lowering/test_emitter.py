@@ -1,0 +1,125 @@
+"""Nodes and constants as they are emitted, without a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.lowering.emitter import Emitter, typed
+from onnx_tflite_plugin.lowering.lookup import picked
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.targets import TARGETS
+
+
+def floats(numbers: Any) -> Array:
+    return np.asarray(numbers, np.float32)
+
+
+def emitter(opset: int = 18) -> Emitter:
+    return Emitter(opset, UniqueNames(), TARGETS["generic"].widens)
+
+
+def test_constants_are_one_where_all_of_them_is_equal() -> None:
+    own, long = emitter(), np.arange(997, dtype=np.float32)
+    other = long.copy()
+    other[-1] += 1
+    assert own.constant(long) is own.constant(long.copy())
+    assert own.constant(long) is not own.constant(other)
+    assert own.constant(long) is not own.constant(long.view(np.int32))
+    assert own.constant(long) is not own.constant(long[None])
+
+
+def test_operands_that_are_left_out_at_the_end_are_no_inputs() -> None:
+    own = emitter()
+    clip = own.emit("Clip", [floats([1]), None, None], {})[0].producer()
+    pad = own.emit("Clip", [floats([1]), None, floats(2)], {})[0].producer()
+    assert clip is not None
+    assert pad is not None
+    assert (len(clip.inputs), len(pad.inputs)) == (1, 3)
+
+
+def test_a_node_has_all_results_that_the_operator_must_have() -> None:
+    assert len(emitter().emit("TopK", [floats([1, 2, 3]), [2]], {})) == 2
+
+
+def test_a_domain_has_one_version_throughout_a_model() -> None:
+    own = emitter()
+    own.emit("ArrayFeatureExtractor", [floats([[1, 2]]), [0]], {}, domain="ai.onnx.ml")
+    own.foreign("com.example", "Anything", [], {}, [None])
+    assert own.domains == {"": 18, "ai.onnx.ml": 3, "com.example": 1}
+
+
+def test_nodes_are_named_and_marked_after_what_they_are_emitted_within() -> None:
+    own = emitter()
+    with own.within("op3", {"mark": "outer"}):
+        with own.within("op5", {"mark": "inner"}):
+            own.emit("Abs", [floats([1])], {})
+        own.emit("Abs", [floats([1])], {})
+    own.emit("Abs", [floats([1])], {})
+    assert [(node.name, dict(node.metadata_props)) for node in own.nodes] == [
+        ("op5/Abs", {"mark": "inner"}),
+        ("op3/Abs", {"mark": "outer"}),
+        ("Abs", {}),
+    ]
+
+
+def test_attributes_of_an_operator_without_a_schema_take_lists_and_tuples() -> None:
+    own = emitter()
+    own.foreign("com.example", "Anything", [], {"a": (2, 3), "b": [2.5], "c": floats([[7]])}, [("int8", (2,))])
+    (node,) = own.nodes
+    assert list(node.attributes["a"].as_ints()) == [2, 3]
+    assert list(node.attributes["b"].as_floats()) == [2.5]
+    assert node.attributes["c"].as_tensor().shape == (1, 1)
+    assert node.outputs[0].dtype == ir.DataType.INT8
+
+
+def test_a_list_of_numbers_is_an_attribute_of_numbers_and_any_other_array_a_tensor() -> None:
+    own = emitter()
+    given = {"a": np.asarray([2, 3]), "b": floats([[7]]), "c": 5}
+    own.emit("Anything", [floats([1])], given, domain="com.microsoft")
+    kinds = {name: attribute.type for name, attribute in own.nodes[0].attributes.items()}
+    assert kinds == {"a": ir.AttributeType.INTS, "b": ir.AttributeType.TENSOR, "c": ir.AttributeType.INT}
+
+
+def test_a_result_has_the_dtype_that_an_attribute_names() -> None:
+    own = emitter()
+    assert own.emit("Cast", [floats([1])], {"to": "int8"})[0].dtype == ir.DataType.INT8
+    assert own.emit("RandomUniform", [], {"shape": [2], "dtype": "float16"})[0].dtype == ir.DataType.FLOAT16
+
+
+@pytest.mark.parametrize("inputs", [0, 4])
+def test_an_operator_of_another_number_of_operands_is_a_type_error(inputs: int) -> None:
+    with pytest.raises(TypeError, match="takes 1 to 3 inputs"):
+        emitter().emit("Clip", [floats([1])] * inputs, {})
+
+
+@pytest.mark.parametrize(
+    ("dims", "nodes"),
+    [
+        ((), ["Gather"]),
+        ((0, 3), ["Gather"]),
+        ((None, None), ["Gather"]),
+        ((1, 1), ["GatherElements"]),
+        ((1, 7, 1), ["GatherElements"]),
+        ((None,), ["GatherElements"]),
+        ((2, 3), ["Reshape", "GatherElements", "Reshape"]),
+        ((None, 3), ["Reshape", "GatherElements", "Reshape"]),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+def test_a_table_is_read_element_by_element_where_its_shape_can_be_said(
+    dims: tuple[int | None, ...], nodes: list[str], dtype: str
+) -> None:
+    own = emitter()
+    indices = own.own(typed(ir.Value(name="x"), dtype, dims))
+    picked(own, floats([2, 3, 5, 7, 11]), indices, dims)
+    assert [node.op_type for node in own.nodes] == ["Cast"] * (dtype == "uint8") + nodes
+    elements = next((node for node in own.nodes if node.op_type == "GatherElements"), None)
+    if elements is not None and elements.inputs[0] is not None and len(nodes) == 1:
+        along = elements.attributes["axis"].as_int()
+        assert list(elements.inputs[0].shape or ()) == [5 if axis == along else 1 for axis in range(len(dims))]
+        assert along == (1 if dims == (1, 7, 1) else 0)
