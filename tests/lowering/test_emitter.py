@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.emitter import Emitter, typed
 from onnx_tflite_plugin.lowering.lookup import picked
@@ -123,3 +124,20 @@ def test_a_table_is_read_element_by_element_where_its_shape_can_be_said(
         along = elements.attributes["axis"].as_int()
         assert list(elements.inputs[0].shape or ()) == [5 if axis == along else 1 for axis in range(len(dims))]
         assert along == (1 if dims == (1, 7, 1) else 0)
+
+
+def test_one_axis_becomes_a_list_of_one_where_it_is_an_attribute() -> None:
+    node = emitter(17).emit("ReduceMax", [floats([[1, 2]]), np.asarray(1)], {})[0].producer()
+    assert node is not None
+    assert list(node.attributes["axes"].as_ints()) == [1]
+
+
+@pytest.mark.parametrize(("op_type", "name", "since"), [("DFT", "axis", 20), ("ReduceMax", "axes", 18)])
+def test_what_is_known_at_run_time_only_is_refused_with_the_first_opset_that_takes_it(
+    op_type: str, name: str, since: int
+) -> None:
+    own = emitter(17)
+    number = own.own(typed(ir.Value(name="n"), "int64", () if since == 20 else (1,)))
+    operands = [floats(np.zeros((1, 3, 2))), *([None] if since == 20 else []), number]
+    with pytest.raises(Refused, match=f"{name} known only at run time need opset {since} for {op_type}"):
+        own.emit(op_type, operands, {})

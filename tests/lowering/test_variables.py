@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from conformance.models import drawn
 from onnx_tflite_plugin.api import Handler, Implicit, Terminate, handler, out
 from onnx_tflite_plugin.conversion import Conversion
+from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.runtime import Session
 
@@ -100,3 +102,36 @@ def test_a_variable_that_nobody_changes_is_handed_on_as_it_is() -> None:
     for x in FED:
         np.testing.assert_array_equal(session.run({"x": x})["total"], x)
         np.testing.assert_array_equal(session.save()["held"], FED[0])
+
+
+def test_an_operator_whose_result_is_a_variable_in_every_run_is_refused() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, held, y = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True), g.tensor("y", SHAPE)
+    g.operator("ABS", [x], [held])
+    g.operator("ADD", [x, held], [y])
+    g.output(y)
+    with pytest.raises(ConversionError, match="it computes the variable tensor 'held' in every run"):
+        otp.convert(model.build())
+
+
+def test_a_value_of_another_conversion_is_no_operand() -> None:
+    given: list[Any] = []
+
+    @handler(KEPT, max_version=1, layout=Terminate())
+    def keeping(ctx: Any, x: Any, held: Any) -> tuple[()]:
+        given.append(x)
+        ctx.assign(1, ctx.ops.Add(given[0], held))
+        return ()
+
+    def twice() -> Conversion:
+        model = ModelBuilder()
+        g = model.main
+        x, held = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True)
+        g.operator(KEPT, [x, held], [])
+        g.output(held)
+        return otp.convert(model.build(), host=Host(packs="builtin", handlers={KEPT: keeping}))
+
+    twice()
+    with pytest.raises(ConversionError, match="operand 'x' is no value of this model"):
+        twice()
