@@ -1,0 +1,61 @@
+"""What inputs and outputs are called, and the orders that are asked of them."""
+
+from __future__ import annotations
+
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.errors import UnsupportedOption
+
+SHAPE = (2, 5, 7)
+
+
+def chain(*names: str, signature: dict[str, int] | None = None, inputs: tuple[str, ...] = ("x",)) -> ModelBuilder:
+    """The negatives of an input, one of the other; each is an output. ``signature``: which of them it names."""
+    model = ModelBuilder()
+    g = model.main
+    t = x = g.input(inputs[0], SHAPE)
+    made = []
+    for name in names:
+        operand, t = t, g.tensor(name, SHAPE)
+        g.operator("NEG", [operand], [t])
+        made.append(t)
+    g.output(*made)
+    if signature is not None:
+        model.signature("main", {inputs[0]: x}, {name: made[k] for name, k in signature.items()})
+    return model
+
+
+def ends(model: ModelBuilder, **options: object) -> tuple[list[str | None], list[str | None]]:
+    graph = otp.convert(model.build(), **options).model.graph  # type: ignore[arg-type]
+    return [value.name for value in graph.inputs], [value.name for value in graph.outputs]
+
+
+def test_an_empty_or_repeated_name_is_told_apart_by_the_tensors_index() -> None:
+    assert ends(chain("y", "x", "", "y")) == (["x"], ["y", "x#2", "#3", "y#4"])
+
+
+def test_outputs_are_in_the_signatures_order_and_what_it_does_not_name_follows() -> None:
+    assert ends(chain("a", "b", "c", signature={"last": 2, "first": 0})) == (["x"], ["last", "first", "b"])
+
+
+def test_what_a_signature_gives_under_an_inputs_name_is_that_inputs_next_value() -> None:
+    assert ends(chain("a", "b", signature={"x": 1, "y": 0})) == (["x"], ["x:next", "y"])
+
+
+def test_axes_lie_in_the_order_that_is_asked_for() -> None:
+    graph = otp.convert(chain("y").build(), layout={"x": "ABC:CAB"}).model.graph
+    assert [tuple(value.shape or ()) for value in (*graph.inputs, *graph.outputs)] == [(7, 2, 5), SHAPE]
+
+
+@pytest.mark.parametrize("io_layout", ["source", "onnx"])
+def test_an_order_that_is_asked_for_stays_whatever_becomes_of_the_rest(io_layout: str) -> None:
+    graph = otp.convert(chain("y").build(), layout={"x": "ABC:CAB"}, io_layout=io_layout).model.graph
+    assert tuple(graph.inputs[0].shape or ()) == (7, 2, 5)
+
+
+@pytest.mark.parametrize("letters", ["AAB:ABA", "AB:BA", "ABCD:ABDC", "ABC:ABD", "ABC"])
+def test_letters_that_are_no_order_of_the_axes_are_refused(letters: str) -> None:
+    with pytest.raises(UnsupportedOption, match="give the same 3 letters in both orders"):
+        otp.convert(chain("y").build(), layout={"x": letters})
