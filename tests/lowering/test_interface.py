@@ -44,6 +44,20 @@ def test_what_a_signature_gives_under_an_inputs_name_is_that_inputs_next_value()
     assert ends(chain("a", "b", signature={"x": 1, "y": 0})) == (["x"], ["x:next", "y"])
 
 
+def test_a_signature_of_another_subgraph_gives_what_it_names_alone_and_is_not_taken_unasked() -> None:
+    model = ModelBuilder()
+    g, other = model.main, model.subgraph("other")
+    results = []
+    for graph, code in ((other, "NEG"), (other, "ABS"), (g, "EXP")):
+        x = graph.input(f"x of {code}", SHAPE)
+        results.append(graph.tensor(code, SHAPE))
+        graph.operator(code, [x], [results[-1]])
+        graph.output(results[-1])
+    model.signature("aside", {}, {"negative": results[0]}, subgraph=other.index)
+    assert ends(model) == (["x of EXP"], ["EXP"])
+    assert ends(model, signature="aside")[1] == ["negative"]
+
+
 def test_axes_lie_in_the_order_that_is_asked_for() -> None:
     graph = otp.convert(chain("y").build(), layout={"x": "ABC:CAB"}).model.graph
     assert [tuple(value.shape or ()) for value in (*graph.inputs, *graph.outputs)] == [(7, 2, 5), SHAPE]
