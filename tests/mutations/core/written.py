@@ -39,6 +39,39 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
+        "lowering/state_values",
+        (
+            "a variable begins with its zero point whatever its dtype",
+            "lowering/state.py",
+            'affine(tensor) if tensor.dtype == "int8" else None',
+            "affine(tensor)",
+        ),
+    ),
+    *of_tests(
+        "lowering/variables",
+        (
+            "a variable is left in the order that its operator has it in",
+            "lowering/scope.py",
+            "state.set(self.values.get(tensor, source_order(tensor.dims), FILE))",
+            "state.set(self.values.get(tensor, order, FILE))",
+        ),
+        (
+            "what has no results is taken for what computes nothing",
+            "lowering/walk.py",
+            "return bool(bound.op.outputs) and empty",
+            "return empty",
+        ),
+    ),
+    *of_tests(
+        "lowering/biases",
+        (
+            "an integer bias beside weights that are floats",
+            "lowering/operands.py",
+            'tensor.dtype == "int64" or float_weights or self',
+            'tensor.dtype == "int64" or self',
+        ),
+    ),
+    *of_tests(
         "lowering/values",
         (
             "a size of 0 is the operand's",
