@@ -43,6 +43,8 @@ def refused(at: Instance) -> Decline | None:
         return Decline(f"it has scores of {op[1].shape[2]} classes, its options say {options['num_classes']}")
     if min(options["max_classes_per_detection"], options["max_detections"], options["detections_per_class"]) < 1:
         return Decline("it keeps no detections, which the kernel refuses")
+    if options["max_classes_per_detection"] * options["max_detections"] >= 2**31:
+        return Decline("it keeps more detections than the kernel counts in 32 bits")
     return None
 
 

@@ -47,6 +47,8 @@ def cases() -> Iterator[Case]:
         yield detected(
             f"{text}, an overlap of 0", {**given, "nms_iou_threshold": 0.0}, refused="the kernel takes those in"
         )
+    many = {"max_classes_per_detection": 2**29, "max_detections": 5}
+    yield detected("more detections than are counted", many, refused="counts in 32 bits")
     yield detected("by best class, as the options say nothing", {}, without=("use_regular_nms", "detections_per_class"))
     yield detected("by best class, three classes each", {"max_classes_per_detection": 3})
     yield detected("by class, one of each", {"use_regular_nms": True, "detections_per_class": 1, "max_detections": 5})
