@@ -79,7 +79,7 @@ def detected(
         else:
             boxes, by_class = (Spec(spec.shape, name=spec.name) for spec in (boxes, by_class))
             table = constant(anchors.astype(np.float32))
-        total = attributes["max_detections"] * attributes["max_classes_per_detection"]
+        total = min(attributes["max_detections"] * attributes["max_classes_per_detection"], 2**31 - 1)
         outputs = [model.result(Spec(shape)) for shape in ((1, total, 4), (1, total), (1, total), (1,))]
         model.graph.operator(
             OP, [model.place(spec) for spec in (boxes, by_class, table)], outputs, custom_options=attributes
