@@ -20,7 +20,6 @@ from onnx_tflite_plugin.api.declarations import (
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import States, by_key, held
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
-from onnx_tflite_plugin.layout.frame import parse_axes
 from onnx_tflite_plugin.source.affine import affine, quantized
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Quantization, Tensor
 from onnx_tflite_plugin.targets.base import Target
@@ -230,14 +229,14 @@ def _scales_of_channels(bound: Bound, declared: Dequantized) -> Problem | None:
     """
     if bound.declared.axes is None:
         return None
-    operands, results = parse_axes(bound.declared.axes)
+    operands, _, results = bound.declared.axes.partition("->")
+    letters, channels = [slot.split() for slot in operands.split(",")], results.split(",")[0].split()[-1:]
     for _, slot in declared.bias.values():
-        axes, scales = operands[slot] if slot < len(operands) else None, affine(bound.op.tensor(slot))
-        if not axes or not results[0] or scales is None or not scales.per_axis:
+        axes, scales = letters[slot] if slot < len(letters) else [], affine(bound.op.tensor(slot))
+        if scales is None or not scales.per_axis or len(axes) != bound.op[slot].rank or not {*channels} <= {*axes}:
             continue
-        channels = results[0][-1]
-        if channels in axes and scales.axis != axes.index(channels):
-            read = f"the kernel takes them for those of axis {axes.index(channels)}, the channels of the result"
+        if axes[scales.axis] not in channels:
+            read = f"the kernel takes them for those of axis {axes.index(channels[0])}, the channels of the result"
             return Problem(bound.label, f"{bound.op[slot].name!r} has a scale for each of axis {scales.axis}, {read}")
     return None
 

@@ -193,7 +193,9 @@ def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
 
 def _check_scales(tensor: Tensor, dims: Dims) -> None:
     quantization = affine(tensor)
-    if quantization is not None and quantization.per_axis and dims[quantization.axis] != len(quantization.scale):
+    if quantization is None or not quantization.per_axis:
+        return
+    if [*dims[quantization.axis : quantization.axis + 1]] != [len(quantization.scale)]:
         raise Refused(f"{tensor.name!r} has {len(quantization.scale)} scales along axis {quantization.axis}")
 
 

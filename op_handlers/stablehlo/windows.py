@@ -107,13 +107,22 @@ def sized(at: Instance) -> Decline | None:
     return Decline("its result has no elements") if 0 in at.op[out(0)].shape else None
 
 
+def entries_of_axes(at: Instance) -> Decline | None:
+    """Entries for each axis, on which the kernel relies; what else it takes."""
+    o, rank = at.op.options, at.op[0].rank
+    for name in ("window_dimensions", "window_strides", "base_dilations", "window_dilations"):
+        if len(o[name]) != rank:
+            return Decline(f"its {name} are {list(o[name])}, for {rank} axes")
+    return sized(at) if len(o.padding) == 2 * rank else Decline(f"its padding is {list(o.padding)}, for {rank} axes")
+
+
 @handler(
     "STABLEHLO_REDUCE_WINDOW",
     max_version=1,
     layout=unwindowed,
     axes=in_place,
     quantization=Raw(),
-    accepts=sized,
+    accepts=entries_of_axes,
 )
 def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
     """Padded with the initial value, then every window reduced (stablehlo_reduce_window.cc)."""

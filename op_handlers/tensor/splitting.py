@@ -41,9 +41,17 @@ def split(ctx: Context, _axis: Value, x: Value) -> tuple[Value, ...]:
     return parted(ctx, x, slot=0, of=1)
 
 
+def axis_of(ctx: Context, slot: int) -> int:
+    """The axis that a constant slot holds, in planned order."""
+    axis = ctx.required(slot)
+    if axis.size != 1:
+        raise Refused(f"its axis is of shape {list(ctx.op[slot].shape)}, and the kernel reads one number")
+    return int(axis.reshape(-1)[0])
+
+
 def parted(ctx: Context, x: Value, slot: int, of: int) -> tuple[Value, ...]:
     """Split along the axis a constant slot holds, in the sizes of the outputs."""
-    axis, n = int(ctx.required(slot).reshape(-1)[0]), len(ctx.op.outputs)
+    axis, n = axis_of(ctx, slot), len(ctx.op.outputs)
     # In the main subgraph the sizes that follow are derived instead.
     if ctx.op.subgraph and any(len(ctx.shape(out(k))) != len(ctx.shape(of)) for k in range(n)):
         raise Refused("its results are of other ranks than its operand")
@@ -71,9 +79,7 @@ def parted(ctx: Context, x: Value, slot: int, of: int) -> tuple[Value, ...]:
 )
 def split_v(ctx: Context, x: Value, sizes: Value, _axis: Value) -> tuple[Value, ...]:
     """Split in the sizes of an operand, of which one may be -1, the rest."""
-    if ctx.required(2).size != 1:
-        raise Refused(f"its axis is of shape {list(ctx.op[2].shape)}, and the kernel reads one number")
-    axis, n = int(ctx.required(2).reshape(-1)[0]), len(ctx.op.outputs)
+    axis, n = axis_of(ctx, 2), len(ctx.op.outputs)
     if all(ctx.op[out(k)].rank == ctx.op[0].rank and ctx.shape(out(k))[axis] is not None for k in range(n)):
         return parted(ctx, x, slot=2, of=0)
     wanted, whole = as_int64(ctx, 1, sizes), ctx.shape(0)[axis]

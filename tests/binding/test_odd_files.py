@@ -112,6 +112,13 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("STABLEHLO_GATHER-one_slice", [tensor(1, shape_signature=[-1])], "its indices are of open length for the 3 axes"),
     ("LSTM-float32_on_int8_with_peepholes", [scaled(9, [0.005], [127])], "zero points other than 0"),
+    ("SPLIT-float32_axis_3_between_convolutions", [tensor(4, shape=[3, 0])], "its axis is of shape"),
+    ("STABLEHLO_REDUCE_WINDOW-rank_1", [option2("base_dilations", [])], "its base_dilations are .., for 1 axes"),
+    (
+        "SELECT-int8_(7,)_by_rows",
+        [tensor(1, shape_signature=[-1]), tensor(3, shape=[]), scaled(3, [0.1] * 7, [5] * 7)],
+        "7 scales",
+    ),
     ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("EQUAL-int8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [5])], "EQUAL of these operands gives bool"),

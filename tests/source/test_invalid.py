@@ -41,7 +41,7 @@ def weights(**changes: Any) -> Model:
 
 def in_blocks(scales: int) -> Model:
     """Blocks of 1 with zero points."""
-    held = Tensor("s", (scales,), tflite.TensorType.FLOAT16, bytes(2 * scales))
+    held = Tensor("s", (scales,), tflite.TensorType.FLOAT16, b"\0\x3c" * scales)
     w = Tensor("w", (2, 3), tflite.TensorType.INT8, bytes(6), details=(2, details(1, 3, 1)))
     return Model([Subgraph([X, held, w, Tensor("z", (6,), tflite.TensorType.INT8, b"\0\0\0\0\0\1")])])
 
@@ -271,7 +271,7 @@ def small_model() -> bytes:
                 ),
                 Tensor("flag", (2,), tflite.TensorType.BOOL, b"\x01\x00"),
                 Tensor("state", variable=True),
-                Tensor("scales", (3,), tflite.TensorType.FLOAT16, bytes(6)),
+                Tensor("scales", (3,), tflite.TensorType.FLOAT16, b"\0\x3c" * 3),
             ],
             [
                 *model.subgraphs[0].operators,
