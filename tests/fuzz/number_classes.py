@@ -16,6 +16,7 @@ LEAST = 1e-37  # divided by which a float is infinite
 LARGEST_IMAGE = 128  # pixels: the last bit of a place beyond is 1.5e-5 of the way from one to the next
 MANY = 1 << 16  # of which a hundredth of the largest is left, and 1e-7 rounded off of each sum
 STEEP = 64  # rows of weights of such a norm make 1 of what activations of up to 4 are rounded by, half of 4 / 127
+OPEN = 4  # whose logistic function is 0.98
 RECURRENT = ("RNN", "LSTM")
 WEIGHED = ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D", "FULLY_CONNECTED", "BATCH_MATMUL")
 SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
@@ -204,7 +205,13 @@ def steps_of_rounded(suspect: Suspect) -> bool:
 
 
 def gates_of_rounded(suspect: Suspect) -> bool:
-    """Steps whose weights make of activations that the kernel rounds to 8 bits more than opens or closes a gate."""
+    """Steps whose weights make of activations that the kernel rounds to 8 bits more than opens or closes a gate.
+
+    Or gates that stand open, so that cells add up what is rounded in every step, of which recurrent weights make more.
+    """
+    rounded = [op for op in suspect.operators if "SEQUENCE_LSTM" in op.code and op[0].dtype == "float32"]
+    if any(_stand_open(op) and _growth(op) > 1 for op in rounded if op[2].dtype in ("int8", "uint8")):
+        return True
     return any(
         float(np.linalg.norm(t.array.astype(np.float64), axis=1).max(initial=0)) * max(_scale(t), default=0) >= STEEP
         for op in suspect.operators
@@ -212,6 +219,12 @@ def gates_of_rounded(suspect: Suspect) -> bool:
         for t in op.inputs
         if t is not None and t.constant and t.dtype in ("int8", "uint8") and t.rank == 2
     )
+
+
+def _stand_open(op: Operator) -> bool:
+    """Whether biases alone keep the input and forget gates of all cells open."""
+    biases = [op.tensor(slot) for slot in (12, 13)]
+    return all(t is not None and t.constant and t.array.size and float(t.array.min()) >= OPEN for t in biases)
 
 
 def multiplied_steps(suspect: Suspect) -> bool:
