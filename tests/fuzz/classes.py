@@ -126,6 +126,9 @@ def stale_signatures(suspect: Suspect) -> bool:
         return True
     if any(op.code in ("RESHAPE", "DENSIFY") and op[0].static and not op[~0].static for op in suspect.operators):
         return True
+    rows = [(op[0].dims[:1], op[1].dims[:1]) for op in suspect.operators if "SEGMENT" in op.code]
+    if any((None in data) != (None in ids) for data, ids in rows):
+        return True
     larger = {t: tuple(size + (d is None) for size, d in zip(t.shape, t.dims, strict=True)) for t in inputs}
     follows, behind = _behind(suspect, {tensor: tensor.dims for tensor in inputs}), _behind(suspect, larger)
     opened = {(size, None) for dims in follows.values() for size in dims if size is not None}
