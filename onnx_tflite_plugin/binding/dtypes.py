@@ -129,7 +129,8 @@ def _per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, s
     for k, tensor in enumerate(op.outputs):
         if tensor is None or not _scaled_by_axis(tensor):
             continue
-        if any(other is not None and other.quantization == tensor.quantization for other in op.inputs):
+        alike = any(other is not None and other.quantization == tensor.quantization for other in op.inputs)
+        if alike and isinstance(behaviour(bound, target, opset), Raw | SameScale):  # moved, not computed
             continue
         scales = len(tensor.quantization.scale) if isinstance(tensor.quantization, Quantization) else 0
         yield f"outputs[{k}]", f"tensor {tensor} has {scales} scales, and what is computed has one"

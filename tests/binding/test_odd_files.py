@@ -119,6 +119,15 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(1, shape_signature=[-1]), tensor(3, shape=[]), scaled(3, [0.1] * 7, [5] * 7)],
         "7 scales",
     ),
+    (
+        "DEPTHWISE_CONV_2D-int16_with_scales_per_channel",
+        [
+            lambda model: tensor(
+                3, quantization=model.fields["subgraphs"][0].fields["tensors"][1].fields["quantization"]
+            )(model)
+        ],
+        "6 scales, and what is computed has one",
+    ),
     ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("EQUAL-int8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [5])], "EQUAL of these operands gives bool"),

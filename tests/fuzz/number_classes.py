@@ -14,7 +14,7 @@ from .suspect import Suspect
 LARGEST_NUMBER = 1e8  # products of such are infinite in one runtime before the other
 LEAST = 1e-37  # divided by which a float is infinite
 LARGEST_IMAGE = 128  # pixels: the last bit of a place beyond is 1.5e-5 of the way from one to the next
-MANY = 1 << 16  # of which a hundredth of the largest is left, and 1e-7 rounded off of each sum
+MANY = 1 << 14  # of which a hundredth of the largest is left, and 1e-7 rounded off of each sum
 STEEP = 64  # rows of weights of such a norm make 1 of what activations of up to 4 are rounded by, half of 4 / 127
 OPEN = 4  # whose logistic function is 0.98
 RECURRENT = ("RNN", "LSTM")
