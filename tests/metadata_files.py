@@ -71,6 +71,7 @@ def classifier() -> bytes:
 def with_files(model: bytes) -> bytes:
     stream = io.BytesIO(model)
     with zipfile.ZipFile(stream, "a") as archive:
+        archive.writestr("folder/", "")  # which holds nothing, and ends nothing
         archive.writestr("namen.txt", "Katze\nHund")
         archive.writestr("labels.txt", "\n".join(LABELS))
     return stream.getvalue()

@@ -365,6 +365,17 @@ def test_a_terminal_gets_colours_and_names_are_no_markup(
     assert "[red]markup[-1].onnx" in out
 
 
+def test_a_label_stands_beside_its_first_line_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnx_tflite_plugin.cli.output import Row, print_rows
+
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
+        print_rows([Row("inputs", ("x float32", "z int8"))])
+        assert capsys.readouterr().out.count("inputs") == 1
+
+
 def test_numbers_of_numpy_and_infinity_fit_into_json() -> None:
     from onnx_tflite_plugin.cli.output import _plain
 

@@ -8,6 +8,7 @@ from passes_networks import Network, image
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, encoded
+from conformance.cases import builtin
 from conformance.cases.control.branches import image as branches
 from conformance.cases.state.variables import Memory
 from conformance.models import Net, Spec, constant, drawn, tensor
@@ -37,6 +38,13 @@ def test_operators_that_became_one_all_count() -> None:
     report = otp.convert(net.build()).report
     assert report.fused
     assert report.operators == {"CONV_2D": 1, "MUL": 1}
+
+
+def test_an_operator_that_a_fusion_takes_and_others_read_counts_once() -> None:
+    named = "CONV_2D-spelled_out,_int8,_pads_that_another_operator_reads"
+    report = otp.convert(next(case for case in builtin() if case.id == named).build()).report
+    assert report.fused
+    assert report.operators == {"CONV_2D": 1, "PAD": 1, "RELU": 1}
 
 
 def test_a_state_that_nothing_reads_has_an_input_too() -> None:

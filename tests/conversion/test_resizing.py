@@ -69,6 +69,14 @@ def test_a_free_batch_has_one_name_in_inputs_and_outputs() -> None:
     assert dims(convert(classifier([-1, 30]), dynamic_batch=True)) == {"x0": ["batch", 4, 6, 3], "y0": ["batch", 7]}
 
 
+def test_sizes_of_two_names_are_not_equal_by_chance() -> None:
+    """Both are stored as 5, and ADD takes two that are equal."""
+    data = joined("ADD", tensor(5, 3), tensor(5, 3), tensor(5, 3))
+    assert convert(data, input_shape={"x0": ["n", 3], "x1": ["n", 3]})
+    with pytest.raises(UnsupportedOperator, match="op 0 ADD"):
+        convert(data, input_shape={"x0": ["n", 3], "x1": ["m", 3]})
+
+
 def turned_and_reshaped(*before: int) -> bytes:
     """A RESHAPE to [5, 6] of what two axes in front trade places in."""
     model = Net()

@@ -196,6 +196,13 @@ def test_the_snippet_loads_the_library_that_unknown_operators_need() -> None:
     assert "Options" not in otp.convert(two_inputs(signed=True).build()).snippet("m.onnx")
 
 
+def test_the_snippet_of_a_model_with_states_and_unknown_operators_imports_what_it_names() -> None:
+    text = snippet("m.onnx", [Edge("x", "float32", (2, 3))], states=True, domains=["tflite.custom"])
+    imports = [line for line in text.splitlines() if line.startswith("import")]
+    assert "import onnxruntime as ort" in imports
+    assert "Session('m.onnx', options=options)" in text
+
+
 def test_the_snippet_fits_beside_its_label_at_80_columns() -> None:
     edges = [Edge(name, "uint8", (1, 320, 320, 3)) for name in ("x", "normalized_input_image_tensor")]
     text = snippet("m.onnx", edges)

@@ -10,8 +10,21 @@ from pathlib import Path
 import pytest
 
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.api import Call, Context, Fusion, Terminate, Value, fusion, operands
-from onnx_tflite_plugin.host import FUSIONS, Host, Offer
+from onnx_tflite_plugin.api import (
+    Call,
+    Context,
+    Dequantized,
+    Fusion,
+    Handler,
+    Terminate,
+    Transparent,
+    Value,
+    fusion,
+    handler,
+    operands,
+)
+from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.host import FUSIONS, HANDLERS, Host, Offer
 
 (x,) = operands("x")
 
@@ -131,3 +144,17 @@ def test_an_operator_of_a_pattern_that_nothing_has_is_told_with_the_nearest() ->
 
 def test_custom_operators_and_other_fusions_may_be_in_a_pattern() -> None:
     assert loaded({"ABS"}, offer("one"), offer("of_a_fusion"))[1] == []
+
+
+@handler("SUB", max_version=1, layout=Transparent(), quantization=Dequantized(), aliases=("CUSTOM.Sub2",))
+def subtract(ctx: Context, x: Value, y: Value) -> Value:
+    raise NotImplementedError
+
+
+def test_an_entry_point_bears_the_name_of_its_handlers_operator_or_an_alias() -> None:
+    def handler_of(name: str) -> Handler:
+        return Offer(name, "a-pack", HANDLERS, EntryPoint(name, f"{__name__}:subtract", HANDLERS)).handler()
+
+    assert handler_of("SUB") is handler_of("CUSTOM.Sub2") is subtract
+    with pytest.raises(Failed, match="it is a handler of 'SUB'"):
+        handler_of("ADD")

@@ -73,3 +73,7 @@ def test_an_order_that_is_asked_for_stays_whatever_becomes_of_the_rest(io_layout
 def test_letters_that_are_no_order_of_the_axes_are_refused(letters: str) -> None:
     with pytest.raises(UnsupportedOption, match="give the same 3 letters in both orders"):
         otp.convert(chain("y").build(), layout={"x": letters})
+
+
+def test_a_name_that_is_told_apart_is_no_other_tensors_name_either() -> None:
+    assert ends(chain("x#3", "y", "x")) == (["x"], ["x#3", "y", "x#3#3"])

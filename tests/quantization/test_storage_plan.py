@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, blockwise, quant
 from onnx_tflite_plugin.api import Context, Dequantized, Handler, Raw, SameScale, Transparent, Value, builtin, handler
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
@@ -308,3 +308,31 @@ def test_weights_have_a_scale_for_each_channel_of_the_result_or_are_refused(
         HandlerError, match=f"a scale for each of axis {axis}, the kernel takes them for those of axis {channels}"
     ):
         planned(convolved)
+
+
+def test_every_operator_that_cannot_take_integers_is_named_at_once() -> None:
+    def soft(g: GraphBuilder) -> None:
+        for name in ("one", "two"):
+            y = g.tensor(name, SHAPE, "int8", quantization=quant(0.5, 3))
+            g.operator("SOFTMAX", [int8_input(g, f"x of {name}")], [y], {"beta": 1.0})
+            g.output(y)
+
+    with pytest.raises(HandlerError) as caught:
+        planned(soft)
+    assert [problem.where.split()[-1] for problem in caught.value.problems] == ["'one'", "'two'"]
+
+
+def test_a_scale_per_block_is_of_weights_that_a_handler_reads_in_blocks() -> None:
+    @handler("TANH", max_version=3, layout=Transparent(), quantization=Dequantized())
+    def other(ctx: Context, x: Value) -> Value:
+        return x
+
+    def one(g: GraphBuilder) -> None:
+        scales = g.constant("scales", np.ones((2, 1), np.float16))
+        blocks = g.constant("blocks", np.ones((2, 32), "int4"), quantization=blockwise(scales, 32))
+        y = g.tensor("y", (2, 32))
+        g.operator("TANH", [blocks], [y])
+        g.output(y)
+
+    with pytest.raises(HandlerError, match="'blocks' has a scale per block, which the kernel does not read"):
+        planned(one, TANH=other)

@@ -1,0 +1,36 @@
+"""The least cut of small networks is what trying every cut finds."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from onnx_tflite_plugin.layout.maxflow import Network, Work, WorkLimitReached
+
+
+def least_sink_side(excess: list[int], capacities: dict[tuple[int, int], int]) -> list[bool]:
+    """Of the cuts of least capacity the smallest sink side, by trying every cut."""
+    cuts = []
+    for sink in product((False, True), repeat=len(excess)):
+        own = sum(amount for amount, side in zip(excess, sink, strict=True) if amount > 0 and side)
+        own += sum(-amount for amount, side in zip(excess, sink, strict=True) if amount < 0 and not side)
+        between = sum(size for (tail, head), size in capacities.items() if sink[head] and not sink[tail])
+        cuts.append((own + between, sum(sink), list(sink)))
+    return min(cuts)[2]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_can_still_send_to_the_sink_is_the_least_sink_side(seed: int) -> None:
+    """Arcs of one direction, and of both."""
+    random = np.random.default_rng(seed)
+    excess = [int(amount) for amount in random.integers(-7, 8, 6)]
+    arcs = {(int(a), int(b)) for a, b in random.integers(0, 6, (9, 2)) if a != b}
+    capacities = {arc: int(random.integers(1, 6)) for arc in sorted(arcs)}
+    assert Network([*excess], capacities).saturate(Work(100_000)) == least_sink_side(excess, capacities)
+
+
+def test_work_beyond_the_allowance_ends_it() -> None:
+    with pytest.raises(WorkLimitReached):
+        Network([5, 0, -5], {(0, 1): 3, (1, 2): 4}).saturate(Work(2))

@@ -1,0 +1,15 @@
+"""Options of an operator: what its table holds, and what a table would that the file leaves out."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnx_tflite_plugin.source.model import Options
+
+
+def test_a_field_that_the_file_leaves_out_has_the_schemas_default_by_name_and_by_key() -> None:
+    options = Options("", {}, {"keep_dims": False})
+    assert options.keep_dims is options["keep_dims"] is False
+    assert list(options) == []
+    with pytest.raises(AttributeError, match="has no option 'axis'; it holds nothing"):
+        _ = options.axis
