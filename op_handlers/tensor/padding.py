@@ -11,6 +11,7 @@ from onnx_tflite_plugin.api import (
     Array,
     Attribute,
     Context,
+    Decline,
     Instance,
     Quantization,
     Raw,
@@ -33,13 +34,37 @@ def unpadded(at: Instance) -> Attribute:
     return any_order(axis for axis in range(len(rows) // 2) if not any(rows[2 * axis : 2 * axis + 2]))
 
 
-@handler("PAD", max_version=6, layout=unpadded, axes=in_place, indexed_by_axis=BY_AXIS, quantization=COPIED)
+def pairs(at: Instance) -> Decline | None:
+    """What goes before and behind each axis."""
+    rows = at.op[1]
+    if rows.static and rows.has_rank and rows.shape[1:] != (2,):
+        return Decline(f"its paddings are of shape {list(rows.shape)}, and no pairs")
+    return None
+
+
+@handler(
+    "PAD",
+    max_version=6,
+    layout=unpadded,
+    axes=in_place,
+    indexed_by_axis=BY_AXIS,
+    quantization=COPIED,
+    accepts=pairs,
+)
 def pad(ctx: Context, x: Value, paddings: Value) -> Value:
     """Pad with zero: on integers the zero point of the output (pad.cc)."""
     return ctx.ops.Pad(x, onnx_pads(ctx, paddings), zero(ctx), mode="constant")
 
 
-@handler("PADV2", max_version=6, layout=unpadded, axes=in_place, indexed_by_axis=BY_AXIS, quantization=COPIED)
+@handler(
+    "PADV2",
+    max_version=6,
+    layout=unpadded,
+    axes=in_place,
+    indexed_by_axis=BY_AXIS,
+    quantization=COPIED,
+    accepts=pairs,
+)
 def pad_v2(ctx: Context, x: Value, paddings: Value, number: Value | None = None) -> Value:
     """Pad with a number that has the output's parameters; with zero where there is none."""
     filling = zero(ctx) if number is None else scalar(ctx, 2, number)
@@ -86,6 +111,7 @@ def gathered(at: Instance) -> Along | None:
     along=gathered,
     indexed_by_axis=BY_AXIS,
     quantization=COPIED,
+    accepts=pairs,
 )
 def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
     """Pad, reflect; ONNX has no symmetric mode: by one it is edge, by more a Gather along each padded axis."""

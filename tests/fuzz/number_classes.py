@@ -16,6 +16,7 @@ LEAST = 1e-37  # divided by which a float is infinite
 LARGEST_IMAGE = 128  # pixels: the last bit of a place beyond is 1.5e-5 of the way from one to the next
 MANY = 1 << 14  # of which a hundredth of the largest is left, and 1e-7 rounded off of each sum
 STEEP = 64  # rows of weights of such a norm make 1 of what activations of up to 4 are rounded by, half of 4 / 127
+# A sixteenth of it, where each step multiplies what the last one gave.
 OPEN = 4  # whose logistic function is 0.98
 RECURRENT = ("RNN", "LSTM")
 WEIGHED = ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D", "FULLY_CONNECTED", "BATCH_MATMUL")
@@ -213,7 +214,8 @@ def gates_of_rounded(suspect: Suspect) -> bool:
     if any(_stand_open(op) and _growth(op) > 1 for op in rounded if op[2].dtype in ("int8", "uint8")):
         return True
     return any(
-        float(np.linalg.norm(t.array.astype(np.float64), axis=1).max(initial=0)) * max(_scale(t), default=0) >= STEEP
+        float(np.linalg.norm(t.array.astype(np.float64), axis=1).max(initial=0)) * max(_scale(t), default=0)
+        >= (STEEP if t.shape[0] != t.shape[1] else STEEP / 16)
         for op in suspect.operators
         if any(kind in op.code for kind in RECURRENT) and op[0].dtype == "float32"
         for t in op.inputs

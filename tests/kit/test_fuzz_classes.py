@@ -82,6 +82,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("floats quantized beyond 32 bits", "SUM-int16_kept", [scaled(2, [1e-7], [0])]),
     ("powers that wrap", "POW-int32_to_7", [buffer(1, [1055385975])]),
     ("quotients shifted by more than 31 bits", "DIV-int16_with_RELU6", [scaled(1, [2.0], [5])]),
+    (
+        "gates of rounded products",
+        "UNIDIRECTIONAL_SEQUENCE_RNN-float32_on_int8,_quantized_with_zero_points",
+        [scaled(3, [0.05], [0])],
+    ),
     ("gates of rounded products", f"{LSTM_OF}-float32_on_int8,_cells_bounded_at_4_that_reach_it", []),
     ("gates of rounded products", f"{LSTM_OF}-float32_on_uint8_whose_cells_are_bounded", [scaled(2, [2.0], [0])]),
     (

@@ -1,0 +1,76 @@
+"""Files a table field away from a conformance case that LiteRT takes: they are taken as it takes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from changed_files import (
+    Change,
+    buffer,
+    changed,
+    held,
+    option,
+    outputs,
+    scaled,
+    shared_name,
+    tensor,
+)
+
+import onnx_tflite_plugin as otp
+from onnx_tflite_plugin.verify import verify
+
+LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+THREE_MILLION = int(np.float32(3e6).view(np.int32))
+
+TAKEN: list[tuple[str, list[Change]]] = [
+    ("SPLIT_V-one_part", [tensor(3, shape=[])]),
+    ("FULLY_CONNECTED-one_block_a_row", [tensor(3, shape=[5, 1])]),
+    ("MAX_POOL_2D-along_a_row,_kernel_1,_int8", [scaled(0, [0.0], [-5])]),
+    ("RFFT2D-spectra_of_unknown_sizes,_SQUEEZE", [tensor(5, shape_signature=[1, -1, 9])]),
+    ("ONE_HOT-indices_of_shape_[0,_3]", [tensor(0, shape_signature=[-1, 3])]),
+    ("MEAN-int16_axes_[0,_1,_2,_3]_at_5_of_the_scale_dropped", [tensor(0, shape=[])]),
+    (
+        "DEQUANTIZE-an_int8_constant_with_scales_along_axis_2,_between_convolutions",
+        [tensor(5, shape_signature=[-1, 5, 7, 3])],
+    ),
+    ("FULLY_CONNECTED-float32_with_a_bias_of_several_axes", [tensor(2, shape=[1, 1, 5])]),
+    ("MEAN-int32_without_results_kept", [tensor(0, shape_signature=[-1, 5, 3])]),
+    ("TRANSPOSE_CONV-with_ADD_and_MUL_behind", [tensor(3, shape=[4, 1])]),
+    (
+        "RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_to_5x14_between_convolutions",
+        [tensor(0, shape_signature=[2, -1, -1, 5])],
+    ),
+    ("L2_POOL_2D-float32_of_open_sizes,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[2, 1, 1, 3])]),
+    ("LOCAL_RESPONSE_NORMALIZATION-beta_2", [option("radius", 0)]),
+    ("MINIMUM-int16_of_no_scale", [tensor(1, shape=[1, 1], shape_signature=[-1, -1, -1])]),
+    ("RESIZE_NEAREST_NEIGHBOR-align_corners_int8_2_to_83,_known_as_it_runs", [tensor(2, type=0)]),
+    (f"{LSTM}-backwards,_int8,_time_first", [scaled(2, [0.0061], [0])]),
+    (f"{LSTM}-backwards,_float32,_cells_bounded_at_10", [tensor(-1, shape=[], has_rank=False)]),
+    ("WHILE-a_variable_that_only_the_body_knows", [shared_name("")]),
+    ("FULLY_CONNECTED-on_floats_between_int8,_RELU6,_weights_of_float32", [outputs(5, 4)]),
+    # Its first step would be off by what is left of 3e6 times the projection's bias, taken out and added again.
+    ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_that_projects,_every_run_anew", [buffer(7, [THREE_MILLION] * 187)]),
+    ("REDUCE_MIN-uint8_of_all_dropped", [tensor(0, shape=[])]),
+    ("RESIZE_NEAREST_NEIGHBOR-half_pixel_centers_to_5x7", [tensor(0, shape_signature=[-1, 5, 7, 3])]),
+    ("DEPTHWISE_CONV_2D-int8_with_multiplier_2", [tensor(0, shape_signature=[2, 5, -1, -1])]),
+    (
+        "REDUCE_PROD-int16,_axes_[[1],_[2],_[-4]]_known_as_it_runs_at_4.1_dropped",
+        [tensor(1, shape_signature=[-1]), tensor(2, shape_signature=[-1, -1, -1])],
+    ),
+    (
+        "STRIDED_SLICE-int8_out_of_range",  # XNNPACK takes no elements where the other kernels take three
+        [buffer(1, [-9, 2, -99, 0]), buffer(2, [9, 99, 4, 0])],
+    ),
+    ("ARG_MIN-no_results", [tensor(0, shape_signature=[0, 5, -1])]),
+    ("MEAN-float32_of_no_elements_kept", [tensor(0, shape_signature=[-1, 0, -1])]),
+    ("MEAN-float32_of_no_elements_dropped", [tensor(0, shape_signature=[-1, 0, -1])]),
+    # One column of the reset gate's sums, which is repeated: no gate of a GRU.
+    ("WHILE-a_recurrent_layer_both_ways:_GRU,_the_last_output", [held(4, "k33", [1, 11])]),
+]
+
+
+@pytest.mark.parametrize(("case", "changes"), TAKEN, ids=[case for case, _ in TAKEN])
+def test_what_litert_takes_is_taken_as_it_takes_it(case: str, changes: list[Change]) -> None:
+    data = changed(case, *changes)
+    verification = verify(data, otp.convert(data).proto)
+    assert verification.ok, verification.text
