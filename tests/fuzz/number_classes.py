@@ -66,9 +66,18 @@ def wrapped_sums(suspect: Suspect) -> bool:
     """A bias that sums of 32 bits do not hold together with their products, or not what is made of them.
 
     Sums are shifted left before they are multiplied, and results of 64 bits are cast to 32
-    (MultiplyByQuantizedMultiplier, internal/common.cc).
+    (MultiplyByQuantizedMultiplier, internal/common.cc). Or ADD and SUB of 8 bits into steps so small that 16 bits do not hold
+    them, to which vector kernels narrow what they add (AddElementwise, optimized_ops.h).
     """
+    if any(_far_beyond(op) for op in suspect.operators if op.code in ("ADD", "SUB")):
+        return True
     return any(_sum_wraps(op, bias) for op in suspect.operators for bias in _biases(op))
+
+
+def _far_beyond(op: Operator) -> bool:
+    operands = [t for t in op.inputs[:2] if t is not None and t.dtype in ("int8", "uint8")]
+    made = max(_scale(op[~0]), default=0.0)
+    return bool(made) and 255 * sum(max(_scale(t), default=0.0) for t in operands) / made >= 2**15
 
 
 def _biases(op: Operator) -> list[Tensor]:
@@ -125,6 +134,9 @@ def wrapped_products(suspect: Suspect) -> bool:
     Or than 16 bits do, to which that of 8 bits adds a zero point (MulElementwise, optimized/integer_ops/mul.h).
     """
     if any(_slope_wraps(op) for op in suspect.operators if op.code in ("PRELU", "LEAKY_RELU")):
+        return True
+    joined = [op for op in suspect.operators if op.code == "BATCH_MATMUL" and op[0].rank > 1]
+    if any(_ratio(op, "*") * 2**22 * max(op[0].shape[-2:]) >= 2**31 for op in joined):  # of 16 bits by 8
         return True
     return any(
         _product_wraps(op, factor) for op in suspect.operators if op.code == "MUL" and (factor := _ratio(op, "*"))

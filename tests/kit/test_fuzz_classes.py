@@ -76,6 +76,8 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         [buffer(5, [2**30, 0, 0, 0, 0]), tensor(8, quantization=None)],
     ),
     ("sums that wrap", "EXP-int16_between_convolutions", [buffer(2, [2**31 - 1, 0, 0], "int64")]),
+    ("sums that wrap", "ADD-uint8", [scaled(2, [2.0**-15], [255])]),
+    ("products that wrap", "BATCH_MATMUL-int16_by_int8_constants_adj_x_adj_y", [scaled(0, [65504.0], [0])]),
     ("products that wrap", "MUL-int16", [scaled(1, [65504.0], [0])]),
     ("products that wrap", "MUL-int8_with_SIGN_BIT,_which_the_kernel_ignores", [scaled(0, [3080.0], [-5])]),
     ("products that wrap", "PRELU-int16,_slopes_(7,_1)", [scaled(0, [65504.0], [0])]),
