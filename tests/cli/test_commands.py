@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from command import Run
@@ -16,6 +17,7 @@ from metadata_files import LABELS, classifier, single
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.cli.output import at_most, clean, counted, short, size
 from onnx_tflite_plugin.cli.summary import summary
 from onnx_tflite_plugin.report import Report, Transposed
@@ -384,3 +386,10 @@ def test_words() -> None:
     assert at_most(["a", "b", "c", "d"], 2, "rest") == ["a", "b", "… and 2 more (rest)"]
     assert counted([("a", 3), ("b", 2), ("c", 1)], 1) == "3 a, … and 2 kinds more"
     assert clean("naïve\x1b[0m\udc80") == r"naïve\x1b[0m\udc80"
+
+
+def test_all_packs_that_are_installed_serve_where_none_is_named() -> None:
+    context = click.Context(cli)
+    found = cli.get_command(context, "convert")
+    assert found is not None
+    assert found.make_context("convert", ["m.tflite"], context, resilient_parsing=True).params["packs"] is None

@@ -53,6 +53,16 @@ def test_every_tensor_is_compared_and_the_first_wrong_one_is_marked(digits: Page
     assert [op["index"] for op in page.operators if op["wrong"]] == [1]
 
 
+def test_a_tensor_beyond_its_tolerance_is_not_marked_where_the_outputs_are_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = {"tensor": 1, "name": "t", "value": "t", "text": "max 2 LSB", "ok": False, "worst": 2.0}
+    monkeypatch.setattr("onnx_tflite_plugin.page.measured.measured", lambda *given: ([told], "within", False, {}, 0.0))
+    page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
+    assert [error["first_wrong"] for error in page.errors] == [False]
+    assert not any(op["wrong"] for op in page.operators)
+
+
 def test_without_quantization_the_page_says_what_verify_says() -> None:
     """The values of a whole network leave LiteRT's; each operator by itself does not."""
     conversion = otp.convert(DIGITS, quantization="float", verify=True)
