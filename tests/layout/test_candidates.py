@@ -1,0 +1,36 @@
+"""In which orders an operator can work: every operand and result keeps the order of the axes that it has a say in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.api import Context, Terminate, Value, handler
+from onnx_tflite_plugin.binding.declared import resolve
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.layout.candidates import freedom
+from onnx_tflite_plugin.layout.frame import Part
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.targets import TARGETS
+
+
+@handler("CUSTOM.Steps", max_version=1, layout=Terminate(unordered="n"), axes="n t i, i o -> n t o")
+def steps(ctx: Context, x: Value, w: Value) -> Value:
+    raise NotImplementedError
+
+
+def test_an_order_that_a_result_alone_shows_is_none_of_an_operator_that_ends_orders() -> None:
+    model = ModelBuilder()
+    g = model.main
+    w = g.constant("w", np.ones((5, 7), np.float32))
+    y = g.tensor("y", (2, 3, 7))
+    g.operator("CUSTOM.Steps", [g.input("x", (2, 3, 5)), w], [y])
+    g.output(y)
+    target = TARGETS["generic"]
+    bound = Host(packs="builtin", handlers={"CUSTOM.Steps": steps}).bind(read(model.build()), target, 18)
+    (operator,) = resolve(bound, target, 18).operators()
+    free = freedom(operator)
+    assert free.frame is not None
+    assert free.admits(free.frame.source)
+    assert free.admits(tuple(Part(letter) for letter in "ntio"))
+    assert not free.admits(tuple(Part(letter) for letter in "noti"))
