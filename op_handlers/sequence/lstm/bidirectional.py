@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from onnx_tflite_plugin.api import Array, Context, Decline, Dequantized, Instance, Operator, Value, handler
@@ -24,6 +25,7 @@ CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
 NORMS = (None,) * 4
 AHEAD = (0, *range(1, 18), 35, 36, *NORMS, *range(40, 44))
 BACK = (0, *range(18, 35), 37, 38, *NORMS, *range(44, 48))
+STATES = (35, 36, 37, 38)
 MATRICES = (*tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent, gate.auxiliary)), PROJECTION)
 
 
@@ -81,9 +83,20 @@ def refusal(op: Operator) -> Decline | None:
         not_float(op)
         or both_ways(op, 41, 45)
         or misplaced(op)
-        or not_variable(op, (35, 36, 37, 38))
+        or not_variable(op, STATES)
+        or of_other_batches(op)
         or not_symmetric(op, (*slots, *peepholes()))
     )
+
+
+def of_other_batches(op: Operator) -> Decline | None:
+    """States of one axis or two hold an output and a cell state for each sequence."""
+    batch = op[0].dims[int(bool(op.options.time_major))]
+    widths = op[6].shape[1], op[2].shape[0], op[23].shape[1], op[19].shape[0]
+    for slot, width in zip(STATES, widths, strict=True):
+        if batch is not None and prod(op[slot].shape) != batch * width:
+            return Decline(f"its state {op[slot].name!r} is of shape {list(op[slot].shape)}, for {batch} sequences")
+    return None
 
 
 def misplaced(op: Operator) -> Decline | None:
