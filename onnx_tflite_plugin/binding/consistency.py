@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.binding.axes import slots_of
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.declared import called, sized
 from onnx_tflite_plugin.binding.dtypes import odd_dtypes, stale_dtypes
@@ -234,15 +235,12 @@ def _indices(bound: Bound) -> Iterator[Contradiction]:
 @cache
 def _axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
     """How many axes ``"n h w c, o -> n o"`` gives each input and output; ``None`` where it does not tell."""
-    inputs, _, outputs = text.partition("->")
-    return tuple(map(_axis_count, inputs.split(","))), tuple(map(_axis_count, outputs.split(",")))
+    inputs, outputs = slots_of(text)
+    return tuple(map(_axis_count, inputs)), tuple(map(_axis_count, outputs))
 
 
-def _axis_count(slot: str) -> int | None:
-    """One for each letter, and for each group in brackets."""
-    if "..." in slot or slot.strip() == "_":
-        return None
-    return len(re.findall(r"\([^)]*\)|\w+", slot))
+def _axis_count(axes: Sequence[str]) -> int | None:
+    return None if axes == ["_"] or any("..." in axis for axis in axes) else len(axes)
 
 
 def _sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:

@@ -136,11 +136,11 @@ def _per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, s
         yield f"outputs[{k}]", f"tensor {tensor} has {scales} scales, and what is computed has one"
     # Constants with a scale for each are moved and taken apart, but what works on each element reads one scale of them.
     elementwise = isinstance(bound.handler.layout, Transparent) and not bound.handler.converts
-    if any(t is not None and (elementwise or not t.constant) and _scaled_by_axis(t) for t in op.inputs):
-        for tensor in _activations(bound, target, opset):
-            if (elementwise or not tensor.constant) and _scaled_by_axis(tensor):
-                where = f"inputs[{op.inputs.index(tensor)}]"
-                yield where, f"tensor {tensor} has a scale for each coordinate, and is no weight"
+    doubtful = [t for t in op.inputs if t is not None and (elementwise or not t.constant) and _scaled_by_axis(t)]
+    for tensor in _activations(bound, target, opset) if doubtful else ():
+        if tensor in doubtful:
+            where = f"inputs[{op.inputs.index(tensor)}]"
+            yield where, f"tensor {tensor} has a scale for each coordinate, and is no weight"
 
 
 def _scales_of_zero(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:

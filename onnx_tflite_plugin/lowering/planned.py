@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +13,7 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.layout.order import Order, axes, physical
 from onnx_tflite_plugin.lowering.emitter import Operand
 from onnx_tflite_plugin.lowering.scope import Scope
-from onnx_tflite_plugin.quantization.plan import Arithmetic, Storage, data_slots, file_storage
+from onnx_tflite_plugin.quantization.plan import Arithmetic, Storage, data_slots, file_storage, shifted_storage
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Dims, Operator, Options, Quantization, Tensor
 from onnx_tflite_plugin.targets.base import Target
@@ -115,12 +114,10 @@ class Planned:
         if self.as_in_file(slot):
             return file_storage(tensor)
         own = self.scope.storage.storage(tensor)
-        if slot < 0 or result is None or own.quantization is None or tensor.dtype != result.dtype:
+        if slot < 0 or result is None or affine(tensor) is None or tensor.dtype != result.dtype:
             return own
         kept = self.scope.storage.storage(result)
-        by = kept.shift - own.shift
-        moved = replace(own.quantization, zero_point=tuple(point + by for point in own.quantization.zero_point))
-        return Storage(kept.dtype, kept.shift, moved)
+        return own if own.shift == kept.shift else shifted_storage(tensor, kept.dtype, kept.shift)
 
     @cached_property
     def _integer_result(self) -> Tensor | None:

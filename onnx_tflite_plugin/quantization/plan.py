@@ -17,6 +17,7 @@ from onnx_tflite_plugin.api.declarations import (
     Raw,
     SameScale,
 )
+from onnx_tflite_plugin.binding.axes import slots_of
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import States, by_key, held
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
@@ -229,10 +230,10 @@ def _scales_of_channels(bound: Bound, declared: Dequantized) -> Problem | None:
     """
     if bound.declared.axes is None:
         return None
-    operands, _, results = bound.declared.axes.partition("->")
-    letters, channels = [slot.split() for slot in operands.split(",")], results.split(",")[0].split()[-1:]
+    operands, results = slots_of(bound.declared.axes)
     for _, slot in declared.bias.values():
-        axes, scales = letters[slot] if slot < len(letters) else [], affine(bound.op.tensor(slot))
+        axes, channels = operands[slot] if slot < len(operands) else [], results[0][-1:]
+        scales = affine(bound.op.tensor(slot))
         if scales is None or not scales.per_axis or len(axes) != bound.op[slot].rank or not {*channels} <= {*axes}:
             continue
         if axes[scales.axis] not in channels:

@@ -195,7 +195,7 @@ def _check_scales(tensor: Tensor, dims: Dims) -> None:
     quantization = affine(tensor)
     if quantization is None or not quantization.per_axis:
         return
-    if [*dims[quantization.axis : quantization.axis + 1]] != [len(quantization.scale)]:
+    if dims[quantization.axis : quantization.axis + 1] != (len(quantization.scale),):
         raise Refused(f"{tensor.name!r} has {len(quantization.scale)} scales along axis {quantization.axis}")
 
 
