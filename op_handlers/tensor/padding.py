@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -42,29 +43,16 @@ def pairs(at: Instance) -> Decline | None:
     return None
 
 
-@handler(
-    "PAD",
-    max_version=6,
-    layout=unpadded,
-    axes=in_place,
-    indexed_by_axis=BY_AXIS,
-    quantization=COPIED,
-    accepts=pairs,
-)
+by_pairs = partial(handler, layout=unpadded, axes=in_place, indexed_by_axis=BY_AXIS, quantization=COPIED, accepts=pairs)
+
+
+@by_pairs("PAD", max_version=6)
 def pad(ctx: Context, x: Value, paddings: Value) -> Value:
     """Pad with zero: on integers the zero point of the output (pad.cc)."""
     return ctx.ops.Pad(x, onnx_pads(ctx, paddings), zero(ctx), mode="constant")
 
 
-@handler(
-    "PADV2",
-    max_version=6,
-    layout=unpadded,
-    axes=in_place,
-    indexed_by_axis=BY_AXIS,
-    quantization=COPIED,
-    accepts=pairs,
-)
+@by_pairs("PADV2", max_version=6)
 def pad_v2(ctx: Context, x: Value, paddings: Value, number: Value | None = None) -> Value:
     """Pad with a number that has the output's parameters; with zero where there is none."""
     filling = zero(ctx) if number is None else scalar(ctx, 2, number)
@@ -103,16 +91,7 @@ def gathered(at: Instance) -> Along | None:
     return Along("Gather", " ".join(f"a{axis}" for axis in range(op[0].rank) if any(rows[2 * axis : 2 * axis + 2])))
 
 
-@handler(
-    "MIRROR_PAD",
-    max_version=3,
-    layout=unpadded,
-    axes=in_place,
-    along=gathered,
-    indexed_by_axis=BY_AXIS,
-    quantization=COPIED,
-    accepts=pairs,
-)
+@by_pairs("MIRROR_PAD", max_version=3, along=gathered)
 def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
     """Pad, reflect; ONNX has no symmetric mode: by one it is edge, by more a Gather along each padded axis."""
     constant = ctx.constant(1)

@@ -215,14 +215,14 @@ def scatters() -> Iterator[Case]:
     yield scattering(
         "no axis for vectors", x, inside, tensor(3, 1, 7, 11), options=without, refused="no axis for", **case
     )
-    corner, twice = (
-        tensor(2, dtype="int32", name="places"),
-        {"scatter_dims_to_operand_dims": [2, 2], "index_vector_dim": 0},
-    )
-    yield scattering(
-        "an axis twice", x, corner, tensor(7, 4), options={**twice, "update_window_dims": [0, 1], "inserted_window_dims": [0]},
-        refused="an axis twice",
-    )  # fmt: skip
+    corner = tensor(2, dtype="int32", name="places")
+    twice = {
+        "update_window_dims": [0, 1],
+        "inserted_window_dims": [0],
+        "scatter_dims_to_operand_dims": [2, 2],
+        "index_vector_dim": 0,
+    }
+    yield scattering("an axis twice", x, corner, tensor(7, 4), options=twice, refused="an axis twice")
     operands = (tensor(None, 7, 11), inside, tensor(3, 7, 11))
     yield scattering("an operand of unknown size", *operands, options=options, refused="unknown size")
     yield scattering("opset 17", x, inside, tensor(3, 7, 11), options=options, opsets=(17,), refused="needs opset 18")

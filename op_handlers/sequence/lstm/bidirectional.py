@@ -18,7 +18,7 @@ from op_handlers.sequence.directions import (
     side_by_side,
     time_first_both,
 )
-from op_handlers.sequence.lstm.cell import ACTIVATIONS, GATES, PROJECTION, Cell
+from op_handlers.sequence.lstm.cell import ACTIVATIONS, CELLS, FORGET, GATES, HIDDEN, PROJECTION, Cell
 from op_handlers.sequence.lstm.sequences import way
 
 CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
@@ -26,6 +26,7 @@ NORMS = (None,) * 4
 AHEAD = (0, *range(1, 18), 35, 36, *NORMS, *range(40, 44))
 BACK = (0, *range(18, 35), 37, 38, *NORMS, *range(44, 48))
 STATES = (35, 36, 37, 38)
+PEEPHOLES = tuple(gate.peephole for gate in GATES if gate.peephole is not None)
 MATRICES = (*tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent, gate.auxiliary)), PROJECTION)
 
 
@@ -59,12 +60,6 @@ def products(_at: Instance) -> Dequantized:
     return Dequantized(weights=tuple(slots[slot] or 0 for slots in (AHEAD, BACK) for slot in MATRICES))
 
 
-def peepholes() -> list[int]:
-    """The slots of both directions."""
-    own = [gate.peephole for gate in GATES if gate.peephole is not None]
-    return [slot for slots in (AHEAD, BACK) for k in own if (slot := slots[k]) is not None]
-
-
 def refusal(op: Operator) -> Decline | None:
     """What the kernel refuses, or reads as something else than it is."""
     if len(op.inputs) != 48 or op[0].dtype != "float32" or op[0].rank != 3:
@@ -73,6 +68,7 @@ def refusal(op: Operator) -> Decline | None:
             "LiteRT takes 48, the first float32 of rank 3"
         )
     slots = [slots[slot] or 0 for slots in (AHEAD, BACK) for slot in MATRICES]
+    peepholes = [slots[slot] or 0 for slots in (AHEAD, BACK) for slot in PEEPHOLES]
     weights = [op[slot] for slot in slots if op.tensor(slot) is not None]
     dtypes = {weight.dtype for weight in weights}
     if len(dtypes) != 1 or not dtypes <= {"float32", "int8", "uint8"}:
@@ -85,17 +81,21 @@ def refusal(op: Operator) -> Decline | None:
         or misplaced(op)
         or not_variable(op, STATES)
         or of_other_batches(op)
-        or not_symmetric(op, (*slots, *peepholes()))
+        or not_symmetric(op, (*slots, *peepholes))
     )
 
 
 def of_other_batches(op: Operator) -> Decline | None:
     """States of one axis or two hold an output and a cell state for each sequence."""
     batch = op[0].dims[int(bool(op.options.time_major))]
-    widths = op[6].shape[1], op[2].shape[0], op[23].shape[1], op[19].shape[0]
-    for slot, width in zip(STATES, widths, strict=True):
-        if batch is not None and prod(op[slot].shape) != batch * width:
-            return Decline(f"its state {op[slot].name!r} is of shape {list(op[slot].shape)}, for {batch} sequences")
+    if batch is None:
+        return None
+    for layer in (direction(op, slots) for slots in (AHEAD, BACK)):
+        outputs, cells = layer[FORGET.recurrent].shape[1:], layer[FORGET.weights].shape[:1]
+        for state, width in ((layer[HIDDEN], outputs), (layer[CELLS], cells)):
+            if prod(state.shape) != prod((batch, *width)):
+                made = f"its weights make {[batch, *width]} for {batch} sequences"
+                return Decline(f"its state {state.name!r} is of shape {list(state.shape)}, {made}")
     return None
 
 
