@@ -104,3 +104,13 @@ def held(graph: int, name: str, values: list[int]) -> Change:
 def scaled(number: int, scale: list[float], zero_point: list[int]) -> Change:
     fields = {"scale": scale, "zero_point": zero_point, "quantized_dimension": 0}
     return tensor(number, quantization=Table("QuantizationParameters", fields))
+
+
+def quantized_as(number: int, other: int) -> Change:
+    """A tensor with the parameters of another."""
+
+    def change(model: Table) -> None:
+        tensors = model.fields["subgraphs"][0].fields["tensors"]
+        tensors[number].fields["quantization"] = tensors[other].fields["quantization"]
+
+    return change

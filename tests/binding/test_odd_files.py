@@ -16,6 +16,7 @@ from changed_files import (
     option2,
     ordered,
     outputs,
+    quantized_as,
     scaled,
     tensor,
 )
@@ -118,11 +119,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     (
         "DEPTHWISE_CONV_2D-int16_with_scales_per_channel",
-        [
-            lambda model: tensor(
-                3, quantization=model.fields["subgraphs"][0].fields["tensors"][1].fields["quantization"]
-            )(model)
-        ],
+        [quantized_as(3, 1)],
         "6 scales, and what is computed has one",
     ),
     (

@@ -80,6 +80,15 @@ def test_else_each_row_is_multiplied_by_itself(dtype: str, places: Sequence[int]
     assert Applied("rows_of_integers", steps(places, dtype, **options)).count == 0
 
 
+def products(operands: str, points: str) -> str:
+    """Rows of x dequantized, multiplied by these operands, and quantized with zero points of these names."""
+    return "".join(
+        f"""g{row} = Gather (x, k{row}) d{row} = DequantizeLinear (g{row}, s, p)
+            m{row} = Gemm <transB = 1> (d{row}, {operands}) y{row} = QuantizeLinear (m{row}, s, {point}) """
+        for row, point in enumerate(points)
+    )
+
+
 @pytest.mark.parametrize(
     ("rows", "depth", "weights", "points", "count"),
     [
@@ -95,10 +104,7 @@ def test_else_each_row_is_multiplied_by_itself(dtype: str, places: Sequence[int]
 def test_rows_of_uint8_by_int8_whose_sums_are_exact_in_float32(
     rows: int, depth: int, weights: type, points: str, count: int
 ) -> None:
-    nodes = "w = DequantizeLinear (k, s) "
-    for row, point in enumerate(points):
-        nodes += f"""g{row} = Gather (x, k{row}) d{row} = DequantizeLinear (g{row}, s, p)
-            m{row} = Gemm <transB = 1> (d{row}, w) y{row} = QuantizeLinear (m{row}, s, {point}) """
+    nodes = "w = DequantizeLinear (k, s) " + products("w", points)
     stored = {"k": np.full((7, depth), 127, weights), "s": np.float32(0.5), "p": np.uint8(3), "q": np.int8(3)}
     if weights is np.uint8:
         nodes = nodes.replace("(k, s)", "(k, s, p)")
@@ -114,10 +120,7 @@ def test_rows_of_uint8_by_int8_whose_sums_are_exact_in_float32(
 @pytest.mark.parametrize(("bias", "count"), [(34171, 1), (34172, 0), (-34172, 0)])
 def test_sums_are_exact_with_the_bias_they_begin_at(bias: int, count: int) -> None:
     """255 * 127 * 517 of products and 34171 are 2**24."""
-    nodes = "w = DequantizeLinear (k, s, zero) b = DequantizeLinear (biases, t, none) "
-    for row in range(3):
-        nodes += f"""g{row} = Gather (x, k{row}) d{row} = DequantizeLinear (g{row}, s, p)
-            m{row} = Gemm <transB = 1> (d{row}, w, b) y{row} = QuantizeLinear (m{row}, s, p) """
+    nodes = "w = DequantizeLinear (k, s, zero) b = DequantizeLinear (biases, t, none) " + products("w, b", "ppp")
     stored = {
         "k": np.full((7, 517), 127, np.int8),
         "biases": np.array([0, 0, bias, 0, 0, 0, 0], np.int32),

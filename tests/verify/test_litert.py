@@ -1,0 +1,44 @@
+"""LiteRT's kernel sets, and what its Python API is handed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.cases.state.variables import running_sum
+from conformance.models import Net, constant, tensor
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Tolerance, Trial
+from onnx_tflite_plugin.verify.runtimes.structure import entry, read
+
+
+@pytest.mark.parametrize("loads", [("xnnpack", "builtin", "reference"), ("builtin", "reference"), ("reference",)])
+def test_the_reference_kernels_are_asked_where_no_others_run(loads: tuple[str, ...]) -> None:
+    class Some(Trial):
+        def litert(self, kernels: str, *_: Any, **__: Any) -> list[list[Array]]:
+            if kernels not in loads:
+                raise LiteRTError(f"{kernels} does not load")
+            return [[np.zeros(3)]]
+
+    net = Net()
+    running_sum("float32")(net)
+    data = net.build()
+    model = read(data)
+    found = Some(data, model, entry(model), Tolerance()).expected([[]])
+    assert tuple(found) == (tuple(k for k in loads if k != "reference") or ("reference",))
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int2"])
+def test_litert_is_handed_small_integers_in_bytes(dtype: str) -> None:
+    """As numbers: its Python API knows no narrower dtype."""
+    net = Net()
+    x = tensor(2, 3, dtype=dtype, scale=0)
+    net.output(net.call("RESHAPE", [x, constant([3, 2])], tensor(3, 2, dtype=dtype, scale=0)))
+    data = net.build()
+    given = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
+    session = LiteRT(data, "builtin")
+    (ordered,) = session._ordered([given])
+    assert ordered.dtype.itemsize == 1
+    assert ordered.dtype.name in ("int8", "uint8")
