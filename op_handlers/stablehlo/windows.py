@@ -55,11 +55,16 @@ COMBINED = {"ADD": "Add", "MUL": "Mul", "MAXIMUM": "Max", "MINIMUM": "Min"}
 
 @dataclass(frozen=True)
 class Windows:
-    """Sizes, strides and dilations of the window along each axis, in planned order."""
+    """Sizes, strides and dilations of the window along each axis, in planned order. Raises Refused for one below 1."""
 
     sizes: list[int]
     strides: list[int]
     dilations: list[int]
+
+    def __post_init__(self) -> None:
+        for name in ("sizes", "strides", "dilations"):
+            if min(getattr(self, name), default=1) < 1:
+                raise Refused(f"its windows' {name} are {getattr(self, name)}, of which each must be at least 1")
 
     @property
     def axes(self) -> list[int]:

@@ -49,11 +49,14 @@ def divided_by_zero(suspect: Suspect) -> bool:
     """A constant divisor that holds a zero: infinite in XNNPACK, the largest float in the kernels that clip.
 
     Or nearly zero, so that quotients are; or a quantized one that is drawn, its zero point too, by which the kernel divides an
-    integer. Or what a loop's steps compute of floats, where no kernel but those that clip runs.
+    integer. Or what a loop's steps compute of floats, where no kernel but those that clip runs. Or what is normalized by a bias
+    less a sum of squares.
     """
     loops = [op.options.body_subgraph_index for op in suspect.operators if op.code == "WHILE"]
     steps = [op for graph in suspect.model.subgraphs if graph.index in loops for op in graph.operators]
     if any(op.code == "DIV" and op[0].dtype in FLOATS and not op[1].constant for op in steps):
+        return True
+    if any(op.code == "LOCAL_RESPONSE_NORMALIZATION" and op.options.alpha < 0 for op in suspect.operators):
         return True
     divisors = [op.tensor(1) for op in suspect.operators if op.code in ("DIV", "FLOOR_DIV", "FLOOR_MOD")]
     return any(
@@ -242,7 +245,7 @@ def _stand_open(op: Operator) -> bool:
 
 
 def multiplied_steps(suspect: Suspect) -> bool:
-    """A weight that makes more than one LSB of one, where the input is computed: that may be one LSB off."""
+    """A weight or a factor that makes more than one LSB of one, where the input is computed: that may be one LSB off."""
     given = suspect.model.main.inputs
     return any(_gain(op) > 1.01 for op in suspect.operators if op.tensor(0) not in given)
 
@@ -250,8 +253,8 @@ def multiplied_steps(suspect: Suspect) -> bool:
 def _gain(op: Operator) -> float:
     x = op.tensor(0)
     if op.code == "MUL":
-        factors = [t for t in op.inputs if t is not None and t.constant and t.dtype in QUANTIZED]
-        return max((_ratio(op, "*") * float(_farthest(t)) for t in factors), default=0.0)
+        factors = [t for t in op.inputs if t is not None and t.dtype in QUANTIZED]
+        return max((_ratio(op, "*") * (_farthest(t) if t.constant else _reach(t)) for t in factors), default=0.0)
     weights = [t for t in op.inputs if t is not None and t.constant and t.dtype in ("int8", "uint8") and t.rank > 1]
     made = op.tensor(~0)
     if (

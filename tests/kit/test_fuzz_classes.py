@@ -100,6 +100,8 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("cells finer than what they are made of", "LSTM-uint8_of_five_operands,_states_kept", [outputs(5, 2)]),
     ("an LSB made several by weights", BETWEEN, [buffer(3, [8] * 15, "int8")]),
     ("an LSB made several by weights", "LEAKY_RELU-uint8_between_convolutions", [buffer(3, [11] * 15, "uint8")]),
+    ("an LSB made several by weights", "GELU-spelled_out_in_integers", []),
+    ("divisors of zero", "LOCAL_RESPONSE_NORMALIZATION-alpha_0", [option("alpha", -1.0)]),
     ("windows beyond an image of open size", "AVERAGE_POOL_2D-int8_of_open_sizes,_VALID_3x2_stride_1x1", []),
     ("windows beyond an image of open size", "STABLEHLO_GATHER-an_axis_of_unknown_size", []),
     (
