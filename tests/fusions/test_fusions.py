@@ -102,6 +102,12 @@ def test_of_a_region_nothing_stays_that_nobody_uses() -> None:
     assert [bound.op.code for bound in graph.operators] == ["ABS", "FLOOR", "FOUND"]
 
 
+def test_a_region_stands_before_the_first_that_takes_a_result_of_it() -> None:
+    """Operands, all that it waits for, are there from the start; FLOOR takes its first result before NEG, its last member."""
+    done = fused(lambda operators: [Region((operators[0][0],), (operators[0][~0], operators[2][~0]), {})])
+    assert [bound.op.code for bound in done.model.graphs[0].operators] == ["FOUND", "FLOOR", "SQRT"]
+
+
 def test_what_stays_of_a_region_stands_behind_the_results_that_it_takes() -> None:
     """ABS and SQRT are results; NEG between them, of which another operator is in need, takes the first."""
 
