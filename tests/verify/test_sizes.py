@@ -1,139 +1,130 @@
-"""Sizes that are open and how batches are given row by row; numbers between integers and what they stand for."""
+"""Sizes of inputs that the ONNX model fixes or leaves open, in the order of the TFLite file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from verify_graphs import entry_of, model, operator, slot, subgraph
 
 from onnx_tflite_plugin.graph.metadata import TensorValue
-from onnx_tflite_plugin.source.model import Array, Quantization, Subgraph, Tensor
+from onnx_tflite_plugin.source.model import Array, Signature, Tensor
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
-from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored
-from onnx_tflite_plugin.verify.runtimes.structure import Entry
-
-Dims = Sequence["int | str | None"]
-
-
-def port(name: str, dims: Dims) -> Any:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
+from onnx_tflite_plugin.verify.runtimes import structure
 
 
 def sizes(
-    inputs: Sequence[tuple[tuple[int, ...], Dims]], outputs: Sequence[Dims] = (), *values: TensorValue, **known: Any
+    *inputs: tuple[Tensor, list[int | str | None]],
+    outputs: tuple[tuple[Tensor, list[int | str | None]], ...] = (),
+    orders: dict[str, tuple[int, ...]] | None = None,
 ) -> InputSizes:
-    """``inputs``: what the file stores, and the sizes in the ONNX model; of outputs those alone."""
-    tensors = [Tensor(0, k, f"x{k}", "float32", shape, known.get("dims", shape)) for k, (shape, _) in enumerate(inputs)]
-    results = [Tensor(0, 10 + k, f"y{k}", "float32", (), ()) for k in range(len(outputs))]
-    names = [tuple(t.name for t in side) for side in (tensors, results)]
-    graph = Subgraph(0, "", (), tuple(tensors), tuple(results), ())
-    entry = Entry(graph, graph.inputs, graph.outputs, *names)
-    pairs: Any = SimpleNamespace(
-        inputs=[port(f"x{k}", dims) for k, (_, dims) in enumerate(inputs)],
-        outputs=[port(f"y{k}", dims) for k, dims in enumerate(outputs)],
-        values={value.name: value for value in values},
-    )
+    """Each tensor with its dimensions in the ONNX model; those that have neither number nor name are None."""
+    infos = [
+        [helper.make_tensor_value_info(tensor.name, TensorProto.FLOAT, dims) for tensor, dims in side]
+        for side in (inputs, outputs)
+    ]
+    entry = entry_of(subgraph(inputs=[t for t, _ in inputs], outputs=[t for t, _ in outputs]))
+    values = {name: TensorValue(name, 0, 0, order=order) for name, order in (orders or {}).items()}
+    pairs: Any = SimpleNamespace(inputs=infos[0], outputs=infos[1], values=values)
     return InputSizes(entry, pairs)
 
 
-class TestOpenSizes:
-    def test_a_size_is_one_more_than_stored_and_the_same_wherever_its_name_stands(self) -> None:
-        found = sizes([((1, 5, 3), ("n", "h", 3)), ((7, 2), ("h", 2)), ((4,), (4,))]).open(0)
-        assert found == {"x0": (2, 6, 3), "x1": (6, 2)}
+def test_given_arrays_must_fit_what_the_onnx_model_fixes() -> None:
+    found = sizes((slot(0, shape=(None, 3, 5)), [7, "n", 5]), (slot(1, shape=(2, 3)), [2, 3, 1])).as_converted()
+    assert [tensor.dims for tensor in found.inputs] == [(7, None, 5), (2, 3)]
 
-    def test_sizes_that_are_too_small_to_run_are_larger_behind_the_batch(self) -> None:
-        either = sizes([((1, 1, 3), ("n", "h", 3))])
-        assert either.fixed(64) == {"x0": (1, 64, 3)}
-        assert either.open(64) == {"x0": (2, 65, 3)}
-        assert either.fixed(0) == {"x0": (1, 1, 3)}
 
-    def test_no_size_is_run_at_0_and_the_onnx_model_s_go_first(self) -> None:
-        assert sizes([((0, 3), ("n", 5))]).fixed(0) == {"x0": (1, 5)}
+def test_open_sizes_are_one_more_than_is_stored_or_than_runs_and_alike_where_named_alike() -> None:
+    found = sizes(
+        (slot(0, shape=(3, 5, 0)), ["batch", "n", "k"]),
+        (slot(1, shape=(7, 2)), ["batch", 2]),
+        (slot(2, shape=(2, 2)), [2, 2]),
+        (slot(3, shape=(2, 2)), ["a", 2, 2]),
+        (slot(4, shape=(1, 11)), [None, None]),
+    )
+    assert found.open(0) == {"t0": (4, 6, 2), "t1": (4, 2), "t4": (2, 12)}
+    assert found.open(64) == {"t0": (4, 65, 65), "t1": (4, 2), "t4": (2, 65)}
 
-    def test_a_size_without_a_name_is_one_of_its_own(self) -> None:
-        assert sizes([((1, 3), (None, 3)), ((2, 3), (None, 3))]).open(0) == {"x0": (2, 3), "x1": (3, 3)}
 
-    def test_sizes_are_the_file_s_in_whatever_order_the_onnx_model_has_them(self) -> None:
-        value = TensorValue("x0", 0, 0, order=(0, 3, 1, 2))
-        found = sizes([((1, 5, 7, 3), (1, 3, "h", 7))], (), value)
-        assert found.open(0) == {"x0": (1, 6, 7, 3)}
-        assert found.as_converted().inputs[0].dims == (1, None, 7, 3)
+def test_sizes_are_told_in_the_file_s_order_and_complex_numbers_have_no_axis_of_pairs() -> None:
+    found = sizes(
+        (slot(0, shape=(2, 3, 5)), [5, 2, "n"]),
+        (slot(1, "complex64", (2, 3)), ["m", 3, 2]),
+        orders={"t0": (2, 0, 1)},
+    )
+    assert found.fixed(0) == {"t0": (2, 3, 5), "t1": (2, 3)}
+    assert found.open(0) == {"t0": (2, 4, 5), "t1": (3, 3)}
+    assert [tensor.dims for tensor in found.as_converted().inputs] == [(2, None, 5), (None, 3)]
 
-    def test_another_rank_leaves_the_file_s_sizes(self) -> None:
-        found = sizes([((1, 5), ("n", 5, 1))])
-        assert (found.open(0), found.fixed(0), found.as_converted().inputs[0].dims) == ({}, {}, (1, 5))
 
-    @pytest.mark.parametrize(("dims", "open_"), [((None, 5), True), ((1, 5), False)])
-    def test_what_the_onnx_model_leaves_open_the_file_may_fix(self, dims: tuple[int | None, ...], open_: bool) -> None:
-        assert sizes([((1, 5), ("n", 5))], dims=dims).open_in_file is open_
+def test_another_rank_leaves_the_file_s_sizes() -> None:
+    found = sizes((slot(0, shape=(1, 5)), ["n", 5, 1]))
+    assert (found.open(0), found.fixed(0), found.as_converted().inputs[0].dims) == ({}, {}, (1, 5))
+
+
+def test_fixed_sizes_are_the_onnx_model_s_and_open_ones_what_runs() -> None:
+    found = sizes((slot(0, shape=(1, 0, 5)), [7, "n", "m"]), (slot(1, shape=(2,)), [2, 3]))
+    assert found.fixed(0) == {"t0": (7, 1, 5)}
+    assert found.fixed(64) == {"t0": (7, 64, 64)}
+
+
+@pytest.mark.parametrize(
+    ("stored", "dims", "told"),
+    [
+        ((None, 3), ["n", 3], True),
+        ((None, 3), [7, 3], True),
+        ((2, 3), [2, 3], True),
+        ((2, 3), ["n", 3], False),
+        ((None, 3), ["n", "m"], False),
+        ((2, 3), ["n", 3, 1], True),
+    ],
+)
+def test_whether_the_file_leaves_open_what_the_onnx_model_does(
+    stored: tuple[int | None, ...], dims: list[int | str | None], told: bool
+) -> None:
+    assert sizes((slot(0, shape=stored), dims)).open_in_file is told
 
 
 class TestRows:
-    x, other = np.arange(6).reshape(2, 3), np.arange(5)
+    """A batch that LiteRT makes something else of is run row by row."""
 
-    def rows(
-        self, dims: Dims = ("n", 3), result: Dims = ("n", 4), whole: Array | None = None, stored: int = 1
-    ) -> list[list[Array]]:
-        found = sizes([((5,), (5,)), ((stored, 3), dims)], [result])
-        return found.rows([self.other, self.x], None if whole is None else [whole])
+    BATCH: Array = np.arange(21).reshape(7, 3)
+    ONE = slot(0, shape=(1, 3)), ["n", 3]
 
-    def test_a_batch_that_is_not_taken_is_given_row_by_row(self) -> None:
-        first, second = self.rows()
-        assert [first[1].tolist(), second[1].tolist()] == [[[0, 1, 2]], [[3, 4, 5]]]
-        assert first[0] is second[0] is self.other
+    def of(self, *inputs: Any, dims: tuple[Any, ...] = ("n", 5), whole: Array | None = None) -> list[list[Array]]:
+        arrays = [self.BATCH, np.arange(2)][: len(inputs)]
+        found = sizes(*inputs, outputs=((slot(9, shape=(1, 5)), [*dims]),))
+        return found.rows(arrays, None if whole is None else [whole])
 
-    def test_only_a_batch_of_one_row_that_the_results_have_too(self) -> None:
-        assert not self.rows(dims=("n", "m"))
-        assert not self.rows(dims=(2, "m"))
-        assert not self.rows(stored=2)
-        assert not self.rows(result=(1, 4))
-        assert not self.rows(result=())
+    def test_each_row_with_what_has_no_axis_for_it(self) -> None:
+        rows = self.of(self.ONE, (slot(1, shape=(2,)), [2]))
+        assert [row[0].tolist() for row in rows] == [[row] for row in self.BATCH.tolist()]
+        assert all(row[1].tolist() == [0, 1] for row in rows)
 
-    def test_only_where_the_rows_were_joined(self) -> None:
-        assert not self.rows(result=("n", 4), whole=np.zeros((2, 4)))
-        assert len(self.rows(result=("n", 4), whole=np.zeros((1, 8)))) == 2
-        assert not self.rows(result=("n", 4), whole=np.zeros(8))
+    def test_the_number_of_rows_is_that_of_an_input_that_has_them(self) -> None:
+        found = sizes((slot(1, shape=(2,)), [2]), self.ONE, outputs=((slot(9, shape=(1, 5)), ["n", 5]),))
+        assert len(found.rows([np.arange(2), self.BATCH], None)) == 7
 
+    def test_another_open_size_or_more_than_one_row_or_no_axis_in_the_result_leaves_none(self) -> None:
+        assert self.of((slot(0, shape=(1, 3)), ["n", "m"])) == []
+        assert self.of((slot(0, shape=(1, 3)), [1, "m"])) == []
+        assert self.of((slot(0, shape=(7, 3)), ["n", 3])) == []
+        assert self.of(self.ONE, dims=(7, 5)) == []
+        assert self.of(self.ONE, dims=()) == []
 
-# --- integers and what they stand for ---------------------------------------------------------
-
-
-def quantized(dtype: str, scale: Sequence[float], zero_point: Sequence[int], axis: int = 0) -> Tensor:
-    return Tensor(0, 0, "t", dtype, (2, 3), (2, 3), quantization=Quantization(tuple(scale), tuple(zero_point), axis))
+    @pytest.mark.parametrize(("shape", "rows"), [((7, 5), 0), ((3, 5), 0), ((7, 4), 7), ((35,), 0), ((7, 5, 1), 0)])
+    def test_results_that_fit_or_are_of_another_rank_are_as_they_are(self, shape: tuple[int, ...], rows: int) -> None:
+        assert len(self.of(self.ONE, whole=np.zeros(shape))) == rows
 
 
-def test_integers_stand_for_their_distance_from_the_zero_point_in_steps() -> None:
-    tensor = quantized("int8", [0.5], [3])
-    stored = np.array([[-128, 3, 4], [5, 127, 0]], np.int8)
-    floats = as_float(tensor, stored)
-    assert floats.dtype == np.float32
-    assert floats.tolist() == [[-65.5, 0, 0.5], [1, 62, -1.5]]
-    np.testing.assert_array_equal(as_stored(tensor, floats), stored)
-
-
-def test_each_channel_has_its_scale_along_its_axis() -> None:
-    tensor = quantized("int16", [1, 2, 4], [0, 0, 0], axis=1)
-    floats = as_float(tensor, np.ones((2, 3), np.int16))
-    assert floats.tolist() == [[1, 2, 4]] * 2
-    assert as_stored(tensor, floats).tolist() == [[1, 1, 1]] * 2
-
-
-def test_floats_are_rounded_to_even_and_saturate() -> None:
-    floats = np.array([[0.5, 1.5, -0.5], [1e9, -1e9, np.nan]], np.float32)
-    stored = as_stored(quantized("uint8", [1.0], [10]), floats)
-    assert stored.dtype == np.uint8
-    assert stored.tolist() == [[10, 12, 10], [255, 0, 10]]
-
-
-def test_what_has_no_scale_or_is_no_integer_stays() -> None:
-    plain = Tensor(0, 0, "t", "int8", (3,), (3,))
-    floats, integers = np.ones(3, np.float32), np.ones(3, np.int8)
-    assert as_float(plain, integers) is integers
-    assert as_stored(plain, floats) is floats
-    assert as_float(quantized("int8", [0.5], [0]), floats) is floats
-    assert as_stored(quantized("int8", [0.5], [0]), integers) is integers
-    assert as_stored(quantized("float32", [0.5], [0]), floats) is floats
+@pytest.mark.parametrize("graph", [0, 1])
+def test_only_a_signature_of_the_main_graph_leaves_anything_to_the_graph_s_order(graph: int) -> None:
+    ends = [slot(k, graph=graph) for k in range(4)]
+    own = subgraph(operator(ends[:2], ends[2:], graph=graph), inputs=ends[:2], outputs=ends[2:], index=graph)
+    graphs = [own] if graph == 0 else [subgraph(operator([slot(0)], [slot(1)])), own]
+    entry = structure.entry(model(*graphs, signatures=[Signature("s", graph, {"b": 1}, {"d": 3})]), "s")
+    assert entry.input_names == (("b", "t0") if graph == 0 else ("b",))
+    assert entry.output_names == (("d", "t2") if graph == 0 else ("d",))
