@@ -59,6 +59,7 @@ LOWERED = (
     ),
     lowers("takes text", "return ctx.ops.Abs('x')", "str 'x' is no operand"),
     lowers("renames its operand", "x.name = 'mine'; return ctx.ops.Abs(x)", "it changed its operand 'x'"),
+    lowers("reshapes its operand", "x.shape = ir.Shape([3, 2]); return ctx.ops.Abs(x)", "it changed its operand 'x'"),
     lowers("turns its operand", "x.dtype = ir.DataType.INT8; return ctx.ops.Abs(x)", "it changed its operand 'x'"),
     lowers("has no such operator", "return ctx.ops.Absolute(x)", "ONNX has no operator Absolute"),
     lowers("has no such attribute", "return ctx.ops.Abs(x, sharpness=3)", "Abs has no attribute sharpness"),
