@@ -180,6 +180,33 @@ def test_what_a_kernel_computes_of_bare_integers_stays_as_it_is() -> None:
     ]
 
 
+def test_weights_that_are_computed_are_kept_as_activations_are() -> None:
+    def drawn(g: GraphBuilder) -> None:
+        rows = g.input("rows", (3, 3), "int8", quantization=Q)
+        y = g.tensor("y", SHAPE, "int8", quantization=Q)
+        g.operator("FULLY_CONNECTED", [dense(g, int8_input(g), "inner"), rows, None], [y])
+        g.output(y)
+
+    assert kept(*planned(drawn)) == {"x": "uint8", "w": "int8", "inner": "uint8", "rows": "uint8", "y": "uint8"}
+
+
+@pytest.mark.parametrize(("code", "taken"), [("NEG", False), ("TRANSPOSE", True)])
+def test_bare_integers_that_a_target_does_not_hold_are_moved_as_floats_and_not_computed_with(
+    code: str, taken: bool
+) -> None:
+    def drawn(g: GraphBuilder) -> None:
+        x = g.input("x", (5, 5), "int8", quantization=quant(0.05))
+        y = g.tensor("y", (5, 5), "int8", quantization=quant(0.05))
+        g.operator(code, [x, *([g.constant("perm", np.array([1, 0], np.int32))] if code == "TRANSPOSE" else [])], [y])
+        g.output(y)
+
+    if taken:
+        assert [*planned(drawn, "tensorrt")[1].arithmetic.values()] == [Arithmetic.FLOAT]
+        return
+    with pytest.raises(HandlerError, match="the kernel works on bare int8, for which target tensorrt has no"):
+        planned(drawn, "tensorrt")
+
+
 def test_integers_pass_through_where_the_parameters_agree_and_are_rescaled_where_not() -> None:
     def rectified(scale: float) -> Callable[[GraphBuilder], None]:
         def draw(g: GraphBuilder) -> None:
