@@ -85,6 +85,11 @@ def turned_and_reshaped(*before: int) -> bytes:
     return model.build()
 
 
+def test_where_no_input_has_an_axis_there_is_no_batch_to_leave_open() -> None:
+    with pytest.raises(UnsupportedOption, match="no graph input has an axis that could be left open"):
+        convert(joined("ADD", tensor(), tensor(), tensor()), dynamic_batch=True)
+
+
 def test_a_constant_holds_the_batch_and_no_other_size() -> None:
     """What comes to lie in front, and is not the batch of an input, is no reason for another RESHAPE than is stored."""
     rows = joined("RESHAPE", tensor(5, 2, 3), constant([5, 6]), tensor(5, 6))
