@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from conformance.builder import ModelBuilder
@@ -56,6 +57,28 @@ def test_an_operand_that_names_an_output_follows_that_one_alone(first: int, seco
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
     done = fuse(bound, [("test", swapped)], TARGETS["generic"], opset=19)
     assert bool(done.applied) == ((first, second) == (1, 0))
+
+
+@pytest.mark.parametrize("second", ["constant", "other constant", "input"])
+def test_an_operand_that_stands_twice_in_a_pattern_is_one_tensor_or_equal_constants(second: str) -> None:
+    @fusion("DOUBLED", pattern=Call("ADD", x, Call("ABS", x)), inputs=[x], layout=Terminate())
+    def doubled(ctx: Context, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    model = ModelBuilder()
+    g = model.main
+    first = g.constant("first", np.ones((2, 3), np.float32))
+    if second == "input":
+        other = g.input("second", (2, 3))
+    else:
+        other = g.constant("second", np.full((2, 3), 2 if second == "other constant" else 1, np.float32))
+    made, y = g.tensor("made", (2, 3)), g.tensor("y", (2, 3))
+    g.operator("ABS", [other], [made])
+    g.operator("ADD", [first, made], [y])
+    g.output(y)
+    bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
+    done = fuse(bound, [("test", doubled)], TARGETS["generic"], opset=19)
+    assert bool(done.applied) == (second == "constant")
 
 
 def test_an_output_that_cannot_be_is_a_mistake_at_its_line() -> None:
