@@ -120,3 +120,15 @@ def test_what_writes_a_state_from_an_input_of_the_model_alone_is_in_every_part()
     part = otp.convert(data, outputs=[f"#{int(total)}"])
     assert interface(part)[0] == ["x0", "x1", "state"]
     assert verify(data, part.proto).ok
+
+
+def test_what_writes_a_state_that_nothing_else_uses_is_in_every_part() -> None:
+    model, spec = Memory(), tensor(2, 3)
+    state, x = model.variable(spec, np.zeros((2, 3))), model.input(spec)
+    state.assign(x)
+    total = model.call("NEG", [x], spec)
+    model.output(model.call("ABS", [total], spec))
+    data = model.build()
+    part = otp.convert(data, outputs=[f"#{int(total)}"])
+    assert part.report.states == otp.convert(data).report.states
+    assert part.report.states

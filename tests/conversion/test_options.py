@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from conformance.models import Net, tensor
+from onnx_tflite_plugin.api import Instance, builtin
+from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import TARGET_NAMES, ConvertOptions, target_of
 from onnx_tflite_plugin.targets import TARGETS, Target
 
@@ -71,3 +76,17 @@ def test_activations_are_rounded_beside_integer_weights_unless_speed_or_floats_a
 ) -> None:
     target = wanted(**options)
     assert (target.rounds_activations, target.multiplies_dynamically) == (rounds, dynamic)
+
+
+@pytest.mark.parametrize("opset", [13, 17, None])
+def test_handlers_are_asked_at_the_opset_that_is_wanted_or_the_target_s_newest(opset: int | None) -> None:
+    asked: list[int] = []
+
+    def noted(at: Instance) -> None:
+        asked.append(at.opset)
+
+    net = Net()
+    net.output(net.call("NEG", [tensor(2, 3)], tensor(2, 3)))
+    host = Host(packs="builtin", handlers={"NEG": replace(builtin("NEG"), accepts=noted)})
+    convert(net.build(), host=host, opset=opset)
+    assert {*asked} == {opset or TARGETS["generic"].opsets[2]}

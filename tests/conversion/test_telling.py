@@ -13,7 +13,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.graph.metadata import props, read_authored
-from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.metadata import read_metadata
 from onnx_tflite_plugin.telling.edges import Edge
 from onnx_tflite_plugin.telling.snippet import snippet
@@ -120,6 +120,15 @@ def test_dropped_quantization_leaves_no_scale() -> None:
     assert (edge.dtype, edge.scale) == ("float32", ())
 
 
+def test_files_behind_a_model_that_are_too_large_together_are_left_out_from_there_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two files, German labels before plain ones; where both are not taken the first stands for both languages."""
+    monkeypatch.setattr(metadata, "MOST_BYTES", len("Katze\nHund") + len("\n".join(LABELS).encode()) - 1)
+    (y,) = otp.convert(single(classifier())).report.outputs
+    assert y.labels == ("Katze", "Hund")
+
+
 def test_metadata_is_told_of_the_edge_it_describes() -> None:
     report = otp.convert(single(classifier())).report
     (x,), (y,) = report.inputs, report.outputs
@@ -194,6 +203,18 @@ def test_the_snippet_loads_the_library_that_unknown_operators_need() -> None:
     assert "options.register_custom_ops_library('KERNELS.so')  # tflite.custom\n" in text
     assert "ort.InferenceSession('m.onnx', options)" in text
     assert "Options" not in otp.convert(two_inputs(signed=True).build()).snippet("m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"), [([2, 3], True), (["a", "b"], True), ([2, "b"], False), ([], False), ({"k": 2}, False)]
+)
+def test_an_unknown_operator_keeps_what_an_attribute_can_hold_and_else_all_options_as_bytes(
+    value: object, kept: bool
+) -> None:
+    net = Net()
+    net.output(net.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3), custom_options={"axis": 1, "of": value}))
+    (node,) = otp.convert(net.build(), keep_unknown=True).proto.graph.node
+    assert {attribute.name for attribute in node.attribute} == {"axis", "of" if kept else "custom_options"}
 
 
 def test_the_snippet_of_a_model_with_states_and_unknown_operators_imports_what_it_names() -> None:
