@@ -250,6 +250,15 @@ def test_the_checker_takes_the_metadata() -> None:
 # --- what the ONNX file carries on ------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("description", "said"), [("a sign reader", "a sign reader"), ("TOCO Converted.", "")])
+def test_the_file_s_description_is_carried_on_unless_a_converter_wrote_it(description: str, said: str) -> None:
+    model = ModelBuilder(description)
+    x, y = model.main.input("x", (2, 3)), model.main.tensor("y", (2, 3))
+    model.main.operator("NEG", [x], [y])
+    model.main.output(y)
+    assert otp.convert(model.build()).proto.doc_string == said
+
+
 def test_the_file_carries_on_what_the_author_says() -> None:
     proto = otp.convert(single(classifier())).proto
     assert proto.producer_name == "onnx-tflite-plugin"

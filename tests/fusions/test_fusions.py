@@ -11,7 +11,7 @@ import pytest
 from conformance.builder import ModelBuilder
 from conformance.cases.image.convolution import conv
 from conformance.models import Net, tensor
-from onnx_tflite_plugin.api import Call, Context, Fusion, Operator, Region, Terminate, fusion, operands
+from onnx_tflite_plugin.api import Call, Context, Fusion, Match, Operator, Region, Terminate, fusion, operands
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.conversion import convert
@@ -57,6 +57,27 @@ def test_an_operand_that_names_an_output_follows_that_one_alone(first: int, seco
     bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
     done = fuse(bound, [("test", swapped)], TARGETS["generic"], opset=19)
     assert bool(done.applied) == ((first, second) == (1, 0))
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_pattern_s_operand_has_a_constant_s_numbers_or_none(biased: bool) -> None:
+    found: list[object] = []
+
+    def where(match: Match) -> dict[str, Any]:
+        found.extend((match.constant(x), match.constant(w)))
+        return {}
+
+    @fusion("FOUND", pattern=Call("ADD", x, w), inputs=[x, w], where=where, layout=Terminate())
+    def added(ctx: Context, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    model = ModelBuilder()
+    g = model.main
+    second = g.constant("second", np.ones((2, 3), np.float32)) if biased else g.input("second", (2, 3))
+    g.operator("ADD", [g.input("x", (2, 3)), second], [y := g.tensor("y", (2, 3))])
+    g.output(y)
+    fuse(Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19), [("test", added)], TARGETS["generic"])
+    assert [array is not None for array in found] == [False, biased]
 
 
 @pytest.mark.parametrize("second", ["constant", "other constant", "input"])

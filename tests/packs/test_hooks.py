@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from onnx_tflite_plugin.api import Decline, Refused, hookimpl
 from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
+from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.hooks import Hooks
 
 OPERATOR: Any = SimpleNamespace(code="X", index=0, subgraph=0, version=1, inputs=(), outputs=())
@@ -182,3 +184,27 @@ def test_hooks_of_a_pack_that_cannot_be_configured_are_left_out_and_its_operator
     assert any("the hooks of lame-pack are left out" in text for text in conversion.report.warnings)
     with pytest.raises(otp.ConversionError, match="hook configure of lame-pack failed: RuntimeError: not today"):
         otp.convert(unary_model("SIN"))
+
+
+def test_a_hook_that_fails_is_warned_of_once_and_not_called_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tired = """
+        from onnx_tflite_plugin.api import hookimpl
+
+        class Hooks:
+            calls = 0
+
+            @hookimpl
+            def finish(self, model):
+                Hooks.calls += 1
+                raise RuntimeError("tired")
+
+        hooks = Hooks()
+    """
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "tired-pack", "tired", tired, "[onnx_tflite_plugin.hooks]\ntired = tired:hooks\n")
+    host = Host()
+    first, _second = (otp.convert(unary_model("COS"), host=host).report.warnings for _ in range(2))
+    assert [text for text in first if "tired" in text]
+    assert import_module("tired").Hooks.calls == 1
