@@ -166,9 +166,7 @@ def product_of_quantized(ctx: Context, x: Value, axes: Value) -> Value:
     if rest.count(None) > 1 or (None in rest and 0 in rest):
         raise Refused("two of its sizes are unknown; give them with --input-shape")
     ordered = ops.Transpose(x, perm=[*over, *others])
-    factors = ops.Reshape(
-        ordered, [count, *(-1 if size is None else size for size in rest)], allowzero=1 if 0 in rest else None
-    )
+    factors = ops.Reshape(ordered, [count, *(-1 if size is None else size for size in rest)])
     real = ops.Sub(ops.Cast(factors, to="int64"), np.asarray(before.zero_point[0]))
 
     def step(current: Value, factor: Value) -> list[Value]:
