@@ -212,8 +212,9 @@ def test_weights_in_a_body_are_chosen_there() -> None:
     assert choice.graph is user.graph
 
 
-def test_no_two_weights_share_an_initializer() -> None:
-    model = ir.from_proto(converted("dense", "auto").proto)
+@pytest.mark.parametrize("form", ["auto", "int8"])
+def test_no_two_weights_share_an_initializer(form: str) -> None:
+    model = ir.from_proto(converted("dense", form).proto)
     parts = [
         value
         for node in model.graph.all_nodes()
