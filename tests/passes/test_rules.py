@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import onnx
 import onnx_ir as ir
 import pytest
@@ -48,13 +50,20 @@ def test_int8_that_is_moved_alone_or_away_from_both_ends_is_taken(nodes: tuple[s
     check_model(model(*nodes), TARGET, 21)
 
 
-def test_matmul_and_add_of_int8_are_one_unit_that_is_refused_too() -> None:
-    nodes = (f"a = {DQ}", "m = MatMul (c2, a)", "b = Add (m, c)", f"y = {Q}")
+@pytest.mark.parametrize(
+    ("between", "refused"),
+    [
+        (("m = MatMul (c2, a)", "b = Add (m, c)"), True),
+        (("m = MatMul (c2, a)", "b = Relu (m)"), False),
+        (("r = Relu (a)", "m = MatMul (c2, r)", "b = Add (m, c)"), False),
+    ],
+)
+def test_matmul_and_add_of_int8_are_one_unit_that_is_refused_too(between: tuple[str, ...], refused: bool) -> None:
     proto = onnx.parser.parse_model(
         f"""<ir_version: 10, opset_import: ["" : 21]> graph (int8[2, 3] x, float[3, 2] c2) => (int8[3, 3] y)
-        <float s = {{0.5}}, int8 z = {{0}}, float c = {{2}}> {{ {" ".join(nodes)} }}"""
+        <float s = {{0.5}}, int8 z = {{0}}, float c = {{2}}> {{ a = {DQ} {" ".join(between)} y = {Q} }}"""
     )
-    with pytest.raises(TargetRefusal, match="int8 around MatMul and Add"):
+    with pytest.raises(TargetRefusal, match="int8 around MatMul and Add") if refused else nullcontext():
         check_model(ir.from_proto(proto), TARGET, 21)
 
 
