@@ -17,6 +17,7 @@ from metadata_files import LABELS, classifier, single
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from conformance.models import Net, tensor
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.cli.output import at_most, clean, counted, short, size
 from onnx_tflite_plugin.cli.summary import summary
@@ -83,6 +84,14 @@ def test_inspect_tells_everything_and_a_missing_handler_is_no_failure(run: Run, 
     detailed = [line.split() for line in run("inspect", mixed, "--details")[1].splitlines()]
     assert ["2", "ADD", "1,", "2", "built-in", "Transparent", "Dequantized"] in detailed
     assert not mixed.with_suffix(".onnx").exists()
+
+
+def test_a_version_is_listed_once_however_many_operators_have_it(run: Run, tmp_path: Path) -> None:
+    net = Net()
+    net.output(net.call("NEG", [net.call("NEG", [tensor(2, 3)], tensor(2, 3))], tensor(2, 3)))
+    (path := tmp_path / "twice.tflite").write_bytes(net.build())
+    (row,) = json.loads(run("inspect", path, "--json")[1])["operators"]
+    assert (row["count"], row["versions"]) == (2, [1])
 
 
 def test_inspect_as_json(run: Run, mixed: Path) -> None:

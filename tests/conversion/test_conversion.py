@@ -19,6 +19,7 @@ from ai_edge_litert import schema_py_generated
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from conformance.cases import builtin
+from conformance.models import Net, tensor
 from onnx_tflite_plugin import conversion as stage
 from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.source.model import Array
@@ -332,3 +333,11 @@ def test_an_lstm_whose_states_are_one_tensor_is_refused_for_that() -> None:
     builder.Finish(model.Pack(builder), file_identifier=b"TFL3")
     with pytest.raises(UnsupportedOperator, match="two of its states are one tensor"):
         otp.convert(bytes(builder.Output()))
+
+
+@pytest.mark.parametrize(("opset", "version"), [(13, 8), (18, 8), (19, 9), (21, 10), (23, 11)])
+def test_a_file_is_of_the_first_ir_version_that_has_its_opset(opset: int, version: int) -> None:
+    """From 8 on, the first with functions; the rest is ONNX's table (docs/Versioning.md)."""
+    net = Net()
+    net.output(net.call("NEG", [tensor(2, 3)], tensor(2, 3)))
+    assert otp.convert(net.build(), opset=opset).proto.ir_version == version

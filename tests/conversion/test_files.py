@@ -108,9 +108,21 @@ def test_what_a_killed_process_left_is_removed_at_the_next_run(tmp_path: Path) -
     (left,) = tmp_path.iterdir()
     other = tmp_path / f"{files._prefix(path)}{os.getpid()}.running"
     other.write_bytes(b"of a process that runs")
+    folder = left.with_name(f"{left.name}.folder")  # as there is for weights in a file of their own
+    folder.mkdir()
+    (folder / "model.onnx.data").write_bytes(b"half")
     otp.convert(small()).save(path)
-    assert not left.exists()
-    assert other.exists()
+    assert sorted(tmp_path.iterdir()) == sorted([path, other])
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_files_are_written_for_whom_the_user_lets_read(mask: int, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        (path,) = otp.convert(small()).save(tmp_path / "model.onnx")
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
 def test_a_conversion_succeeds_whose_output_nobody_reads(tmp_path: Path) -> None:

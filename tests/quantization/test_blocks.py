@@ -83,6 +83,16 @@ def test_a_target_without_the_opset_of_2_bits_gets_bytes() -> None:
     assert conversion.report.opset == 19
 
 
+@pytest.mark.parametrize("opset", [24, 25])
+def test_integers_of_2_bits_need_opset_25(opset: int) -> None:
+    [case] = [case for case in builtin() if case.id == "FULLY_CONNECTED-int8_with_int2_weights"]
+    if opset == 25:
+        assert otp.convert(case.build(), target="generic", opset=opset).report.opset == 25
+        return
+    with pytest.raises(UnsupportedOperator, match="needs opset 25"):
+        otp.convert(case.build(), target="generic", opset=opset)
+
+
 def test_folded_blocks_are_the_numbers_of_kept_ones() -> None:
     kept, folded = otp.convert(layer(32), target="generic"), otp.convert(layer(32), weights="fold")
     x = np.random.default_rng(1).standard_normal((ROWS, DEPTH)).astype(np.float32)
