@@ -21,6 +21,7 @@ from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.cli.output import _folded, _Spinner, _wrapped, complain
 from onnx_tflite_plugin.errors import InvalidModel
+from onnx_tflite_plugin.source import bundle as bundles
 from onnx_tflite_plugin.source.bundle import members
 
 
@@ -200,6 +201,17 @@ def test_a_damaged_bundle_is_refused(cut: int) -> None:
         members(litert_lm([(3, model())])[:cut], "x")
     with pytest.raises(InvalidModel):
         members(zipped({"a.tflite": model()})[:-cut], "x")
+
+
+@pytest.mark.parametrize(("name", "most"), [("MOST_MEMBERS", 1), ("MOST_BYTES", 2)])
+def test_a_bundle_of_more_than_bundles_hold_is_not_unpacked(
+    name: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = zipped({"a.txt": b"ab", "folder/": b""})
+    monkeypatch.setattr(bundles, name, most)
+    assert [member.name for member in members(bundle, "x")] == ["a.txt"]
+    with pytest.raises(InvalidModel, match="it unpacks to more than"):
+        members(zipped({"a.txt": b"ab", "b.txt": b"c"}), "x")
 
 
 # --- streams ----------------------------------------------------------------------------------

@@ -121,7 +121,8 @@ def test_files_are_written_for_whom_the_user_lets_read(mask: int, tmp_path: Path
     try:
         (path,) = otp.convert(small()).save(tmp_path / "model.onnx")
     finally:
-        os.umask(before)
+        left = os.umask(before)
+    assert left == mask
     assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 
 

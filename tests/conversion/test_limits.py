@@ -8,6 +8,8 @@ from drawing import Draw, drawn
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder
+from onnx_tflite_plugin.api import Refused, spend
+from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.layout.frame import Frame, FrameOrder
 from onnx_tflite_plugin.layout.order import Order
@@ -57,6 +59,18 @@ def test_the_budget_is_asked_of_the_environment(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("ONNX_TFLITE_PLUGIN_BUDGET", "7999")
     with pytest.raises(ConversionError, match="would take 8000 bytes"):
         otp.convert(drawn(state))
+    monkeypatch.setenv("ONNX_TFLITE_PLUGIN_BUDGET", "plenty")
+    otp.convert(drawn(state))
+
+
+def test_the_budget_is_one_for_all_arrays_of_a_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONNX_TFLITE_PLUGIN_BUDGET", "100")
+    for _ in range(2):
+        with budget():
+            spend(15, 4)
+            spend(10, 4)
+            with pytest.raises(Refused, match="a table would take 4 bytes"):
+                spend(1, 4, "a table")
 
 
 def fan(count: int) -> bytes:

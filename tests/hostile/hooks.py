@@ -57,6 +57,7 @@ CALLED = (
     hooks("raises half way", "after_lowering", "outputs[0].name = 'mine'; 1 / 0", "ZeroDivisionError"),
     hooks("renames", "after_lowering", "outputs[0].name = 'mine'", CHANGED),
     hooks("changes the node", "after_lowering", "outputs[0].producer().op_type = 'Neg'", CHANGED),
+    hooks("adds an operand", "after_lowering", "outputs[0].producer().resize_inputs(3)", CHANGED),
     hooks("changes an operand", "after_lowering", "outputs[0].producer().replace_input_with(0, None)", CHANGED),
     hooks("changes the shape", "after_lowering", "outputs[0].shape = ir.Shape([7])", CHANGED),
     hooks("raises", "finish", "1 / 0", "ZeroDivisionError"),
