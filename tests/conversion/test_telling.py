@@ -217,6 +217,21 @@ def test_an_unknown_operator_keeps_what_an_attribute_can_hold_and_else_all_optio
     assert {attribute.name for attribute in node.attribute} == {"axis", "of" if kept else "custom_options"}
 
 
+@pytest.mark.parametrize("dtype", ["resource", "float32"])
+def test_an_unknown_operator_of_a_resource_cannot_be_kept(dtype: str) -> None:
+    model = ModelBuilder()
+    g = model.main
+    handle, y = g.tensor("handle", (1,), dtype), g.tensor("y", (2, 3))
+    g.operator("CUSTOM.Made", [g.input("x", (2, 3))], [handle])
+    g.operator("CUSTOM.Unknown", [g.input("z", (2, 3)), handle], [y])
+    g.output(y)
+    if dtype == "float32":
+        assert len(otp.convert(model.build(), keep_unknown=True).proto.graph.node) == 2
+        return
+    with pytest.raises(otp.ConversionError, match=r"CUSTOM\.Unknown"):
+        otp.convert(model.build(), keep_unknown=True)
+
+
 def test_the_snippet_of_a_model_with_states_and_unknown_operators_imports_what_it_names() -> None:
     text = snippet("m.onnx", [Edge("x", "float32", (2, 3))], states=True, domains=["tflite.custom"])
     imports = [line for line in text.splitlines() if line.startswith("import")]

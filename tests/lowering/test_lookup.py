@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from conformance.models import Net, tensor
+from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.api import Array, Context, Handler, Instance, Lookup, Transparent, handler
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import ConversionError
@@ -57,6 +57,19 @@ def test_every_stored_integer_gives_its_entry(dtype: str, dims: tuple[int | None
     (y,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
     once = x.astype(np.int64) ** 2 % (limits.max + 1)
     np.testing.assert_array_equal(y, once**2 % (limits.max + 1))
+
+
+def test_entries_are_those_of_the_file_s_integers_between_weights_where_others_are_kept() -> None:
+    """A dense layer before and one behind, which change nothing, keep activations as uint8."""
+    model, y = Net(), tensor(2, 3, dtype="int8", scale=0.5, zero_point=0)
+    eye = constant(np.eye(3) * 127, "int8", scale=1 / 127)
+    dense = model.call("FULLY_CONNECTED", [y, eye], y)
+    model.output(model.call("FULLY_CONNECTED", [model.call(CODE, [dense], y), eye], y))
+    conversion = convert(model.build(), host=Host(packs="builtin", handlers={CODE: squared()}))
+    assert conversion.report.storage == {"int8 stored as uint8": 4}
+    x = np.asarray([[0, 1, 11], [-13, 127, -128]], np.int8)
+    (found,) = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x0": x})
+    np.testing.assert_array_equal(found, x.astype(np.int64) ** 2 % 128)
 
 
 def test_another_dtype_is_dequantized() -> None:
