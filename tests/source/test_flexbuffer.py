@@ -1,0 +1,70 @@
+"""Options of custom operators and composites as FlexBuffers hold them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flatbuffers.flexbuffers
+import pytest
+
+from onnx_tflite_plugin.source import flexbuffer
+from onnx_tflite_plugin.source.flexbuffer import attributes
+
+
+def written(value: Any) -> bytes:
+    return bytes(flatbuffers.flexbuffers.Dumps(value))
+
+
+def with_entry(add: str, *given: Any) -> bytes:
+    """A map of one entry, ``a``, written by a method of the package's builder."""
+    builder = flatbuffers.flexbuffers.Builder()
+    with builder.Map():
+        builder.Key("a")
+        getattr(builder, add)(*given)
+    return bytes(builder.Finish())
+
+
+@pytest.mark.parametrize(
+    ("add", "given", "read"),
+    [
+        ("Bool", (True,), True),
+        ("Int", (-7,), -7),
+        ("Float", (0.5,), 0.5),
+        ("String", ("Ñ",), "Ñ"),
+        ("Key", ("k",), "k"),
+        ("Blob", (b"\x00\x02",), b"\x00\x02"),
+        ("Null", (), None),
+        ("TypedVectorFromElements", ([3, 5, 7],), (3, 5, 7)),
+        ("FixedTypedVectorFromElements", ([3, 5],), (3, 5)),
+        ("VectorFromElements", ([3, "b", [1.5]],), (3, "b", (1.5,))),
+        ("MapFromElements", ({"b": 1},), None),
+    ],
+)
+def test_an_entry_is_a_number_text_bytes_or_a_tuple_and_a_map_within_is_none(
+    add: str, given: tuple[Any, ...], read: Any
+) -> None:
+    found = attributes(with_entry(add, *given), "T")["a"]
+    assert found == read
+    assert type(found) is type(read)
+
+
+@pytest.mark.parametrize("value", [[1, 2], 7, "text"])
+def test_what_is_no_map_has_no_options(value: Any) -> None:
+    assert dict(attributes(written(value), "T").items()) == {}
+
+
+@pytest.mark.parametrize("data", [b"\x01", b"\xff\xff\xff", bytes([7, 7, 0x24, 1])])
+def test_what_is_damaged_is_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        attributes(data, "T")
+
+
+@pytest.mark.parametrize(("most", "taken"), [(4, False), (5, True)])
+def test_entries_are_counted_with_the_items_of_lists(most: int, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flexbuffer, "MOST", most)
+    data = written({"a": [3, 5, 7], "b": 1})
+    if taken:
+        assert attributes(data, "T")["a"] == (3, 5, 7)
+        return
+    with pytest.raises(ValueError, match="it holds more than 4 entries"):
+        attributes(data, "T")
