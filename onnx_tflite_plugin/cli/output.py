@@ -58,7 +58,7 @@ def _folded(line: str, width: int, *, code: bool) -> list[str]:
 
     Code is left as it is, to be copied.
     """
-    if code or len(line) <= width:
+    if code:
         return [line]
     indent = len(line) - len(line.lstrip())
     first, *words = re.sub(r"(?<=\bop) (?=\d)|(?<=\b\d) (?=\w)|(?<=\d\d) (?=\w)", "\0", line.lstrip()).split(" ")

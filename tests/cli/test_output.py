@@ -1,0 +1,202 @@
+"""Columns, broken lines and streams: what reaches stdout and stderr, and in which form."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from onnx_tflite_plugin.cli import output
+from onnx_tflite_plugin.cli.output import (
+    Row,
+    _folded,
+    _narrowed,
+    _Spinner,
+    _wrapped,
+    complain,
+    counted,
+    print_rows,
+    size,
+)
+
+HEADINGS = ("a name", "n")
+
+
+def printed(capsys: pytest.CaptureFixture[str], *rows: tuple[object, ...]) -> list[str]:
+    output.print_table(HEADINGS, rows, numeric=(1,))
+    return capsys.readouterr().out.splitlines()
+
+
+def test_numbers_are_aligned_to_the_right_and_names_to_the_left(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, ("x\ty", 5), ("abcdefgh", 1000)) == [
+        "a name       n",
+        r"x\ty         5",
+        "abcdefgh  1000",
+    ]
+
+
+def test_at_a_terminal_a_row_is_as_high_as_its_highest_cell(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "20")
+    first, *lines = printed(capsys, ("twelve words or more", 5), ("x", 7))
+    assert "a name" in first
+    assert lines == ["twelve words or    5", "more", "x                  7"]
+
+
+def test_elsewhere_a_row_is_one_line_whatever_its_length(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, ("word " * 50, 5))[1] == f"{'word ' * 50}  5"
+
+
+@pytest.mark.parametrize(
+    ("widths", "least", "total", "narrowed"),
+    [
+        ([20, 30], [4, 4], 52, [20, 30]),
+        ([20, 30], [4, 4], 51, [20, 29]),
+        ([20, 30], [4, 4], 40, [19, 19]),
+        ([20, 30], [18, 4], 40, [20, 18]),
+        ([20, 30], [4, 4], 10, [12, 12]),
+        ([20, 30], [18, 4], 32, [18, 12]),
+        ([7, 30], [4, 15], 10, [7, 15]),
+    ],
+)
+def test_the_widest_column_gives_way_to_no_less_than_its_heading_or_12(
+    widths: list[int], least: list[int], total: int, narrowed: list[int]
+) -> None:
+    assert _narrowed(widths, least, total) == narrowed
+
+
+def test_lines_are_filled_to_the_last_column() -> None:
+    assert _wrapped("abc de fgh", 6) == ["abc de", "fgh"]
+    assert _wrapped("abc de fgh", 5) == ["abc", "de", "fgh"]
+    assert _wrapped("", 5) == [""]
+    assert _folded("  abc  de fgh ", 20, code=False) == ["  abc  de fgh "]
+    assert _folded("abc de fgh", 5, code=True) == ["abc de fgh"]
+    assert _folded("abc de fgh", 10, code=False) == ["abc de fgh"]
+    assert _folded("abc de fgh", 9, code=False) == ["abc de", "  fgh"]
+    assert _folded("ab cd ef gh", 8, code=False) == ["ab cd ef", "  gh"]
+
+
+def test_a_label_stands_in_a_column_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([Row("inputs", ["x\x1b", ""]), Row("target", ["y"])])
+    assert capsys.readouterr().out == f"{'inputs':12} x\\x1b\n\n{'target':12} y\n"
+
+
+def test_at_a_terminal_lines_reach_to_its_last_column(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "20")
+    print_rows([Row("inputs", ["abc def ghi", "x y"]), Row("run it", ["abc def ghi"], code=True)])
+    assert re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines() == [
+        f"{'inputs':12} abc def", f"{'':12}   ghi", f"{'':12} x y", f"{'run it':12} abc def ghi",
+    ]  # fmt: skip
+
+
+def test_what_would_be_left_out_by_one_line_or_kind_is_shown() -> None:
+    assert counted([("a", 3), ("b", 2)], 1) == "3 a, 2 b"
+    assert counted([]) == ""
+    assert size(999_500) == "1 MB"
+    assert size(999_500_000) == "1 GB"
+
+
+def test_a_block_stands_beside_its_label_and_what_follows_is_set_in(capsys: pytest.CaptureFixture[str]) -> None:
+    complain("error", ["one", "two", "  three\n"])
+    assert capsys.readouterr() == ("", "error: one\n  two\n    three\\n\n")
+
+
+# --- streams ----------------------------------------------------------------------------------
+
+
+APART = """
+import ctypes
+import sys
+from onnx_tflite_plugin.cli.output import apart
+libc = ctypes.CDLL(None)
+print("before")
+try:
+    with apart():
+        print("python")
+        sys.__stdout__.write("held back\\n")
+        libc.puts(b"c")
+        if sys.argv[1:]:
+            raise KeyError
+except KeyError:
+    pass
+libc.puts(b"c after")
+libc.fflush(None)
+print("after")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="another C library")
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_python_and_c_print_apart_goes_to_stderr_and_all_else_to_stdout(fails: bool) -> None:
+    """Both hold back what they print until their buffers are full."""
+    command = [sys.executable, "-c", APART, *(["fail"] if fails else [])]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=buffered)
+    assert sorted(done.stdout.splitlines()) == ["after", "before", "c after"]
+    assert sorted(done.stderr.splitlines()) == ["c", "held back", "python"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_spinner_shows_the_stage_after_its_patience_and_ends_with_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    class Status:
+        def update(self, line: str) -> None:
+            shown.append(line)
+
+        def start(self) -> None:
+            shown.append("start")
+
+        def stop(self) -> None:
+            shown.append("stop")
+
+    class Console:
+        width = 80
+
+        def status(self, line: str) -> Status:
+            shown.append(line)
+            return Status()
+
+    monkeypatch.setattr(output, "_console", lambda file=None: Console())
+    monkeypatch.setattr(output, "_PATIENCE", 0.01)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with output.working("converting x") as stage:
+        stage("one")
+        deadline = time.monotonic() + 5
+        while "start" not in shown and time.monotonic() < deadline:
+            time.sleep(0.001)
+        stage("two")
+    assert shown == ["converting x: one", "start", "converting x: two", "stop"]
+
+
+def test_a_spinner_that_is_stopped_before_its_time_never_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "_console", lambda file=None: SimpleNamespace(width=80, status=pytest.fail))
+    spinner = _Spinner("x")
+    spinner.tell("one")
+    spinner.stop()
+    spinner.start()
+
+
+@pytest.mark.parametrize(("stream", "quiet"), [(Terminal(), True), (io.StringIO(), False)])
+def test_there_is_none_where_nobody_looks(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, quiet: bool) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(output, "_Spinner", pytest.fail)
+    with output.working("x", quiet=quiet) as stage:
+        stage("one")
+    assert not stream.getvalue()
