@@ -33,9 +33,7 @@ def pairs(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, A
 
 def _range(text: str) -> tuple[float, float]:
     """``-1:1``. Raises ValueError."""
-    low, colon, high = text.partition(":")
-    if not colon:
-        raise ValueError
+    low, _, high = text.partition(":")
     least, most = float(low), float(high)
     if not least <= most:
         raise ValueError
