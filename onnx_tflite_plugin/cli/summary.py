@@ -103,7 +103,7 @@ def _operator(label: str) -> str:
     """``op 12 CONV_2D v3 'name'`` without version and name, which the line has already or does not need."""
     place, _, rest = label.partition(" '")
     words = place.split()
-    if rest and words and words[-1].startswith("v") and words[-1][1:].isdigit():
+    if rest and words[-1].startswith("v") and words[-1][1:].isdigit():
         words = words[:-1]
     return short(" ".join(words))
 
