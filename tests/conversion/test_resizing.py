@@ -15,6 +15,10 @@ from conformance.builder import ModelBuilder
 from conformance.models import Net, Spec, constant, drawn, tensor
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import UnsupportedOperator, UnsupportedOption
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.shapes.resizing import rederived
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 
@@ -202,6 +206,21 @@ def test_unknown_sizes_may_be_named_beside_a_pinned_one() -> None:
 def test_shapes_that_fit_no_input_are_refused(shapes: dict[str, tuple[int, ...]], text: str) -> None:
     with pytest.raises(UnsupportedOption, match=text):
         convert(classifier([-1, 30]), input_shape=shapes)
+
+
+@pytest.mark.parametrize(("stored", "told"), [(5, 5), (0, None)])
+def test_sizes_known_as_it_runs_only_are_the_stored_ones_where_others_do_not_follow(
+    stored: int, told: int | None
+) -> None:
+    model = ModelBuilder()
+    g = model.main
+    g.operator("ABS", [g.input("x", (2, 3))], [a := g.tensor("a", (3, 2))])  # which is of another shape
+    g.operator("WHERE", [g.input("c", (2, 3), "bool")], [found := g.tensor("found", (stored, 2), "int64")])
+    g.operator("NEG", [found], [y := g.tensor("y", (stored, 2), "int64")])
+    g.output(a, y)
+    derived = rederived(read(model.build()), Host(packs="builtin"), TARGETS["generic"])
+    assert derived is not None
+    assert {t.name: t.dims for t in derived.main.outputs} == {"a": (2, 3), "y": (told, 2)}
 
 
 # --- constants that hold the batch ------------------------------------------------------------
