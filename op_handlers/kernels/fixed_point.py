@@ -15,7 +15,12 @@ LEAST, MOST = -32768, 32767
 
 
 def quantized_multiplier(factor: float) -> tuple[int, int]:
-    """A mantissa of 31 bits, and the power of two in front of it (QuantizeMultiplier, internal/quantization_util.cc)."""
+    """A mantissa of 31 bits, and the power of two in front of it (QuantizeMultiplier, internal/quantization_util.cc).
+
+    Raises Refused for what is infinite, as the quotient of scales far apart is.
+    """
+    if not isfinite(factor):
+        raise Refused(f"its numbers are multiplied by {factor}, for which no integer stands")
     fraction, exponent = frexp(factor)
     mantissa = floor(fraction * 2**31 + 0.5)
     return (2**30, exponent + 1) if mantissa == 2**31 else (mantissa, exponent)
@@ -31,8 +36,6 @@ def rescaled(numbers: Array, factor: float) -> Array:
 
     (MultiplyByQuantizedMultiplier, internal/common.cc)
     """
-    if not isfinite(factor):
-        raise Refused(f"its numbers are multiplied by {factor}, for which no integer stands")
     mantissa, exponent = quantized_multiplier(factor)
     if exponent < -31:
         return np.zeros_like(numbers)

@@ -84,6 +84,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(2, shape=[3, 0])],
         "reads one number",
     ),
+    ("HARD_SWISH-int8_of_scale_0.0008", [scaled(0, [3e38], [127])], "multiplied by inf, for which no integer stands"),
     ("REDUCE_WINDOW-MUL_int8", [buffer(2, [1, -(1 << 58), 2, 2], "int64")], "sizes are .* each must be at least 1"),
     ("REDUCE_WINDOW-MUL_int8", [buffer(2, [1, 1 << 24, 2, 2], "int64")], "its window of 16777216 elements"),
     ("BATCH_TO_SPACE_ND-float32,_rows_known_as_it_runs", [tensor(2, type=4)], "its dtypes are float32, int32, int64"),
