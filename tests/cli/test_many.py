@@ -195,6 +195,21 @@ def test_a_litert_lm_bundle_is_listed_and_its_models_converted(run: Run, tmp_pat
     assert [file.name for file in (tmp_path / "chat").iterdir()] == ["section_1.onnx"]
 
 
+def test_a_section_of_a_bundle_says_which_model_it_holds_and_where() -> None:
+    body = bytes(16384) + model()
+    kind, end = ("Uint8", 3), ("Uint64", len(body))
+    items = [{0: "other", 1: ("Uint8", 9), 2: {0: "x"}}, {0: "model_type", 1: ("Uint8", 9), 2: {0: "prefill"}}]
+
+    def written(last: tuple[str, int]) -> bytes:
+        header = encoded({1: {0: [{0: items, 1: ("Uint64", 16384), 2: last, 3: kind}]}})
+        return b"LITERTLM" + bytes(16) + struct.pack("<Q", 32 + len(header)) + header + body[32 + len(header) :]
+
+    (member,) = members(written(end), "x")
+    assert (member.name, member.content) == ("section 0 prefill", model())
+    with pytest.raises(InvalidModel, match=f"bytes 16384 to {len(body) + 1} are outside the file's {len(body)}"):
+        members(written(("Uint64", len(body) + 1)), "x")
+
+
 @pytest.mark.parametrize("cut", [9, 20, 31, 36, 45, 60])
 def test_a_damaged_bundle_is_refused(cut: int) -> None:
     with pytest.raises(InvalidModel):

@@ -117,6 +117,7 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     (f"{W}.buffer: 23 bytes, but float32 of shape [2, 3] needs 24", lambda: weights(data=bytes(23))),
     (f"{W}.buffer: 2 bytes, but int4 of shape [5] needs 3", lambda: weights(data=bytes(2), type=17, shape=(5,))),
     (f"{W}.buffer: a variable tensor cannot hold data", lambda: weights(variable=True)),
+    (f"{W}.buffer: a resource cannot hold data", lambda: weights(type=tflite.TensorType.RESOURCE)),
     (f"{W}.external_buffer: its data is external buffer 5, which is not read", lambda: weights(external=5)),
     (f"{W}.external_buffer: its data is external buffer 1, which is not read", lambda: weights(external=1)),
     (f"{W}.sparsity: strings cannot be sparse", lambda: weights(type=5, sparsity=sparsity((0, 1), (), [2, 3]))),
@@ -145,6 +146,10 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     (
         f"{W}.quantization.details.zero_points: tensor -2",
         lambda: weights(details=(3, details(1, -2, 0, dimensions=(0,)))),
+    ),
+    (
+        f"{W}.quantization.details.block_size: -1 is negative",
+        lambda: weights(details=(3, details(1, -1, -1, dimensions=(0,)))),
     ),
     (f"{W}.quantization.details.quantized_dimensions: ()", lambda: weights(details=(3, details(1, -1, 0)))),
     (
@@ -252,6 +257,31 @@ def test_tables_that_many_places_share_do_not_multiply() -> None:
     with pytest.raises(InvalidModel, match=r"more than \d+ tables in \d+ bytes"):
         read(bytes(builder.Output()))
     assert time.perf_counter() - started < 10
+
+
+def test_operands_that_many_operators_share_do_not_multiply() -> None:
+    """1,000 operators of one and the same 50,000 operands."""
+    builder = flatbuffers.Builder(1024)
+    tensor = table(builder, "Tensor", Shape=vector(builder, (4,)))
+    operator = table(builder, "Operator", Inputs=vector(builder, [0] * 50_000), Outputs=vector(builder, ()))
+    subgraph = table(
+        builder,
+        "SubGraph",
+        Tensors=vector(builder, [tensor], "table"),
+        Operators=vector(builder, [operator] * 1_000, "table"),
+    )
+    code = table(builder, "OperatorCode", BuiltinCode=101)
+    root = table(
+        builder,
+        "Model",
+        Version=3,
+        OperatorCodes=vector(builder, [code], "table"),
+        Subgraphs=vector(builder, [subgraph], "table"),
+        Buffers=vector(builder, [table(builder, "Buffer")], "table"),
+    )
+    builder.Finish(root, b"TFL3")
+    with pytest.raises(InvalidModel, match=r"more than \d+ shapes, operands and scales in \d+ bytes"):
+        read(bytes(builder.Output()))
 
 
 def small_model() -> bytes:
