@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -91,8 +92,11 @@ def as_int64(ctx: Context, slot: int, value: Value) -> Value | Array:
 
 
 def scalar(ctx: Context, slot: int, value: Value) -> Value:
-    """A number that may stand in an array."""
-    return value if ctx.op[slot].rank == 0 else ctx.ops.Reshape(value, np.zeros(0, np.int64))
+    """A number that may stand in an array. Raises Refused for an array of several."""
+    tensor = ctx.op[slot]
+    if tensor.static and prod(tensor.shape) != 1:
+        raise Refused(f"its operand {tensor.name!r} is of shape {list(tensor.shape)}, where one number is taken")
+    return value if tensor.rank == 0 else ctx.ops.Reshape(value, np.zeros(0, np.int64))
 
 
 def packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Decline | None:

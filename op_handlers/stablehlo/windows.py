@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from math import prod
 
 import numpy as np
 
@@ -107,8 +106,6 @@ def unwindowed(at: Instance) -> Attribute:
 def sized(at: Instance) -> Decline | None:
     if not at.op[0].static or not 0 < at.op[0].rank <= 6:
         return Decline("its window slides over a tensor of unknown size; give it with --input-shape")
-    if at.op[1].static and prod(at.op[1].shape) != 1:
-        return Decline(f"what its windows begin with is of shape {list(at.op[1].shape)}, and no single number")
     return Decline("its result has no elements") if 0 in at.op[out(0)].shape else None
 
 

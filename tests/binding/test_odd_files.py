@@ -84,6 +84,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(2, shape=[3, 0])],
         "reads one number",
     ),
+    ("DILATE-int32", [operands(0, 1, 1)], r"is of shape .4., where one number is taken"),
     ("HARD_SWISH-int8_of_scale_0.0008", [scaled(0, [3e38], [127])], "multiplied by inf, for which no integer stands"),
     ("REDUCE_WINDOW-MUL_int8", [buffer(2, [1, -(1 << 58), 2, 2], "int64")], "sizes are .* each must be at least 1"),
     ("REDUCE_WINDOW-MUL_int8", [buffer(2, [1, 1 << 24, 2, 2], "int64")], "its window of 16777216 elements"),
@@ -216,7 +217,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [scaled(1, [0.013], [127])],
         "zero points other than 0, which LiteRT leaves out",
     ),
-    ("REDUCE_WINDOW-MUL_bool_from_True", [operands(0, 0, 2, 3, 4)], "begin with is of shape"),
+    ("REDUCE_WINDOW-MUL_bool_from_True", [operands(0, 0, 2, 3, 4)], "where one number is taken"),
     ("STABLEHLO_GATHER-int32_rows,_constant", [option2("collapsed_slice_dims", [])], "its slices have 3 axes"),
     (
         "STABLEHLO_GATHER-elements,_constant",
