@@ -2,14 +2,133 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 from verify_graphs import model as made_of
 from verify_graphs import slot, subgraph
 
-from onnx_tflite_plugin.verify.diagnosis import contradicted
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.errors import Blamed, Contradiction, ConversionError, InvalidModel, Problem
+from onnx_tflite_plugin.verify import diagnosis
+from onnx_tflite_plugin.verify.diagnosis import asked, contradicted, diagnosed
+from onnx_tflite_plugin.verify.probe import probe
+
+OURS = Blamed("op 3", "why", "report it", ours=True)
+
+
+def divided(size: int = 3, stored: int = 3) -> bytes:
+    """A quotient of integers, which LiteRT refuses by zero."""
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (size,), "int32"), g.tensor("y", (stored,), "int32")
+    g.operator("DIV", [g.constant("one", np.ones(1, np.int32)), x], [y])
+    g.output(y)
+    return model.build()
 
 
 @pytest.mark.parametrize(("batch", "blamed"), [(None, False), (1, True)])
 def test_a_shape_contradicts_what_litert_computes_but_where_it_is_open(batch: int | None, blamed: bool) -> None:
     graph = subgraph(inputs=[slot(0)], outputs=[slot(1, shape=(batch, 4))])
     assert (contradicted(made_of(graph), {"shapes": {"1": [3, 4]}}) is not None) is blamed
+
+
+def test_shapes_that_litert_does_not_tell_or_the_file_does_not_store_contradict_nothing() -> None:
+    graph = subgraph(inputs=[slot(0)], outputs=[slot(1, shape=()), slot(2, shape=(5, 7))])
+    assert contradicted(made_of(graph), {}) is None
+    assert contradicted(made_of(graph), {"shapes": {"1": [3], "2": [5, 7]}}) is None
+    told = contradicted(made_of(graph), {"shapes": {"2": [5, 11]}})
+    assert told is not None
+    (problem,) = told.problems
+    assert isinstance(problem, Contradiction)
+    assert problem.where == "subgraphs[0].tensors[2].shape"
+    assert problem.reason == "tensor 2 't2' is of shape [5, 7], LiteRT computes [5, 11]"
+
+
+@pytest.mark.parametrize(
+    "problems", [[], [Problem("op 3", "why")], [Blamed("op 3", "why", "", ours=False)]], ids=["none", "plain", "theirs"]
+)
+def test_litert_is_not_asked_about_what_is_not_blamed_on_the_converter(
+    monkeypatch: pytest.MonkeyPatch, problems: list[Problem]
+) -> None:
+    monkeypatch.setattr(diagnosis, "asked", pytest.fail)
+    error = ConversionError("why", problems)
+    assert diagnosed(error, b"") is error
+
+
+def test_a_failure_is_the_file_s_where_litert_refuses_it_or_computes_other_shapes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = ConversionError("why", [Problem("op 1", "another"), OURS])
+    monkeypatch.setattr(diagnosis, "asked", lambda source: {"refused": "it is odd"})
+    told = diagnosed(error, divided())
+    assert isinstance(told, InvalidModel)
+    assert [(one.where, one.reason) for one in told.problems] == [("op 3", "it is odd")]
+    monkeypatch.setattr(diagnosis, "asked", lambda source: {"shapes": {"1": [5]}})
+    told = diagnosed(error, divided())
+    assert isinstance(told, InvalidModel)
+    assert [one.where for one in told.problems] == ["subgraphs[0].tensors[1].shape"]
+    for nothing in ({}, {"shapes": {"1": [3]}}):
+        monkeypatch.setattr(diagnosis, "asked", lambda source, told=nothing: told)
+        assert diagnosed(error, divided()) is error
+
+
+# --- asking LiteRT ----------------------------------------------------------------------------
+
+SHAPES = {"shapes": {"0": [3]}}
+
+
+@pytest.mark.parametrize(
+    ("code", "printed", "told"),
+    [
+        (0, json.dumps(SHAPES), SHAPES),
+        (0, json.dumps({"refused": "it is odd"}), {"refused": "it is odd"}),
+        (0, json.dumps({"refused": "Encountered unresolved custom op: X"}), {}),
+        (1, "", {}),
+        (-signal.SIGSEGV, json.dumps(SHAPES), {"refused": "it dies of signal 11"}),
+        (-signal.SIGKILL, "", {}),
+        (-signal.SIGXCPU, "", {}),
+    ],
+)
+def test_a_file_that_ends_litert_is_broken_but_where_it_was_ended_for_its_time_or_memory(
+    monkeypatch: pytest.MonkeyPatch, code: int, printed: str, told: dict[str, Any]
+) -> None:
+    seen: list[bytes] = []
+
+    def run(command: list[str], **options: Any) -> Any:
+        seen.append(Path(command[-1]).read_bytes())
+        return subprocess.CompletedProcess(command, code, printed.encode(), b"")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert asked(b"content") == told
+    assert seen == [b"content"]
+
+
+def test_nothing_is_told_of_what_cannot_be_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def late(command: list[str], **options: Any) -> Any:
+        raise subprocess.TimeoutExpired(command, 1)
+
+    monkeypatch.setattr(subprocess, "run", late)
+    (path := tmp_path / "m.tflite").write_bytes(b"12345")
+    assert asked(b"12345") == asked(path) == {}
+    monkeypatch.setattr(diagnosis, "_run", lambda path: {"refused": path.name})
+    monkeypatch.setattr(diagnosis, "LARGEST", 5)
+    assert asked(path) == {"refused": "m.tflite"}
+    assert asked(b"12345") == {"refused": "model.tflite"}
+    assert asked(tmp_path / "none.tflite") == asked(tmp_path) == asked(b"123456") == {}
+    path.write_bytes(b"123456")
+    assert asked(str(path)) == {}
+    monkeypatch.setattr(diagnosis, "find_spec", lambda name: None)
+    assert asked(b"1") == {}
+
+
+def test_a_model_that_zeros_stop_is_run_with_ones(tmp_path: Path) -> None:
+    (path := tmp_path / "m.tflite").write_bytes(divided(5, 5))
+    assert probe(str(path)) == probe(divided(5, 5)) == {"shapes": {"0": [5], "1": [5], "2": [1]}}
+    assert probe(divided(5, 3))["shapes"]["1"] == [5]
+    assert "refused" in probe(b"nothing")
