@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
+Place = tuple[int, int]
+"""(subgraph, operator) in the file."""
+
 MOST = 100_000
 """Operators that calls may give way to in one model; subgraphs that call each other may multiply without end."""
+
+
+@dataclass(frozen=True, eq=False)
+class Placed(Operator):
+    """An operator in place of a call. ``within``: the places of the calls that it stands within, the outermost first."""
+
+    within: tuple[Place, ...] = ()
+
+
+def places(op: Operator) -> tuple[Place, ...]:
+    """Where the file has the calls that an operator stands within, and itself."""
+    return (*(op.within if isinstance(op, Placed) else ()), (op.subgraph, op.index))
 
 
 class Inlining:
@@ -35,11 +50,11 @@ class Inlining:
         if tensors is None or any(tensor.is_variable for tensor in graph.tensors):
             return None
         self._left -= len(graph.operators)
-        return None if self._left < 0 else _placed(graph, tensors)
+        return None if self._left < 0 else _placed(bound.op, graph, tensors)
 
 
-def _placed(graph: Subgraph, tensors: dict[Tensor, Tensor]) -> list[Operator]:
-    """The subgraph's operators on other tensors: those given, and copies of those in between."""
+def _placed(call: Operator, graph: Subgraph, tensors: dict[Tensor, Tensor]) -> list[Operator]:
+    """The subgraph's operators in place of a call, on other tensors: those given, and copies of those in between."""
 
     def here(tensor: Tensor | None) -> Tensor | None:
         if tensor is None or tensor.constant:
@@ -48,9 +63,12 @@ def _placed(graph: Subgraph, tensors: dict[Tensor, Tensor]) -> list[Operator]:
             tensors[tensor] = replace(tensor)
         return tensors[tensor]
 
-    return [
-        replace(op, inputs=tuple(map(here, op.inputs)), outputs=tuple(map(here, op.outputs))) for op in graph.operators
-    ]
+    def placed(op: Operator) -> Operator:
+        known = {field.name: getattr(op, field.name) for field in fields(Operator)}
+        slots = {"inputs": tuple(map(here, op.inputs)), "outputs": tuple(map(here, op.outputs))}
+        return Placed(**{**known, **slots}, within=places(call))
+
+    return [placed(op) for op in graph.operators]
 
 
 def _paired(op: Operator, graph: Subgraph) -> dict[Tensor, Tensor] | None:

@@ -7,7 +7,7 @@
 | model | ``signature`` | the key of the signature that was converted |
 | model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors of the subgraph between which it was cut |
 | model | ``source`` | JSON, what the author says of the model: see :func:`write_authored` |
-| node | ``operators`` | the TFLite operators it was lowered from, ``subgraph:operator,...`` |
+| node | ``operators`` | the TFLite operators it was lowered from, calls before what they call, ``subgraph:operator,...`` |
 | node | ``handler``, ``pack`` | who lowered them |
 | node | ``name`` | the TFLite operator's name: that of its first output |
 | value | ``tensor``, ``form``, ``order``, ``shift`` | see :class:`TensorValue` |
@@ -168,7 +168,9 @@ def read_origin(given: Mapping[str, str]) -> tuple[str | None, Part | None]:
 
 
 def node_props(operators: Iterable[tuple[int, int]], handler: str, pack: str, name: str) -> dict[str, str]:
-    """Of a node: (subgraph, operator) of each TFLite operator that it was lowered from, who did it, and what TFLite calls it."""
+    """Of a node: (subgraph, operator) of each TFLite operator that it was lowered from, behind the calls that it stands within,
+    who did it, and what TFLite calls it.
+    """
     texts = ",".join(f"{subgraph}:{index}" for subgraph, index in operators)
     return {PREFIX + "operators": texts, PREFIX + "handler": handler, PREFIX + "pack": pack, PREFIX + "name": name}
 
@@ -177,6 +179,14 @@ def lowered_from(given: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
     """(subgraph, operator) of each TFLite operator that a node was lowered from; empty where it does not say."""
     pairs = (text.partition(":") for text in given.get(PREFIX + "operators", "").split(",") if text)
     return tuple((int(subgraph), int(index)) for subgraph, _, index in pairs)
+
+
+def belongs_to(given: Mapping[str, str]) -> tuple[int, ...]:
+    """The operators of the subgraph that was converted among those: of what stands within a call, the call. No subgraph calls
+    itself.
+    """
+    places = lowered_from(given)
+    return tuple(index for subgraph, index in places if subgraph == places[0][0])
 
 
 def lowered_by(given: Mapping[str, str]) -> tuple[str, str]:

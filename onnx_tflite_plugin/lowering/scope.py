@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
+from onnx_tflite_plugin.binding.inlining import Place, places
 from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.layout.order import Order, source_order
 from onnx_tflite_plugin.layout.plan import LayoutPlan
@@ -52,12 +53,21 @@ class NotLowered(Exception):
 
 
 class Scope:
-    """One subgraph being lowered. Inlined subgraphs have scopes of their own, sharing emitter and states."""
+    """One subgraph being lowered. Inlined subgraphs have scopes of their own, sharing emitter and states.
+
+    ``within``: the places of the calls that it is lowered for, the outermost first.
+    """
 
     def __init__(
-        self, job: Job, index: int, prefix: str = "", depth: int = 0, results: Collection[Tensor] | None = None
+        self,
+        job: Job,
+        index: int,
+        prefix: str = "",
+        depth: int = 0,
+        results: Collection[Tensor] | None = None,
+        within: tuple[Place, ...] = (),
     ) -> None:
-        self.job, self.index, self.depth = job, index, depth
+        self.job, self.index, self.depth, self.within = job, index, depth, within
         self.model, self.layout, self.storage, self.target = job.model, job.layout, job.storage, job.target
         self.emitter, self.states = job.emitter, job.states
         self.values = Values(job.emitter, job.storage, prefix)
@@ -101,7 +111,8 @@ class Scope:
         if self.job.inlined > MOST_INLINED:
             raise Refused(f"with what is called again and again, the model has more than {MOST_INLINED} operators")
         prefix = "" if caller is None else f"{self.label(caller)}/"
-        scope = Scope(self.job, subgraph, prefix, self.depth + 1, results)
+        within = self.within if caller is None else (*self.within, *places(caller.op))
+        scope = Scope(self.job, subgraph, prefix, self.depth + 1, results, within)
         for tensor, value in zip(graph.inputs, inputs, strict=True):
             if value is not None:
                 scope.values.put(tensor, value, self.layout.edge(tensor), FILE, outer=True)

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.declarations import Lookup
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.binding.inlining import places
 from onnx_tflite_plugin.errors import Contradiction, Problem
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
@@ -30,7 +31,7 @@ def walk(scope: Scope) -> None:
         if not all(scope.values.has(t) for t in bound.op.inputs if t is not None):
             continue
         try:
-            with scope.emitter.within(scope.label(bound), _provenance(bound)):
+            with scope.emitter.within(scope.label(bound), _provenance(scope, bound)):
                 outputs = _guarded(scope, bound)
         except Failed as failed:
             scope.job.problems.append(failed.problem(bound.label))
@@ -115,6 +116,7 @@ def _plain(tensor: Tensor) -> bool:
     return tensor.dtype != "string" and not tensor.dtype.startswith("complex") and tensor.dtype not in HANDLES
 
 
-def _provenance(bound: Bound) -> dict[str, str]:
+def _provenance(scope: Scope, bound: Bound) -> dict[str, str]:
     name = next((tensor.name for tensor in bound.op.outputs if tensor is not None), "")
-    return node_props(((op.subgraph, op.index) for op in bound.members), bound.handler.name, bound.pack, name)
+    within = dict.fromkeys(place for op in bound.members for place in (*scope.within, *places(op)))
+    return node_props(within, bound.handler.name, bound.pack, name)

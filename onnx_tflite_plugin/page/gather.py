@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.errors import ConversionError
-from onnx_tflite_plugin.graph.metadata import lowered_from, props, read_authored, read_origin, read_states
+from onnx_tflite_plugin.graph.metadata import belongs_to, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import kinds_of, taken_by
 from onnx_tflite_plugin.page.labels import operator_of
@@ -92,7 +92,7 @@ def _nodes(onnx: onnx.ModelProto) -> dict[int, list[str]]:
     """The ONNX operators that each TFLite operator of the main graph became."""
     nodes: dict[int, list[str]] = defaultdict(list)
     for node in onnx.graph.node:
-        for _, index in lowered_from(props(node.metadata_props)):
+        for index in belongs_to(props(node.metadata_props)):
             nodes[index].append(node.op_type)
     return nodes
 

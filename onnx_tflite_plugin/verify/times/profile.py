@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import VerificationError
-from onnx_tflite_plugin.graph.metadata import lowered_from, props
+from onnx_tflite_plugin.graph.metadata import belongs_to, props
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
@@ -98,7 +98,7 @@ def profile(
     What a call by itself costs LiteRT is left out. Raises LiteRTError and OrtError where a model does not run,
     VerificationError where the ONNX model does not say what its nodes were made of.
     """
-    if not any(lowered_from(props(node.metadata_props)) for node in proto.graph.node):
+    if not any(belongs_to(props(node.metadata_props)) for node in proto.graph.node):
         raise VerificationError("the ONNX model does not say which operators its nodes were lowered from: no profile")
     progress("profiling ONNX Runtime")
     rounds = min(_MOST, max(_LEAST, round(_TIME / seconds)))
@@ -135,7 +135,7 @@ def grouped(operators: Sequence[Operator], proto: ModelProto, times: Sequence[No
     kinds: _Kinds = defaultdict(set)
     parts = _Parts()
     for node in proto.graph.node:
-        sources = [index for _, index in lowered_from(props(node.metadata_props))]
+        sources = belongs_to(props(node.metadata_props))
         for index in sources:
             kinds[index].add(node.op_type)
             parts.join(sources[0], index)
