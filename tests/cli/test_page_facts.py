@@ -13,11 +13,22 @@ from onnx import TensorProto, helper
 from verify_graphs import operator, slot
 
 import onnx_tflite_plugin as otp
-from conformance.builder import GraphBuilder, ModelBuilder, TensorRef
+from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from onnx_tflite_plugin.graph.metadata import CarriedState, belongs_to, node_props, props, write_states
-from onnx_tflite_plugin.page.gather import _counted, _edge, _edges, _facts, _nodes, _numbers, _transposes
+from onnx_tflite_plugin.page.gather import (
+    _counted,
+    _edge,
+    _edges,
+    _facts,
+    _graph_of,
+    _nodes,
+    _numbers,
+    _operators,
+    _transposes,
+)
 from onnx_tflite_plugin.progress import Stages
 from onnx_tflite_plugin.report import Transposed
+from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.times.nodes import NodeTime, labelled
 from onnx_tflite_plugin.verify.times.profile import grouped
@@ -46,6 +57,48 @@ def test_an_edge_has_its_dtype_and_sizes_and_what_its_author_says_of_it(
     told = [{"name": "y", "labels": ["b"]}, {"name": "x", "labels": ["a"]}]
     assert _edge(given, told) == {"name": "x", "dtype": dtype, "shape": shape, "labels": ["a"]}
     assert _edge(given, told[:1]) == {"name": "x", "dtype": dtype, "shape": shape}
+
+
+def test_an_operator_of_the_page_has_its_first_result_its_time_and_what_is_wrong_with_it() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3), "int8", quantization=quant(0.5, 3))
+    f, y = g.tensor("f", (2, 3)), g.tensor("y", (2, 3))
+    g.operator("DEQUANTIZE", [x], [f])
+    g.operator("NEG", [f], [y])
+    g.operator("QUANTIZE", [y], [z := g.tensor("z", (2, 3), "int8", quantization=quant(0.5, 3))])
+    g.operator("VAR_HANDLE", [], [h := g.tensor("h", (), "resource")], {"shared_name": "v"})
+    g.operator("ASSIGN_VARIABLE", [h, y], [])
+    g.output(z)
+    source = read(model.build())
+    operators = source.main.operators
+    errors = [
+        {"tensor": 1, "text": "off", "first_wrong": True}, {"tensor": 2, "text": "far off", "first_wrong": False},
+    ]  # fmt: skip
+    rows = list(_operators(source, operators, {0: ["DequantizeLinear"]}, {0: 1.23456e-6, 2: 7e-6}, errors))
+    assert [(row["index"], row["code"], row["name"], row["dtype"], row["shape"]) for row in rows] == [
+        (0, "DEQUANTIZE", "f", "float32", [2, 3]), (1, "NEG", "y", "float32", [2, 3]), (2, "QUANTIZE", "z", "int8", [2, 3]),
+        (3, "VAR_HANDLE", "h", "resource", []), (4, "ASSIGN_VARIABLE", "", "", []),
+    ]  # fmt: skip
+    assert [row["microseconds"] for row in rows] == [1.23, None, 7.0, None, None]
+    assert [row["float_island"] for row in rows] == [True, True, False, False, False]
+    assert [row["first"] for row in rows] == [True, False, False, False, False]
+    assert [row["wrong"] for row in rows] == ["off", "", "", "", ""]
+    assert [row["nodes"] for row in rows] == [["DequantizeLinear"], [], [], [], []]
+    assert rows[1]["layout"] == "Transparent"
+
+
+def test_the_operators_of_the_page_are_those_of_the_signature_that_was_converted() -> None:
+    model = ModelBuilder()
+    for name, code in (("first", "NEG"), ("second", "EXP")):
+        graph = model.main if name == "first" else model.subgraph(name)
+        graph.operator(code, [x := graph.input("x", (3,))], [y := graph.tensor("y", (3,))])
+        graph.output(y)
+        model.signature(name, {"a": x}, {"b": y}, subgraph=0 if name == "first" else 1)
+    source = read(model.build())
+    for key, code in (("second", "EXP"), ("first", "NEG"), (None, "NEG")):
+        proto = otp.convert(model.build(), signature=key).proto
+        assert [op.code for op in _graph_of(source, proto)] == [code]
 
 
 def test_a_tensor_is_an_edge_from_its_maker_to_each_reader_once() -> None:
