@@ -32,6 +32,17 @@ def divided(size: int = 3, stored: int = 3) -> bytes:
     return model.build()
 
 
+def by_nothing() -> bytes:
+    """A quotient by zero, whatever comes in."""
+    model = ModelBuilder()
+    g = model.main
+    x, zero, y = g.input("x", (3,), "int32"), g.tensor("zero", (3,), "int32"), g.tensor("y", (3,), "int32")
+    g.operator("SUB", [x, x], [zero])
+    g.operator("DIV", [x, zero], [y])
+    g.output(y)
+    return model.build()
+
+
 @pytest.mark.parametrize(("batch", "blamed"), [(None, False), (1, True)])
 def test_a_shape_contradicts_what_litert_computes_but_where_it_is_open(batch: int | None, blamed: bool) -> None:
     graph = subgraph(inputs=[slot(0)], outputs=[slot(1, shape=(batch, 4))])
@@ -132,3 +143,4 @@ def test_a_model_that_zeros_stop_is_run_with_ones(tmp_path: Path) -> None:
     assert probe(str(path)) == probe(divided(5, 5)) == {"shapes": {"0": [5], "1": [5], "2": [1]}}
     assert probe(divided(5, 3))["shapes"]["1"] == [5]
     assert "refused" in probe(b"nothing")
+    assert "refused" in probe(by_nothing())

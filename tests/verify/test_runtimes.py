@@ -1,0 +1,299 @@
+"""Both runtimes as verification runs them: silence, names, signatures, what is kept, and what is told meanwhile."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from verify_graphs import entry_of, operator, slot, subgraph
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from conformance.cases.state.variables import running_sum
+from conformance.models import Net, drawn, tensor
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Tolerance, verify
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.resolution import ABSOLUTE, resolutions
+from onnx_tflite_plugin.verify.operators import diverging, singly
+from onnx_tflite_plugin.verify.operators.borrowed import Borrowed
+from onnx_tflite_plugin.verify.operators.diverging import Search
+from onnx_tflite_plugin.verify.operators.singly import wrong
+from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps, own_kernels
+from onnx_tflite_plugin.verify.runtimes.litert import started
+from onnx_tflite_plugin.verify.runtimes.packages import quiet
+from onnx_tflite_plugin.verify.times.profile import OperatorTime
+from onnx_tflite_plugin.verify.verification import Verification
+
+# --- the process ------------------------------------------------------------------------------
+
+
+def test_what_c_writes_to_stderr_is_silent_meanwhile_and_no_descriptor_is_left(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def descriptors() -> list[int]:
+        return [k for k in range(64) if os.path.lexists(f"/proc/self/fd/{k}")]
+
+    before = descriptors()
+    with quiet():
+        os.write(2, b"silent")
+    os.write(2, b"heard")
+    assert descriptors() == before
+    assert capfd.readouterr().err == "heard"
+
+
+# --- LiteRT -----------------------------------------------------------------------------------
+
+
+def two() -> bytes:
+    """NEG of the main subgraph, EXP of another, each with a signature."""
+    model = ModelBuilder()
+    for name, code in (("first", "NEG"), ("second", "EXP")):
+        graph = model.main if name == "first" else model.subgraph(name)
+        x, y = graph.input("x", (3,)), graph.tensor("y", (3,))
+        graph.operator(code, [x], [y])
+        graph.output(y)
+        model.signature(name, {"a": x}, {"b": y}, subgraph=0 if name == "first" else 1)
+    return model.build()
+
+
+@pytest.mark.parametrize(("signature", "expected"), [(None, -2.0), ("first", -2.0), ("second", np.exp(np.float32(2)))])
+def test_a_signature_runs_its_own_subgraph(signature: str | None, expected: float) -> None:
+    given = [np.full(3, 2, np.float32)]
+    (result,) = started(two(), given, signature=signature).run(given)
+    np.testing.assert_allclose(result, np.full(3, expected), rtol=1e-6)
+
+
+def test_inputs_of_another_number_or_name_are_told() -> None:
+    session, one = LiteRT(two(), "builtin"), np.zeros(3, np.float32)
+    with pytest.raises(LiteRTError, match="the model has 1 inputs; given 2"):
+        session.run([one, one])
+    with pytest.raises(LiteRTError, match="the model's inputs are a; given b"):
+        session.run({"b": one})
+    with pytest.raises(LiteRTError, match="the model's inputs are a; given none"):
+        session.run({})
+
+
+def test_tensors_without_a_name_or_with_one_of_several_are_told_by_number() -> None:
+    model = ModelBuilder()
+    g = model.main
+    inputs = [g.input(name, (2,)) for name in ("", "x", "x", "y")]
+    g.operator("ADD_N", inputs, [total := g.tensor("", (2,))])
+    g.output(total)
+    found = structure.entry(structure.read(model.build()))
+    assert found.input_names == ("#0", "x#1", "x#2", "y")
+    assert found.output_names == ("#4",)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 1)])
+def test_texts_keep_their_shape(shape: tuple[int, ...]) -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", shape, "string"), g.tensor("y", (1, *shape), "string")
+    g.operator("RESHAPE", [x, g.constant("shape", np.array([1, *shape], np.int32))], [y])
+    g.output(y)
+    (result,) = LiteRT(model.build(), "builtin").run([np.full(shape, "text", object)])
+    assert (result.shape, {*result.flat}) == ((1, *shape), {b"text"})
+
+
+# --- LiteRT around what it lacks --------------------------------------------------------------
+
+CODE = "CUSTOM.vendor.Twice"
+
+
+def twice(op: Any, x: Array) -> Array:
+    return 2 * x
+
+
+def test_every_tensor_is_kept_by_the_part_that_computes_it() -> None:
+    net = Net()
+    x = net.input(tensor(2, 5))
+    a = net.call("ABS", [x], tensor(2, 5))
+    b, c = net.result(tensor(2, 5)), net.result(tensor(2, 5))
+    net.graph.operator(CODE, [a], [b])
+    net.graph.operator("NEG", [b], [c])
+    net.output(net.call("ADD", [c, a], tensor(2, 5)))
+    data = net.build()
+    host = Host(keep_unknown=True)
+    entry = structure.entry(structure.read(data))
+    own, _ = own_kernels(read(data), 0, [1], host, {CODE: twice})
+    around = Around(data, "builtin", entry, Gaps(own), preserve=True)
+    given = drawn(2, 5)
+    (result,) = around.run([given])
+    absolute = np.abs(given)
+    kept = around.tensors()
+    expected = [given, absolute, 2 * absolute, -2 * absolute, -absolute]
+    assert sorted(kept) == [*range(5)]
+    for index, array in enumerate(expected):
+        np.testing.assert_allclose(kept[index], array, rtol=1e-6)
+    np.testing.assert_allclose(result, -absolute, rtol=1e-6)
+
+
+def test_a_borrowed_result_of_another_rank_than_the_file_s_is_refused() -> None:
+    output = slot(1, shape=(2, 3))
+    op = operator([slot(0)], [output])
+    borrowed: Any = Borrowed.__new__(Borrowed)
+    borrowed.values = {output: TensorValue("v", 0, 1, order=(0, 2, 1))}
+    borrowed.session = SimpleNamespace(values=lambda: {"v": np.zeros((2, 3))})
+    borrowed.pairs = SimpleNamespace(run=lambda session, inputs: None)
+    with pytest.raises(VerificationError, match="holds tensor 1 't1' in another shape than the file"):
+        borrowed([])
+    nothing: Any = SimpleNamespace(tensor_values=[TensorValue("v", 1, 1)], outputs=[])
+    with pytest.raises(VerificationError, match="no kernel of OP, and the ONNX model does not hold its result 1 't1'"):
+        Borrowed(b"", entry_of(subgraph(op)), nothing, [op])
+
+
+# --- ONNX Runtime -----------------------------------------------------------------------------
+
+
+def test_what_a_sigmoid_is_rounded_to_goes_through_what_moves_elements_alone() -> None:
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["a"]),
+        helper.make_node("Concat", ["y", "a"], ["b"], axis=0),
+        helper.make_node("Reshape", ["b", "shape"], ["c"]),
+        helper.make_node("Mul", ["c", "c"], ["d"]),
+        helper.make_node("Reshape", ["y", "shape"], ["e"]),
+        helper.make_node("Transpose", ["a"], ["f"]),
+    ]
+    proto: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
+    values = [TensorValue(name, name == "f", k) for k, name in enumerate("xabcdef")]
+    error = ABSOLUTE["Sigmoid"]
+    assert resolutions(proto, values, 0) == {1: error, 2: error, 3: error}
+    assert resolutions(proto, values, 1) == {6: error}
+
+
+RIGHT = Comparison("t", "step", 1.0, 0.1, 1.0)
+WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean=5.0)
+
+
+ASKED = {"optimizes": False}
+
+
+@pytest.mark.parametrize(
+    ("plain", "compared", "said"),
+    [
+        (RIGHT, 3, "without its graph optimizations ONNX Runtime agrees: one of its fusions makes the difference"),
+        (WRONG, 3, "the 3 tensors in between that could be compared agree; the outputs do not"),
+        (WRONG, 0, "no tensor in between could be compared: is the ONNX model a conversion of this file?"),
+    ],
+)
+def test_where_no_tensor_is_wrong_the_model_is_run_without_optimizations(
+    monkeypatch: pytest.MonkeyPatch, plain: Comparison, compared: int, said: str
+) -> None:
+    monkeypatch.setattr(diverging, "OnnxRuntime", lambda onnx, **options: options)
+    search: Any = Search.__new__(Search)
+    search.onnx = None
+    search.trial = SimpleNamespace(
+        actual=lambda session, runs: session, compared=lambda actual, expected: [plain] if actual == ASKED else []
+    )
+    assert search._unexplained([], {}, compared) == said
+
+
+# --- a verification ---------------------------------------------------------------------------
+
+
+def negated() -> tuple[bytes, onnx.ModelProto]:
+    net = Net()
+    net.output(net.call("NEG", [net.input(tensor(2, 3))], tensor(2, 3)))
+    return net.build(), otp.convert(net.build()).proto
+
+
+def test_each_run_of_each_runtime_is_told_as_it_begins() -> None:
+    told: list[str] = []
+    assert verify(*negated(), runs=2, progress=told.append).ok
+    assert told[:7] == [
+        "loading both models",
+        *(f"LiteRT ({kernels}), run {k} of 2" for kernels in ("xnnpack", "builtin") for k in (1, 2)),
+        *(f"ONNX Runtime, run {k} of 2" for k in (1, 2)),
+    ]
+    with pytest.raises(ValueError, match="runs is at least 1, not 0"):
+        verify(*negated(), runs=0)
+
+
+def test_a_model_whose_states_are_reset_is_held_against_litert_begun_anew_in_every_run() -> None:
+    net = Net()
+    running_sum("float32")(net)
+    data = net.build()
+    found = verify(data, otp.convert(data, state="reset"), runs=3)
+    assert found.ok, found.text
+    assert found.runs == 3
+
+
+def test_a_verification_says_what_it_ran_on_which_outputs_agree_and_where_to_look() -> None:
+    x, y = slot(0), slot(1)
+    equal = Comparison("z", "step", 0.0, 0.0, 1.0)
+    right = Verification((RIGHT, equal), ("xnnpack", "builtin"), 1, "here", notes=("by the way",))
+    assert right.text.splitlines() == [
+        "within tolerance of LiteRT's xnnpack and builtin kernels, 1 run",
+        "  ok     t: max 1 LSB, 10.0 % of elements differ (tolerance 1 LSB)",
+        "  ok     z: equal (tolerance 1 LSB)",
+        "  by the way",
+    ]
+    assert repr(right) == (
+        "<Verification: within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; ok     t: max 1 LSB, "
+        "10.0 % of elements differ (tolerance 1 LSB); and 1 outputs more>"
+    )
+    divergence = diverging.Divergence(y, operator([x], [y], code="A", index=7), "v", WRONG)
+    failed = Verification((replace(WRONG, nearest="builtin"),), ("builtin",), 3, "here", divergence)
+    assert failed.text.splitlines() == [
+        "NOT within tolerance of LiteRT's builtin kernels, 3 runs, on here",
+        "  FAILED t: max 9 LSB, 100.0 % of elements differ (tolerance 1 LSB, nearest builtin)",
+        "  first outside its tolerance: tensor 1 't1' of operator 7 A (ONNX value 'v'): max 9 LSB, 100.0 % of elements "
+        "differ (tolerance 1 LSB, nearest )",
+    ]
+    assert repr(failed).endswith("nearest builtin)>")
+
+
+def test_outputs_in_which_litert_s_kernels_part_are_counted_where_all_agree() -> None:
+    wide = Comparison("y", "range", 0.2, 0.5, 1e-3, spread=0.5)
+    near = Comparison("z", "range", 0.0, 0.0, 1e-3)
+    for comparisons, said in (
+        ((near, wide), "'y': LiteRT's own kernels differ"),
+        ((wide, wide, near), "'y' and 1 more: LiteRT's own kernels differ"),
+    ):
+        assert Verification(comparisons, ("builtin",), 1).text.splitlines()[-1].strip().startswith(said)
+    for comparisons in ((near,), (wide, Comparison("z", "range", 1.0, 1.0, 1e-3))):
+        assert "LiteRT's own kernels differ there" not in Verification(comparisons, ("builtin",), 1).text
+
+
+@pytest.mark.parametrize("alone", [[RIGHT, WRONG], [RIGHT, RIGHT], []])
+def test_an_operator_is_wrong_where_it_is_so_by_itself_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, alone: list[Comparison]
+) -> None:
+    """The first that seems wrong is right by itself; the second is tried then."""
+    x, y, z = slot(0), slot(1), slot(2)
+    made = operator([x], [y], code="A"), operator([y], [z], code="B", index=1)
+    graph = subgraph(*made, inputs=[x], outputs=[z])
+    search: Any = SimpleNamespace(trial=SimpleNamespace(entry=entry_of(graph)), session=None, values={})
+    seen = [(RIGHT, TensorValue("x", 0, 0)), (WRONG, TensorValue("y", 0, 1)), (WRONG, TensorValue("z", 0, 2))]
+    monkeypatch.setattr(singly, "Apart", lambda *given: SimpleNamespace(comparisons=lambda runs: iter(seen)))
+    monkeypatch.setattr(singly, "untried", lambda search: "")
+    monkeypatch.setattr(singly, "_drawn", lambda *given: iter(()))
+    monkeypatch.setattr(singly, "makers", lambda search, apart, tensor: [made[tensor.index - 1]])
+    tried: list[int] = []
+
+    def by_itself(search: Any, apart: Any, value: TensorValue, given: Any) -> list[Comparison]:
+        tried.append(value.tensor)
+        return alone if value.tensor == 2 else [RIGHT]
+
+    monkeypatch.setattr(singly, "by_itself", by_itself)
+    never: Any = None
+    found, reason = wrong(search, [[]], Tolerance(), never)
+    assert (tried, reason) == ([1, 2], "")
+    assert [(one.name, one.distance) for one in found] == ([("t2 of B alone", 9.0)] if WRONG in alone else [])
+
+
+def test_what_an_operator_loses_is_what_litert_does_not_take() -> None:
+    assert OperatorTime((0,), ("A",), "", (), 2.0, 7.0).loss == 5.0
+    assert OperatorTime((0,), ("A",), "", (), None, 7.0).loss == 7.0
