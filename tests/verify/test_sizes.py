@@ -119,6 +119,32 @@ class TestRows:
     def test_results_that_fit_or_are_of_another_rank_are_as_they_are(self, shape: tuple[int, ...], rows: int) -> None:
         assert len(self.of(self.ONE, whole=np.zeros(shape))) == rows
 
+    @pytest.mark.parametrize(
+        ("dims", "shapes", "rows"),
+        [
+            ((["n", 5], ["n", 5]), None, 7),
+            ((["n", 5], [7, 5]), None, 0),
+            ((["n", 5], ["n", 5]), ((7, 5), (7, 5)), 0),
+            ((["n", 5], ["n", 5]), ((7, 5), (7, 4)), 7),
+            ((["n", 5], ["n", 5]), ((7, 4), (35,)), 0),
+        ],
+    )
+    def test_of_several_results_each_must_have_the_axis_and_one_that_lacks_it_is_enough(
+        self, dims: Any, shapes: Any, rows: int
+    ) -> None:
+        found = sizes(self.ONE, outputs=tuple((slot(k, shape=(1, 5)), side) for k, side in enumerate(dims, 8)))
+        assert len(found.rows([self.BATCH], shapes and [np.zeros(shape) for shape in shapes])) == rows
+
+    def test_of_several_inputs_none_may_have_more_rows(self) -> None:
+        assert self.of(self.ONE, (slot(1, shape=(2,)), ["n"])) == []
+
+
+def test_an_input_that_the_onnx_model_has_in_the_file_s_order_keeps_its_sizes() -> None:
+    value: Any = TensorValue("t0", 0, 0, order=None)
+    made = sizes((slot(0, shape=(2, 3)), [5, 7]))
+    made.pairs.values["t0"] = value  # type: ignore[index]
+    assert made.fixed(0) == {"t0": (5, 7)}
+
 
 @pytest.mark.parametrize("graph", [0, 1])
 def test_only_a_signature_of_the_main_graph_leaves_anything_to_the_graph_s_order(graph: int) -> None:
