@@ -160,7 +160,38 @@ def branch(dtype: str, *, constant: bool = False) -> Draw:
     return conditional
 
 
+def loop(rank: int) -> Draw:
+    """A loop whose body takes a tensor of another rank than it is given."""
+
+    def while_more(g: GraphBuilder) -> int:
+        for name, shape, dtype in (("condition", (), "bool"), ("body", (2, 3), "float32")):
+            inner = g.model.subgraph(name)
+            a = inner.input("a", (2,) * rank if name == "body" else (2, 3))
+            code = "GREATER" if name == "condition" else "ABS"
+            operands = [inner.constant("b", np.zeros((), np.float32))] * 2 if name == "condition" else [a]
+            inner.operator(code, operands, [made := inner.tensor("made", shape, dtype)])
+            inner.output(made)
+        x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
+        g.operator("WHILE", [x], [y], {"cond_subgraph_index": 1, "body_subgraph_index": 2})
+        return y
+
+    return while_more
+
+
+def remembered_branch(g: GraphBuilder) -> int:
+    """A condition of which a branch gives a variable of its own."""
+    for name in ("then", "else"):
+        inner = g.model.subgraph(name)
+        inner.input("a", (2, 3))
+        inner.output(inner.tensor("kept", (2, 3), variable=True))
+    which, x, y = g.input("which", (), "bool"), g.input("x", (2, 3)), g.tensor("y", (2, 3))
+    g.operator("IF", [which, x], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
+    return y
+
+
 REFUSED: list[tuple[Draw, str]] = [
+    (loop(3), "subgraphs[2].inputs[0]: tensor 0 'a' is of shape [2, 2, 2], and WHILE of [2, 3]"),
+    (remembered_branch, "subgraphs[1].outputs[0]: tensor 1 'kept' is a variable, and no result of IF"),
     (maximum_of_floats_in_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, where MAXIMUM has"),
     (dequantize_to_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, where DEQUANTIZE has"),
     (relu_to_another_dtype, "operators[0].outputs[0]: tensor 1 'y' is quantized uint8, where RELU has"),

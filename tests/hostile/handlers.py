@@ -63,6 +63,18 @@ LOWERED = (
     lowers("turns its operand", "x.dtype = ir.DataType.INT8; return ctx.ops.Abs(x)", "it changed its operand 'x'"),
     lowers("has no such operator", "return ctx.ops.Absolute(x)", "ONNX has no operator Absolute"),
     lowers("has no such attribute", "return ctx.ops.Abs(x, sharpness=3)", "Abs has no attribute sharpness"),
+    lowers(
+        "gives an attribute that is none",
+        "return ctx.ops.domain('evil').Abs(x, how=b'x')",
+        "is no attribute: give numbers, text, lists of them, or an array",
+    ),
+    Hostile(
+        "lowering assigns to an operand",
+        handler("ctx.assign(0, x); return x"),
+        HANDLER,
+        ("it writes to its operand 'x', which is no variable tensor", "handler evil_pack:evil in evil-pack"),
+    ),
+    lowers("runs a stranger", "return ctx.inline(7, [x])", "subgraph 7 does not exist; the model has 1"),
     lowers("prints", f"{PRINTS}; return ctx.ops.Abs(x)", *PRINTED, converts=True, placed=False),
     Hostile(
         "lowering is an object that raises",
@@ -81,6 +93,7 @@ DECLARED = (
     declares("layout", "lambda at: sys.exit(0)", "layout declared by", "SystemExit: 0"),
     declares("layout", "lambda: Transparent()", "layout declared by", "takes 0 positional arguments but 1 was given"),
     declares("layout", "Implicit({0: 'n c h w'})", "an Implicit layout needs axes", "evil_pack:evil in evil-pack"),
+    declares("layout", "Implicit({0: 'a c'}), axes='a b -> a b'", "slot 0: 'a c' does not reorder the axes declared"),
     declares("axes", "lambda at: ['a', 'b']", "axes declared by", "it returned a list, not str or None"),
     declares("axes", "'n h w c -> n h w c'", "do not fit a tensor of rank 2"),
     declares("axes", "'n c'", "axes 'n c' have no '->'"),
