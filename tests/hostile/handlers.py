@@ -68,13 +68,6 @@ LOWERED = (
         "return ctx.ops.domain('evil').Abs(x, how=b'x')",
         "is no attribute: give numbers, text, lists of them, or an array",
     ),
-    Hostile(
-        "lowering assigns to an operand",
-        handler("ctx.assign(0, x); return x"),
-        HANDLER,
-        ("it writes to its operand 'x', which is no variable tensor", "handler evil_pack:evil in evil-pack"),
-        placed=False,
-    ),
     lowers("runs a stranger", "return ctx.inline(7, [x])", "subgraph 7 does not exist; the model has 1"),
     lowers("prints", f"{PRINTS}; return ctx.ops.Abs(x)", *PRINTED, converts=True, placed=False),
     Hostile(

@@ -14,9 +14,9 @@ from onnx_tflite_plugin.passes.weights import float_weights
 from onnx_tflite_plugin.verify import verify
 
 
-def in_part(net: Network, *, moved: bool = False) -> TensorRef:
+def in_part(net: Network, *, moved: bool = False, scale: float = 0.05) -> TensorRef:
     """A convolution of floats between DEQUANTIZE and QUANTIZE; ``moved``: behind a transposition."""
-    x = net.input(image(1, 5, 5, 3))
+    x = net.input(tensor(1, 5, 5, 3, dtype="int8", scale=scale))
     floats = net.call("DEQUANTIZE", [x], Spec((1, 5, 5, 3)))
     if moved:
         floats = net.call("TRANSPOSE", [floats, constant([0, 2, 1, 3])], Spec((1, 5, 5, 3)))
@@ -28,9 +28,9 @@ def in_part(net: Network, *, moved: bool = False) -> TensorRef:
     return net.like("ADD", z, net.conv(x, 7, (1, 1)))
 
 
-def built(*, moved: bool = False) -> bytes:
+def built(*, moved: bool = False, scale: float = 0.05) -> bytes:
     net = Network()
-    net.output(in_part(net, moved=moved))
+    net.output(in_part(net, moved=moved, scale=scale))
     return net.build()
 
 
@@ -39,9 +39,10 @@ def makers(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
 
 
 @pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("scale", [0.05, 1.0, 2.0])
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])
-def test_float_weights_are_not_quantized(target: str, moved: bool) -> None:
-    data = built(moved=moved)
+def test_float_weights_are_not_quantized(target: str, scale: float, moved: bool) -> None:
+    data = built(moved=moved, scale=scale)
     assert verify(data, otp.convert(data, target=target)).ok
 
 

@@ -1,6 +1,7 @@
 """Float weights stay float. Between a DequantizeLinear and a QuantizeLinear ONNX Runtime quantizes them itself, to int8 with one
 scale for all channels (WeightBiasQuantization, since 1.21), where the file has float arithmetic between quantized parts. It does not
-look behind a Mul, so the operand is dequantized with a scale of 1 and multiplied by its own: the same floats.
+look behind a Mul, so the operand is dequantized with a scale of 1 and multiplied by its own: the same floats. Where its own is 1 the
+product with it would be dropped before, and it is dequantized with 2 and halved.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ def _replace(editor: Editor, node: ir.Node) -> bool:
     if data is None:  # another product was behind the same nodes
         return False
     integers, scale, *point = data.inputs
+    given = constant(scale)
+    step, factor = (2, np.full((), 0.5, np.float32)) if given is not None and given.item() == 1 else (1, scale)
     with editor.replacing(first):
-        whole = editor.emit("DequantizeLinear", integers, np.ones((), np.float32), *point)
-        floats = editor.emit("Mul", whole, scale)
+        whole = editor.emit("DequantizeLinear", integers, np.full((), step, np.float32), *point)
+        floats = editor.emit("Mul", whole, factor)
     first.replace_input_with(0, floats)
     return True
 
