@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from passes_networks import Network, image, parsed
+from passes_networks import Network, parsed
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
