@@ -44,7 +44,8 @@ def _results(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, st
         return
     result = _kind(op.outputs[0]) or _unscaled(bound, op.outputs[0], target, opset)
     activations = _activations(bound, target, opset)
-    computes = bound.handler.converts or (_quantized(op.outputs[0]) and not any(map(_quantized, activations)))
+    scaled = any(map(_quantized, activations)) and not _rescales(bound, target, opset)
+    computes = bound.handler.converts or (_quantized(op.outputs[0]) and not scaled)
     bare = next((t for t in activations if not _kind(t) and t.dtype in QUANTIZED), None) if computes else None
     if bare is not None and _unscaled(bound, bare, target, opset):
         yield f"inputs[{op.inputs.index(bare)}]", f"tensor {bare} is {_told(bare)}, and {op.code} computes with it"
@@ -192,6 +193,12 @@ def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
 def _computes(bound: Bound, target: Target, opset: int) -> bool:
     """Whether the kernel computes with what integers stand for."""
     return isinstance(behaviour(bound, target, opset), Dequantized | SameScale | FixedOutputRange | Lookup)
+
+
+def _rescales(bound: Bound, target: Target, opset: int) -> bool:
+    """Whether the kernel multiplies by the scale of each operand, which is 0 of one that has none."""
+    declared = behaviour(bound, target, opset)
+    return isinstance(declared, Dequantized) and not declared.stored
 
 
 def _told(tensor: Tensor) -> str:

@@ -62,7 +62,7 @@ def _without_arithmetic(graph: onnx.GraphProto, real: Collection[str | None]) ->
 def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
     """The sizes of the graph's outputs; ``sizes``: of graph inputs, by name and axis.
 
-    Raises Refused with what contradicts the operators.
+    Raises Refused with what contradicts the operators, and where a window beyond its image leaves fewer than no elements.
     """
     model = onnx.ModelProto()
     model.CopyFrom(proto)
@@ -73,9 +73,12 @@ def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = 
     for info in model.graph.output:
         info.type.tensor_type.ClearField("shape")
     try:
-        return [_dims(info) for info in _inferred(model).output]
+        inferred = [_dims(info) for info in _inferred(model).output]
     except onnx.shape_inference.InferenceError as error:
         raise Refused(_said(error)) from error
+    if below := [dims for dims in inferred if any(size is not None and size < 0 for size in dims or ())]:
+        raise Refused(f"its result would be of shape {list(below[0] or ())}")
+    return inferred
 
 
 def _inferred(model: onnx.ModelProto) -> onnx.GraphProto:

@@ -84,6 +84,12 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(2, shape=[3, 0])],
         "reads one number",
     ),
+    (
+        "STABLEHLO_PAD-float32_image,_cropped_between_convolutions",
+        [operands(1, 0, 2)],
+        "tensor 2 'c2' has 3 along o, and inputs.1. has 2",
+    ),
+    ("CONV_2D-uint8_with_MUL_and_ADD_behind", [tensor(4, quantization=None)], "tensor 4 .* without a scale, and MUL"),
     ("DILATE-int32", [operands(0, 1, 1)], r"is of shape .4., where one number is taken"),
     ("HARD_SWISH-int8_of_scale_0.0008", [scaled(0, [3e38], [127])], "multiplied by inf, for which no integer stands"),
     ("REDUCE_WINDOW-MUL_int8", [buffer(2, [1, -(1 << 58), 2, 2], "int64")], "sizes are .* each must be at least 1"),
