@@ -77,10 +77,9 @@ def _reason(search: Search, diverging: Divergence | None, output: int, compariso
         return (
             f"{comparison.name!r}: LiteRT's own kernels part there by more than the tolerance, so that it was {apart}"
         )
-    chosen = diverging is not None and _chosen(diverging)
     if (
         diverging is None
-        or not chosen
+        or not _chosen(diverging)
         or entry.outputs[output].index not in behind(entry.subgraph.operators, diverging.operator)
     ):
         return ""

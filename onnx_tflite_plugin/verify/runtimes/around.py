@@ -217,7 +217,7 @@ def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:
         yield _part(data, entry, fixed)
     stretch: list[Operator] = []
     for op in (*graph.operators, None):
-        if op is not None and op in fixed:
+        if op in fixed:
             continue
         if op is not None and op.index not in apart:
             stretch.append(op)

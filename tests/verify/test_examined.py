@@ -1,0 +1,133 @@
+"""The inputs of every run: drawn ever more cautiously until LiteRT takes them, and what is said where it takes none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.cases.state.variables import running_sum
+from conformance.models import Net, tensor
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import LiteRTError, Tolerance
+from onnx_tflite_plugin.verify.examined import Examined, _codes, _repeated
+from onnx_tflite_plugin.verify.runtimes.litert import NoKernel
+
+Drawn = list[list[Array]]
+
+
+def examined(*shape: int | None, dtype: str = "int32", tolerance: Tolerance | float | None = None) -> Examined:
+    """The absolute values of one input."""
+    net = Net()
+    net.output(net.call("ABS", [net.input(tensor(*shape, dtype=dtype, scale=0))], tensor(*shape, dtype=dtype, scale=0)))
+    data = net.build()
+    return Examined(data, otp.convert(data).proto, None, tolerance, lambda stage: None)
+
+
+class Runs:
+    """Refuses all inputs but those that ``takes`` says."""
+
+    def __init__(self, takes: Any, error: Exception | None = None) -> None:
+        self.takes, self.error = takes, error
+        self.seen: list[Array] = []
+
+    def __call__(self, drawn: Drawn) -> str:
+        self.seen.append(drawn[0][0])
+        if not self.takes(drawn[0][0]):
+            raise self.error or LiteRTError(f"refusal {len(self.seen)}")
+        return "taken"
+
+
+@pytest.mark.parametrize(
+    ("takes", "tries"),
+    [(lambda x: True, 1), (lambda x: x.min() >= 0, 2), (lambda x: not x.any(), 3)],
+    ids=["any", "none negative", "zeros"],
+)
+def test_inputs_are_drawn_more_cautiously_until_they_are_taken(takes: Any, tries: int) -> None:
+    run = Runs(takes)
+    (arrays,), found = examined(11, 13).accepted(run, None, 0)
+    assert (found, len(run.seen)) == ("taken", tries)
+    assert arrays[0] is run.seen[-1]
+    assert run.seen[0].min() < 0
+    assert all((array == 2 - k).all() for k, array in enumerate(run.seen[1:], 1))
+
+
+def test_sizes_that_the_file_leaves_open_are_larger_where_no_other_inputs_are_taken() -> None:
+    run = Runs(lambda x: x.shape[1] > 1)
+    made = examined(None, None, 3)
+    (arrays,), _ = made.accepted(run, None, 0)
+    assert [array.shape for array in run.seen] == [(1, 1, 3)] * 3 + [(1, 64, 3)]
+    assert arrays[0].min() < 0
+    assert made.least == 64
+
+
+@pytest.mark.parametrize(
+    ("inputs", "shapes", "tries", "hint"),
+    [
+        (None, None, 4, "; where the drawn inputs are the reason, give some"),
+        (None, {"x0": (1, 5, 3)}, 3, "; where the drawn inputs are the reason, give some"),
+        ({"x0": np.ones((1, 7, 3), np.int32)}, None, 3, ""),
+    ],
+)
+def test_the_first_refusal_is_told_where_none_are_taken(inputs: Any, shapes: Any, tries: int, hint: str) -> None:
+    run = Runs(lambda x: False)
+    with pytest.raises(LiteRTError) as told:
+        examined(None, None, 3).accepted(run, inputs, 0, shapes=shapes)
+    assert str(told.value) == f"refusal 1{hint}"
+    assert len(run.seen) == tries
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("ABS", "LiteRT has no kernel of ABS, so that there is nothing to compare with"),
+        ("NEG", "LiteRT has no kernel of NEG, which stands in a subgraph that others call: there no kernel of a pack takes "),
+    ],
+)  # fmt: skip
+def test_a_kernel_that_is_lacking_is_told_at_once(code: str, said: str) -> None:
+    run = Runs(lambda x: False, NoKernel(code))
+    with pytest.raises(LiteRTError) as told:
+        examined(3).accepted(run, None, 0)
+    assert str(told.value).startswith(said)
+    assert len(run.seen) == 1
+
+
+def test_an_offset_is_told_from_noise_in_no_fewer_than_eight_runs_of_a_model_without_states() -> None:
+    noisy = examined(3, tolerance=Tolerance(unbiased=True))
+    assert [noisy.enough(runs) for runs in (1, 2, 8, 9)] == [1, 8, 8, 9]
+    assert examined(3).enough(2) == 2
+    noisy.stateful = True
+    assert noisy.enough(2) == 2
+
+
+def test_runs_of_equal_inputs_are_one_but_where_the_model_remembers() -> None:
+    one, other = np.zeros(3), np.ones(3)
+    assert _repeated([[one, other], [one, other]])
+    assert not _repeated([[one, other], [one, one], [one, other]])
+    given = {"x0": np.ones(3, np.int32)}
+    assert len(examined(3).accepted(lambda drawn: None, given, 0, runs=5)[0]) == 1
+    assert len(examined(3).accepted(lambda drawn: None, None, 0, runs=5)[0]) == 5
+    net = Net()
+    running_sum("float32")(net)
+    remembering = Examined(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
+    names = remembering.entry.input_names
+    fixed = {name: np.ones(t.shape, t.dtype) for name, t in zip(names, remembering.entry.inputs, strict=True)}
+    assert len(remembering.accepted(lambda drawn: None, fixed, 0, runs=5)[0]) == 5
+
+
+def test_a_tolerance_is_a_share_of_the_range_or_whole_or_follows_from_the_model() -> None:
+    assert examined(3, tolerance=0.25).trial.tolerance == Tolerance(of_range=0.25)
+    assert examined(3, tolerance=Tolerance(steps=7)).trial.tolerance == Tolerance(steps=7)
+    assert examined(3).trial.tolerance == Tolerance(of_range=1e-5)
+
+
+def test_operators_are_told_by_code_with_their_number() -> None:
+    net = Net()
+    x = net.input(tensor(3))
+    for code in ("ABS", "NEG", "ABS"):
+        x = net.call(code, [x], tensor(3))
+    net.output(x)
+    made = Examined(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
+    assert _codes(made.entry.subgraph.operators) == "ABS (2), NEG (1)"
