@@ -30,7 +30,7 @@ from onnx_tflite_plugin.verify.operators.borrowed import Borrowed
 from onnx_tflite_plugin.verify.operators.diverging import Search
 from onnx_tflite_plugin.verify.operators.singly import wrong
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps, own_kernels
+from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps, Own, own_kernels
 from onnx_tflite_plugin.verify.runtimes.litert import started
 from onnx_tflite_plugin.verify.runtimes.packages import quiet
 from onnx_tflite_plugin.verify.times.profile import OperatorTime
@@ -138,6 +138,42 @@ def test_every_tensor_is_kept_by_the_part_that_computes_it() -> None:
     for index, array in enumerate(expected):
         np.testing.assert_allclose(kept[index], array, rtol=1e-6)
     np.testing.assert_allclose(result, -absolute, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("floats", "scale"), [(False, 1.0), (True, 0.5)])
+def test_a_kernel_is_handed_integers_or_floats_as_its_handler_says_and_none_for_what_is_absent(
+    floats: bool, scale: float
+) -> None:
+    def kernel(op: Any, *operands: Any) -> Any:
+        seen.extend(operands)
+        return None, 2 * operands[0]
+
+    seen: list[Any] = []
+    held = np.array([[7, -3, 1]], np.int8)
+    x, w, y = slot(0, "int8", (2, 3), 0.5), slot(1, "int8", (1, 3), 0.5, values=held), slot(2, "int8", (2, 3), 0.5)
+    w = replace(w, data=SimpleNamespace(array=held))  # type: ignore[arg-type]
+    given = np.arange(6, dtype=np.int8).reshape(2, 3)
+    found = Own(operator([x, None, w], [None, y]), kernel, "pack", floats, {}).run({0: given})
+    np.testing.assert_array_equal(seen[0], given * np.float32(scale))
+    assert seen[0].dtype == (np.float32 if floats else np.int8)
+    assert seen[1] is None
+    np.testing.assert_array_equal(seen[2], held * np.float32(scale))
+    assert list(found) == [2]
+    np.testing.assert_array_equal(found[2], 2 * given)
+    assert found[2].dtype == np.int8
+
+
+@pytest.mark.parametrize(
+    ("bias", "handed"),
+    [(np.array([8, 16], np.int32), [2.0, 4.0]), (np.array([8, 16], np.float32), [8.0, 16.0])],
+)
+def test_an_integer_bias_is_in_products_of_two_scales(bias: Array, handed: list[float]) -> None:
+    seen: list[Any] = []
+    tensors = slot(0, "int8", (2,), 0.5), slot(1, "int8", (2,), 0.5), slot(2, bias.dtype.name, (2,), 123.0)
+    op = operator(tensors, [slot(3, shape=(2,))])
+    arrays = {0: np.zeros(2, np.int8), 1: np.zeros(2, np.int8), 2: bias}
+    Own(op, lambda op, *given: seen.append(given[2]) or np.zeros(2), "pack", True, {2: (0, 1)}).run(arrays)
+    assert (seen[0].tolist(), seen[0].dtype) == (handed, np.float32)
 
 
 def test_a_borrowed_result_of_another_rank_than_the_file_s_is_refused() -> None:
