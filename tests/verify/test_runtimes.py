@@ -16,12 +16,12 @@ from verify_graphs import entry_of, operator, slot, subgraph
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from conformance.cases.state.variables import running_sum
-from conformance.models import Net, drawn, tensor
+from conformance.models import Net, constant, drawn, tensor
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.source.model import Array, Tensor
 from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Tolerance, verify
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.resolution import ABSOLUTE, resolutions
@@ -30,7 +30,7 @@ from onnx_tflite_plugin.verify.operators.borrowed import Borrowed
 from onnx_tflite_plugin.verify.operators.diverging import Search
 from onnx_tflite_plugin.verify.operators.singly import wrong
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps, Own, own_kernels
+from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps, Own, Part, _check_states, own_kernels
 from onnx_tflite_plugin.verify.runtimes.litert import started
 from onnx_tflite_plugin.verify.runtimes.packages import quiet
 from onnx_tflite_plugin.verify.times.profile import OperatorTime
@@ -138,6 +138,56 @@ def test_every_tensor_is_kept_by_the_part_that_computes_it() -> None:
     for index, array in enumerate(expected):
         np.testing.assert_allclose(kept[index], array, rtol=1e-6)
     np.testing.assert_allclose(result, -absolute, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kernels", ["xnnpack", "builtin"])
+def test_what_an_operator_takes_of_constants_is_computed_first(kernels: str) -> None:
+    """XNNPACK dequantizes weights as it likes, and shows them to nobody."""
+    net = Net()
+    x = net.input(tensor(2, 5))
+    held = drawn(2, 5, dtype="int8")
+    weights = net.call("DEQUANTIZE", [constant(held, "int8", 0.5)], tensor(2, 5))
+    negative = net.call("NEG", [weights], tensor(2, 5))
+    absolute = net.call("ABS", [x], tensor(2, 5))
+    net.graph.operator(CODE, [negative, absolute], [y := net.result(tensor(2, 5))])
+    net.output(net.call("ADD", [y, absolute], tensor(2, 5)))
+    data = net.build()
+    entry = structure.entry(structure.read(data))
+    (own,) = own_kernels(read(data), 0, [3], Host(keep_unknown=True), {CODE: lambda op, w, x: w * x})[0].values()
+    around = Around(data, kernels, entry, Gaps({3: own}))
+    assert [piece if isinstance(piece, int) else sorted(piece.operators) for piece in around.pieces] == [
+        [0, 1], [2], 3, [4],
+    ]  # fmt: skip
+    given = drawn(2, 5, seed="x")
+    (result,) = around.run([given])
+    dequantized = held.astype(np.float32) / 2
+    np.testing.assert_allclose(result, np.abs(given) - dequantized * np.abs(given), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("state", "users", "apart", "shared"),
+    [
+        (slot(9, variable=True), (0, 1), (), False),
+        (slot(9, variable=True), (0, 2), (1,), True),
+        (slot(9, variable=True), (1,), (1,), True),
+        (slot(9, "resource", ()), (0,), (1,), True),
+        (slot(9), (0, 1, 2), (1,), False),
+    ],
+)
+def test_a_variable_lives_in_one_part_of_litert_and_a_resource_in_none(
+    state: Tensor, users: tuple[int, ...], apart: tuple[int, ...], shared: bool
+) -> None:
+    made = [operator([slot(k), *([state] if k in users else [])], [slot(k + 1)], index=k) for k in range(3)]
+    stretches: list[list[int] | int] = [[0], 1, [2]] if apart else [[0, 1, 2]]
+    pieces = [
+        piece if isinstance(piece, int) else Part(frozenset(piece), (), (), frozenset(), b"") for piece in stretches
+    ]
+    entry = entry_of(subgraph(*made))
+    if not shared:
+        _check_states(entry, pieces)
+        return
+    with pytest.raises(LiteRTError, match="these cannot share the state 't9'"):
+        _check_states(entry, pieces)
 
 
 @pytest.mark.parametrize(("floats", "scale"), [(False, 1.0), (True, 0.5)])

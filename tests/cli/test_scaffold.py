@@ -1,0 +1,162 @@
+"""Names and texts of a new pack, and where an entry point goes in one that exists."""
+
+from __future__ import annotations
+
+import ast
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+from onnx_tflite_plugin.api import VERSION
+from onnx_tflite_plugin.cli.adding import Pack
+from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.cli.new_pack import _distribution, _kind
+from onnx_tflite_plugin.cli.scaffold import KINDS, addition, check, files, identifier, literal
+
+GROUP = "onnx_tflite_plugin.handlers"
+
+
+@pytest.mark.parametrize("text", ["plain", 'a "quote"', "back\\slash", "it's", "new\nline", "", "žluť"])
+def test_a_text_is_a_literal_in_double_quotes_where_it_needs_no_escape(text: str) -> None:
+    written = literal(text)
+    assert ast.literal_eval(written) == text
+    assert "\n" not in written
+    assert written.startswith('"') is (text in ("plain", "it's", "", "žluť"))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("My.Op-2", "my_op_2"),
+        ("__x__", "x"),
+        ("é", "p"),
+        ("3d", "p_3d"),
+        ("class", "p_class"),
+        ("match", "p_match"),
+        ("handler", "p_handler"),
+        ("json", "p_json"),
+        ("x" * 39 + "_yz", "x" * 39),
+        ("y" * 50, "y" * 40),
+    ],
+)
+def test_an_identifier_is_one_that_nothing_else_is_called(text: str, name: str) -> None:
+    assert identifier(text, "p") == name
+
+
+@pytest.mark.parametrize(
+    ("like", "taken", "refused"),
+    [
+        ("conv", "CUSTOM.x", ("ADD", "CUSTOM.x*", "COMPOSITE.x")),
+        ("fusion", "MY_2", ("My", "2MY", "MY-2", "MY_2 ")),
+        ("claim", "CUSTOM.x*", ("CUSTOM.x", "CUSTOM.*x*", "X*", "CUSTOM.*x")),
+    ],
+)
+def test_each_kind_takes_its_operators_alone(like: str, taken: str, refused: tuple[str, ...]) -> None:
+    check(taken, like)
+    for code in refused:
+        with pytest.raises(UsageProblem, match=f"--like {like} takes {KINDS[like].wanted[:9]}"):
+            check(code, like)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [("CUSTOM.x", "elementwise"), ("COMPOSITE.x", "reference"), ("ADD", "wrapped")],
+)
+def test_what_a_pack_begins_as_follows_from_its_operator(code: str, kind: str) -> None:
+    assert _kind(code) == kind
+
+
+@pytest.mark.parametrize("folder", ["---", "é"])
+def test_a_folder_without_a_letter_is_still_a_distribution(tmp_path: Path, folder: str) -> None:
+    assert _distribution(tmp_path / folder) == "op-pack"
+    assert _distribution(tmp_path / "My_Ops 2") == "my-ops-2"
+
+
+@pytest.mark.parametrize(
+    ("code", "title"),
+    [("CUSTOM.50% more", "CUSTOM.50% more"), ('CUSTOM.a"b', "a_b"), ("CUSTOM.a\\b", "a_b"), ("CUSTOM.a\nb", "a_b")],
+)
+def test_a_title_is_the_operator_where_every_file_can_hold_it(code: str, title: str) -> None:
+    """setup.cfg takes a percent sign for the beginning of a name."""
+    written = files(code, "elementwise", "mine", "mine")
+    assert title in written["README.md"]
+    assert "%%" not in written["README.md"]
+    config = ConfigParser()
+    config.read_string(written["setup.cfg"])
+    assert title in config["metadata"]["description"]
+    assert config["metadata"]["name"] == "mine"
+    assert config["options"]["install_requires"].strip().endswith(f"~={VERSION}")
+
+
+def test_what_is_added_to_a_pack_has_files_and_entry_points_of_its_own() -> None:
+    written, entries = addition("CUSTOM.my Op", "elementwise", "mine", "package")
+    assert [*written] == ["package/my_op.py", "package/my_op_cases.py", "tests/test_my_op.py"]
+    assert entries == {
+        GROUP: "CUSTOM.my%%20Op = package.my_op:my_op",
+        "onnx_tflite_plugin.cases": "my_op = package.my_op_cases:cases",
+    }
+
+
+# --- a pack that exists -----------------------------------------------------------------------
+
+
+def added(text: str, entry: str = "B = p.b:b") -> list[str]:
+    return Pack(Path(), "mine", "p", text).with_entry_points({GROUP: entry}).splitlines()
+
+
+def test_an_entry_point_follows_those_of_its_group() -> None:
+    elsewhere = f"[x]\n{GROUP} =\n    no = group\n[options.entry_points]\nother =\n    A = a\n\n"
+    before = f"{elsewhere}{GROUP} =\n    A = p.a:a\n\nlast:\n    Z = z\n[y]\n"
+    lines = before.splitlines()
+    place = lines.index("    A = p.a:a") + 1
+    assert added(before) == [*lines[:place], "    B = p.b:b", *lines[place:]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("[x]\na = 1\n", ["[x]", "a = 1", "", "[options.entry_points]", f"{GROUP} =", "    B = p.b:b"]),
+        ("[options.entry_points]\n\n[x]\n", ["[options.entry_points]", f"{GROUP} =", "    B = p.b:b", "", "[x]"]),
+        (
+            "[options.entry_points]\nother =\n    A = a\n\n[x]\n",
+            ["[options.entry_points]", "other =", "    A = a", f"{GROUP} =", "    B = p.b:b", "", "[x]"],
+        ),
+        (
+            f"[options.entry_points]\n{GROUP}:\n    B2 = p.b:b\n",
+            ["[options.entry_points]", f"{GROUP}:", "    B2 = p.b:b", "    B = p.b:b"],
+        ),
+    ],
+)
+def test_a_group_or_section_that_is_not_there_is_made(before: str, after: list[str]) -> None:
+    assert added(before) == after
+
+
+def test_a_name_that_is_taken_is_refused() -> None:
+    with pytest.raises(UsageProblem, match=f"the pack has an entry point B in {GROUP} already"):
+        added(f"[options.entry_points]\n{GROUP} =\n    A = a\n    B=elsewhere\n")
+
+
+@pytest.mark.parametrize(("packages", "package"), [("z", "z"), ("z u", "z"), ("find:", "u"), ("", "u")])
+def test_a_pack_s_package_is_the_listed_or_the_first_there_is_but_its_tests(
+    tmp_path: Path, packages: str, package: str
+) -> None:
+    for name in ("u", "tests", "z", "a"):
+        (tmp_path / name).mkdir()
+        if name != "a":
+            (tmp_path / name / "__init__.py").touch()
+    assert Pack.at(tmp_path) is None
+    assert Pack.at(tmp_path / "none") is None
+    (tmp_path / "setup.cfg").write_text(f"[metadata]\nname = %mine\n[options]\npackages = {packages}\n")
+    found = Pack.at(tmp_path)
+    assert found is not None
+    assert (found.folder, found.distribution, found.package) == (tmp_path, "%mine", package)
+
+
+@pytest.mark.parametrize("packages", ["elsewhere", "p-q", "tests/p"])
+def test_a_package_that_is_not_there_or_none_is_refused(tmp_path: Path, packages: str) -> None:
+    (tmp_path / "p-q").mkdir()
+    (tmp_path / "tests" / "p").mkdir(parents=True)
+    (tmp_path / "setup.cfg").write_text(f"[metadata]\nname = mine\n[options]\npackages = {packages}\n")
+    with pytest.raises(UsageProblem, match="does not say which distribution and package"):
+        Pack.at(tmp_path)
