@@ -150,6 +150,13 @@ def test_one_without_a_node_joins_its_reader_where_that_has_gained_one_of_its_ki
     assert groups(moved, KINDS) == [((0, 1), ("N0", "ReorderInput")), ((2, 3), ("N2",))]
 
 
+def test_one_with_a_node_or_two_readers_stays_by_itself() -> None:
+    fused = [*timed(0, 1), NodeTime("ReorderInput", 1, 1.0), NodeTime("FusedRelu", 2, 1.0)]
+    assert groups(fused, KINDS)[:2] == [((0,), ("N0",)), ((1,), ("N1", "ReorderInput"))]
+    both = [NodeTime("FusedAbs", 1, 1.0), *timed(2, 3)]
+    assert groups(both, KINDS) == [((0,), ()), ((1,), ("FusedAbs",)), ((2,), ("N2",)), ((3,), ("N3",))]
+
+
 def test_a_reader_has_gained_a_kind_that_it_was_not_converted_to() -> None:
     nodes: Any = defaultdict(list, {7: [NodeTime("QLinearConv", 7, 1.0)]})
     for own, gained in (({"Add"}, True), ({"Conv"}, False), (set(), True)):

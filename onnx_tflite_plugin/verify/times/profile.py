@@ -160,7 +160,7 @@ def _join_fused(operators: Sequence[Operator], kinds: _Kinds, nodes: _Nodes, par
     for op in operators:
         for tensor in operands(op):
             readers[tensor].add(op.index)
-    for op in reversed(operators):
+    for op in operators:
         if parts.first(op.index) in timed:
             continue
         users = {user for tensor in op.outputs if tensor is not None for user in readers[tensor]}
