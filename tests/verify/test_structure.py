@@ -1,0 +1,119 @@
+"""What verification takes from LiteRT's reader of the schema is what the converter's own reader has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.errors import InvalidModel, UnsupportedOption
+from onnx_tflite_plugin.source import read as own
+from onnx_tflite_plugin.source.model import Model, Tensor
+from onnx_tflite_plugin.verify.runtimes.structure import Stored, entering, entry, operands, producers, read
+
+
+def everything() -> bytes:
+    """Open sizes, scales of tensors and channels, a variable, absent operands, operators of every range of codes, signatures."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (None, 5), "int8", quantization=quant(0.5, -3))
+    w = g.constant("w", np.arange(35, dtype=np.int8).reshape(7, 5), quantization=quant([0.25] * 7, [0] * 7, axis=0))
+    y = g.tensor("y", (None, 7), "int8", quantization=quant(0.125, 11))
+    g.operator("FULLY_CONNECTED", [x, w, None], [y])
+    g.tensor("state", (1, 3), variable=True)
+    f, h, c = g.tensor("f", (None, 7)), g.tensor("", (None, 7)), g.tensor("ž", (None, 7))
+    g.operator("DEQUANTIZE", [y], [f])
+    g.operator("GELU", [f], [h])
+    g.operator("CUSTOM.vendor.Odd", [h, f], [c])
+    g.output(c)
+    g.output(y)
+    other = model.subgraph("other")
+    u, v = other.input("u", ()), other.tensor("v", ())
+    other.operator("EXP", [u], [v])
+    other.output(v)
+    model.signature("main", {"image": x}, {"score": y})
+    model.signature("side", {"a": u}, {"b": v}, subgraph=1)
+    return model.build()
+
+
+def told(tensor: Tensor | None) -> Any:
+    if tensor is None:
+        return None
+    known = (
+        tensor.name,
+        tensor.dtype,
+        tensor.shape,
+        tensor.dims,
+        tensor.quantization,
+        tensor.is_variable,
+        tensor.constant,
+    )
+    return (tensor.subgraph, tensor.index, *known)
+
+
+def described(model: Model) -> Any:
+    return [
+        (
+            graph.index,
+            graph.name,
+            [told(tensor) for tensor in graph.tensors],
+            [told(tensor) for tensor in (*graph.inputs, *graph.outputs)],
+            [(op.index, op.code, [told(t) for t in (*op.inputs, *op.outputs)]) for op in graph.operators],
+        )
+        for graph in model.subgraphs
+    ]
+
+
+def test_both_readers_have_the_same_tensors_operators_and_signatures() -> None:
+    data = everything()
+    theirs, ours = read(data), own(data)
+    assert described(theirs) == described(ours)
+    assert [(one.key, one.subgraph, one.inputs, one.outputs) for one in theirs.signatures] == [
+        (one.key, one.subgraph, one.inputs, one.outputs) for one in ours.signatures
+    ]
+    assert theirs.size == len(data)
+
+
+def test_a_constant_shows_its_whole_elements() -> None:
+    graph = read(everything()).main
+    (w,) = (tensor for tensor in graph.tensors if tensor.constant)
+    assert isinstance(w.data, Stored)
+    assert w.data.numbers("int8").tolist() == [*range(35)]
+    assert w.data.numbers("int16").tolist() == [256 * (k + 1) + k for k in range(0, 34, 2)]
+
+
+def test_an_entry_is_a_signature_or_the_main_graph_under_the_names_of_its_first() -> None:
+    model = read(everything())
+    for key, inputs, outputs in (
+        (None, ("image",), ("score", "ž")), ("main", ("image",), ("score", "ž")), ("side", ("a",), ("b",)),
+    ):  # fmt: skip
+        found = entry(model, key)
+        assert (found.input_names, found.output_names) == (inputs, outputs)
+        assert found.subgraph.index == (1 if key == "side" else 0)
+        assert [tensor.name for tensor in found.outputs] == (["v"] if key == "side" else ["y", "ž"])
+    with pytest.raises(UnsupportedOption, match="the model has no signature 'no'; it has 'main', 'side'"):
+        entry(model, "no")
+    plain = ModelBuilder()
+    plain.main.output(plain.main.input("x", (3,)))
+    with pytest.raises(UnsupportedOption, match="the model has no signature 'no'; it has none"):
+        entry(read(plain.build()), "no")
+
+
+def test_what_operators_take_make_and_need_from_outside() -> None:
+    graph = read(everything()).main
+    dense, dequantize, gelu, odd = graph.operators
+    assert [tensor.name for tensor in operands(dense)] == ["x"]
+    assert {graph.tensors[index].name: op.index for index, op in producers(graph).items()} == {
+        "y": 0, "f": 1, "": 2, "ž": 3,
+    }  # fmt: skip
+    assert [tensor.name for tensor in entering([dequantize, gelu, odd])] == ["y"]
+    assert [tensor.name for tensor in entering([gelu, odd])] == ["f"]
+    assert [tensor.name for tensor in entering([odd])] == ["", "f"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x08\x00\x00\x00TFL3", everything()[:200]])
+def test_what_is_no_model_or_a_part_of_one_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidModel, match="the TFLite file"):
+        read(data)
