@@ -1,0 +1,131 @@
+"""How commands fail: each kind of problem once, exit codes, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+import pytest
+
+from onnx_tflite_plugin.cli import failures
+from onnx_tflite_plugin.cli.failures import Commands, UsageProblem, on_failure
+from onnx_tflite_plugin.errors import ConversionError, MissingExtra, Problem, VerificationError
+
+
+def grouped(*problems: Problem) -> list[str]:
+    return failures._grouped(ConversionError("why", problems))
+
+
+def test_problems_that_differ_in_names_and_numbers_alone_are_told_once() -> None:
+    assert grouped(
+        Problem("op 1", "tensor 'a' is 3 wide", "do it"),
+        Problem("op 2", "tensor 'b c' is 17 wide", "do it"),
+        Problem("op 3", "tensor 'a' is 3 wide", "do another"),
+        Problem("op 4", "tensor 'a' is 3 high", "do it"),
+    ) == [
+        "op 1: tensor 'a' is 3 wide",
+        "  and in 1 more places; --json lists them",
+        "op 4: tensor 'a' is 3 high",
+        "  hint to these 2: do it",
+        "op 3: tensor 'a' is 3 wide",
+        "  hint: do another",
+    ]
+
+
+def test_of_many_kinds_twenty_are_told_and_the_others_counted() -> None:
+    problems = [Problem("op", f"why {chr(ord('a') + k)}") for k in range(21)]
+    assert grouped(*problems[:20]) == [f"op: why {chr(ord('a') + k)}" for k in range(20)]
+    *shown, last = grouped(*problems, problems[0])
+    assert len(shown) == 21
+    assert shown[1] == "  and in 1 more places; --json lists them"
+    assert last == "… and 1 more kinds of problems (22 problems in all; --json lists them)"
+
+
+def test_long_names_lose_their_middle_and_what_is_no_name_does_not() -> None:
+    assert failures.shortened(f"'{'n' * 60}' and {'w' * 60}") == f"'{'n' * 23}…{'n' * 24}' and {'w' * 60}"
+    assert failures.shortened(f"'a {'n' * 60}'") == f"'a {'n' * 60}'"
+    assert failures.problem_lines("", "why", more="more") == ["why", "  more"]
+    assert failures.problem_lines("op 1", "why") == ["op 1: why"]
+
+
+@click.group(cls=Commands)
+def group() -> None: ...
+
+
+RAISED: list[BaseException] = []
+
+
+@group.command()
+@click.option("--json", "as_json", is_flag=True)
+def fail(as_json: bool) -> None:
+    on_failure(as_json=as_json, note="nothing was written")
+    if RAISED:
+        raise RAISED[0]
+
+
+def failed(error: BaseException | None, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    RAISED[:] = [] if error is None else [error]
+    with pytest.raises(SystemExit) as left:
+        group.main(["fail", *arguments], prog_name="otp")
+    code: Any = left.value.code
+    return (code, *capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "kind", "said"),
+    [
+        (ConversionError("why", [Problem("op 1", "odd")]), 1, "ConversionError", ["why", "op 1: odd"]),
+        (VerificationError("why"), 3, "VerificationError", ["why"]),
+        (KeyboardInterrupt(), 130, "Interrupted", ["interrupted"]),
+        (
+            MemoryError(),
+            1,
+            "MemoryError",
+            ["out of memory: the model needs more than this machine or its limits allow"],
+        ),
+        (OSError(28, "No space", "file"), 2, "OSError", ["file: No space"]),
+        (OSError("odd"), 2, "OSError", ["odd"]),
+    ],
+)
+def test_an_error_is_a_block_an_exit_code_and_what_became_of_the_file(
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int, kind: str, said: list[str]
+) -> None:
+    plain = failed(error, capsys)
+    lines = [*said, "nothing was written"]
+    assert plain == (code, "", f"error: {lines[0]}\n" + "".join(f"  {line}\n" for line in lines[1:]))
+    number, out, err = failed(error, capsys, "--json")
+    told = json.loads(out)["error"]
+    assert (number, told["exit_code"], told["kind"], err) == (code, code, kind, plain[2])
+    assert told["message"] == said[0]
+
+
+def test_a_missing_extra_says_nothing_of_files(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = failed(MissingExtra("pillow", "images"), capsys)
+    assert (code, out) == (2, "")
+    assert "nothing was written" not in err
+
+
+def test_what_nobody_foresaw_is_told_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = failed(ZeroDivisionError(), capsys)
+    first, second, *_ = err.splitlines()
+    assert (code, first) == (1, "error: internal error: ZeroDivisionError")
+    assert second.startswith("  in fail, ")
+    code, out, _ = failed(KeyError("x"), capsys, "--json")
+    assert (code, json.loads(out)["error"]["kind"]) == (1, "InternalError")
+
+
+def test_an_interruption_tells_what_was_noted_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    interruption = KeyboardInterrupt()
+    interruption.add_note("three of five")
+    assert failed(interruption, capsys)[2] == "error: interrupted\n  three of five\n  nothing was written\n"
+
+
+@pytest.mark.parametrize("error", [UsageProblem("a\nb"), None])
+def test_a_usage_problem_exits_with_2_and_success_with_0(
+    capsys: pytest.CaptureFixture[str], error: BaseException | None
+) -> None:
+    assert failed(error, capsys) == ((2, "", "error: a\n  b\n") if error else (0, "", ""))
+    code, out, _ = failed(error, capsys, "--json")
+    assert code == (2 if error else 0)
+    assert (json.loads(out)["error"]["message"] if out else "") == ("a\nb" if error else "")
