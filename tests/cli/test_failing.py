@@ -54,12 +54,13 @@ def group() -> None: ...
 
 
 RAISED: list[BaseException] = []
+NOTE = {"note": "nothing was written"}
 
 
 @group.command()
 @click.option("--json", "as_json", is_flag=True)
 def fail(as_json: bool) -> None:
-    on_failure(as_json=as_json, note="nothing was written")
+    on_failure(as_json=as_json, **NOTE)
     if RAISED:
         raise RAISED[0]
 
@@ -104,6 +105,13 @@ def test_a_missing_extra_says_nothing_of_files(capsys: pytest.CaptureFixture[str
     code, out, err = failed(MissingExtra("pillow", "images"), capsys)
     assert (code, out) == (2, "")
     assert "nothing was written" not in err
+
+
+def test_without_a_note_a_block_ends_with_the_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NOTE, "note", "")
+    assert failed(VerificationError("why"), capsys)[2] == "error: why\n"
 
 
 def test_what_nobody_foresaw_is_told_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:

@@ -244,6 +244,10 @@ def test_problems_of_most_models_come_first_with_three_of_their_names() -> None:
     ]
 
 
+def test_problems_without_a_hint_stay_where_they_are() -> None:
+    assert hinted([("", ["b"]), ("h", ["c"]), ("", ["d"])]) == ["b", "c", "  hint: h", "d"]
+
+
 def test_a_hint_stands_behind_the_last_of_those_that_share_it() -> None:
     assert hinted([("h", ["a"]), ("", ["b"]), ("h", ["c"]), ("", ["d"]), ("i", ["e"])]) == [
         "a", "c", "  hint to these 2: h", "b", "d", "e", "  hint: i",

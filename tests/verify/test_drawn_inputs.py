@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from verify_graphs import entry_of, operator, slot, subgraph
 
-from onnx_tflite_plugin.errors import InvalidInputs
+from onnx_tflite_plugin.errors import InvalidInputs, VerificationError
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify import draw
 from onnx_tflite_plugin.verify.inputs.drawn import widens
@@ -265,3 +265,17 @@ class TestRanges:
     def test_ends_in_another_order_or_no_numbers_are_refused(self, given: tuple[float, float]) -> None:
         with pytest.raises(InvalidInputs, match="is no range"):
             drawn(slot(0, shape=MANY), ranges={"t0": given})
+
+
+def test_given_runs_set_their_number_and_inputs_given_once_are_in_every_run() -> None:
+    entry = entry_of(subgraph(inputs=[slot(0), slot(1)]))
+    one, other = ({"t0": np.full((2, 3), k, np.float32)} for k in (5, 7))
+    assert [run[0].flat[0] for run in draw(entry, given=[one, other], runs=3)] == [5, 7]
+    repeated = draw(entry, given=one, runs=3)
+    assert [run[0].flat[0] for run in repeated] == [5, 5, 5]
+    assert len({float(run[1].flat[0]) for run in repeated}) == 3
+
+
+def test_of_what_holds_no_numbers_nothing_is_drawn() -> None:
+    with pytest.raises(VerificationError, match="input 0 't0' is a resource: nothing can be drawn for it"):
+        draw(entry_of(subgraph(inputs=[slot(0, "resource")])))

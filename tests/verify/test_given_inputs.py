@@ -64,6 +64,24 @@ class TestRuns:
         with pytest.raises(InvalidInputs, match="no input is called 'arr_0'"):
             runs(tmp_path / "b.npz")
 
+    @pytest.mark.parametrize("given", [3, [{"t0": np.zeros((1, 3))}, 3], [[1.0]]])
+    def test_what_is_no_mapping_is_none_of_inputs(self, given: Any) -> None:
+        with pytest.raises(TypeError):
+            runs(given)
+
+    def test_arrays_of_which_some_have_names_are_taken_by_name(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "a.npz", np.zeros((1, 3)), t1=np.ones((1, 5)))
+        with pytest.raises(InvalidInputs, match="no input is called 'arr_0'"):
+            runs(tmp_path / "a.npz")
+
+    @pytest.mark.parametrize(
+        ("name", "why"), [("a.npy", "(?!inputs are)"), ("a.bin", r"inputs are \.npz, \.npy files or images$")]
+    )
+    def test_a_file_that_holds_no_arrays_is_told_with_the_reason(self, tmp_path: Path, name: str, why: str) -> None:
+        (tmp_path / name).write_bytes(b"something else")
+        with pytest.raises(InvalidInputs, match=rf"the inputs in .*{name} cannot be read: {why}"):
+            runs(tmp_path / name)
+
 
 class TestFit:
     @pytest.mark.parametrize(
@@ -88,6 +106,17 @@ class TestFit:
         (run,) = runs({"t0": np.full((2, 3), np.nan)}, slot(0), nan=True)
         assert np.isnan(run["t0"]).all()
 
+    def test_texts_are_taken_as_objects_and_numbers_in_the_dtype_of_the_input(self) -> None:
+        (run,) = runs({"t0": np.array(["a", "žluť"])}, slot(0, "string", (2,)))
+        assert (run["t0"].dtype, run["t0"].tolist()) == (object, ["a", "žluť"])
+        (run,) = runs({"t0": np.array([1, 300])}, slot(0, "int16", (2,)))
+        assert (run["t0"].dtype, run["t0"].tolist()) == (np.int16, [1, 300])
+
+    @pytest.mark.parametrize("given", [(2, 5, 7, 11), (5, 7, 3), (2, 2, 5, 7, 3), (2, 5, 7)])
+    def test_transposing_is_proposed_only_where_it_fits(self, given: tuple[int, ...]) -> None:
+        with pytest.raises(InvalidInputs, match=r"is float32 \[2, \?, 3, 5\], the given array \[[\d, ]+\]$"):
+            runs({"t0": np.zeros(given)}, slot(0, shape=(2, None, 3, 5)))
+
     def test_transposing_is_proposed_only_where_the_channels_are_known(self) -> None:
         for last, hint in ((5, True), (None, False)):
             with pytest.raises(InvalidInputs) as told:
@@ -111,7 +140,7 @@ class TestImage:
     ) -> None:
         assert self.of(tmp_path, slot(0, shape=dims)).shape == (1, *shape, 3)
 
-    @pytest.mark.parametrize("shape", [(1, 4, 6, 5), (4, 6, 1, 3, 2), (1, 4, 3)])
+    @pytest.mark.parametrize("shape", [(1, 4, 6, 4), (1, 4, 6, 2), (4, 6, 1, 3, 2), (1, 4, 3)])
     def test_what_is_no_image_takes_none(self, tmp_path: Path, shape: tuple[int, ...]) -> None:
         with pytest.raises(InvalidInputs, match="which is no image"):
             self.of(tmp_path, slot(0, shape=shape))
@@ -126,8 +155,8 @@ class TestImage:
         assert (half.dtype, half.max()) == (np.float16, 71)
         scaled = self.of(tmp_path, slot(0, "float32", (1, 4, 6, 3), 0.5, zero_point=3), told)
         assert (scaled == pixels).all()
-        half_told = self.of(tmp_path, slot(0, shape=(1, 4, 6, 3)), TensorMetadata(mean=(9.0,)))
-        assert np.allclose(half_told, pixels / 255)
+        for half_told in (TensorMetadata(mean=(9.0,)), TensorMetadata(std=(9.0,))):
+            assert np.allclose(self.of(tmp_path, slot(0, shape=(1, 4, 6, 3)), half_told), pixels / 255)
         plain = self.of(tmp_path, slot(0, "uint8", (1, 4, 6, 3)), told)
         assert (plain == pixels).all()
 
