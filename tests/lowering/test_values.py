@@ -44,6 +44,22 @@ def test_what_is_read_after_a_variable_is_written_is_its_next_value() -> None:
     assert turned[0] is not turned[2]
 
 
+def test_every_order_is_made_of_the_tensor_as_its_operator_made_it() -> None:
+    """Not one of another, which would have to wait for it; but for what differs in unit axes alone."""
+    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
+    values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
+    dims = (2, 3, 5, 1)
+    tensor, made = Tensor(0, 0, "t", "float32", dims, dims), emitter.own(typed(ir.Value(name="t"), "float32", dims))
+    values.put(tensor, made, source_order(dims), STORED)
+    orders = [permuted(dims, perm) for perm in ((1, 0, 2, 3), (2, 1, 0, 3), (1, 3, 0, 2))]
+    turned, other, unit = (values.get(tensor, order).producer() for order in orders)
+    assert turned is not None
+    assert other is not None
+    assert unit is not None
+    assert (turned.inputs[0], other.inputs[0]) == (made, made)
+    assert unit.inputs[0] is turned.outputs[0]
+
+
 def test_an_operand_that_is_handed_on_keeps_the_sizes_that_are_known_of_it() -> None:
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
