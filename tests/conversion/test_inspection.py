@@ -1,0 +1,36 @@
+"""What inspection tells of a model's operators: how often, in which versions, where, and whether they are called."""
+
+from __future__ import annotations
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder, ModelBuilder
+
+
+def chain(graph: GraphBuilder, *operators: tuple[str, int]) -> None:
+    """One operator after the other, each of a code and a version."""
+    value = graph.input("x", (2, 3))
+    for k, (code, version) in enumerate(operators):
+        result = graph.tensor(f"{code}{k}", (2, 3))
+        graph.operator(code, [value, value] if code == "ADD" else [value], [result], version=version)
+        value = result
+    graph.output(value)
+
+
+def test_operators_are_counted_by_code_with_each_version_once_and_where_the_first_is() -> None:
+    model = ModelBuilder()
+    chain(model.main, ("ABS", 1), ("ADD", 2), ("ADD", 1), ("ADD", 2))
+    chain(model.subgraph("spare"), ("ABS", 1), ("ADD", 1))
+    rows = otp.inspect(model.build())["operators"]
+    assert [(row["code"], row["count"], row["versions"], row["first"], row["called"]) for row in rows] == [
+        ("ADD", 3, [1, 2], "op 1", True),
+        ("ABS", 1, [1], "op 0", True),
+        ("ABS", 1, [1], "subgraph 1 op 0", False),
+        ("ADD", 1, [1], "subgraph 1 op 1", False),
+    ]
+
+
+def test_what_is_missing_comes_before_what_is_more_frequent() -> None:
+    model = ModelBuilder()
+    chain(model.main, ("ADD", 1), ("ADD", 1), ("ADD", 99))
+    rows = otp.inspect(model.build())["operators"]
+    assert [(row["count"], row["versions"], bool(row["missing"])) for row in rows] == [(1, [99], True), (2, [1], False)]
