@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import pytest
 
 from onnx_tflite_plugin.source.model import Options
@@ -13,3 +17,9 @@ def test_a_field_that_the_file_leaves_out_has_the_schemas_default_by_name_and_by
     assert list(options) == []
     with pytest.raises(AttributeError, match="has no option 'axis'; it holds nothing"):
         _ = options.axis
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda options: pickle.loads(pickle.dumps(options))])
+def test_options_can_be_copied_and_pickled(duplicate: Callable[[Options], Options]) -> None:
+    twin = duplicate(Options("AddOptions", {"pot_scale_int16": True}, {"keep_dims": False}))
+    assert (twin.table, dict(twin), twin.keep_dims) == ("AddOptions", {"pot_scale_int16": True}, False)
