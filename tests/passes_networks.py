@@ -44,6 +44,7 @@ class Network(Net):
         outside: Sequence[tuple[int, ...]] | None = None,
         change: Callable[[Array], Array] | None = None,
         name: str = "",
+        biased: bool = True,
         **options: Any,
     ) -> TensorRef:
         """CONV_2D, or DEPTHWISE_CONV_2D.
@@ -66,7 +67,7 @@ class Network(Net):
             w = replace(w, value=change(w.value).astype(w.value.dtype))
         depth = int(np.prod(kernel)) * (1 if deep else channels)
         y = product(given, w, (batch, *outputs, features), depth)
-        b = bias(given, w, features, "float32" if given.scale is None else "int32", depth)
+        b = bias(given, w, features, "float32" if given.scale is None else "int32", depth) if biased else None
         op = "DEPTHWISE_CONV_2D" if deep else "CONV_2D"
         if deep:
             options["depth_multiplier"] = features // channels

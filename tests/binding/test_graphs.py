@@ -168,6 +168,7 @@ def untold(ctx: Any, *rest) -> Any: ...  # type: ignore[no-untyped-def]
         (several, "xx-", "absent"),
         (any_number, "--", ""),
         (untold, "x-", ""),
+        (max, "x-x", ""),  # which tells no parameters
     ],
 )
 def test_a_handler_takes_as_many_operands_as_its_parameters_say(lower: Any, present: str, reason: str) -> None:

@@ -16,10 +16,17 @@ from onnx_tflite_plugin.source.model import Array
 DrawOf = Callable[[Network], TensorRef]
 
 
-def chain(net: Network, *outside: tuple[int, ...], features: int = 24, reader: tuple[int, int] = (1, 1)) -> TensorRef:
+def chain(
+    net: Network,
+    *outside: tuple[int, ...],
+    features: int = 24,
+    reader: tuple[int, int] = (1, 1),
+    biased: bool = True,
+) -> TensorRef:
     """A convolution and one that reads it, whose weights are too far from their zero point where ``outside``."""
-    x = net.conv(net.input(image(1, 11, 13, 16, dtype="uint8")), features, (1, 1), outside=[(5, 0, 0, 3)], name="maker")
-    return net.conv(x, 96, reader, outside=outside, name="reader")
+    x = net.input(image(1, 11, 13, 16, dtype="uint8"))
+    x = net.conv(x, features, (1, 1), outside=[(5, 0, 0, 3)], name="maker", biased=biased)
+    return net.conv(x, 96, reader, outside=outside, name="reader", biased=biased)
 
 
 def residual(net: Network) -> TensorRef:
@@ -60,9 +67,14 @@ def weights(applied: Applied) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("reader", [(1, 1), (1, 2)], ids=str)
-def test_an_input_channel_is_made_twice_for_a_weight_that_int8_does_not_hold(reader: tuple[int, int]) -> None:
-    applied = Applied("symmetric_weights", lambda net: chain(net, (7, 0, 0, 5), (31, 0, 0, 22), reader=reader))
+def test_an_input_channel_is_made_twice_for_a_weight_that_int8_does_not_hold(
+    reader: tuple[int, int], biased: bool
+) -> None:
+    applied = Applied(
+        "symmetric_weights", lambda net: chain(net, (7, 0, 0, 5), (31, 0, 0, 22), reader=reader, biased=biased)
+    )
     assert applied.count == 1
     assert applied.equal
     maker, last = (applied.held(conv, 1) for conv in applied.nodes("Conv"))
