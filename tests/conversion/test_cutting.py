@@ -10,7 +10,7 @@ from chains import chain
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.cases.state.variables import Memory
-from conformance.models import tensor
+from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.verify import LiteRT, verify
 
@@ -102,6 +102,14 @@ def test_a_variable_that_is_written_on_the_way_stays_one() -> None:
 def test_cuts_that_leave_nothing_are_refused(options: dict[str, list[str]], text: str) -> None:
     with pytest.raises(UnsupportedOption, match=text):
         otp.convert(chain(), **options)  # type: ignore[arg-type]
+
+
+def test_a_cut_at_a_constant_is_refused() -> None:
+    net = Net()
+    y = net.call("ADD", [tensor(2, 3), constant(np.ones((2, 3), np.float32))], tensor(2, 3))
+    net.output(y)
+    with pytest.raises(UnsupportedOption, match="--inputs-at #1: that tensor is a constant"):
+        otp.convert(net.build(), inputs_at=["#1"])
 
 
 def test_a_name_of_two_tensors_must_be_given_by_index() -> None:

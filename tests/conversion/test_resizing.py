@@ -223,6 +223,16 @@ def test_sizes_known_as_it_runs_only_are_the_stored_ones_where_others_do_not_fol
     assert {t.name: t.dims for t in derived.main.outputs} == {"a": (2, 3), "y": (told, 2)}
 
 
+def test_a_batch_is_not_left_open_where_the_file_s_sizes_do_not_follow() -> None:
+    model = ModelBuilder()
+    g = model.main
+    g.operator("ABS", [g.input("x", (2, 3))], [y := g.tensor("y", (3, 2))])
+    g.output(y)
+    text = r"from its operator follows \[2, 3\] \(leave out --dynamic-batch\)"
+    with pytest.raises(UnsupportedOperator, match=text):
+        convert(model.build(), dynamic_batch=True)
+
+
 # --- constants that hold the batch ------------------------------------------------------------
 
 

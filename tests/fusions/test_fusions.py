@@ -11,7 +11,7 @@ import pytest
 from conformance.builder import ModelBuilder
 from conformance.cases.image.convolution import conv
 from conformance.models import Net, tensor
-from onnx_tflite_plugin.api import Call, Context, Fusion, Match, Operator, Region, Terminate, fusion, operands
+from onnx_tflite_plugin.api import Call, Context, Fusion, Match, Operator, Refused, Region, Terminate, fusion, operands
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.conversion import convert
@@ -78,6 +78,25 @@ def test_a_pattern_s_operand_has_a_constant_s_numbers_or_none(biased: bool) -> N
     g.output(y)
     fuse(Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19), [("test", added)], TARGETS["generic"])
     assert [array is not None for array in found] == [False, biased]
+
+
+def test_where_a_fusion_refuses_what_it_found_each_operator_stays() -> None:
+    def where(match: Match) -> dict[str, Any]:
+        raise Refused("its scale is odd")
+
+    @fusion("FOUND", pattern=Call("ABS", x), inputs=[x], where=where, layout=Terminate())
+    def found(ctx: Context, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    model = ModelBuilder()
+    g = model.main
+    g.operator("ABS", [g.input("x", (2, 3))], [y := g.tensor("y", (2, 3))])
+    g.output(y)
+    done = fuse(
+        Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19), [("test", found)], TARGETS["generic"]
+    )
+    assert not done.applied
+    assert "its scale is odd" in done.declined[0]
 
 
 @pytest.mark.parametrize("second", ["constant", "other constant", "input"])

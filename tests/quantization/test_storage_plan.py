@@ -10,7 +10,18 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, blockwise, quant
-from onnx_tflite_plugin.api import Context, Dequantized, Handler, Raw, SameScale, Transparent, Value, builtin, handler
+from onnx_tflite_plugin.api import (
+    Context,
+    Dequantized,
+    Handler,
+    NotQuantizable,
+    Raw,
+    SameScale,
+    Transparent,
+    Value,
+    builtin,
+    handler,
+)
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.errors import HandlerError
@@ -347,6 +358,20 @@ def test_every_operator_that_cannot_take_integers_is_named_at_once() -> None:
     with pytest.raises(HandlerError) as caught:
         planned(soft)
     assert [problem.where.split()[-1] for problem in caught.value.problems] == ["'one'", "'two'"]
+
+
+def test_quantized_operands_are_refused_where_none_may_be_or_where_they_must_agree() -> None:
+    def one(g: GraphBuilder) -> None:
+        y = g.tensor("y", SHAPE, "int8", quantization=quant(0.5, 3))
+        g.operator("ABS", [int8_input(g)], [y])
+        g.output(y)
+
+    with pytest.raises(HandlerError, match=r"has no quantized form, but 'x' \(int8\), 'y' \(int8\) is quantized"):
+        planned(one, ABS=replace(builtin("ABS"), quantization=NotQuantizable()))
+    with pytest.raises(
+        HandlerError, match="its quantized operands differ in scale or zero point, which the kernel refuses"
+    ):
+        planned(one, ABS=replace(builtin("ABS"), quantization=SameScale(unequal="refuse")))
 
 
 def test_a_scale_per_block_is_of_weights_that_a_handler_reads_in_blocks() -> None:

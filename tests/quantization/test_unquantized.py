@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from quantized_cases import quantized
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.runner import mismatches
+from onnx_tflite_plugin.api import Decline, Instance, builtin
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import verify
@@ -67,6 +69,42 @@ def test_stored_integers_that_become_something_else_are_refused() -> None:
     with pytest.raises(
         HandlerError, match=r"op 0 CAST .*it computes with stored integers: 'x' \(int8\), 'y' \(float32\)"
     ):
+        otp.convert(model.build(), quantization="float")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_handler_that_takes_quantized_operands_alone_is_asked_again(fails: bool) -> None:
+    def quantized_alone(at: Instance) -> Decline | None:
+        if at.op[0].quantization is not None:
+            return None
+        if fails:
+            raise ValueError("bad luck")
+        return Decline("it takes integers")
+
+    model = ModelBuilder()
+    g = model.main
+    g.operator(
+        "ABS",
+        [g.input("x", (2, 3), "int8", quantization=quant(0.5, -3))],
+        [y := g.tensor("y", (2, 3), "int8", quantization=quant(0.5, -3))],
+    )
+    g.output(y)
+    host = Host(packs="builtin", handlers={"ABS": replace(builtin("ABS"), accepts=quantized_alone)})
+    assert otp.convert(model.build(), host=host)
+    with pytest.raises(otp.ConversionError, match="ValueError: bad luck" if fails else "op 0 ABS .*it takes integers"):
+        otp.convert(model.build(), host=host, quantization="float")
+
+
+def test_a_bias_that_is_computed_has_no_form_without_quantization() -> None:
+    model = ModelBuilder()
+    g = model.main
+    q = quant(0.5, -3)
+    x, b = g.input("x", (5, 3), "int8", quantization=q), g.input("b", (2,), "int32", quantization=quant(0.05))
+    w = g.constant("w", np.ones((2, 3), np.int8), quantization=quant(0.1))
+    g.operator("FULLY_CONNECTED", [x, w, b], [y := g.tensor("y", (5, 2), "int8", quantization=q)])
+    g.output(y)
+    assert otp.convert(model.build())
+    with pytest.raises(HandlerError, match="its dtypes are float32, float32, int32"):
         otp.convert(model.build(), quantization="float")
 
 
