@@ -97,7 +97,8 @@ def _arrays(entry: Entry, path: Path) -> dict[str, Any]:
         with loaded:
             arrays = {name: loaded[name] for name in loaded.files}
     except (OSError, ValueError, EOFError) as error:
-        kinds = f"inputs are {', '.join(ARRAYS)} files or images" if path.suffix.lower() not in ARRAYS else error
+        reason = "it is damaged, or holds Python objects" if "pickle" in str(error) else str(error)
+        kinds = f"inputs are {', '.join(ARRAYS)} files or images" if path.suffix.lower() not in ARRAYS else reason
         raise InvalidInputs(f"the inputs in {path} cannot be read: {kinds}") from error
     positions = {name: _POSITIONAL.fullmatch(name) for name in arrays}
     if all(positions.values()) and len(arrays) == len(entry.inputs):
