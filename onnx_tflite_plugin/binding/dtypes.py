@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from onnx_tflite_plugin.api.declarations import (
@@ -105,6 +106,8 @@ def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tup
     """
     result = bound.op.tensor(~0)
     if result is None or result.disregarded is None or result.disregarded.per_axis:
+        return
+    if not 0 < result.disregarded.scale[0] < math.inf:
         return
     if bound.handler.converts or bound.handler.subgraphs or named_by_the_file(bound.op.code):
         return

@@ -23,6 +23,8 @@ def settings(op: Operator) -> dict[str, Any]:
 def refused(at: Instance) -> Decline | None:
     """What Prepare and Eval insist on."""
     op = at.op
+    if any(op.tensor(slot) is None for slot in range(3)):
+        return Decline("it takes boxes, scores and anchors, of which it lacks some")
     options = settings(op)
     if missing := [name for name in (*NEEDED, *SCALES) if name not in options]:
         return Decline(f"its options lack {', '.join(missing)}")

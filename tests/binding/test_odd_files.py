@@ -25,7 +25,7 @@ import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.verify import verify
 
-FLOAT32, UINT8, INT32, COMPLEX64 = 0, 3, 2, 8
+FLOAT32, UINT8, INT32, COMPLEX64, FLOAT64 = 0, 3, 2, 8, 10
 LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 
 
@@ -90,6 +90,16 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "tensor 2 'c2' has 3 along o, and inputs.1. has 2",
     ),
     ("CONV_2D-uint8_with_MUL_and_ADD_behind", [tensor(4, quantization=None)], "tensor 4 .* without a scale, and MUL"),
+    (
+        "CUSTOM.TFLite_Detection_PostProcess-by_class,_every_score",
+        [operands(4, 6)],
+        "it takes boxes, scores and anchors, of which it lacks some",
+    ),
+    (
+        "RESIZE_BILINEAR-int16_legacy_to_10x14",
+        [tensor(2, type=FLOAT64), scaled(2, [float("inf")], [0])],
+        "tensor 2 .* is float64, where RESIZE_BILINEAR has an operand of quantized int16",
+    ),
     ("DILATE-int32", [operands(0, 1, 1)], r"is of shape .4., where one number is taken"),
     ("HARD_SWISH-int8_of_scale_0.0008", [scaled(0, [3e38], [127])], "multiplied by inf, for which no integer stands"),
     ("REDUCE_WINDOW-MUL_int8", [buffer(2, [1, -(1 << 58), 2, 2], "int64")], "sizes are .* each must be at least 1"),
