@@ -42,7 +42,8 @@ def vast_options(suspect: Suspect) -> bool:
 
 def vast_scales(suspect: Suspect) -> bool:
     affine = [t.quantization for t in suspect.tensors if isinstance(t.quantization, Quantization)]
-    return any(scale > LARGEST_NUMBER or 0 < scale < 1 / LARGEST_NUMBER for each in affine for scale in each.scale)
+    scales = [abs(scale) for each in affine for scale in each.scale]
+    return any(scale > LARGEST_NUMBER or 0 < scale < 1 / LARGEST_NUMBER for scale in scales)
 
 
 def divided_by_zero(suspect: Suspect) -> bool:
