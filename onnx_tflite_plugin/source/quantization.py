@@ -96,7 +96,7 @@ def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Te
     if prod(scales.shape) != prod(shape) // size:
         reason = f"tensor {scales} has {prod(scales.shape)} scales for {prod(shape) // size} blocks"
         raise details.invalid("scales", reason, DAMAGED)
-    if not (np.isfinite(scales.array) & (scales.array > 0)).all():
+    if not (np.isfinite(scales.array) & (scales.array >= 0)).all():
         raise details.invalid("scales", f"tensor {scales} holds what is no scale", DAMAGED)
     # -1 says "none", but writers that leave the field out (LiteRT's own tests) say 0 with it; zero points are never
     # the scales.

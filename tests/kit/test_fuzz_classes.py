@@ -50,6 +50,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("options beyond all measure", LSTM, [option("cell_clip", 1e-30)]),
     ("scales beyond all measure", "DIV-int8", [scaled(0, [1e-30], [0])]),
     ("scales beyond all measure", "CONV_2D-one_image_rounded", [scaled(1, [-7e34] * 13, [0] * 13)]),
+    (
+        "scales beyond all measure",
+        "FULLY_CONNECTED-rows_rounded_one_by_one,_for_blocks_of_32",
+        [buffer(1, [0.0] + [0.1] * 20, "float16")],
+    ),
     ("open sizes that do not follow", "L2_POOL_2D-float32_of_open_sizes,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[-1, 1, 1, 3])]),
     (
         "open sizes that do not follow",
