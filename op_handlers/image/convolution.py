@@ -85,13 +85,14 @@ def reads_past_its_scale(op: Operator) -> bool:
     quantization=BIASED,
     activation="fused_activation_function",
     types=KINDS,
-    accepts=lambda at: packed_weights(at.op, {"int8": ("int4",)}),
+    accepts=lambda at: packed_weights(at.op, {"int8": ("int4",)}) or moved_weights(at.op),
 )
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Conv with a group per input channel; the multiplier is Cout / Cin whatever the options say (depthwise_conv.cc)."""
     outputs, channels = ctx.op[1].shape[-1], ctx.op[0].dims[-1]
-    if not channels:  # of any other number it does not run
-        channels = outputs // (ctx.options.depth_multiplier or 1)
+    if not channels:  # of any other number than these it does not run
+        multiplier = ctx.options.depth_multiplier
+        channels = outputs // multiplier if multiplier and not outputs % multiplier else ctx.op[0].shape[-1]
     if outputs % (channels or 1):
         raise Refused(f"it makes {outputs} channels of {channels}")
     if reads_past_its_scale(ctx.op):

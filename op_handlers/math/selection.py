@@ -5,7 +5,9 @@ from __future__ import annotations
 from onnx_tflite_plugin.api import (
     Attribute,
     Context,
+    Decline,
     Instance,
+    Operator,
     Raw,
     Transparent,
     Value,
@@ -27,8 +29,22 @@ def rows(at: Instance) -> str | None:
     return spelled([names[:rank], names, names], names)
 
 
+def conditions_of_no_rows(op: Operator) -> Decline | None:
+    """A condition of one axis is one for each row (``SelectPrepare``, kernels/select.cc)."""
+    condition, x = op[0], op[1]
+    if condition.rank != 1 or x.rank or condition.shape == (1,) or not condition.static:
+        return None
+    return Decline(f"its condition is of shape {list(condition.shape)}, where there is one number to choose")
+
+
 @handler(
-    "SELECT", max_version=4, layout=Attribute(unordered="*"), axes=rows, quantization=Raw(shift_safe=True), types=ONE_OF
+    "SELECT",
+    max_version=4,
+    layout=Attribute(unordered="*"),
+    axes=rows,
+    quantization=Raw(shift_safe=True),
+    types=ONE_OF,
+    accepts=lambda at: conditions_of_no_rows(at.op),
 )
 def select(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
     """Where; a condition of rank 1 chooses among rows (RankOneSelect, reference/select.h)."""

@@ -233,6 +233,16 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [scaled(1, [0.013], [127])],
         "zero points other than 0, which LiteRT leaves out",
     ),
+    (
+        "DEPTHWISE_CONV_2D-spelled_out,_a_sequence_in_a_row_rounded_one_by_one",
+        [scaled(5, [0.013], [64])],
+        "zero points other than 0, which LiteRT leaves out",
+    ),
+    (
+        "SELECT-bool_(5,_7)_by_constant_rows",
+        [tensor(k, shape=[], shape_signature=None) for k in (1, 2, 3)],
+        r"its condition is of shape \[5\], where there is one number to choose",
+    ),
     ("REDUCE_WINDOW-MUL_bool_from_True", [operands(0, 0, 2, 3, 4)], "where one number is taken"),
     ("STABLEHLO_GATHER-int32_rows,_constant", [option2("collapsed_slice_dims", [])], "its slices have 3 axes"),
     (
@@ -362,3 +372,13 @@ def test_places_of_many_numbers_are_compared_as_bytes() -> None:
     with pytest.raises(ConversionError, match="its places have 16777216 numbers each"):
         otp.convert(data)
     assert time.process_time() - begun < 3
+
+
+@pytest.mark.parametrize("multiplier", [0, 2, 7])
+def test_a_depthwise_convolution_of_open_channels_takes_those_of_the_file_where_its_option_says_none(
+    multiplier: int,
+) -> None:
+    opened = [tensor(0, shape_signature=[-1] * 4), option("depth_multiplier", multiplier)]
+    data = changed("DEPTHWISE_CONV_2D-int8_with_multiplier_2", *opened)
+    verification = verify(data, otp.convert(data).proto, shapes={"x0": (2, 5, 7, 3)})
+    assert verification.ok, verification.text
