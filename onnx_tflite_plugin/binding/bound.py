@@ -132,6 +132,13 @@ def label(op: Operator) -> str:
     return f"{where}op {op.index} {op.code} v{op.version}{named}"
 
 
+def called_in_vain(op: Operator, indices: Sequence[int], subgraphs: int) -> list[Contradiction]:
+    """Subgraphs that an operator calls and the model, which has so many, does not have."""
+    reason = f"{op.code} calls subgraph {{}}; the model has {subgraphs}"
+    where = f"subgraphs[{op.subgraph}].operators[{op.index}]"
+    return [Contradiction(where, reason.format(k), "the file is damaged") for k in indices if not 0 <= k < subgraphs]
+
+
 def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
     """``calls``: (subgraph, operator in it) to the subgraphs that it calls. Raises InvalidModel for one that calls itself.
 

@@ -266,7 +266,7 @@ def _passed(bound: Bound, model: Model) -> Iterator[Contradiction]:
     handler, op = bound.handler, bound.op
     if not (handler.borders or handler.inlines):
         return
-    graphs = [model.subgraphs[index] for index in called(handler.subgraphs, op) if index < len(model.subgraphs)]
+    graphs = [model.subgraphs[index] for index in called(handler.subgraphs, op)]
     first, loops = (handler.borders.first, handler.borders.loops) if handler.borders else (0, False)
     for graph in graphs:
         results = op.outputs if graph is graphs[-1] or not loops else ()

@@ -219,10 +219,10 @@ def fused_activation(bound: Bound, target: Target, opset: int) -> str:
 
 
 def called(options: Iterable[str], op: Operator) -> tuple[int, ...]:
-    """Indices of the subgraphs that an operator's ``options`` hold."""
+    """Indices of the subgraphs that an operator's ``options`` hold, whether there are such or not."""
     fields = [op.options.get(name) for name in options]
     flat = [index for field in fields for index in (field if isinstance(field, tuple) else (field,))]
-    return tuple(index for index in flat if isinstance(index, int) and index >= 0)
+    return tuple(index for index in flat if isinstance(index, int))
 
 
 def _activation(read: _Reader) -> str:

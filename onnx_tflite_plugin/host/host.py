@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.patterns import Fusion
-from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, check_calls
+from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, called_in_vain, check_calls
 from onnx_tflite_plugin.binding.consistency import Unfit, unfit
 from onnx_tflite_plugin.binding.declared import At, accepted, called
 from onnx_tflite_plugin.binding.evaluation import Evaluation
@@ -212,7 +212,7 @@ class Host:
         contradictions: list[Problem] = []
         reasons: dict[tuple[str, str], Problem] = {}
         graphs: dict[int, BoundGraph] = {}
-        calls: dict[tuple[int, Operator], list[int]] = {}
+        calls: dict[tuple[int, Operator], Sequence[int]] = {}
         inlining, waiting = Inlining(model), [model.root]
         while waiting:
             index = waiting.pop()
@@ -226,9 +226,10 @@ class Host:
                 if isinstance(taken, Bound):
                     bound.append(taken)
                     evaluation.learn(taken, target, opset)
-                    indices = called(taken.handler.subgraphs, taken.op)
-                    calls[index, taken.op] = [i for i in indices if i < len(model.subgraphs)]
-                    waiting.extend(calls[index, taken.op])
+                    calls[index, taken.op] = called(taken.handler.subgraphs, taken.op)
+                    nowhere = called_in_vain(taken.op, calls[index, taken.op], len(model.subgraphs))
+                    contradictions += nowhere
+                    waiting.extend(() if nowhere else calls[index, taken.op])
                 elif isinstance(taken, Contradiction):
                     contradictions.append(taken)
                 else:

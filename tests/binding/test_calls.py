@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from changed_files import Change, changed, option, option2
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
@@ -159,3 +160,24 @@ def test_a_composite_that_calls_itself_is_refused() -> None:
         graph.output(y)
     with pytest.raises(InvalidModel, match=r"COMPOSITE\.test\.self calls subgraph 1, of which it is a part"):
         otp.convert(model.build())
+
+
+@pytest.mark.parametrize("index", [-1, 77])
+@pytest.mark.parametrize(
+    ("case", "at"),
+    [
+        ("IF-a_loop_inside", lambda index: option("then_subgraph_index", index)),
+        ("WHILE-float32,_a_running_sum", lambda index: option("body_subgraph_index", index)),
+        (
+            "STABLEHLO_CASE-another_shape_in_each_branch",
+            lambda index: option2("branch_subgraph_indices", [1, 2, index]),
+        ),
+    ],
+)
+def test_a_subgraph_that_the_model_does_not_have_is_told_with_the_operator_that_calls_it(
+    case: str, at: Callable[[int], Change], index: int
+) -> None:
+    with pytest.raises(
+        InvalidModel, match=rf"subgraphs\[0\].operators\[\d\]: [A-Z_]+ calls subgraph {index}; the model has \d"
+    ):
+        otp.convert(changed(case, at(index)))

@@ -342,10 +342,16 @@ def half_products(suspect: Suspect) -> bool:
     return any(op.code == "STABLEHLO_SCATTER" and op[0].dtype == "float16" for op in suspect.operators)
 
 
-def suppressed_ties(suspect: Suspect) -> bool:
-    """Scores that are suppressed to 0 and still above a threshold below 0: which of equals is next, the kernel's heap decides."""
+def tied_scores(suspect: Suspect) -> bool:
+    """Scores that are suppressed to 0 and still above a threshold below 0: which of equals is next, the kernel's heap decides.
+
+    Or scores behind a logistic function, which is 1 or the float below it of inputs that are large.
+    """
     soft = [op for op in suspect.operators if op.code == "NON_MAX_SUPPRESSION_V5"]
-    return any(_number(op, 5) != 0 and _number(op, 4) < 0 for op in soft)
+    if any(_number(op, 5) != 0 and _number(op, 4) < 0 for op in soft):
+        return True
+    found = [op[1] for op in suspect.operators if op.code == "CUSTOM.TFLite_Detection_PostProcess"]
+    return any(op.code == "LOGISTIC" and op[~0] in found for op in suspect.operators)
 
 
 def _number(op: Operator, slot: int) -> float:

@@ -140,10 +140,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("a recurrence without bound", LSTM, []),
     ("a recurrence without bound", f"{LSTM_OF}-float32_plain", [buffer(5, [4.86e7] + [0] * 120, "float32")]),
     (
-        "scores suppressed to 0 that tie",
+        "scores that tie",
         "NON_MAX_SUPPRESSION_V5-a_sigma_so_small_that_it_leaves_no_score",
         [buffer(3, [-1e-12], "float32")],
     ),
+    ("scores that tie", "CUSTOM.TFLite_Detection_PostProcess-a_detector,_by_best_class,_float32", []),
     ("sums of many floats that cancel out", "LOCAL_RESPONSE_NORMALIZATION-radius_1", [option("alpha", 65504.0)]),
     ("sums of many floats that cancel out", "MEAN-axes_[0,_1,_2,_3]_dropped", [tensor(0, shape=[2, 5, 4103, 3])]),
     ("float16 products of many", "STABLEHLO_SCATTER-float16_rows,_many_to_one,_multiply", []),
