@@ -148,8 +148,8 @@ class Context(Operands):
         return self.scope.graph(body, inputs)
 
     def subgraph(self, index: int) -> Subgraph:
-        """A subgraph as the file has it. Raises LookupError where there is none."""
-        return self.scope.model.source.subgraphs[index]
+        """A subgraph as the file has it, but for tensors that are kept as floats. Raises LookupError where there is none."""
+        return self.scope.model.graphs[index].subgraph
 
     def make_resource(self, key: str) -> Resource:
         return Resource(key)

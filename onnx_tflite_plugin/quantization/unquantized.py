@@ -55,8 +55,12 @@ class _Unquantizing:
         self.problems: list[Problem] = []
 
     def graph(self, graph: BoundGraph) -> BoundGraph:
+        given = graph.subgraph
         subgraph = replace(
-            graph.subgraph, inputs=self.tensors(graph.subgraph.inputs), outputs=self.tensors(graph.subgraph.outputs)
+            given,
+            inputs=self.tensors(given.inputs),
+            outputs=self.tensors(given.outputs),
+            operators=tuple(self.operator(op) for op in given.operators),
         )
         return replace(graph, subgraph=subgraph, operators=tuple(self.bound(bound) for bound in graph.operators))
 
@@ -77,6 +81,10 @@ class _Unquantizing:
         self.check_accepted(bound, plain)
         members = tuple(plain if member is op else member for member in bound.members)
         return replace(bound, op=plain, members=members, resolved=None)
+
+    def operator(self, op: Operator) -> Operator:
+        """As it stands in its subgraph, which callers look into."""
+        return replace(op, inputs=tuple(map(self.tensor, op.inputs)), outputs=tuple(map(self.tensor, op.outputs)))
 
     def check_accepted(self, bound: Bound, plain: Operator) -> None:
         """Its handler must take the operator without quantization too."""

@@ -125,3 +125,10 @@ def test_verify_finds_the_operator_that_is_wrong_without_quantization() -> None:
     assert not verification.ok
     assert verification.diverging is not None
     assert verification.diverging.operator.code == "CONV_2D"
+
+
+def test_what_a_loop_carries_is_float_in_its_subgraphs_too() -> None:
+    for case in quantized("WHILE"):
+        data = case.build()
+        verification = verify(data, otp.convert(data, quantization="float"), runs=1)
+        assert verification.ok, (case.id, verification.text)

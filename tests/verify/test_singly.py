@@ -77,6 +77,15 @@ def far_beyond_32_bits(net: Network) -> TensorRef:
     return net.like("ADD", x, zeros)
 
 
+def alike(net: Network) -> TensorRef:
+    """A sum times itself reshaped to the shape it has, which are one tensor in ONNX."""
+    x = net.input(tensor(1, 2, 3, 5, 7))
+    summed = net.like("ADD", net.like("MAXIMUM", x, constant(drawn(7))), x)
+    same = net.call("RESHAPE", [summed, constant(np.array([1, 2, 3, 5, 7], np.int32))], tensor(1, 2, 3, 5, 7))
+    net.output(same)
+    return net.like("MUL", same, summed)
+
+
 # --- what is spoilt ---------------------------------------------------------------------------
 
 
@@ -170,7 +179,7 @@ def test_a_wrong_operator_fails_though_the_output_agrees_and_the_right_one_passe
     assert judged.comparisons[0].ok
 
 
-@pytest.mark.parametrize("draw", [shared, far_beyond_16_bits, far_beyond_32_bits])
+@pytest.mark.parametrize("draw", [shared, far_beyond_16_bits, far_beyond_32_bits, alike])
 def test_what_only_drawn_operands_bring_about_is_no_error_of_the_model(draw: Callable[[Network], TensorRef]) -> None:
     data = built(draw)
     judged = verify(data, otp.convert(data).proto)
@@ -185,3 +194,17 @@ def test_one_operator_may_be_off_by_no_more_than_float32_makes_of_it(given: Tole
 def test_a_tolerance_of_which_nothing_is_owed_to_a_network_stays() -> None:
     given = Tolerance(of_range=0.02, unbiased=True)
     assert tolerance_of(given) == given
+
+
+def test_without_quantization_a_tensor_and_what_saturates_of_it_are_one_value_and_right() -> None:
+    """A QUANTIZE is nothing there, and what others read of the tensor is not what LiteRT made of it."""
+
+    def draw(net: Network) -> TensorRef:
+        x = net.input(tensor(1, 5, 7, 3, dtype="int8", scale=0.047, zero_point=0))
+        turned = net.call("REVERSE_V2", [x, constant(np.array([2], np.int32))], net.spec(x))
+        net.output(net.call("QUANTIZE", [turned], tensor(1, 5, 7, 3, dtype="int8", scale=0.0061, zero_point=-128)))
+        return net.conv(turned, 8)
+
+    data = built(draw)
+    judged = verify(data, otp.convert(data, quantization="float").proto)
+    assert judged.ok, judged.text
