@@ -41,7 +41,7 @@ class RankError(AxesError):
     """Operands that have other axes than the declaration says: the file's fault where the declaration holds for others."""
 
 
-_TOKEN = re.compile(r"\s*(\(|\)|\.\.\.|[A-Za-z]\w*|1|_)")
+_AXIS = re.compile(r"\s*(\([\w\s]*\)|\.\.\.|[A-Za-z]\w*|1)")
 
 
 def parse_axes(text: str) -> tuple[list[list[Group] | None], list[list[Group] | None]]:
@@ -53,25 +53,17 @@ def parse_axes(text: str) -> tuple[list[list[Group] | None], list[list[Group] | 
 
 
 def _parse_slot(slot: str, text: str) -> list[Group] | None:
-    groups: list[Group] = []
-    inside: list[str] | None = None
-    at, slot = 0, slot.strip()
+    slot = slot.strip()
     if slot == "_":
         return None
+    groups: list[Group] = []
+    at = 0
     while at < len(slot):
-        match = _TOKEN.match(slot, at)
+        match = _AXIS.match(slot, at)
         if not match:
             raise AxesError(f"axes {text!r} do not parse at {slot[at:]!r}")
-        token, at = match.group(1), match.end()
-        if token == "(":
-            inside = []
-        elif token == ")":
-            groups.append(tuple(inside or ()))
-            inside = None
-        elif inside is not None:
-            inside.append(token)
-        else:
-            groups.append(() if token == "1" else (token,))
+        axis, at = match.group(1), match.end()
+        groups.append(() if axis == "1" else tuple(axis.strip("()").split()))
     return groups
 
 
@@ -152,12 +144,8 @@ class Frame:
             if letter in letters & self.units:
                 continue
             if all(p.letter != letter for p in parts):
-                before = {*self.letters[:i]}
-                at = (
-                    max((k + 1 for k, p in enumerate(parts) if p.letter == self.letters[i - 1]), default=0)
-                    if before
-                    else 0
-                )
+                before = self.letters[:i][-1:]
+                at = max((place for place, p in enumerate(parts, 1) if p.letter in before), default=0)
                 parts.insert(at, Part(letter))
         return tuple(parts)
 
@@ -178,12 +166,12 @@ class Frame:
         for letter in group:
             low, size = axes.inner(atom.axis, letter), axes.sizes[letter] or 1
             start, end = max(low, atom.stride), min(low * size, atom.stride * atom.size)
-            if size == 1 or end <= start:
+            if end <= start:
                 continue
             if start == low and end == low * size:
                 parts.append(Part(letter))
                 continue
-            cut = None if start % low or end % start else self._cut(letter, start // low, end // start)
+            cut = None if end % start else self._cut(letter, start // low, end // start)
             if cut is None:
                 return None
             parts.extend(cut)
@@ -242,9 +230,6 @@ def _sizes(
 ) -> dict[str, int | None] | None:
     sizes: dict[str, int | None] = {}
     for group, size in zip(groups, dims, strict=True):
-        if len(group) == 1:
-            sizes[group[0]] = size
-            continue
         missing = [letter for letter in group if len(by_letter.get(letter, ())) != 1 or None in by_letter[letter]]
         for letter in group:
             sizes[letter] = next(iter(by_letter[letter])) if letter not in missing else None

@@ -15,6 +15,7 @@ from onnx_tflite_plugin.layout.order import (
     Order,
     coalesced,
     count,
+    is_tensor,
     move,
     perm_of,
     permuted,
@@ -83,6 +84,22 @@ def test_atoms_that_do_not_touch_stay_apart() -> None:
     assert coalesced([Atom(0, 3, 0), Atom(0, 1, 3)]) == (Atom(0, 3, 0), Atom(0, 1, 3))
 
 
+def test_pieces_of_one_element_are_no_pieces_of_their_own() -> None:
+    assert coalesced([Atom(0, 6, 1), Atom(0, 1, 6)]) == (Atom(0, 1, 6),)
+    assert coalesced([Atom(0, 1, 1), Atom(0, 1, 6)]) == (Atom(0, 1, 6),)
+    assert coalesced([Atom(0, 1, 6), Atom(0, 6, 1)]) == (Atom(0, 1, 6),)
+    assert coalesced([Atom(1, 1, 1), Atom(0, 6, 1)]) == (Atom(1, 1, 1), Atom(0, 1, 1))
+    assert coalesced([Atom(0, 7, 3), Atom(0, 1, None)]) == (Atom(0, 7, 3), Atom(0, 1, None))
+    assert coalesced([Atom(0, 1, 5), Atom(1, 3, 1), Atom(1, 1, 3)]) == (Atom(0, 1, 5), Atom(1, 1, 3))
+
+
+def test_an_axis_is_in_one_piece_where_its_atoms_are_side_by_side() -> None:
+    assert is_tensor((Atom(0, 1, 3), Atom(0, 3, 5), Atom(1, 1, 7)))
+    assert not is_tensor((Atom(0, 1, 3), Atom(1, 1, 7), Atom(0, 3, 5)))
+    assert not is_tensor((Atom(2, 1, 2), Atom(0, 1, 3), Atom(1, 1, 7), Atom(0, 3, 5)))
+    assert is_tensor(())
+
+
 def test_sizes_that_only_one_side_knows_move_nothing() -> None:
     start: Order = (Atom(0, 1, 55), Atom(1, 1, None))
     end: Order = (Atom(0, 1, None), Atom(1, 1, 5))
@@ -113,3 +130,6 @@ def test_a_unit_axis_that_moves_is_a_reshape_and_a_cut_at_the_end_of_an_axis_is_
     assert move(source_order((1, 5, 3)), permuted((1, 5, 3), (1, 0, 2))) == Move(None, None, (5, 1, 3))
     assert move(source_order((2, 5, 3)), permuted((2, 5, 3), (2, 0, 1))) == Move(None, (2, 0, 1), None)
     assert move(source_order((2, 5)), (Atom(1, 1, 5), Atom(0, 1, 2))) == Move(None, (1, 0), None)
+    assert move(source_order((1, 1, 3)), permuted((1, 1, 3), (1, 0, 2))) == Move(None, None, None)
+    assert move(source_order((5, 1)), source_order((5,))) == Move(None, None, (5,))
+    assert move(source_order((5,)), source_order((5, 1))) == Move(None, None, (5, 1))
