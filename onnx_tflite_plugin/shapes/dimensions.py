@@ -6,6 +6,7 @@ Runtimes plan memory by these names, so two sizes share one only where no others
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import isqrt
 
 import onnx
 import onnx_ir as ir
@@ -31,15 +32,11 @@ def name_dimensions(model: ir.Model, given: Mapping[InputAxis, str]) -> None:
     for value, axis in _unknown(model.graph.inputs):
         _name(value, axis, names[str(value.name), axis])
     samples = _samples(names)
-    drawn = [outputs_at(_placed(names, start)) for start in samples]
-    if any(outputs is None for outputs in drawn):
-        return
+    drawn = [(outputs_at(_placed(names, start)), _sizes(names, start)) for start in samples]
     for value, axis in _unknown(model.graph.outputs):
         k = list(model.graph.outputs).index(value)
         for name in names.values():
-            if all(
-                _is(outputs, k, axis, _sizes(names, start)[name]) for outputs, start in zip(drawn, samples, strict=True)
-            ):
+            if all(_is(outputs, k, axis, sizes[name]) for outputs, sizes in drawn):
                 _name(value, axis, name)
 
 
@@ -60,8 +57,8 @@ def _samples(names: Mapping[InputAxis, str]) -> tuple[int, int]:
 
 
 def _sizes(names: Mapping[InputAxis, str], start: int) -> dict[str, int]:
-    """A size for each name, all different."""
-    return {name: start + 2 * k for k, name in enumerate(dict.fromkeys(names.values()))}
+    """A size for each name, all different, by more where they are larger: none is another and a constant in both samples."""
+    return {name: start + isqrt(start) * k for k, name in enumerate(dict.fromkeys(names.values()))}
 
 
 def _placed(names: Mapping[InputAxis, str], start: int) -> dict[InputAxis, int]:
@@ -93,7 +90,10 @@ def _is(outputs: list[Dims | None] | None, k: int, axis: int, size: int) -> bool
 
 
 def _tied(outputs_at: _Inferred, names: Mapping[InputAxis, str]) -> dict[InputAxis, str]:
-    """One name for sizes that the operators want equal: where they differ, even by a 1 that broadcasts, inference fails."""
+    """One name for sizes that the operators want equal: where they differ, even by a 1 that broadcasts, inference fails.
+
+    Those of one axis, if all of them may have another size together: else it is a size of another axis that one must equal.
+    """
     tied = dict(names)
     small, large = _samples(names)
     if outputs_at(_placed(tied, small)) is not None:
@@ -101,10 +101,10 @@ def _tied(outputs_at: _Inferred, names: Mapping[InputAxis, str]) -> dict[InputAx
     by_axis: dict[int, list[InputAxis]] = {}
     for place in names:
         by_axis.setdefault(place[1], []).append(place)
+    equal = dict.fromkeys(names, small)
     for places in by_axis.values():
         first, *others = places
-        equal = dict.fromkeys(names, small)
-        if outputs_at(equal) is None:
+        if any(outputs_at({**equal, **dict.fromkeys(places, size)}) is None for size in (small, large)):
             continue
         for other in others:
             if all(outputs_at({**equal, other: size}) is None for size in (1, large)):

@@ -1,0 +1,117 @@
+"""Names of sizes that are left open: one for sizes that are always equal, and none for any other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+from onnx_tflite_plugin.shapes import dimensions
+from onnx_tflite_plugin.shapes.dimensions import name_dimensions
+
+Sizes = dict[str, list[int | str | None]]
+
+
+def named(text: str, given: Mapping[tuple[str, int], str] | None = None) -> Sizes:
+    """The sizes of inputs and outputs of a graph in ONNX's own notation."""
+    model = ir.serde.deserialize_model(onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]> graph {text}'))
+    name_dimensions(model, given or {})
+    return {
+        str(value.name): [size if isinstance(size, int) else size.value for size in value.shape or ()]
+        for value in (*model.graph.inputs, *model.graph.outputs)
+    }
+
+
+def test_a_size_and_a_constant_is_never_the_size_of_another_input() -> None:
+    """Whatever the two are drawn as."""
+    for rows in range(1, 40):
+        found = named(
+            f"(float[?, 3] x, float[?, 3] y) => (float[?, 3] longer, float[?, 3] same)"
+            f"<float[{rows}, 3] more = {{{', '.join('0' * 3 * rows)}}}>"
+            "{ longer = Concat<axis = 0>(x, more)\n same = Neg(y) }"
+        )
+        assert found == {"x": ["x_dim0", 3], "y": ["y_dim0", 3], "longer": [None, 3], "same": ["y_dim0", 3]}
+
+
+def test_each_output_has_the_names_of_the_inputs_whose_sizes_it_has() -> None:
+    text = (
+        "(float[?, ?] x, float[?] y) => (float[?, ?] turned, float[?] negated, float[?] flat) <int64[1] all = {-1}>"
+        "{ turned = Transpose<perm = [1, 0]>(x)\n negated = Neg(y)\n flat = Reshape(x, all) }"
+    )
+    assert named(text, {("x", 1): "columns"}) == {
+        "x": ["x_dim0", "columns"],
+        "y": ["y_dim0"],
+        "turned": ["columns", "x_dim0"],
+        "negated": ["y_dim0"],
+        "flat": [None],
+    }
+
+
+def test_a_size_that_has_a_name_keeps_it() -> None:
+    assert named("(float[N, ?] x) => (float[N, ?] y) { y = Neg(x) }") == {"x": ["N", "x_dim1"], "y": ["N", "x_dim1"]}
+
+
+def test_sizes_of_all_operands_that_must_be_equal_have_one_name() -> None:
+    assert named("(float[?, 2] x, float[?, 3] y, float[?, 5] z) => (float[?, 10] w) { w = Concat<axis = 1>(x, y, z) }") == {
+        "x": ["x_dim0", 2], "y": ["x_dim0", 3], "z": ["x_dim0", 5], "w": ["x_dim0", 10],
+    }  # fmt: skip
+
+
+def test_sizes_that_may_broadcast_have_names_of_their_own_beside_such_that_must_be_equal() -> None:
+    found = named(
+        "(float[?, 2] x, float[?, 3] y, float[?, 3] p, float[?, 3] q) => (float[?, 5] z, float[?, 3] w)"
+        "{ z = Concat<axis = 1>(x, y)\n w = Add(p, q) }"
+    )
+    assert [found[name][0] for name in "xypq"] == ["x_dim0", "x_dim0", "p_dim0", "q_dim0"]
+
+
+def test_what_has_no_rank_or_another_than_is_stored_has_no_names() -> None:
+    found = named("(float[?] x, float[] y) => (float[?, ?] z, float[] w) { z = Neg(x)\n w = Neg(y) }")
+    assert found == {"x": ["x_dim0"], "y": [], "z": ["x_dim0", None], "w": []}
+
+
+def test_a_size_that_must_equal_one_of_another_axis_has_none_of_its_own_axis() -> None:
+    """Rows of the second are columns of the first."""
+    found = named("(float[?, ?] x, float[?, ?] y) => (float[?, ?] z) { z = MatMul(x, y) }")
+    assert found["x"] == ["x_dim0", "x_dim1"]
+    assert found["y"] == ["y_dim0", "y_dim1"]
+
+
+def test_a_model_that_takes_no_equal_sizes_has_none_of_one_name() -> None:
+    """Rows side by side, of which one has had a row more."""
+    found = named(
+        "(float[?, 2] x, float[?, 2] y) => (float[?, 4] z) <float[1, 2] row = {0, 0}>"
+        "{ longer = Concat<axis = 0>(x, row)\n z = Concat<axis = 1>(longer, y) }"
+    )
+    assert found == {"x": ["x_dim0", 2], "y": ["y_dim0", 2], "z": [None, 4]}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_sizes_are_drawn_apart_and_together_make_no_tensor_that_inference_takes_memory_for(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Mapping[tuple[str, int], int]] = []
+    infer = dimensions.infer
+
+    def spied(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int]) -> Any:
+        drawn.append(sizes)
+        return infer(proto, sizes)
+
+    monkeypatch.setattr(dimensions, "infer", spied)
+    axes = ", ".join("?" * count)
+    named(f"(float[{axes}] x) => (float[{axes}] y) {{ y = Neg(x) }}")
+    assert len(drawn) == 2
+    for sizes in drawn:
+        assert len({*sizes.values()}) == count
+        assert math.prod(sizes.values()) < 2e6
+        assert min(sizes.values()) > (30 if count < 4 else 10)
+    assert not {*drawn[0].values()} & {*drawn[1].values()}
+
+
+def test_a_model_without_open_sizes_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dimensions, "infer", lambda proto, sizes: pytest.fail("inferred"))
+    assert named("(float[2, 3] x) => (float[?, 3] y) { y = Neg(x) }") == {"x": [2, 3], "y": [None, 3]}
