@@ -26,7 +26,6 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
     graph = model.graph
     proto = onnx.ModelProto(ir_version=model.ir_version)
     proto.opset_import.extend(onnx.helper.make_opsetid(*item) for item in graph.opset_imports.items())
-    proto.graph.name = graph.name or "graph"
     proto.graph.input.extend(map(ir.serde.serialize_value, graph.inputs))
     proto.graph.output.extend(map(ir.serde.serialize_value, graph.outputs))
     for value in graph.initializers.values():
@@ -41,8 +40,8 @@ def skeleton(model: ir.Model) -> onnx.ModelProto:
 
 
 def _node(node: ir.Node) -> onnx.NodeProto:
-    """A node without its metadata, which is most of it."""
-    proto = onnx.NodeProto(op_type=node.op_type, name=node.name, domain=node.domain)
+    """A node without its name and metadata, which is most of it."""
+    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
     proto.input.extend(value.name or "" if value else "" for value in node.inputs)
     proto.output.extend(value.name or "" for value in node.outputs)
     proto.attribute.extend(map(ir.serde.serialize_attribute, node.attributes.values()))
@@ -55,8 +54,7 @@ def _without_arithmetic(graph: onnx.GraphProto, real: Collection[str | None]) ->
         if node.op_type in ARITHMETIC and not node.domain and any(name in real for name in node.output):
             node.op_type = "Max"
         for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _without_arithmetic(attribute.g, real)
+            _without_arithmetic(attribute.g, real)
 
 
 def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
@@ -64,12 +62,13 @@ def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = 
 
     Raises Refused with what contradicts the operators, and where a window beyond its image leaves fewer than no elements.
     """
+    given = sizes or {}
     model = onnx.ModelProto()
     model.CopyFrom(proto)
     for info in model.graph.input:
         for axis, dim in enumerate(info.type.tensor_type.shape.dim):
-            if (info.name, axis) in (sizes or {}):
-                dim.dim_value = (sizes or {})[info.name, axis]
+            if (info.name, axis) in given:
+                dim.dim_value = given[info.name, axis]
     for info in model.graph.output:
         info.type.tensor_type.ClearField("shape")
     try:

@@ -1,0 +1,122 @@
+"""ONNX's shape inference at sizes of one's choice: what is followed, and what would take memory and is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.shapes import inference
+from onnx_tflite_plugin.shapes.inference import LARGE, LONGEST, infer, skeleton
+from onnx_tflite_plugin.source.model import Dims
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    """A graph in ONNX's own notation; operators of the domain ``other`` are nobody's."""
+    imports = 'opset_import: ["": 18, "other": 1]'
+    return onnx.parser.parse_model(f"<ir_version: 9, {imports}> graph {text}")
+
+
+def inferred(text: str, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
+    return infer(skeleton(ir.serde.deserialize_model(parsed(text))), sizes)
+
+
+def test_sizes_follow_from_those_of_inputs_and_not_from_those_that_outputs_have() -> None:
+    text = "(float[?, 3, 4] x, float[5, ?] y) => (float[7] u, float[7, 7] v) { u = Transpose<perm = [2, 1, 0]>(x)\n v = Neg(y) }"
+    assert inferred(text) == [(4, 3, None), (5, None)]
+    assert inferred(text, {("x", 0): 2, ("y", 1): 11}) == [(4, 3, 2), (5, 11)]
+
+
+def test_of_what_has_no_rank_none_follows_and_what_takes_no_input_has_sizes() -> None:
+    assert inferred("(float[2, 3] x, int64[?] s) => (float[] y) { y = Reshape(x, s) }") == [None]
+    assert inferred("(float[] x) => (float[] y, float[2] z) <float[2] a = {3, 5}> { y = Neg(x)\n z = Neg(a) }") == [
+        None,
+        (2,),
+    ]
+    assert inferred("() => (float[?] z) <float[2] a = {3, 5}> { z = Neg(a) }") == [(2,)]
+
+
+def test_what_is_of_no_elements_has_sizes_and_what_would_be_of_fewer_is_refused() -> None:
+    window = "(float[1, 1, ?] x) => (float[1, 1, ?] y) { y = MaxPool<kernel_shape = [5]>(x) }"
+    assert inferred(window, {("x", 2): 4}) == [(1, 1, 0)]
+    with pytest.raises(Refused, match=r"its result would be of shape \[1, 1, -1\]"):
+        inferred(window, {("x", 2): 3})
+
+
+@pytest.mark.parametrize("rows", [5, LONGEST])
+def test_what_contradicts_an_operator_is_told_without_the_path_to_it(rows: int) -> None:
+    text = f"(float[{rows}, 3] x, float[{rows}, 2] y) => (float[?, ?] z) {{ z = Concat<axis = 0>(x, y) }}"
+    with pytest.raises(Refused, match=r"^Can't merge shape info"):
+        inferred(text)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(5, 7), (LONGEST, 7)])
+def test_shapes_that_are_computed_are_followed_where_no_vector_is_long(rows: int, columns: int) -> None:
+    text = (
+        f"(float[{rows}, {columns}] x) => (float[?, ?] y) <int64[2] turned = {{1, 0}}>"
+        "{ shape = Shape(x)\n back = Gather(shape, turned)\n y = Reshape(x, back) }"
+    )
+    assert inferred(text) == [(columns, rows)]
+
+
+@pytest.mark.parametrize(
+    ("text", "followed"),
+    [
+        ("(float[{n}] x) => (float[?] y) {{ y = Neg(x) }}", False),
+        ("(float[{n}, 2] x) => (float[?, ?] y) {{ y = Neg(x) }}", False),
+        ("(float[{n}, 2] x) => (float[?] y) <int64[1] s = {{-1}}> {{ y = Reshape(x, s) }}", False),
+        ("(float[{n}, 2] x, int64[1] s) => (float[?] y) {{ y = Reshape(x, s) }}", True),
+        ("(float[{n}, 2] x, int64[3] s) => (float[?, ?, ?] y) {{ y = Reshape(x, s) }}", True),
+        ("(float[{n}] x, int64[2] s) => (float[?, ?] y) {{ y = Reshape(x, s) }}", False),
+        ("(float[{n}, 2] x, int64[?] s) => (float[] y) {{ y = Reshape(x, s) }}", True),
+        ("(float[?, {n}, 2] x) => (float[?, ?, ?] y) {{ y = Neg(x) }}", True),
+        ("(float[3, 2] x) => (float[?, ?] y) {{ y = Neg(x) }}", True),
+    ],
+)
+def test_numbers_are_followed_where_that_takes_little_or_sizes_are_not_known_without_and_no_vector_is_long(
+    text: str, followed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[bool] = []
+    infer_shapes = onnx.shape_inference.infer_shapes
+
+    def spied(*arguments: onnx.ModelProto, data_prop: bool = False, strict_mode: bool = False) -> onnx.ModelProto:
+        calls.append(data_prop)
+        assert strict_mode
+        return infer_shapes(*arguments, strict_mode=strict_mode, data_prop=data_prop)
+
+    monkeypatch.setattr(inference.onnx.shape_inference, "infer_shapes", spied)
+    inferred(text.format(n=LONGEST + 1))
+    assert calls[-1] == followed
+
+
+def test_arithmetic_of_floats_is_not_followed_and_that_of_integers_and_of_other_domains_is() -> None:
+    text = (
+        "(float[2] x, int64[2] n, bool c) => (float[2] y) <float[2] d> {"
+        " a = Add(x, x)\n b = Mul(n, n)\n d = other.Sub(x, x)\n m = Neg(x)\n"
+        " y = If(c) <then_branch = t () => (float[2] p) { p = Div(x, a) }, else_branch = e () => (float[2] q) { q = Mul(x, m) }>\n"
+        "}"
+    )
+    proto = skeleton(ir.serde.deserialize_model(onnx.shape_inference.infer_shapes(parsed(text))))
+    assert [node.op_type for node in proto.graph.node] == ["Max", "Mul", "Sub", "Neg", "If"]
+    branches = [attribute.g for attribute in proto.graph.node[-1].attribute]
+    assert [[node.op_type for node in branch.node] for branch in branches] == [["Max"], ["Max"]]
+    assert proto.graph.node[2].domain == "other"
+
+
+def test_large_constants_are_inputs_of_the_skeleton_and_an_operand_that_is_absent_stays_absent() -> None:
+    model = ir.serde.deserialize_model(parsed("(float[3] x) => (float[3] y) { y = Clip(x, , x) }"))
+    for name, count in (("small", LARGE), ("large", LARGE + 1)):
+        tensor = ir.tensor(np.zeros(count, np.float32), name=name)
+        value = ir.Value(name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=tensor.shape)
+        model.graph.initializers[name] = value
+    model.graph.inputs[0].const_value = model.graph.initializers["large"].const_value  # a value that may be given
+    model.graph.initializers["x"] = model.graph.inputs[0]
+    proto = skeleton(model)
+    assert [info.name for info in proto.graph.input] == ["x", "large"]
+    assert [tensor.name for tensor in proto.graph.initializer] == ["small"]
+    assert list(proto.graph.node[0].input) == ["x", "", "x"]
+    assert not proto.graph.value_info
