@@ -16,8 +16,9 @@ def sized_as(tensor: Tensor, dims: Dims) -> Tensor:
 
 
 def with_dims(model: Model, dims: Mapping[Tensor, Dims]) -> Model:
-    """The model with other sizes of some of its main subgraph's tensors."""
-    return with_main(model, _changed(model.main, {tensor: sized_as(tensor, sizes) for tensor, sizes in dims.items()}))
+    """The model with other sizes of some of its main subgraph's tensors, which are all that these have."""
+    changed = {tensor: replace(sized_as(tensor, sizes), has_rank=True) for tensor, sizes in dims.items()}
+    return with_main(model, _changed(model.main, changed))
 
 
 def retyped(model: Model, dtypes: Mapping[tuple[int, int], str]) -> Model:

@@ -55,12 +55,12 @@ def missing(sizes: Sizes) -> dict[Tensor, Dims]:
 def _unsigned(tensor: Tensor, op: Operator, dims: Mapping[Tensor, Dims]) -> bool:
     """Whether a result has no open size though an operand has one."""
     operands = (dims.get(t, t.dims) for t in op.inputs if t is not None)
-    return tensor.has_rank and tensor.static and bool(tensor.shape) and any(None in own for own in operands)
+    return tensor.static and bool(tensor.shape) and any(None in own for own in operands)
 
 
 def _opened(tensor: Tensor, follows: Dims) -> Dims:
     """The sizes that follow; of those that the file gives, only which are open."""
-    if not tensor.has_rank or len(follows) != tensor.rank:
+    if len(follows) != tensor.rank:
         return tensor.dims if tensor.has_rank else follows
     return tuple(own if size is not None else None for size, own in zip(follows, tensor.dims, strict=True))
 
@@ -68,7 +68,7 @@ def _opened(tensor: Tensor, follows: Dims) -> Dims:
 def _told(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
     """The sizes of what operands make together; those that the file gives, where they are other than the operands'."""
     dims, stored = _broadcast([t.dims for t in operands]), _broadcast([t.shape for t in operands])
-    if not tensor.has_rank or len(dims) != tensor.rank:
+    if len(dims) != tensor.rank:
         return tensor.dims if tensor.has_rank else dims
     return tuple(n if was == own else own for n, was, own in zip(dims, stored, tensor.dims, strict=True))
 

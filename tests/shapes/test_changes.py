@@ -1,0 +1,69 @@
+"""A model with other tensors in the places of some: every operator reads and writes what the graph has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.shapes.changes import retyped, sized_as, with_dims, with_main
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Model
+
+
+def drawn(root: int) -> Model:
+    """Three subgraphs of one operator each, with an operand that is absent and a tensor of its own; ``root`` is the main one."""
+    model = ModelBuilder()
+    for k in range(3):
+        g = model.main if k == 0 else model.subgraph(f"graph {k}")
+        x, y, between = g.input("x", (2, 3)), g.tensor("y", (2, 3), quantization=quant(0.5, 3)), g.tensor("z", (5,))
+        g.operator("ADD", [x, None, x], [y, None], intermediates=[between, None])
+        g.output(y)
+    return replace(read(model.build()), root=root)
+
+
+def test_sizes_that_are_open_are_stored_as_one() -> None:
+    tensor = drawn(0).main.inputs[0]
+    assert sized_as(tensor, (2, 3)) is tensor
+    other = sized_as(tensor, (None, 7, 3))
+    assert (other.dims, other.shape, other.has_rank) == ((None, 7, 3), (1, 7, 3), True)
+    untold = replace(tensor, shape=(), dims=(), has_rank=False)
+    assert sized_as(untold, ()) is untold
+
+
+@pytest.mark.parametrize("root", [0, 1, 2])
+def test_a_tensor_of_other_sizes_takes_its_place_everywhere_in_the_main_subgraph_alone(root: int) -> None:
+    model = drawn(root)
+    x, y, z = model.main.tensors
+    changed = with_dims(model, {x: (7, 3), y: (7, 3), z: (11,)})
+    own = changed.main.tensors
+    assert [tensor.dims for tensor in own] == [(7, 3), (7, 3), (11,)]
+    (op,) = changed.main.operators
+    assert (changed.main.inputs, changed.main.outputs) == ((own[0],), (own[1],))
+    assert (op.inputs, op.outputs, op.intermediates) == ((own[0], None, own[0]), (own[1], None), (own[2], None))
+    others = [k for k in range(3) if k != root]
+    assert [changed.subgraphs[k] for k in others] == [model.subgraphs[k] for k in others]
+    assert len(changed.subgraphs) == 3
+    assert with_main(changed, model.main).subgraphs == model.subgraphs
+
+
+def test_a_tensor_that_is_known_to_be_a_scalar_has_a_rank() -> None:
+    model = drawn(0)
+    untold = replace(model.main.inputs[0], shape=(), dims=(), has_rank=False)
+    scalar = with_main(model, replace(model.main, inputs=(untold,)))
+    assert with_dims(scalar, {untold: ()}).main.inputs[0].has_rank
+
+
+def test_a_tensor_of_another_dtype_has_the_scale_that_was_disregarded_of_it() -> None:
+    """In whichever subgraph it is."""
+    model = drawn(0)
+    changed = retyped(model, {(1, 1): "int8"})
+    before, after = model.subgraphs[1].outputs[0], changed.subgraphs[1].outputs[0]
+    assert before.quantization is None
+    assert before.disregarded is not None
+    assert (after.dtype, after.quantization, after.disregarded) == ("int8", before.disregarded, None)
+    again = retyped(changed, {(1, 1): "uint8"}).subgraphs[1].outputs[0]
+    assert (again.dtype, again.quantization) == ("uint8", before.disregarded)
+    assert [changed.subgraphs[k].tensors for k in (0, 2)] == [model.subgraphs[k].tensors for k in (0, 2)]
+    assert [tensor.dtype for tensor in changed.subgraphs[1].tensors] == ["float32", "int8", "float32"]

@@ -1,0 +1,131 @@
+"""What a file does not tell of results' sizes, where it follows: a rank, or that a size is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.builder import GraphBuilder, ModelBuilder
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.shapes.derivation import Sizes
+from onnx_tflite_plugin.shapes.ranks import completed
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Dims, Model
+
+Shape = Sequence[int | None] | None
+
+
+def untold(draw: Callable[[GraphBuilder], None]) -> Model:
+    model = ModelBuilder()
+    draw(model.main)
+    return read(model.build())
+
+
+def follows(code: str, operands: Sequence[Any], stored: Shape, options: dict[str, Any] | None = None) -> Dims | None:
+    """The sizes of an operator's result, by what the file stores of it; arrays are constants, shapes graph inputs."""
+
+    def draw(g: GraphBuilder) -> None:
+        refs = [
+            g.constant(f"c{k}", own) if isinstance(own, np.ndarray) else g.input(f"x{k}", own)
+            for k, own in enumerate(operands)
+        ]
+        y = g.tensor("y", stored)
+        g.operator(code, refs, [y], options)
+        g.output(y)
+
+    (result,) = completed(untold(draw), Host(packs="builtin")).main.outputs
+    return result.dims if result.has_rank else None
+
+
+ROWS = np.ones((2, 1), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("code", "operands", "stored", "dims"),
+    [
+        ("ABS", [(2, 3)], None, (2, 3)),
+        ("ABS", [()], None, ()),
+        ("ADD", [(5, 2, 3), (2, 1)], None, (5, 2, 3)),
+        ("ADD", [(2, 1), (5, 1, 3)], None, (5, 2, 3)),
+        ("ADD", [(1, 3), (1, 3)], None, (1, 3)),
+        ("ADD", [(0, 3), (1, 3)], None, (0, 3)),
+        ("ADD", [(None, 3), (1, 3)], None, (None, 3)),
+        ("ADD", [(None, 3), ROWS], None, (2, 3)),
+        ("ADD", [(None, 3), (None, 3)], (1, 3), (None, 3)),
+        ("ADD", [(None, 3), ROWS], (2, 3), (2, 3)),
+        ("ADD", [(None, 3), (5, None, 3)], (5, 7, 3), (5, 7, 3)),  # not what is stored of the operands
+        ("ADD", [(None, 3), (1, 3)], (5, 1, 3), (5, 1, 3)),
+        ("ADD", [(2, 3), (2, 3)], (2, 3), (2, 3)),
+        ("TRANSPOSE", [(2, 3, 5), np.asarray([2, 0, 1], np.int32)], None, (5, 2, 3)),
+        ("TRANSPOSE", [(None, 3), np.asarray([1, 0], np.int32)], (3, 1), (3, None)),
+        ("TRANSPOSE", [(None, 3), np.asarray([1, 0], np.int32)], (7, 1), (7, None)),  # only which are open
+        ("EXPAND_DIMS", [(2, 3), np.asarray(0, np.int32)], None, (1, 2, 3)),
+        ("SUM", [(2, 3, 5), np.asarray([1], np.int32)], None, (2, 5)),
+        ("RESHAPE", [(2, 15), np.asarray([6, 5], np.int32)], None, (6, 5)),
+        ("SQUEEZE", [(1, 3, 1)], None, (3,)),
+        ("EXPAND_DIMS", [(1, 5, 1, 2, 3), np.asarray(0, np.int32)], None, (1, 1, 5, 1, 2, 3)),
+        ("EXPAND_DIMS", [(None, 3), np.asarray(0, np.int32)], (1, 3), (1, 3)),  # of another rank than follows
+        ("CUSTOM.Unknown", [(2, 3)], None, None),
+        ("SUM", [(2, 3), np.asarray([0, 1], np.int32)], None, ()),
+    ],
+)
+def test_the_sizes_of_a_result_follow_where_the_file_tells_none_or_does_not_say_that_one_is_open(
+    code: str, operands: Sequence[Any], stored: Shape, dims: Dims | None
+) -> None:
+    assert follows(code, operands, stored) == dims
+
+
+def test_what_follows_of_one_result_is_what_the_next_is_made_of() -> None:
+    """Numbers too: the shape that a RESHAPE is given."""
+
+    def draw(g: GraphBuilder) -> None:
+        x = g.input("x", (2, 3, 5))
+        g.operator("ABS", [x], [a := g.tensor("a", None)])
+        g.operator("SHAPE", [a], [b := g.tensor("b", None, "int32")], {"out_type": "INT32"})
+        g.operator("RESHAPE", [g.input("z", (5, 6)), b], [c := g.tensor("c", None)])
+        g.operator("ADD", [c, a], [d := g.tensor("d", None)])
+        g.output(b, c, d)
+
+    main = completed(untold(draw), Host(packs="builtin")).main
+    assert [tensor.dims for tensor in main.outputs] == [(3,), (2, 3, 5), (2, 3, 5)]
+
+
+def test_results_follow_one_by_one_beside_operands_that_are_absent() -> None:
+    def draw(g: GraphBuilder) -> None:
+        halves = [g.tensor("a", (1, 3)), g.tensor("b", None)]
+        g.operator("SPLIT", [g.constant("axis", np.int32(0)), g.input("x", (2, 3))], halves, {"num_splits": 2})
+        w = g.constant("w", np.ones((5, 3), np.float32))
+        g.operator("FULLY_CONNECTED", [g.input("y", (2, 3)), w, None], [c := g.tensor("c", None)])
+        g.output(*halves, c)
+
+    main = completed(untold(draw), Host(packs="builtin")).main
+    assert [tensor.dims for tensor in main.outputs] == [(1, 3), (1, 3), (2, 5)]
+
+
+def test_a_model_whose_file_tells_all_is_the_same_one_and_no_operator_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def draw(g: GraphBuilder) -> None:
+        x = g.input("x", (None, 3))
+        axes = g.constant("axes", np.asarray([1, 0], np.int32))
+        g.operator("ABS", [x], [a := g.tensor("a", (None, 3))])
+        g.operator("TRANSPOSE", [x, axes], [b := g.tensor("b", (3, None))])
+        g.operator("TRANSPOSE", [g.input("y", (2, 3)), axes], [c := g.tensor("c", (3, 2))])
+        g.operator("SUM", [x, axes], [d := g.tensor("d", ())])
+        g.output(a, b, c, d)
+
+    monkeypatch.setattr(Sizes, "bound", lambda sizes, op: pytest.fail("tried"))
+    model = untold(draw)
+    assert completed(model, Host(packs="builtin")) is model
+
+
+def test_a_model_of_which_nothing_else_follows_is_the_same_one() -> None:
+    def draw(g: GraphBuilder) -> None:
+        g.operator("ADD", [g.input("x", (None, 3)), g.constant("c", ROWS)], [y := g.tensor("y", (2, 3))])
+        g.output(y)
+
+    model = untold(draw)
+    assert completed(model, Host(packs="builtin")) is model
