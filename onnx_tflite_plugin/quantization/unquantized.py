@@ -97,10 +97,10 @@ class _Unquantizing:
                 self.problems.append(Problem(bound.label, declined.reason))
 
     def check_stored(self, bound: Bound) -> None:
-        """Stored integers that become something else have no counterpart in float."""
+        """Stored integers that something is computed of have no counterpart in float."""
         own = bound.declared.output_quantization
         tensors = [t for slot in data_slots(bound) if slot not in own and (t := bound.op.tensor(slot)) is not None]
-        if len({(t.dtype, affine(t)) for t in tensors}) > 1:
+        if any(map(affine, tensors)):
             names = ", ".join(f"{t.name!r} ({t.dtype})" for t in tensors)
             self.problems.append(Problem(bound.label, f"it computes with stored integers: {names}"))
 

@@ -72,6 +72,16 @@ def test_stored_integers_that_become_something_else_are_refused() -> None:
         otp.convert(model.build(), quantization="float")
 
 
+@pytest.mark.parametrize("op", ["NEG", "MATRIX_DIAG", "STABLEHLO_MULTIPLY"])
+def test_what_kernels_compute_of_stored_integers_alone_is_refused_whatever_their_scales(op: str) -> None:
+    """They leave out zero points and scales: -q has another meaning than -x, and q * q than x * x."""
+    scaled = [case for case in quantized(op) if case.dtype == "int8"]
+    assert scaled
+    for case in scaled:
+        with pytest.raises(HandlerError, match=rf"{op} .*it computes with stored integers"):
+            otp.convert(case.build(), quantization="float")
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_handler_that_takes_quantized_operands_alone_is_asked_again(fails: bool) -> None:
     def quantized_alone(at: Instance) -> Decline | None:
