@@ -8,8 +8,8 @@ import time
 
 import click
 
-from . import families  # noqa: F401  registers what draws
-from .trial import Model, Tally, operators, outcomes
+from . import families, network_moves, network_steps  # noqa: F401  register what draws
+from .trial import Model, NetworkModel, Tally, Trial, operators, outcomes
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,23 +17,24 @@ from .trial import Model, Tally, operators, outcomes
 @click.option("--start", default=0, show_default=True, help="The first model's number.")
 @click.option("--count", default=1000, show_default=True, help="How many models.")
 @click.option("--op", "ops", multiple=True, help="These operators only; other models than without.")
+@click.option("--networks", is_flag=True, help="Networks of several operators.")
 @click.option("--nice", default=0, show_default=True, help="How much to give way to other processes.")
 @click.option("--all", "everything", is_flag=True, help="Tell of each that LiteRT does not run, too.")
-def main(seed: int, start: int, count: int, ops: tuple[str, ...], nice: int, everything: bool) -> None:
-    """Draw models of single operators, convert them, compare them with LiteRT; tell the first of each class of differences.
+def main(seed: int, start: int, count: int, ops: tuple[str, ...], networks: bool, nice: int, everything: bool) -> None:
+    """Draw models of single operators, or networks, convert them, compare them with LiteRT; tell the first of each class of differences.
 
     Exits with 1 where some differ.
     """
     os.nice(nice)
-    models = [Model(seed, number, ops or operators()) for number in range(start, start + count)]
+    numbers = range(start, start + count)
+    models: list[Trial] = (
+        [NetworkModel(seed, k) for k in numbers] if networks else [Model(seed, k, ops or operators()) for k in numbers]
+    )
     tally, begun = Tally(), time.monotonic()
     for model, outcome in zip(models, outcomes(models), strict=True):
         first = tally.add(model, outcome)
         if first and (everything or outcome.kind != "not run"):
-            drawn, variant = model.case()
-            click.echo(
-                f"{seed}:{model.number} {outcome.kind} {drawn.op} {drawn.dtype} {variant.text}: {outcome.text[:400]}"
-            )
+            click.echo(f"{seed}:{model.number} {outcome.kind} {' '.join(model.label())}: {outcome.text[:400]}")
             sys.stdout.flush()
     report(tally, time.monotonic() - begun, seed)
     sys.exit(1 if tally.kinds["different"] or tally.kinds["crash"] else 0)

@@ -7,22 +7,49 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from conformance.case import Case
 from conformance.runner import CaseTrial, Variant
+from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.verify import LiteRTError, OrtError
+from onnx_tflite_plugin.verify import LiteRTError, OrtError, verify
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
 
 from .draw import DRAWERS, Draw, case
+from .networks import kind, network
 
 Kind = Literal["equal", "different", "refused", "not run", "crash"]
 SECONDS = 30  # for one model, before its process is ended
 HOST = Host(packs="builtin")
 CRASH: Kind = "crash"
+HANDED_ON = 16  # times the tolerance
+FEW = 0.1  # of the elements
+OPTIONS: tuple[Mapping[str, Any], ...] = (
+    {"target": "generic"},
+    {"io_layout": "onnx"},
+    {"layout_plan": "local"},
+    {"quantization": "float"},
+    {"optimize": "none"},
+)
+
+
+class Trial(Protocol):
+    """A model to be tried."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def number(self) -> int: ...
+
+    def label(self) -> tuple[str, str, str]:
+        """Its operator, its dtype, and how it is converted."""
+
+    def tried(self, told: Stage) -> Outcome:
+        """What becomes of it; ``told`` is called as the converter's turn comes."""
 
 
 class Outcome(NamedTuple):
@@ -46,33 +73,79 @@ class Model:
         plan = "turned" if draw.chance(0.2) else "least"
         return drawn, Variant(draw.pick("onnxruntime", "onnxruntime", "onnxruntime", "generic"), None, plan)
 
+    def label(self) -> tuple[str, str, str]:
+        drawn, variant = self.case()
+        return drawn.op, drawn.dtype, variant.text
+
+    def tried(self, told: Stage) -> Outcome:
+        drawn, variant = self.case()
+        try:
+            trial = CaseTrial(drawn, HOST)
+            try:
+                expected = trial.expected
+            except LiteRTError:  # at the other sizes, perhaps
+                trial = CaseTrial(replace(drawn, sizes=()), HOST)
+                expected = trial.expected
+        except LiteRTError as error:
+            return Outcome("not run", str(error))
+        told.converting()
+        try:
+            turned = trial.turned() if variant.plan == "turned" else {}
+            actual = trial.run(trial.converted(variant, turned))
+        except (OrtError, ConversionError) as error:
+            return failed(error)
+        wrong = list(trial.mismatches(actual, expected))
+        return Outcome("different", "; ".join(wrong)) if wrong else Outcome("equal")
+
+
+@dataclass(frozen=True)
+class NetworkModel:
+    """Network ``number`` of a seed."""
+
+    seed: int
+    number: int
+
+    def options(self) -> Mapping[str, Any]:
+        return Draw(self.seed, self.number).pick(*[{}] * 5, *OPTIONS)  # type: ignore[no-any-return]
+
+    def label(self) -> tuple[str, str, str]:
+        return "NETWORK", kind(self.seed, self.number), str(self.options())
+
+    def tried(self, told: Stage) -> Outcome:
+        try:
+            data = network(self.seed, self.number)
+        except RuntimeError as error:
+            return Outcome("not run", str(error))
+        told.converting()
+        try:
+            conversion = convert(data, host=HOST, **self.options())
+            told.comparing()
+            verification = verify(data, conversion, host=HOST, runs=2)
+        except LiteRTError as error:
+            return Outcome("not run", str(error))
+        except (OrtError, ConversionError) as error:
+            return failed(error)
+        if verification.ok or _small(verification.comparisons):
+            return Outcome("equal")
+        return Outcome("different", verification.text)
+
+
+def _small(comparisons: Iterable[Comparison]) -> bool:
+    """Whether integers are off by no more than operators of finer scales make of one that those before them may be off by, or few."""
+    return all(
+        one.ok or (one.unit == "step" and (one.distance <= HANDED_ON * one.tolerance or one.differing <= FEW))
+        for one in comparisons
+    )
+
+
+def failed(error: ConversionError) -> Outcome:
+    if isinstance(error, OrtError):
+        return Outcome("different", f"ONNX Runtime: {error}")
+    return Outcome("different" if "please report" in str(error) else "refused", str(error))
+
 
 def operators() -> tuple[str, ...]:
     return tuple(sorted(DRAWERS))
-
-
-def tried(model: Model, told: Stage) -> Outcome:
-    """What becomes of one model; ``told`` is called as the converter's turn comes."""
-    drawn, variant = model.case()
-    try:
-        trial = CaseTrial(drawn, HOST)
-        try:
-            expected = trial.expected
-        except LiteRTError:  # at the other sizes, perhaps
-            trial = CaseTrial(replace(drawn, sizes=()), HOST)
-            expected = trial.expected
-    except LiteRTError as error:
-        return Outcome("not run", str(error))
-    told.converting()
-    try:
-        turned = trial.turned() if variant.plan == "turned" else {}
-        actual = trial.run(trial.converted(variant, turned))
-    except OrtError as error:
-        return Outcome("different", f"ONNX Runtime: {error}")
-    except ConversionError as error:
-        return Outcome("different" if "please report" in str(error) else "refused", str(error))
-    wrong = list(trial.mismatches(actual, expected))
-    return Outcome("different", "; ".join(wrong)) if wrong else Outcome("equal")
 
 
 class Stage:
@@ -84,11 +157,15 @@ class Stage:
     def converting(self) -> None:
         print(json.dumps("converting"), file=self._pipe, flush=True)
 
+    def comparing(self) -> None:
+        """LiteRT's turn has come again."""
+        print(json.dumps("comparing"), file=self._pipe, flush=True)
+
     def done(self, outcome: Outcome) -> None:
         print(json.dumps(outcome), file=self._pipe, flush=True)
 
 
-def outcomes(models: Sequence[Model]) -> Iterator[Outcome]:
+def outcomes(models: Sequence[Trial]) -> Iterator[Outcome]:
     """One for each model."""
     done = 0
     while done < len(models):
@@ -102,7 +179,8 @@ def outcomes(models: Sequence[Model]) -> Iterator[Outcome]:
         with os.fdopen(reader) as pipe:
             for line in pipe:
                 told = json.loads(line)
-                if converting := told == "converting":
+                converting = told == "converting"
+                if isinstance(told, str):
                     continue
                 done += 1
                 yield Outcome(*told)
@@ -113,14 +191,14 @@ def outcomes(models: Sequence[Model]) -> Iterator[Outcome]:
             yield Outcome(CRASH, text) if converting else Outcome("not run", f"LiteRT {text}")
 
 
-def _serve(models: Sequence[Model], told: Stage) -> None:
+def _serve(models: Sequence[Trial], told: Stage) -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 2)
     for model in models:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)  # of processors: on a busy machine time passes as well
         signal.alarm(10 * SECONDS)
         try:
-            told.done(tried(model, told))
+            told.done(model.tried(told))
         except Exception as error:
             told.done(Outcome(CRASH, f"{type(error).__name__}: {error}"))
     os._exit(0)
@@ -134,14 +212,14 @@ class Tally:
         self.operators: Counter[tuple[str, str]] = Counter()
         self.classes: dict[tuple[str, str, str, str], list[int]] = {}
 
-    def add(self, model: Model, outcome: Outcome) -> bool:
+    def add(self, model: Trial, outcome: Outcome) -> bool:
         """Whether it is the first of its class."""
-        drawn, _ = model.case()
+        op, dtype, _ = model.label()
         self.kinds[outcome.kind] += 1
-        self.operators[drawn.op, outcome.kind] += 1
+        self.operators[op, outcome.kind] += 1
         if outcome.kind == "equal":
             return False
-        key = (outcome.kind, drawn.op, drawn.dtype, general(outcome.text))
+        key = (outcome.kind, op, dtype, general(outcome.text))
         numbers = self.classes.setdefault(key, [])
         numbers.append(model.number)
         return len(numbers) == 1

@@ -58,9 +58,7 @@ def divided_by_zero(suspect: Suspect) -> bool:
     integer. Or what a loop's steps compute of floats, where no kernel but those that clip runs. Or what is normalized by a bias
     less a sum of squares.
     """
-    loops = [op.options.body_subgraph_index for op in suspect.operators if op.code == "WHILE"]
-    steps = [op for graph in suspect.model.subgraphs if graph.index in loops for op in graph.operators]
-    if any(op.code == "DIV" and op[0].dtype in FLOATS and not op[1].constant for op in steps):
+    if any(op.code == "DIV" and op[0].dtype in FLOATS and not op[1].constant for op in _steps(suspect)):
         return True
     if any(op.code == "LOCAL_RESPONSE_NORMALIZATION" and op.options.alpha < 0 for op in suspect.operators):
         return True
@@ -69,6 +67,12 @@ def divided_by_zero(suspect: Suspect) -> bool:
         t is not None and (bool((np.abs(t.array.astype(np.float64)) < LEAST).any()) if t.constant else any(_scale(t)))
         for t in divisors
     )
+
+
+def _steps(suspect: Suspect) -> list[Operator]:
+    """What loops do again and again."""
+    loops = [op.options.body_subgraph_index for op in suspect.operators if op.code == "WHILE"]
+    return [op for graph in suspect.model.subgraphs if graph.index in loops for op in graph.operators]
 
 
 def wrapped_sums(suspect: Suspect) -> bool:
@@ -285,8 +289,10 @@ def _farthest(tensor: Tensor) -> int:
 def unbounded_recurrence(suspect: Suspect) -> bool:
     """A recurrent layer whose activation has no bound: what float32 rounds grows from step to step, here a thousandfold.
 
-    Or weights so large that what float32 rounds of a bounded state decides gates.
+    Or weights so large that what float32 rounds of a bounded state decides gates. Or powers of what the step before made.
     """
+    if any(op.code == "POW" and not op[1].constant for op in _steps(suspect)):
+        return True
     if any(_recurs(op) and isfinite(growth := _growth(op)) and growth * 2.0**-24 > 0.01 for op in suspect.operators):
         return True
     return any(

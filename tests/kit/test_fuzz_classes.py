@@ -138,6 +138,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         [tensor(0, shape=[1, 1, 1]), buffer(1, [4, 0, 0])],
     ),
     ("a recurrence without bound", LSTM, []),
+    (
+        "a recurrence without bound",
+        "WHILE-a_recurrent_layer_under_a_mask:_LSTM,_the_last_output,_that_begins_somewhere",
+        [instead_of_mul("POW")],
+    ),
     ("a recurrence without bound", f"{LSTM_OF}-float32_plain", [buffer(5, [4.86e7] + [0] * 120, "float32")]),
     (
         "scores that tie",
