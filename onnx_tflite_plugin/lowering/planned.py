@@ -107,14 +107,15 @@ class Planned:
     def delivered(self, slot: int) -> Storage:
         """How the slot's integers are kept where the handler takes or returns them.
 
-        What is computed on stored integers has its operands as its quantized output is kept: those of a subgraph's
-        interface and of variables are kept otherwise than those beside them.
+        What is computed on stored integers has its operands and results as its first quantized output is kept: those of a
+        subgraph's interface and of variables, and what bare integers are read of, are kept otherwise than those beside them.
         """
         tensor, result = self.op[slot], self._integer_result
         if self.as_in_file(slot):
             return file_storage(tensor)
         own = self.scope.storage.storage(tensor)
-        if slot < 0 or result is None or affine(tensor) is None or tensor.dtype != result.dtype:
+        apart = self.bound.declared.output_quantization
+        if slot in apart or result is None or affine(tensor) is None or tensor.dtype != result.dtype:
             return own
         kept = self.scope.storage.storage(result)
         return own if own.shift == kept.shift else shifted_storage(tensor, kept.dtype, kept.shift)

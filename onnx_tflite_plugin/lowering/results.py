@@ -57,11 +57,20 @@ def finished(ctx: Context, k: int, value: Held | None) -> ir.Value | None:
     value = activated(ctx, value, k)
     if reshapes and ctx.target.clips_integers:
         value = ctx.reshaped(value, ~k)
-    value = _unindexed(ctx, ~k, value)
+    value = _as_kept(ctx, ~k, _unindexed(ctx, ~k, value))
     _check(ctx, value, tensor, form, k)
     _check_shape(ctx, value, tensor, k)
     ctx.scope.values.put(tensor, value, ctx.order(~k), form)
     return value
+
+
+def _as_kept(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
+    """A result whose integers are kept otherwise than those of the first; the same numbers."""
+    delivered, own = ctx.delivered(slot), ctx.scope.storage.storage(ctx.op[slot])
+    if ctx.as_in_file(slot) or delivered.shift == own.shift:
+        return value
+    values, order = ctx.scope.values, ctx.order(slot)
+    return values.quantize(values.dequantize(value, delivered, order), own, order)
 
 
 def _unindexed(ctx: Context, slot: int, value: ir.Value) -> ir.Value:

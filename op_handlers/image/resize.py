@@ -29,6 +29,9 @@ from op_handlers.kernels.operands import as_int64, unscaled, whole_numbers
 from op_handlers.kernels.ties import LITTLE
 
 
+CHANNELS_FIRST = (0, 3, 1, 2)
+
+
 def sampled(at: Instance) -> Along | None:
     """Resizing many channels is faster with the channels last; what was dequantized has a price of its own."""
     if (at.op[0].dims[3] or 1) < 8:
@@ -61,12 +64,23 @@ def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
             input_size = ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(ctx.axis(1 + k)))
             x = between(ctx, x, 1 + k, shares_at_run_time(ctx, input_size, output_size))
         return unscaled(ctx, x)
-    wanted, how, more = sizes(ctx, size, ctx.perm()), coordinates(ctx), upwards(ctx.op)
+    more = upwards(ctx.op)
     before = math.prod(ctx.op[0].shape) <= math.prod(ctx.op[out(0)].shape)  # where there are fewer: means carry it on
     if more and before:
         x = ctx.ops.Add(x, more)
-    y = ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=how)
+    y = linear(ctx, x, size)
     return unscaled(ctx, ctx.ops.Add(y, more) if more and not before else y)
+
+
+def linear(ctx: Context, x: Value, size: Value) -> Value:
+    """Resize of neighbouring axes behind the first or at the end, which is all that ONNX Runtime has; of others, channels first."""
+    perm, how = ctx.perm(), coordinates(ctx)
+    order = perm if {perm.index(1), perm.index(2)} in ({1, 2}, {2, 3}) else CHANNELS_FIRST
+    if order != perm:
+        x = ctx.ops.Transpose(x, perm=[perm.index(axis) for axis in order])
+    wanted = sizes(ctx, size, order)
+    y = ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=how)
+    return y if order == perm else ctx.ops.Transpose(y, perm=[order.index(axis) for axis in perm])
 
 
 def upwards(op: Operator) -> float:

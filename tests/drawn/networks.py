@@ -139,7 +139,7 @@ class Network:
 
     def weights(self, x: TensorRef, array: Array, axis: int, bias: Array | None) -> list[Spec | TensorRef | None]:
         """Weights and bias, as this kind of network has them."""
-        several, biased = self.draw.chance(0.7), self.draw.chance(0.85)
+        several, biased = self.draw.chance(0.7), self.draw.chance(0.7) or self.code != "FULLY_CONNECTED"
         b = bias if biased else None
         if self.kind == "float32" or self.ranges is None or (self.kind == "dynamic" and not several):
             return [constant(array), None if b is None else constant(b)]
@@ -220,11 +220,12 @@ def kind(seed: int, number: int) -> str:
 
 def network(seed: int, number: int) -> bytes:
     """Network ``number`` of a seed. Raises RuntimeError where LiteRT does not run it in float."""
-    floats, data = _built(seed, number, None)
-    return data if floats.kind == "float32" else _built(seed, number, ranges(floats, data, number))[1]
+    floats, data = built(seed, number, None)
+    return data if floats.kind == "float32" else built(seed, number, ranges(floats, data, number))[1]
 
 
-def _built(seed: int, number: int, found: Ranges | None) -> tuple[Network, bytes]:
+def built(seed: int, number: int, found: Ranges | None) -> tuple[Network, bytes]:
+    """In float, or with the ranges that were found."""
     draw = Draw(seed, number)
     made = Network(draw, draw.pick(*KINDS), found)
     return made, made.build(draw.between(2, 12))

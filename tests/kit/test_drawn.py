@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from conformance.case import Case
-from tests.drawn import families  # noqa: F401  registers what draws
+from onnx_tflite_plugin.source import read
+from tests.drawn import families, network_moves, network_steps  # noqa: F401  register what draws
 from tests.drawn.draw import DRAWERS, Draw
+from tests.drawn.networks import STEPS, built
 from tests.drawn.trial import Model, Outcome, Tally, operators, outcomes
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +40,21 @@ def test_drawn_operators_give_the_kernels_numbers() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert not done.returncode, done.stdout
     assert int(re.findall(r"(\d+) equal", done.stdout)[0]) > 120
+
+
+def test_drawn_networks_give_the_kernels_numbers() -> None:
+    command = [sys.executable, "-m", "tests.drawn", "--networks", "--seed", "101", "--count", "60"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert not done.returncode, done.stdout
+    assert int(re.findall(r"(\d+) equal", done.stdout)[0]) > 50
+
+
+def test_networks_are_of_every_kind_and_made_of_all_that_they_may_be() -> None:
+    models = [read(built(2, number, {})[1]) for number in range(60)]
+    made = {op.code for model in models for op in model.main.operators}
+    assert len(made & set(STEPS)) > 0.9 * len(STEPS)
+    dtypes = {tensor.dtype for model in models for tensor in model.main.tensors}
+    assert dtypes >= {"float32", "int8", "uint8", "int16"}
 
 
 def test_a_model_is_the_same_in_every_run_and_depends_on_its_number_alone() -> None:

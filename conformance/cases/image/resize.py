@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,17 @@ def cases() -> Iterator[Case]:
     yield from halves()
 
 
+def turned(perm: Sequence[int]) -> Callable[[Net], None]:
+    """Axes that ONNX Runtime does not resize where a transpose behind, moved in front, brings them."""
+
+    def draw(model: Net) -> None:
+        image = model.call("RESIZE_BILINEAR", [tensor(2, 5, 7, 3), constant([11, 14])], tensor(2, 11, 14, 3))
+        result = tensor(*((2, 11, 14, 3)[axis] for axis in perm))
+        model.output(model.call("TRANSPOSE", [image, constant([*perm])], result))
+
+    return draw
+
+
 def bilinear() -> Iterator[Case]:
     for mode in ALTERNATIVES:
         for size in (UP, DOWN, MIXED, (5, 7), (1, 1), (10, 14)):
@@ -55,6 +66,8 @@ def bilinear() -> Iterator[Case]:
                 yield interpolated(f"{dtype} {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, dtype, place)
             yield interpolated(f"{dtype} {mode} to 10x14", mode, (10, 14), dtype)
         yield interpolated(f"one pixel {mode}", mode, (3, 5), shape=(1, 1, 1, 3))
+    for perm in ((2, 3, 0, 1), (1, 0, 2, 3), (3, 1, 0, 2), (2, 1, 3, 0)):
+        yield net("RESIZE_BILINEAR", f"in front of a transpose to {perm}", turned(perm))
     for place in BOTH:
         given = {"size": np.array([4, 9], np.int32)}
         options = {"half_pixel_centers": True}

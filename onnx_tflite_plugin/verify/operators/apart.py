@@ -7,7 +7,7 @@ quantized as LiteRT's is, is at most a few quantization steps away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,27 +70,27 @@ class Apart:
         self.pairs = Pairs(self.entry, session)
         computed = {name for node in graph.node for name in node.output}
         read = {name for node in graph.node for name in node.input}
-        makers = {name: belongs_to(props(node.metadata_props)) for node in graph.node for name in node.output}
+        lowered = {index for node in graph.node for index in belongs_to(props(node.metadata_props))}
         index = self.entry.subgraph.index
         infos = {info.name: info for info in (*graph.value_info, *graph.output)}
         chosen = session.tensor_values if values is None else [v for each in values.values() for v in each]
         self.values = [v for v in chosen if v.subgraph == index and v.name in computed and v.name in infos]
         self.floats = {name for name, info in infos.items() if is_float(info)}
         self.kept: Mapping[int, Array] = {}
-        shared = {value.name for value in self.values if self._shared(value, makers.get(value.name, ()))}
+        shared = {value.name for value in self.values if self._shared(value, lowered)}
         self.given = {value.name: value.name + GIVEN for value in self.values if value.name in read - shared}
         self.fed = {value.tensor for value in self.values if value.name in self.given}
         self.session = OnnxRuntime(_cut(session.proto, self.given), keep=[value.name for value in self.values])
         carried = {state.output: state.input for state in self.session.states}
         self.states = {carried[value.name]: value for value in self.values if value.name in carried}
 
-    def _shared(self, value: TensorValue, makers: Sequence[int]) -> bool:
-        """Whether an earlier operator's nodes make a value, as the tensor's own has none: it is that one's tensor, too.
+    def _shared(self, value: TensorValue, lowered: Collection[int]) -> bool:
+        """Whether a tensor's operator has no nodes, where others have: its values are those of the tensor that it is made of.
 
         Given one of both, operators that read the other would have it as well.
         """
         producer = self.producers.get(value.tensor)
-        return producer is not None and bool(makers) and producer.index > max(makers)
+        return producer is not None and bool(lowered) and producer.index not in lowered
 
     def comparisons(self, runs: Sequence[Run]) -> Iterator[tuple[Comparison, TensorValue]]:
         """Every tensor that LiteRT keeps and the ONNX model computes, run by run.

@@ -1,0 +1,56 @@
+"""Operators on stored integers of several results, of which one is kept as in the file and others as the target has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import TensorRef
+from conformance.models import Net, Spec, constant, drawn, tensor
+from onnx_tflite_plugin.verify import verify
+
+Parts = Callable[[Net, TensorRef], list[TensorRef]]
+WHOLE = tensor(2, 5, 6, dtype="int8")
+SPLIT: dict[str, Parts] = {
+    "SPLIT": lambda net, x: net.calls("SPLIT", [constant(np.int32(2)), x], *[WHOLE.shaped(2, 5, 3)] * 2, num_splits=2),
+    "SPLIT_V": lambda net, x: net.calls(
+        "SPLIT_V",
+        [x, constant([1, 5]), constant(np.int32(2))],
+        WHOLE.shaped(2, 5, 1),
+        WHOLE.shaped(2, 5, 5),
+        num_splits=2,
+    ),
+    "UNPACK": lambda net, x: net.calls("UNPACK", [x], *[WHOLE.shaped(5, 6)] * 2, axis=0, num=2),
+    "TOPK_V2": lambda net, x: [
+        net.calls("TOPK_V2", [x, constant(np.int32(2))], WHOLE.shaped(2, 5, 2), Spec((2, 5, 2), "int32"))[0],
+        *net.calls("SPLIT", [constant(np.int32(2)), x], *[WHOLE.shaped(2, 5, 3)] * 2, num_splits=2),
+    ],
+}
+
+
+@pytest.mark.parametrize("negated", [0, 1])
+@pytest.mark.parametrize("op", SPLIT)
+def test_each_result_is_kept_as_its_readers_have_it(op: str, negated: int) -> None:
+    """NEG reads the integers of the file, where a target keeps those of 8 bits without a sign."""
+    net = Net()
+    x = net.input(tensor(2, 5, 11, dtype="int8"))
+    w = constant(drawn(6, 11, dtype="int8", seed="w"), None, 0.02)
+    y = net.call("FULLY_CONNECTED", [x, w, None], WHOLE, keep_num_dims=True)
+    parts = SPLIT[op](net, y)
+    read = [
+        net.call("NEG" if k == negated else "LOGISTIC", [part], result(net, part, k == negated))
+        for k, part in enumerate(parts)
+    ]
+    net.output(*read)
+    data = net.build()
+    conversion = otp.convert(data)
+    verification = verify(data, conversion)
+    assert verification.ok, verification.text
+
+
+def result(net: Net, part: TensorRef, negated: bool) -> Spec:
+    spec = net.spec(part)
+    return spec if negated else Spec(spec.shape, "int8", 1 / 256, -128)
