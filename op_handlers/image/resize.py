@@ -28,7 +28,6 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import as_int64, unscaled, whole_numbers
 from op_handlers.kernels.ties import LITTLE
 
-
 CHANNELS_FIRST = (0, 3, 1, 2)
 
 
