@@ -65,7 +65,7 @@ def _listed(folder: str) -> Iterator[str | Distribution]:
         yield from (
             os.path.join(folder, name) for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))
         )
-    elif os.path.exists(folder):
+    else:
         yield from Distribution.discover(path=[folder])
 
 

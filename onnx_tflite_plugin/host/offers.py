@@ -97,8 +97,7 @@ def _of(distribution: Installed) -> tuple[Offer, ...]:
 @cache
 def _offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[Offer, ...]:
     """What a distribution's metadata says: those who convert many files have the same read for each."""
-    missing = "" if canonical(pack) == BUILTIN else unmet(requirements)
-    entries = entry_points(text, GROUPS)
+    missing, entries = unmet(requirements), entry_points(text, GROUPS)
     return tuple(Offer(unquote(entry.name), pack, entry.group, entry, missing) for entry in entries)
 
 

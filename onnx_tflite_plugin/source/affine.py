@@ -27,9 +27,7 @@ def dequantized(tensor: Tensor) -> Array:
         return (by_block * tensor.blocks.flat()[:, None]).reshape(tensor.shape)
     quantization = affine(tensor)
     assert quantization is not None
-    along = [1] * tensor.rank
-    if quantization.per_axis:
-        along[quantization.axis] = len(quantization.scale)
-    scale = np.asarray(quantization.scale, np.float32).reshape(along if quantization.per_axis else ())
-    zero_point = np.asarray(quantization.zero_point, np.int32).reshape(along if quantization.per_axis else ())
+    along = [len(quantization.scale) if axis == quantization.axis else 1 for axis in range(tensor.rank)]
+    scale = np.asarray(quantization.scale, np.float32).reshape(along)
+    zero_point = np.asarray(quantization.zero_point, np.int32).reshape(along)
     return np.asarray((tensor.array.astype(np.int32) - zero_point).astype(np.float32) * scale)

@@ -134,7 +134,7 @@ def _unpacked(model: memoryview) -> dict[str, bytes]:
         with zipfile.ZipFile(stream_of(model)) as archive:
             left = MOST_BYTES
             for entry in archive.infolist()[:MOST_FILES]:
-                if entry.is_dir() or entry.file_size > left:
+                if entry.file_size > left:
                     continue
                 with archive.open(entry) as stream:
                     contents[entry.filename] = stream.read(left)

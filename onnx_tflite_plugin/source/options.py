@@ -108,7 +108,6 @@ class _Recorder:
 
     def __init__(self, present: bool) -> None:
         self.present = present
-        self.slot = 0
         self.kind = "string"
 
     def Offset(self, slot: int) -> int:

@@ -34,3 +34,21 @@ def test_what_is_missing_comes_before_what_is_more_frequent() -> None:
     chain(model.main, ("ADD", 1), ("ADD", 1), ("ADD", 99))
     rows = otp.inspect(model.build())["operators"]
     assert [(row["count"], row["versions"], bool(row["missing"])) for row in rows] == [(1, [99], True), (2, [1], False)]
+
+
+def test_subgraphs_that_call_each_other_in_a_circle_or_one_that_is_not_there_are_told() -> None:
+    model = ModelBuilder()
+    for graph, calls in ((model.main, (1, 7)), (model.subgraph("second"), (0, 1)), (model.subgraph("spare"), (1,))):
+        for index in calls:
+            graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": index})
+        graph.output(graph.input("x", (2, 3)))
+    told = otp.inspect(model.build())
+    assert [graph["called"] for graph in told["subgraphs"]] == [True, True, False]
+    assert [(row["count"], row["called"]) for row in told["operators"]] == [(4, True), (1, False)]
+
+
+def test_operators_that_nobody_calls_are_not_missing() -> None:
+    model = ModelBuilder()
+    chain(model.main, ("ABS", 1), ("CUSTOM.Unknown", 1))
+    chain(model.subgraph("spare"), ("CUSTOM.Unheard", 1))
+    assert otp.inspect(model.build())["missing"] == ["CUSTOM.Unknown"]

@@ -40,6 +40,12 @@ def test_what_is_no_shape_of_a_named_input_is_a_type_error(shapes: Any) -> None:
         ConvertOptions(input_shape=shapes)
 
 
+@pytest.mark.parametrize("layout", [{"x": 5}, {5: "NHWC:NCHW"}, "x=NHWC:NCHW", [("x", "NHWC:NCHW")]])
+def test_what_is_no_layout_of_a_named_edge_is_a_type_error(layout: Any) -> None:
+    with pytest.raises(TypeError, match="layout"):
+        ConvertOptions(layout=layout)
+
+
 @pytest.mark.parametrize("runs", [-1, -7])
 def test_a_loop_is_unrolled_no_negative_number_of_times(runs: int) -> None:
     with pytest.raises(UnsupportedOption, match=f"at most, not {runs}"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from passes_networks import Network, image
@@ -98,3 +100,9 @@ def test_the_line_says_how_many_outputs_it_leaves_out() -> None:
         g.operator(code, [x], [y])
         g.output(y)
     assert otp.convert(model.build()).report.line.startswith("x → y0, y1, y2 and 2 more; ")
+
+
+@pytest.mark.parametrize(("transposed", "told"), [(0, "0 Transposes"), (1, "1 Transpose"), (2, "2 Transposes")])
+def test_the_line_ends_with_the_transposes_that_are_left(transposed: int, told: str) -> None:
+    report = otp.convert(builtin()[0].build()).report
+    assert replace(report, transposes=transposed).line.endswith(f" nodes, {told}")

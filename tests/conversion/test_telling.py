@@ -217,6 +217,26 @@ def test_an_unknown_operator_keeps_what_an_attribute_can_hold_and_else_all_optio
     assert {attribute.name for attribute in node.attribute} == {"axis", "of" if kept else "custom_options"}
 
 
+@pytest.mark.parametrize(("options", "kept"), [({"axis": 1}, {"axis"}), ({}, set())])
+def test_options_that_attributes_hold_are_not_written_as_bytes_too(options: dict[str, object], kept: set[str]) -> None:
+    net = Net()
+    net.output(net.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3), custom_options=options))
+    (node,) = otp.convert(net.build(), keep_unknown=True).proto.graph.node
+    assert {attribute.name for attribute in node.attribute} - {"custom_options"} == kept
+    assert ("custom_options" in {attribute.name for attribute in node.attribute}) is not bool(kept)
+
+
+def test_an_unknown_operator_keeps_the_places_of_its_results_where_one_is_absent() -> None:
+    model = ModelBuilder()
+    g = model.main
+    y = g.tensor("y", (2, 3))
+    g.operator("CUSTOM.Unknown", [g.input("x", (2, 3))], [None, y])
+    g.output(y)
+    (node,) = otp.convert(model.build(), keep_unknown=True).proto.graph.node
+    assert len(node.output) == 2
+    assert node.output[1] == "y"
+
+
 @pytest.mark.parametrize("dtype", ["resource", "float32"])
 def test_an_unknown_operator_of_a_resource_cannot_be_kept(dtype: str) -> None:
     model = ModelBuilder()

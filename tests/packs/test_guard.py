@@ -79,4 +79,5 @@ def test_a_function_is_found_inside_partials_and_methods(by: Any, name: str) -> 
 def test_what_helps_depends_on_whose_it_is() -> None:
     assert "--block some-pack" in Failed("some-pack", "").hint
     assert "report it" in Failed(BUILTIN, "").hint
+    assert "--block" not in Failed(BUILTIN, "").hint, "there is no converter without it"
     assert Failed(INLINE, "").hint == ""

@@ -63,6 +63,8 @@ def test_any_byte_but_0_is_true() -> None:
     assert array.tolist() == [False, True, True, True]
     assert array.view(np.uint8).tolist() == [0, 1, 1, 1]
     assert constant((2,), "bool", b"\x02\x00").view(np.uint8).tolist() == [1, 0]
+    sound = constant((2,), "bool", b"\x01\x00")
+    assert (sound.tolist(), sound.flags.owndata) == ([True, False], False), "what numpy can read is not copied"
 
 
 def test_strings_are_objects_of_bytes() -> None:
@@ -112,6 +114,11 @@ def test_buffers_and_options_behind_the_flatbuffer(tmp_path: Path) -> None:
     assert weights.tolist() == [1.5, -2.5]
     assert not weights.flags.owndata
     assert not weights.flags.aligned, "the test wants an odd address"
+
+
+def test_options_in_their_place_come_before_those_behind_the_flatbuffer_as_in_litert() -> None:
+    model = unary(operators=[Operator(custom=b"own", large=(8, 3))])
+    assert read(model.write()).main.operators[0].custom_options == b"own"
 
 
 def test_an_offset_of_1_is_none_as_in_litert() -> None:

@@ -133,6 +133,15 @@ def test_options_the_package_lacks_are_read() -> None:
     assert (options.table, dict(options)) == ("StablehloCaseOptions", {"branch_subgraph_indices": (2, 3)})
 
 
+def test_options_name_the_newest_element_types() -> None:
+    options = read(of(53, options=(tflite.BuiltinOptions.CastOptions, cast_to(21))).write()).main.operators[0].options
+    assert options.out_data_type == "FLOAT8_E4M3FN"
+
+
+def cast_to(number: int) -> Any:
+    return lambda builder: table(builder, "CastOptions", OutDataType=number)
+
+
 def test_unknown_options_are_kept_apart_from_none() -> None:
     built = (200, options("AbsOptions"))
     parsed = read(of(4711, options=built).write()).main.operators[0].options

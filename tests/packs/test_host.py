@@ -1,0 +1,186 @@
+"""Who takes an operator, of packs that are given as entry points: nothing is installed here."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pack_files import install
+
+from onnx_tflite_plugin.api import Decline, Handler, Terminate, handler
+from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.errors import Problem
+from onnx_tflite_plugin.guard import BUILTIN, Failed
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host.host import _where
+from onnx_tflite_plugin.host.offers import HANDLERS, Offer, discover
+from onnx_tflite_plugin.source.model import Operator, Options, Tensor
+from onnx_tflite_plugin.targets import target_named
+
+TARGET = target_named("generic")
+X, Y = (Tensor(0, k, name, "float32", (2, 3), (2, 3)) for k, name in enumerate("xy"))
+
+
+class Entry:
+    """An entry point, loaded already."""
+
+    name = "it"
+    value = f"{__name__}:it"
+
+    def __init__(self, held: object) -> None:
+        self.held = held
+
+    def load(self) -> object:
+        return self.held
+
+
+def serves(code: str, accepts: Any = None, version: int = 1) -> Handler:
+    @handler(code, max_version=version, layout=Terminate(), accepts=accepts)
+    def it(ctx: Any, x: Any) -> Any:
+        return x
+
+    return it
+
+
+def offer(pack: str, code: str = "ABS", accepts: Any = None, *, unmet: str = "", version: int = 1) -> Offer:
+    entry: Any = Entry(serves(code, accepts, version))
+    return Offer(code, pack, HANDLERS, entry, unmet)
+
+
+def operator(code: str = "ABS", version: int = 1) -> Operator:
+    return Operator(0, 0, code, code, version, Options("none"), (X,), (Y,))
+
+
+def taker(host: Host, op: Operator | None = None) -> str:
+    """The pack that takes an operator, or why none does."""
+    taken = host.take(op or operator(), TARGET, 21)
+    return taken.pack if isinstance(taken, Bound) else taken.reason
+
+
+def declines(at: Any) -> Decline:
+    return Decline("too large")
+
+
+def fails(at: Any) -> Decline:
+    raise IndexError("nothing there")
+
+
+def test_a_pack_that_declines_is_no_warning_and_one_that_fails_is() -> None:
+    host = Host(offers=[offer(BUILTIN), offer("a-pack", accepts=declines)])
+    assert (taker(host), host.warnings) == (BUILTIN, [])
+    host = Host(offers=[offer(BUILTIN), offer("a-pack", accepts=fails)])
+    assert taker(host) == BUILTIN
+    (warning,) = host.warnings
+    assert warning.startswith("accepts of handler")
+    assert warning.endswith("; it is passed over")
+
+
+def test_the_first_of_the_preferred_packs_that_takes_an_operator_has_it() -> None:
+    offers = [offer(BUILTIN), offer("a-pack"), offer("B_pack"), offer("c-pack", accepts=declines)]
+    assert "claimed by two packs, B_pack and a-pack" in taker(Host(offers=offers))
+    assert taker(Host(offers=offers, prefer=["c-pack", "b.pack", "a-pack"])) == "B_pack"
+    assert taker(Host(offers=offers, prefer=[BUILTIN])) == BUILTIN
+    assert taker(Host(offers=offers, block=["A.Pack"])) == "B_pack"
+    assert taker(Host(offers=offers, packs="builtin")) == BUILTIN
+    assert taker(Host(offers=offers, packs=" builtin, a_pack ,")) == "a-pack"
+
+
+def test_only_what_takes_an_operator_from_the_built_in_pack_is_an_override() -> None:
+    host = Host(offers=[offer(BUILTIN), offer("a-pack"), offer("a-pack", "CUSTOM.A")])
+    for code in ("ABS", "CUSTOM.A"):
+        assert taker(host, operator(code)) == "a-pack"
+    assert host.overrides == {"ABS": "a-pack"}
+    host = Host(offers=[offer(BUILTIN), offer("a-pack")], prefer=[BUILTIN])
+    assert (taker(host), host.overrides) == (BUILTIN, {})
+
+
+def test_a_version_is_served_up_to_the_newest_that_the_pack_knows() -> None:
+    host = Host(offers=[offer(BUILTIN, version=3)])
+    assert taker(host, operator(version=3)) == BUILTIN
+    assert taker(host, operator(version=4)) == f"version 4 is newer than the 3 that {BUILTIN} knows"
+
+
+def test_a_pack_made_for_another_version_is_told_once_and_named_where_it_would_have_served() -> None:
+    host = Host(offers=[offer("a-pack", unmet="~=9.1"), offer("a-pack", "NEG", unmet="~=9.1")])
+    assert len(host.warnings) == 1
+    assert "a-pack is left out: it is made for onnx-tflite-plugin ~=9.1" in host.warnings[0]
+    assert "a-pack, which serves it, is left out" in taker(host)
+    assert len(host.warnings) == 1
+    assert host.serving() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("CUSTOM.A", ""),
+        ("CUSTOM.", "it lacks the operator's name behind the dot"),
+        ("UNKNOWN_300", ""),
+        ("NEG", ""),
+        ("neg", "TFLite has no operator 'neg'; did you mean 'NEG'?; a custom operator is CUSTOM.neg"),
+    ],
+)
+def test_an_entry_point_named_like_no_operator_serves_nothing_which_is_told(code: str, told: str) -> None:
+    host = Host(offers=[offer("a-pack", code)])
+    assert [told in warning for warning in host.warnings] == ([True] if told else [])
+    ((named, pack, served),) = host.handlers()
+    assert (named, pack, isinstance(served, Failed)) == (code, "a-pack", bool(told))
+
+
+def test_packs_that_are_named_and_not_installed_are_told_and_no_others() -> None:
+    assert Host(offers=[offer("a-pack")], prefer=["A_Pack", BUILTIN], block=["inline"]).warnings == []
+    host = Host(offers=[offer("a-pack")], prefer=["other"], block=["more"], packs="builtin,last")
+    assert host.warnings == [f"no op pack '{name}' is installed" for name in ("last", "more", "other")]
+
+
+def test_what_is_served_is_listed_by_operator_then_by_pack() -> None:
+    host = Host(offers=[offer("b-pack", "NEG"), offer("b-pack"), offer("a-pack", "NEG")])
+    assert host.serving() == [("ABS", "b-pack"), ("NEG", "a-pack"), ("NEG", "b-pack")]
+    assert [(code, pack) for code, pack, _ in host.handlers()] == host.serving()
+    assert [pack for _, pack, _ in host.handlers(["NEG"])] == ["a-pack", "b-pack"]
+
+
+def test_an_operator_that_is_missing_is_told_by_its_place_and_how_often() -> None:
+    first = operator()
+    inner = replace(first, subgraph=2, index=5, outputs=(None, Y), version=3)
+    assert _where([first]) == "ABS v1 (op 0, output 'y')"
+    assert _where([inner, first, first]) == "ABS v3 (subgraph 2 op 5, output 'y', 3 in all)"
+    assert _where([replace(first, outputs=())]) == "ABS v1 (op 0)"
+
+
+def test_a_problem_without_a_next_step_ends_with_its_reason() -> None:
+    assert str(Problem("op 0", "it is wrong")) == "op 0: it is wrong"
+    assert str(Problem("op 0", "it is wrong", "mend it")) == "op 0: it is wrong (mend it)"
+
+
+def test_a_handler_under_another_operators_name_is_told_with_where_it_is_written() -> None:
+    ((_, _, failed),) = Host(offers=[replace(offer("a-pack"), code="NEG")]).handlers()
+    assert isinstance(failed, Failed)
+    assert "it is a handler of 'ABS'" in failed.reason
+    assert f"{__file__}:" in failed.reason
+
+
+# --- what is installed ------------------------------------------------------------------------
+
+
+def test_a_distribution_that_offers_nothing_is_not_read_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "other-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_bytes(b"Name: other\nAuthor: M\xfcller\n")
+    (info / "entry_points.txt").write_text("[console_scripts]\nother = other:main\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert Host().warnings == []
+    (info / "entry_points.txt").write_text("[onnx_tflite_plugin.handlers]\nABS = other:it\n")
+    (warning,) = Host().warnings
+    assert "other-1.0.dist-info cannot be read: UnicodeDecodeError" in warning
+
+
+def test_an_empty_entry_of_the_path_is_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "here-pack", "here_pack", "", "[onnx_tflite_plugin.handlers]\nABS = here_pack:it\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "nowhere"), "", *sys.path])
+    assert "here-pack" in {offer.pack for offer in discover()}

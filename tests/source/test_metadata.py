@@ -1,0 +1,78 @@
+"""TFLite metadata: what is not known of it is left out, and what it says stays with the tensor that it says it of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from metadata_files import LABELS, classifier, encoded, with_files
+
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.source import metadata, read
+from onnx_tflite_plugin.source.authored import Metadata
+from onnx_tflite_plugin.source.metadata import described, read_metadata
+
+
+def said(slots: dict[int, Any], model: bytes = b"") -> Metadata:
+    """The metadata of a model whose one input is said to be this."""
+    read_back = read_metadata(encoded({3: [{2: [slots]}]}), memoryview(model))
+    assert read_back is not None
+    return read_back
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(0, ""), (1, "feature"), (2, "image"), (3, "bounding box"), (4, "audio"), (5, ""), (255, "")]
+)
+def test_contents_that_the_schema_does_not_have_yet_are_of_no_kind(number: int, kind: str) -> None:
+    assert said({3: {0: ("Uint8", number)}}).inputs[0][0].kind == kind
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(-1, ""), (0, ""), (1, "descriptions"), (5, "vocabulary"), (6, "index"), (7, "")]
+)
+def test_associated_files_that_the_schema_does_not_have_yet_are_of_no_kind(number: int, kind: str) -> None:
+    (file,) = said({6: [{0: "words.txt", 2: ("Int8", number)}]}).inputs[0][0].files
+    assert (file.name, file.kind) == ("words.txt", kind)
+
+
+def test_process_units_without_their_options_say_nothing() -> None:
+    (one,) = said({4: [{0: ("Uint8", 1)}, {0: ("Uint8", 3)}, {0: ("Uint8", 2), 1: {}}]}).inputs[0]
+    assert (one.mean, one.std, one.threshold) == ((), (), None)
+
+
+def test_files_of_the_model_and_of_its_subgraphs_are_the_models() -> None:
+    content = encoded({3: [{4: [{0: "of the subgraph"}]}], 6: [{0: "of the model"}]})
+    read_back = read_metadata(content, memoryview(b""))
+    assert read_back is not None
+    assert [file.name for file in read_back.files] == ["of the model", "of the subgraph"]
+
+
+def test_subgraphs_that_the_metadata_does_not_reach_are_described_by_nothing() -> None:
+    model = ModelBuilder()
+    for graph in (model.main, model.subgraph("second")):
+        x, y = graph.input("x", (2, 3)), graph.tensor("y", (2, 3))
+        graph.operator("NEG", [x], [y])
+        graph.output(y)
+    model.metadata("TFLITE_METADATA", classifier())
+    told = described(read(model.build()))
+    assert {place: one.name for place, one in told.items()} == {(0, 0): "image", (0, 1): "scores"}
+
+
+@pytest.mark.parametrize(
+    ("most", "size", "labels"),
+    [
+        (3, 1 << 20, tuple(LABELS)),
+        (2, 1 << 20, ("Katze", "Hund")),  # the folder counts, too
+        (1, 1 << 20, ()),
+        (3, len("Katze\nHund"), ("Katze", "Hund")),
+        (3, len("Katze\nHund") - 1, ()),
+    ],
+)
+def test_of_the_files_behind_a_model_so_many_are_read_and_so_many_bytes(
+    most: int, size: int, labels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata, "MOST_FILES", most)
+    monkeypatch.setattr(metadata, "MOST_BYTES", size)
+    read_back = read_metadata(classifier(), memoryview(with_files(b"model")))
+    assert read_back is not None
+    assert read_back.outputs[0][0].labels == labels
