@@ -62,6 +62,7 @@ class Tensor:
     ranked: bool = True
     sparsity: Build | None = None
     external: int = 0
+    lists: Sequence[tuple[int, Sequence[int], bool]] = ()  # element type, shape, whether its rank is known
 
 
 @dataclass
@@ -190,6 +191,10 @@ def _tensor(builder: flatbuffers.Builder, tensor: Tensor, buffers: list[Any]) ->
             DetailsType=kind,
             QuantizedDimension=tensor.axis,
         )
+    held = [
+        table(builder, "VariantSubType", Shape=vector(builder, shape), Type=number, HasRank=ranked)
+        for number, shape, ranked in tensor.lists
+    ]
     return table(
         builder,
         "Tensor",
@@ -203,6 +208,7 @@ def _tensor(builder: flatbuffers.Builder, tensor: Tensor, buffers: list[Any]) ->
         Sparsity=tensor.sparsity(builder) if tensor.sparsity else None,
         ShapeSignature=vector(builder, tensor.signature),
         HasRank=tensor.ranked,
+        VariantTensors=vector(builder, held, "table"),
         raw=[(10, "Uint32", tensor.external)],
     )
 

@@ -54,7 +54,7 @@ def installed() -> Iterator[Installed]:
     for finder in sys.meta_path:
         if finder is PathFinder:
             for folder in sys.path:
-                yield from map(Installed, _listed(folder or os.curdir))
+                yield from map(Installed, _listed(folder))
         elif find := getattr(finder, "find_distributions", None):
             yield from map(Installed, find())
 

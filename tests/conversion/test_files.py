@@ -40,6 +40,12 @@ MISTAKEN = [
     (gzip.compress(small()), "it is compressed with gzip: gunzip it first"),
     (zipped("readme.txt"), "it is a zip archive: unpack it first"),
     (zipped("hand.tflite", "palm.tflite"), "as .task bundles are: unpack hand.tflite, palm.tflite first"),
+    (zipped("words.txt", "TF_LITE_PREFILL_DECODE"), "unpack TF_LITE_PREFILL_DECODE first"),
+    (zipped(*(f"{k}.tflite" for k in range(5))), "unpack 0.tflite, 1.tflite, 2.tflite, 3.tflite, 4.tflite first"),
+    (
+        zipped(*(f"{k}.tflite" for k in range(7))),
+        "unpack 0.tflite, 1.tflite, 2.tflite, 3.tflite, 4.tflite and 2 more first",
+    ),
     (zipped("archive/data.pkl"), "it is a PyTorch file"),
     (zipped("hand.tflite")[:60], "it is a zip archive: unpack it first"),
     (otp.convert(small()).proto.SerializeToString(), "it is an ONNX model already"),
@@ -95,6 +101,12 @@ def test_a_name_may_be_as_long_as_file_systems_take(
     model, data = otp.convert(small(1000), check="standard").save(path)
     assert (model, data.suffix, data.stat().st_size >= 4000) == (path, ".data", True)
     assert sorted(tmp_path.iterdir()) == sorted([model, data])
+
+
+def test_a_name_need_not_be_text(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.onnx")
+    assert otp.convert(small()).save(path) == [path]
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_what_a_killed_process_left_is_removed_at_the_next_run(tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder
+from onnx_tflite_plugin.api import Decline, builtin
+from onnx_tflite_plugin.inspection import describe_handler
 
 
 def chain(graph: GraphBuilder, *operators: tuple[str, int]) -> None:
@@ -45,6 +49,21 @@ def test_subgraphs_that_call_each_other_in_a_circle_or_one_that_is_not_there_are
     told = otp.inspect(model.build())
     assert [graph["called"] for graph in told["subgraphs"]] == [True, True, False]
     assert [(row["count"], row["called"]) for row in told["operators"]] == [(4, True), (1, False)]
+
+
+def test_an_edge_without_a_rank_has_no_shape() -> None:
+    model = ModelBuilder()
+    x, y = model.main.input("x", (2, 3)), model.main.tensor("y", None)
+    model.main.operator("ABS", [x], [y])
+    model.main.output(y)
+    told = otp.inspect(model.build())
+    assert [edge["shape"] for edge in (*told["inputs"], *told["outputs"])] == [[2, 3], None]
+
+
+def test_a_handler_that_only_declines_is_listed_with_its_reason() -> None:
+    told = describe_handler("ABS", "a-pack", replace(builtin("ABS"), accepts=Decline("no kernel")))
+    assert (told["code"], told["pack"], told["error"]) == ("ABS", "a-pack", "no kernel")
+    assert describe_handler("ABS", "a-pack", builtin("ABS"))["error"] == ""
 
 
 def test_operators_that_nobody_calls_are_not_missing() -> None:

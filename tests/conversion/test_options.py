@@ -40,6 +40,16 @@ def test_what_is_no_shape_of_a_named_input_is_a_type_error(shapes: Any) -> None:
         ConvertOptions(input_shape=shapes)
 
 
+@pytest.mark.parametrize("option", ["prefer", "block", "outputs", "inputs_at"])
+@pytest.mark.parametrize("names", ["a", b"a", ["a", 3], 3, {"a"}])
+def test_names_are_a_sequence_of_text(option: str, names: Any) -> None:
+    given: dict[str, Any] = {option: names}
+    with pytest.raises(TypeError, match=f"{option} is a sequence of str"):
+        ConvertOptions(**given)
+    given[option] = ["a", "b"]
+    ConvertOptions(**given)
+
+
 @pytest.mark.parametrize("layout", [{"x": 5}, {5: "NHWC:NCHW"}, "x=NHWC:NCHW", [("x", "NHWC:NCHW")]])
 def test_what_is_no_layout_of_a_named_edge_is_a_type_error(layout: Any) -> None:
     with pytest.raises(TypeError, match="layout"):

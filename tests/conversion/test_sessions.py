@@ -53,6 +53,11 @@ def handing_on(dtype: Any, sizes: Sequence[Any] | None, *names: str) -> Session:
     return Session(proto.SerializeToString())
 
 
+def test_a_session_names_three_of_its_inputs_and_outputs() -> None:
+    text = repr(handing_on(TensorProto.FLOAT, (2,), "a", "b", "c", "d"))
+    assert text == "<Session: a, b, c → a out, b out, c out; no states>"
+
+
 # --- states -----------------------------------------------------------------------------------
 
 

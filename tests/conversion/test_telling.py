@@ -13,6 +13,7 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.graph.metadata import props, read_authored
+from onnx_tflite_plugin.host.unknown import spelled
 from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.metadata import read_metadata
 from onnx_tflite_plugin.telling.edges import Edge
@@ -215,6 +216,18 @@ def test_an_unknown_operator_keeps_what_an_attribute_can_hold_and_else_all_optio
     net.output(net.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3), custom_options={"axis": 1, "of": value}))
     (node,) = otp.convert(net.build(), keep_unknown=True).proto.graph.node
     assert {attribute.name for attribute in node.attribute} == {"axis", "of" if kept else "custom_options"}
+
+
+@pytest.mark.parametrize(
+    ("code", "domain", "name"),
+    [
+        ("CUSTOM.vendor.A", "tflite.custom", "vendor.A"),
+        ("COMPOSITE.odml.A", "tflite.composite", "odml.A"),
+        ("ABS", "tflite", "ABS"),
+    ],
+)
+def test_the_domain_of_an_unknown_operator_says_of_which_kind_it_is(code: str, domain: str, name: str) -> None:
+    assert spelled(code) == (domain, name)
 
 
 @pytest.mark.parametrize(("options", "kept"), [({"axis": 1}, {"axis"}), ({}, set())])

@@ -113,6 +113,7 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     (f"{W}.shape: [2147483647, 2147483647, 2147483647] has too many", lambda: weights(shape=(2**31 - 1,) * 3)),
     (f"{W}.shape: [0, 2147483647, 2147483647, 2147483647] has too", lambda: weights(shape=(0, *(2**31 - 1,) * 3))),
     (f"{W}.shape: 65 axes, more than 64", lambda: weights(shape=(1,) * 65)),
+    (f"{W}.buffer: buffer 1 does not exist; the model has 1", lambda: weights(data=None, buffer=1)),
     (f"{W}.buffer: buffer 7 does not exist; the model has 1", lambda: weights(data=None, buffer=7)),
     (f"{W}.buffer: 23 bytes, but float32 of shape [2, 3] needs 24", lambda: weights(data=bytes(23))),
     (f"{W}.buffer: 2 bytes, but int4 of shape [5] needs 3", lambda: weights(data=bytes(2), type=17, shape=(5,))),

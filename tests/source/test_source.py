@@ -13,6 +13,7 @@ import tflite
 from source_writer import INT8, Model, Operator, Tensor, conv, details, options, table, unary
 
 from onnx_tflite_plugin.source import BlockwiseQuantization, MultiAxisQuantization, Quantization, read
+from onnx_tflite_plugin.source.dtypes import NAMES
 from onnx_tflite_plugin.source.options import default_options, operator_names, table_of
 
 
@@ -227,7 +228,7 @@ def test_a_stale_list_of_mutated_inputs_is_dropped() -> None:
 def test_signatures_and_metadata() -> None:
     model = unary()
     model.buffers = [b"payload"]
-    model.metadata = {"min_runtime_version": 1, "empty": 0, "lost": 99}
+    model.metadata = {"min_runtime_version": 1, "empty": 0, "beyond": 2, "lost": 99}
     model.signatures = [("serve", 0, {"b": 0, "a": 0}, {"out": 1})]
     source = read(model.write())
     assert source.metadata == {"min_runtime_version": b"payload", "empty": b""}, (
@@ -265,6 +266,30 @@ def test_rank_is_unknown_where_the_file_says_so_and_in_old_files_for_what_is_com
     for ranked in (True, False):
         tensors = [Tensor("x", ranked=ranked), Tensor("y", None, ranked=False)]
         assert not read(unary(tensors=tensors).write()).main.tensors[1].has_rank
+
+
+RESOURCE = tflite.TensorType.RESOURCE
+
+
+@pytest.mark.parametrize(
+    ("lists", "expected"),
+    [
+        ([(INT8, (5, -1, 0), True)], ("int8", (None, 5, None, None), (1, 5, 1, 1))),
+        ([(INT8, (), True)], ("int8", (None,), (1,))),
+        ([(INT8, (1,) * 63, True)], ("int8", (None, *(1,) * 63), (1,) * 64)),
+        ([(INT8, (1,) * 64, True)], None),  # one axis more than there may be
+        ([(INT8, (5,), False)], None),
+        ([(INT8, (5,), True)] * 2, None),
+        ([(RESOURCE, (5,), True)], None),
+        ([(len(NAMES), (5,), True)], None),
+        ([(-1, (5,), True)], None),
+        ([], None),
+    ],
+)
+def test_a_variant_of_one_kind_of_tensor_is_an_array_of_one_axis_more(lists: Any, expected: object) -> None:
+    variant = Tensor("list", None, tflite.TensorType.VARIANT, lists=lists)
+    read_back = read(unary(tensors=[Tensor("x"), variant]).write()).main.tensors[1]
+    assert (read_back.dtype, read_back.dims, read_back.shape) == (expected or ("variant", (), ()))
 
 
 def test_a_signature_of_another_rank_is_ignored_as_litert_does() -> None:
