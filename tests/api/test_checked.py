@@ -1,0 +1,75 @@
+"""Values held against annotated types, which every declaration is; and what a refusal says of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from onnx_tflite_plugin.api.checked import described, did_you_mean, fits, spelled
+
+
+@pytest.mark.parametrize(
+    ("hint", "taken", "refused"),
+    [
+        (Any, [None, 3, str], []),
+        (int, [3, np.int64(3)], [True, 3.0, "3", None]),
+        (float, [3.0, 3, np.float32(3)], [True, "3", None, 3j]),
+        (bool, [True], [1, None]),
+        (str, ["", "a"], [b"a", None]),
+        (None, [None], [0, ""]),
+        (int | None, [3, None], [True, "3"]),
+        (Literal["a", "b"], ["a", "b"], ["c", None]),
+        (Callable[..., Any], [len, lambda: 0], [str, "len", None]),
+        (Mapping[str, int], [{}, {"a": 3}], [{3: 3}, {"a": "3"}, [("a", 3)], None]),
+        (tuple[int, str], [(3, "a")], [(3,), (3, "a", "a"), ("a", 3), [3, "a"]]),
+        (tuple[int, ...], [(), (3, 5)], [[3], (3, "a"), "35"]),
+        (Collection[str], [(), ["a"], {"a"}], ["a", [3], 3]),
+    ],
+)
+def test_a_value_fits_its_annotation(hint: Any, taken: list[Any], refused: list[Any]) -> None:
+    assert [value for value in taken if not fits(value, hint)] == []
+    assert [value for value in refused if fits(value, hint)] == []
+
+
+@pytest.mark.parametrize(
+    ("hint", "words"),
+    [
+        (Any, "anything"),
+        (int, "int"),
+        (int | None, "int or None"),
+        (int | str | None, "int, str or None"),
+        (Literal["a", "b"], "'a' or 'b'"),
+        (Callable[..., Any], "a function"),
+        (Mapping[str, int], "a mapping of str to int"),
+        (tuple[int, str], "a tuple of int, str"),
+        (tuple[int, ...], "a tuple of int"),
+        (Collection[str], "a collection of str"),
+    ],
+)
+def test_an_annotation_is_spelled_in_words(hint: Any, words: str) -> None:
+    assert spelled(hint) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "None"),
+        ([], "a list"),
+        ("a", "the str 'a'"),
+        (3, "the int 3"),
+        (2.5, "the float 2.5"),
+        (dict, "the class dict: write dict(...)"),
+        ("x" * 100, "the str '" + "x" * 71),
+    ],
+)
+def test_a_value_is_told_by_its_type_and_small_ones_in_full(value: object, words: str) -> None:
+    assert described(value) == words
+
+
+def test_only_a_name_that_is_near_is_proposed() -> None:
+    assert did_you_mean("layot", ["layout", "types"]) == "; did you mean 'layout'?"
+    assert did_you_mean("xyz", ["layout", "types"]) == ""
+    assert did_you_mean("typ", ["type", "types"]) == "; did you mean 'type'?"

@@ -1,0 +1,81 @@
+"""Explicit pads for SAME and VALID, against TFLite's formula (ComputePaddingHeightWidth, kernels/padding.h)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from onnx_tflite_plugin.api import Refused
+from onnx_tflite_plugin.api.padding import conv_pads, padding_attributes, transposed_pads
+
+
+def kernel_pads(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
+    """``ComputePaddingWithOffset``: before, and before with the offset after."""
+    extent = (kernel - 1) * dilation + 1
+    outputs = (size + stride - 1) // stride
+    total = max((outputs - 1) * stride + extent - size, 0)
+    return total // 2, total // 2 + total % 2
+
+
+def test_same_is_as_the_kernel_counts_it_and_the_smaller_half_goes_before() -> None:
+    for size, kernel, stride, dilation in itertools.product((1, 5, 8), (1, 2, 3, 7), (1, 2, 3), (1, 2)):
+        before, after = kernel_pads(size, kernel, stride, dilation)
+        pads = conv_pads("SAME", (size, 11), (kernel, 3), (stride, 2), (dilation, 1))
+        assert pads == [before, 1, after, 1]
+        assert conv_pads("VALID", (size, 11), (kernel, 3), (stride, 2), (dilation, 1)) == [0] * 4
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation", "pads"),
+    [(3, 1, 1, [1, 1]), (4, 1, 1, [1, 2]), (3, 1, 2, [2, 2]), (1, 1, 1, [0, 0])],
+)
+def test_same_of_an_unknown_size_depends_on_none_where_nothing_is_skipped(
+    kernel: int, stride: int, dilation: int, pads: list[int]
+) -> None:
+    assert conv_pads("SAME", (None,), (kernel,), (stride,), (dilation,)) == pads
+    assert padding_attributes("SAME", (None,), (kernel,), (stride,), (dilation,)) == {"pads": pads}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation", "follows"), [(3, 2, 1, True), (2, 2, 1, True), (2, 3, 1, False), (3, 2, 2, False)]
+)
+def test_same_of_an_unknown_size_is_left_to_the_runtime_where_it_counts_alike(
+    kernel: int, stride: int, dilation: int, follows: bool
+) -> None:
+    given = ("SAME", (None, 7), (kernel, 3), (stride, 1), (dilation, 1))
+    with pytest.raises(Refused, match="SAME padding with a stride on an unknown size"):
+        conv_pads(*given)
+    if follows:
+        assert padding_attributes(*given) == {"auto_pad": "SAME_UPPER"}
+    else:
+        with pytest.raises(Refused, match="SAME padding with a stride on an unknown size"):
+            padding_attributes(*given)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation"), [((0, 3), (1, 1), (1, 1)), ((3, 3), (1, 0), (1, 1)), ((3, 3), (1, 1), (0, 1))]
+)
+def test_windows_strides_and_dilations_are_positive(kernel: list[int], stride: list[int], dilation: list[int]) -> None:
+    for padding in ("SAME", "VALID"):
+        with pytest.raises(Refused, match="are not all positive"):
+            conv_pads(padding, (5, 7), kernel, stride, dilation)
+
+
+def test_a_transposed_convolution_makes_every_size_that_its_convolution_takes() -> None:
+    for padding, output, kernel, stride in itertools.product(("SAME", "VALID"), (7, 8, 11), (1, 2, 3, 5), (1, 2, 3)):
+        size = -(-output // stride) if padding == "SAME" else (output - kernel) // stride + 1
+        (before, after), (extra,) = transposed_pads(padding, (output,), (size,), (kernel,), (stride,))
+        assert (size - 1) * stride + kernel - before - after + extra == output  # as ONNX defines ConvTranspose
+        assert before == (kernel_pads(output, kernel, stride, 1)[0] if padding == "SAME" else 0)
+        assert 0 <= extra < stride
+
+
+@pytest.mark.parametrize(
+    ("output", "size", "reason"), [(None, 3, "unknown size"), (9, None, "unknown size"), (9, 3, "cannot come from")]
+)
+def test_a_transposed_convolution_to_a_size_that_none_gives_is_refused(
+    output: int | None, size: int | None, reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason):
+        transposed_pads("VALID", (output,), (size,), (3,), (2,))
