@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from onnx_tflite_plugin.api import Raw, Terminate, handler
 from onnx_tflite_plugin.api.checked import described, did_you_mean, fits, spelled
 
 
@@ -67,6 +68,12 @@ def test_an_annotation_is_spelled_in_words(hint: Any, words: str) -> None:
 )
 def test_a_value_is_told_by_its_type_and_small_ones_in_full(value: object, words: str) -> None:
     assert described(value) == words
+
+
+def test_a_keyword_that_handlers_do_not_have_is_told_with_the_nearest() -> None:
+    given: dict[str, Any] = {"quantisation": Raw()}
+    with pytest.raises(TypeError, match="@handler takes no keyword 'quantisation'; did you mean 'quantization'"):
+        handler("CUSTOM.A", max_version=1, layout=Terminate(), **given)(lambda ctx, x: x)
 
 
 def test_only_a_name_that_is_near_is_proposed() -> None:

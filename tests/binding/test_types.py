@@ -10,7 +10,7 @@ import pytest
 from conformance.models import Net, constant, tensor
 from conformance.registered import REGISTERED
 from onnx_tflite_plugin.api import Call, Context, Handler, Transparent, fusion, handler, operands
-from onnx_tflite_plugin.api.dtypes import parsed, rows
+from onnx_tflite_plugin.api.dtypes import parsed, refusal, rows
 from onnx_tflite_plugin.binding.fusion import fuse
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.errors import ConversionError, TargetRefusal
@@ -69,6 +69,26 @@ def converts(types: Any, *dtypes: str) -> str:
 )
 def test_an_operator_converts_where_a_row_has_its_dtypes(types: Any, dtypes: tuple[str, ...], taken: bool) -> None:
     assert (converts(types, *dtypes) == "") == taken
+
+
+@pytest.mark.parametrize(
+    ("types", "said"),
+    [
+        ((), ""),
+        ("float32", ""),
+        ("int32", "its dtypes are float32; it takes int32"),
+        ("int32 -> int8", "its dtypes are float32 -> float32; it takes int32 -> int8"),
+        (
+            ("int8, _", "int16 int64 -> _"),
+            "its dtypes are float32, none -> float32; it takes int8, any; int16 or int64 -> any",
+        ),
+    ],
+)
+def test_a_refusal_names_the_operands_and_results_that_the_rows_name(types: Any, said: str) -> None:
+    net = Net()
+    net.output(net.call("ABS", [tensor(2, 3)], tensor(2, 3)))
+    (op,) = read(net.build()).main.operators
+    assert refusal(op, types, "it takes") == said
 
 
 def test_a_refusal_says_what_it_is_and_what_the_handler_takes_and_of_litert_only_where_it_has_a_kernel() -> None:

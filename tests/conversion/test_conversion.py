@@ -279,7 +279,9 @@ def test_a_verified_model_is_made_protobuf_once(tmp_path: Path, monkeypatch: pyt
 def test_garbage_is_collected_after_a_conversion_if_it_was_before_one_that_fails_too(collecting: bool) -> None:
     (gc.enable if collecting else gc.disable)()
     try:
-        otp.convert(network())
+        during: dict[str, bool] = {}
+        otp.convert(network(), progress=lambda stage: during.update({stage: gc.isenabled()}))
+        assert not during["lowering"]
         assert gc.isenabled() is collecting
         with pytest.raises(otp.ConversionError):
             otp.convert(network(), inputs_at=["nothing of this name"])

@@ -7,16 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pack_files import install
 
-from onnx_tflite_plugin.api import Decline, Handler, Terminate, handler
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.api import Call, Decline, Handler, Terminate, Transparent, fusion, handler, operands
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.errors import Problem
+from onnx_tflite_plugin.conversion import convert_model
+from onnx_tflite_plugin.errors import Blamed, InternalError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host.hooks import _copied
 from onnx_tflite_plugin.host.host import _where
-from onnx_tflite_plugin.host.offers import HANDLERS, Offer, discover
+from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, Offer, discover
+from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor
 from onnx_tflite_plugin.targets import target_named
 
@@ -160,6 +166,84 @@ def test_a_handler_under_another_operators_name_is_told_with_where_it_is_written
     assert isinstance(failed, Failed)
     assert "it is a handler of 'ABS'" in failed.reason
     assert f"{__file__}:" in failed.reason
+
+
+# --- in a conversion --------------------------------------------------------------------------
+
+
+(X_OPERAND,) = operands("x")
+
+
+@fusion("NEGATED_ABS", layout=Transparent(), pattern=Call("NEG", Call("ABS", X_OPERAND)), inputs=(X_OPERAND,))
+def negated(ctx: Any, x: Any) -> Any:
+    return ctx.ops.Neg(ctx.ops.Abs(x))
+
+
+def chain(*codes: str, stored: tuple[int, ...] = (2, 3)) -> bytes:
+    """One operator after the other; what is stored of all results are these sizes."""
+    model = ModelBuilder()
+    value = model.main.input("x", (2, 3))
+    for k, code in enumerate(codes):
+        result = model.main.tensor(f"y{k}", stored)
+        model.main.operator(code, [value], [result])
+        value = result
+    model.main.output(value)
+    return model.build()
+
+
+def test_sizes_that_do_not_follow_are_derived_with_the_handlers_of_the_conversion() -> None:
+    @handler("CUSTOM.A", max_version=1, layout=Transparent())
+    def served(ctx: Any, x: Any) -> Any:
+        return ctx.ops.Neg(x)
+
+    converted = otp.convert(chain("ABS", "CUSTOM.A", stored=(5, 7)), host=Host(handlers={"CUSTOM.A": served}))
+    assert converted.report.outputs[0].shape == (2, 3)
+
+
+def test_a_failure_of_the_converter_is_its_own_and_may_be_the_files_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(model: object) -> int:
+        raise IndexError("nothing there")
+
+    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", broken)
+    with pytest.raises(InternalError) as caught:
+        convert_model(read(chain("ABS")))
+    (problem,) = caught.value.problems
+    assert isinstance(problem, Blamed)
+    assert problem.ours
+
+
+def test_a_failure_of_the_converter_on_what_a_packs_fusion_declares_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(model: object) -> int:
+        raise IndexError("nothing there")
+
+    entry: Any = Entry(negated)
+    host = Host(offers=[*discover(), Offer("NEGATED_ABS", "a-pack", FUSIONS, entry)])
+    assert otp.convert(chain("ABS", "NEG"), host=host).report.fused == {"NEGATED_ABS": 1}
+    monkeypatch.setattr("onnx_tflite_plugin.pipeline.node_counts", broken)
+    with pytest.raises(otp.ConversionError, match="of a-pack declares is not true"):
+        otp.convert(chain("ABS", "NEG"), host=host)
+
+
+def test_a_model_without_8_bit_products_says_nothing_of_weights() -> None:
+    assert [key for key in otp.convert(chain("ABS")).model.metadata_props if "weights" in key] == []
+
+
+def test_what_a_hook_changes_of_a_copied_model_leaves_the_model_as_it_was() -> None:
+    model = ModelBuilder()
+    x, w = model.main.input("x", (2, 3)), model.main.constant("w", np.arange(3, dtype=np.float32))
+    y = model.main.tensor("y", (2, 3))
+    model.main.operator("ADD", [x, w], [y])
+    model.main.output(y)
+    converted = otp.convert(model.build()).model
+    copied = _copied(converted)
+    values = [
+        [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+        for graph in (converted.graph, copied.graph)
+    ]
+    assert len(values[0]) == len(values[1]) == 3
+    for before, after in zip(*values, strict=True):
+        assert before.type == after.type
+        assert before.type is not after.type
 
 
 # --- what is installed ------------------------------------------------------------------------
