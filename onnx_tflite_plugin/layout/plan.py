@@ -20,6 +20,7 @@ from onnx_tflite_plugin.layout.frame import AxesError, FrameOrder, RankError
 from onnx_tflite_plugin.layout.order import Order, all_axes, axes, count, permuted, source_order, without_unit_axes
 from onnx_tflite_plugin.layout.spread import Edges, spread
 from onnx_tflite_plugin.layout.states import state_groups
+from onnx_tflite_plugin.source.dtypes import bits
 from onnx_tflite_plugin.source.model import Tensor
 
 TRANSPOSE_COST = 4096  # bytes: what starting a Transpose costs (8 kB a microsecond)
@@ -314,6 +315,5 @@ def _joints(model: BoundModel, ends: _Ends) -> Iterable[_Joint]:
 
 
 def tensor_bytes(tensor: Tensor) -> int:
-    """Bytes a float32 or integer tensor moves; unknown sizes count as 1."""
-    sizes = {"int8": 1, "uint8": 1, "bool": 1, "int16": 2, "float16": 2, "int64": 8, "float64": 8, "complex64": 8}
-    return count(tensor.dims) * sizes.get(tensor.dtype, 4)
+    """Bytes that a tensor moves; unknown sizes count as 1, and elements of unknown size as 4 bytes."""
+    return count(tensor.dims) * (bits(tensor.dtype) or 32) // 8
