@@ -158,6 +158,39 @@ def test_moves_nearly_always_end_at_the_optimum() -> None:
     assert len(missed) <= 4
 
 
+def varied_problems(count: int) -> Iterator[LabellingProblem]:
+    """Of seven variables with three labels, which mean something else to each."""
+    rng = random.Random(2)
+    for _ in range(count):
+        pins = [Pin(k, tuple(rng.choices("abcd", k=3))) for k in range(7)] + [Pin(None, (key,)) for key in "abcd"]
+        ends = [rng.choices(pins, k=rng.randint(2, 4)) for _ in range(10)]
+        wires = tuple(Wire(rng.randint(1, 8), producer, tuple(wanted)) for producer, *wanted in ends)
+        yield LabellingProblem(tuple(tuple(rng.randint(0, 5) for _ in "abc") for _ in range(7)), wires)
+
+
+def greedily(problem: LabellingProblem) -> tuple[int, ...]:
+    labels = [0] * len(problem.prices)
+    for component in _components(problem):
+        component.descend(labels, Work(10**7))
+    return tuple(labels)
+
+
+def test_moves_nearly_always_end_at_the_optimum_with_most_labels_0_and_the_greedy_method_mostly() -> None:
+    problems_ = list(varied_problems(40))
+    best = [(solution.cost, others(solution.labels)) for solution in map(solve, problems_)]
+    for labelled, missed in ((lambda p: solve(p, table_limit=0).labels, 4), (greedily, 10)):
+        found = [(cost(problem, labelled(problem)), others(labelled(problem))) for problem in problems_]
+        assert sum(one != least_ for one, least_ in zip(found, best, strict=True)) <= missed
+
+
+@pytest.mark.parametrize("labelled", [greedily, lambda problem: solve(problem, table_limit=0).labels])
+def test_variables_that_gain_only_together_change_together(labelled: Callable[[LabellingProblem], object]) -> None:
+    ends = Pin(None, ("third",)), Pin(None, ("third",))
+    between = [ends[0], *(Pin(k, THREE) for k in range(5)), ends[1]]
+    wires = tuple(Wire(10, producer, (wanted,)) for producer, wanted in itertools.pairwise(between))
+    assert labelled(LabellingProblem(((0, 0, 0),) * 5, wires)) == (2,) * 5
+
+
 def test_what_is_interrupted_has_gained_most_of_what_there_is_to_gain() -> None:
     gained = possible = 0
     for problem in drawn_problems(60):
@@ -241,13 +274,11 @@ def test_beyond_the_work_limit_the_result_is_sound(labels: tuple[str, ...], limi
 @fast
 @given(problems(keys="abcd"))
 def test_greedy_ends_where_no_variable_alone_can_do_better(problem: LabellingProblem) -> None:
-    labels = [0] * len(problem.prices)
-    for component in _components(problem):
-        component.descend(labels, Work(10**7))
+    labels = greedily(problem)
     for variable, prices in enumerate(problem.prices):
         for label in range(len(prices)):
-            changed = [*labels[:variable], label, *labels[variable + 1 :]]
-            assert cost(problem, labels) <= cost(problem, changed)
+            changed = (*labels[:variable], label, *labels[variable + 1 :])
+            assert (cost(problem, labels), others(labels)) <= (cost(problem, changed), others(changed))
     assert cost(problem, labels) <= cost(problem, [0] * len(labels))
 
 
