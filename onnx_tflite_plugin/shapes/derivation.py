@@ -139,7 +139,7 @@ class Sizes:
                 raise Refused("what its resource holds has a size of its own")
             return {op[~0]: (sizes, None)}
         if any(tensor in dims for tensor in operands):
-            _check_free(bound, dims.keys() & operands.keys())
+            _check_free(bound, [tensor for tensor in operands if dims.get(tensor, tensor.dims) != tensor.dims])
         if sizes is not None and opened[0] is not None:
             opened[0] = sized_as(opened[0], sizes)
             alone = replace(alone, outputs=tuple(opened))

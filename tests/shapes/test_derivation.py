@@ -1,0 +1,175 @@
+"""Sizes that follow from those of graph inputs, operator by operator, and operators that take no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from conformance.builder import GraphBuilder, ModelBuilder, quant
+from onnx_tflite_plugin.errors import UnsupportedOperator
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.shapes.derivation import Sizes
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Dims
+from onnx_tflite_plugin.targets import TARGETS
+
+Draw = Callable[[GraphBuilder], None]
+
+
+def behind(draw: Draw, **given: Dims) -> Mapping[str, Dims]:
+    """The sizes that follow of tensors by name."""
+    builder = ModelBuilder()
+    draw(builder.main)
+    model = read(builder.build())
+    inputs = {tensor.name: tensor for tensor in model.main.inputs}
+    sizes = Sizes(model, Host(packs="builtin"), TARGETS["generic"], "sizes that do not follow:")
+    return {
+        tensor.name: dims for tensor, dims in sizes.behind({inputs[name]: dims for name, dims in given.items()}).items()
+    }
+
+
+def ints(g: GraphBuilder, *numbers: int) -> int:
+    return g.constant("", np.asarray(numbers, np.int32))
+
+
+def test_what_depends_on_no_input_of_another_size_keeps_its_own() -> None:
+    def draw(g: GraphBuilder) -> None:
+        g.operator("ABS", [g.input("x", (2, 3))], [a := g.tensor("a", (2, 3))])
+        g.operator("ABS", [g.input("z", (2, 3))], [b := g.tensor("b", (2, 3))])
+        g.operator("CONCATENATION", [a, b], [c := g.tensor("c", (4, 3))], {"axis": 0})
+        g.output(c)
+
+    assert behind(draw, x=(5, 3)) == {"x": (5, 3), "a": (5, 3), "c": (7, 3)}
+
+
+@pytest.mark.parametrize(("stored", "follow"), [((2, 3), {}), ((3, 2), {"y": (2, 3)})])
+def test_a_shape_that_is_made_of_constants_is_known_and_what_it_gives_follows(
+    stored: tuple[int, int], follow: Mapping[str, Dims]
+) -> None:
+    """Where it is what the file says nothing has changed."""
+
+    def draw(g: GraphBuilder) -> None:
+        sides = [g.constant("rows", np.int32(2)), g.constant("columns", np.int32(3))]
+        g.operator("PACK", sides, [shape := g.tensor("shape", (2,), "int32")], {"values_count": 2, "axis": 0})
+        g.operator("RESHAPE", [g.input("z", (6,)), shape], [y := g.tensor("y", stored)])
+        g.output(y)
+
+    assert behind(draw, z=(6,)) == {"z": (6,), "y": (2, 3)}
+
+    def beside(g: GraphBuilder) -> None:
+        draw(g)
+        g.operator("ABS", [g.input("x", (5,))], [w := g.tensor("w", (5,))])
+        g.output(w)
+
+    assert behind(beside, x=(7,)) == {"x": (7,), "w": (7,), **follow}
+
+
+def test_numbers_made_of_sizes_go_on_through_arithmetic_to_the_shape_they_make() -> None:
+    def draw(g: GraphBuilder) -> None:
+        x = g.input("x", (2, 3))
+        g.operator("SHAPE", [x], [s := g.tensor("s", (2,), "int32")], {"out_type": "INT32"})
+        g.operator("MUL", [s, ints(g, 1, 2)], [d := g.tensor("d", (2,), "int32")])
+        g.operator("BROADCAST_TO", [g.input("z", (1, 1)), d], [y := g.tensor("y", (2, 6))])
+        g.output(y)
+
+    assert behind(draw, x=(5, 7)) == {"x": (5, 7), "s": (2,), "d": (2,), "y": (5, 14)}
+
+
+def test_a_result_of_another_rank_than_is_stored_has_the_one_that_follows_and_so_have_those_behind() -> None:
+    def draw(g: GraphBuilder) -> None:
+        g.operator("RESHAPE", [g.input("x", (2, 15)), ints(g, 2, 3, 5)], [a := g.tensor("a", (6, 5))])
+        g.operator("ABS", [a], [b := g.tensor("b", (6, 5))])
+        g.output(b)
+
+    assert behind(draw, x=(2, 15)) == {"x": (2, 15), "a": (2, 3, 5), "b": (2, 3, 5)}
+
+
+@pytest.mark.parametrize("stored", [(2,), (2, 3, 1)])
+def test_a_rank_that_a_kernel_does_not_make_gives_way_to_the_one_beside_it(stored: tuple[int, ...]) -> None:
+    def draw(g: GraphBuilder) -> None:
+        w = g.constant("w", np.ones((3, 5), np.float32))
+        g.operator("FULLY_CONNECTED", [g.input("x", (2, 5)), w, None], [y := g.tensor("y", stored)])
+        g.output(y)
+
+    assert behind(draw, x=(7, 5)) == {"x": (7, 5), "y": (7, 3)}
+
+
+@pytest.mark.parametrize("stored", [(2, 5, 7), (2, 5, 7, 3, 1)])
+def test_an_image_is_one_whatever_rank_is_stored_of_it(stored: tuple[int, ...]) -> None:
+    def draw(g: GraphBuilder) -> None:
+        window = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "filter_height": 2, "filter_width": 3}
+        g.operator("MAX_POOL_2D", [g.input("x", (2, 5, 7, 3))], [y := g.tensor("y", stored)], window)
+        g.output(y)
+
+    assert behind(draw, x=(11, 5, 7, 3)) == {"x": (11, 5, 7, 3), "y": (11, 4, 5, 3)}
+
+
+def test_a_rank_that_is_further_off_is_refused() -> None:
+    def draw(g: GraphBuilder) -> None:
+        window = {"padding": "VALID", "stride_h": 1, "stride_w": 1, "filter_height": 2, "filter_width": 3}
+        g.operator("MAX_POOL_2D", [g.input("x", (2, 5, 7, 3))], [y := g.tensor("y", (2, 5))], window)
+        g.output(y)
+
+    with pytest.raises(UnsupportedOperator, match="do not fit a tensor of rank 2"):
+        behind(draw, x=(11, 5, 7, 3))
+
+
+@pytest.mark.parametrize(
+    ("code", "dtype", "index"),
+    [("PAD", "float32", (2, 2)), ("TILE", "float32", (2,)), ("SUM", "float32", (1,)), ("REVERSE_V2", "float32", (1,))],
+)
+def test_operands_with_an_entry_for_each_axis_of_another_or_for_some_have_no_other_size(
+    code: str, dtype: str, index: tuple[int, ...]
+) -> None:
+    def draw(g: GraphBuilder) -> None:
+        x, other = g.input("x", (2, 3), dtype), g.input("entries", index, "int32")
+        g.operator(
+            code, [x, other], [y := g.tensor("y", (2, 3), dtype)], {"keep_dims": True} if code == "SUM" else None
+        )
+        g.output(y)
+
+    with pytest.raises(UnsupportedOperator, match=f"op 0 {code} .*its operand 1 has an entry for each axis of another"):
+        behind(draw, entries=(index[0] + 1, *index[1:]))
+
+
+def quantized(g: GraphBuilder) -> None:
+    scales = quant([0.5, 0.25, 0.125], [0, 0, 0], axis=1)
+    x, y = g.input("x", (2, 3), "int8", quantization=scales), g.tensor("y", (2, 3), "int8", quantization=scales)
+    g.operator("REVERSE_V2", [x, ints(g, 0)], [y])
+    g.output(y)
+
+
+def test_an_axis_with_a_scale_for_each_coordinate_has_no_other_size() -> None:
+    assert behind(quantized, x=(5, 3)) == {"x": (5, 3), "y": (5, 3)}
+    with pytest.raises(UnsupportedOperator, match="'y' has 3 scales along axis 1"):
+        behind(quantized, x=(2, 5))
+
+
+def test_what_keeps_a_state_has_sizes_of_its_own() -> None:
+    def draw(g: GraphBuilder) -> None:
+        ones = [
+            g.constant(name, np.ones(shape, np.float32)) for name, shape in (("w", (5, 3)), ("r", (5, 5)), ("b", (5,)))
+        ]
+        state = g.tensor("state", (2, 5), variable=True)
+        g.operator("RNN", [g.input("x", (2, 3)), *ones, state], [y := g.tensor("y", (2, 5))])
+        g.output(y)
+
+    with pytest.raises(UnsupportedOperator, match="it runs a subgraph or keeps a state, which has sizes of its own"):
+        behind(draw, x=(7, 3))
+
+
+def test_the_operator_whose_sizes_do_not_follow_is_named_with_the_reason() -> None:
+    def draw(g: GraphBuilder) -> None:
+        g.operator("ABS", [g.input("x", (2, 3))], [a := g.tensor("a", (2, 3))])
+        g.operator("CUSTOM.Unknown", [a], [b := g.tensor("b", (2, 3))])
+        g.operator("CUSTOM.Unknown", [g.input("z", (2, 3))], [c := g.tensor("c", (2,), "int32")])
+        g.output(b, c)
+
+    with pytest.raises(
+        UnsupportedOperator, match=r"op 1 CUSTOM.Unknown v1 'b': no installed pack has a handler"
+    ) as caught:
+        behind(draw, x=(5, 3))
+    assert len(caught.value.problems) == 1
+    assert behind(draw) == {}
