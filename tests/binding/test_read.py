@@ -1,0 +1,166 @@
+"""What is read of one operator: its label, the subgraphs it calls, declarations that fit it or not, numbers that none computes with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnx_tflite_plugin.api import (
+    Attribute,
+    Dequantized,
+    Effects,
+    Implicit,
+    SameScale,
+    Terminate,
+    out,
+)
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.binding.bound import Declared, check_calls, label
+from onnx_tflite_plugin.binding.declared import called, resolved
+from onnx_tflite_plugin.binding.numbers import BIAS_LIMIT, odd_numbers
+from onnx_tflite_plugin.binding.suspects import declarations
+from onnx_tflite_plugin.errors import InvalidModel
+from onnx_tflite_plugin.guard import Failed
+from onnx_tflite_plugin.source.model import Operator, Options, Tensor
+from onnx_tflite_plugin.targets import TARGETS
+from tests.binding.test_graphs import bound, tensor
+
+X, Y, Z = tensor(0), tensor(1), tensor(2)
+TARGET = TARGETS["generic"]
+
+
+def read(options: Mapping[str, Any] | None = None, **declarations: Any) -> Declared:
+    """The declarations of an operator of two operands, of which the second is absent, and one result."""
+    return resolved(bound(3, "X", [X, None], Y, options=options, **declarations), TARGET, 18).declared
+
+
+def test_an_operator_is_told_by_its_first_result_and_by_the_subgraph_it_is_in() -> None:
+    op = bound(3, "X", [X], None, Y).op
+    assert label(op) == "op 3 X v1 't1'"
+    assert label(replace(op, subgraph=2, outputs=())) == "subgraph 2 op 3 X v1"
+
+
+def test_subgraphs_are_called_by_the_numbers_that_options_hold() -> None:
+    op = bound(3, "X", [X], Y, options={"body": 2, "cases": (0, -1, 5), "none": -1, "name": "4"}).op
+    assert called(("body", "cases", "none", "name", "absent"), op) == (2, 0, 5)
+
+
+def test_what_calls_subgraphs_or_touches_states_hands_tensors_on() -> None:
+    assert read({"body": 0}, subgraphs=("body",)).hands_on
+    assert read(effects=Effects(reads=(0,), names=lambda at: "state")).hands_on
+    assert not read().hands_on
+
+
+def calls(*pairs: tuple[int, tuple[int, ...]]) -> None:
+    """Of each subgraph, the subgraphs that one operator in it calls."""
+    check_calls(
+        {(index, Operator(index, k, "CALL", "CALL", 1, Options(), (), ())): to for k, (index, to) in enumerate(pairs)}
+    )
+
+
+def test_a_subgraph_may_be_called_twice_and_by_none_of_its_parts() -> None:
+    calls((0, (1, 2)), (1, (3,)), (2, (3,)), (0, (3,)))
+    for circle in (((0, (0,)),), ((0, (1,)), (1, (0,))), ((0, (1,)), (1, (3,)), (1, (2,)), (2, (4, 1)))):
+        with pytest.raises(
+            InvalidModel, match=r"subgraphs\[\d\].operators\[\d\]: CALL calls subgraph \d, of which it is a part"
+        ):
+            calls(*circle)
+
+
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        ({"output_quantization": {0: Dequantized()}}, "no output in slot 0: outputs are"),
+        ({"output_quantization": {out(0): Dequantized(), out(1): Dequantized()}}, "no output in slot -2"),
+        ({"reshapes": {1: (6,)}}, "nothing in slot 1"),
+        ({"reshapes": {0: (None, None)}}, "leaves more than one size open"),
+        ({"effects": Effects(reads=(0, 1), names=lambda at: "state")}, "nothing in slot 1, which Effects names"),
+        ({"effects": Effects(writes=(1,), names=lambda at: "state")}, "nothing in slot 1, which Effects names"),
+        ({"subgraphs": ("bodie",), "options": {"body": 0}}, "no option 'bodie'; did you mean 'body'"),
+        ({"activation": "fused"}, ""),
+        ({"activation": "fused", "options": {"fuse": "RELU"}}, "no option 'fused'"),
+        ({"activation": lambda at: "RELUX"}, "'RELUX' is no activation"),
+    ],
+)
+def test_declarations_of_what_an_operator_has_not_do_not_fit_it(declared: dict[str, Any], text: str) -> None:
+    if not text:
+        assert read(**declared).activation == "NONE"
+        return
+    with pytest.raises(Failed, match=text):
+        read(**declared)
+
+
+def test_an_activation_that_is_not_known_is_refused() -> None:
+    with pytest.raises(Refused, match="its fused activation SIGNUM is not known"):
+        read({"fused": "SIGNUM"}, activation="fused")
+    with pytest.raises(LookupError, match="the declarations of op 3 X v1 't1' are not read yet"):
+        _ = bound(3, "X", [X], Y).declared
+
+
+def test_declarations_of_what_an_operator_has_are_what_is_read() -> None:
+    found = read(
+        output_quantization={out(0): Dequantized()},
+        reshapes={0: (None, 3), out(0): (6,)},
+        effects=Effects(reads=(0,), writes=(out(0),), names=lambda at: "state"),
+        activation="fused",
+        options={"fused": "RELU6"},
+    )
+    assert found.output_quantization == {out(0): Dequantized()}
+    assert found.reshapes == {0: (None, 3), out(0): (6,)}
+    assert (found.activation, found.state, found.aligned, found.axes) == ("RELU6", "state", True, None)
+
+
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        ({}, "layout=Transparent()"),
+        (
+            {"axes": "a b -> a b", "quantization": SameScale()},
+            "layout=Transparent(), axes='a b -> a b', quantization=SameScale()",
+        ),
+        ({"layout": Terminate(unordered="n")}, "layout=Terminate(unordered='n')"),
+        ({"layout": Implicit({0: "b a"}), "axes": "a b -> a b"}, "layout=Implicit(onnx={0: 'b a'}), axes='a b -> a b'"),
+        (
+            {"layout": Attribute(), "quantization": Dequantized(weights=(1,))},
+            "layout=Attribute(), quantization=Dequantized(weights=(1,))",
+        ),
+    ],
+)
+def test_what_decides_order_and_dtype_is_told_as_it_is_written(declared: dict[str, Any], text: str) -> None:
+    assert declarations(read(**declared)) == text
+
+
+def named(options: Mapping[str, Any], *inputs: Tensor | None) -> list[str]:
+    """The fields of an operator that hold numbers which no kernel computes with."""
+    return [where for where, _ in odd_numbers(bound(0, "X", inputs, Y, options=options))]
+
+
+def test_what_is_no_number_is_none_to_compute_with_and_what_is_infinite_scales_no_integers() -> None:
+    options = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 3.0, "e": 3, "f": "nan"}
+    assert named(options, X, None) == ["X.a"]
+    quantized = tensor(5, "int8", 0.5)
+    assert named(options, X, None, quantized) == ["X.a", "X.b", "X.c"]
+    assert named(options, replace(quantized, quantization=None)) == ["X.a"]
+    assert named(options, tensor(5, "int32", 0.5)) == ["X.a"]
+
+
+@pytest.mark.parametrize(
+    ("largest", "dtype", "scale", "odd"),
+    [
+        (BIAS_LIMIT, "int64", 0.5, False),
+        (BIAS_LIMIT + 1, "int64", 0.5, True),
+        (-BIAS_LIMIT - 1, "int64", 0.5, True),
+        (BIAS_LIMIT + 1, "int64", None, False),
+        (2**31 - 1, "int32", 0.5, False),
+    ],
+)
+def test_a_bias_is_less_than_what_a_sum_may_reach(largest: int, dtype: str, scale: float | None, odd: bool) -> None:
+    bias = tensor(5, dtype, scale, constant=np.asarray([2, largest, 3], dtype))
+    assert named({}, X, None, bias) == (["inputs[2]"] if odd else [])
+    assert named({}, replace(bias, data=None)) == []
+    assert named({}, replace(bias, data=tensor(6, dtype, constant=np.zeros(0, dtype)).data)) == []
