@@ -219,7 +219,7 @@ def twice_given(suspect: Suspect) -> bool:
 
 
 def windows_beyond(suspect: Suspect) -> bool:
-    """A pool or a convolution without padding over an image of open size, stored as smaller than the window: no rows in LiteRT.
+    """A pool or a convolution without padding over an image smaller than the window, its size or the result's open: no rows in LiteRT.
 
     ONNX Runtime makes one where the stride reaches beyond the image, and else refuses to run. Or a slice as large as that,
     or one element beyond, which LiteRT reads beyond the end.
@@ -236,7 +236,7 @@ def _window(op: Operator) -> bool:
             reach = op.options[f"filter_{side}"]
         else:
             reach = 1 + (op[1].shape[1 + k] - 1) * op.options[f"dilation_{side[0]}_factor"]
-        if op[0].dims[1 + k] is None and op[0].shape[1 + k] < reach:
+        if None in (op[0].dims[1 + k], op[~0].dims[1 + k]) and op[0].shape[1 + k] < reach:
             return True
     return False
 

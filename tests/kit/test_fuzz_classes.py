@@ -109,6 +109,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("an LSB made several by weights", "GELU-spelled_out_in_integers", []),
     ("divisors of zero", "LOCAL_RESPONSE_NORMALIZATION-alpha_0", [option("alpha", -1.0)]),
     ("windows beyond an image of open size", "AVERAGE_POOL_2D-int8_of_open_sizes,_VALID_3x2_stride_1x1", []),
+    (
+        "windows beyond an image of open size",
+        "L2_POOL_2D-float32_of_open_sizes,_VALID_3x2_stride_1x1",
+        [tensor(0, shape_signature=None)],
+    ),
     ("windows beyond an image of open size", "STABLEHLO_GATHER-an_axis_of_unknown_size", []),
     (
         "windows beyond an image of open size",
