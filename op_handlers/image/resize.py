@@ -72,14 +72,28 @@ def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
 
 
 def linear(ctx: Context, x: Value, size: Value) -> Value:
-    """Resize of neighbouring axes behind the first or at the end, which is all that ONNX Runtime has; of others, channels first."""
+    """Resize, of neighbouring axes behind the first or at the end. Of others, which ONNX Runtime has not, one after the other.
+
+    Those of unknown size channels first; known ones not, for ONNX Runtime moves Transposes behind a Resize that it cannot run then.
+    """
     perm, how = ctx.perm(), coordinates(ctx)
-    order = perm if {perm.index(1), perm.index(2)} in ({1, 2}, {2, 3}) else CHANNELS_FIRST
-    if order != perm:
-        x = ctx.ops.Transpose(x, perm=[perm.index(axis) for axis in order])
-    wanted = sizes(ctx, size, order)
+    if {perm.index(1), perm.index(2)} in ({1, 2}, {2, 3}):
+        wanted = sizes(ctx, size, perm)
+        return ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=how)
+    known = [size for size in ctx.shape(0) if size is not None]
+    if len(known) == len(perm) and ctx.op[1].constant:
+        wanted = np.asarray(sizes(ctx, size, perm))
+        for axis in (perm.index(1), perm.index(2)):
+            before, after = math.prod(known[:axis]), math.prod(known[axis + 1 :])
+            x = ctx.ops.Reshape(x, [before, known[axis], after])
+            known[axis] = int(wanted[axis])
+            along = np.asarray([before, known[axis], after], np.int64)
+            x = ctx.ops.Resize(x, None, None, along, mode="linear", coordinate_transformation_mode=how)
+        return ctx.ops.Reshape(x, known)
+    x = ctx.ops.Transpose(x, perm=[perm.index(axis) for axis in CHANNELS_FIRST])
+    wanted = sizes(ctx, size, CHANNELS_FIRST)
     y = ctx.ops.Resize(x, None, None, wanted, mode="linear", coordinate_transformation_mode=how)
-    return y if order == perm else ctx.ops.Transpose(y, perm=[order.index(axis) for axis in perm])
+    return ctx.ops.Transpose(y, perm=[CHANNELS_FIRST.index(axis) for axis in perm])
 
 
 def upwards(op: Operator) -> float:

@@ -42,12 +42,12 @@ def cases() -> Iterator[Case]:
     yield from halves()
 
 
-def turned(perm: Sequence[int]) -> Callable[[Net], None]:
+def turned(perm: Sequence[int], images: int | None = 2) -> Callable[[Net], None]:
     """Axes that ONNX Runtime does not resize where a transpose behind, moved in front, brings them."""
 
     def draw(model: Net) -> None:
-        image = model.call("RESIZE_BILINEAR", [tensor(2, 5, 7, 3), constant([11, 14])], tensor(2, 11, 14, 3))
-        result = tensor(*((2, 11, 14, 3)[axis] for axis in perm))
+        image = model.call("RESIZE_BILINEAR", [tensor(images, 5, 7, 3), constant([11, 14])], tensor(images, 11, 14, 3))
+        result = tensor(*((images, 11, 14, 3)[axis] for axis in perm))
         model.output(model.call("TRANSPOSE", [image, constant([*perm])], result))
 
     return draw
@@ -68,6 +68,7 @@ def bilinear() -> Iterator[Case]:
         yield interpolated(f"one pixel {mode}", mode, (3, 5), shape=(1, 1, 1, 3))
     for perm in ((2, 3, 0, 1), (1, 0, 2, 3), (3, 1, 0, 2), (2, 1, 3, 0)):
         yield net("RESIZE_BILINEAR", f"in front of a transpose to {perm}", turned(perm))
+        yield net("RESIZE_BILINEAR", f"of any number in front of a transpose to {perm}", turned(perm, None), sizes=(3,))
     for place in BOTH:
         given = {"size": np.array([4, 9], np.int32)}
         options = {"half_pixel_centers": True}
