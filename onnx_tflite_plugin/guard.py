@@ -7,7 +7,6 @@ treated the same.
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,7 +94,7 @@ def debugging() -> bool:
 def debug(error: BaseException) -> None:
     """The traceback on stderr, where it is asked for."""
     if debugging():
-        traceback.print_exception(error, file=sys.stderr)
+        traceback.print_exception(error)
 
 
 # --- where ------------------------------------------------------------------------------------

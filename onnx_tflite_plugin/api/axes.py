@@ -106,9 +106,9 @@ def _block(before: Dims, after: Dims, i: int, j: int) -> tuple[int, int] | None:
         if a == b and a != 1:
             return i, j
         side, at = (before, i) if a <= b else (after, j)
-        if at >= len(side) or side[at] is None or side[at] == 0:
+        if at >= len(side):
             return None
-        if side is before and a <= b:
+        if side is before:  # a size that is unknown or 0 makes 0 of it, which nothing equals
             a, i = a * (before[i] or 0), i + 1
         else:
             b, j = b * (after[j] or 0), j + 1

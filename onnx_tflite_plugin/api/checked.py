@@ -55,7 +55,7 @@ def spelled(hint: Any) -> str:
     origin, of = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         *others, last = [spelled(one) for one in of]
-        return f"{', '.join(others)} or {last}" if others else last
+        return f"{', '.join(others)} or {last}"
     if origin is Literal:
         return " or ".join(repr(value) for value in of)
     if origin is Callable:

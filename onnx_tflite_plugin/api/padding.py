@@ -84,7 +84,7 @@ def transposed_pads(
         if over < 0:  # SAME cuts more than the padding where the output is short
             pads[n + i] -= over
             over = 0
-        if over >= stride[i] and over > 0:
+        if over >= stride[i]:
             raise Refused(f"its output size {output[i]} cannot come from input size {size[i]}")
         extra.append(over)
     return pads, extra

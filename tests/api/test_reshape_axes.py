@@ -40,6 +40,9 @@ from onnx_tflite_plugin.source.model import Dims
         # no elements
         ((0, 4), (0, 2, 2), "a0 (a1 a2) -> a0 a1 a2"),
         ((4, 0), (0, 4), None),
+        ((0, 5), (3, 0), None),
+        ((3, 0, 5), (5, 3, 0), None),
+        ((2, 3), (6, 0), None),
         ((0, 3), (0,), None),
         # other numbers of elements
         ((2, 3), (7,), None),

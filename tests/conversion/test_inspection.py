@@ -7,6 +7,7 @@ from dataclasses import replace
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder
 from onnx_tflite_plugin.api import Decline, builtin
+from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import describe_handler
 
 
@@ -49,6 +50,14 @@ def test_subgraphs_that_call_each_other_in_a_circle_or_one_that_is_not_there_are
     told = otp.inspect(model.build())
     assert [graph["called"] for graph in told["subgraphs"]] == [True, True, False]
     assert [(row["count"], row["called"]) for row in told["operators"]] == [(4, True), (1, False)]
+
+
+def test_operators_are_looked_up_in_the_host_that_is_given() -> None:
+    model = ModelBuilder()
+    chain(model.main, ("CUSTOM.Mine", 1))
+    mine = replace(builtin("ABS"), code="CUSTOM.Mine")
+    told = otp.inspect(model.build(), host=Host(handlers={"CUSTOM.Mine": mine}))
+    assert (told["missing"], told["operators"][0]["pack"]) == ([], "inline")
 
 
 def test_an_edge_without_a_rank_has_no_shape() -> None:

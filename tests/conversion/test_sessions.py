@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
 from onnx_tflite_plugin.graph.metadata import PREFIX
-from onnx_tflite_plugin.runtime import Session
+from onnx_tflite_plugin.runtime import Port, Session
 
 X = np.array([1, 2], np.float32)
 
@@ -51,6 +53,18 @@ def handing_on(dtype: Any, sizes: Sequence[Any] | None, *names: str) -> Session:
     )
     proto.ir_version = 10
     return Session(proto.SerializeToString())
+
+
+def test_sizes_that_a_run_tells_are_shown_as_such() -> None:
+    assert str(Port("x", "float", (None, "n", 3))) == "float32 [?, n, 3]"
+    assert str(Port("x", "string", ())) == "string []"
+
+
+def test_options_of_onnx_runtime_are_those_that_are_given(tmp_path: Path) -> None:
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    Session(adding("v"), options=options)
+    assert (tmp_path / "optimized.onnx").is_file()
 
 
 def test_a_session_names_three_of_its_inputs_and_outputs() -> None:

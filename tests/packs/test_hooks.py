@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import onnx_ir as ir
 import pytest
 from pack_files import install, unary_model
 
@@ -16,7 +17,7 @@ from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.hooks import Hooks
+from onnx_tflite_plugin.host.hooks import Hooks, _Seen
 
 OPERATOR: Any = SimpleNamespace(code="X", index=0, subgraph=0, version=1, inputs=(), outputs=())
 AT = At(OPERATOR, SimpleNamespace(name="t"), 21)  # type: ignore[arg-type]
@@ -149,6 +150,16 @@ def test_a_pack_is_configured_with_the_options_once_and_no_other_is() -> None:
     made.add(first, "hooks", "a-pack")
     made.add(second, "hooks", "b-pack")
     assert first.seen == second.seen == [{"a": 1}]
+
+
+def test_a_value_that_no_node_makes_is_restored_too() -> None:
+    value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 3]))
+    seen = _Seen(value)
+    assert not seen.changed
+    value.name, value.shape = "y", ir.Shape([3, 2])
+    assert seen.changed
+    seen.restore()
+    assert (value.name, value.shape, seen.changed) == ("x", ir.Shape([2, 3]), False)
 
 
 # --- of an installed pack -----------------------------------------------------------------------
