@@ -49,6 +49,9 @@ MISTAKEN = [
     (zipped("archive/data.pkl"), "it is a PyTorch file"),
     (zipped("hand.tflite")[:60], "it is a zip archive: unpack it first"),
     (otp.convert(small()).proto.SerializeToString(), "it is an ONNX model already"),
+    (b"\x08\x0a\x12", "it is an ONNX model already"),
+    (b"\x08\x0a", "is it the right file, and complete?"),
+    (b"\x08\x20\x12", "is it the right file, and complete?"),
     (b"<!DOCTYPE html><html>", "it is a web page"),
     (b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer"),
     (b"", "it is empty"),
@@ -56,7 +59,7 @@ MISTAKEN = [
 ]
 
 
-@pytest.mark.parametrize(("data", "text"), MISTAKEN, ids=[text for _, text in MISTAKEN])
+@pytest.mark.parametrize(("data", "text"), MISTAKEN, ids=range(len(MISTAKEN)))
 def test_a_file_of_another_format_is_told_what_it_is(data: bytes, text: str, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(data)

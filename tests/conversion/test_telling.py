@@ -250,6 +250,20 @@ def test_an_unknown_operator_keeps_the_places_of_its_results_where_one_is_absent
     assert node.output[1] == "y"
 
 
+def test_a_result_of_an_unknown_operator_has_a_shape_where_the_file_has_one() -> None:
+    model = ModelBuilder()
+    g = model.main
+    inner, y, z = g.tensor("inner", None), g.tensor("y", (2, None, 3)), g.tensor("z", (2, 3))
+    g.operator("CUSTOM.Unknown", [g.input("x", (2, 3)), None], [inner, y])
+    g.operator("CUSTOM.Unknown", [inner, y], [z])
+    g.output(z)
+    first, _ = otp.convert(model.build(), keep_unknown=True).model.graph
+    without, with_rank = first.outputs
+    assert without.shape is None
+    assert with_rank.shape is not None
+    assert [size if isinstance(size, int) else None for size in with_rank.shape] == [2, None, 3]
+
+
 @pytest.mark.parametrize("dtype", ["resource", "float32"])
 def test_an_unknown_operator_of_a_resource_cannot_be_kept(dtype: str) -> None:
     model = ModelBuilder()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,26 @@ def test_a_distribution_that_offers_nothing_is_not_read_further(
     (info / "entry_points.txt").write_text("[onnx_tflite_plugin.handlers]\nABS = other:it\n")
     (warning,) = Host().warnings
     assert "other-1.0.dist-info cannot be read: UnicodeDecodeError" in warning
+
+
+@pytest.mark.parametrize("kind", ["wheel", "egg", "egg-info"])
+def test_packs_are_found_as_every_tool_leaves_them(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / {"wheel": "old.whl", "egg": "old-1.0-py3.11.egg", "egg-info": "site"}[kind]
+    info = {"wheel": "old_pack-1.0.dist-info", "egg": "EGG-INFO", "egg-info": "old_pack-1.0.egg-info"}[kind]
+    texts = {
+        "METADATA" if kind == "wheel" else "PKG-INFO": "Metadata-Version: 2.1\nName: old-pack\nVersion: 1.0\n",
+        "entry_points.txt": "[onnx_tflite_plugin.handlers]\nABS = old_pack:it\n",
+    }
+    if kind == "wheel":
+        with zipfile.ZipFile(folder, "w") as archive:
+            for name, text in texts.items():
+                archive.writestr(f"{info}/{name}", text)
+    else:
+        (folder / info).mkdir(parents=True)
+        for name, text in texts.items():
+            (folder / info / name).write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    assert [(one.code, one.group) for one in discover() if one.pack == "old-pack"] == [("ABS", HANDLERS)]
 
 
 def test_an_empty_entry_of_the_path_is_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

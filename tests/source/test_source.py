@@ -268,6 +268,17 @@ def test_rank_is_unknown_where_the_file_says_so_and_in_old_files_for_what_is_com
         assert not read(unary(tensors=tensors).write()).main.tensors[1].has_rank
 
 
+@pytest.mark.parametrize(
+    ("slot", "said"), [(0, "ABS has no input 0"), (2, "no input 2"), (~0, "no output 0"), (~1, "no output 1")]
+)
+def test_an_operand_that_is_absent_is_named_by_its_slot(slot: int, said: str) -> None:
+    operator = Operator((-1, 0), (-1,))
+    (op,) = read(unary(operators=[operator], outputs=(0,)).write()).main.operators
+    assert op[1].name == "x"
+    with pytest.raises(LookupError, match=said):
+        op[slot]
+
+
 RESOURCE = tflite.TensorType.RESOURCE
 
 
