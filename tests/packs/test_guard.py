@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 from functools import partial
+from importlib import import_module
 from types import MethodType
 from typing import Any
 
@@ -45,6 +48,23 @@ def test_what_the_host_finds_wrong_is_told_in_its_own_words_and_where_the_functi
 @pytest.mark.parametrize("by", [outer, partial(outer), Pack().method, __name__])
 def test_a_failure_is_placed_in_the_deepest_of_the_packs_own_functions(by: Any) -> None:
     assert failure(ValueError("no"), by).reason.endswith(" in inner")
+
+
+def test_what_fails_in_a_library_is_placed_where_the_pack_calls_it_or_if_nobodys_where_it_fails() -> None:
+    for by, place in ((outer, f"{__file__}:"), (None, os.path.join("json", "decoder.py:"))):
+        with pytest.raises(Failed, match="JSONDecodeError") as caught, guarded("handler x", "some-pack", by):
+            json.loads("{")
+        assert place in caught.value.reason.rpartition(", at ")[2]
+
+
+def test_a_syntax_error_in_a_file_is_placed_there_and_of_a_module_that_is_missing_no_place_is_told() -> None:
+    failed = failure(SyntaxError("no", ("pack.py", 7, 1, "x = = 2")), "pack")
+    assert failed.reason.endswith(", at pack.py:7")
+    with pytest.raises(Failed) as caught, guarded("entry point x", "some-pack", "no_such_pack"):
+        import_module("no_such_pack")
+    assert caught.value.reason == (
+        "entry point x of some-pack failed: ModuleNotFoundError: No module named 'no_such_pack'"
+    )
 
 
 def test_a_syntax_error_of_text_that_is_in_no_file_is_placed_where_it_was_raised() -> None:

@@ -149,6 +149,14 @@ def test_unknown_options_are_kept_apart_from_none() -> None:
     assert (parsed.table, dict(parsed)) == ("builtin_options[200]", {})
 
 
+@pytest.mark.parametrize("code", [4711, 32])
+def test_what_the_schema_does_not_name_has_whatever_table_the_file_gives_it(code: int) -> None:
+    model = of(code, options=(tflite.BuiltinOptions.AddOptions, options("AddOptions", FusedActivationFunction=1)))
+    model.codes = [(min(code, 127), code, "Mine", 1)]
+    parsed = read(model.write()).main.operators[0].options
+    assert (parsed.table, parsed.fused_activation_function) == ("AddOptions", "RELU")
+
+
 @pytest.mark.parametrize(("code", "own"), [(0, "AddOptions"), (18, "MulOptions"), (101, "AbsOptions"), (19, "")])
 def test_a_table_of_another_operator_is_passed_over(code: int, own: str) -> None:
     """LiteRT asks each operator for its own table: a MUL does not gain the RELU of an ADD's."""
