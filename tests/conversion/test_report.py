@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from passes_networks import Network, image
 
@@ -15,6 +16,7 @@ from conformance.cases.control.branches import image as branches
 from conformance.cases.state.variables import Memory
 from conformance.models import Net, Spec, constant, drawn, tensor
 from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.report import node_counts
 from onnx_tflite_plugin.source import read
 
 
@@ -31,6 +33,17 @@ def test_nodes_of_inner_graphs_count() -> None:
     everything = [node.op_type for node in conversion.proto.graph.node] + inner
     assert inner
     assert conversion.report.nodes == {op_type: everything.count(op_type) for op_type in everything}
+
+
+def test_nodes_of_other_domains_count_apart() -> None:
+    x = ir.Value(name="x")
+    nodes = [
+        ir.node("Gelu", [x]),
+        ir.node("Gelu", [x], domain="com.microsoft"),
+        ir.node("Gelu", [x], domain="com.microsoft"),
+    ]
+    model = ir.Model(ir.Graph([x], [nodes[-1].outputs[0]], nodes=nodes), ir_version=10)
+    assert [*node_counts(model).items()] == [("com.microsoft.Gelu", 2), ("Gelu", 1)]
 
 
 def test_operators_that_became_one_all_count() -> None:

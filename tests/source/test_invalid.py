@@ -273,6 +273,16 @@ def test_what_many_places_share_does_not_multiply(data: bytes, what: str) -> Non
     assert time.perf_counter() - started < 10
 
 
+def test_text_that_many_tensors_share_is_copied_once() -> None:
+    builder = flatbuffers.Builder(1024)
+    tensor = table(builder, "Tensor", Shape=vector(builder, (4,)), Name=builder.CreateString("x" * 50_000))
+    subgraph = table(builder, "SubGraph", Tensors=vector(builder, [tensor] * 11, "table"))
+    empty = vector(builder, [table(builder, "Buffer")], "table")
+    root = table(builder, "Model", Version=3, Subgraphs=vector(builder, [subgraph], "table"), Buffers=empty)
+    builder.Finish(root, b"TFL3")
+    assert {tensor.name for tensor in read(bytes(builder.Output())).main.tensors} == {"x" * 50_000}
+
+
 def small_model() -> bytes:
     """A file with one of nearly everything."""
     model = conv()
