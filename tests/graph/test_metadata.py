@@ -1,0 +1,124 @@
+"""What a converted model tells of itself: what is written is what is read again, and text of another kind is told or is none."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from onnx_tflite_plugin.graph import metadata
+from onnx_tflite_plugin.graph.metadata import PREFIX, CarriedState, Part, TensorValue
+
+OF_WHOLE_MODELS = ("state", "signature", "part", "source")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "float32"])
+@pytest.mark.parametrize("order", [None, *permutations(range(3)), (1, 3, 2), (2, -1, 1, 0), (3, -1, 1), (-1,)])
+def test_a_value_holds_the_tensor_in_its_order_and_gives_it_back(order: tuple[int, ...] | None, dtype: str) -> None:
+    shape = {(1, 3, 2): (1, 2, 5, 3), (3, -1, 1): (1, 2, 1, 3), (-1,): ()}.get(order or (), (2, 5, 3))
+    array = (np.arange(np.prod(shape)).reshape(shape) % 120 - (dtype == "int8") * 60).astype(dtype)
+    shift = {"int8": 128, "uint8": -128}.get(dtype, 0)
+    value = TensorValue("v", 0, 0, order, shift)
+    held = value.apply(array)
+    assert held.dtype == {"int8": "uint8", "uint8": "int8"}.get(dtype, dtype)
+    wanted = np.squeeze(array.astype(np.int64) + shift)
+    axes = [axis for axis in order or range(array.ndim) if axis >= 0 and array.shape[axis] > 1]
+    ranks = {axis: k for k, axis in enumerate(sorted(axes))}
+    np.testing.assert_array_equal(np.squeeze(held), wanted.transpose([ranks[axis] for axis in axes]))
+    assert held.ndim == (array.ndim if order is None else len(order))
+    back = value.restore(held, array.dtype)
+    assert back is not None
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(np.squeeze(back), np.squeeze(array))
+    if order is not None and -1 not in order and len(order) == array.ndim:
+        assert back.shape == array.shape
+    if order is not None:
+        assert value.restore(held[None], array.dtype) is None
+
+
+@pytest.mark.parametrize(
+    ("initial", "first"),
+    [(None, [[0, 0, 0], [0, 0, 0]]), (7, [[7] * 3] * 2), ([1, 2, 3, 4, 5, 6], [[1, 2, 3], [4, 5, 6]])],
+)
+def test_a_state_begins_with_zeros_one_number_or_a_list_in_c_order(initial: object, first: list[list[int]]) -> None:
+    given: dict[str, str] = {}
+    metadata.write_states(given, [CarriedState("in", "out", "int32", (2, 3))])
+    (state,) = metadata.read_states(given)
+    assert state == CarriedState("in", "out", "int32", (2, 3))
+    np.testing.assert_array_equal(state._replace(initial=initial).first(), np.asarray(first, np.int32))
+    assert state.first().dtype == np.int32
+
+
+def test_a_model_without_states_says_nothing_and_one_that_forgets_says_so() -> None:
+    given: dict[str, str] = {}
+    metadata.write_states(given, [])
+    assert given == {}
+    assert (metadata.read_states(given), metadata.forgets(given)) == ((), False)
+    metadata.write_states(given, [], reset=True)
+    assert (metadata.read_states(given), metadata.forgets(given)) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("signature", "part"), [(None, None), ("serve", None), (None, Part((2,), (5, 7))), ("serve", Part((), (3,)))]
+)
+def test_what_of_a_file_was_converted_is_read_as_it_was_written(signature: str | None, part: Part | None) -> None:
+    given: dict[str, str] = {}
+    metadata.write_origin(given, signature, part)
+    assert len(given) == (signature is not None) + (part is not None)
+    assert metadata.read_origin(given) == (signature, part)
+
+
+def test_what_holds_for_a_whole_model_alone_is_taken_out_and_what_others_wrote_stays() -> None:
+    given = {"author": "somebody", PREFIX + "weights": "{}", **{PREFIX + key: "x" for key in OF_WHOLE_MODELS}}
+    metadata.remove_origin(given)
+    assert given == {"author": "somebody", PREFIX + "weights": "{}"}
+    metadata.remove_own(given)
+    assert given == {"author": "somebody"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[", "3", '{"inputs": [1]}', '[{"input": "x"}]', '{"inputs": ["a"], "outputs": []}']
+)
+def test_text_that_is_not_what_is_written_is_told_or_says_nothing(text: str) -> None:
+    for key, read in (("state", metadata.read_states), ("part", metadata.read_origin)):
+        with pytest.raises(ValueError, match=rf"the model's {PREFIX}{key} cannot be read"):
+            read({PREFIX + key: text})
+    if not text.startswith("{"):
+        assert metadata.read_weights({PREFIX + "weights": text}) == {}
+        with pytest.raises(ValueError):  # noqa: PT011
+            metadata.read_authored({PREFIX + "source": text})
+
+
+def test_facts_that_an_author_gives_are_kept_and_empty_ones_are_not() -> None:
+    given: dict[str, str] = {}
+    metadata.write_authored(given, {"name": "", "inputs": []})
+    assert (given, metadata.read_authored(given)) == ({}, {})
+    metadata.write_authored(given, {"name": "digits", "license": ""})
+    assert metadata.read_authored(given) == {"name": "digits"}
+    metadata.write_weights(given, {"int8": 3})
+    assert metadata.read_weights(given) == {"int8": 3}
+    assert metadata.read_weights({}) == {}
+
+
+def test_a_node_tells_what_it_was_lowered_from_and_by_whom() -> None:
+    given = metadata.node_props([(0, 3), (2, 5), (0, 4)], "handler", "pack", "name")
+    assert metadata.lowered_from(given) == ((0, 3), (2, 5), (0, 4))
+    assert metadata.belongs_to(given) == (3, 4)
+    assert metadata.lowered_by(given) == ("handler", "pack")
+    assert (metadata.lowered_from({}), metadata.belongs_to({}), metadata.lowered_by({})) == ((), (), ("", ""))
+    assert metadata.own({**given, "other": "x"}) == given
+
+
+@pytest.mark.parametrize("written", [{}, {"form": "float"}, {"order": "0,2,-1,1"}, {"shift": 128}])
+def test_a_value_tells_which_tensor_it_holds_and_nothing_of_what_it_held_before(written: dict[str, object]) -> None:
+    given: dict[str, str] = {"other": "x"}
+    metadata.write_tensor(given, 3, 5, form="float", order="1,0", shift=7)
+    metadata.write_tensor(given, 2, 11, **written)  # type: ignore[arg-type]
+    order = (0, 2, -1, 1) if "order" in written else None
+    form, shift = str(written.get("form", "stored")), int(written.get("shift", 0))  # type: ignore[call-overload]
+    assert metadata.read_tensor("v", given) == TensorValue("v", 2, 11, order, shift, form)
+    assert metadata.holds_tensor(given)
+    assert not metadata.holds_tensor({"other": "x"})
+    assert metadata.read_tensor("v", {}) is None
+    assert metadata.read_tensor("v", {**given, PREFIX + "order": "0/1x2,1/3x7"}) is None
