@@ -14,7 +14,6 @@ def builtin(code: str) -> Handler:
 
     entries = distribution("onnx-tflite-plugin").entry_points
     for entry in entries.select(group="onnx_tflite_plugin.handlers", name=code):
-        loaded = entry.load()
-        if isinstance(loaded, Handler):
-            return loaded
+        loaded: Handler = entry.load()
+        return loaded
     raise LookupError(f"there is no built-in handler of {code!r}")

@@ -126,8 +126,10 @@ def test_what_a_killed_process_left_is_removed_at_the_next_run(tmp_path: Path) -
     folder = left.with_name(f"{left.name}.folder")  # as there is for weights in a file of their own
     folder.mkdir()
     (folder / "model.onnx.data").write_bytes(b"half")
+    users = tmp_path / f"{left.name.removeprefix(files._prefix(path)).partition('.')[0]}.txt"
+    users.write_text("named like the process, and not ours")
     otp.convert(small()).save(path)
-    assert sorted(tmp_path.iterdir()) == sorted([path, other])
+    assert sorted(tmp_path.iterdir()) == sorted([path, other, users])
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
