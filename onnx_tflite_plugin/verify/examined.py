@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 Ran = TypeVar("Ran")
 
 _WIDE = 64  # for open sizes where those of the file are too small to run, as those of images are that it stores as 1
+_CONDITIONS = 3  # that are met in all combinations
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 
 
@@ -180,13 +181,15 @@ class Examined:
         asked = shapes or {}
         refusal: LiteRTError | None = None
         told = self.described() if isinstance(inputs, str | os.PathLike) else None
-        for caution, self.least in ((0, 0), (1, 0), (2, 0), (0, _WIDE)):
+        for avoided, caution, self.least in ((0, 0, 0), (1, 0, 0), (2, 0, 0), (0, 1, 0), (0, 2, 0), (0, 0, _WIDE)):
+            if avoided and (inputs is not None or not drawing.whole(self.entry)):
+                continue
             if self.least and (inputs is not None or asked or self.sizes.fixed(self.least) == self.sizes.fixed(0)):
                 break
             drawn = drawing.draw(
                 self.sizes.as_converted() if inputs is not None else self.entry,
                 given=inputs, shapes={**self.sizes.fixed(self.least), **asked}, seed=seed, runs=runs, caution=caution,
-                ranges=ranges, described=told, widths=self.widths,
+                avoided=avoided, ranges=ranges, described=told, widths=self.widths,
             )  # fmt: skip
             if not self.stateful and _repeated(drawn):
                 drawn = drawn[:1]
@@ -207,8 +210,11 @@ class Examined:
         raise LiteRTError(f"{refusal}{hint}") from refusal
 
     def enough(self, runs: int) -> int:
-        """As many runs as are asked for, or as it takes to tell an offset from noise."""
-        return max(runs, len(NOISY) if self.trial.tolerance.unbiased and runs > 1 and not self.stateful else 1)
+        """As many runs as are asked for, or as it takes to tell an offset from noise, or to meet conditions in all combinations."""
+        if runs == 1:
+            return runs
+        noisy = len(NOISY) if self.trial.tolerance.unbiased and not self.stateful else 1
+        return max(runs, noisy, 1 << min(len(drawing.conditions(self.entry)), _CONDITIONS))
 
     def extend(self, drawn: list[list[Array]], expected: dict[str, list[list[Array]]], seed: int) -> str:
         """Add a run in which each size that the ONNX model leaves open is another, and say which; empty where there is none.

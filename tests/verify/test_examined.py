@@ -42,23 +42,36 @@ class Runs:
 
 @pytest.mark.parametrize(
     ("takes", "tries"),
-    [(lambda x: True, 1), (lambda x: x.min() >= 0, 2), (lambda x: not x.any(), 3)],
-    ids=["any", "none negative", "zeros"],
+    [
+        (lambda x: True, 1),
+        (lambda x: x.all(), 2),
+        (lambda x: x.min() > 0, 3),
+        (lambda x: (x == 1).all(), 4),
+        (lambda x: not x.any(), 5),
+    ],
+    ids=["any", "none 0", "none negative", "ones", "zeros"],
 )
 def test_inputs_are_drawn_more_cautiously_until_they_are_taken(takes: Any, tries: int) -> None:
     run = Runs(takes)
     (arrays,), found = examined(11, 13).accepted(run, None, 0)
     assert (found, len(run.seen)) == ("taken", tries)
     assert arrays[0] is run.seen[-1]
-    assert run.seen[0].min() < 0
-    assert all((array == 2 - k).all() for k, array in enumerate(run.seen[1:], 1))
+    assert [bool(array.min() < 0) for array in run.seen] == [True, True, False, False, False][:tries]
+    assert [bool(array.all()) for array in run.seen] == [False, True, True, True, False][:tries]
+    assert [len(np.unique(array)) > 5 for array in run.seen] == [True, True, True, False, False][:tries]
+
+
+def test_of_floats_none_is_drawn_again_for_what_only_integers_avoid() -> None:
+    run = Runs(lambda x: x.min() >= 0)
+    examined(11, 13, dtype="float32").accepted(run, None, 0)
+    assert len(run.seen) == 2
 
 
 def test_sizes_that_the_file_leaves_open_are_larger_where_no_other_inputs_are_taken() -> None:
     run = Runs(lambda x: x.shape[1] > 1)
     made = examined(None, None, 3)
     (arrays,), _ = made.accepted(run, None, 0)
-    assert [array.shape for array in run.seen] == [(1, 1, 3)] * 3 + [(1, 64, 3)]
+    assert [array.shape for array in run.seen] == [(1, 1, 3)] * 5 + [(1, 64, 3)]
     assert arrays[0].min() < 0
     assert made.least == 64
 
@@ -66,8 +79,8 @@ def test_sizes_that_the_file_leaves_open_are_larger_where_no_other_inputs_are_ta
 @pytest.mark.parametrize(
     ("inputs", "shapes", "tries", "hint"),
     [
-        (None, None, 4, "; where the drawn inputs are the reason, give some"),
-        (None, {"x0": (1, 5, 3)}, 3, "; where the drawn inputs are the reason, give some"),
+        (None, None, 6, "; where the drawn inputs are the reason, give some"),
+        (None, {"x0": (1, 5, 3)}, 5, "; where the drawn inputs are the reason, give some"),
         ({"x0": np.ones((1, 7, 3), np.int32)}, None, 3, ""),
     ],
 )

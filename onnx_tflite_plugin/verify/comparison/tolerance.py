@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor
@@ -85,11 +85,13 @@ def _dynamic_range(operator: Operator) -> bool:
     return weights and floats and any(slot is not None and slot.dtype.startswith("float") for slot in operator.outputs)
 
 
-def inherited_step(tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance) -> float:
+def inherited_step(
+    tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance, given: Collection[int] = ()
+) -> float:
     """What the integers a float tensor was computed from may be off by, dequantized; 0 where there are none.
 
     A network that dequantizes its result cannot be nearer than they are. The way back goes through operators
-    with a single computed operand.
+    with a single computed operand, up to the tensors that both are ``given``, by index, which are off by nothing.
     """
     seen = set()
     while tensor.index not in seen:
@@ -98,7 +100,7 @@ def inherited_step(tensor: Tensor, producers: Mapping[int, Operator], tolerance:
         if isinstance(quantization, Quantization) and tensor.dtype in STEPPED:
             return max(quantization.scale) * tolerance.of_dtype(tensor.dtype)
         sources = list(operands(producers[tensor.index])) if tensor.index in producers else []
-        if len(sources) != 1 or not tensor.dtype.startswith("float"):
+        if len(sources) != 1 or not tensor.dtype.startswith("float") or sources[0].index in given:
             return 0.0
         tensor = sources[0]
     return 0.0

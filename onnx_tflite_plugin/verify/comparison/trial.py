@@ -118,7 +118,9 @@ class Trial:
 
     def step(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
         """What a float tensor cannot be nearer than: the step of integers behind it, or its kernel's absolute error."""
-        return max(inherited_step(tensor, producers, self.tolerance), self.resolution.get(tensor.index, 0.0))
+        given = {entered.index for entered in self.entry.inputs}
+        inherited = inherited_step(tensor, producers, self.tolerance, given)
+        return max(inherited, self.resolution.get(tensor.index, 0.0))
 
     def compared(self, actual: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[Comparison, ...]:
         """One comparison an output, over all runs, but for those that are borrowed themselves."""
@@ -188,9 +190,25 @@ class Pairs:
         results = []
         for info, tensor in zip(self.outputs, self.entry.outputs, strict=True):
             array, value = returned[info.name], self.values.get(info.name)
+            _check_sizes(info, array, tensor)
             restored = None if value is None else value.restore(array, restored_dtype(tensor, array))
             results.append(as_stored(tensor, array if restored is None else restored))
         return results
+
+
+def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
+    """Raises VerificationError where an output has other sizes than the model says, of which ONNX Runtime only warns. What the file
+    says may be stale, as where an operand of the run decides.
+    """
+    said = info.type.tensor_type
+    sizes = [dim.dim_value if dim.HasField("dim_value") else "?" for dim in said.shape.dim]
+    fits = len(sizes) == array.ndim and all(size in ("?", n) for size, n in zip(sizes, array.shape, strict=True))
+    stale = len(sizes) == tensor.rank and {"?", *tensor.shape}.issuperset(sizes)
+    if said.HasField("shape") and not fits and not stale:
+        listed = ", ".join(map(str, sizes))
+        raise VerificationError(
+            f"output {info.name!r} is [{listed}] by what the ONNX model says, and {list(array.shape)}"
+        )
 
 
 def paired(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:

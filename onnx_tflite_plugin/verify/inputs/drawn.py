@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
+from math import isqrt, prod
 from typing import cast
 
 import numpy as np
@@ -20,6 +20,8 @@ _NIBBLES = {"int4": (np.int8, -8, 8), "uint4": (np.uint8, 0, 16), "int2": (np.in
 _WHOLE = {"int32", "int64", "uint16", "uint32", "uint64"}
 _BOUND = 10  # integers are drawn below this, or below the smallest size they may index
 _MOST = 4096  # elements of a constant that an input is drawn near
+_MET = (-1.5, -0.5, 0.0, 0.5, 1.0)  # floats at which functions break, or round another way
+_OFTEN = 0.25  # share of floats drawn wide that are one of these, a constant's or their neighbour's
 _TEXTS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
 
 
@@ -31,6 +33,7 @@ def draw(
     seed: int = 0,
     runs: int = 1,
     caution: int = 0,
+    avoided: int = 0,
     ranges: Mapping[str, tuple[float, float]] | None = None,
     described: Described | None = None,
     widths: Sequence[float] = (1.0,),
@@ -41,22 +44,27 @@ def draw(
     ``given`` is one mapping for all runs, one a run (which then sets their number), a file or a folder, see
     :mod:`.user_data`; ``described`` is what the metadata says of the inputs, for images. ``shapes`` sets dynamic sizes,
     ``ranges`` the least and the largest value drawn, by input name.
-    ``nan``: whether what is given may hold NaN. ``widths``, run by run: standard deviations of floats whose range nothing tells.
+    ``nan``: whether what is given may hold NaN. ``widths``, run by run: standard deviations of floats whose range nothing tells;
+    above 1 floats are equal here and there, and whole, and integers of plain arithmetic are large.
     ``caution`` makes what is drawn harder to refuse: at 1 nothing is negative and wide integers are 1, at 2 they
-    are 0.
+    are 0. ``avoided``, without it: at 1 no wide integer is 0, as divisors must be, at 2 none is negative either.
     """
     named = runs_of(entry, given, described, nan=nan) or [{}]
     check_ranges(entry, ranges or {})
+    places = {name: k for k, name in enumerate(conditions(entry))}
     return [
         [
             given_arrays[name]
             if name in given_arrays
+            else _condition(shape_of(tensor, name, shapes), seed + run, run // 2, places[name])
+            if name in places and name not in (ranges or {}) and not caution
             else _random(
                 entry.subgraph,
                 tensor,
-                tuple((shapes or {}).get(name, tensor.shape)),
+                shape_of(tensor, name, shapes),
                 (seed, run, k),
                 caution,
+                avoided,
                 (ranges or {}).get(name),
                 widths[run % len(widths)],
             )
@@ -66,10 +74,37 @@ def draw(
     ]
 
 
+def shape_of(tensor: Tensor, name: str, shapes: Mapping[str, Sequence[int]] | None) -> tuple[int, ...]:
+    return tuple((shapes or {}).get(name, tensor.shape))
+
+
+def conditions(entry: Entry) -> list[str]:
+    """The inputs that are one truth value each, by name."""
+    inputs = zip(entry.inputs, entry.input_names, strict=True)
+    return [name for tensor, name in inputs if tensor.dtype == "bool" and prod(tensor.shape) == 1]
+
+
+def _condition(shape: tuple[int, ...], turn: int, pair: int, place: int) -> Array:
+    """Both values in turn, those of neighbours opposite; from pair to pair of runs other conditions with the first, so that each
+    combination comes once in as many runs as there are.
+    """
+    together = place > 0 and bool(pair >> (place - 1) & 1)
+    return np.full(shape, (turn % 2 == place % 2) != together)
+
+
+def whole(entry: Entry) -> bool:
+    """Whether an input has integers that ``avoided`` is about."""
+    return any(tensor.dtype in _WHOLE for tensor in entry.inputs)
+
+
 def widens(entry: Entry) -> bool:
-    """Whether ``widths`` change anything: there is a float input whose range nothing tells."""
+    """Whether ``widths`` change anything: there is a float input whose range nothing tells, or a plain integer."""
+    graph = entry.subgraph
     floats = [tensor for tensor in entry.inputs if "float" in tensor.dtype]
-    return any(_float_range(entry.subgraph, tensor) is None for tensor in floats)
+    integers = [tensor for tensor in entry.inputs if tensor.dtype in _WHOLE]
+    return any(_float_range(graph, tensor) is None for tensor in floats) or any(
+        _plain(graph, tensor) for tensor in integers
+    )
 
 
 def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> None:
@@ -90,11 +125,11 @@ def _random(
     shape: tuple[int, ...],
     seed: tuple[int, int, int],
     caution: int,
+    avoided: int = 0,
     span: tuple[float, float] | None = None,
     width: float = 1.0,
 ) -> Array:
     generator = np.random.default_rng(seed)
-    _, run, position = seed
     dtype = tensor.dtype
     if span is not None:
         return _within(generator, tensor, shape, span)
@@ -104,8 +139,6 @@ def _random(
             shape
         )
     if dtype == "bool":
-        if prod(shape) == 1 and not caution:  # a condition: both of its branches are tried
-            return np.full(shape, (run + seed[0]) % 2 == position % 2)
         return generator.integers(0, 2, shape).astype(bool)
     if dtype in _NIBBLES:
         kind, low, high = _NIBBLES[dtype]
@@ -120,11 +153,17 @@ def _random(
         if not caution and (coordinates := sparse(generator, graph, tensor, shape)) is not None:
             return coordinates
         low, high = _whole_range(graph, tensor, caution)
+        if width > 1 and not caution and _plain(graph, tensor):
+            high = min(_BOUND ** round(width), isqrt(int(np.iinfo(dtype).max)))  # two such have a product
+            low = -high if low < 0 else 0
         values = generator.integers(0 if dtype.startswith("u") else low, high, shape).astype(dtype)
         if not caution and _numbers_axes(graph, tensor, shape):
             return generator.permutation(len(values)).astype(dtype)
         told = np.empty(0, dtype) if caution else _thresholds(graph, tensor)
-        return np.where(generator.random(shape) < 0.5, generator.choice(told, shape), values) if told.size else values
+        values = np.where(generator.random(shape) < 0.5, generator.choice(told, shape), values) if told.size else values
+        if avoided and not caution:
+            values = np.where(values == 0, 1, np.abs(values) if avoided > 1 else values).astype(dtype)
+        return np.asarray(values)
     if dtype.startswith("complex"):
         parts = generator.standard_normal((2, *shape))
         return cast("Array", (parts[0] + 1j * parts[1]).astype(dtype))
@@ -132,7 +171,28 @@ def _random(
         raise VerificationError(f"input {tensor} is a {dtype}: nothing can be drawn for it")
     low_high = _float_range(graph, tensor)
     values = np.asarray(generator.uniform(*low_high, shape) if low_high else width * generator.standard_normal(shape))
+    if width > 1 and not low_high and not caution and not _ordered(graph, tensor):
+        values = _meeting(generator, np.random.default_rng(seed[:2]), values, _compared(graph, tensor))
     return np.asarray(np.abs(values) if caution else values, dtype_of(dtype))  # abs of a scalar is no array
+
+
+def _ordered(graph: Subgraph, tensor: Tensor) -> bool:
+    """Whether an operator of several results and more than two operands reads it, which may take equals in an order of its own, as
+    kernels that take boxes off a heap do (non_max_suppression.h).
+    """
+    readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
+    return any(len(op.inputs) > 2 and len(op.outputs) > 1 for op in readers)
+
+
+def _meeting(generator: np.random.Generator, where: np.random.Generator, values: Array, constants: Array) -> Array:
+    """Some values replaced by those that hardly ever come by chance: where functions break, constants that they are compared with, the
+    value in front. ``where`` is the same for all inputs of a run, so that such numbers meet.
+    """
+    chosen = where.random(values.shape)
+    told = np.resize(constants, max(constants.size, len(_MET))) if constants.size else constants
+    met = generator.choice(np.concatenate([_MET, told]), values.shape)
+    before = np.roll(values.reshape(-1), 1).reshape(values.shape)
+    return np.where(chosen < _OFTEN / 2, met, np.where(chosen < _OFTEN, before, values))
 
 
 def _within(generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ...], span: tuple[float, float]) -> Array:
@@ -172,10 +232,24 @@ def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, in
     return (-_BOUND if arithmetic else 0), min([*sizes, *tables])
 
 
+def _plain(graph: Subgraph, tensor: Tensor) -> bool:
+    """Whether integers are numbers that nothing is indexed with: operands of plain arithmetic, or made floats one by one."""
+    readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
+    made = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
+    floats = all(len(slots) == 1 and slots[0].dtype == "float32" and slots[0].shape == tensor.shape for slots in made)
+    return _whole_range(graph, tensor, 0)[0] < 0 or (0 < len(readers) == len(made) and floats)
+
+
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
-    """Constants that an integer input meets in an operator that gives a truth or a whole number for each of its elements, as
-    comparisons do, and their neighbours: what is drawn at random would hardly ever meet them.
-    """
+    """Constants that an integer input is compared with, and their neighbours: what is drawn at random would hardly ever meet them."""
+    numbers = _compared(graph, tensor).astype(np.int64)
+    limits = np.iinfo(tensor.dtype)
+    near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
+    return near[(near >= limits.min) & (near <= limits.max)].astype(tensor.dtype)
+
+
+def _compared(graph: Subgraph, tensor: Tensor) -> Array:
+    """Constants that an input meets in an operator that gives a truth for each of its elements, as comparisons do."""
     constants = [np.empty(0, np.int64)]
     for operator in graph.operators:
         slots = [slot for slot in operator.inputs if slot is not None]
@@ -184,11 +258,9 @@ def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
             continue
         if any(slot.index == tensor.index for slot in slots):
             data = [slot.data for slot in slots if slot.dtype == tensor.dtype]
-            constants += [one.numbers(tensor.dtype)[:_MOST].astype(np.int64) for one in data if isinstance(one, Stored)]
-    numbers = np.concatenate(constants)
-    limits = np.iinfo(tensor.dtype)
-    near = np.unique(np.concatenate([numbers, numbers - 1, numbers + 1])) if numbers.size else numbers
-    return near[(near >= limits.min) & (near <= limits.max)].astype(tensor.dtype)
+            constants += [one.numbers(tensor.dtype)[:_MOST] for one in data if isinstance(one, Stored)]
+    numbers = np.concatenate([np.asarray(each) for each in constants[1:] or constants])
+    return numbers[np.isfinite(numbers)] if numbers.dtype.kind == "f" else numbers
 
 
 def _numbers_axes(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> bool:

@@ -120,11 +120,14 @@ class Apart:
             for value in self.values
             if value.name in self.given
             and value.tensor in kept
-            and kept[value.tensor].ndim == tensors[value.tensor].rank
+            and _readable(tensors[value.tensor], value, kept[value.tensor])
         }
         states = {name: self._fed(value, last) for name, value in self.states.items() if value.tensor in last}
         if len(feeds) < len(self.given):
             return
+        exact = {
+            value.tensor for value in self.values if value.name in self.given
+        } | kept.keys() - self.producers.keys()
         self.session.run({**arrays, **feeds, **states})
         returned = self.session.values()
         for value in self.values:
@@ -134,9 +137,16 @@ class Apart:
             array = returned[value.name]
             restored = value.restore(array, restored_dtype(tensor, array))
             if restored is not None and value.tensor in kept:
-                step = inherited_step(tensor, self.producers, self.tolerance)
+                step = inherited_step(tensor, self.producers, self.tolerance, exact)
                 actual, expected = as_stored(tensor, np.asarray(restored)), {"builtin": [kept[value.tensor]]}
                 yield compare(str(tensor), [actual], expected, self.tolerance, step=step), value
+
+
+def _readable(tensor: Tensor, value: TensorValue, array: Array) -> bool:
+    """Whether a tensor's array can be brought to the order of the value: it has the rank that the order was made for."""
+    return array.ndim == tensor.rank or (
+        not tensor.has_rank and (value.order is None or array.ndim == len(value.order))
+    )
 
 
 def _cut(proto: ModelProto, given: Mapping[str, str]) -> ModelProto:

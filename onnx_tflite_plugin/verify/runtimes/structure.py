@@ -195,6 +195,7 @@ def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> 
         Stored(buffer) if stored else None,
         parameters,
         tensor.IsVariable(),
+        has_rank=bool(shape) or stored or bool(tensor.HasRank()),
     )
 
 
