@@ -30,7 +30,7 @@ def measured(
         compared = list(examined.search.comparisons(drawn))
     else:
         compared = list(operators.comparisons(drawn))
-        judged = examined.judged_apart(operators, compared, len(drawn))
+        judged = examined.judged_apart(operators, compared, len(drawn), lambda: examined.whole_apart(drawn, expected))
         outputs, notes = judged.comparisons, (*judged.notes, *notes)
     wrong = not all(one.ok for one in outputs)
     said = "; ".join((*(f"{one.name}: {one.text}" for one in outputs), *notes))

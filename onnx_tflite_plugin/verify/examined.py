@@ -19,7 +19,7 @@ from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.authored import Described
 from onnx_tflite_plugin.source.metadata import described
-from onnx_tflite_plugin.source.model import Array, Operator
+from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.resolution import resolutions
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
@@ -28,7 +28,7 @@ from onnx_tflite_plugin.verify.inputs import drawn as drawing
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
 from onnx_tflite_plugin.verify.inputs.user_data import Given
 from onnx_tflite_plugin.verify.inputs.widths import NOISY, widths
-from onnx_tflite_plugin.verify.operators.apart import Apart, without_quantization
+from onnx_tflite_plugin.verify.operators.apart import NEAR, Apart, without_quantization
 from onnx_tflite_plugin.verify.operators.borrowed import Borrowed
 from onnx_tflite_plugin.verify.operators.diverging import Divergence, Search, stateful
 from onnx_tflite_plugin.verify.runtimes import structure
@@ -222,9 +222,21 @@ class Examined:
         A batch that LiteRT does not take, or whose rows it joins, it is given row by row; other sizes it does not take are
         left out, and so are those that are open in the file and that neither runtime takes.
         """
-        others = self.sizes.open(self.least)
-        if not others or self.stateful:
+        if self.stateful:
             return ""
+        for others in (self.sizes.open(self.least, apart=True), self.sizes.open(self.least)):
+            if others and (said := self._resized(others, drawn, expected, seed)):
+                return said
+        return ""
+
+    def _resized(
+        self,
+        others: Mapping[str, tuple[int, ...]],
+        drawn: list[list[Array]],
+        expected: dict[str, list[list[Array]]],
+        seed: int,
+    ) -> str:
+        """Add a run of these shapes, and say so; empty where LiteRT does not take them."""
         (more,) = drawing.draw(self.entry, shapes={**self.sizes.fixed(self.least), **others}, seed=seed)
         sizes = ", ".join(f"{name} {[*shape]}" for name, shape in others.items())
         try:
@@ -267,23 +279,40 @@ class Examined:
         return Apart(self.trial, self.session)
 
     def judged_apart(
-        self, operators: Apart, compared: Iterable[tuple[Comparison, TensorValue]], runs: int
+        self,
+        operators: Apart,
+        compared: Iterable[tuple[Comparison, TensorValue]],
+        runs: int,
+        whole: Callable[[], Mapping[str, Comparison]] = dict,
     ) -> Verification:
-        """What comes of operators by themselves: every output, and the first tensor that is wrong."""
+        """What comes of operators by themselves: every output, and the first tensor that is wrong; outputs that no operator by itself
+        tells of as the ``whole`` model makes them, by name.
+        """
         outputs: dict[str, Comparison] = {}
         diverging = None
+        told: set[Tensor] = set()
         for comparison, value in compared:
             tensor = self.entry.subgraph.tensors[value.tensor]
+            told.add(tensor)
             if tensor in self.entry.outputs and (value.name not in outputs or not comparison.ok):
                 outputs[value.name] = replace(comparison, name=value.name)
             if not comparison.ok and diverging is None:
                 diverging = Divergence(tensor, operators.producers[tensor.index], value.name, comparison)
+        if not told.issuperset(self.entry.outputs):
+            ends = zip(self.entry.outputs, self.entry.output_names, strict=True)
+            names = {name for tensor, name in ends if tensor not in told}
+            outputs |= {name: comparison for name, comparison in whole().items() if name in names}
         wrong = () if diverging is None else (diverging.comparison,)
         note = (
             "without quantization values diverge along a network, so each operator was compared on LiteRT's own inputs"
         )
         kernels = (operators.original.kernels,)
         return Verification((*outputs.values(), *wrong), kernels, runs, diverging=diverging, notes=(note,))
+
+    def whole_apart(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> dict[str, Comparison]:
+        """The outputs of the whole model by name, as near as operators by themselves must be."""
+        trial = replace(self.trial, tolerance=NEAR)
+        return {one.name: one for one in trial.compared(trial.actual(self.session, runs), expected)}
 
     def hints(self, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
         """Whether it is the processor: x86 before VNNI saturates sums of uint8 x int8 products."""

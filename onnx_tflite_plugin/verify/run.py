@@ -82,7 +82,9 @@ def verify(
     around = (resized, *gaps) if resized else gaps
     operators = examined.operators_apart()
     if operators is not None:
-        judged = examined.judged_apart(operators, operators.comparisons(drawn), len(drawn))
+        judged = examined.judged_apart(
+            operators, operators.comparisons(drawn), len(drawn), lambda: examined.whole_apart(drawn, expected)
+        )
         return replace(judged, notes=(*judged.notes, *around))
     actual = examined.trial.actual(examined.session, drawn)
     comparisons = compared_by_width(examined.trial, actual, expected, examined.widths)

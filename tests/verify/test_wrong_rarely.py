@@ -11,8 +11,9 @@ import pytest
 from onnx import helper, numpy_helper
 from passes_networks import Network, image
 from verify_graphs import entry_of, operator, slot, subgraph
-from wrong_models import Draw, Spoil, Wrong, of_size, replaced
+from wrong_models import Draw, Spoil, Wrong, integers, of_size, replaced
 
+import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import Net, Spec, constant
 from onnx_tflite_plugin.errors import VerificationError
@@ -60,6 +61,19 @@ def of_unknown_rank(net: Network) -> TensorRef:
     y = net.conv(x, 8, name="last")
     net.without_rank(x)
     return y
+
+
+def never(net: Net) -> TensorRef:
+    """A mask that no number meets that is drawn."""
+    x = net.input(Spec(SHAPE))
+    mask = net.call("GREATER", [x, constant(np.float32(1000))], Spec(SHAPE, "bool"))
+    others = [net.call(code, [x], Spec(SHAPE)) for code in ("NEG", "ABS")]
+    return net.call("SELECT_V2", [mask, *others], Spec(SHAPE))
+
+
+def its_sizes(net: Net) -> tuple[TensorRef, TensorRef]:
+    y = net.call("ABS", [net.input(Spec((None, None)))], Spec((None, None)))
+    return net.call("SHAPE", [y], Spec((2,), "int32"), out_type="INT32"), y
 
 
 # --- what is spoilt ---------------------------------------------------------------------------
@@ -136,6 +150,26 @@ def zero_point(proto: onnx.ModelProto) -> None:
     last.input[2] = "another"
 
 
+def unmasked(node: onnx.NodeProto) -> None:
+    node.input[1] = node.input[2]
+
+
+def backwards(proto: onnx.ModelProto) -> None:
+    """The first output's two elements."""
+    name = proto.graph.output[0].name
+    [maker] = [node for node in proto.graph.node if name in node.output]
+    maker.output[0] = "forwards"
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([1, 0]), "backwards"))
+    proto.graph.node.append(helper.make_node("Gather", ["forwards", "backwards"], [name]))
+
+
+def untold(proto: onnx.ModelProto) -> None:
+    """The last bias, in a model of whose values but inputs nobody knows what they hold."""
+    for info in (*proto.graph.value_info, *proto.graph.output):
+        del info.metadata_props[:]
+    of_size(8, lambda bias: bias + 100)(proto)
+
+
 WRONG: dict[str, Wrong] = {
     "a conjunction that never holds": Wrong(of_two("LOGICAL_AND", "bool", shape=(1,)), always(False), Net),
     "either for one of both": Wrong(of_two("LOGICAL_OR", "bool", shape=(1,)), replaced("Or", another("Xor")), Net),
@@ -164,6 +198,9 @@ WRONG: dict[str, Wrong] = {
     )), Net),
     "floats that are all one step off": Wrong(dequantized, zero_point),
     "floats of bytes that are all one step off": Wrong(of_bytes, zero_point),
+    "a mask that nothing meets": Wrong(never, replaced("Where", unmasked), Net),
+    "sizes that are open, in another order": Wrong(its_sizes, backwards, Net),
+    "floats that no value tells of": Wrong(integers, untold, options=(("quantization", "float"),)),
     "floats behind a rank that nobody knows": Wrong(
         of_unknown_rank, of_size(8, lambda bias: bias + 100), options=(("quantization", "float"),)
     ),
@@ -301,6 +338,25 @@ def test_a_small_step_of_integers_that_enter_the_model_excuses_no_float() -> Non
     assert verify(data, right).comparisons[0].tolerance == 1e-5
     data, right, _ = WRONG["floats that are all one step off"].models()
     assert verify(data, right).comparisons[0].tolerance > 1e-3
+
+
+def test_right_outputs_that_no_value_tells_of_pass_as_a_whole() -> None:
+    data, right, _ = WRONG["floats that no value tells of"].models()
+    for info in (*right.graph.value_info, *right.graph.output):
+        del info.metadata_props[:]
+    judged = verify(data, right)
+    assert judged.ok
+    assert [one.name for one in judged.comparisons] == ["last"]
+
+
+def test_two_batches_of_other_sizes_are_not_taken_row_by_row() -> None:
+    net = Net()
+    inputs = [net.input(Spec((None, 3), name=name)) for name in "ab"]
+    net.output(*(net.call("ABS", [x], Spec((None, 3))) for x in inputs))
+    data = net.build()
+    judged = verify(data, otp.convert(data).proto)
+    assert judged.ok
+    assert "a [2, 3], b [3, 3]" in judged.text
 
 
 def test_a_rank_that_the_file_does_not_tell_is_unknown() -> None:

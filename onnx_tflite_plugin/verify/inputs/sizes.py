@@ -33,15 +33,17 @@ class InputSizes:
         )
         return replace(self.entry, inputs=inputs)
 
-    def open(self, least: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of inputs with sizes that the ONNX model leaves open: by name of the size, one more than is stored."""
+    def open(self, least: int, *, apart: bool = False) -> dict[str, tuple[int, ...]]:
+        """Shapes of inputs with sizes that the ONNX model leaves open: by name of the size, one more than is stored; ``apart``: the
+        second two more, and so on, so that one in place of another is seen.
+        """
         sizes: dict[str, int] = {}
         shapes = {}
         for tensor, name, dims in self._dims():
             if len(dims) == tensor.rank and any(isinstance(size, str) for size in dims):
                 for axis, (size, stored) in enumerate(zip(dims, tensor.shape, strict=True)):
                     if isinstance(size, str):
-                        sizes.setdefault(size, _run(stored, axis, least) + 1)
+                        sizes.setdefault(size, _run(stored, axis, least) + 1 + (len(sizes) if apart else 0))
                 shapes[name] = tuple(sizes[size] if isinstance(size, str) else size for size in dims)
         return shapes
 
@@ -68,7 +70,9 @@ class InputSizes:
         )
         if not single or not all(dims and isinstance(dims[0], str) for dims in outputs):
             return []
-        count = next(len(array) for array, axes in zip(arrays, opened, strict=True) if axes)
+        count, *others = {len(array) for array, axes in zip(arrays, opened, strict=True) if axes}
+        if others:
+            return []
         if whole is not None:
             results = list(zip(whole, outputs, strict=True))
             if all(_fits(one.shape, dims) for one, dims in results) or any(

@@ -133,11 +133,15 @@ def _layers(graph: Subgraph, kept: Mapping[int, Array], parity: int) -> list[Ten
 
 def _drawable(tensor: Tensor, array: Array) -> bool:
     quantized = tensor.dtype in ("int8", "uint8", "int16") and isinstance(tensor.quantization, Quantization)
-    return bool(array.size) and not tensor.is_variable and (quantized or array.dtype == np.float32)
+    return bool(array.size) and not tensor.is_variable and (quantized or array.dtype in (np.float32, np.bool_))
 
 
 def _like(rng: np.random.Generator, tensor: Tensor, array: Array, whole: bool) -> Array:
-    """Values between the least and the largest of a tensor's; of 8 bits over the ``whole`` dtype, where that can be had."""
+    """Values between the least and the largest of a tensor's; of 8 bits over the ``whole`` dtype, where that can be had. Truths are those
+    that it has not, as a mask that nothing meets or a branch that is never taken.
+    """
+    if array.dtype == np.bool_:
+        return ~array
     if array.dtype.itemsize == 1 and whole:
         limits = np.iinfo(array.dtype)
         return rng.integers(limits.min, limits.max, array.shape, array.dtype, endpoint=True)

@@ -97,8 +97,8 @@ MUTATIONS: tuple[Planted, ...] = (
         (
             "what remembers runs at other sizes",
             "verify/examined.py",
-            "if not others or self.stateful:",
-            "if not others:",
+            "        if self.stateful:\n            return",
+            "        if not self:\n            return",
         ),
     ),
     *of_tests(
