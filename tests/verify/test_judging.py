@@ -251,3 +251,46 @@ class TestFloatsOffset:
         assert compare("y", near, {"a": expected}, Tolerance(of_range=2e-2)).ok
         assert compare("y", near, {"a": expected}, LENIENT).problem
         assert not compare("y", far, {"a": expected}, LENIENT).problem
+
+
+# --- channels of floats -----------------------------------------------------------------------
+
+
+class TestChannelsOfFloats:
+    """Numbers from 0 to 1000 beside some from 0 to 0.01."""
+
+    def lost(
+        self, off: float, *, rows: int = 8, small: float = 0.01, sets: int = 1, step: float = 0.0, given: bool = True
+    ) -> bool:
+        """Whether it is told that the last channel is off by a share of its own range."""
+        expected = np.linspace(0, 1, rows)[:, None] * np.array([1000, small])
+        wrong = expected + off * small * np.array([0, 1])
+        kernels = {f"set {k}": [(expected if not k else wrong).astype(np.float32)] for k in range(sets)}
+        tolerance = Tolerance(of_range=1e-4, by_channel=given)
+        found = compare("y", [wrong.astype(np.float32)], kernels, tolerance, step=step)
+        assert found.ok != ("half the range of channel 1" in found.problem)
+        return not found.ok
+
+    def test_one_may_be_off_by_half_of_its_own_range_and_no_more(self) -> None:
+        assert [self.lost(off) for off in (0.0, 0.4, 0.6, -0.6, 3.0)] == [False, False, True, True, True]
+
+    def test_it_is_a_matter_of_operators_alone(self) -> None:
+        assert not self.lost(0.6, given=False)
+
+    def test_few_elements_say_nothing(self) -> None:
+        assert not self.lost(0.6, rows=7)
+
+    def test_what_float32_leaves_of_the_whole_range_is_none(self) -> None:
+        assert [self.lost(0.9, small=share * 1000 * 2.0**-20) for share in (1.0, 1.2)] == [False, True]
+
+    def test_a_step_that_is_owed_is_none(self) -> None:
+        assert [self.lost(0.6, step=step) for step in (0.005, 0.007)] == [True, False]
+
+    def test_one_kernel_set_that_agrees_is_enough(self) -> None:
+        assert not self.lost(0.6, sets=2)
+
+    def test_a_channel_that_does_not_vary_has_no_range(self) -> None:
+        expected = np.linspace(0, 1000, 8)[:, None] * np.array([1, 0]) + np.array([0, 5.0])
+        wrong = expected + np.array([0, 0.05])
+        found = compare("y", [wrong], {"set": [expected]}, Tolerance(of_range=1e-4, by_channel=True))
+        assert found.ok

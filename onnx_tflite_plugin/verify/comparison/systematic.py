@@ -47,6 +47,31 @@ def _channels(moves: Sequence[Array], values: Sequence[Array]) -> Array:
     return np.where(varies & (len(rows) >= _LEAST), rows.mean(0), 0.0)
 
 
+_ROWS = 8  # elements of a channel of floats from which on its range says something
+_ALL = 0.5  # of a channel's own range
+_ROUNDED = 2.0**-20  # of the whole range: what float32 leaves of sums that cancel out
+
+
+def lost(actual: Sequence[Array], sets: Iterable[Sequence[Array]], least: float) -> str:
+    """Whether a channel of floats is another, which is beyond every tolerance of a range that other channels have: numbers of
+    objects beside their scores. Else nothing. ``least``: an absolute error that is none.
+    """
+    found: list[Array] = []
+    for arrays in sets:
+        if arrays[0].ndim < 2 or len({array.shape[-1] for array in (*actual, *arrays)}) > 1:
+            return ""
+        if any(one.shape != other.shape for one, other in zip(actual, arrays, strict=True)):
+            continue
+        here, there = (np.concatenate([a.reshape(-1, a.shape[-1]) for a in side]) for side in (actual, arrays))
+        if len(there) < _ROWS or not there.size or not np.isfinite(there).all():
+            return ""
+        off, span = np.abs(here.astype(np.float64) - there).max(0), np.ptp(there, 0)
+        floor = max(least, _ROUNDED * max(float(np.ptp(there)), float(np.abs(there).max())))
+        found.append((span > 0) & (off > _ALL * span) & (off > floor))
+    wrong = [] if not found else np.flatnonzero(np.all(found, axis=0)).tolist()
+    return f"off by more than half the range of channel {wrong[0]}, which other channels' range hides" if wrong else ""
+
+
 _RUNS = 6  # from which on a mean says something
 _ALIKE = 3  # times the least range of a run
 _NEGLIGIBLE = 1e-3  # of the range

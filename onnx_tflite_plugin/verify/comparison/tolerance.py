@@ -22,6 +22,7 @@ class Tolerance:
     ``of_range``: a share of the range of a float output. ``steps``: quantization steps of int8, uint8, int16 and
     uint16; ``int16_steps``: of 16-bit ones, where those are more. ``integers``: the difference of wider integers,
     booleans and text. ``unbiased``: what floats differ by must be noise: the same offset in every run is none.
+    ``by_channel``: no channel of floats may be off by most of its own range, however small that is beside others'.
     """
 
     of_range: float = 1e-3
@@ -29,6 +30,7 @@ class Tolerance:
     integers: float = 0
     int16_steps: float = 0
     unbiased: bool = False
+    by_channel: bool = False
 
     def of_dtype(self, dtype: str) -> float:
         """The steps that quantized integers may differ by."""

@@ -46,7 +46,7 @@ Alone = Callable[[bytes, "ModelProto", Mapping[str, Array]], "Verdict"]
 
 def tolerance_of(trial: Tolerance) -> Tolerance:
     """That of the network, or less: an operator that is fed the same values has nothing to hand on."""
-    return trial if trial.unbiased else replace(trial, of_range=min(trial.of_range, _EXACT))
+    return trial if trial.unbiased else replace(trial, of_range=min(trial.of_range, _EXACT), by_channel=True)
 
 
 def wrong(search: Search, runs: Sequence[Run], tolerance: Tolerance, alone: Alone) -> tuple[list[Comparison], str]:
