@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command import Run
+from verify_graphs import operator, slot
 
 import onnx_tflite_plugin as otp
 from conformance.cases.control.branches import either, handed_on
@@ -18,6 +19,8 @@ from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.page.measured import measured
+from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.runtimes.around import _fixed, _scale
 from onnx_tflite_plugin.verify.times.bench import bench
 
 CODE = "CUSTOM.vendor.Shrink"
@@ -230,3 +233,58 @@ def test_of_what_only_tensorflow_has_kernels_of_it_is_told_that_it_converts() ->
     told = r"no kernel of CUSTOM.FlexTensorListReserve \(1\), .* without --verify the model is converted uncompared"
     with pytest.raises(VerificationError, match=told):
         otp.convert(data, verify=True)
+
+
+def test_what_follows_from_constants_alone_is_taken_apart_only_where_it_is_wanted() -> None:
+    """0 makes a weight of constants, 1 another of that and of what comes in, 2 takes nothing, 3 LiteRT lacks; 4 makes one for nobody."""
+    stored, x = slot(0, values=np.ones(6, np.float32)), slot(1)
+    operators = [
+        operator([stored, None], [slot(2)], index=0),
+        operator([slot(2), x], [slot(3)], index=1),
+        operator([], [slot(4)], index=2),
+        operator([slot(2), slot(3), slot(4), None], [slot(5)], index=3),
+        operator([stored], [slot(6)], index=4),
+    ]
+    assert [op.index for op in _fixed(operators, {3})] == [0]
+    assert _fixed(operators, {0, 3}) == []
+    assert _fixed(operators, set()) == []
+
+
+def test_operands_without_a_scale_count_by_one() -> None:
+    assert _scale(slot(0)) == 1
+    assert _scale(slot(0, "int8", scale=(0.5, 0.25))).tolist() == [0.5, 0.25]
+
+
+def test_a_tensor_is_that_of_the_part_that_computes_it() -> None:
+    """The operator that LiteRT lacks, with an operator before and one behind it: neither part keeps the other's tensor."""
+    net = Net()
+    x = net.call("NEG", [net.input(tensor(5, 7))], tensor(5, 7))
+    y = net.result(tensor(5, 7))
+    net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
+    net.output(net.call("ABS", [y], tensor(5, 7)))
+    data = net.build()
+    host = Host(handlers={CODE: shrink()})
+    examined = Examined(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
+    examined.fill(host, partial=False)
+    session = examined.trial.session("builtin", preserve=True)
+    given = drawn(5, 7)
+    session.run([given])
+    kept = session.tensors()
+    np.testing.assert_array_equal(kept[1], -given)
+    np.testing.assert_array_equal(kept[2], shrunk(examined.entry.subgraph.operators[1], -given))
+    np.testing.assert_array_equal(kept[3], np.abs(kept[2]))
+
+
+def test_an_operator_with_a_kernel_of_its_pack_is_compared_by_itself_too() -> None:
+    """The output shows nothing of it: it is 1 whatever comes in."""
+    net = Net()
+    x = net.call("NEG", [net.input(tensor(5, 7))], tensor(5, 7))
+    y = net.result(tensor(5, 7))
+    net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
+    faint = net.call("MUL", [y, constant(np.float32(1e-3))], tensor(5, 7))
+    sure = net.call("ADD", [faint, constant(np.float32(30.0))], tensor(5, 7))
+    net.output(net.call("LOGISTIC", [sure], tensor(5, 7)))
+    assert verified(net.build(), shrink()).ok
+    wrong = verified(net.build(), shrink(by=0.5))
+    assert [one.ok for one in wrong.comparisons] == [True, False]
+    assert f"{CODE} alone" in wrong.text

@@ -98,3 +98,9 @@ def test_a_part_brings_what_both_models_keep_outside(tmp_path: Path) -> None:
     assert "the smallest part that disagrees, FULLY_CONNECTED: " in found.text
     part = tmp_path / "new" / "part.tflite"
     assert not verify(part, part.with_suffix(".onnx"), inputs=part.with_suffix(".npz")).ok
+
+
+def test_the_part_is_written_wherever_it_is_wanted_and_of_many_operators_three_are_told(tmp_path: Path) -> None:
+    found = verify(chain(), planted(chain(), "Exp", "Neg"), bisect=tmp_path / "a" / "new")
+    assert sorted(file.name for file in (tmp_path / "a" / "new").iterdir()) == ["part.npz", "part.onnx", "part.tflite"]
+    assert "and 0 more" not in found.text

@@ -9,10 +9,13 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.cases.state.variables import running_sum
-from conformance.models import Net, tensor
+from conformance.models import Net, constant, tensor
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.graph.metadata import Part
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRTError, Tolerance
 from onnx_tflite_plugin.verify.examined import Examined, _codes, _repeated
+from onnx_tflite_plugin.verify.run import _all_nan
 from onnx_tflite_plugin.verify.runtimes.litert import NoKernel
 
 Drawn = list[list[Array]]
@@ -144,3 +147,31 @@ def test_operators_are_told_by_code_with_their_number() -> None:
     net.output(x)
     made = Examined(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
     assert _codes(made.entry.subgraph.operators) == "ABS (2), NEG (1)"
+
+
+def test_a_part_of_another_file_is_told() -> None:
+    made = examined(3)
+    for inputs, outputs in (((0,), (2,)), ((2,), (1,)), ((-1,), (1,))):
+        with pytest.raises(VerificationError, match="part of another file: this one has only 2 tensors"):
+            made._cut(made.trial.data, Part(inputs, outputs))
+
+
+def test_only_floats_that_are_nan_throughout_say_nothing() -> None:
+    nan, one = np.full(3, np.nan, np.float32), np.ones(3, np.float32)
+    assert _all_nan([[nan], [nan, np.empty(0, np.float32)]])
+    assert not _all_nan([[nan, one]])
+    assert not _all_nan([[nan], [one]])
+    assert not _all_nan([[nan, np.ones(3, np.int32)]])
+    assert not _all_nan([[nan, np.array(["a"], object)]])
+    assert not _all_nan([[np.empty(0, np.float32)]])
+
+
+@pytest.mark.parametrize("shape", [[1, 6], [1, -1]], ids=["refuses a batch", "joins its rows"])
+def test_a_batch_that_litert_does_not_take_as_one_is_run_row_by_row(shape: list[int]) -> None:
+    net = Net()
+    x = net.input(tensor(1, 2, 3))
+    net.output(net.call("RESHAPE", [x, constant(np.array(shape, np.int32))], tensor(1, 6), new_shape=shape))
+    data = net.build()
+    judged = otp.verify(data, otp.convert(data, dynamic_batch=True).proto)
+    assert judged.ok, judged.text
+    assert "run 4 had open sizes changed: x0 [2, 2, 3]" in judged.text

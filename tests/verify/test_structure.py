@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -117,3 +118,9 @@ def test_what_operators_take_make_and_need_from_outside() -> None:
 def test_what_is_no_model_or_a_part_of_one_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidModel, match="the TFLite file"):
         read(data)
+
+
+def test_a_constant_behind_the_file_has_no_numbers_within() -> None:
+    """The schema's reader gives 0 for what is stored of it."""
+    outside: Any = SimpleNamespace(DataLength=lambda: 0, DataAsNumpy=lambda: 0)
+    assert Stored(outside).numbers("int32").shape == (0,)

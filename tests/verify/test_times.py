@@ -11,11 +11,11 @@ from onnx import NodeProto, TensorProto, helper
 from verify_graphs import operator, slot
 
 from onnx_tflite_plugin.graph.metadata import node_props
-from onnx_tflite_plugin.verify.times import bench
+from onnx_tflite_plugin.verify.times import bench, profile
 from onnx_tflite_plugin.verify.times.alone import _Alone
 from onnx_tflite_plugin.verify.times.bench import TURN, WARM, Spread
 from onnx_tflite_plugin.verify.times.nodes import NodeTime, _corrected, _middle, _names, _operators, labelled
-from onnx_tflite_plugin.verify.times.profile import KindTime, _gained, _Parts, grouped
+from onnx_tflite_plugin.verify.times.profile import Group, KindTime, OperatorTime, _gained, _Parts, grouped
 
 
 def node(kind: str, inputs: list[str], outputs: list[str], *operators: int, name: str = "", **more: Any) -> NodeProto:
@@ -187,3 +187,44 @@ def test_results_of_a_group_are_those_that_others_read_or_the_model_returns() ->
     assert alone._read_outside([first]) == [1, 2]
     assert alone._read_outside([first, second]) == [2, 4]
     assert alone._read_outside([second]) == [4]
+
+
+def test_a_group_is_told_by_its_last_output_and_has_the_times_of_its_nodes_together() -> None:
+    ops = operator([slot(0)], [slot(1)], index=3, code="CONV_2D"), operator([slot(1)], [None, slot(2)], index=5)
+    nodes = NodeTime("Conv", 3, 0.25), NodeTime("Relu", 5, 0.5)
+    assert Group(ops, nodes).timed(0.125) == OperatorTime(
+        (3, 5), ("CONV_2D", "OP"), "t2", ("Conv", "Relu"), 0.125, 0.75
+    )
+    assert Group((), nodes[:1]).timed(None) == OperatorTime((), (), "", ("Conv",), None, 0.25)
+
+
+def test_what_a_profile_adds_is_taken_off_by_slot_even_of_one() -> None:
+    assert list(_corrected([3.0], [1], 1.0)) == [1.0]
+    assert list(_corrected([3.0, 1.0], [3, 1], 2.0)) == [1.5, 0.5]
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(1e-6, 200), (0.01, 100), (1.0, 20)])
+def test_a_model_is_profiled_for_a_second_but_neither_too_often_nor_too_seldom(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, rounds: int
+) -> None:
+    """Rows are those that lose most first."""
+    ops = [operator([slot(k)], [slot(k + 1)], index=k) for k in range(3)]
+    taken = {0: 0.5, 1: 0.25, 2: 1.0}
+    nodes = [node("Abs", [f"v{k}"], [f"v{k + 1}"], k) for k in range(3)]
+    seen: list[int] = []
+    session: Any = SimpleNamespace(run=lambda arrays: None, tensors=dict)
+    graph = SimpleNamespace(operators=ops)
+    trial: Any = SimpleNamespace(entry=SimpleNamespace(subgraph=graph), data=b"")
+
+    def measured(proto: Any, feeds: Any, runs: int) -> list[NodeTime]:
+        seen.append(runs)
+        return [NodeTime("Abs", k, taken[k]) for k in range(3)]
+
+    monkeypatch.setattr(profile, "node_times", measured)
+    monkeypatch.setattr(profile, "preserving", lambda trial: [session])
+    monkeypatch.setattr(profile, "times_alone", lambda data, groups, graph, tensors, runs: [0.125, None, 0.875])
+    proto: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
+    rows = profile.profile(trial, proto, [], {}, seconds, lambda stage: None)
+    assert [row.operators for row in rows] == [(0,), (1,), (2,)]
+    assert [row.loss for row in rows] == [0.375, 0.25, 0.125]
+    assert seen == [rounds]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from metadata_files import encoded
 from PIL import Image
+from verify_graphs import entry_of, slot, subgraph
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
@@ -212,3 +213,10 @@ def test_results_that_are_nan_throughout_are_told() -> None:
     g.output(y)
     found = verify(model.build(), otp.convert(model.build()), ranges={"x": (-2, -1)})
     assert "every output is NaN throughout" in found.text
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_number_that_no_integer_holds_is_refused_without_a_warning() -> None:
+    entry = entry_of(subgraph(inputs=[slot(0, "int32")]))
+    with pytest.raises(InvalidInputs, match="is int32; the given array is float32"):
+        runs_of(entry, {"t0": np.full((2, 3), np.inf, np.float32)})
