@@ -118,6 +118,15 @@ def test_an_offset_is_told_from_noise_in_no_fewer_than_eight_runs_of_a_model_wit
     assert noisy.enough(2) == 2
 
 
+@pytest.mark.parametrize(("conditions", "runs"), [(1, 3), (2, 4), (3, 8), (4, 8)])
+def test_conditions_take_as_many_runs_as_they_have_combinations(conditions: int, runs: int) -> None:
+    net = Net()
+    given = [net.input(tensor(1, dtype="bool", scale=0)) for _ in range(conditions)]
+    net.output(*(net.call("LOGICAL_NOT", [x], tensor(1, dtype="bool", scale=0)) for x in given))
+    made = Examined(net.build(), otp.convert(net.build()).proto, None, None, lambda stage: None)
+    assert [made.enough(asked) for asked in (1, 3, 9)] == [1, runs, 9]
+
+
 def test_runs_of_equal_inputs_are_one_but_where_the_model_remembers() -> None:
     one, other = np.zeros(3), np.ones(3)
     assert _repeated([[one, other], [one, other]])

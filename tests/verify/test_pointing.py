@@ -129,6 +129,17 @@ def test_without_quantization_every_output_is_told_once_and_the_first_wrong_tens
     assert right.diverging is None
 
 
+def test_without_quantization_an_output_that_no_operator_tells_of_is_that_of_the_whole_model() -> None:
+    operators: Any = SimpleNamespace(producers=MAKERS, original=SimpleNamespace(kernels="builtin"))
+    entry = SimpleNamespace(subgraph=GRAPH, outputs=(T[3], T[4]), output_names=("y3", "y4"))
+    self: Any = SimpleNamespace(entry=entry)
+    compared = [(RIGHT, TensorValue("y3", 0, 3))]
+    for last in (RIGHT, WRONG):
+        whole = {"y3": WRONG, "y4": last}
+        judged = Examined.judged_apart(self, operators, iter(compared), 1, whole.copy)
+        assert [one.ok for one in judged.comparisons] == [True, last.ok]
+
+
 # --- the processor ----------------------------------------------------------------------------
 
 

@@ -138,6 +138,11 @@ class TestRows:
     def test_of_several_inputs_none_may_have_more_rows(self) -> None:
         assert self.of(self.ONE, (slot(1, shape=(2,)), ["n"])) == []
 
+    def test_batches_of_other_numbers_of_rows_have_none_in_common(self) -> None:
+        found = sizes(self.ONE, (slot(1, shape=(1, 3)), ["m", 3]), outputs=((slot(9, shape=(1, 5)), ["n", 5]),))
+        assert found.rows([self.BATCH, self.BATCH[:2]], None) == []
+        assert len(found.rows([self.BATCH, self.BATCH], None)) == 7
+
 
 def test_an_input_that_the_onnx_model_has_in_the_file_s_order_keeps_its_sizes() -> None:
     value: Any = TensorValue("t0", 0, 0, order=None)

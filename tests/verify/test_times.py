@@ -190,10 +190,14 @@ def test_results_of_a_group_are_those_that_others_read_or_the_model_returns() ->
 
 
 def test_a_group_is_told_by_its_last_output_and_has_the_times_of_its_nodes_together() -> None:
-    ops = operator([slot(0)], [slot(1)], index=3, code="CONV_2D"), operator([slot(1)], [None, slot(2)], index=5)
+    ops = (
+        operator([slot(0)], [slot(1)], index=3, code="CONV_2D"),
+        operator([slot(1)], [slot(4)], index=4),
+        operator([slot(4)], [None, slot(2)], index=5),
+    )
     nodes = NodeTime("Conv", 3, 0.25), NodeTime("Relu", 5, 0.5)
     assert Group(ops, nodes).timed(0.125) == OperatorTime(
-        (3, 5), ("CONV_2D", "OP"), "t2", ("Conv", "Relu"), 0.125, 0.75
+        (3, 4, 5), ("CONV_2D", "OP", "OP"), "t2", ("Conv", "Relu"), 0.125, 0.75
     )
     assert Group((), nodes[:1]).timed(None) == OperatorTime((), (), "", ("Conv",), None, 0.25)
 

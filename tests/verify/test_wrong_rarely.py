@@ -54,6 +54,12 @@ def of_bytes(net: Network) -> TensorRef:
     return net.call("DEQUANTIZE", [net.input(image(1, 11, 7, 5))], Spec((1, 11, 7, 5)))
 
 
+def sure_of_bytes(net: Network) -> TensorRef:
+    """Nothing shows of them, for the sigmoid is 1."""
+    faint = net.like("MUL", of_bytes(net), constant(np.float32(1e-3)))
+    return net.like("LOGISTIC", net.like("ADD", faint, constant(np.float32(30.0))))
+
+
 def of_unknown_rank(net: Network) -> TensorRef:
     x = net.conv(net.input(image(1, 11, 7, 5)), 16, name="first")
     y = net.conv(x, 8, name="last")
@@ -233,6 +239,9 @@ WRONG: dict[str, Wrong] = {
     "small columns beside large ones": Wrong(prices, of_size(80, small_negated), Net),
     "scores in another order": Wrong(boxes, scores_backwards, Net),
     "floats that no value tells of": Wrong(integers, untold, options=(("quantization", "float"),)),
+    "floats of bytes that are one step off behind which nothing shows": Wrong(
+        sure_of_bytes, zero_point, options=(("optimize", "none"),)
+    ),
     "floats behind a rank that nobody knows": Wrong(
         of_unknown_rank, of_size(8, lambda bias: bias + 100), options=(("quantization", "float"),)
     ),
@@ -266,6 +275,16 @@ def test_an_output_of_other_sizes_than_the_model_says_is_refused() -> None:
     assert verify(data, open_).ok
     open_.graph.output[0].type.tensor_type.ClearField("shape")
     assert verify(data, open_).ok
+
+
+def test_sizes_that_an_operand_of_the_run_decides_may_be_others_than_the_file_says() -> None:
+    net = Net()
+    x = net.input(Spec((2, 5, 7)))
+    net.output(net.call("TRANSPOSE", [x, net.input(Spec((3,), "int32", name="perm"))], Spec((7, 2, 5))))
+    data = net.build()
+    given = {"perm": np.array([1, 0, 2], np.int32)}
+    judged = verify(data, otp.convert(data).proto, inputs=given)
+    assert judged.ok, judged.text
 
 
 def test_a_small_step_of_integers_that_enter_the_model_excuses_no_float() -> None:

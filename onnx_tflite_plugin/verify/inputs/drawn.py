@@ -237,7 +237,7 @@ def _plain(graph: Subgraph, tensor: Tensor) -> bool:
     readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
     made = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
     floats = all(len(slots) == 1 and slots[0].dtype == "float32" and slots[0].shape == tensor.shape for slots in made)
-    return _whole_range(graph, tensor, 0)[0] < 0 or (0 < len(readers) == len(made) and floats)
+    return _whole_range(graph, tensor, 0)[0] < 0 or (len(readers) == len(made) and floats)
 
 
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
