@@ -189,7 +189,7 @@ class Examined:
             drawn = drawing.draw(
                 self.sizes.as_converted() if inputs is not None else self.entry,
                 given=inputs, shapes={**self.sizes.fixed(self.least), **asked}, seed=seed, runs=runs, caution=caution,
-                avoided=avoided, ranges=ranges, described=told, widths=self.widths,
+                avoided=avoided, ranges=ranges, described=told, widths=self.widths, meets=not self.trial.tolerance.unbiased,
             )  # fmt: skip
             if not self.stateful and _repeated(drawn):
                 drawn = drawn[:1]

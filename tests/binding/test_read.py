@@ -47,7 +47,7 @@ def test_an_operator_is_told_by_its_first_result_and_by_the_subgraph_it_is_in() 
 
 def test_subgraphs_are_called_by_the_numbers_that_options_hold() -> None:
     op = bound(3, "X", [X], Y, options={"body": 2, "cases": (0, -1, 5), "none": -1, "name": "4"}).op
-    assert called(("body", "cases", "none", "name", "absent"), op) == (2, 0, 5)
+    assert called(("body", "cases", "none", "name", "absent"), op) == (2, 0, -1, 5, -1)
 
 
 def test_what_calls_subgraphs_or_touches_states_hands_tensors_on() -> None:

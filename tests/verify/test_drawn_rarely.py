@@ -103,3 +103,12 @@ def test_floats_that_kernels_may_put_in_an_order_of_their_own_are_not_made_equal
     entry = entry_of(subgraph(operator([*others, x], made), inputs=[x]))
     [[array]] = draw(entry, widths=(16.0,))
     assert (array == 0).any() == met
+
+
+@pytest.mark.parametrize("meets", [True, False])
+def test_floats_are_equal_here_and_there_where_they_may_be(meets: bool) -> None:
+    """What recurrent layers of dynamic range round of such inputs differs by more, kernel by kernel."""
+    entry = entry_of(subgraph(inputs=[slot(0, "float32", (500,)), slot(1, "float32", (500,))]))
+    [[x, y]] = draw(entry, widths=(4.0,), meets=meets)
+    assert bool((x == y).any()) is meets
+    assert bool((x == 0).any()) is meets

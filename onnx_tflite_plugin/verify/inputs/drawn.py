@@ -37,6 +37,7 @@ def draw(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     described: Described | None = None,
     widths: Sequence[float] = (1.0,),
+    meets: bool = True,
     nan: bool = False,
 ) -> list[list[Array]]:
     """The inputs of each run in the entry's order: what is given by name, the rest drawn.
@@ -45,7 +46,8 @@ def draw(
     :mod:`.user_data`; ``described`` is what the metadata says of the inputs, for images. ``shapes`` sets dynamic sizes,
     ``ranges`` the least and the largest value drawn, by input name.
     ``nan``: whether what is given may hold NaN. ``widths``, run by run: standard deviations of floats whose range nothing tells;
-    above 1 floats are equal here and there, and whole, and integers of plain arithmetic are large.
+    above 1 floats are equal here and there, and whole, where ``meets`` does not say that they do not, and integers of plain
+    arithmetic are large.
     ``caution`` makes what is drawn harder to refuse: at 1 nothing is negative and wide integers are 1, at 2 they
     are 0. ``avoided``, without it: at 1 no wide integer is 0, as divisors must be, at 2 none is negative either.
     """
@@ -67,6 +69,7 @@ def draw(
                 avoided,
                 (ranges or {}).get(name),
                 widths[run % len(widths)],
+                meets,
             )
             for k, (tensor, name) in enumerate(zip(entry.inputs, entry.input_names, strict=True))
         ]
@@ -128,6 +131,7 @@ def _random(
     avoided: int = 0,
     span: tuple[float, float] | None = None,
     width: float = 1.0,
+    meets: bool = True,
 ) -> Array:
     generator = np.random.default_rng(seed)
     dtype = tensor.dtype
@@ -171,7 +175,7 @@ def _random(
         raise VerificationError(f"input {tensor} is a {dtype}: nothing can be drawn for it")
     low_high = _float_range(graph, tensor)
     values = np.asarray(generator.uniform(*low_high, shape) if low_high else width * generator.standard_normal(shape))
-    if width > 1 and not low_high and not caution and not _ordered(graph, tensor):
+    if width > 1 and meets and not low_high and not caution and not _ordered(graph, tensor):
         values = _meeting(generator, np.random.default_rng(seed[:2]), values, _compared(graph, tensor))
     return np.asarray(np.abs(values) if caution else values, dtype_of(dtype))  # abs of a scalar is no array
 
