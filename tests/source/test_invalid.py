@@ -111,6 +111,7 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     (f"{W}.type: 23 is no element type", lambda: weights(type=23)),
     (f"{W}.shape: [2, -3] has a negative size", lambda: weights(shape=(2, -3))),
     (f"{W}.shape: [2147483647, 2147483647, 2147483647] has too many", lambda: weights(shape=(2**31 - 1,) * 3)),
+    (f"{W}.shape: [536870912, 536870912] has too many", lambda: weights(shape=(1 << 29,) * 2)),  # 2^63 bits
     (f"{W}.shape: [0, 2147483647, 2147483647, 2147483647] has too", lambda: weights(shape=(0, *(2**31 - 1,) * 3))),
     (f"{W}.shape: 65 axes, more than 64", lambda: weights(shape=(1,) * 65)),
     (f"{W}.buffer: buffer 1 does not exist; the model has 1", lambda: weights(data=None, buffer=1)),
