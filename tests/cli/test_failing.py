@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from command import Run
 
 from onnx_tflite_plugin.cli import failures
 from onnx_tflite_plugin.cli.failures import Commands, UsageProblem, on_failure
@@ -137,3 +139,11 @@ def test_a_usage_problem_exits_with_2_and_success_with_0(
     code, out, _ = failed(error, capsys, "--json")
     assert code == (2 if error else 0)
     assert (json.loads(out)["error"]["message"] if out else "") == ("a\nb" if error else "")
+
+
+def test_what_verify_refuses_is_told_as_json_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+    model, onnx = tmp_path / "model.tflite", tmp_path / "model.onnx"
+    model.write_bytes(b"nothing")
+    onnx.write_bytes(b"nothing")
+    code, out, _ = run("verify", "--json", str(model), str(onnx))
+    assert (code, json.loads(out)["error"]["kind"]) == (2, "InvalidOnnx")

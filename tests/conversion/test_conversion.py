@@ -343,3 +343,13 @@ def test_a_file_is_of_the_first_ir_version_that_has_its_opset(opset: int, versio
     net = Net()
     net.output(net.call("NEG", [tensor(2, 3)], tensor(2, 3)))
     assert otp.convert(net.build(), opset=opset).proto.ir_version == version
+
+
+@pytest.mark.parametrize(("name", "called"), [("inference", "inference"), ("", "main")])
+def test_the_graph_is_called_as_the_subgraph(name: str, called: str) -> None:
+    model = ModelBuilder()
+    model.main.name = name
+    x = model.main.input("x", (2, 3))
+    model.main.operator("ABS", [x], [y := model.main.tensor("y", (2, 3))])
+    model.main.output(y)
+    assert otp.convert(model.build()).proto.graph.name == called

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.times.alone import least, times_alone
 from onnx_tflite_plugin.verify.times.bench import Benchmark, bench
-from onnx_tflite_plugin.verify.times.nodes import _corrected, labelled, node_times
+from onnx_tflite_plugin.verify.times.nodes import _corrected, _unprofiled, labelled, node_times
 from onnx_tflite_plugin.verify.times.profile import KindTime, OperatorTime, by_code, spelled
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -224,3 +224,10 @@ def test_the_command_shows_kinds_and_the_worst_five(run: Run) -> None:
     assert len(worst) == 6
     told = json.loads(run("bench", INT8, "--rounds", 3, "--profile", "--json").out)
     assert {"operators", "codes", "nodes", "litert", "onnxruntime"} <= told["operators"][0].keys()
+
+
+def test_a_run_takes_as_long_as_the_processor_works_on_it() -> None:
+    proto = otp.convert(INT8).proto
+    [port] = proto.graph.input
+    feeds = {port.name: np.zeros((1, 8, 8, 1), np.int8)}
+    assert 0 < _unprofiled(proto, feeds, 3) < 1
