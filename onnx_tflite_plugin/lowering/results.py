@@ -69,8 +69,7 @@ def _as_kept(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
     delivered, own = ctx.delivered(slot), ctx.scope.storage.storage(ctx.op[slot])
     if ctx.as_in_file(slot) or delivered.shift == own.shift:
         return value
-    values, order = ctx.scope.values, ctx.order(slot)
-    return values.quantize(values.dequantize(value, delivered, order), own, order)
+    return ctx.scope.values.converted(value, delivered, own, ctx.order(slot))
 
 
 def _unindexed(ctx: Context, slot: int, value: ir.Value) -> ir.Value:

@@ -132,7 +132,9 @@ class Values:
             )
             value = self.moved(there[start, form], with_pairs(start, tensor.dtype), with_pairs(order, tensor.dtype))
         else:
-            value = self.converted(self.get(tensor, order, native_form), tensor, native_form, form)
+            forms = {STORED: self.plan.storage(tensor), FILE: file_storage(tensor)}
+            value = self.get(tensor, order, native_form)
+            value = self.converted(value, forms[native_form], forms[form], source_order(tensor.dims))
         self._describe(tensor, value, order, form)
         return value
 
@@ -165,12 +167,9 @@ class Values:
         zero = {"allowzero": 1} if 0 in dims and self.emitter.opset >= 14 else {}
         return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in dims]], zero)[0]
 
-    def converted(self, value: ir.Value, tensor: Tensor, start: Form, end: Form) -> ir.Value:
-        """Stored integers to the file's, or back, which have the same scale; any will do where it is 0, which stands for none."""
-        forms = {STORED: scaled(self.plan.storage(tensor)), FILE: scaled(file_storage(tensor))}
-        order = source_order(tensor.dims)
-        floats = self.dequantize(value, forms[start], order)
-        return self.quantize(floats, forms[end], order)
+    def converted(self, value: ir.Value, start: Storage, end: Storage, order: Order) -> ir.Value:
+        """Stored integers kept in another way, at the same scale; any will do where it is 0, which stands for none."""
+        return self.quantize(self.dequantize(value, scaled(start), order), scaled(end), order)
 
     def dequantize(self, value: ir.Value, storage: Storage, order: Order, *, multiply: bool = False) -> ir.Value:
         """Stored integers, dequantized; ``multiply``: by Cast and Mul whatever the target makes of the dtype."""

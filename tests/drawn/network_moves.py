@@ -10,7 +10,7 @@ import numpy as np
 
 from conformance.builder import TensorRef
 
-from .networks import Network, Unfit, alike, step
+from .networks import LARGEST, Network, Unfit, step
 
 
 @step("PAD", weight=1.5)
@@ -82,27 +82,17 @@ def joined(n: Network, x: TensorRef) -> None:
 
     def fits(ref: TensorRef) -> bool:
         other = n.shape(ref)
-        rest = len(other) == len(shape) and all(
-            a == b for k, (a, b) in enumerate(zip(other, shape, strict=True)) if k != axis
-        )
-        return (
-            rest
-            and n.net.spec(ref).dtype == n.net.spec(x).dtype
-            and (n.dtype in ("float32", "int8", "uint8") or alike(n, ref, x))
-        )
+        return len(other) == len(shape) and (*other[:axis], *other[axis + 1 :]) == (*shape[:axis], *shape[axis + 1 :])
 
     others = [ref for ref in n.pool if fits(ref)]
     parts = [x, *(n.draw.pick(*others) for _ in range(n.draw.between(1, 2)))]
-    if n.dtype == "int8":  # whose kernel wants one scale
-        parts = [part for part in parts if n.ranges is None or alike(n, part, x)]
+    counted = axis - (len(shape) if n.draw.chance(0.4) else 0)
     whole = [sum(n.shape(part)[axis] for part in parts) if k == axis else size for k, size in enumerate(shape)]
-    if n.dtype == "int8" and n.ranges is None:
+    if prod(whole) > LARGEST:
         raise Unfit
-    n.call(
-        parts,
-        n.activation(whole, like=x if n.dtype != "uint8" else None),
-        axis=axis - (len(shape) if n.draw.chance(0.4) else 0),
-    )
+    if n.dtype in ("int8", "int16"):  # whose kernels want one scale
+        parts = [part if part == x else n.rescaled(part, like=x) for part in parts]
+    n.call(parts, n.activation(whole, like=x if n.dtype != "uint8" else None), axis=counted)
 
 
 @step("SPLIT", weight=1.2)

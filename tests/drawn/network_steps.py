@@ -8,30 +8,20 @@ from typing import Any
 import numpy as np
 
 from conformance.builder import TensorRef
-from conformance.models import Spec, constant
+from conformance.models import Spec
 
-from .networks import Network, Unfit, alike, step
-
-UNIT = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
-SIGNED_UNIT = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128), "int16": (1 / 32768, 0)}
-
+from .elementwise import LOWEST
+from .networks import Network, Unfit, step
+from .reductions import PARAMETERS
+from .windows import Window
 
 # --- weights ----------------------------------------------------------------------------------
 
 
 def window(n: Network, size: tuple[int, int], dilates: bool = True) -> tuple[list[int], dict[str, Any], list[int]]:
     """Kernel, options, and the sizes they give."""
-    draw = n.draw
-    kernel = [draw.pick(1, 1, 2, 3) for _ in "hw"]
-    stride = [draw.pick(1, 1, 1, 2) for _ in "hw"]
-    dilation = [draw.pick(1, 1, 2) if dilates and max(stride) == 1 else 1 for _ in "hw"]
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
-    valid = all(r <= s for r, s in zip(reach, size, strict=True)) and draw.chance(0.5)
-    sizes = [(s - r) // by + 1 if valid else -(-s // by) for s, r, by in zip(size, reach, stride, strict=True)]
-    options = {"padding": "VALID" if valid else "SAME", "stride_h": stride[0], "stride_w": stride[1]}
-    if dilates:
-        options |= {"dilation_h_factor": dilation[0], "dilation_w_factor": dilation[1]}
-    return kernel, options, sizes
+    drawn = Window(n.draw, size, dilates)
+    return drawn.kernel, drawn.options("h", "w") | (drawn.dilations("h", "w") if dilates else {}), drawn.result
 
 
 @step("CONV_2D", weight=5)
@@ -130,16 +120,7 @@ def by_constant(n: Network, x: TensorRef) -> None:
 @step("MAXIMUM", "MINIMUM", weight=0.7)
 def extreme(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
-    number = n.numbers(*shape[-1:])
-    if n.dtype == "float32" or n.ranges is None:
-        y = constant(number)
-    else:
-        spec, limits = n.net.spec(x), np.iinfo(n.dtype)
-        stored = np.clip(
-            np.rint(number / float(np.asarray(spec.scale))) + int(np.asarray(spec.zero_point)), limits.min, limits.max
-        )
-        y = constant(stored.astype(n.dtype), None, spec.scale, spec.zero_point)
-    n.call([x, y], n.activation(shape, like=x))
+    n.call([x, n.operand(n.numbers(*shape[-1:]), like=x)], n.activation(shape, like=x))
 
 
 @step("RELU", "RELU6", "HARD_SWISH", "LEAKY_RELU", weight=1.2)
@@ -152,11 +133,12 @@ def element(n: Network, x: TensorRef) -> None:
 
 @step("LOGISTIC", "TANH", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", weight=0.8)
 def bounded(n: Network, x: TensorRef) -> None:
-    shape = n.rank(x, 2, 3, 4) if n.code in ("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION") else n.shape(x)
-    fixed = SIGNED_UNIT if n.code in ("TANH", "L2_NORMALIZATION") else UNIT
-    if n.code == "LOG_SOFTMAX":
-        fixed = {"int8": (16 / 256, 127), "uint8": (16 / 256, 255)}
-    n.call([x], n.activation(shape, fixed=fixed), **({"beta": 1.0} if n.code == "SOFTMAX" else {}))
+    shape = n.rank(x, 2, 3, 4) if n.code in PARAMETERS else n.shape(x)
+    n.call(
+        [x],
+        n.activation(shape, fixed={**LOWEST, **PARAMETERS}[n.code]),
+        **({"beta": 1.0} if n.code == "SOFTMAX" else {}),
+    )
 
 
 @step("PRELU", weight=0.7)
@@ -172,18 +154,14 @@ def sloped(n: Network, x: TensorRef) -> None:
 def chosen(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
     y = n.net.calls("GREATER", [x, x], Spec(shape, "bool"), version=2)[0]
-    z = next((ref for ref in n.pool if n.shape(ref) == shape and ref != x and alike(n, ref, x)), x)
-    n.read.add(x)
-    n.call([y, x, z], n.activation(shape, like=x))
+    n.call([y, x, n.operand(n.numbers(*shape[-1:]), like=x)], n.activation(shape, like=x))
 
 
 @step("QUANTIZE", weight=0.8)
-def rescaled(n: Network, x: TensorRef) -> None:
+def requantized(n: Network, x: TensorRef) -> None:
     if n.dtype == "float32":
         raise Unfit
-    n.call([x], n.activation(n.shape(x))) if n.ranges is not None else n.call(
-        [x, n.operand(np.zeros(1, np.float32))], n.activation(n.shape(x)), code="ADD"
-    )
+    n.rescaled(x)
 
 
 # --- reductions, pools, resizes ---------------------------------------------------------------

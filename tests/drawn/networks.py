@@ -125,11 +125,14 @@ class Network:
     def numbers(self, *shape: int, spread: float = 1.0) -> Array:
         return np.asarray(self.draw.random.normal(0, spread, shape), np.float32)
 
-    def operand(self, array: Array) -> Spec | TensorRef:
-        """A constant among activations."""
+    def operand(self, array: Array, like: TensorRef | None = None) -> Spec:
+        """A constant among activations, with the parameters of its own range or of another tensor."""
         if self.dtype == "float32" or self.ranges is None:
             return constant(array)
         scale, point = parameters(float(array.min(initial=0)), float(array.max(initial=0)), self.dtype)
+        if like is not None:
+            spec = self.net.spec(like)
+            scale, point = float(np.asarray(spec.scale)), int(np.asarray(spec.zero_point))
         limits = np.iinfo(self.dtype)
         stored = np.clip(np.rint(array / scale) + point, limits.min, limits.max)
         return constant(stored.astype(self.dtype), None, scale, point)
@@ -172,10 +175,8 @@ class Network:
 
     # --- operators ----------------------------------------------------------------------------
 
-    def call(
-        self, inputs: Sequence[Any], *results: Spec, code: str = "", plain: bool = False, **options: Any
-    ) -> TensorRef:
-        """One operator; ``plain``: what it gives is no activation for others to take."""
+    def call(self, inputs: Sequence[Any], *results: Spec, code: str = "", **options: Any) -> TensorRef:
+        """One operator, by default the one that is to be drawn; returns its first result."""
         code = code or self.code
         while inputs[-1] is None:  # the hybrid kernels count operands
             inputs = inputs[:-1]
@@ -187,6 +188,13 @@ class Network:
         self.pool += made
         return made[0]
 
+    def rescaled(self, x: TensorRef, like: TensorRef | None = None) -> TensorRef:
+        """With other parameters, by a QUANTIZE; in float it adds nothing."""
+        y = self.activation(self.shape(x), like=like)
+        if self.ranges is None:
+            return self.call([x, self.operand(np.zeros(1, np.float32))], y, code="ADD")
+        return self.call([x], y, code="QUANTIZE")
+
     def other(self, x: TensorRef) -> TensorRef:
         """Another tensor of its shape; itself where there is none."""
         shape = self.shape(x)
@@ -194,12 +202,6 @@ class Network:
 
     def activation_function(self) -> str:
         return str(self.draw.pick("NONE", "NONE", "NONE", "RELU", "RELU", "RELU6", "RELU_N1_TO_1"))
-
-
-def alike(network: Network, one: TensorRef, other: TensorRef) -> bool:
-    """Whether two tensors are of one dtype, scale and zero point."""
-    a, b = network.net.spec(one), network.net.spec(other)
-    return (a.dtype, a.scale, a.zero_point) == (b.dtype, b.scale, b.zero_point)
 
 
 def parameters(low: float, high: float, dtype: str) -> tuple[float, int]:

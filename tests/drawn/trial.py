@@ -106,7 +106,10 @@ class NetworkModel:
     number: int
 
     def options(self) -> Mapping[str, Any]:
-        return Draw(self.seed, self.number).pick(*[{}] * 5, *OPTIONS)  # type: ignore[no-any-return]
+        draw = Draw(self.number, self.seed)  # not the numbers that the network is drawn with, nor its kind
+        chosen: Mapping[str, Any] = draw.pick(*[{}] * 5, *OPTIONS)
+        rounded = kind(self.seed, self.number) == "dynamic"  # by LiteRT, and not where these are asked for
+        return {} if rounded and chosen.keys() & {"quantization", "target"} else chosen
 
     def label(self) -> tuple[str, str, str]:
         return "NETWORK", kind(self.seed, self.number), str(self.options())

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source import read
 from tests.drawn import families, network_moves, network_steps  # noqa: F401  register what draws
 from tests.drawn.draw import DRAWERS, Draw
 from tests.drawn.networks import STEPS, built
-from tests.drawn.trial import Model, Outcome, Tally, operators, outcomes
+from tests.drawn.trial import Model, NetworkModel, Outcome, Tally, operators, outcomes
 
 ROOT = Path(__file__).parents[2]
 ANOTHER_SEQUENCE = {
@@ -55,6 +55,14 @@ def test_networks_are_of_every_kind_and_made_of_all_that_they_may_be() -> None:
     assert len(made & set(STEPS)) > 0.9 * len(STEPS)
     dtypes = {tensor.dtype for model in models for tensor in model.main.tensors}
     assert dtypes >= {"float32", "int8", "uint8", "int16"}
+
+
+def test_networks_of_each_kind_are_converted_with_many_options() -> None:
+    """What says the kind does not say the options."""
+    labels = {NetworkModel(2, number).label()[1:] for number in range(300)}
+    kinds = {kind for kind, _ in labels}
+    assert kinds == {"float32", "dynamic", "half", "int8", "uint8", "int16"}
+    assert all(len({options for name, options in labels if name == kind}) >= 4 for kind in kinds)
 
 
 def test_a_model_is_the_same_in_every_run_and_depends_on_its_number_alone() -> None:

@@ -201,6 +201,7 @@ class TestApart:
         )
         for name, what in known.items():
             setattr(apart, name, what)
+        apart.fed = {value.tensor for value in apart.values if value.name in apart.given}
         apart._fed = lambda value, kept: Apart._fed(apart, value, kept)
         apart.floats = set[str]()
         found = [one for one, _ in Apart.compared(apart, {}, {0: self.array}, {0: -self.array})]

@@ -180,12 +180,15 @@ def _random(
     return np.asarray(np.abs(values) if caution else values, dtype_of(dtype))  # abs of a scalar is no array
 
 
+def _readers(graph: Subgraph, tensor: Tensor) -> list[Operator]:
+    return [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
+
+
 def _ordered(graph: Subgraph, tensor: Tensor) -> bool:
     """Whether an operator of several results and more than two operands reads it, which may take equals in an order of its own, as
     kernels that take boxes off a heap do (non_max_suppression.h).
     """
-    readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
-    return any(len(op.inputs) > 2 and len(op.outputs) > 1 for op in readers)
+    return any(len(op.inputs) > 2 and len(op.outputs) > 1 for op in _readers(graph, tensor))
 
 
 def _meeting(generator: np.random.Generator, where: np.random.Generator, values: Array, constants: Array) -> Array:
@@ -238,7 +241,7 @@ def _whole_range(graph: Subgraph, tensor: Tensor, caution: int) -> tuple[int, in
 
 def _plain(graph: Subgraph, tensor: Tensor) -> bool:
     """Whether integers are numbers that nothing is indexed with: operands of plain arithmetic, or made floats one by one."""
-    readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
+    readers = _readers(graph, tensor)
     made = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
     floats = all(len(slots) == 1 and slots[0].dtype == "float32" and slots[0].shape == tensor.shape for slots in made)
     return _whole_range(graph, tensor, 0)[0] < 0 or (len(readers) == len(made) and floats)

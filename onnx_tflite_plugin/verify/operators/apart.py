@@ -125,9 +125,7 @@ class Apart:
         states = {name: self._fed(value, last) for name, value in self.states.items() if value.tensor in last}
         if len(feeds) < len(self.given):
             return
-        exact = {
-            value.tensor for value in self.values if value.name in self.given
-        } | kept.keys() - self.producers.keys()
+        exact = self.fed | kept.keys() - self.producers.keys()
         self.session.run({**arrays, **feeds, **states})
         returned = self.session.values()
         for value in self.values:
