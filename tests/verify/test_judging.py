@@ -133,6 +133,14 @@ class TestIntegersMoved:
         expected[::2, 1] -= 1
         assert not judged(expected + np.int8([0, 1]), expected).ok
 
+    def test_a_number_that_most_of_a_channel_has_counts_once(self) -> None:
+        """As behind a bound, where it may be a tie."""
+        expected = varied(40, 3)
+        expected[:36, 1], expected[36:, 1] = 7, [9, 12, 15, 18]
+        tied = expected + np.int8([0, 1, 0]) * (expected == 7)
+        assert judged(tied, expected).ok
+        assert "in channel 1" in judged(expected + np.int8([0, 1, 0]), expected).problem
+
     def test_runs_of_other_widths_have_no_channels_in_common(self) -> None:
         expected = [varied(40, 3), varied(40, 5)]
         assert moved([array + np.int8(array.shape[1] == 3) for array in expected], [expected]) == ""

@@ -39,12 +39,23 @@ def moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
 
 
 def _channels(moves: Sequence[Array], values: Sequence[Array]) -> Array:
-    """The mean of each channel's moves, 0 for one of few values or of few elements; empty where there are no channels."""
+    """The mean of each channel's moves, 0 for one that hardly varies or has few elements; empty where there are no channels.
+
+    A number counts once however often it occurs: the one that most elements have, as behind a bound, may be a tie.
+    """
     if moves[0].ndim < 2 or len({move.shape[-1] for move in moves}) > 1:
         return np.empty(0)
-    rows, own = (np.concatenate([a.reshape(-1, a.shape[-1]) for a in arrays]) for arrays in (moves, values))
-    varies = own.astype(np.int64).std(0) > 1
-    return np.where(varies & (len(rows) >= _LEAST), rows.mean(0), 0.0)
+    rows, own = (
+        np.concatenate([a.reshape(-1, a.shape[-1]) for a in arrays]).astype(np.int64) for arrays in (moves, values)
+    )
+    if len(rows) < _LEAST or not own.size:
+        return np.zeros(own.shape[1])
+    numbers, rank = np.unique(own, return_inverse=True)
+    pairs = rank.reshape(own.shape) + len(numbers) * np.arange(own.shape[1])  # of a channel and one of its numbers
+    found, place, counts = np.unique(pairs, return_inverse=True, return_counts=True)
+    each = np.bincount(place.reshape(-1), rows.reshape(-1)) / counts
+    channel = found // len(numbers)
+    return np.where(own.std(0) > 1, np.bincount(channel, each) / np.bincount(channel), 0.0)
 
 
 _ROWS = 8  # elements of a channel of floats from which on its range says something
