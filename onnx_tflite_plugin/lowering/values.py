@@ -203,6 +203,9 @@ class Values:
         maker = value.producer()
         if storage.dtype in PACKED and maker is not None and maker.op_type == "Relu":
             value = self._emit("Max", value, 0.0)  # ONNX Runtime drops a Relu in front, whatever the zero point
+        if axis is None and _rescales(maker, scale, zero_point):
+            lowest = (INTEGER_RANGE[storage.dtype][0] - float(zero_point)) * float(scale)
+            value = self._emit("Max", value, lowest)
         if storage.dtype in self.plan.target.quantizes:
             integers = self.emitter.emit("QuantizeLinear", [value, scale, zero_point], {"axis": axis})[0]
         else:
@@ -261,6 +264,21 @@ class Values:
             order=spelled(order) if moved else "",
             shift=storage.shift,
         )
+
+
+def _rescales(maker: ir.Node | None, scale: Array, zero_point: Array) -> bool:
+    """Whether integers become such of the same dtype and other parameters, with nothing in between: ONNX Runtime makes one pair of
+    two in a row, with parameters of its own, and the first rounding is lost (DoubleQDQPairsRemover).
+    """
+    if maker is None or maker.op_type != "DequantizeLinear" or len(maker.inputs) < 3:
+        return False
+    integers, *before = maker.inputs
+    if integers is None or integers.producer() is None:  # an input of the graph
+        return False
+    known = [one.const_value.numpy() for one in before if one is not None and one.const_value is not None]
+    if len(known) < 2 or known[1].dtype != zero_point.dtype:
+        return False
+    return not (np.array_equal(known[0], scale) and np.array_equal(known[1], zero_point))
 
 
 def _as_known(value: ir.Value, dims: Dims | None) -> Dims | None:

@@ -10,6 +10,7 @@ from drawing import drawn
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder
+from conformance.models import Net, Spec, constant
 from onnx_tflite_plugin.api import Transparent, handler
 from onnx_tflite_plugin.graph.metadata import read_tensor
 from onnx_tflite_plugin.graph.names import UniqueNames
@@ -120,6 +121,30 @@ def test_a_relu_is_bounded_again_in_front_of_4_bits_alone(dtype: str, nodes: int
     storage = Storage(dtype, 0, Quantization((0.25,), (3,), 0))
     assert values.quantize(relu, storage, source_order(DIMS)).dtype == ir.DataType[dtype.upper()]
     assert len(emitter.nodes) == nodes
+
+
+RESCALED = [
+    (dtype, code, after)
+    for dtype in ("int8", "uint8")
+    for code in ("RELU", "RELU6", "QUANTIZE")
+    for after in (0.0018, 0.011, 1e-4)  # with the last, QUANTIZE has no table
+]
+
+
+@pytest.mark.parametrize(("dtype", "code", "after"), RESCALED)
+def test_integers_that_are_rescaled_twice_in_a_row_are_rounded_twice(dtype: str, code: str, after: float) -> None:
+    """ONNX Runtime makes one pair of two QuantizeLinear and DequantizeLinear where nothing is in between."""
+    least = np.iinfo(dtype).min
+    net = Net()
+    operands = [
+        net.input(Spec((3, 13), dtype, 0.0235, least + 127)),
+        constant(np.array([168 + least]).astype(dtype), None, 0.02, least + 148),
+    ]
+    difference = net.call("SUB", operands, Spec((3, 13), dtype, 0.08, least + 148))
+    rescaled = net.call(code, [difference], Spec((3, 13), dtype, after, least))
+    net.output(rescaled, net.call("ADD", [rescaled, rescaled], Spec((3, 13), dtype, 2.5 * after, least + 20)))
+    data = net.build()
+    assert verify(data, otp.convert(data)).ok
 
 
 def test_a_value_that_stands_for_several_tensors_is_named_after_the_first() -> None:
