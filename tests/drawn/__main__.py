@@ -8,7 +8,7 @@ import time
 
 import click
 
-from . import families, network_moves, network_steps  # noqa: F401  register what draws
+from . import families  # noqa: F401  register what draws
 from .trial import Model, NetworkModel, Tally, Trial, operators, outcomes
 
 

@@ -1,12 +1,31 @@
 """Every module that draws; importing it registers them."""
 
-from . import cutting, elementwise, matrices, moving, reductions, sequences, sharing, stablehlo, states, windows
+from . import (
+    cutting,
+    elementwise,
+    matrices,
+    moving,
+    network_blocks,
+    network_choices,
+    network_moves,
+    network_steps,
+    reductions,
+    sequences,
+    sharing,
+    stablehlo,
+    states,
+    windows,
+)
 
 __all__ = [
     "cutting",
     "elementwise",
     "matrices",
     "moving",
+    "network_blocks",
+    "network_choices",
+    "network_moves",
+    "network_steps",
     "reductions",
     "sequences",
     "sharing",

@@ -10,7 +10,6 @@ import numpy as np
 from conformance.builder import TensorRef
 from conformance.models import Spec
 
-from .elementwise import LOWEST
 from .networks import Network, Unfit, step
 from .reductions import PARAMETERS
 from .windows import Window
@@ -126,6 +125,8 @@ def extreme(n: Network, x: TensorRef) -> None:
 @step("RELU", "RELU6", "HARD_SWISH", "LEAKY_RELU", weight=1.2)
 @step("ABS", "GELU", "ELU", "NEG", "SIN", "EXP", "SQUARE", weight=0.4)
 def element(n: Network, x: TensorRef) -> None:
+    if n.code in ("EXP", "SQUARE") and n.dtype != "float32":
+        raise Unfit  # one step becomes many
     options = {"alpha": 0.2} if n.code == "LEAKY_RELU" else {}
     like = x if n.code == "NEG" else None
     n.call([x], n.activation(n.shape(x), like=like), **options)
@@ -134,11 +135,7 @@ def element(n: Network, x: TensorRef) -> None:
 @step("LOGISTIC", "TANH", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", weight=0.8)
 def bounded(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4) if n.code in PARAMETERS else n.shape(x)
-    n.call(
-        [x],
-        n.activation(shape, fixed={**LOWEST, **PARAMETERS}[n.code]),
-        **({"beta": 1.0} if n.code == "SOFTMAX" else {}),
-    )
+    n.apply(n.code, [x], shape, **({"beta": 1.0} if n.code == "SOFTMAX" else {}))
 
 
 @step("PRELU", weight=0.7)

@@ -6,10 +6,10 @@ always the same; here each takes what others give, so that layouts, scales and p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -19,7 +19,9 @@ from conformance.models import Net, Spec, constant
 from conformance.registered import REGISTERED
 from onnx_tflite_plugin.source.model import Array
 
-from .draw import Draw
+from .draw import STORED, Draw
+from .elementwise import LOWEST
+from .reductions import PARAMETERS
 
 KINDS = ("float32", "float32", "dynamic", "half", "int8", "int8", "int8", "int8", "uint8", "int16")
 IMAGES = (
@@ -34,16 +36,39 @@ IMAGES = (
 )
 LARGEST = 4000  # elements of a tensor
 
-Step = Callable[["Network", TensorRef], None]
-STEPS: dict[str, tuple[float, Step]] = {}
+Draws = Callable[["Network", TensorRef], None]
+
+
+class Step(NamedTuple):
+    """``weight``: how often it is drawn, in networks of these activations."""
+
+    weight: float
+    dtypes: Collection[str]
+    draws: Draws
+
+
+STEPS: dict[str, Step] = {}
+"""By operator, or by the name of a block of several."""
 Ranges = Mapping[int, tuple[float, float]]
 
 
-def step(*codes: str, weight: float = 1.0) -> Callable[[Step], Step]:
-    """What draws these operators; ``weight``: how often."""
+def step(*codes: str, weight: float = 1.0) -> Callable[[Draws], Draws]:
+    """What draws these operators."""
 
-    def register(draws: Step) -> Step:
-        STEPS.update(dict.fromkeys(codes, (weight, draws)))
+    def register(draws: Draws) -> Draws:
+        for code in codes:
+            dtypes = REGISTERED[code].dtypes
+            STEPS[code] = Step(weight, STORED if code == "QUANTIZE" else dtypes, draws)
+        return draws
+
+    return register
+
+
+def block(weight: float = 1.0, dtypes: Collection[str] = STORED) -> Callable[[Draws], Draws]:
+    """What draws several operators, as networks spell something out."""
+
+    def register(draws: Draws) -> Draws:
+        STEPS[draws.__name__] = Step(weight, dtypes, draws)
         return draws
 
     return register
@@ -65,6 +90,7 @@ class Network:
     def __post_init__(self) -> None:
         self.net = Net()
         self.pool: list[TensorRef] = []
+        self.beside: list[TensorRef] = []  # indices and the like, which few operators take
         self.read: set[TensorRef] = set()
         self.asked: dict[Spec, int] = {}
         self.numbered: dict[TensorRef, int] = {}  # activations in the order in which they were asked for
@@ -76,19 +102,19 @@ class Network:
 
     def build(self, operators: int) -> bytes:
         self.pool.append(self.net.input(self.activation(self.draw.pick(*IMAGES))))
-        codes = [c for c in STEPS if self.dtype in REGISTERED[c].dtypes or c == "QUANTIZE"]
-        shares = np.array([STEPS[c][0] for c in codes])
+        codes = [code for code, step in STEPS.items() if self.dtype in step.dtypes]
+        shares = np.array([STEPS[code].weight for code in codes])
         tried = 0
         while operators and tried < 200:
             tried += 1
             self.code = codes[int(self.draw.random.choice(len(codes), p=shares / shares.sum()))]
             x = self.draw.pick(*self.pool[-4:])
             try:
-                STEPS[self.code][1](self, x)
+                STEPS[self.code].draws(self, x)
             except Unfit:
                 continue
             operators -= 1
-        outputs = [ref for ref in self.pool[1:] if ref not in self.read]
+        outputs = [ref for ref in (*self.pool[1:], *self.beside) if ref not in self.read]
         if len(self.pool) > 3 and self.draw.chance(0.3):  # one that others read, too
             outputs.append(self.draw.pick(*[ref for ref in self.pool[1:] if ref in self.read] or outputs[:1]))
         self.net.output(*dict.fromkeys(outputs))
@@ -187,6 +213,26 @@ class Network:
         )
         self.pool += made
         return made[0]
+
+    def apply(
+        self, code: str, inputs: Sequence[Any], shape: Sequence[int] | None = None, *, like: TensorRef | None = None,
+        **options: Any,
+    ) -> TensorRef:  # fmt: skip
+        """One operator of a block; the result has the first operand's shape, and parameters of its own unless it is ``like`` another."""
+        fixed = {**LOWEST, **PARAMETERS}.get(code)
+        y = self.activation(self.shape(inputs[0]) if shape is None else shape, like=like, fixed=fixed)
+        return self.call(inputs, y, code=code, **options)
+
+    def aside(self, code: str, inputs: Sequence[Any], *results: Spec, **options: Any) -> list[TensorRef]:
+        """One operator whose results are no activations."""
+        made = self.net.calls(code, inputs, *results, version=REGISTERED[code].version, **options)
+        self.read.update(i for i in inputs if isinstance(i, TensorRef))
+        self.beside += made
+        return made
+
+    def near(self, value: float) -> Spec:
+        """A number that a block is known by; now and then it is another."""
+        return self.operand(np.asarray(value * (1.5 if self.draw.chance(0.08) else 1.0), np.float32))
 
     def rescaled(self, x: TensorRef, like: TensorRef | None = None) -> TensorRef:
         """With other parameters, by a QUANTIZE; in float it adds nothing."""

@@ -34,6 +34,12 @@ OPTIONS: tuple[Mapping[str, Any], ...] = (
     {"layout_plan": "local"},
     {"quantization": "float"},
     {"optimize": "none"},
+    {"optimize": "speed"},
+    {"opset": 18},
+    {"opset": 23},
+    {"weights_dtype": "uint8"},
+    {"weights_dtype": "keep"},
+    {"target": "openvino"},
 )
 
 
@@ -108,8 +114,10 @@ class NetworkModel:
     def options(self) -> Mapping[str, Any]:
         draw = Draw(self.number, self.seed)  # not the numbers that the network is drawn with, nor its kind
         chosen: Mapping[str, Any] = draw.pick(*[{}] * 5, *OPTIONS)
-        rounded = kind(self.seed, self.number) == "dynamic"  # by LiteRT, and not where these are asked for
-        return {} if rounded and chosen.keys() & {"quantization", "target"} else chosen
+        made = kind(self.seed, self.number)
+        if made == "dynamic" and chosen.keys() & {"quantization", "target"}:  # LiteRT rounds, and they do not
+            return {}
+        return {} if made == "int16" and chosen in ({"opset": 18}, {"target": "openvino"}) else chosen
 
     def label(self) -> tuple[str, str, str]:
         return "NETWORK", kind(self.seed, self.number), str(self.options())

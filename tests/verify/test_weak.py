@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance.models import Net, Spec, constant
+from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
+from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.operators.weak import Weak
 from onnx_tflite_plugin.verify.runtimes.ort import OrtError
@@ -151,3 +154,18 @@ def test_an_operator_that_does_not_run_by_itself_says_nothing() -> None:
             part=lambda inputs, tensor, value, found=part: found,
         )
         assert Weak(search, alone)._last(output) == []
+
+
+def test_an_operator_is_not_tried_on_two_inputs_that_are_one_value_of_the_onnx_model() -> None:
+    """A RELU6 whose bound is beyond the integers is no node, and drawn apart from what it takes it would be another."""
+    net, image = Net(), Spec((1, 6, 12, 4), "int8", 0.0117, -128)
+    x = net.input(image)
+    kernel = [
+        constant(np.eye(4).reshape(4, 1, 1, 4) * 127, "int8", 1 / 127),
+        constant(np.zeros(4), "int32", 0.0117 / 127),
+    ]
+    bounded = net.call("RELU6", [x], image, version=2)
+    moved = net.call("CONV_2D", [bounded, *kernel], image, padding="VALID", stride_h=1, stride_w=1)
+    net.output(net.call("SUB", [bounded, x], Spec((1, 6, 12, 4), "int8", 0.0039, -128)), moved)
+    data = net.build()
+    assert verify(data, convert(data, target="tvm", layout_plan="local")).ok
