@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
     """What computes ``outputs`` from ``inputs``, with the constants and the metadata that it needs.
 
-    ``None`` where it needs another input of the model too, goes around one of ``inputs``, as where two reshapes were joined,
-    or a value is not one of the main graph with a dtype.
+    ``None`` where it needs another input of the model too, goes around one of ``inputs`` by what that is made of, as where two
+    reshapes were joined, or a value is not one of the main graph with a dtype.
     """
     graph = model.graph
     infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
@@ -26,8 +26,9 @@ def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[s
         if any(name in needed for name in node.output):
             nodes.append(node)
             needed |= {*_read(node)} - {*inputs}
-    unread = {*inputs} - {name for node in nodes for name in _read(node)}
-    if unread and any(node in nodes for node in _before(model, unread)):
+    read = {name for node in nodes for name in _read(node)}
+    unread = {*inputs} - read
+    if unread and not read.isdisjoint(_before(model, unread)):
         return None
     constants = [tensor for tensor in graph.initializer if tensor.name in needed]
     available = {name for node in nodes for name in node.output} | {tensor.name for tensor in constants}
@@ -52,13 +53,14 @@ def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[s
     return part
 
 
-def _before(model: onnx.ModelProto, values: Collection[str]) -> Iterator[onnx.NodeProto]:
-    """The nodes of the main graph that these values come of."""
-    needed = {*values}
+def _before(model: onnx.ModelProto, values: Collection[str]) -> set[str]:
+    """What nodes of the main graph make these values of."""
+    needed, found = {*values}, set[str]()
     for node in reversed(model.graph.node):
         if any(name in needed for name in node.output):
+            found.update(_read(node))
             needed.update(_read(node))
-            yield node
+    return found
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:

@@ -7,17 +7,17 @@ quantized as LiteRT's is, is at most a few quantization steps away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.metadata import TensorValue, belongs_to, props
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance, inherited_step
 from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, restored_dtype
-from onnx_tflite_plugin.verify.operators.diverging import preserving, shared
+from onnx_tflite_plugin.verify.operators.diverging import preserving
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored, is_float
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, producers
@@ -70,18 +70,27 @@ class Apart:
         self.pairs = Pairs(self.entry, session)
         computed = {name for node in graph.node for name in node.output}
         read = {name for node in graph.node for name in node.input}
+        lowered = {index for node in graph.node for index in belongs_to(props(node.metadata_props))}
         index = self.entry.subgraph.index
         infos = {info.name: info for info in (*graph.value_info, *graph.output)}
         chosen = session.tensor_values if values is None else [v for each in values.values() for v in each]
         self.values = [v for v in chosen if v.subgraph == index and v.name in computed and v.name in infos]
         self.floats = {name for name, info in infos.items() if is_float(info)}
         self.kept: Mapping[int, Array] = {}
-        alike = shared(session.proto, self.producers)
-        self.given = {v.name: v.name + GIVEN for v in self.values if v.name in read and v.tensor not in alike}
+        shared = {value.name for value in self.values if self._shared(value, lowered)}
+        self.given = {value.name: value.name + GIVEN for value in self.values if value.name in read - shared}
         self.fed = {value.tensor for value in self.values if value.name in self.given}
         self.session = OnnxRuntime(_cut(session.proto, self.given), keep=[value.name for value in self.values])
         carried = {state.output: state.input for state in self.session.states}
         self.states = {carried[value.name]: value for value in self.values if value.name in carried}
+
+    def _shared(self, value: TensorValue, lowered: Collection[int]) -> bool:
+        """Whether a tensor's operator has no nodes, where others have: its values are those of the tensor that it is made of.
+
+        Given one of both, operators that read the other would have it as well.
+        """
+        producer = self.producers.get(value.tensor)
+        return producer is not None and bool(lowered) and producer.index not in lowered
 
     def comparisons(self, runs: Sequence[Run]) -> Iterator[tuple[Comparison, TensorValue]]:
         """Every tensor that LiteRT keeps and the ONNX model computes, run by run.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.graph.extraction import extracted
-from onnx_tflite_plugin.graph.metadata import TensorValue, belongs_to, props
+from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, restored_dtype
@@ -84,11 +83,7 @@ class Search:
         return next((value.name for value in self.values.get(tensor.index, ()) if value.form == "stored"), "")
 
     def part(self, inputs: Sequence[Tensor], output: Tensor, value: str) -> tuple[bytes, ModelProto] | None:
-        """Both models from ``inputs`` to ``output``, which ``value`` holds; ``None`` where the ONNX model has no such part, as where
-        one of the inputs has no value of its own.
-        """
-        if not self._shared.isdisjoint(tensor.index for tensor in inputs):
-            return None
+        """Both models from ``inputs`` to ``output``, which ``value`` holds; ``None`` where the ONNX model has no such part."""
         part = extracted(self.session.proto, [self.stored(tensor) for tensor in inputs], [value])
         whole = None if part is None else self.session.loaded(part)
         if whole is None:
@@ -98,10 +93,6 @@ class Search:
             return cut_file(self.trial.data, self.trial.entry.subgraph, indices, [output.index]), whole
         except InvalidModel:  # of more than 2 GB
             return None
-
-    @cached_property
-    def _shared(self) -> frozenset[int]:
-        return shared(self.session.proto, self.producers)
 
     def _comparable(self, value: TensorValue) -> bool:
         """Whether a value holds what LiteRT's tensor holds: the stored integers, or floats on both sides."""
@@ -188,12 +179,3 @@ def stateful(model: Model) -> bool:
     return any(
         tensor.is_variable or tensor.dtype == "resource" for graph in model.subgraphs for tensor in graph.tensors
     )
-
-
-def shared(onnx: ModelProto, makers: Mapping[int, Operator]) -> frozenset[int]:
-    """The tensors whose operator has no nodes, where others have: their values are those of what they are made of.
-
-    Given one of both, operators that read the other would have it as well.
-    """
-    lowered = {index for node in onnx.graph.node for index in belongs_to(props(node.metadata_props))}
-    return frozenset(tensor for tensor, maker in makers.items() if lowered and maker.index not in lowered)
