@@ -11,6 +11,7 @@ one row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -94,8 +95,20 @@ class Move(NamedTuple):
     shape: Dims | None
 
 
+def by_way_of(start: Order, end: Order) -> tuple[Order, ...]:
+    """Where one move does not bring a tensor from one order to another: the order with whole axes that lies between, else none.
+
+    That is where both cut an axis and neither size divides the other, as 21 into 3 of 7 and into 7 of 3.
+    """
+    for bounds in map(sorted, _cuts(start, end).values()):
+        if any(high % low for low, high in pairwise(bound for bound in bounds if bound)):
+            sizes = {axis: size for axis, size in zip(axes(start), physical(start), strict=True) if axis != INSERTED}
+            return (tuple(Atom(axis, 1, sizes[axis]) for axis in sorted(sizes)),)
+    return ()
+
+
 def move(start: Order, end: Order) -> Move:
-    """What brings a tensor from one order to another."""
+    """What brings a tensor from one order to another, where nothing lies between (see :func:`by_way_of`)."""
     if [atom[:2] for atom in start] == [atom[:2] for atom in end]:  # if sizes differ, only one of them knows them
         return Move(None, None, None)
     before, after = physical(start), physical(end)
@@ -110,10 +123,16 @@ def move(start: Order, end: Order) -> Move:
 
 def _common(start: Order, end: Order) -> tuple[Order, Order]:
     """Both orders cut at every boundary either of them has."""
+    cuts = _cuts(start, end)
+    return _cut(start, cuts), _cut(end, cuts)
+
+
+def _cuts(start: Order, end: Order) -> dict[int, set[int]]:
+    """The boundaries of each axis, as strides; 0 for an end that is not known."""
     cuts: dict[int, set[int]] = {}
     for axis, stride, size in (*start, *end):
         cuts.setdefault(axis, set()).update((stride, stride * (size or 0)))
-    return _cut(start, cuts), _cut(end, cuts)
+    return cuts
 
 
 def _cut(order: Order, cuts: dict[int, set[int]]) -> Order:

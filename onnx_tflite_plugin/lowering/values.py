@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import onnx_ir as ir
@@ -17,6 +18,7 @@ from onnx_tflite_plugin.layout.order import (
     Atom,
     Order,
     axes,
+    by_way_of,
     coalesced,
     move,
     physical,
@@ -142,6 +144,11 @@ class Values:
 
     def moved(self, value: ir.Value, start: Order, end: Order) -> ir.Value:
         """Bring a value from one order to another."""
+        for here, there in pairwise((start, *by_way_of(start, end), end)):
+            value = self._moved_at_once(value, here, there)
+        return value
+
+    def _moved_at_once(self, value: ir.Value, start: Order, end: Order) -> ir.Value:
         moves, dims = move(start, end), physical(start)
         if moves.split is not None:
             value, dims = self.reshape(value, dims, moves.split), moves.split

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 import numpy as np
 import pytest
 
+from conformance.models import Net, Spec, constant
+from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.layout.order import (
     Atom,
     Move,
     Order,
+    by_way_of,
     coalesced,
     count,
     is_tensor,
@@ -24,6 +28,7 @@ from onnx_tflite_plugin.layout.order import (
     spelled,
     without_unit_axes,
 )
+from onnx_tflite_plugin.verify import verify
 
 
 def cuts(dims: Sequence[int], draw: random.Random) -> list[int]:
@@ -60,22 +65,40 @@ def test_neighbours_become_one_only_where_they_continue_each_other(seed: int) ->
     np.testing.assert_array_equal(elements(without_unit_axes(order), dims), elements(order, dims))
 
 
+@pytest.mark.parametrize("alike", [True, False])
 @pytest.mark.parametrize("seed", range(60))
-def test_a_move_puts_each_element_where_the_other_order_has_it(seed: int) -> None:
+def test_moves_put_each_element_where_the_other_order_has_it(seed: int, alike: bool) -> None:
+    """Also where both cut an axis and the sizes do not divide each other."""
     draw = random.Random(seed)
     dims = [draw.choice((1, 2, 3, 4, 6, 12)) for _ in range(draw.randint(1, 4))]
     inner = cuts(dims, draw)
-    start, end = (coalesced(drawn_order(dims, inner, draw)) for _ in "ab")
-    moved = move(start, end)
+    start, end = (coalesced(drawn_order(dims, inner if alike else cuts(dims, draw), draw)) for _ in "ab")
+    between = by_way_of(start, end)
+    assert not (alike and between)
     array = elements(start, dims).reshape([size or 0 for size in physical(start)])
-    if moved.split is not None:
-        array = array.reshape(moved.split)  # type: ignore[arg-type]
-    if moved.perm is not None:
-        array = array.transpose(moved.perm)
-    if moved.shape is not None:
-        array = array.reshape(moved.shape)  # type: ignore[arg-type]
+    for here, there in pairwise((start, *between, end)):
+        moved = move(here, there)
+        if moved.split is not None:
+            array = array.reshape(moved.split)  # type: ignore[arg-type]
+        if moved.perm is not None:
+            array = array.transpose(moved.perm)
+        if moved.shape is not None:
+            array = array.reshape(moved.shape)  # type: ignore[arg-type]
     assert array.shape == physical(end)
     np.testing.assert_array_equal(array.reshape(-1), elements(end, dims))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 7), (2, 29), (4, 6), (2, 4)])
+def test_channels_that_are_shuffled_twice_are_where_litert_has_them(rows: int, columns: int) -> None:
+    net, flat = Net(), Spec((2, rows * columns))
+    x = net.input(flat)
+    for _ in "ab":
+        x = net.call("RESHAPE", [x, constant([2, rows, columns])], Spec((2, rows, columns)))
+        x = net.call("TRANSPOSE", [x, constant([0, 2, 1])], Spec((2, columns, rows)))
+        x = net.call("RESHAPE", [net.call("ABS", [x], Spec((2, columns, rows))), constant([2, rows * columns])], flat)
+    net.output(x)
+    data = net.build()
+    assert verify(data, convert(data)).ok
 
 
 def test_atoms_that_do_not_touch_stay_apart() -> None:
