@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from conformance.builder import TensorRef
+from conformance.models import constant
 
 from .networks import Network, Unfit, block
 
@@ -39,6 +40,14 @@ def reshaped(n: Network, x: TensorRef, *shape: int) -> TensorRef:
     return n.apply("RESHAPE", [x, n.table(shape)], shape, like=x, new_shape=list(shape))
 
 
+def rows(n: Network, x: TensorRef) -> tuple[int, ...]:
+    """The shape of what is normalized along its last axis: of one number nothing but rounding is left."""
+    shape = n.rank(x, 2, 3, 4)
+    if shape[-1] < 2:
+        raise Unfit
+    return shape
+
+
 def mean(n: Network, x: TensorRef, *axes: int) -> TensorRef:
     """The axes stay."""
     kept = [1 if k in axes else size for k, size in enumerate(n.shape(x))]
@@ -67,7 +76,11 @@ def swish(n: Network, x: TensorRef) -> None:
 
 @block(dtypes=FLOATS)
 def gelu(n: Network, x: TensorRef) -> None:
-    cube = n.apply("POW", [x, n.near(3)]) if n.draw.chance(0.5) else n.apply("MUL", [n.apply("MUL", [x, x]), x])
+    cube = (
+        n.apply("POW", [x, constant(np.float32(n.draw.pick(3, 3, 3, 2)))])
+        if n.draw.chance(0.5)
+        else n.apply("MUL", [n.apply("MUL", [x, x]), x])
+    )
     inner = n.apply("MUL", [n.apply("ADD", [x, n.apply("MUL", [cube, n.near(0.044715)])]), n.near(0.7978846)])
     gate = n.apply("ADD", [n.apply("TANH", [inner]), n.near(1)])
     if n.draw.chance(0.5):
@@ -108,7 +121,7 @@ def gated(n: Network, x: TensorRef) -> None:
 
 @block(weight=1.5, dtypes=FLOATS)
 def layer_norm(n: Network, x: TensorRef) -> None:
-    last = len(n.rank(x, 2, 3, 4)) - 1
+    last = len(rows(n, x)) - 1
     axes = n.draw.pick([last], [last], [last - 1, last])
     middle = mean(n, x, *axes)
     centred = n.apply("SUB", [x, middle])
@@ -128,7 +141,7 @@ def layer_norm(n: Network, x: TensorRef) -> None:
 @block(dtypes=FLOATS)
 def batch_norm_of_a_layer(n: Network, x: TensorRef) -> None:
     """As Keras writes it: the factor is multiplied before the mean is taken off."""
-    shape = n.rank(x, 2, 3, 4)
+    shape = rows(n, x)
     middle = mean(n, x, len(shape) - 1)
     spread = mean(n, n.apply("SQUARED_DIFFERENCE", [x, middle]), len(shape) - 1)
     inverse = n.apply("RSQRT", [n.apply("ADD", [spread, n.near(1e-3)])])
@@ -141,7 +154,7 @@ def batch_norm_of_a_layer(n: Network, x: TensorRef) -> None:
 
 @block(dtypes=FLOATS)
 def rms_norm(n: Network, x: TensorRef) -> None:
-    last = len(n.rank(x, 2, 3, 4)) - 1
+    last = len(rows(n, x)) - 1
     square = n.apply("MUL", [x, x]) if n.draw.chance(0.5) else n.apply("SQUARE", [x])
     inverse = n.apply("RSQRT", [n.apply("ADD", [mean(n, square, last), n.near(1e-5)])])
     scaled(n, n.apply("MUL", [x, inverse] if n.draw.chance(0.5) else [inverse, x], n.shape(x)), shifted=False)
@@ -149,7 +162,7 @@ def rms_norm(n: Network, x: TensorRef) -> None:
 
 @block(weight=0.7, dtypes=FLOATS)
 def unit_length(n: Network, x: TensorRef) -> None:
-    shape = n.rank(x, 2, 3, 4)
+    shape = rows(n, x)
     kept = (*shape[:-1], 1)
     total = n.apply("SUM", [n.apply("MUL", [x, x]), n.table([len(shape) - 1])], kept, keep_dims=True)
     if n.draw.chance(0.5):

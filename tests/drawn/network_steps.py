@@ -125,7 +125,7 @@ def extreme(n: Network, x: TensorRef) -> None:
 @step("RELU", "RELU6", "HARD_SWISH", "LEAKY_RELU", weight=1.2)
 @step("ABS", "GELU", "ELU", "NEG", "SIN", "EXP", "SQUARE", weight=0.4)
 def element(n: Network, x: TensorRef) -> None:
-    if n.code in ("EXP", "SQUARE") and n.dtype != "float32":
+    if n.code in ("EXP", "SQUARE") and n.kind not in ("float32", "half"):
         raise Unfit  # one step becomes many
     options = {"alpha": 0.2} if n.code == "LEAKY_RELU" else {}
     like = x if n.code == "NEG" else None

@@ -115,7 +115,7 @@ class NetworkModel:
         draw = Draw(self.number, self.seed)  # not the numbers that the network is drawn with, nor its kind
         chosen: Mapping[str, Any] = draw.pick(*[{}] * 5, *OPTIONS)
         made = kind(self.seed, self.number)
-        if made == "dynamic" and chosen.keys() & {"quantization", "target"}:  # LiteRT rounds, and they do not
+        if made == "dynamic" and chosen.keys() & {"quantization", "target", "optimize"}:  # LiteRT rounds, and they do not
             return {}
         return {} if made == "int16" and chosen in ({"opset": 18}, {"target": "openvino"}) else chosen
 
