@@ -6,7 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Context, Decline, Dequantized, Instance, Operator, Refused, Terminate, Value, handler
+from onnx_tflite_plugin.api import (
+    Context,
+    Decline,
+    Dequantized,
+    Instance,
+    Operator,
+    Refused,
+    Terminate,
+    Value,
+    handler,
+    out,
+)
 from op_handlers.kernels.boxes import below, columns
 
 NEEDED = ("max_detections", "max_classes_per_detection", "num_classes", "nms_score_threshold", "nms_iou_threshold")
@@ -25,6 +36,8 @@ def refused(at: Instance) -> Decline | None:
     op = at.op
     if any(op.tensor(slot) is None for slot in range(3)):
         return Decline("it takes boxes, scores and anchors, of which it lacks some")
+    if wrong := next((op[out(k)] for k in range(len(op.outputs)) if op[out(k)].dtype != "float32"), None):
+        return Decline(f"its result {wrong.name!r} is {wrong.dtype}, and the kernel writes float32")
     options = settings(op)
     if missing := [name for name in (*NEEDED, *SCALES) if name not in options]:
         return Decline(f"its options lack {', '.join(missing)}")

@@ -49,6 +49,7 @@ def cases() -> Iterator[Case]:
         )
     many = {"max_classes_per_detection": 2**29, "max_detections": 5}
     yield detected("more detections than are counted", many, refused="counts in 32 bits")
+    yield detected("classes as complex numbers", {}, made="complex64", refused="the kernel writes float32")
     yield detected("by best class, as the options say nothing", {}, without=("use_regular_nms", "detections_per_class"))
     yield detected("by best class, three classes each", {"max_classes_per_detection": 3})
     yield detected("by class, one of each", {"use_regular_nms": True, "detections_per_class": 1, "max_detections": 5})
@@ -57,7 +58,7 @@ def cases() -> Iterator[Case]:
 
 def detected(
     name: str, options: Mapping[str, Any], *, background: int = 1, quantized: bool = False, length: int = 4,
-    without: tuple[str, ...] = (), **case: Any,
+    without: tuple[str, ...] = (), made: str = "float32", **case: Any,
 ) -> Case:  # fmt: skip
     attributes = {key: value for key, value in {**USUAL, **options}.items() if key not in without}
     classes = attributes["num_classes"] + background
@@ -80,7 +81,10 @@ def detected(
             boxes, by_class = (Spec(spec.shape, name=spec.name) for spec in (boxes, by_class))
             table = constant(anchors.astype(np.float32))
         total = min(attributes["max_detections"] * attributes["max_classes_per_detection"], 2**31 - 1)
-        outputs = [model.result(Spec(shape)) for shape in ((1, total, 4), (1, total), (1, total), (1,))]
+        shapes = {"boxes": (1, total, 4), "classes": (1, total), "scores": (1, total), "count": (1,)}
+        outputs = [
+            model.result(Spec(shape, made if name == "classes" else "float32")) for name, shape in shapes.items()
+        ]
         model.graph.operator(
             OP, [model.place(spec) for spec in (boxes, by_class, table)], outputs, custom_options=attributes
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Value, out
+from onnx_tflite_plugin.api import Array, Context, Refused, Value, out
 from op_handlers.kernels.fixed_point import logistic, quantized_multiplier, tanh
 from op_handlers.kernels.sigmoids import power_of_two
 from op_handlers.sequence.lstm.cell import (
@@ -52,6 +52,7 @@ class IntegerCell(Cell):
         self.steps = dict(zip(gates_of(ctx.op), map(np.float32, scales), strict=True))
         self.exponent = power_of_two(step_of(ctx.op[CELLS])[0]) or 0
         super().__init__(ctx, inputs, reverse)
+        self.within_32_bits()
         self.states_of = ("float64" if self.small else "float32", "float64", "float64")
         self.early = [gate for gate in self.gates if gate is not OUTPUT or not self.peeps]
         self.beyond = self.overshoot()
@@ -66,6 +67,15 @@ class IntegerCell(Cell):
     def ordered(self, gates: Sequence[Gate]) -> list[Gate]:
         """The output gate last: it may see the cells of its own step."""
         return sorted(gates, key=lambda gate: gate is OUTPUT)
+
+    def within_32_bits(self) -> None:
+        """Raises Refused where sums are shifted so far to the left that the kernel's wrap around."""
+        for gate in self.gates:
+            for slot, seen in ((gate.weights, 0), (gate.recurrent, HIDDEN)):
+                _, exponent = quantized_multiplier(float(self.factor(gate, slot, seen)))
+                if exponent > 0 and self.largest([slot]) << exponent >= 2**31:
+                    text = f"sums of products with {self.op[slot].name!r}, whose scale is {self.scale(slot):g}"
+                    raise Refused(f"{text}, are shifted beyond 32 bits, where the kernel's wrap around")
 
     # --- operands -----------------------------------------------------------------------------
 

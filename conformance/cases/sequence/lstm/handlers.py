@@ -247,6 +247,8 @@ def refused(op: str) -> Iterator[Case]:
     yield lstm("int8 with odd cells", odd, op=op, dtype="int8", weights="int8", cells_scale=0.0003)
     coarse = {"refused": "not from 2^-15 to 2^-9"}
     yield lstm("int8 with coarse cells", coarse, op=op, dtype="int8", weights="int8", cells_scale=2.0**-8)
+    huge = {"refused": "shifted beyond 32 bits"}
+    yield lstm("int8 with scales beyond measure", huge, op=op, dtype="int8", weights="int8", reach=1e7)
     mixed = {"refused": "mixes up its cells"}
     yield lstm(
         "int8 that peeps and projects", mixed, op=op, dtype="int8", weights="int8", peephole=True, outputs=OUTPUTS
