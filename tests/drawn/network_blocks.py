@@ -97,7 +97,7 @@ def mish(n: Network, x: TensorRef) -> None:
 @block(dtypes=BYTES)
 def slopes(n: Network, x: TensorRef) -> None:
     if n.draw.chance(0.5):
-        n.apply("MAXIMUM", [n.apply("MUL", [x, n.near(0.125)], like=x), x], like=x)
+        n.apply("MAXIMUM", [n.apply("MUL", [x, n.near(0.13)], like=x), x], like=x)
         return
     below = n.apply("RELU", [n.apply("MUL", [x, n.near(-1)])])
     steep = n.apply("MUL", [below, n.operand(n.numbers(n.shape(x)[-1], spread=0.2))])

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from conformance.builder import TensorRef
+from conformance.lstms import Lstm
 from conformance.models import Spec, constant
 
 from .networks import Network, Unfit, block, step
@@ -205,3 +206,46 @@ def filled_as_found(n: Network, x: TensorRef) -> None:
     sizes = n.aside("SHAPE", [x], Spec((len(shape),), "int32"), out_type="INT32")
     whole = n.aside("FILL", [*sizes, n.near(0.5)], n.activation(shape))
     n.apply(n.draw.pick("ADD", "MUL", "MAXIMUM"), [x, *whole])
+
+
+# --- sequences --------------------------------------------------------------------------------
+
+
+@block(dtypes=("float32",), weight=0.6)
+def remembered(n: Network, x: TensorRef) -> None:
+    """An LSTM, or one in each direction."""
+    batch, steps, width = n.rank(x, 3)
+    if batch * steps > 20 or width > 40:
+        raise Unfit
+    both = n.draw.chance(0.4)
+    each = [lstm(n, x, width)]
+    if both:
+        turned = n.apply("REVERSE_V2", [x, n.table([1])], like=x)
+        each.append(n.apply("REVERSE_V2", [lstm(n, turned, width), n.table([1])]))
+        n.apply("CONCATENATION", each, (batch, steps, 2 * CELLS), axis=n.draw.pick(2, -1))
+    if n.draw.chance(0.5):  # what comes of the last step alone
+        last = [n.table([0, -1, 0]), n.table([0, 0, 0]), n.table([1, 1, 1])]
+        masks = {"begin_mask": 5, "end_mask": 7, "shrink_axis_mask": 2}
+        n.apply("STRIDED_SLICE", [each[0], *last], (batch, CELLS), like=each[0], **masks)
+
+
+CELLS = 5
+
+
+def lstm(n: Network, x: TensorRef, width: int) -> TensorRef:
+    batch, steps, _ = n.shape(x)
+    built = n.ranges is not None
+    of = Lstm(
+        weights="int8" if n.kind == "dynamic" and built else "float32",
+        halved=n.kind == "half" and built,
+        batch=batch,
+        time=steps,
+        inputs=width,
+        cells=CELLS,
+        seed=str(n.draw.between(0, 10**6)),
+        **n.draw.pick({}, {}, {"coupled": True}, {"peephole": True}),
+    )
+    y = of.call(n.net, x, name=f"states {len(n.pool)} ")
+    n.read.add(x)
+    n.pool.append(y)
+    return y

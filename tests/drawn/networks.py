@@ -35,6 +35,7 @@ IMAGES = (
     (1, 2, 3, 5, 7),
 )
 LARGEST = 4000  # elements of a tensor
+FINEST = 16  # steps of a result for one of an operand
 
 Draws = Callable[["Network", TensorRef], None]
 
@@ -93,6 +94,7 @@ class Network:
         self.beside: list[TensorRef] = []  # indices and the like, which few operators take
         self.read: set[TensorRef] = set()
         self.asked: dict[Spec, int] = {}
+        self.free: set[Spec] = set()  # whose parameters are those of their range
         self.numbered: dict[TensorRef, int] = {}  # activations in the order in which they were asked for
 
     @property
@@ -146,7 +148,9 @@ class Network:
         if like is not None:
             return replace(self.net.spec(like), shape=tuple(shape), value=None, name="")
         low, high = self.ranges.get(number, (-3.0, 3.0))
-        return Spec(tuple(shape), self.dtype, *parameters(low, high, self.dtype))
+        spec = Spec(tuple(shape), self.dtype, *parameters(low, high, self.dtype))
+        self.free.add(spec)
+        return spec
 
     def numbers(self, *shape: int, spread: float = 1.0) -> Array:
         return np.asarray(self.draw.random.normal(0, spread, shape), np.float32)
@@ -206,6 +210,7 @@ class Network:
         code = code or self.code
         while inputs[-1] is None:  # the hybrid kernels count operands
             inputs = inputs[:-1]
+        results = tuple(self.coarse(result, inputs) for result in results)
         made = self.net.calls(code, inputs, *results, version=REGISTERED[code].version, **options)
         self.read.update(i for i in inputs if isinstance(i, TensorRef))
         self.numbered.update(
@@ -229,6 +234,14 @@ class Network:
         self.read.update(i for i in inputs if isinstance(i, TensorRef))
         self.beside += made
         return made
+
+    def coarse(self, result: Spec, inputs: Sequence[Any]) -> Spec:
+        """A step of an operand is no more than so many of the result, or else one that is rounded otherwise becomes many."""
+        specs = [self.net.spec(i) for i in inputs if isinstance(i, TensorRef)]
+        steps = [float(np.asarray(spec.scale)) for spec in specs if spec.scale is not None and np.ndim(spec.scale) == 0]
+        if result not in self.free or not steps:
+            return result
+        return replace(result, scale=max(float(np.asarray(result.scale)), max(steps) / FINEST))
 
     def near(self, value: float) -> Spec:
         """A number that a block is known by; now and then it is another."""
@@ -264,6 +277,12 @@ def parameters(low: float, high: float, dtype: str) -> tuple[float, int]:
 
 def kind(seed: int, number: int) -> str:
     return str(Draw(seed, number).pick(*KINDS))
+
+
+def input_shape(seed: int, number: int) -> tuple[int, ...]:
+    """That of its one input."""
+    made, _ = built(seed, number, None)
+    return made.shape(made.pool[0])
 
 
 def network(seed: int, number: int) -> bytes:

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.verify import LiteRTError, OrtError, verify
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 
 from .draw import DRAWERS, Draw, case
-from .networks import kind, network
+from .networks import input_shape, kind, network
 
 Kind = Literal["equal", "different", "refused", "not run", "crash"]
 SECONDS = 30  # for one model, before its process is ended
@@ -39,6 +39,7 @@ OPTIONS: tuple[Mapping[str, Any], ...] = (
     {"opset": 23},
     {"weights_dtype": "uint8"},
     {"weights_dtype": "keep"},
+    {"input_shape": {}},
     {"target": "openvino"},
 )
 
@@ -115,7 +116,15 @@ class NetworkModel:
         draw = Draw(self.number, self.seed)  # not the numbers that the network is drawn with, nor its kind
         chosen: Mapping[str, Any] = draw.pick(*[{}] * 5, *OPTIONS)
         made = kind(self.seed, self.number)
-        if made == "dynamic" and chosen.keys() & {"quantization", "target", "optimize"}:  # LiteRT rounds, and they do not
+        if "input_shape" in chosen:
+            shape = list(input_shape(self.seed, self.number))
+            shape[draw.between(0, len(shape) - 2)] += draw.between(1, 3)
+            return {"input_shape": {"x0": shape}}
+        if made == "dynamic" and chosen.keys() & {
+            "quantization",
+            "target",
+            "optimize",
+        }:  # LiteRT rounds, and they do not
             return {}
         return {} if made == "int16" and chosen in ({"opset": 18}, {"target": "openvino"}) else chosen
 
