@@ -46,7 +46,7 @@ def wrong(code: str, **declared: object) -> Host:
 
 def test_a_case_passes_under_every_plan_target_and_opset(host: Host) -> None:
     result = run_case(between_convolutions("NEG", "here", [X], X, opsets=(None, 17)), host)
-    assert (result.status, result.reasons, result.variants) == ("passed", (), 6)
+    assert (result.status, result.reasons, result.variants) == ("passed", (), 5)
 
 
 def test_every_target_and_every_opset_is_tried_and_the_local_plan_where_it_is_another() -> None:
@@ -54,7 +54,8 @@ def test_every_target_and_every_opset_is_tried_and_the_local_plan_where_it_is_an
         tried = list(variants_of(unary("NEG", name, X, opsets=(None, 13, 17))))
         assert {(one.target, one.opset) for one in tried} >= {("onnxruntime", None), ("generic", None)}
         assert {one.opset for one in tried if one.plan == "least"} == {None, 13, 17}
-        assert [one.plan for one in tried].count("turned") == 1
+        (local,), (turned,) = ([one.target for one in tried if one.plan == plan] for plan in ("local", "turned"))
+        assert {local, turned} == {"onnxruntime", "generic"}
     still = run_case(unary("NEG", "here", X, targets=("onnxruntime",)), Host(packs="builtin"))
     moved = run_case(between_convolutions("NEG", "here", [X], X, targets=("onnxruntime",)), Host(packs="builtin"))
     assert (still.variants, moved.variants) == (2, 3)

@@ -133,7 +133,7 @@ def compare(
         and not _rounding(expected[nearest])
     ):
         comparison = replace(comparison, problem=lost(actual, expected.values(), step))
-    if unit == "step" and max(allowed, spread) <= 1 and comparison.ok:
+    if unit == "step" and max(allowed, spread) <= 1 and comparison.ok and comparison.distance:
         comparison = replace(comparison, problem=moved(actual, expected.values()))
     return replace(comparison, distance=math.inf) if comparison.problem else comparison
 
