@@ -230,7 +230,7 @@ def encode(builder: flatbuffers.Builder, table: Table) -> int:
             if isinstance(error, BuilderError):
                 raise
             raise BuilderError(f"{table.name}.{name} cannot hold {value!r}: {error}") from error
-    builder.StartObject(len(fields) + _skipped_slots(fields))
+    builder.StartObject(_slots(table.name))
     for name, value in values.items():
         entry = fields[name]
         if entry.kind == "scalar":
@@ -240,9 +240,17 @@ def encode(builder: flatbuffers.Builder, table: Table) -> int:
     return int(builder.EndObject())
 
 
-def _skipped_slots(fields: Mapping[str, Field]) -> int:
-    """Deprecated fields keep their slot but have no writer."""
-    return max((entry.slot for entry in fields.values()), default=-1) + 1 - len(fields)
+@cache
+def _slots(table: str) -> int:
+    """How many slots a table has. Deprecated fields keep theirs but have no writer."""
+    return max((entry.slot for entry in fields_of(table).values()), default=-1) + 1
+
+
+@cache
+def _bounds(number: str) -> tuple[int, int]:
+    """The least and the greatest whole number of a type."""
+    info = np.iinfo(_NUMPY[number])
+    return int(info.min), int(info.max)
 
 
 def _prepare(builder: flatbuffers.Builder, table: str, name: str, entry: Field, value: Any) -> Any:
@@ -267,9 +275,9 @@ def _prepare(builder: flatbuffers.Builder, table: str, name: str, entry: Field, 
     number = int(value)
     if number != value:
         raise BuilderError(f"{table}.{name} takes a whole number, not {value!r}")
-    bounds = np.iinfo(_NUMPY[entry.number]) if entry.number != "Bool" else None
-    if bounds is not None and not bounds.min <= number <= bounds.max:
-        raise BuilderError(f"{table}.{name} holds {bounds.min} to {bounds.max}, not {number}")
+    least, most = (0, 1) if entry.number == "Bool" else _bounds(entry.number)
+    if not least <= number <= most:
+        raise BuilderError(f"{table}.{name} holds {least} to {most}, not {number}")
     return number
 
 

@@ -101,8 +101,7 @@ def _cells(code: str, handler: Handler, cases: Sequence[Case], host: Host) -> li
     return [
         code,
         f"1–{handler.max_version}" if handler.max_version > 1 else "1",
-        " / ".join(_layouts(handler, passing, host)),
-        " / ".join(_quantization(handler, passing, host)),
+        *_declared(handler, passing, host),
         *(str(counted[dtype] or "") for dtype in COLUMNS),
         ", ".join(others),
         _differences(code, passing),
@@ -141,16 +140,13 @@ def _difference(case: Case) -> str:
     return "1 step" if results & STEPPED else ""
 
 
-def _layouts(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
-    if not callable(handler.layout):
-        return [type(handler.layout).__name__]
-    return sorted({type(declared.layout).__name__ for case in cases for declared in declarations(case, host)})
-
-
-def _quantization(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
-    if not callable(handler.quantization):
-        return [type(handler.quantization).__name__]
-    return sorted({type(declared.quantization).__name__ for case in cases for declared in declarations(case, host)})
+def _declared(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
+    """The kinds of layout and of quantization that it declares, in the cases where these depend on the model."""
+    asked = callable(handler.layout) or callable(handler.quantization)
+    each = [one for case in cases for one in declarations(case, host)] if asked else []
+    layouts = [one.layout for one in each] if callable(handler.layout) else [handler.layout]
+    quantizations = [one.quantization for one in each] if callable(handler.quantization) else [handler.quantization]
+    return [" / ".join(sorted({type(kind).__name__ for kind in kinds})) for kinds in (layouts, quantizations)]
 
 
 def _notes(cases: Sequence[Case], codes: set[str]) -> Iterator[tuple[str, list[str]]]:
