@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 from onnx_tflite_plugin.api.checked import described
@@ -65,11 +66,17 @@ def _in_order(fusions: Iterable[tuple[str, Fusion]]) -> list[tuple[str, Fusion]]
     In the order in which they come, where nothing else is said.
     """
     offered = list(fusions)
-    held = {fusion.name: {code for pattern in fusion.patterns for code in pattern.codes()} for _, fusion in offered}
+    held = {fusion.name: _held(fusion) for _, fusion in offered}
     rank = dict.fromkeys(held, 0)
     for _ in range(_DEEPEST):
         rank = {name: max((rank[code] + 1 for code in codes & rank.keys()), default=0) for name, codes in held.items()}
     return sorted(offered, key=lambda item: (not item[1].exact, item[1].regions is None, rank[item[1].name]))
+
+
+@cache
+def _held(fusion: Fusion) -> frozenset[str]:
+    """The operators of its patterns."""
+    return frozenset[str]().union(*(pattern.codes() for pattern in fusion.patterns))
 
 
 class _Stage(NamedTuple):

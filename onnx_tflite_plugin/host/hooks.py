@@ -67,6 +67,7 @@ class Hooks:
         self.failures: dict[str, list[Failed]] = {}
         self._left_out: set[tuple[str, str]] = set()
         self._serves: dict[str, str] = {}  # the operator of each handler, by the name of its plugin
+        self._found: dict[tuple[str, str], Sequence[Hook]] = {}  # by hook and operator, until another plugin is taken in
         self._manager = _Manager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
 
@@ -74,6 +75,7 @@ class Hooks:
 
     def register(self, plugin: object, code: str, pack: str) -> None:
         """Take in a plugin as ``CODE@pack``."""
+        self._found.clear()
         self._manager.register(plugin, name=f"{code}@{pack}")
         if _own(plugin):
             self._serves[f"{code}@{pack}"] = code
@@ -91,6 +93,7 @@ class Hooks:
 
     def leave_out(self, pack: str, failed: Failed, names: Iterable[str] = NAMES) -> None:
         """These hooks of a pack are not called any more."""
+        self._found.clear()
         self.failures.setdefault(pack, []).append(failed)
         self._left_out |= {(name, pack) for name in names}
 
@@ -102,11 +105,16 @@ class Hooks:
         """The packs that are handed the finished model, in that order."""
         return tuple(dict.fromkeys(hook.pack for hook in self._of("finish")))
 
-    def _of(self, name: str, code: str = "") -> Iterator[Hook]:
+    def _of(self, name: str, code: str = "") -> Sequence[Hook]:
         """The implementations of one hook in pluggy's order: the last registered first, but for tryfirst and trylast.
 
         ``code``: without the handlers of other operators, which have nothing to say of it.
         """
+        if (name, code) not in self._found:
+            self._found[name, code] = tuple(self._implementing(name, code))
+        return self._found[name, code]
+
+    def _implementing(self, name: str, code: str) -> Iterator[Hook]:
         for implementation in reversed(getattr(self._manager.hook, name).get_hookimpls()):
             if code and self._serves.get(implementation.plugin_name, code) != code:
                 continue
@@ -123,7 +131,7 @@ class Hooks:
         Where an entry point of a pack serves it, the pack's hook is not asked, nor the built-in pack's where another has one
         (``offered``).
         """
-        hooks = [*self._of("claim", at.op.code)]
+        hooks = self._of("claim", at.op.code)
         served = {hook.pack for hook in hooks if _own(hook.plugin)} | ({BUILTIN} if offered else set())
         for hook in hooks:
             if hook.pack in served and not _own(hook.plugin):
@@ -170,7 +178,7 @@ class Hooks:
 
         Raises HandlerError where a pack that the model uses fails, or the model is not valid to begin with.
         """
-        hooks = [*self._of("finish")]
+        hooks = self._of("finish")
         if not hooks:
             return model
         import onnx_ir as ir

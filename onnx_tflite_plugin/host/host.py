@@ -100,6 +100,7 @@ class Host:
             if offer.group == HANDLERS:
                 self._by_code[offer.code].append(offer)
         self._loaded: dict[str, list[Failed]] = {}
+        self._fusions: dict[Offer, Fusion | None] = {}
         self._mention(admitted)
         for code, handler in (handlers or {}).items():
             self.hooks.register(Registration(code, handler, INLINE), code, INLINE)
@@ -168,6 +169,12 @@ class Host:
         return [(offer.pack, fusion) for offer in offers if (fusion := loaded.get(offer)) is not None]
 
     def _fusion(self, offer: Offer) -> Fusion | None:
+        """What an entry point offers, ``None`` where it does not load; what is wrong with it is told once."""
+        if offer not in self._fusions:
+            self._fusions[offer] = self._load_fusion(offer)
+        return self._fusions[offer]
+
+    def _load_fusion(self, offer: Offer) -> Fusion | None:
         try:
             fusion = offer.fusion()
         except Failed as failed:
