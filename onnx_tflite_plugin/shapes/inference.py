@@ -95,8 +95,8 @@ def _inferred(model: onnx.ModelProto) -> onnx.GraphProto:
 
 
 def _said(error: Exception) -> str:
-    """What inference says, without the path to where it says it."""
-    return " ".join(str(error).split()).rpartition("ShapeInferenceError] ")[2]
+    """What inference says first, without the path to where it says it and what follows for the nodes behind."""
+    return " ".join(str(error).split()).rpartition("ShapeInferenceError] ")[2].partition(" (op_type:")[0]
 
 
 def _dims(info: onnx.ValueInfoProto) -> Dims | None:

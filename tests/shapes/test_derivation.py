@@ -173,3 +173,14 @@ def test_the_operator_whose_sizes_do_not_follow_is_named_with_the_reason() -> No
         behind(draw, x=(5, 3))
     assert len(caught.value.problems) == 1
     assert behind(draw) == {}
+
+
+def test_sizes_that_do_not_fit_are_said_without_what_follows_for_the_nodes_behind() -> None:
+    def draw(g: GraphBuilder) -> None:
+        operands = [g.input("x", (7, 3)), g.constant("c", np.ones((7, 3), np.float32))]
+        g.operator("ADD", operands, [y := g.tensor("y", (7, 3))], {"fused_activation_function": "RELU6"})
+        g.output(y)
+
+    with pytest.raises(UnsupportedOperator) as caught:
+        behind(draw, x=(5, 3))
+    assert str(caught.value).endswith("op 0 ADD v1 'y': Incompatible dimensions")
