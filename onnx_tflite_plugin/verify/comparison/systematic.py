@@ -15,7 +15,7 @@ _MOST_MOVED = 0.75  # of a step, the same way; roundings of a network that are n
 
 def moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
     """Whether practically all integers, or all of a channel, are off the same way, which is no rounding but another zero point
-    or bias; else nothing. A channel that does not vary may be a tie throughout.
+    or bias; else nothing. What does not vary may be a tie throughout.
     """
     whole, channels = [], []
     for arrays in sets:
@@ -23,11 +23,13 @@ def moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
             return ""
         if any(one.shape != other.shape for one, other in zip(actual, arrays, strict=True)):
             continue  # a set that computes other shapes is not the nearest
-        moves = [one.astype(np.int64) - other for one, other in zip(actual, arrays, strict=True)]
+        numbers = [array.astype(np.int64) for array in arrays]
+        moves = [one.astype(np.int64) - other for one, other in zip(actual, numbers, strict=True)]
         if sum(move.size for move in moves) < _LEAST:
             return ""
-        whole.append(sum(int(move.sum()) for move in moves) / sum(move.size for move in moves))
-        channels.append(_channels(moves, arrays))
+        flat = [np.concatenate([array.reshape(-1, 1) for array in each]) for each in (moves, numbers)]
+        whole.append(float(_means(flat[0], flat[1])[0]))
+        channels.append(_channels(moves, numbers))
     least = min(whole, key=abs)
     if abs(least) > _MOST_MOVED:
         return f"off by {least:+.2f} LSB on average, the same way nearly everywhere"
@@ -38,24 +40,27 @@ def moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
     return f"off by {channels[0][worst]:+.2f} LSB on average, the same way nearly everywhere, in channel {worst}"
 
 
-def _channels(moves: Sequence[Array], values: Sequence[Array]) -> Array:
-    """The mean of each channel's moves, 0 for one that hardly varies or has few elements; empty where there are no channels.
+def _channels(moves: Sequence[Array], numbers: Sequence[Array]) -> Array:
+    """The mean of each channel's moves, 0 for one of few elements; empty where there are no channels."""
+    if moves[0].ndim < 2 or len({move.shape[-1] for move in moves}) > 1:
+        return np.empty(0)
+    rows, own = (np.concatenate([a.reshape(-1, a.shape[-1]) for a in arrays]) for arrays in (moves, numbers))
+    return _means(rows, own) if len(rows) >= _LEAST else np.zeros(own.shape[1])
+
+
+def _means(moves: Array, numbers: Array) -> Array:
+    """The mean of each column's moves, 0 for one that hardly varies.
 
     A number counts once however often it occurs: the one that most elements have, as behind a bound, may be a tie.
     """
-    if moves[0].ndim < 2 or len({move.shape[-1] for move in moves}) > 1:
-        return np.empty(0)
-    rows, own = (
-        np.concatenate([a.reshape(-1, a.shape[-1]) for a in arrays]).astype(np.int64) for arrays in (moves, values)
-    )
-    if len(rows) < _LEAST or not own.size:
-        return np.zeros(own.shape[1])
-    numbers, rank = np.unique(own, return_inverse=True)
-    pairs = rank.reshape(own.shape) + len(numbers) * np.arange(own.shape[1])  # of a channel and one of its numbers
+    if not numbers.size:
+        return np.zeros(numbers.shape[1])
+    known, rank = np.unique(numbers, return_inverse=True)
+    pairs = rank.reshape(numbers.shape) + len(known) * np.arange(numbers.shape[1])  # of a column and one of its numbers
     found, place, counts = np.unique(pairs, return_inverse=True, return_counts=True)
-    each = np.bincount(place.reshape(-1), rows.reshape(-1)) / counts
-    channel = found // len(numbers)
-    return np.where(own.std(0) > 1, np.bincount(channel, each) / np.bincount(channel), 0.0)
+    each = np.bincount(place.reshape(-1), moves.reshape(-1)) / counts
+    column = found // len(known)
+    return np.where(numbers.std(0) > 1, np.bincount(column, each) / np.bincount(column), 0.0)
 
 
 _ROWS = 8  # elements of a channel of floats from which on its range says something
