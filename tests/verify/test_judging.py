@@ -97,6 +97,12 @@ class TestDistance:
         assert "first at [1]: nan for 1.0" in measure(np.float32([0, np.nan, np.nan]), np.float32([0, 1, 2])).problem
 
 
+    def test_what_is_next_to_nothing_is_nothing(self) -> None:
+        """Of -100 the logistic function is 4e-44, and 0 by some kernels."""
+        assert measure(np.float32([0, 1e-31]), np.float32([0, 0])) == measure(np.float32([0, 0]), np.float32([0, 0]))
+        assert measure(np.float32([0, 1e-30]), np.float32([0, 0])).worst == np.float32(1e-30)
+
+
 class TestIntegersMoved:
     @pytest.mark.parametrize(
         ("moving", "elements", "said"), [(32, 32, True), (31, 31, False), (75, 100, False), (76, 100, True)]

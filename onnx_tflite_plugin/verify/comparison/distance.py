@@ -41,6 +41,10 @@ class Distance:
         )
 
 
+_NONE = 2.0**-100
+"""Where an exponential is as small, some runtimes give 0."""
+
+
 def measure(actual: Array, expected: Array) -> Distance:
     """The distance between two arrays of one shape and dtype; complex numbers may be pairs along a last axis."""
     actual, expected = comparable(actual), comparable(expected)
@@ -67,6 +71,7 @@ def _measure_floats(actual: Array, expected: Array) -> Distance:
             return Distance(math.inf, wrong, expected.size, f"{what} in other places ({wrong} elements, first {at})")
     finite = np.isfinite(expected)
     difference = np.abs(actual[finite].astype(np.float64) - expected[finite].astype(np.float64))
+    difference[difference < _NONE] = 0
     worst = float(difference.max()) if difference.size else 0.0
     return Distance(worst, int(np.count_nonzero(difference)), expected.size, total=float(difference.sum()))
 
