@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -118,9 +119,13 @@ def _called(suspect: Suspect, op: Operator) -> Iterator[Subgraph]:
 
 def stale_signatures(suspect: Suspect) -> bool:
     """Sizes said to be open that follow from the operands, or told that vary with what is open, or others than follow; LiteRT
-    does not look at what is open. Or sizes that a subgraph tells of what is handed to it open.
+    does not look at what is open. Or sizes that a subgraph tells of what is handed to it open, or stored ones of which weights
+    have no whole rows.
     """
     inputs = suspect.model.main.inputs
+    dense = [op for op in suspect.operators if op.code == "FULLY_CONNECTED" and not op[0].static]
+    if any(op[1].rank == 2 and prod(op[0].shape) % max(op[1].shape[-1], 1) for op in dense):
+        return True
     handed = (zip(outer.dims, inner.dims, strict=False) for outer, inner in _handed(suspect))
     if any(size is None and told is not None for sizes in handed for size, told in sizes):
         return True
