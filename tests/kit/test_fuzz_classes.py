@@ -62,7 +62,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         [tensor(2, shape_signature=[-1, 3])],
     ),
     ("open sizes that do not follow", "DENSIFY-float16_weights_through_DEQUANTIZE", [tensor(1, shape_signature=[4, -1, 2, -1])]),
-    ("open sizes that do not follow", "FULLY_CONNECTED-rows_rounded_whose_number_is_open", [tensor(0, shape=[1, 1], shape_signature=[-1, 1])]),
+    (
+        "open sizes that do not follow",
+        "FULLY_CONNECTED-rows_rounded_whose_number_is_open",
+        [tensor(0, shape=[1, 1], shape_signature=[-1, 1])],
+    ),
     ("open sizes that do not follow", "UNSORTED_SEGMENT_PROD-one_row", [tensor(0, shape_signature=[-1, 5])]),
     ("stored shapes that do not follow", "IF-a_loop_inside", [called(1, "t3", shape=[64, 3])]),
     ("stored shapes that do not follow", "LSTM-float32_in_a_loop", [held(2, "by", [80])]),
