@@ -96,7 +96,6 @@ class TestDistance:
     def test_the_first_element_that_is_nan_is_told(self) -> None:
         assert "first at [1]: nan for 1.0" in measure(np.float32([0, np.nan, np.nan]), np.float32([0, 1, 2])).problem
 
-
     def test_what_is_next_to_nothing_is_nothing(self) -> None:
         """Of -100 the logistic function is 4e-44, and 0 by some kernels."""
         assert measure(np.float32([0, 1e-31]), np.float32([0, 0])) == measure(np.float32([0, 0]), np.float32([0, 0]))
