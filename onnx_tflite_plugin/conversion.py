@@ -20,8 +20,11 @@ from onnx_tflite_plugin.errors import (
     Blamed,
     ConversionError,
     InternalError,
+    InvalidModel,
+    Problem,
     StaleDtype,
     TooLarge,
+    UnsupportedOperator,
 )
 from onnx_tflite_plugin.graph.opening import check_opens
 from onnx_tflite_plugin.graph.serialized import to_proto
@@ -199,7 +202,7 @@ def convert_model(
                     return _converted(current, host, options, target, stages)
                 if (each := unfused(model, host, options, target, stages, error)) is not None:
                     return each
-                fault = shapeless(error, model)
+                fault = shapeless(error, model) or asked_for(error, model, host, options, target)
                 if fault is None:
                     raise
                 raise fault from error
@@ -244,6 +247,23 @@ def _rederived(
     from onnx_tflite_plugin.shapes.resizing import rederived
 
     return rederived(model, host or _host(options), target, insist=insist)
+
+
+def asked_for(
+    error: ConversionError | Failed, model: Model, host: Host | None, options: ConvertOptions, target: Target
+) -> UnsupportedOperator | None:
+    """What to say of a file that contradicts itself in the sizes that are asked for, and not in its own; else ``None``."""
+    if not isinstance(error, InvalidModel) or not (options.input_shape or options.dynamic_batch):
+        return None
+    try:
+        _converted(
+            model, host, replace(options, input_shape={}, dynamic_batch=False, check="standard"), target, Stages()
+        )
+    except (ConversionError, Failed):
+        return None
+    flag = "--input-shape" if options.input_shape else "--dynamic-batch"
+    problems = [Problem(problem.where, problem.reason) for problem in error.problems]
+    return UnsupportedOperator(f"sizes that do not go together under {flag}:", problems)
 
 
 def unfused(

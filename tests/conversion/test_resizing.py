@@ -363,3 +363,16 @@ def test_what_is_made_as_large_as_all_open_sizes_together_takes_no_memory_to_nam
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     convert(model.build())
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
+
+
+def test_a_file_is_not_blamed_for_sizes_that_are_asked_for() -> None:
+    model = Net()
+    x = model.input(Spec((1, 2, 3, 5, 7)))
+    turned = model.call("TRANSPOSE", [x, constant([4, 0, 1, 3, 2])], Spec((7, 1, 2, 5, 3)))
+    steps = {f"stride_{axis}": 1 for axis in "dhw"} | {f"dilation_{axis}_factor": 1 for axis in "dhw"}
+    operands = [turned, constant(drawn(1, 1, 1, 3, 5)), constant(drawn(5))]
+    model.output(model.call("CONV_3D", operands, Spec((7, 1, 2, 5, 5)), padding="SAME", **steps))
+    assert convert(model.build())
+    with pytest.raises(UnsupportedOperator, match="do not go together under --input-shape") as caught:
+        convert(model.build(), input_shape={"x0": (1, 2, 4, 5, 7)})
+    assert "convert the original" not in str(caught.value)
