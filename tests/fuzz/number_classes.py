@@ -343,6 +343,18 @@ def vanishing_sums(suspect: Suspect) -> bool:
     return any(prod(op[0].shape) > MANY * max(prod(op[~0].shape), 1) for op in sums)
 
 
+def undefined_compared(suspect: Suspect) -> bool:
+    """What roots, logarithms and powers make of numbers below 0 and is compared: of NaN and a number kernels give the second operand."""
+    undefined: set[Tensor | None] = set()
+    for op in suspect.operators:
+        behind = not undefined.isdisjoint(op.inputs)
+        if behind and op.code in ("MAXIMUM", "MINIMUM"):
+            return True
+        if behind or op.code in ("LOG", "POW", "RSQRT", "SQRT"):
+            undefined.update(op.outputs)
+    return False
+
+
 def half_products(suspect: Suspect) -> bool:
     """Products and sums of many float16 numbers, rounded after each by the kernel, and infinite beyond 65504."""
     return any(op.code == "STABLEHLO_SCATTER" and op[0].dtype == "float16" for op in suspect.operators)
