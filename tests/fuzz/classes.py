@@ -132,6 +132,9 @@ def stale_signatures(suspect: Suspect) -> bool:
         return True
     if any(op.code in ("RESHAPE", "DENSIFY") and op[0].static and not op[~0].static for op in suspect.operators):
         return True
+    choices = [op for op in suspect.operators if op.code in ("SELECT", "SELECT_V2")]
+    if any(op[~0].static and not all(t.static for t in op.inputs if t is not None) for op in choices):
+        return True
     rows = [(op[0].dims[:1], op[1].dims[:1]) for op in suspect.operators if "SEGMENT" in op.code]
     if any((None in data) != (None in ids) for data, ids in rows):
         return True

@@ -67,6 +67,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         "FULLY_CONNECTED-rows_rounded_whose_number_is_open",
         [tensor(0, shape=[1, 1], shape_signature=[-1, 1])],
     ),
+    (
+        "open sizes that do not follow",
+        "SELECT_V2-float32_elements_of_shape_(),_(1,),_(1,_1),_(1,_1,_1,_1)",
+        [tensor(1, shape_signature=[-1])],
+    ),
     ("open sizes that do not follow", "UNSORTED_SEGMENT_PROD-one_row", [tensor(0, shape_signature=[-1, 5])]),
     ("stored shapes that do not follow", "IF-a_loop_inside", [called(1, "t3", shape=[64, 3])]),
     ("stored shapes that do not follow", "LSTM-float32_in_a_loop", [held(2, "by", [80])]),
