@@ -15,6 +15,7 @@ from onnx_tflite_plugin.cli import cli
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a hundred child processes compiles all modules anew
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else numpy's threads of each child wait busily for work
 
 
 @pytest.fixture(autouse=True)
