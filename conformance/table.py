@@ -32,10 +32,10 @@ INTRODUCTION = """\
 
 Made by `python -m conformance.table --write` from the handlers, the conformance cases and what must be equal; do not edit.
 
-Under a dtype stands the number of cases that pass with it: every case is converted for each target with the layout
-planned at least cost, planned locally, and with graph inputs and outputs channels first, and its results are compared
-with LiteRT's. Weights of 4 and 2 bits count under those, whatever the activations; "by block" are those with a scale per
-block.
+Under a dtype stands the number of cases that pass with it: every case is converted for each target, with the layout
+planned at least cost, planned locally, and with graph inputs and outputs channels first, each for one target at least, and
+its results are compared with LiteRT's. Weights of 4 and 2 bits count under those, whatever the activations; "by block"
+are those with a scale per block.
 
 Under **difference** stands by how much results of 8 and 16 bits may differ in these cases from the nearer of LiteRT's builtin
 and XNNPACK kernels: "equal" not even in the last bit, "1 step" by one unit of the stored integers, though few do. Where

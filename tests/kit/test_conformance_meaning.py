@@ -51,7 +51,7 @@ def test_another_attribute_is_another_meaning() -> None:
 
 
 def test_variants_of_one_meaning_run_once_and_are_compared_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NEG becomes one node, the same for both targets, whose opsets differ; turned, it has other shapes."""
+    """NEG becomes one node, the same for both targets, whose opsets differ."""
     opened = []
     open_session = OnnxRuntime.__init__
 
@@ -60,5 +60,5 @@ def test_variants_of_one_meaning_run_once_and_are_compared_all_the_same(monkeypa
         open_session(session, proto)
 
     monkeypatch.setattr(OnnxRuntime, "__init__", counted)
-    result = run_case(unary("NEG", "once", tensor(2, 5, 7, 3)), Host(packs="builtin"))
-    assert (result.status, result.variants, len(opened)) == ("passed", 3, 2)
+    result = run_case(unary("NEG", "once", tensor(5, 7)), Host(packs="builtin"))
+    assert (result.status, result.variants, len(opened)) == ("passed", 2, 1)

@@ -61,6 +61,20 @@ def test_every_target_and_every_opset_is_tried_and_the_local_plan_where_it_is_an
     assert (still.variants, moved.variants) == (2, 3)
 
 
+def test_a_second_target_turns_edges_or_keeps_the_file_s_order_and_does_both_where_a_case_asks_for_nodes() -> None:
+    names = ("here", "there", "everywhere")
+    second = Variant("generic", None, "least")
+
+    def kept(*, turns: bool, **asked: Any) -> set[bool]:
+        tried = (list(variants_of(unary("NEG", name, X, **asked), turns=turns)) for name in names)
+        return {
+            second in variants for variants in tried if ("generic", "turned") in {(v.target, v.plan) for v in variants}
+        }
+
+    assert kept(turns=True) == {False}
+    assert kept(turns=False) == kept(turns=True, nodes=("Neg",)) == kept(turns=True, refused="no") == {True}
+
+
 def test_a_plan_that_moves_nothing_is_the_local_plan(host: Host) -> None:
     compared = 0
     for case in builtin()[::101]:
