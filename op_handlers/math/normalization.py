@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
-from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, Implicit, Value, handler, out
+import math
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Along,
+    Attribute,
+    Context,
+    FixedOutputRange,
+    Implicit,
+    Operator,
+    Quantization,
+    Value,
+    ValueLike,
+    handler,
+    out,
+)
+
+FIRST_HALVED = 10.5
+"""Of lengths of so many powers of two the int8 kernel halves what it has rounded to an integer, of each that is longer once more
+(GetInvSqrtQuantizedMultiplierExp, internal/common.h; integer_ops/l2normalization.h).
+"""
+AWAY_FROM_ZERO = 1 + 2.0**-12
+"""Where halves are rounded to."""
 
 
 @handler(
@@ -15,9 +38,22 @@ from onnx_tflite_plugin.api import Along, Attribute, Context, FixedOutputRange, 
 )
 def l2_normalization(ctx: Context, x: Value) -> Value:
     """Over the length of the last axis, which counts as at least 1e-6 (l2normalization.h)."""
-    last = [ctx.axis(-1)]
-    length = ctx.ops.ReduceL2(x, last)
-    return ctx.ops.Div(x, ctx.ops.Max(length, 1e-6))
+    ops, stored = ctx.ops, ctx.op[0].quantization
+    length = ops.Max(ops.ReduceL2(x, [ctx.axis(-1)]), 1e-6)
+    if ctx.op[0].dtype != "int8" or not isinstance(stored, Quantization) or not (often := halvings(ctx.op)):
+        return ops.Div(x, length)
+    finer: ValueLike = np.float32(1)
+    for k in range(often):
+        longer = ops.GreaterOrEqual(length, np.float32(stored.scale[0] * 2 ** (FIRST_HALVED + k)))
+        finer = ops.Where(longer, np.float32(2 << k), finer)
+    rounded = ops.Round(ops.Div(ops.Mul(x, ops.Mul(finer, np.float32(128))), length))
+    return ops.Mul(ops.Div(rounded, finer), np.float32(AWAY_FROM_ZERO / 128))
+
+
+def halvings(op: Operator) -> int:
+    """How often the longest vector's numbers are halved; 4 times where its size is open."""
+    depth = op[0].dims[-1] if op[0].dims else 1
+    return 4 if depth is None else max(0, math.floor(math.log2(max(depth, 1) * 255**2) / 2 - FIRST_HALVED) + 1)
 
 
 @handler(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.cases.math.softmax import ranks
-from conformance.models import BOTH, Spec, opsets, tensor, unary
+from conformance.models import BOTH, Spec, drawn, opsets, tensor, unary
+from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
 
@@ -49,5 +52,24 @@ def l2_normalization() -> Iterator[Case]:
         rows = np.array([[zero, zero, zero], [zero + 1, zero, zero], [zero + 90, zero - 90, zero]], dtype)
         y = Spec((3, 3), dtype, scale, point)
         yield unary("L2_NORMALIZATION", f"{dtype}, a row of zeros", tensor(3, 3, dtype=dtype), y, given={"x0": rows})
+    y = Spec((3, 577), "int8", 1 / 128, 0)
+    twice: Mapping[str, Any] = {
+        "tolerance": Tolerance(steps=0),
+        "why": "the kernel rounds long rows to integers and halves these",
+    }
+    for largest in (3, 127):  # once, or not at all, and up to twice
+        rows = drawn(3, 577, dtype="int8", low=-largest - 1, high=largest)
+        rows[0] = np.where(rows[0] < 0, -largest - 1, largest)
+        yield unary(
+            "L2_NORMALIZATION", f"int8, long rows up to {largest}", tensor(3, 577, dtype="int8", zero_point=0), y,
+            given={"x0": rows}, **twice,
+        )  # fmt: skip
+    yield unary(
+        "L2_NORMALIZATION",
+        "int8, long rows of open length",
+        tensor(3, None, dtype="int8"),
+        replace(y, shape=(3, None)),
+        **twice,
+    )
     options = {"fused_activation_function": "RELU"}
     yield unary("L2_NORMALIZATION", "RELU", tensor(3, 5), options=options, kernel_refuses="params->activation")
