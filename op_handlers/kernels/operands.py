@@ -151,11 +151,12 @@ def symmetric(ctx: Context, weight: Value, image: int) -> Value:
     quantization = ctx.op[1].quantization
     if ctx.op[image].dtype not in ("int8", "int16") or not isinstance(quantization, Quantization):
         return weight
-    return (
-        ctx.ops.Add(weight, quantization.scale[0] * quantization.zero_point[0])
-        if any(quantization.zero_point)
-        else weight
-    )
+    if not any(quantization.zero_point):
+        return weight
+    offsets = np.asarray(quantization.scale, np.float32) * np.asarray(quantization.zero_point, np.float32)
+    if not quantization.per_axis:
+        return ctx.ops.Add(weight, offsets[0])
+    return ctx.ops.Add(weight, offsets.reshape([-1 if axis == quantization.axis else 1 for axis in ctx.perm(1)]))
 
 
 def parameters(tensor: Tensor) -> Quantization:

@@ -299,3 +299,13 @@ def depthwise() -> Iterator[Case]:
         y, b = x.shaped(2, 3, 4, 3).scaled(0.5), bias(x, w, 3, BIASES[dtype], 9)
         options = {"padding": "SAME", "stride_h": 2, "stride_w": 2, "depth_multiplier": 1}
         yield alone(op, f"{dtype} by {COMPUTED}", [x, w, b], y, options=options, dtype=dtype)
+        w = constant(drawn(1, 3, 3, 3, dtype="int8"), None, [0.01, 0.02, 0.04], [7, -20, 3], 3)
+        b = bias(x, w, 3, BIASES[dtype], 9)
+        yield alone(
+            op,
+            f"{dtype} by zero points of channels, at which the kernel does not look",
+            [x, w, b],
+            y,
+            options=options,
+            dtype=dtype,
+        )
