@@ -100,7 +100,8 @@ class Host:
             if offer.group == HANDLERS:
                 self._by_code[offer.code].append(offer)
         self._loaded: dict[str, list[Failed]] = {}
-        self._fusions: dict[Offer, Fusion | None] = {}
+        self._fusion_offers = [offer for offer in self.offers if offer.group == FUSIONS]
+        self._fusions: dict[int, Fusion | None] = {}
         self._mention(admitted)
         for code, handler in (handlers or {}).items():
             self.hooks.register(Registration(code, handler, INLINE), code, INLINE)
@@ -155,24 +156,24 @@ class Host:
         A fusion may start with the result of another, so the name of one that is loaded counts as present. One that does
         not load, or is no fusion, is a warning.
         """
-        offers = [offer for offer in self.offers if offer.group == FUSIONS]
-        loaded: dict[Offer, Fusion | None] = {}
+        loaded: dict[int, Fusion | None] = {}
         codes = set(present or ())
         while wanted := [
-            offer
-            for offer in offers
-            if offer not in loaded and (present is None or not offer.needs or offer.needs & codes)
+            k
+            for k, offer in enumerate(self._fusion_offers)
+            if k not in loaded and (present is None or not offer.needs or offer.needs & codes)
         ]:
-            for offer in wanted:
-                loaded[offer] = fusion = self._fusion(offer)
+            for k in wanted:
+                loaded[k] = fusion = self._fusion(k)
                 codes.update((fusion.name,) if fusion else ())
-        return [(offer.pack, fusion) for offer in offers if (fusion := loaded.get(offer)) is not None]
+        found = ((offer.pack, loaded.get(k)) for k, offer in enumerate(self._fusion_offers))
+        return [(pack, fusion) for pack, fusion in found if fusion is not None]
 
-    def _fusion(self, offer: Offer) -> Fusion | None:
+    def _fusion(self, k: int) -> Fusion | None:
         """What an entry point offers, ``None`` where it does not load; what is wrong with it is told once."""
-        if offer not in self._fusions:
-            self._fusions[offer] = self._load_fusion(offer)
-        return self._fusions[offer]
+        if k not in self._fusions:
+            self._fusions[k] = self._load_fusion(self._fusion_offers[k])
+        return self._fusions[k]
 
     def _load_fusion(self, offer: Offer) -> Fusion | None:
         try:
@@ -189,10 +190,9 @@ class Host:
     def _others(self) -> set[str]:
         """The operators besides the schema's that may be in patterns: those of entry points, and fusions that load."""
         names = {*self._by_code}
-        for offer in self.offers:
-            if offer.group == FUSIONS:
-                with suppress(Failed):
-                    names.add(offer.fusion().name)
+        for offer in self._fusion_offers:
+            with suppress(Failed):
+                names.add(offer.fusion().name)
         return names
 
     def serving(self) -> list[tuple[str, str]]:

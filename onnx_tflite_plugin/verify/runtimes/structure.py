@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,7 @@ def _text(value: bytes | None) -> str:
     return (value or b"").decode(errors="replace")
 
 
+@cache
 def _named(enum: Any, value: int) -> str:
     return next(
         (name for name, number in vars(enum).items() if number == value and not name.startswith("_")), str(value)
