@@ -134,7 +134,7 @@ class LiteRT:
         thread, start = Thread(target=run, daemon=True), time.process_time()
         thread.start()
         while thread.is_alive():
-            thread.join(1)
+            thread.join(min(1, self._patience))
             if thread.is_alive() and time.process_time() - start > self._patience:
                 raise Endless(f"LiteRT has run for {self._patience:g} s on these inputs: its loops may never end")
         if errors:
