@@ -249,3 +249,13 @@ def test_two_tflite_models_are_not_told_to_be_the_other_way_round(negated: Path,
     pair(other, other)
     with pytest.raises(UsageProblem, match=r"negated.tflite is the TFLite model: it comes first"):
         pair(other, negated)
+
+
+def test_a_file_that_cannot_be_opened_is_told_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "model.tflite").touch()
+    monkeypatch.setattr(Path, "open", closed)
+    with pytest.raises(UsageProblem, match=r"model\.tflite cannot be read: Permission denied"):
+        readable(tmp_path / "model.tflite")

@@ -13,6 +13,7 @@ from onnx_tflite_plugin.cli import bench, handlers, inspect, many
 from onnx_tflite_plugin.cli.edges import edge_lines, quantization, shape, told
 from onnx_tflite_plugin.cli.failures import hinted
 from onnx_tflite_plugin.cli.jobs import Job
+from onnx_tflite_plugin.cli.output import Row
 from onnx_tflite_plugin.cli.summary import summary, verified, warned
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.passes import PASSES
@@ -27,14 +28,22 @@ PLAIN = Report(
 )  # fmt: skip
 
 
-def rows(folder: Path, **changes: Any) -> dict[str, list[str]]:
-    """The summary's lines by label."""
+def summarized(folder: Path, **changes: Any) -> list[Row]:
     file = folder / "m.onnx"
     file.write_bytes(bytes(3))
     conversion: Any = SimpleNamespace(
         report=replace(PLAIN, **changes), verification=None, snippet=lambda path: f"run {path}"
     )
-    return {row.label: list(row.lines) for row in summary(conversion, [file, file], 0.126)}
+    return summary(conversion, [file, file], 0.126)
+
+
+def rows(folder: Path, **changes: Any) -> dict[str, list[str]]:
+    """The summary's lines by label."""
+    return {row.label: list(row.lines) for row in summarized(folder, **changes)}
+
+
+def test_only_the_lines_of_python_are_code_which_no_terminal_breaks(tmp_path: Path) -> None:
+    assert [row.label for row in summarized(tmp_path) if row.code] == ["run it"]
 
 
 # --- edges ------------------------------------------------------------------------------------

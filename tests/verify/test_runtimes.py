@@ -32,6 +32,7 @@ from onnx_tflite_plugin.verify.operators.singly import wrong
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.around import Around, Gaps, Own, Part, _check_states, own_kernels
 from onnx_tflite_plugin.verify.runtimes.litert import started
+from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.packages import quiet
 from onnx_tflite_plugin.verify.times.profile import OperatorTime
 from onnx_tflite_plugin.verify.verification import Verification
@@ -391,3 +392,11 @@ def test_an_operator_is_wrong_where_it_is_so_by_itself_and_is_named(
 def test_what_an_operator_loses_is_what_litert_does_not_take() -> None:
     assert OperatorTime((0,), ("A",), "", (), 2.0, 7.0).loss == 5.0
     assert OperatorTime((0,), ("A",), "", (), None, 7.0).loss == 7.0
+
+
+def test_onnx_runtime_does_not_warn_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    """As it does of stored shapes that do not follow."""
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [size]) for name, size in (("x", 3), ("y", 5)))
+    graph = helper.make_graph([helper.make_node("Abs", ["x"], ["y"])], "g", [x], [y])
+    OnnxRuntime(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
+    assert not capfd.readouterr().err
