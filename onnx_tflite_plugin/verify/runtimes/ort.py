@@ -61,7 +61,6 @@ class OnnxRuntime:
         if self._keep:
             proto = _with_outputs(proto, self._keep)
         options = package.SessionOptions()
-        options.log_severity_level = 3
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         if profile is not None:
             options.enable_profiling, options.profile_file_prefix = True, str(profile)
