@@ -55,6 +55,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         "FULLY_CONNECTED-rows_rounded_one_by_one,_for_blocks_of_32",
         [buffer(1, [0.0] + [0.1] * 20, "float16")],
     ),
+    ("a result's dtype that its kernel leaves", "EXP-int16_of_nothing", [tensor(1, type="FLOAT8_E5M2")]),
     ("open sizes that do not follow", "L2_POOL_2D-float32_of_open_sizes,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[-1, 1, 1, 3])]),
     (
         "open sizes that do not follow",
