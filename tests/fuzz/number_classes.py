@@ -25,12 +25,15 @@ SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
 
 
 def vast_constants(suspect: Suspect) -> bool:
-    """A float constant that is not finite, or beyond 1e8; or a number alone that is subnormal, as products of it are."""
+    """A float constant that is not finite, or beyond 1e8; or a number alone that is subnormal, as products of it are, or any of a
+    power's.
+    """
     floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32", "float64")]
+    powers = any(op.code == "POW" for op in suspect.operators)
     return any(
         not np.isfinite(array).all()
         or np.abs(array.astype(np.float64)).max(initial=0) > LARGEST_NUMBER
-        or (array.size == 1 and 0 < np.abs(array).max() < np.finfo(array.dtype).tiny)
+        or ((array.size == 1 or powers) and bool(((array != 0) & (np.abs(array) < np.finfo(array.dtype).tiny)).any()))
         for array in floats
     )
 
@@ -56,9 +59,12 @@ def divided_by_zero(suspect: Suspect) -> bool:
 
     Or nearly zero, so that quotients are; or a quantized one that is drawn, its zero point too, by which the kernel divides an
     integer. Or what a loop's steps compute of floats, where no kernel but those that clip runs. Or what is normalized by a bias
-    less a sum of squares.
+    less a sum of squares. Or what is drawn, where an activation keeps XNNPACK away.
     """
     if any(op.code == "DIV" and op[0].dtype in FLOATS and not op[1].constant for op in _steps(suspect)):
+        return True
+    drawn = [op for op in suspect.operators if op.code == "DIV" and op.tensor(1) in suspect.model.main.inputs]
+    if any(op.options.fused_activation_function in ("TANH", "SIGN_BIT") for op in drawn):
         return True
     if any(op.code == "LOCAL_RESPONSE_NORMALIZATION" and op.options.alpha < 0 for op in suspect.operators):
         return True
