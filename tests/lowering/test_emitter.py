@@ -141,3 +141,30 @@ def test_what_is_known_at_run_time_only_is_refused_with_the_first_opset_that_tak
     operands = [floats(np.zeros((1, 3, 2))), *([None] if since == 20 else []), number]
     with pytest.raises(Refused, match=f"{name} known only at run time need opset {since} for {op_type}"):
         own.emit(op_type, operands, {})
+
+
+def test_a_results_dtype_is_that_of_the_operand_that_the_schema_ties_it_to() -> None:
+    own = emitter()
+    given = [np.asarray([2, 3], np.int32), np.asarray(5), floats([0, 1])]
+    assert own.emit("OneHot", given, {})[0].dtype == ir.DataType.FLOAT
+    assert own.emit("Where", [np.asarray(True), *given[:1], *given[:1]], {})[0].dtype == ir.DataType.INT32
+    assert own.emit("Concat", [given[2]] * 3, {"axis": 0})[0].dtype == ir.DataType.FLOAT
+
+
+def test_attributes_of_an_operator_that_no_schema_tells_of_are_what_their_values_are() -> None:
+    body = ir.Graph([], [], nodes=[], name="body")
+    values = {
+        "body": body,
+        "text": "a",
+        "number": 2,
+        "switch": True,
+        "share": 0.5,
+        "list": [2, 3],
+        "array": floats([[1]]),
+    }
+    node = emitter().emit("Anything", [], values, domain="com.example")[0].producer()
+    assert node is not None
+    kinds = {name: attribute.type.name for name, attribute in node.attributes.items()}
+    assert kinds == {
+        "body": "GRAPH", "text": "STRING", "number": "INT", "switch": "INT", "share": "FLOAT", "list": "INTS", "array": "TENSOR",
+    }  # fmt: skip

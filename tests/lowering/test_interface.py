@@ -77,3 +77,9 @@ def test_letters_that_are_no_order_of_the_axes_are_refused(letters: str) -> None
 
 def test_a_name_that_is_told_apart_is_no_other_tensors_name_either() -> None:
     assert ends(chain("x#3", "y", "x")) == (["x"], ["x#3", "y", "x#3#3"])
+
+
+def test_a_tensor_inside_that_a_signature_calls_an_input_is_none() -> None:
+    model = chain("a", "b")
+    model.signature("main", {"inside": 1, "x": 0}, {"b": 2})
+    assert ends(model) == (["x"], ["b", "a"])

@@ -14,7 +14,7 @@ import pytest
 
 from conformance.builder import ModelBuilder
 from conformance.models import Net, tensor
-from onnx_tflite_plugin.api import Context, Handler, Transparent, builtin, handler
+from onnx_tflite_plugin.api import Context, Handler, Transparent, builtin, handler, out
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.names import UniqueNames
@@ -219,3 +219,26 @@ def test_an_operand_that_must_be_a_constant_may_be_left_out() -> None:
     asking = replace(builtin("FULLY_CONNECTED"), requires_constant={1, 2})
     host = Host(packs="builtin", handlers={"FULLY_CONNECTED": asking})
     assert [node.op_type for node in convert(model.build(), host=host).proto.graph.node] == ["Gemm"]
+
+
+# --- results in the tensor's shape ----------------------------------------------------------------
+
+
+def reshaped(lower: Callable[..., Any]) -> Conversion:
+    """An operator of an operand [?, 3, 1] and of one [?, 1, ?], whose result is [?, ?]."""
+    model = Net()
+    operands = [tensor(None, 3, 1), tensor(None, 1, None)]
+    model.output(model.call(CODE, operands, tensor(None, None)))
+    declared = tried(lower, axes=None)
+    return convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}))
+
+
+def test_an_operand_of_open_sizes_is_reshaped_where_axes_of_size_1_alone_go() -> None:
+    graph = reshaped(lambda ctx, _, x: ctx.reshaped(x, out(0))).model.graph
+    assert [node.op_type for node in graph] == ["Squeeze"]
+
+
+@pytest.mark.parametrize("computed", [True, False])
+def test_more_than_one_open_size_is_refused_where_a_reshape_could_not_tell_which_is_which(computed: bool) -> None:
+    with pytest.raises(ConversionError, match=r"more than one unknown size.*give input shapes with --input-shape"):
+        reshaped(lambda ctx, x, y: ctx.reshaped(ctx.ops.Neg(y) if computed else x, out(0)))

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from onnx_tflite_plugin.api.budget import ENVIRONMENT, OverBudget
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.layout.plan import LayoutPlan
@@ -83,3 +84,25 @@ def test_a_variable_begins_with_bytes_of_0_but_of_int8_with_its_zero_point(dtype
     layout = cast(LayoutPlan, None)  # which orders states that subgraphs share alone
     states = States(emitter(), layout, StoragePlan(TARGETS["generic"], {}, {}))
     np.testing.assert_array_equal(states.variable(tensor, "v").first, np.full((2, 3), first))
+
+
+@pytest.mark.parametrize("sized", ["told", "computed"])
+def test_a_first_value_that_takes_more_than_the_budget_is_not_computed(
+    sized: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few bytes of a file may ask for any number of them, its sizes constants or made of such."""
+    monkeypatch.setenv(ENVIRONMENT, "1000")
+    own = emitter()
+    sizes = np.asarray([13, 17]) if sized == "told" else own.emit("Concat", [[13], [17]], {"axis": 0})[0]
+    (large,) = own.emit("Expand", [np.asarray(2, np.float32), sizes], {})
+    with pytest.raises(OverBudget, match="would take 1768 bytes"):
+        constant_of(large, own.domains)
+    monkeypatch.setenv(ENVIRONMENT, "1768")
+    np.testing.assert_array_equal(constant_of(large, own.domains), np.full((13, 17), 2))
+
+
+def test_a_first_value_of_zeros_that_takes_more_than_the_budget_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENVIRONMENT, "1000")
+    with pytest.raises(OverBudget, match="initial value of the state 'v' would take 1768 bytes"):
+        _ = state_of((13, None, 17)).first
+    assert state_of((7, 17)).first.shape == (7, 17)

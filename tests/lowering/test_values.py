@@ -17,7 +17,7 @@ from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import permuted, source_order
 from onnx_tflite_plugin.lowering.emitter import Emitter, typed
-from onnx_tflite_plugin.lowering.values import STORED, Values
+from onnx_tflite_plugin.lowering.values import STORED, Values, scaled
 from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
@@ -161,3 +161,31 @@ def test_a_value_that_stands_for_several_tensors_is_named_after_the_first() -> N
     told = read_tensor("made", graph[0].outputs[0].metadata_props)
     assert told is not None
     assert told.tensor == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "dims", "kinds"),
+    [
+        ((2, 3), (2, 1, 3, 1), ["Unsqueeze"]),
+        ((1, 2, 3), (2, 3), ["Squeeze"]),
+        ((2, 1, 3), (1, 2, 3), ["Reshape"]),
+        ((2, 3), (2, 2, 3), ["Reshape"]),
+        ((2, 3), (3, 2), ["Reshape"]),
+        ((None, 1, None), (1, None, None), ["Squeeze", "Unsqueeze"]),
+    ],
+)
+def test_axes_of_size_1_come_and_go_without_sizes(
+    before: tuple[int | None, ...], dims: tuple[int | None, ...], kinds: list[str]
+) -> None:
+    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
+    values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
+    values.reshape(emitter.own(typed(ir.Value(name="x"), "float32", before)), before, dims)
+    assert [node.op_type for node in emitter.nodes] == kinds
+
+
+def test_integers_of_scale_0_are_kept_in_another_way_at_a_scale_of_1() -> None:
+    """0 stands for no scale, and nothing can be divided by it."""
+    kept = Storage("int8", 0, Quantization((0.0, 0.5), (3, 5), 0))
+    parameters = scaled(kept).quantization
+    assert parameters == Quantization((1.0, 0.5), (3, 5), 0)
+    assert scaled(kept._replace(quantization=parameters)).quantization is parameters

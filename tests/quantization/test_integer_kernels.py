@@ -1,0 +1,44 @@
+"""Operators that compute on stored integers, and targets that run nothing on some."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.api import Integer, builtin
+from onnx_tflite_plugin.binding.declared import resolve
+from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.quantization.plan import Arithmetic, plan_storage
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.targets import TARGETS
+
+
+@pytest.mark.parametrize(
+    ("storage", "without", "runs"),
+    [
+        ({}, set(), True),
+        ({}, {"int8"}, False),
+        ({}, {"int16"}, False),
+        ({"int8": ("uint8", 128)}, {"int8"}, True),
+        ({"int8": ("uint8", 128)}, {"uint8"}, False),
+    ],
+)
+def test_what_is_computed_on_integers_needs_kernels_of_the_dtypes_they_are_kept_in(
+    storage: dict[str, tuple[str, int]], without: set[str], runs: bool
+) -> None:
+    target = replace(TARGETS["generic"], storage=storage, no_integer_kernel={"*": frozenset(without)})
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3), "int8", quantization=quant(0.05, 3))
+    g.operator("QUANTIZE", [x], [y := g.tensor("y", (2, 3), "int16", quantization=quant(0.05))])
+    g.output(y)
+    host = Host(packs="builtin", handlers={"QUANTIZE": replace(builtin("QUANTIZE"), quantization=Integer())})
+    bound = resolve(host.bind(read(model.build()), target, 21), target, 21)
+    if runs:
+        assert set(plan_storage(bound, target).arithmetic.values()) == {Arithmetic.STORED}
+        return
+    with pytest.raises(HandlerError, match="it computes with integers of int8, on which target generic runs nothing"):
+        plan_storage(bound, target)

@@ -1,0 +1,47 @@
+"""Which opset a model needs, and what is said where another was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from drawing import drawn
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder, quant
+from onnx_tflite_plugin.api import builtin
+from onnx_tflite_plugin.errors import UnsupportedOperator
+from onnx_tflite_plugin.host import Host
+
+
+def dense(g: GraphBuilder, dtype: str, weights: str) -> int:
+    q = quant(0.05)
+    kept = np.ones((7, 5), getattr(ml_dtypes, weights, None) or weights)
+    operands = [g.input("x", (3, 5), dtype, quantization=q), g.constant("w", kept, weights, quantization=quant(0.1))]
+    g.operator("FULLY_CONNECTED", operands, [y := g.tensor("y", (3, 7), dtype, quantization=q)])
+    return y
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weights", "least", "hint"),
+    [
+        ("int8", "int4", 13, "--opset 21 or --weights fold"),
+        ("int16", "int8", 13, "--opset 21"),
+        ("int8", "int8", 22, "--opset 22"),
+    ],
+)
+def test_folding_helps_where_constants_alone_need_a_newer_opset(
+    dtype: str, weights: str, least: int, hint: str
+) -> None:
+    host = Host(packs="builtin", handlers={"FULLY_CONNECTED": replace(builtin("FULLY_CONNECTED"), min_opset=least)})
+    with pytest.raises(UnsupportedOperator) as refused:
+        otp.convert(drawn(lambda g: dense(g, dtype, weights)), target="generic", opset=20, host=host)
+    assert [problem.hint for problem in refused.value.problems] == [hint]
+
+
+@pytest.mark.parametrize("least", [20, 22])
+def test_the_targets_default_is_raised_to_what_an_operator_needs(least: int) -> None:
+    host = Host(packs="builtin", handlers={"FULLY_CONNECTED": replace(builtin("FULLY_CONNECTED"), min_opset=least)})
+    assert otp.convert(drawn(lambda g: dense(g, "int8", "int8")), host=host).model.opset_imports[""] == least
