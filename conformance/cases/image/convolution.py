@@ -303,7 +303,7 @@ def depthwise() -> Iterator[Case]:
         b = bias(x, w, 3, BIASES[dtype], 9)
         yield alone(
             op,
-            f"{dtype} by zero points of channels, at which the kernel does not look",
+            f"{dtype} by zero points of channels, which the kernel ignores",
             [x, w, b],
             y,
             options=options,

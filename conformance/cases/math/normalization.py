@@ -61,12 +61,12 @@ def l2_normalization() -> Iterator[Case]:
         rows = drawn(3, 577, dtype="int8", low=-largest - 1, high=largest)
         rows[0] = np.where(rows[0] < 0, -largest - 1, largest)
         yield unary(
-            "L2_NORMALIZATION", f"int8, long rows up to {largest}", tensor(3, 577, dtype="int8", zero_point=0), y,
+            "L2_NORMALIZATION", f"int8, long rows up to {largest}, the longest of which the kernel rounds twice", tensor(3, 577, dtype="int8", zero_point=0), y,
             given={"x0": rows}, **twice,
         )  # fmt: skip
     yield unary(
         "L2_NORMALIZATION",
-        "int8, long rows of open length",
+        "int8, long rows of open length, which the kernel rounds twice",
         tensor(3, None, dtype="int8"),
         replace(y, shape=(3, None)),
         **twice,
