@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,16 +59,10 @@ def l2_normalization() -> Iterator[Case]:
     for largest in (3, 127):  # once, or not at all, and up to twice
         rows = drawn(3, 577, dtype="int8", low=-largest - 1, high=largest)
         rows[0] = np.where(rows[0] < 0, -largest - 1, largest)
-        yield unary(
-            "L2_NORMALIZATION", f"int8, long rows up to {largest}, the longest of which the kernel rounds twice", tensor(3, 577, dtype="int8", zero_point=0), y,
-            given={"x0": rows}, **twice,
-        )  # fmt: skip
-    yield unary(
-        "L2_NORMALIZATION",
-        "int8, long rows of open length, which the kernel rounds twice",
-        tensor(3, None, dtype="int8"),
-        replace(y, shape=(3, None)),
-        **twice,
-    )
+        name = f"int8, long rows up to {largest}, the longest of which the kernel rounds twice"
+        x = tensor(3, 577, dtype="int8", zero_point=0)
+        yield unary("L2_NORMALIZATION", name, x, y, given={"x0": rows}, **twice)
+    name = "int8, long rows of open length, which the kernel rounds twice"
+    yield unary("L2_NORMALIZATION", name, x.shaped(3, None), y.shaped(3, None), **twice)
     options = {"fused_activation_function": "RELU"}
     yield unary("L2_NORMALIZATION", "RELU", tensor(3, 5), options=options, kernel_refuses="params->activation")
