@@ -277,7 +277,7 @@ def _rescales(maker: ir.Node | None, scale: Array, zero_point: Array) -> bool:
     """Whether integers become such of the same dtype and other parameters, with nothing in between: ONNX Runtime makes one pair of
     two in a row, with parameters of its own, and the first rounding is lost (DoubleQDQPairsRemover).
     """
-    if maker is None or maker.op_type != "DequantizeLinear" or len(maker.inputs) < 3:
+    if maker is None or maker.op_type != "DequantizeLinear":
         return False
     integers, *before = maker.inputs
     if integers is None or integers.producer() is None:  # an input of the graph

@@ -106,3 +106,12 @@ def test_a_first_value_of_zeros_that_takes_more_than_the_budget_is_not_made(monk
     with pytest.raises(OverBudget, match="initial value of the state 'v' would take 1768 bytes"):
         _ = state_of((13, None, 17)).first
     assert state_of((7, 17)).first.shape == (7, 17)
+
+
+def test_a_state_is_known_from_its_first_value_on() -> None:
+    read, given, assigned = state_of(), state_of(), state_of()
+    assert not read.known
+    read.get()
+    given.initial = X
+    assigned.set(assigned.emitter.constant(X))
+    assert (read.known, given.known, assigned.known) == (True, True, True)
