@@ -84,6 +84,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("inputs that LiteRT writes", "LSTM-uint8_of_five_operands,_states_handed_in", [outputs(5, 2)]),
     ("an input listed twice", "TRANSPOSE-uint8,_perm_known_as_it_runs", [inputs(0, 1, 0)]),
     ("divisors of zero", "DIV-uint8", []),
+    ("divisors of zero", "DIV-a_constant_(5,_1,_3)_by_float32_between_convolutions", []),
     ("divisors of zero", "DIV-float32_with_TANH,_which_the_kernel_ignores", [inputs(1, 0)]),
     ("constants beyond all measure", "POW-float32_between_convolutions", [buffer(6, [0, 0, 0, 0, 5.6e-45], "float32")]),
     ("divisors of zero", "WHILE-a_recurrent_layer_under_a_mask:_LSTM,_the_last_output,_that_begins_somewhere", [instead_of_mul("DIV")]),
