@@ -59,8 +59,7 @@ def divided_by_zero(suspect: Suspect) -> bool:
 
     Or nearly zero, so that quotients are; or a quantized one that is drawn, its zero point too, by which the kernel divides an
     integer. Or what a loop's steps compute of floats, where no kernel but those that clip runs. Or what is normalized by a bias
-    less a sum of squares. Or what weights make, which may be 0, or what is
-    drawn, where an activation keeps XNNPACK away.
+    less a sum of squares. Or what weights make, which may be 0, or what is drawn, where an activation keeps XNNPACK away.
     """
     if any(op.code == "DIV" and op[0].dtype in FLOATS and not op[1].constant for op in _steps(suspect)):
         return True
