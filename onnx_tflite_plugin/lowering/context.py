@@ -82,10 +82,6 @@ class Context(Operands):
         if affine(tensor) is not None and self.arithmetic is Arithmetic.FLOAT:
             return np.asarray(number, np.float32)
         dtype = self.dtype(slot)
-        if dtype == "bfloat16":
-            import ml_dtypes
-
-            return np.asarray(number).astype(ml_dtypes.bfloat16)
         return np.asarray(number, dtype) if dtype not in ("int4", "uint4", "int2") else integers(int(number), dtype)
 
     def looked_up(self, table: Array, indices: Value, dims: Dims | None) -> ir.Value:

@@ -13,8 +13,8 @@ import onnxruntime
 import pytest
 
 from conformance.builder import ModelBuilder
-from conformance.models import Net, tensor
-from onnx_tflite_plugin.api import Context, Handler, Transparent, builtin, handler, out
+from conformance.models import Net, Spec, tensor
+from onnx_tflite_plugin.api import Behaviour, Context, Dequantized, Handler, Raw, Transparent, builtin, handler, out
 from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.names import UniqueNames
@@ -242,3 +242,35 @@ def test_an_operand_of_open_sizes_is_reshaped_where_axes_of_size_1_alone_go() ->
 def test_more_than_one_open_size_is_refused_where_a_reshape_could_not_tell_which_is_which(computed: bool) -> None:
     with pytest.raises(ConversionError, match=r"more than one unknown size.*give input shapes with --input-shape"):
         reshaped(lambda ctx, x, y: ctx.reshaped(ctx.ops.Neg(y) if computed else x, out(0)))
+
+
+# --- numbers beside an operand ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operand", "other", "behaviour", "wanted"),
+    [
+        (tensor(2, 3), tensor(2, 3), Dequantized(), "float32"),
+        (tensor(2, 3, dtype="float16"), tensor(2, 3), Dequantized(), "float16"),
+        (tensor(2, 3, dtype="bfloat16"), tensor(2, 3), Dequantized(), "bfloat16"),
+        (tensor(2, 3, dtype="int32"), tensor(2, 3), Dequantized(), "int32"),
+        (tensor(2, 3, dtype="int32"), tensor(2, 3, dtype="int8", scale=0.5), Dequantized(), "int32"),
+        (tensor(2, 3, dtype="int8", scale=0.5), tensor(2, 3), Dequantized(), "float32"),
+        (tensor(2, 3, dtype="int8", scale=0.5), tensor(2, 3), Raw(), "int8"),
+    ],
+)
+def test_a_number_is_of_the_dtype_that_its_operand_is_handed_over_in(
+    operand: Spec, other: Spec, behaviour: Behaviour, wanted: str
+) -> None:
+    """Whatever stands beside it."""
+    told = []
+
+    def lower(ctx: Context, _x: Any, y: Any) -> Any:
+        told.append(ctx.scalar(3).dtype.name)
+        return ctx.ops.Identity(y)
+
+    model = Net()
+    model.output(model.call(CODE, [operand, other], other))
+    declared = tried(lower, axes="a b, a b -> a b", quantization=behaviour)
+    convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}))
+    assert told == [wanted]
