@@ -75,3 +75,12 @@ def test_what_is_dequantized_along_no_axis_may_have_more_of_them(scale: tuple[in
     stored = {"flat": np.array([1]), "s": np.full(scale, 0.5, np.float32), "p": np.full(scale, 7, np.uint8)}
     model = parsed(f"(uint8[1,1] x, float[5,7] z) => (float[5,7] y) {{ {nodes} }}", **stored)
     assert reshape_by_broadcast.run(model) == count
+
+
+@pytest.mark.parametrize("between", ["", "b = DequantizeLinear (a, s, p) "], ids=["as it is", "dequantized"])
+def test_one_that_does_not_broadcast_keeps_the_reshape(between: str) -> None:
+    read, dtype = ("b", "uint8") if between else ("a", "float")
+    nodes = f"a = Reshape (x, flat) {between}y = Add (z, {read}) w = Neg ({read})"
+    stored = {"flat": np.array([1]), "s": np.asarray(0.5, np.float32), "p": np.asarray(7, np.uint8)}
+    model = parsed(f"({dtype}[1,1] x, float[5,7] z) => (float[5,7] y, float[1] w) {{ {nodes} }}", **stored)
+    assert reshape_by_broadcast.run(model) == 0
