@@ -81,3 +81,12 @@ def test_a_part_that_nobody_reads_is_no_reason_to_split_first() -> None:
     assert split_once.run(model) == 1
     assert [node.op_type for node in model.graph] == ["Sigmoid", "Split", "Sub"]
     assert [list(value.shape or ()) for value in model.graph[0].outputs] == [[1, 15]]
+
+
+@pytest.mark.parametrize(("factor", "count"), [((), 1), ((5,), 0)], ids=["one factor", "a factor of each element"])
+def test_parts_are_multiplied_together_by_one_number_alone(factor: tuple[int, ...], count: int) -> None:
+    nodes = (
+        "a, b, c = Split <axis = 1> (x, n) d = Mul (a, f) e = Mul (b, f) g = Mul (c, f) h = Sub (d, e) y = Sub (h, g)"
+    )
+    stored = {"n": np.full(3, 5), "f": np.full(factor, 0.3, np.float32)}
+    assert split_once.run(parsed(f"(float[1,15] x) => (float[1,5] y) {{ {nodes} }}", **stored)) == count
