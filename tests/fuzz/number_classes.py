@@ -17,7 +17,7 @@ LARGEST_IMAGE = 128  # pixels: the last bit of a place beyond is 1.5e-5 of the w
 MANY = 1 << 14  # of which a hundredth of the largest is left, and 1e-7 rounded off of each sum
 STEEP = 64  # rows of weights of such a norm make 1 of what activations of up to 4 are rounded by, half of 4 / 127
 # A sixteenth of it, where each step multiplies what the last one gave.
-HEAVY = 1000  # times a bias: what is left of it is rounded by 1e-4
+HEAVY = 0.3  # of a bias: sums of squares of what is drawn are so much larger that it is rounded by 1e-5
 OPEN = 4  # whose logistic function is 0.98
 RECURRENT = ("RNN", "LSTM")
 WEIGHED = ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D", "FULLY_CONNECTED", "BATCH_MATMUL")
@@ -343,7 +343,7 @@ def cells_told(suspect: Suspect) -> bool:
 def vanishing_sums(suspect: Suspect) -> bool:
     """Sums of very many floats, which the kernel adds one after the other: of drawn ones less is left than that rounds off.
 
-    Or squares of neighbours that far outweigh a bias: ONNX Runtime takes the last of them from the sum as it goes on.
+    Or squares of neighbours that outweigh a bias: ONNX Runtime takes the last of them from the sum as it goes on.
     """
     local = [op.options for op in suspect.operators if op.code == "LOCAL_RESPONSE_NORMALIZATION"]
     if any(given.alpha > HEAVY * abs(given.bias) for given in local):
