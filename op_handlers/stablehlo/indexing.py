@@ -27,7 +27,9 @@ from op_handlers.kernels.operands import as_int64
 
 
 def vectorless(op: Operator) -> Decline | None:
-    """The kernel takes the length of a vector from behind the indices' shape (ReadIndexVector, tensor_slice_util.h)."""
+    """The kernel takes the length of a vector from behind the indices' shape, or before (ReadIndexVector, tensor_slice_util.h)."""
+    if op.options.index_vector_dim < 0:
+        return Decline(f"its vectors are said to lie along axis {op.options.index_vector_dim} of its indices")
     if op.options.index_vector_dim >= op[1].rank:
         return Decline(
             "its indices have no axis for vectors, which the kernel reads past the end of their shape; add one of size 1"

@@ -15,11 +15,13 @@ LARGEST_NUMBER = 1e8  # products of such are infinite in one runtime before the 
 LEAST = 1e-37  # divided by which a float is infinite
 LARGEST_IMAGE = 128  # pixels: the last bit of a place beyond is 1.5e-5 of the way from one to the next
 MANY = 1 << 14  # of which a hundredth of the largest is left, and 1e-7 rounded off of each sum
+LONG = 500  # numbers around 1 and 2, whose product is about 1e38
 STEEP = 64  # rows of weights of such a norm make 1 of what activations of up to 4 are rounded by, half of 4 / 127
 # A sixteenth of it, where each step multiplies what the last one gave.
 HEAVY = 0.3  # of a bias: sums of squares of what is drawn are so much larger that it is rounded by 1e-5
 OPEN = 4  # whose logistic function is 0.98
 RECURRENT = ("RNN", "LSTM")
+LARGE_WEIGHT = 1e4  # times which the last bits of a state between -1 and 1 are a thousandth
 WEIGHED = ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D", "FULLY_CONNECTED", "BATCH_MATMUL")
 SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
 
@@ -304,6 +306,11 @@ def unbounded_recurrence(suspect: Suspect) -> bool:
         return True
     if any(_recurs(op) and isfinite(growth := _growth(op)) and growth * 2.0**-24 > 0.01 for op in suspect.operators):
         return True
+    weights = [
+        t for op in suspect.operators if _recurs(op) for t in op.inputs if t is not None and t.constant and t.rank == 2
+    ]
+    if any(t.dtype == "float32" and np.abs(t.array).max(initial=0) > LARGE_WEIGHT for t in weights):
+        return True
     return any(
         _recurs(op)
         and op.options.get("fused_activation_function") in ("NONE", "RELU")
@@ -341,12 +348,16 @@ def cells_told(suspect: Suspect) -> bool:
 
 
 def vanishing_sums(suspect: Suspect) -> bool:
-    """Sums of very many floats, which the kernel adds one after the other: of drawn ones less is left than that rounds off.
+    """Sums of very many floats, which the kernel adds one after the other: of drawn ones less is left than that rounds off. Or products
+    of so many that some are infinite on the way, and others 0.
 
     Or squares of neighbours that outweigh a bias: ONNX Runtime takes the last of them from the sum as it goes on.
     """
     local = [op.options for op in suspect.operators if op.code == "LOCAL_RESPONSE_NORMALIZATION"]
     if any(given.alpha > HEAVY * abs(given.bias) for given in local):
+        return True
+    products = [op for op in suspect.operators if op.code == "REDUCE_PROD" and op[0].dtype == "float32" and op.outputs]
+    if any(prod(op[0].shape) > LONG * max(prod(op[~0].shape), 1) for op in products):
         return True
     sums = [op for op in suspect.operators if op.code in ("MEAN", "SUM") and op[0].dtype == "float32" and op.outputs]
     return any(prod(op[0].shape) > MANY * max(prod(op[~0].shape), 1) for op in sums)

@@ -112,6 +112,16 @@ def gathers() -> Iterator[Case]:
         refused="no axis for",
         **case,
     )
+    before = {**options, "index_vector_dim": -8}
+    yield alone(
+        "STABLEHLO_GATHER",
+        "vectors along an axis before the first",
+        operands,
+        tensor(5, 2, 3, 11),
+        options=before,
+        refused="said to lie along axis -8",
+        **case,
+    )
     cut: dict[str, Any] = {"options": {**options, "slice_sizes": [5, -1, 11]}, "refused": "negative size"}
     yield alone("STABLEHLO_GATHER", "slices of a negative size", operands, tensor(5, 2, 3, 11), **cut, **case)
     options = {**options, "start_index_map": []}
