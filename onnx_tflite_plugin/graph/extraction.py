@@ -54,13 +54,12 @@ def extracted(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[s
 
 
 def _before(model: onnx.ModelProto, values: Collection[str]) -> set[str]:
-    """What nodes of the main graph make these values of."""
-    needed, found = {*values}, set[str]()
+    """These values, and what nodes of the main graph make them of."""
+    needed = {*values}
     for node in reversed(model.graph.node):
         if any(name in needed for name in node.output):
-            found.update(_read(node))
             needed.update(_read(node))
-    return found
+    return needed
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:

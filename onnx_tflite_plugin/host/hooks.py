@@ -67,9 +67,8 @@ class Hooks:
         self.failures: dict[str, list[Failed]] = {}
         self._left_out: set[tuple[str, str]] = set()
         self._serves: dict[str, str] = {}  # the operator of each handler, by the name of its plugin
-        self._found: dict[
-            tuple[str, str], Sequence[Hook]
-        ] = {}  # by hook and operator, until another plugin is taken in
+        # by hook and operator, until another plugin is taken in
+        self._found: dict[tuple[str, str], Sequence[Hook]] = {}
         self._manager = _Manager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
 

@@ -40,7 +40,7 @@ def reshaped(n: Network, x: TensorRef, *shape: int) -> TensorRef:
     return n.apply("RESHAPE", [x, n.table(shape)], shape, like=x, new_shape=list(shape))
 
 
-def rows(n: Network, x: TensorRef) -> tuple[int, ...]:
+def vectors(n: Network, x: TensorRef) -> tuple[int, ...]:
     """The shape of what is normalized along its last axis: of one number nothing but rounding is left."""
     shape = n.rank(x, 2, 3, 4)
     if shape[-1] < 2:
@@ -121,7 +121,7 @@ def gated(n: Network, x: TensorRef) -> None:
 
 @block(weight=1.5, dtypes=FLOATS)
 def layer_norm(n: Network, x: TensorRef) -> None:
-    last = len(rows(n, x)) - 1
+    last = len(vectors(n, x)) - 1
     axes = n.draw.pick([last], [last], [last - 1, last])
     middle = mean(n, x, *axes)
     centred = n.apply("SUB", [x, middle])
@@ -141,20 +141,18 @@ def layer_norm(n: Network, x: TensorRef) -> None:
 @block(dtypes=FLOATS)
 def batch_norm_of_a_layer(n: Network, x: TensorRef) -> None:
     """As Keras writes it: the factor is multiplied before the mean is taken off."""
-    shape = rows(n, x)
+    shape = vectors(n, x)
     middle = mean(n, x, len(shape) - 1)
     spread = mean(n, n.apply("SQUARED_DIFFERENCE", [x, middle]), len(shape) - 1)
     inverse = n.apply("RSQRT", [n.apply("ADD", [spread, n.near(1e-3)])])
-    factor = n.apply(
-        "MUL", [inverse, n.operand(np.float32(1) + n.numbers(shape[-1], spread=0.2))], shape[:-1] + shape[-1:]
-    )
+    factor = n.apply("MUL", [inverse, n.operand(np.float32(1) + n.numbers(shape[-1], spread=0.2))], shape)
     shift = n.apply("SUB", [n.operand(n.numbers(shape[-1])), n.apply("MUL", [factor, middle])], shape)
     n.apply("ADD", [n.apply("MUL", [x, factor], shape), shift], shape)
 
 
 @block(dtypes=FLOATS)
 def rms_norm(n: Network, x: TensorRef) -> None:
-    last = len(rows(n, x)) - 1
+    last = len(vectors(n, x)) - 1
     square = n.apply("MUL", [x, x]) if n.draw.chance(0.5) else n.apply("SQUARE", [x])
     inverse = n.apply("RSQRT", [n.apply("ADD", [mean(n, square, last), n.near(1e-5)])])
     scaled(n, n.apply("MUL", [x, inverse] if n.draw.chance(0.5) else [inverse, x], n.shape(x)), shifted=False)
@@ -162,7 +160,7 @@ def rms_norm(n: Network, x: TensorRef) -> None:
 
 @block(weight=0.7, dtypes=FLOATS)
 def unit_length(n: Network, x: TensorRef) -> None:
-    shape = rows(n, x)
+    shape = vectors(n, x)
     kept = (*shape[:-1], 1)
     total = n.apply("SUM", [n.apply("MUL", [x, x]), n.table([len(shape) - 1])], kept, keep_dims=True)
     if n.draw.chance(0.5):

@@ -33,10 +33,9 @@ def most(n: Network, x: TensorRef) -> None:
     *rows, last = n.rank(x, 2, 3, 4)
     count = n.draw.between(1, last)
     y, where = n.activation((*rows, count), like=x), Spec((*rows, count), "int32")
-    values, places = n.net.calls("TOPK_V2", [x, n.table(count)], y, where, version=3)
-    n.read.add(x)
-    n.beside += [places]
-    n.pool += [values]
+    values, _ = n.aside("TOPK_V2", [x, n.table(count)], y, where)
+    n.beside.remove(values)
+    n.pool.append(values)
 
 
 @step("SPLIT_V", weight=0.8)

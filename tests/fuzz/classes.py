@@ -164,10 +164,11 @@ def _behind(suspect: Suspect, given: Mapping[Tensor, Dims], graph: Subgraph | No
 def stale_dtypes(suspect: Suspect) -> bool:
     """A result said to be float that is computed from integers, where the kernel writes them into floats (reduce.cc).
 
-    Or one without elements, which nothing computes, of another dtype than any operand.
+    Or one without elements, which nothing computes, and that the kernel gives another dtype as it is prepared.
     """
-    empty = [op for op in suspect.operators if op.outputs and op[~0].static and 0 in op[~0].shape]
-    if any(op[~0].dtype not in {t.dtype for t in op.inputs if t is not None} for op in empty):
+    results = [t for op in suspect.model.main.operators for t in op.outputs if t is not None and t.static]
+    prepared = suspect.dtypes or {}
+    if any(0 in t.shape and prepared.get(t.index, t.dtype) != t.dtype for t in results):
         return True
     return any(
         result is not None

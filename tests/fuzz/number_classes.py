@@ -18,7 +18,7 @@ MANY = 1 << 14  # of which a hundredth of the largest is left, and 1e-7 rounded 
 LONG = 500  # numbers around 1 and 2, whose product is about 1e38
 STEEP = 64  # rows of weights of such a norm make 1 of what activations of up to 4 are rounded by, half of 4 / 127
 # A sixteenth of it, where each step multiplies what the last one gave.
-HEAVY = 0.3  # of a bias: sums of squares of what is drawn are so much larger that it is rounded by 1e-5
+HEAVY = 1000  # times a bias: what is left of it is rounded by 1e-4
 OPEN = 4  # whose logistic function is 0.98
 RECURRENT = ("RNN", "LSTM")
 LARGE_WEIGHT = 1e4  # times which the last bits of a state between -1 and 1 are a thousandth
@@ -61,12 +61,14 @@ def divided_by_zero(suspect: Suspect) -> bool:
 
     Or nearly zero, so that quotients are; or a quantized one that is drawn, its zero point too, by which the kernel divides an
     integer. Or what a loop's steps compute of floats, where no kernel but those that clip runs. Or what is normalized by a bias
-    less a sum of squares. Or what weights make, which may be 0, or what is drawn, where an activation keeps XNNPACK away.
+    less a sum of squares. Or what is drawn, where an activation keeps XNNPACK away. Or what
+    weights make, which may be 0, where others weigh the quotients: of an infinite one they make NaN.
     """
     if any(op.code == "DIV" and op[0].dtype in FLOATS and not op[1].constant for op in _steps(suspect)):
         return True
-    products = {op[~0] for op in suspect.operators if op.code in WEIGHED and op[~0].dtype in FLOATS}
-    if any(op.code == "DIV" and op.tensor(1) in products for op in suspect.operators):
+    weighed = [op for op in suspect.operators if op.code in WEIGHED and op[~0].dtype in FLOATS]
+    products, taken = {op[~0] for op in weighed}, {op[0] for op in weighed}
+    if any(op.code == "DIV" and op.tensor(1) in products and op[~0] in taken for op in suspect.operators):
         return True
     drawn = [op for op in suspect.operators if op.code == "DIV" and op.tensor(1) in suspect.model.main.inputs]
     if any(op.options.fused_activation_function in ("TANH", "SIGN_BIT") for op in drawn):
@@ -351,7 +353,7 @@ def vanishing_sums(suspect: Suspect) -> bool:
     """Sums of very many floats, which the kernel adds one after the other: of drawn ones less is left than that rounds off. Or products
     of so many that some are infinite on the way, and others 0.
 
-    Or squares of neighbours that outweigh a bias: ONNX Runtime takes the last of them from the sum as it goes on.
+    Or squares of neighbours that far outweigh a bias: ONNX Runtime takes the last of them from the sum as it goes on.
     """
     local = [op.options for op in suspect.operators if op.code == "LOCAL_RESPONSE_NORMALIZATION"]
     if any(given.alpha > HEAVY * abs(given.bias) for given in local):

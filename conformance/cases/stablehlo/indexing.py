@@ -102,26 +102,12 @@ def gathers() -> Iterator[Case]:
     case: dict[str, Any] = {
         "reference": lambda arrays: [np.zeros((5, 2, 3, 11), np.float32)]
     }  # LiteRT reads past the end of the shape
-    without = {**options, "index_vector_dim": 2}
-    yield alone(
-        "STABLEHLO_GATHER",
-        "no axis for vectors",
-        operands,
-        tensor(5, 2, 3, 11),
-        options=without,
-        refused="no axis for",
-        **case,
-    )
-    before = {**options, "index_vector_dim": -8}
-    yield alone(
-        "STABLEHLO_GATHER",
-        "vectors along an axis before the first",
-        operands,
-        tensor(5, 2, 3, 11),
-        options=before,
-        refused="said to lie along axis -8",
-        **case,
-    )
+    for topic, axis, refused in (
+        ("no axis for vectors", 2, "no axis for"),
+        ("vectors along an axis before the first", -8, "said to lie along axis -8"),
+    ):
+        along = {**options, "index_vector_dim": axis}
+        yield alone("STABLEHLO_GATHER", topic, operands, tensor(5, 2, 3, 11), options=along, refused=refused, **case)
     cut: dict[str, Any] = {"options": {**options, "slice_sizes": [5, -1, 11]}, "refused": "negative size"}
     yield alone("STABLEHLO_GATHER", "slices of a negative size", operands, tensor(5, 2, 3, 11), **cut, **case)
     options = {**options, "start_index_map": []}

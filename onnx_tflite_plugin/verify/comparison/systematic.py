@@ -15,7 +15,7 @@ _MOST_MOVED = 0.75  # of a step, the same way; roundings of a network that are n
 
 def moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
     """Whether practically all integers, or all of a channel, are off the same way, which is no rounding but another zero point
-    or bias; else nothing. What does not vary may be a tie throughout.
+    or bias; else nothing. A channel that does not vary may be a tie throughout.
     """
     whole, channels = [], []
     for arrays in sets:
@@ -27,8 +27,7 @@ def moved(actual: Sequence[Array], sets: Iterable[Sequence[Array]]) -> str:
         moves = [one.astype(np.int64) - other for one, other in zip(actual, numbers, strict=True)]
         if sum(move.size for move in moves) < _LEAST:
             return ""
-        flat = [np.concatenate([array.reshape(-1, 1) for array in each]) for each in (moves, numbers)]
-        whole.append(float(_means(flat[0], flat[1])[0]))
+        whole.append(sum(int(move.sum()) for move in moves) / sum(move.size for move in moves))
         channels.append(_channels(moves, numbers))
     least = min(whole, key=abs)
     if abs(least) > _MOST_MOVED:
