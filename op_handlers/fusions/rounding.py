@@ -188,7 +188,7 @@ def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value
     if ctx.op[1].blocks is not None:
         y = ctx.ops.Gemm(row, real(ctx, 1), bias)
     else:
-        y = ctx.ops.Gemm(row, signed_bytes(ctx, 1, weight), bias, transB=1)
+        y = ctx.ops.Gemm(row, signed_bytes(ctx, 1, weight, by_row=True), bias, transB=1)
     return with_leading(ctx, ctx.raw(0), y) if leads(ctx) else y
 
 

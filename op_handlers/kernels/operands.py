@@ -127,10 +127,11 @@ def moved_weights(op: Operator, image: int = 0) -> Decline | None:
     )
 
 
-def signed_bytes(ctx: Context, slot: int, weight: Value) -> Value | Array:
+def signed_bytes(ctx: Context, slot: int, weight: Value, *, by_row: bool = False) -> Value | Array:
     """A weight as it is; but under float32 activations uint8 is read as int8, its zero point ignored.
 
-    The first dynamic-range files keep signed weights so (EvalHybrid, kernels/conv.cc and fully_connected.cc).
+    The first dynamic-range files keep signed weights so (EvalHybrid, kernels/conv.cc and fully_connected.cc). Of several scales the
+    kernel takes the first, or with ``by_row`` that of each row of [o, k].
     """
     constant, quantization = ctx.constant(slot), ctx.op[slot].quantization
     if (
@@ -140,7 +141,8 @@ def signed_bytes(ctx: Context, slot: int, weight: Value) -> Value | Array:
         or not isinstance(quantization, Quantization)
     ):
         return weight
-    return constant.view(np.int8).astype(np.float32) * np.float32(quantization.scale[0])
+    scales = np.float32(quantization.scale if by_row else quantization.scale[:1])
+    return constant.view(np.int8).astype(np.float32) * scales.reshape([-1] + [1] * (constant.ndim - 1))
 
 
 def symmetric(ctx: Context, weight: Value, image: int) -> Value:

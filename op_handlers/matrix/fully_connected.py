@@ -174,9 +174,9 @@ def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) ->
     b = bias_of_rows(ctx, b)
     if leads(ctx):
         rows = ctx.dequantize(ctx.ops.Reshape(ctx.raw(0), [-1, ctx.op[1].shape[-1]]), like=0)
-        y = ctx.ops.Gemm(rows, signed_bytes(ctx, 1, w), b, transB=None if ctx.op[1].blocks else 1)
+        y = ctx.ops.Gemm(rows, signed_bytes(ctx, 1, w, by_row=True), b, transB=None if ctx.op[1].blocks else 1)
         return with_leading(ctx, ctx.raw(0), ctx.quantize(y, like=out(0)))
-    return ctx.ops.Gemm(x, signed_bytes(ctx, 1, w), b, transB=None if ctx.op[1].blocks else 1)
+    return ctx.ops.Gemm(x, signed_bytes(ctx, 1, w, by_row=True), b, transB=None if ctx.op[1].blocks else 1)
 
 
 def bias_of_rows(ctx: Context, b: Value | None) -> Value | None:

@@ -185,6 +185,8 @@ def dtypes() -> Iterator[Case]:
         yield conv(f"float32 with {weights} weights, quantized as it runs", weights=weights, per_axis=True)
     yield conv("float32 with int8 weights of one scale", weights="int8")
     yield conv("float32 with uint8 weights, which the kernel reads as int8", weights="uint8")
+    name = "float32 with uint8 weights and scales per channel, of which the kernel reads the first"
+    yield conv(name, weights="uint8", per_axis=True)
     yield conv(
         "float32 with int8 weights in groups", weights="int8", per_axis=True, shape=(2, 5, 7, 6), out=9, groups=3
     )

@@ -167,6 +167,7 @@ def dtypes() -> Iterator[Case]:
     yield dense("float32 with int8 weights of one scale", (2, 12), weights="int8")
     yield dense("float32 with int2 weights, quantized as it runs", (2, 12), weights="int2", per_axis=True)
     yield dense("float32 with uint8 weights, which the kernel reads as int8", (2, 12), weights="uint8")
+    yield dense("float32 with uint8 weights and scales per row", (2, 12), weights="uint8", per_axis=True)
     for biased in ("int32", "int64"):
         options = {"quantized_bias_type": biased.upper()}
         yield dense(
