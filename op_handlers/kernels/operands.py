@@ -141,7 +141,7 @@ def signed_bytes(ctx: Context, slot: int, weight: Value, *, by_row: bool = False
         or not isinstance(quantization, Quantization)
     ):
         return weight
-    scales = np.float32(quantization.scale if by_row else quantization.scale[:1])
+    scales = np.asarray(quantization.scale if by_row else quantization.scale[:1], np.float32)
     return constant.view(np.int8).astype(np.float32) * scales.reshape([-1] + [1] * (constant.ndim - 1))
 
 

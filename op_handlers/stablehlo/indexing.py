@@ -47,10 +47,10 @@ def placeable(at: Instance) -> Decline | None:
     if length != len(o.start_index_map) or len(o.slice_sizes) != x.rank:
         named = f"{'of open length' if length is None else length} for the {len(o.start_index_map)} axes that they name"
         return Decline(f"its indices are {named}, and its slices have {len(o.slice_sizes)} sizes of {x.rank}")
-    slice_axes, kept = x.rank - len({*o.collapsed_slice_dims}), len({*o.offset_dims})
-    if slice_axes != kept or (at.op[out(0)].has_rank and at.op[out(0)].rank != kept + index.rank - 1):
-        rank = at.op[out(0)].rank
-        return Decline(f"its slices have {slice_axes} axes, its result of rank {rank} has places for {kept} of them")
+    slice_axes, kept, made = x.rank - len({*o.collapsed_slice_dims}), {*o.offset_dims}, at.op[out(0)]
+    rank = made.rank if made.has_rank else slice_axes + index.rank - 1
+    if len(kept) != slice_axes or rank != slice_axes + index.rank - 1 or not kept <= {*range(rank)}:
+        return Decline(f"its slices have {slice_axes} axes, which its result of rank {rank} has at {sorted(kept)}")
     if any(size < (axis in o.collapsed_slice_dims) for axis, size in enumerate(o.slice_sizes)):
         return Decline(
             f"its slices of {list(o.slice_sizes)} have a negative size, or none of an axis that the result leaves out"

@@ -110,6 +110,10 @@ def gathers() -> Iterator[Case]:
         yield alone("STABLEHLO_GATHER", topic, operands, tensor(5, 2, 3, 11), options=along, refused=refused, **case)
     cut: dict[str, Any] = {"options": {**options, "slice_sizes": [5, -1, 11]}, "refused": "negative size"}
     yield alone("STABLEHLO_GATHER", "slices of a negative size", operands, tensor(5, 2, 3, 11), **cut, **case)
+    beyond: dict[str, Any] = {"options": {**options, "offset_dims": [0, 2, 4]}, "refused": "has at [0, 2, 4]"}
+    yield alone(
+        "STABLEHLO_GATHER", "an axis of slices beyond the result's", operands, tensor(5, 2, 3, 11), **beyond, **case
+    )
     options = {**options, "start_index_map": []}
     yield alone(
         "STABLEHLO_GATHER", "no axis named", operands, tensor(5, 2, 3, 11), options=options, refused="name no axis"
