@@ -23,6 +23,7 @@ OPEN = 4  # whose logistic function is 0.98
 RECURRENT = ("RNN", "LSTM")
 LARGE_WEIGHT = 1e4  # times which the last bits of a state between -1 and 1 are a thousandth
 WEIGHED = ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D", "FULLY_CONNECTED", "BATCH_MATMUL")
+NARROW = ("int8", "uint8", "int4", "int2")
 SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
 
 
@@ -108,7 +109,7 @@ def _far_beyond(op: Operator) -> bool:
 
 def _biases(op: Operator) -> list[Tensor]:
     """Rows of 32 or 64 bit integers behind quantized weights, with a scale or in the place of a bias."""
-    if not any(t is not None and t.constant and t.dtype in ("int8", "uint8") for t in op.inputs):
+    if not any(t is not None and t.constant and t.dtype in NARROW for t in op.inputs):
         return []
     rows = [t for t in op.inputs[2:] if t is not None and t.constant and t.rank == 1]
     whole = [t for t in rows if t.dtype in ("int32", "int64")]
@@ -119,7 +120,7 @@ def _sum_wraps(op: Operator, bias: Tensor) -> bool:
     largest = float(np.abs(bias.array.astype(np.float64)).max(initial=0))
     if len(_biases(op)) > 1:  # of a recurrent layer, whose gates have scales of their own
         return largest >= 2**24
-    weights = [t for t in op.inputs if t is not None and t.constant and t.dtype in ("int8", "uint8")]
+    weights = [t for t in op.inputs if t is not None and t.constant and t.dtype in NARROW]
     scales = [max(_scale(t), default=1.0) for t in op.inputs if t is not None and t is not bias and _scale(t)]
     made = max(_scale(op.outputs[0]), default=1.0) if op.outputs else 1.0
     factor = float(np.prod(scales)) / (made or 1.0)

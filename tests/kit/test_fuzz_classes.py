@@ -93,6 +93,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("constants beyond all measure", "POW-float32_between_convolutions", [buffer(6, [0, 0, 0, 0, 5.6e-45], "float32")]),
     ("divisors of zero", "WHILE-a_recurrent_layer_under_a_mask:_LSTM,_the_last_output,_that_begins_somewhere", [instead_of_mul("DIV")]),
     ("divisors of zero", "DIV-float32_with_SIGN_BIT,_which_the_kernel_ignores", [buffer(1, [0] * 210)]),
+    (
+        "sums that wrap",
+        "FULLY_CONNECTED-int16_by_int2_rows_of_13_with_one_scale",
+        [buffer(2, [-29360, 32217, -62006, 14526, -36309, -73210, 274877963708], "int64")],
+    ),
     ("sums that wrap", BETWEEN, [buffer(2, [2**31 - 1, 0, 0])]),
     (
         "sums that wrap",
