@@ -95,8 +95,20 @@ def div(ctx: Context, x: Value, y: Value) -> Value:
 
 @handler("POW", max_version=1, layout=Transparent())
 def power(ctx: Context, x: Value, y: Value) -> Value:
-    """Pow."""
+    """Pow; integers to one known power are multiplied, which wraps as in the kernel (BroadcastPow4D, optimized_ops.h)."""
+    exponent = ctx.constant(1)
+    one = exponent is not None and exponent.size == 1 and ctx.op[1].rank <= ctx.op[0].rank
+    if ctx.op[0].dtype == "int32" and exponent is not None and one and exponent.item() > 0:
+        return to_the(ctx, x, exponent.item())
     return ctx.ops.Pow(x, y)
+
+
+def to_the(ctx: Context, x: Value, exponent: int) -> Value:
+    if exponent == 1:
+        return x
+    half = to_the(ctx, x, exponent // 2)
+    square = ctx.ops.Mul(half, half)
+    return ctx.ops.Mul(square, x) if exponent % 2 else square
 
 
 def rounded_operand(at: Instance) -> int | None:

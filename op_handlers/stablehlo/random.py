@@ -98,16 +98,15 @@ def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
     generator, size = (threefry, 2) if ctx.options.algorithm == "THREEFRY" else (philox, 4)
     blocks = -(-count // size)
 
-    spend(2 * blocks, 8, "the counters of random bits")
+    spend(2 * blocks, 8, "the counters of random bits")  # made as the model is loaded
     state64 = ops.Cast(state, to="int64")
     key64, counter64 = (ops.Gather(state64, np.asarray([k])) for k in (0, 1))
-    each = ops.Add(counter64, np.arange(blocks, dtype=np.int64))
+    each = ops.Add(counter64, ops.Range(np.int64(0), np.int64(blocks), np.int64(1)))
     counter = [bits.low(each), bits.high(each)]
     key = (bits.low(key64), bits.high(key64))
     if size == 4:
         more = ops.Gather(state64, np.asarray([2])) if ctx.op[0].dims == (3,) else key64
-        zeros = np.zeros(blocks, np.int64)
-        counter += [ops.Add(part, zeros) for part in (bits.low(more), bits.high(more))]
+        counter += [ops.Expand(part, [blocks]) for part in (bits.low(more), bits.high(more))]
     numbers = ops.Concat(*(ops.Unsqueeze(part, [1]) for part in generator(bits, key, counter)), axis=1)
     flat = ops.Slice(ops.Reshape(numbers, [-1]), [0], [count], [0])
     if wide:

@@ -7,6 +7,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_tflite_plugin.graph.extraction import extracted
+from onnx_tflite_plugin.graph.metadata import write_authored
 
 
 def joined_reshapes(*, constant: bool) -> onnx.ModelProto:
@@ -32,6 +33,17 @@ def test_a_part_from_what_it_reads_computes_it() -> None:
     part = extracted(joined_reshapes(constant=True), ["product"], ["b"])
     assert part is not None
     assert [node.op_type for node in part.graph.node] == ["Reshape"]
+
+
+def test_a_part_keeps_the_metadata_but_what_the_author_says_of_the_whole() -> None:
+    model, given = joined_reshapes(constant=True), {"made": "by hand", "of": "two reshapes"}
+    write_authored(given, {"name": "reshapes"})
+    assert len(given) == 3
+    for key, value in given.items():
+        model.metadata_props.add(key=key, value=value)
+    part = extracted(model, ["product"], ["b"])
+    assert part is not None
+    assert {entry.key: entry.value for entry in part.metadata_props} == {"made": "by hand", "of": "two reshapes"}
 
 
 def test_a_node_of_which_one_result_is_needed_is_part_of_it() -> None:

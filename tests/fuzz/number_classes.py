@@ -220,9 +220,10 @@ def shifted_quotients(suspect: Suspect) -> bool:
 
 
 def wrapped_powers(suspect: Suspect) -> bool:
-    """An integer to a power beyond 7: what is not small wraps in the kernel, and is bounded in ONNX Runtime."""
+    """Integers to powers beyond 7: what is not small wraps in the kernel, and is bounded in ONNX Runtime. One power is multiplied."""
     powers = [op.tensor(1) for op in suspect.operators if op.code == "POW" and op[0].dtype in ("int32", "int64")]
-    return any(t is not None and t.constant and np.abs(t.array.astype(np.float64)).max(initial=0) > 7 for t in powers)
+    known = [t.array.astype(np.float64) for t in powers if t is not None and t.constant]
+    return any(array.size > 1 and np.abs(array).max() > 7 for array in known)
 
 
 def shifts_beyond(suspect: Suspect) -> bool:

@@ -303,6 +303,10 @@ def powers() -> Iterator[Case]:
         part = constant(np.asarray(exponent, np.int32))
         given = {"x0": numbered("int32", -15, 15, 7, 3)}
         yield binary("POW", f"int32 to {exponent}", x, part, given=given)
+    wide = {"x0": numbered("int32", -(2**31), 2**31 - 1, 7, 3)}
+    for exponent in (2, 11):
+        part = constant(np.asarray([exponent], np.int32))
+        yield binary("POW", f"int32 to {exponent}, which wraps", x, part, given=wide)
     x = tensor(7, dtype="int8")
     yield binary("POW", "int8", x, x, kernel_refuses="Unsupported data type")
 
