@@ -64,12 +64,13 @@ def halvings(op: Operator) -> int:
 )
 def local_response_normalization(ctx: Context, x: Value) -> Value:
     """LRN over 2 * radius + 1 channels, whose alpha ONNX divides by that number (optimized_ops.h)."""
-    o, ops = ctx.options, ctx.ops
-    size = 2 * o.radius + 1
+    o, ops, depth = ctx.options, ctx.ops, ctx.op[0].dims[-1]
+    radius = o.radius if depth is None else min(o.radius, depth)
+    size = 2 * radius + 1
     # ONNX Runtime's LRN takes neither, and carries a sum from channel to channel, which cancels where each is alone.
-    if min(o.alpha, o.beta) <= 0 or not o.radius:  # padding with zeros counts towards the mean
+    if min(o.alpha, o.beta) <= 0 or not radius:  # padding with zeros counts towards the mean
         square = ops.Unsqueeze(ops.Mul(x, x), [1])
-        mean = ops.AveragePool(square, kernel_shape=[size, 1, 1], pads=[o.radius, 0, 0] * 2, count_include_pad=1)
+        mean = ops.AveragePool(square, kernel_shape=[size, 1, 1], pads=[radius, 0, 0] * 2, count_include_pad=1)
         total = ops.Add(ops.Mul(ops.Squeeze(mean, [1]), o.alpha * size), o.bias)
         return ops.Mul(x, ops.Pow(total, -o.beta))
     return ctx.ops.LRN(x, size=size, alpha=o.alpha * size, beta=o.beta, bias=o.bias)

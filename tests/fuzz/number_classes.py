@@ -18,7 +18,7 @@ MANY = 1 << 14  # of which a hundredth of the largest is left, and 1e-7 rounded 
 LONG = 500  # numbers around 1 and 2, whose product is about 1e38
 STEEP = 64  # rows of weights of such a norm make 1 of what activations of up to 4 are rounded by, half of 4 / 127
 # A sixteenth of it, where each step multiplies what the last one gave.
-HEAVY = 1000  # times a bias: what is left of it is rounded by 1e-4
+HEAVY = 0.25  # of a bias: with squares of drawn numbers, up to 256, what float32 rounds of their sum is 1e-5 of a smaller one
 OPEN = 4  # whose logistic function is 0.98
 RECURRENT = ("RNN", "LSTM")
 LARGE_WEIGHT = 1e4  # times which the last bits of a state between -1 and 1 are a thousandth
@@ -355,7 +355,8 @@ def vanishing_sums(suspect: Suspect) -> bool:
     """Sums of very many floats, which the kernel adds one after the other: of drawn ones less is left than that rounds off. Or products
     of so many that some are infinite on the way, and others 0.
 
-    Or squares of neighbours that far outweigh a bias: ONNX Runtime takes the last of them from the sum as it goes on.
+    Or squares of neighbours that outweigh a bias: both runtimes carry their sum from channel to channel (LocalResponseNormalization,
+    optimized_ops.h).
     """
     local = [op.options for op in suspect.operators if op.code == "LOCAL_RESPONSE_NORMALIZATION"]
     if any(given.alpha > HEAVY * abs(given.bias) for given in local):
