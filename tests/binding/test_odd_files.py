@@ -147,6 +147,8 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "its paddings are of shape .4, 2147483647., and no pairs",
     ),
     ("BIDIRECTIONAL_SEQUENCE_LSTM-float32_with_RELU6", [tensor(25, shape=[83, 11])], "for 3 sequences"),
+    (f"{LSTM}-float32_whose_cells_are_bounded", [tensor(14, shape=[97, 11])], "for 3 sequences"),
+    ("LSTM-float32_plain", [tensor(13, shape=[3, 12])], r"its weights make \[3, 11\]"),
     ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "its dtypes are float32, float32; LiteRT"),
     ("EQUAL-int8", [tensor(2, type=FLOAT32), scaled(2, [0.1], [5])], "EQUAL of these operands gives bool"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 from onnx_tflite_plugin.api import Array, Context, Decline, Dequantized, Instance, Operator, Value, handler
@@ -18,7 +17,7 @@ from op_handlers.sequence.directions import (
     side_by_side,
     time_first_both,
 )
-from op_handlers.sequence.lstm.cell import ACTIVATIONS, CELLS, FORGET, GATES, HIDDEN, PROJECTION, Cell
+from op_handlers.sequence.lstm.cell import ACTIVATIONS, GATES, PROJECTION, Cell, of_another_batch
 from op_handlers.sequence.lstm.sequences import way
 
 CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
@@ -86,17 +85,9 @@ def refusal(op: Operator) -> Decline | None:
 
 
 def of_other_batches(op: Operator) -> Decline | None:
-    """States of one axis or two hold an output and a cell state for each sequence."""
     batch = op[0].dims[int(bool(op.options.time_major))]
-    if batch is None:
-        return None
-    for layer in (direction(op, slots) for slots in (AHEAD, BACK)):
-        outputs, cells = layer[FORGET.recurrent].shape[1:], layer[FORGET.weights].shape[:1]
-        for state, width in ((layer[HIDDEN], outputs), (layer[CELLS], cells)):
-            if prod(state.shape) != prod((batch, *width)):
-                made = f"its weights make {[batch, *width]} for {batch} sequences"
-                return Decline(f"its state {state.name!r} is of shape {list(state.shape)}, {made}")
-    return None
+    each = (of_another_batch(direction(op, slots), batch) for slots in (AHEAD, BACK))
+    return next((refused for refused in each if refused), None)
 
 
 def misplaced(op: Operator) -> Decline | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Operator, Quantization, Refused, Value
+from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Refused, Value
 from op_handlers.kernels.operands import signed_bytes
 from op_handlers.kernels.recurrent import ACTIVATIONS as ACTIVATIONS_OF_ALL
 
@@ -55,6 +55,16 @@ def normalizes(op: Operator) -> bool:
 def peeps(op: Operator) -> bool:
     """Whether gates see the cells."""
     return op.tensor(OUTPUT.peephole or 0) is not None
+
+
+def of_another_batch(op: Operator, batch: int | None) -> Decline | None:
+    """States of one axis or two hold an output and a cell state for each sequence (Prepare, unidirectional_sequence_lstm.cc)."""
+    outputs, cells = op[FORGET.recurrent].shape[1:], op[FORGET.weights].shape[:1]
+    for state, width in ((op[HIDDEN], outputs), (op[CELLS], cells)):
+        if batch is not None and prod(state.shape) != prod((batch, *width)):
+            made = f"its weights make {[batch, *width]} for {batch} sequences"
+            return Decline(f"its state {state.name!r} is of shape {list(state.shape)}, {made}")
+    return None
 
 
 class Cell:

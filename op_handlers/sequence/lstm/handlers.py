@@ -28,6 +28,7 @@ from op_handlers.sequence.lstm.cell import (
     Cell,
     gates_of,
     normalizes,
+    of_another_batch,
 )
 from op_handlers.sequence.lstm.integers import IntegerCell
 from op_handlers.sequence.lstm.sequences import way
@@ -90,7 +91,12 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
     if len({*norms}) > 1:
         return Decline(f"it normalizes {sum(norms)} of its {len(norms)} gates, of which the kernel looks at some only")
     apart = [slot for gate in gates_of(op) if (slot := gate.peephole) is not None]
-    refused = not_symmetric(op, (*slots, *apart, PROJECTION)) or not_variable(op, (HIDDEN, CELLS))
+    batch = x.dims[int(rank == 3 and bool(op.options.time_major))]
+    refused = (
+        not_symmetric(op, (*slots, *apart, PROJECTION))
+        or not_variable(op, (HIDDEN, CELLS))
+        or of_another_batch(op, batch)
+    )
     if refused or x.dtype == "int8":
         return refused or whole(op)
     if mixed := not_float(op):
