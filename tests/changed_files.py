@@ -46,6 +46,11 @@ def outputs(*numbers: int, graph: int = 0) -> Change:
     return lambda model: model.fields["subgraphs"][graph].fields.update(outputs=list(numbers))  # type: ignore[no-any-return]
 
 
+def without(field: str) -> Change:
+    """The main subgraph leaves a field out."""
+    return lambda model: model.fields["subgraphs"][0].fields.pop(field)  # type: ignore[no-any-return]
+
+
 def ordered(*numbers: int) -> Change:
     """The main subgraph's operators in another order."""
 

@@ -15,8 +15,9 @@ from conformance.models import Net, tensor
 from onnx_tflite_plugin.graph.metadata import props, read_authored
 from onnx_tflite_plugin.host.unknown import spelled
 from onnx_tflite_plugin.source import metadata, read
+from onnx_tflite_plugin.source.authored import TensorMetadata
 from onnx_tflite_plugin.source.metadata import read_metadata
-from onnx_tflite_plugin.telling.edges import Edge
+from onnx_tflite_plugin.telling.edges import Edge, authored
 from onnx_tflite_plugin.telling.snippet import snippet
 from onnx_tflite_plugin.verify import verify
 
@@ -137,6 +138,11 @@ def test_metadata_is_told_of_the_edge_it_describes() -> None:
     assert x.range == ((-2.0,), (1.0,))
     assert (y.description, y.threshold, y.labels) == (SCORES, 0.25, tuple(LABELS))
     assert y.files == ("namen.txt", "labels.txt")
+
+
+def test_a_range_has_both_ends() -> None:
+    assert authored(TensorMetadata(low=(-1.0,), high=(2.0,)))["range"] == ((-1.0,), (2.0,))
+    assert authored(TensorMetadata(low=(-1.0,)))["range"] is authored(TensorMetadata(high=(2.0,)))["range"] is None
 
 
 def test_metadata_of_the_model_is_read() -> None:

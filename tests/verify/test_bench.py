@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,25 @@ def test_a_slower_model_has_the_larger_ratio(quick: None, monkeypatch: pytest.Mo
     assert held_up.litert.median > 0.005 > plain.litert.median
     assert held_up.ratio.median < plain.ratio.median / 5
     assert plain.ratio.low <= plain.ratio.median <= plain.ratio.high
+
+
+@pytest.mark.parametrize(("threads", "name"), [(1, "process_time"), (2, "perf_counter")])
+def test_one_thread_is_timed_by_the_processor_s_clock(
+    quick: None, monkeypatch: pytest.MonkeyPatch, threads: int, name: str
+) -> None:
+    asked: list[str] = []
+
+    def clock(name: str) -> Callable[[], float]:
+        def told() -> float:
+            asked.append(name)
+            return float(getattr(time, name)())
+
+        return told
+
+    clocks = SimpleNamespace(**{name: clock(name) for name in ("process_time", "perf_counter")})
+    monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench.time", clocks)
+    bench(DIGITS, otp.convert(DIGITS), rounds=5, threads=threads)
+    assert asked.count(name) >= 5 * 2 * 2
 
 
 def test_threads_reach_both_runtimes(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:

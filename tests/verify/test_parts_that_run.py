@@ -9,6 +9,7 @@ import onnx_tflite_plugin as otp
 from conformance.cases import builtin
 from conformance.cases.state.variables import running_sum
 from conformance.models import Net
+from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, Tolerance, Trial, draw
 from onnx_tflite_plugin.verify.operators.diverging import Search
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
@@ -22,6 +23,12 @@ def test_a_part_keeps_the_scales_in_between_of_an_integer_lstm() -> None:
     part = cut_file(data, face.subgraph, [t.index for t in face.inputs], [t.index for t in face.outputs])
     (arrays,) = draw(face, runs=1)
     np.testing.assert_array_equal(LiteRT(part, "builtin").run(arrays)[0], LiteRT(data, "builtin").run(arrays)[0])
+
+
+def test_a_file_whose_offsets_lead_nowhere_is_not_cut() -> None:
+    data = next(case for case in builtin() if case.id == "ABS-float32").build()
+    with pytest.raises(InvalidModel, match="one of its offsets leads nowhere"):
+        cut_file(data[:40], read(data).main, [0], [1])
 
 
 @pytest.mark.parametrize("fresh", [True, False])
