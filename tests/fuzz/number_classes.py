@@ -18,7 +18,7 @@ MANY = 1 << 14  # of which a hundredth of the largest is left, and 1e-7 rounded 
 LONG = 500  # numbers around 1 and 2, whose product is about 1e38
 STEEP = 64  # rows of weights of such a norm make 1 of what activations of up to 4 are rounded by, half of 4 / 127
 # A sixteenth of it, where each step multiplies what the last one gave.
-HEAVY = 0.25  # of a bias: with squares of drawn numbers, up to 256, what float32 rounds of their sum is 1e-5 of a smaller one
+HEAVY = 0.1  # of a bias: with squares of drawn numbers, up to 256, what float32 rounds of their sum is 1e-5 of a smaller one
 OPEN = 4  # whose logistic function is 0.98
 RECURRENT = ("RNN", "LSTM")
 LARGE_WEIGHT = 1e4  # times which the last bits of a state between -1 and 1 are a thousandth
@@ -381,8 +381,11 @@ def undefined_compared(suspect: Suspect) -> bool:
 
 
 def half_products(suspect: Suspect) -> bool:
-    """Products and sums of many float16 numbers, rounded after each by the kernel, and infinite beyond 65504."""
-    return any(op.code == "STABLEHLO_SCATTER" and op[0].dtype == "float16" for op in suspect.operators)
+    """Products and sums of many float16 numbers, rounded after each by the kernel, and infinite beyond 65504.
+
+    Or exponentials, which XNNPACK puts together of such products: three steps off, and infinite from 11 on.
+    """
+    return any(op.code in ("EXP", "STABLEHLO_SCATTER") and op[0].dtype == "float16" for op in suspect.operators)
 
 
 def tied_scores(suspect: Suspect) -> bool:
