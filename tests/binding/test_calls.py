@@ -65,6 +65,28 @@ def asking(depth: int) -> bytes:
     return model.build()
 
 
+def stale(dims: Sequence[int]) -> bytes:
+    """A loop over three numbers whose condition stores that they are others."""
+    model = ModelBuilder()
+    model.main.output(loop(model.main, model.main.input("x", (3,)), 1, 2, "loop"))
+    graph = model.subgraph("condition")
+    x = graph.input("x", dims)
+    graph.operator("REDUCE_MAX", [x, graph.constant("axis", np.int32([0]))], [most := graph.tensor("most", ())])
+    graph.operator("LESS", [most, graph.constant("end", np.float32(9))], [more := graph.tensor("more", (), "bool")])
+    graph.output(more)
+    body = model.subgraph("body")
+    x = body.input("x", (3,))
+    body.operator("ADD", [x, body.constant("one", np.float32(1))], [y := body.tensor("y", (3,))])
+    body.output(y)
+    return model.build()
+
+
+def test_what_a_condition_is_handed_keeps_its_sizes_whatever_the_condition_stores() -> None:
+    data = stale((7,))
+    verification = verify(data, otp.convert(data))
+    assert verification.ok, verification.text
+
+
 def test_names_grow_by_one_part_a_level() -> None:
     names = [node.name or "" for node in otp.convert(nested(12)).model.graph.all_nodes()]
     assert 10 < max(name.count("op") for name in names) <= 14

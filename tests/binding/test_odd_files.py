@@ -288,6 +288,11 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [operands(0, 2, 3, 4, 1, 6, 7, 8, 1, -1, -1, -1)],
         "two of its states are one tensor, 'hidden ahead'",
     ),
+    (
+        "DEQUANTIZE-int8",
+        [tensor(0, quantization=None)],
+        "'x0' is int8 without a scale, and DEQUANTIZE computes with it",
+    ),
     ("EXP-int16", [without("tensors")], r"subgraphs\[0\].tensors: the subgraph has none"),
     ("EXP-int16", [tensor(1, type=6)], "tensor 1 'y0' is bool, where EXP has an operand of quantized int16"),
     ("PRELU-float32_between_integers", [tensor(6, type=13)], "'t6' is resource, which no operand of PRELU is"),

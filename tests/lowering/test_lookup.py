@@ -26,7 +26,7 @@ def in_table_order(dtype: str) -> Array:
 def squares(at: Instance) -> Array:
     """A result that tells its integer: no formula of the scales would give it."""
     x, limits = in_table_order(at.op[0].dtype), np.iinfo(at.op[0].dtype)
-    return x * x % (limits.max + 1)
+    return x * x % limits.max
 
 
 def squared(table: Any = squares, dtypes: tuple[str, ...] = ("int8", "uint8", "int16"), **more: Any) -> Handler:
@@ -55,8 +55,8 @@ def test_every_stored_integer_gives_its_entry(dtype: str, dims: tuple[int | None
     proto = converted(squared(), dtype, dims, target=target).proto
     assert "Mul" not in {node.op_type for node in proto.graph.node}
     (y,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
-    once = x.astype(np.int64) ** 2 % (limits.max + 1)
-    np.testing.assert_array_equal(y, once**2 % (limits.max + 1))
+    once = x.astype(np.int64) ** 2 % limits.max
+    np.testing.assert_array_equal(y, once**2 % limits.max)
 
 
 def test_entries_are_those_of_the_file_s_integers_between_weights_where_others_are_kept() -> None:
@@ -69,7 +69,19 @@ def test_entries_are_those_of_the_file_s_integers_between_weights_where_others_a
     assert conversion.report.storage == {"int8 stored as uint8": 4}
     x = np.asarray([[0, 1, 11], [-13, 127, -128]], np.int8)
     (found,) = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x0": x})
-    np.testing.assert_array_equal(found, x.astype(np.int64) ** 2 % 128)
+    np.testing.assert_array_equal(found, x.astype(np.int64) ** 2 % 127)
+
+
+def test_entries_are_those_of_the_file_s_integers_where_the_operand_alone_is_kept_in_another_dtype() -> None:
+    model, x = Net(), tensor(2, 3, dtype="int8", scale=0.5, zero_point=0)
+    eye = constant(np.eye(3) * 127, "int8", scale=1 / 127)
+    y = tensor(2, 3, dtype="uint8", scale=0.5, zero_point=0)
+    model.output(model.call(CODE, [model.call("FULLY_CONNECTED", [x, eye], x)], y))
+    conversion = convert(model.build(), host=Host(packs="builtin", handlers={CODE: squared()}))
+    assert conversion.report.storage == {"int8 stored as uint8": 2}
+    given = np.asarray([[0, 1, 11], [-13, 127, -128]], np.int8)
+    (found,) = onnxruntime.InferenceSession(conversion.proto.SerializeToString()).run(None, {"x0": given})
+    np.testing.assert_array_equal(found, given.astype(np.int64) ** 2 % 127)
 
 
 def test_another_dtype_is_dequantized() -> None:
