@@ -41,6 +41,11 @@ def operands(*numbers: int) -> Change:
     return lambda model: model.fields["subgraphs"][0].fields["operators"][0].fields.update(inputs=list(numbers))  # type: ignore[no-any-return]
 
 
+def results(*numbers: int) -> Change:
+    """The first operator's."""
+    return lambda model: model.fields["subgraphs"][0].fields["operators"][0].fields.update(outputs=list(numbers))  # type: ignore[no-any-return]
+
+
 def outputs(*numbers: int, graph: int = 0) -> Change:
     """A subgraph's."""
     return lambda model: model.fields["subgraphs"][graph].fields.update(outputs=list(numbers))  # type: ignore[no-any-return]

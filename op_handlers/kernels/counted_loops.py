@@ -28,6 +28,12 @@ class CountedLoop:
         self.counters = {k: start for k, start in starts.items() if start is not None}
         self.forwarded = [k for k, tensor in enumerate(body.outputs) if tensor is body.inputs[k]]
 
+    def lost(self) -> list[int]:
+        """Slots without a result that the body does not hand on: the kernel has nowhere to keep what becomes of them
+        (SetupUnconsumedOutputs, kernels/while.cc).
+        """
+        return [k for k, result in enumerate(self.op.outputs) if result is None and k not in self.forwarded]
+
     def _start(self, k: int) -> int | None:
         start = self.op.constant(k)
         if start is None or start.shape != () or start.dtype.kind != "i":

@@ -12,6 +12,7 @@ from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Qua
 from .suspect import Suspect
 
 LARGEST_NUMBER = 1e8  # products of such are infinite in one runtime before the other
+FINITE = 30  # of 16, as far as numbers are drawn, the 32nd power is no float
 LEAST = 1e-37  # divided by which a float is infinite
 LARGEST_IMAGE = 128  # pixels: the last bit of a place beyond is 1.5e-5 of the way from one to the next
 MANY = 1 << 14  # of which a hundredth of the largest is left, and 1e-7 rounded off of each sum
@@ -29,10 +30,13 @@ SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
 
 def vast_constants(suspect: Suspect) -> bool:
     """A float constant that is not finite, or beyond 1e8; or a number alone that is subnormal, as products of it are, or any of a
-    power's.
+    power's. Or a power of which drawn numbers are infinite, but the largest float in the kernel that multiplies.
     """
     floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32", "float64")]
     powers = any(op.code == "POW" for op in suspect.operators)
+    exponents = [op.constant(1) for op in suspect.operators if op.code == "POW"]
+    if any(y is not None and y.dtype == np.float32 and np.abs(y).max(initial=0) > FINITE for y in exponents):
+        return True
     return any(
         not np.isfinite(array).all()
         or np.abs(array.astype(np.float64)).max(initial=0) > LARGEST_NUMBER

@@ -46,6 +46,7 @@ INFINITE = int(np.float32("inf").view(np.int32))
 
 OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("constants beyond all measure", "DIV-float32_with_SIGN_BIT,_which_the_kernel_ignores", [buffer(1, [INFINITE] * 210)]),
+    ("constants beyond all measure", "POW-float32_to_2.0", [buffer(1, [65504], "float32")]),
     ("constants beyond all measure", "STABLEHLO_REDUCE_WINDOW-region_STABLEHLO_MULTIPLY", [buffer(1, [16])]),
     ("options beyond all measure", LSTM, [option("cell_clip", 1e-30)]),
     ("scales beyond all measure", "DIV-int8", [scaled(0, [1e-30], [0])]),
