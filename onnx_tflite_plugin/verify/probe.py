@@ -35,7 +35,7 @@ def probe(source: str | bytes) -> dict[str, Any]:
             for tensor in model.get_input_details():
                 model.set_tensor(tensor["index"], np.ones(tensor["shape"], tensor["dtype"]))
             model.invoke()
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, IndexError) as error:
         return {"refused": " ".join(str(error).split()) or "it gives no reason"}
     return {"shapes": {str(tensor["index"]): tensor["shape"].tolist() for tensor in model.get_tensor_details()}}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from onnx_tflite_plugin.api import Context, Raw, Transparent, Value, handler
+from itertools import zip_longest
+
+from onnx_tflite_plugin.api import Context, Decline, Instance, Raw, Transparent, Value, handler
 from op_handlers.kernels.extremes import extreme
 
 FLOATS = ("float16", "float32", "float64")
@@ -64,7 +66,14 @@ def both(ctx: Context, x: Value, y: Value) -> Value:
     return ctx.ops.And(x, y) if ctx.op[0].dtype == "bool" else ctx.ops.BitwiseAnd(x, y)
 
 
-@handler("STABLEHLO_SHIFT_LEFT", max_version=1, layout=Transparent(), quantization=Raw())
+def unlike(at: Instance) -> Decline | None:
+    shapes = [at.op[k].dims for k in range(2)]
+    if all(one in (None, other) or other is None for one, other in zip_longest(*shapes, fillvalue=0)):
+        return None
+    return Decline(f"it shifts {list(shapes[0])} by {list(shapes[1])}, which the kernel takes for one shape")
+
+
+@handler("STABLEHLO_SHIFT_LEFT", max_version=1, layout=Transparent(), quantization=Raw(), accepts=unlike)
 def shift_left(ctx: Context, x: Value, y: Value) -> Value:
     """BitShift of unsigned 32 bits, of which the dtype's lowest remain; C promotes to 32 bits too (stablehlo_shift_left.cc)."""
     bits = [ctx.ops.Cast(operand, to="uint32") for operand in (x, y)]

@@ -162,7 +162,7 @@ def _prepared(data: bytes) -> dict[int, str] | None:
     try:
         model = interpreter.Interpreter(model_content=data, experimental_op_resolver_type=resolver, num_threads=1)
         model.allocate_tensors()
-    except (ValueError, RuntimeError):
+    except (ValueError, RuntimeError, IndexError):
         return None
     return {tensor["index"]: np.dtype(tensor["dtype"]).name for tensor in model.get_tensor_details()}
 
