@@ -68,7 +68,7 @@ def refusal(op: Operator, types: str | Collection[str], whose: str) -> str:
 
 def _is_variable(name: str) -> bool:
     """Whether it stands for a dtype that a row has in several places."""
-    return len(name) == 1 and name.isupper()
+    return len(name) == 1
 
 
 def _fits(op: Operator, row: Row) -> bool:

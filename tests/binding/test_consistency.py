@@ -9,7 +9,9 @@ from drawing import Draw, drawn
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, quant
 from conformance.models import Net, Spec, tensor
+from onnx_tflite_plugin.api import Context, Transparent, Value, handler
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
+from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import verify
 
 Q = quant(0.05, 3)
@@ -374,3 +376,24 @@ def test_an_absent_one_among_any_number_of_operands_is_refused(code: str, shape:
 
     with pytest.raises(InvalidModel, match=rf"operators\[0\].inputs\[1\]: it is absent, and {code} cannot do without"):
         otp.convert(drawn(joined))
+
+
+def test_an_operand_may_be_absent_whose_parameter_says_that_it_is_not_used() -> None:
+    def one(ctx: Context, x: Value, _other: Value) -> Value:
+        return ctx.ops.Abs(x)
+
+    def two(ctx: Context, x: Value, other: Value) -> Value:
+        return ctx.ops.Add(x, other)
+
+    def of_two(g: GraphBuilder) -> int:
+        y = g.tensor("y", (2, 3))
+        g.operator("MAXIMUM", [g.input("x", (2, 3)), None], [y])
+        return y
+
+    hosts = [
+        Host(packs="builtin", handlers={"MAXIMUM": handler("MAXIMUM", max_version=1, layout=Transparent())(lower)})
+        for lower in (one, two)
+    ]
+    assert otp.convert(drawn(of_two), host=hosts[0]).report.nodes == {"Abs": 1}
+    with pytest.raises(ConversionError, match="it is absent, and MAXIMUM cannot do without"):
+        otp.convert(drawn(of_two), host=hosts[1])

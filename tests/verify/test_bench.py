@@ -63,6 +63,24 @@ def test_one_thread_is_timed_by_the_processor_s_clock(
     assert asked.count(name) >= 5 * 2 * 2
 
 
+def test_each_round_begins_with_the_runtime_that_the_last_one_ended_with(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    for name, runtime in (("run", LiteRT), ("invoke", OnnxRuntime)):
+        true: Callable[..., Any] = getattr(runtime, name)
+
+        def noted(self: Any, *arguments: Any, true: Any = true) -> Any:
+            asked.append(type(self).__name__)
+            return true(self, *arguments)
+
+        monkeypatch.setattr(runtime, name, noted)
+    monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench._count", lambda run: 1)
+    bench(DIGITS, otp.convert(DIGITS), rounds=4)
+    one, other = "LiteRT", "OnnxRuntime"
+    assert asked[-8:] == [other, one, one, other] * 2
+
+
 def test_threads_reach_both_runtimes(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     for runtime in (LiteRT, OnnxRuntime):

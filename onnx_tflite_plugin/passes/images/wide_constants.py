@@ -48,7 +48,7 @@ def _widen(editor: Editor, unit: WithConstant) -> bool:
 
 
 def _rows(sizes: list[int]) -> list[int]:
-    """Sizes of the same numbers in the same order, whose last axes are taken together until rows are wide."""
-    while len(sizes) > 1 and sizes[-1] < _WIDE:
+    """Sizes of the same numbers, more than ``_WIDE``, in the same order, whose last axes are taken together until rows are wide."""
+    while sizes[-1] < _WIDE:
         sizes = [*sizes[:-2], sizes[-2] * sizes[-1]]
     return sizes
