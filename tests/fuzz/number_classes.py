@@ -52,12 +52,14 @@ def vast_options(suspect: Suspect) -> bool:
 
 
 def vast_scales(suspect: Suspect) -> bool:
-    """Beyond 1e8, or so near to 0 that products are; a block's may be 0, which LiteRT's kernels take for different things."""
+    """Beyond 1e8, or so near to 0 that products are, of floats too, which kernels may make integers; a block's may be 0, which
+    LiteRT's kernels take for different things.
+    """
     blocks = [t.quantization.scales.array for t in suspect.tensors if isinstance(t.quantization, BlockwiseQuantization)]
     if any((array == 0).any() for array in blocks):
         return True
-    affine = [t.quantization for t in suspect.tensors if isinstance(t.quantization, Quantization)]
-    scales = [abs(scale) for each in affine for scale in each.scale]
+    told = [q for t in suspect.tensors for q in (t.quantization, t.disregarded)]
+    scales = [abs(scale) for each in told if isinstance(each, Quantization) for scale in each.scale]
     return any(scale > LARGEST_NUMBER or 0 < scale < 1 / LARGEST_NUMBER for scale in scales)
 
 

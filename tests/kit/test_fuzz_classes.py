@@ -50,6 +50,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("constants beyond all measure", "STABLEHLO_REDUCE_WINDOW-region_STABLEHLO_MULTIPLY", [buffer(1, [16])]),
     ("options beyond all measure", LSTM, [option("cell_clip", 1e-30)]),
     ("scales beyond all measure", "DIV-int8", [scaled(0, [1e-30], [0])]),
+    ("scales beyond all measure", "RESIZE_BILINEAR-uint8_legacy_to_10x14", [tensor(2, type=1), scaled(2, [3e38], [0])]),
     ("scales beyond all measure", "CONV_2D-one_image_rounded", [scaled(1, [-7e34] * 13, [0] * 13)]),
     (
         "scales beyond all measure",
