@@ -11,6 +11,7 @@ from changed_files import Change, changed, option, option2
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
+from onnx_tflite_plugin.graph.metadata import lowered_from
 from onnx_tflite_plugin.lowering import scope
 from onnx_tflite_plugin.verify import verify
 
@@ -164,6 +165,23 @@ def test_a_call_gives_way_to_its_operators_where_both_sides_have_one_scale_and_s
     assert called.report.operators["COMPOSITE.test.sum"] == 2
     assert verify(composed(0.05, 3), inlined).ok
     assert verify(composed(0.02, 20), called).ok
+
+
+def test_operators_in_calls_in_calls_say_which_calls_they_stand_within() -> None:
+    model = ModelBuilder()
+    options = [{"decomposition_subgraph_index": k, "composite_attributes": {}} for k in (1, 2)]
+    graphs = [model.main, model.subgraph("outer"), model.subgraph("inner")]
+    for k, graph in enumerate(graphs):
+        x, middle, y = graph.input("x", (2, 3)), graph.tensor("middle", (2, 3)), graph.tensor("y", (2, 3))
+        graph.operator("ABS", [x], [middle])
+        if k < 2:
+            graph.operator("COMPOSITE.test.inside", [middle], [y], options[k])
+        else:
+            graph.operator("NEG", [middle], [y])
+        graph.output(y)
+    nodes = otp.convert(model.build()).model.graph
+    found = {tuple(lowered_from(node.metadata_props)) for node in nodes}
+    assert found == {((0, 0),), ((0, 1), (1, 0)), ((0, 1), (1, 1), (2, 0)), ((0, 1), (1, 1), (2, 1))}
 
 
 def test_a_call_whose_subgraph_remembers_stays_one() -> None:

@@ -15,6 +15,7 @@ from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.layout import solver
 from onnx_tflite_plugin.layout.borders import REPEATED
 from onnx_tflite_plugin.layout.order import permuted, source_order
 from onnx_tflite_plugin.layout.plan import FLIP_COST, TRANSPOSE_COST, LayoutPlan, plan_layout, tensor_bytes
@@ -119,6 +120,13 @@ def test_what_several_want_in_one_order_is_transposed_once() -> None:
     plan = planned(bound(model))
     assert copies(plan)[0] == ("x", "graph input", ["op 0", "op 2"])
     assert plan.cost == 3 * MOVED
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_plan_is_as_exact_as_what_solved_it(monkeypatch: pytest.MonkeyPatch, exact: bool) -> None:
+    solve = solver.solve
+    monkeypatch.setattr(solver, "solve", lambda problem: solve(problem)._replace(exact=exact))
+    assert planned(chain("Image", "Any")).exact is exact
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.api.budget import ENVIRONMENT, OverBudget
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.graph.names import UniqueNames
@@ -17,6 +19,7 @@ from onnx_tflite_plugin.lowering.state import State, States, constant_of
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
+from onnx_tflite_plugin.verify import verify
 
 X = np.asarray([[2, -3, 5], [-7, 11, -13]], np.float32)
 
@@ -115,3 +118,15 @@ def test_a_state_is_known_from_its_first_value_on() -> None:
     given.initial = X
     assigned.set(assigned.emitter.constant(X))
     assert (read.known, given.known, assigned.known) == (True, True, True)
+
+
+def test_a_variable_that_nothing_uses_is_a_result_too() -> None:
+    model = ModelBuilder()
+    x, y = model.main.input("x", (2, 3)), model.main.tensor("y", (2, 3))
+    model.main.operator("ABS", [x], [y])
+    model.main.output(y)
+    model.main.output(model.main.tensor("v", (5, 7), variable=True))
+    data = model.build()
+    conversion = otp.convert(data)
+    assert [edge.name for edge in conversion.report.outputs] == ["y", "v"]
+    assert verify(data, conversion).ok
