@@ -184,6 +184,25 @@ def test_operators_in_calls_in_calls_say_which_calls_they_stand_within() -> None
     assert found == {((0, 0),), ((0, 1), (1, 0)), ((0, 1), (1, 1), (2, 0)), ((0, 1), (1, 1), (2, 1))}
 
 
+def test_absent_operands_and_constants_of_a_subgraph_are_those_of_the_operators_in_its_place() -> None:
+    model = ModelBuilder()
+    inner = model.subgraph("inner")
+    x, y, z = inner.input("x", (2, 3)), inner.tensor("y", (2, 3)), inner.tensor("z", (2, 3))
+    w = inner.constant("w", np.arange(9, dtype=np.float32).reshape(3, 3))
+    for operand, result in ((x, y), (y, z)):
+        inner.operator("FULLY_CONNECTED", [operand, w, None], [result])
+    inner.output(z)
+    a, b = model.main.input("a", (2, 3)), model.main.tensor("b", (2, 3))
+    model.main.operator(
+        "COMPOSITE.test.twice", [a], [b], {"decomposition_subgraph_index": 1, "composite_attributes": {}}
+    )
+    model.main.output(b)
+    conversion = otp.convert(model.build())
+    assert conversion.report.operators == {"FULLY_CONNECTED": 2}
+    assert [tuple(tensor.dims) for tensor in conversion.proto.graph.initializer] == [(3, 3)]
+    assert verify(model.build(), conversion).ok
+
+
 def test_a_call_whose_subgraph_remembers_stays_one() -> None:
     data = composed(0.05, 3, remembers=True)
     conversion = otp.convert(data)
@@ -221,3 +240,12 @@ def test_a_subgraph_that_the_model_does_not_have_is_told_with_the_operator_that_
         InvalidModel, match=rf"subgraphs\[0\].operators\[\d\]: [A-Z_]+ calls subgraph {index}; the model has \d"
     ):
         otp.convert(changed(case, at(index)))
+
+
+def test_an_input_that_is_a_constant_is_refused_in_a_model_without_operators_too() -> None:
+    model = ModelBuilder()
+    x = model.main.constant("x", np.float32([2, 3, 5]))
+    model.main.inputs.append(x)
+    model.main.output(x)
+    with pytest.raises(InvalidModel, match=r"subgraphs\[0\].inputs\[0\]: tensor 0 'x' is a constant"):
+        otp.convert(model.build())

@@ -6,11 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pack_files import unary_model
 
+import onnx_tflite_plugin as otp
+import onnx_tflite_plugin.verify
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.api import Instance, builtin
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.guard import BUILTIN
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import TARGET_NAMES, ConvertOptions, target_of
 from onnx_tflite_plugin.targets import TARGETS, Target
@@ -106,3 +110,18 @@ def test_handlers_are_asked_at_the_opset_that_is_wanted_or_the_target_s_newest(o
     host = Host(packs="builtin", handlers={"NEG": replace(builtin("NEG"), accepts=noted)})
     convert(net.build(), host=host, opset=opset)
     assert {*asked} == {opset or TARGETS["generic"].opsets[2]}
+
+
+def test_what_is_verified_is_asked_of_the_packs_that_converted_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts: list[Host] = []
+    verify = onnx_tflite_plugin.verify.verify
+
+    def noted(*models: Any, host: Host, **options: Any) -> Any:
+        hosts.append(host)
+        return verify(*models, host=host, **options)
+
+    monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", noted)
+    otp.convert(unary_model("ABS"), packs="builtin", verify=True)
+    otp.convert(unary_model("ABS"), block=["a-pack"], verify=True)
+    assert [host.only for host in hosts] == [{BUILTIN}, None]
+    assert [host.block for host in hosts] == [set(), {"a-pack"}]
