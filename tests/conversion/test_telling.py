@@ -286,6 +286,7 @@ def test_an_unknown_operator_of_a_resource_cannot_be_kept(dtype: str) -> None:
 
 
 def test_the_snippet_of_a_model_with_states_and_unknown_operators_imports_what_it_names() -> None:
+    assert "session.run(None, {'x': np.zeros((2, 3), np.float32)})" in snippet("m.onnx", [Edge("x", "float32", (2, 3))])
     text = snippet("m.onnx", [Edge("x", "float32", (2, 3))], states=True, domains=["tflite.custom"])
     imports = [line for line in text.splitlines() if line.startswith("import")]
     assert "import onnxruntime as ort" in imports
