@@ -96,11 +96,10 @@ def div(ctx: Context, x: Value, y: Value) -> Value:
 @handler("POW", max_version=1, layout=Transparent())
 def power(ctx: Context, x: Value, y: Value) -> Value:
     """Pow; integers to one known power are multiplied, which wraps as in the kernel (BroadcastPow4D, optimized_ops.h)."""
-    exponent = ctx.constant(1)
-    one = exponent is not None and exponent.size == 1 and ctx.op[1].rank <= ctx.op[0].rank
-    if ctx.op[0].dtype == "int32" and exponent is not None and one and exponent.item() > 0:
-        return to_the(ctx, x, exponent.item())
-    return ctx.ops.Pow(x, y)
+    exponent, (base, by) = ctx.constant(1), (ctx.op[0], ctx.op[1])
+    if exponent is None or exponent.size != 1 or base.dtype != "int32" or by.rank > base.rank or exponent.item() < 1:
+        return ctx.ops.Pow(x, y)
+    return to_the(ctx, x, exponent.item())
 
 
 def to_the(ctx: Context, x: Value, exponent: int) -> Value:
