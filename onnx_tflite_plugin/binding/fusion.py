@@ -220,6 +220,10 @@ def _without_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region
     results = {tensor for tensor in region.outputs if tensor is not None}
     ends = {makers[tensor] for tensor in results if tensor in makers}
     left = _kept(graph, graph.operators, ends, members - ends)
+    beside = {tensor for bound in ends for tensor in bound.op.outputs} - results
+    if not beside.isdisjoint({*graph.outputs}.union(*(bound.op.inputs for bound in left)) - {None}):
+        stage.done.declined.append(f"{fusion.name}: what gives one of its results gives others too")
+        return graph
     positions = {bound: at for at, bound in enumerate(graph.operators)}
     users = (bound for bound in left if not results.isdisjoint(bound.op.inputs))
     latest = min((positions[bound] for bound in users), default=len(positions))

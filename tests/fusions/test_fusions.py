@@ -189,6 +189,17 @@ def test_what_stays_of_a_region_stands_behind_the_results_that_it_takes() -> Non
     assert [each.op.code for each in graph.operators] == ["FOUND", "NEG", "FLOOR"]
 
 
+def test_a_region_whose_result_another_gives_already_beside_what_others_take_is_declined() -> None:
+    """Both have ABS as a result; of the first, that of FLOOR is one too."""
+
+    def two(operators: Sequence[Operator]) -> Iterable[Region]:
+        return [Region((operators[0][0],), (operators[0][~0], operators[k][~0]), {}) for k in (1, 2)]
+
+    done = fused(two)
+    assert [bound.op.code for bound in done.model.graphs[0].operators] == ["FOUND", "NEG", "SQRT"]
+    assert "what gives one of its results gives others too" in done.declined[0]
+
+
 def test_a_region_whose_result_is_needed_before_its_operands_are_there_is_declined() -> None:
     def around(operators: Sequence[Operator]) -> Iterable[Region]:
         return [Region((operators[0][0], operators[3][~0]), (operators[1][~0], operators[2][~0]), {})]
