@@ -67,6 +67,7 @@ def both(ctx: Context, x: Value, y: Value) -> Value:
 
 
 def unlike(at: Instance) -> Decline | None:
+    """The kernel goes through both side by side, whatever their shapes (EvalImpl, stablehlo_shift_left.cc)."""
     shapes = [at.op[k].dims for k in range(2)]
     if all(one in (None, other) or other is None for one, other in zip_longest(*shapes, fillvalue=0)):
         return None
