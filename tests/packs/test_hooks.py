@@ -154,6 +154,20 @@ def test_a_pack_is_configured_with_the_options_once_and_no_other_is() -> None:
     assert first.seen == second.seen == [{"a": 1}]
 
 
+def test_a_hook_that_takes_the_dtype_of_a_result_away_is_told_so_and_undone() -> None:
+    class Untyped:
+        @hookimpl
+        def finish(self, model: ir.Model) -> None:
+            model.graph.outputs[0].type = None
+
+    told: list[str] = []
+    made = Hooks({}, told.append)
+    made.add(Untyped(), "hooks", "a-pack")
+    model = made.finish(otp.convert(unary_model("NEG"), packs="builtin").model, ())
+    assert "from 'y' float [2, 3] to 'y' ? [2, 3]" in told[0]
+    assert model.graph.outputs[0].dtype == ir.DataType.FLOAT
+
+
 def test_a_value_that_no_node_makes_is_restored_too() -> None:
     value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([2, 3]))
     seen = _Seen(value)

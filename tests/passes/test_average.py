@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from passes_networks import Applied, Draw, Network, image, parsed
 
@@ -127,3 +128,14 @@ def test_averages_of_another_kind_are_left_alone(shape: str, options: str, count
     nodes = f"a = DequantizeLinear (x, s, p) b = AveragePool <{options}> (a) y = QuantizeLinear (b, s, p)"
     model = parsed(f"(uint8[{shape}] x) => (uint8[1,c,h,w] y) {{ {nodes} }}", s=np.float32(0.05), p=np.uint8(120))
     assert average_as_product.run(model) == count
+
+
+def test_an_average_of_what_has_no_rank_is_left_alone() -> None:
+    pooled = "a = DequantizeLinear (u, s, p) b = AveragePool <kernel_shape=[2,2]> (a) y = QuantizeLinear (b, s, p)"
+    nodes = f"u = elsewhere.Some (x) {pooled}"
+    model = parsed(f"(uint8[1,3,5,7] x) => (uint8[1,c,h,w] y) {{ {nodes} }}", s=np.float32(0.05), p=np.uint8(120))
+    taken = model.graph.node(1).inputs[0]
+    assert taken is not None
+    taken.dtype = ir.DataType.UINT8
+    assert taken.shape is None
+    assert average_as_product.run(model) == 0
