@@ -79,6 +79,11 @@ def test_only_packs_hooks_are_listed_and_handlers_are_none() -> None:
     assert made.implemented() == [("b-pack", "claim")]
 
 
+def test_hooks_are_listed_by_pack_in_whatever_order_they_came() -> None:
+    made = hooks(*((Claims(pack), "hooks", pack) for pack in "dbeac"))
+    assert made.implemented() == [(pack, "claim") for pack in "abcde"]
+
+
 def test_what_is_left_out_is_not_called_and_ends_only_models_that_use_the_pack() -> None:
     made = hooks((Claims("a"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack"))
     made.leave_out("a-pack", Failed("a-pack", "it failed"), ["finish"])
