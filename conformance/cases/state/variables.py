@@ -28,6 +28,7 @@ def cases() -> Iterator[Case]:
     yield net("ASSIGN_VARIABLE", "before it is ever read", assigned_first)
     yield net("VAR_HANDLE", "two variables", two_variables)
     yield net("VAR_HANDLE", "one name in two containers", containers)
+    yield net("ASSIGN_VARIABLE", "an image that nothing reads", never_read)
     yield net("READ_VARIABLE", "what was never assigned", never_assigned, refused="is read before anything assigns it")
 
 
@@ -113,6 +114,14 @@ def image_between(dtype: str) -> Callable[[Net], None]:
         model.output(model.drained(total))
 
     return draw
+
+
+@remembering
+def never_read(model: Memory) -> None:
+    image = tensor(*IMAGE)
+    x = model.plumbed(image)
+    model.variable(image).assign(x)
+    model.output(model.call("ABS", [x], image))
 
 
 @remembering
