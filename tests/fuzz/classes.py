@@ -31,9 +31,7 @@ from onnx_tflite_plugin.verify.diagnosis import contradicted
 
 from .number_classes import (
     cast_beyond,
-    cells_told,
     divided_by_zero,
-    gates_of_rounded,
     half_products,
     multiplied_steps,
     rounded_places,
@@ -41,7 +39,6 @@ from .number_classes import (
     shifts_beyond,
     steps_of_rounded,
     tied_scores,
-    unbounded_recurrence,
     undefined_compared,
     vanishing_sums,
     vast_constants,
@@ -51,6 +48,7 @@ from .number_classes import (
     wrapped_products,
     wrapped_sums,
 )
+from .recurrent_classes import cells_told, gates_of_rounded, unbounded_recurrence
 from .suspect import Suspect
 
 POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
@@ -208,9 +206,10 @@ def other_booleans(suspect: Suspect) -> bool:
 
 
 def long_sizes(suspect: Suspect) -> bool:
-    """Sizes of 64 bits that 32 do not hold, which kernels cut (broadcast_args.cc)."""
-    sizes = [t for op in suspect.operators if op.code == "BROADCAST_ARGS" for t in op.inputs]
-    return any(t is not None and t.constant and (np.abs(t.array.astype(np.float64)) >= 2**31).any() for t in sizes)
+    """Sizes of 64 bits that 32 do not hold, or that are drawn, which kernels cut (broadcast_args.cc)."""
+    sizes = [t for op in suspect.operators if op.code == "BROADCAST_ARGS" for t in op.inputs if t is not None]
+    long = [t for t in sizes if t.dtype == "int64"]
+    return any(not t.constant or (np.abs(t.array.astype(np.float64)) >= 2**31).any() for t in long)
 
 
 def sparse_as_dense(suspect: Suspect) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from math import frexp, isfinite, prod
+from math import frexp, prod
 
 import numpy as np
 
 from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Tensor
 
-from .suspect import Suspect
+from .suspect import Suspect, scales_of
 
 LARGEST_NUMBER = 1e8  # products of such are infinite in one runtime before the other
 FINITE = 30  # of 16, as far as numbers are drawn, the 32nd power is no float
@@ -17,12 +17,7 @@ LEAST = 1e-37  # divided by which a float is infinite
 LARGEST_IMAGE = 128  # pixels: the last bit of a place beyond is 1.5e-5 of the way from one to the next
 MANY = 1 << 14  # of which a hundredth of the largest is left, and 1e-7 rounded off of each sum
 LONG = 500  # numbers around 1 and 2, whose product is about 1e38
-STEEP = 64  # rows of weights of such a norm make 1 of what activations of up to 4 are rounded by, half of 4 / 127
-# A sixteenth of it, where each step multiplies what the last one gave.
 HEAVY = 0.1  # of a bias: with squares of drawn numbers, up to 256, what float32 rounds of their sum is 1e-5 of a smaller one
-OPEN = 4  # whose logistic function is 0.98
-RECURRENT = ("RNN", "LSTM")
-LARGE_WEIGHT = 1e4  # times which the last bits of a state between -1 and 1 are a thousandth
 WEIGHED = ("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D", "FULLY_CONNECTED", "BATCH_MATMUL")
 NARROW = ("int8", "uint8", "int4", "int2")
 SHIFTS = ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")
@@ -71,7 +66,7 @@ def divided_by_zero(suspect: Suspect) -> bool:
     less a sum of squares. Or what is drawn, where an activation keeps XNNPACK away. Or what
     weights make, which may be 0, where others weigh the quotients: of an infinite one they make NaN.
     """
-    if any(op.code == "DIV" and op[0].dtype in FLOATS and not op[1].constant for op in _steps(suspect)):
+    if any(op.code == "DIV" and op[0].dtype in FLOATS and not op[1].constant for op in suspect.steps):
         return True
     weighed = [op for op in suspect.operators if op.code in WEIGHED and op[~0].dtype in FLOATS]
     products, taken = {op[~0] for op in weighed}, {op[0] for op in weighed}
@@ -84,15 +79,10 @@ def divided_by_zero(suspect: Suspect) -> bool:
         return True
     divisors = [op.tensor(1) for op in suspect.operators if op.code in ("DIV", "FLOOR_DIV", "FLOOR_MOD")]
     return any(
-        t is not None and (bool((np.abs(t.array.astype(np.float64)) < LEAST).any()) if t.constant else any(_scale(t)))
+        t is not None
+        and (bool((np.abs(t.array.astype(np.float64)) < LEAST).any()) if t.constant else any(scales_of(t)))
         for t in divisors
     )
-
-
-def _steps(suspect: Suspect) -> list[Operator]:
-    """What loops do again and again."""
-    loops = [op.options.body_subgraph_index for op in suspect.operators if op.code == "WHILE"]
-    return [op for graph in suspect.model.subgraphs if graph.index in loops for op in graph.operators]
 
 
 def wrapped_sums(suspect: Suspect) -> bool:
@@ -109,8 +99,8 @@ def wrapped_sums(suspect: Suspect) -> bool:
 
 def _far_beyond(op: Operator) -> bool:
     operands = [t for t in op.inputs[:2] if t is not None and t.dtype in ("int8", "uint8")]
-    made = max(_scale(op[~0]), default=0.0)
-    return bool(made) and 255 * sum(max(_scale(t), default=0.0) for t in operands) / made >= 2**15
+    made = max(scales_of(op[~0]), default=0.0)
+    return bool(made) and 255 * sum(max(scales_of(t), default=0.0) for t in operands) / made >= 2**15
 
 
 def _biases(op: Operator) -> list[Tensor]:
@@ -127,17 +117,13 @@ def _sum_wraps(op: Operator, bias: Tensor) -> bool:
     if len(_biases(op)) > 1:  # of a recurrent layer, whose gates have scales of their own
         return largest >= 2**24
     weights = [t for t in op.inputs if t is not None and t.constant and t.dtype in NARROW]
-    scales = [max(_scale(t), default=1.0) for t in op.inputs if t is not None and t is not bias and _scale(t)]
-    made = max(_scale(op.outputs[0]), default=1.0) if op.outputs else 1.0
+    scales = [max(scales_of(t), default=1.0) for t in op.inputs if t is not None and t is not bias and scales_of(t)]
+    made = max(scales_of(op.outputs[0]), default=1.0) if op.outputs else 1.0
     factor = float(np.prod(scales)) / (made or 1.0)
     if bias.dtype == "int64":
         return largest * factor >= 2**30
     depth = max((prod(t.shape) // max(t.shape[0], 1) if t.shape else 1 for t in weights), default=1)
     return (largest + depth * 255 * 255) * 2.0 ** max(frexp(factor)[1], 0) >= 2**31
-
-
-def _scale(tensor: Tensor | None) -> tuple[float, ...]:
-    return tensor.quantization.scale if tensor is not None and isinstance(tensor.quantization, Quantization) else ()
 
 
 def cast_beyond(suspect: Suspect) -> bool:
@@ -147,7 +133,7 @@ def cast_beyond(suspect: Suspect) -> bool:
     """
     if any(op.code == "SUM" and _summed_steps(op) >= 2**31 for op in suspect.operators):
         return True
-    steps = [_scale(op.outputs[0]) for op in suspect.operators if op.code == "QUANTIZE" and op[0].dtype in FLOATS]
+    steps = [scales_of(op.outputs[0]) for op in suspect.operators if op.code == "QUANTIZE" and op[0].dtype in FLOATS]
     floats = [t.array for t in suspect.tensors if t.constant and t.dtype in ("float16", "float32")]
     largest = max((float(np.abs(array).max(initial=0)) for array in floats), default=0.0)
     return any(each and each[0] and largest / each[0] >= 2**31 for each in steps)
@@ -155,7 +141,7 @@ def cast_beyond(suspect: Suspect) -> bool:
 
 def _summed_steps(op: Operator) -> float:
     """How many of the result's steps the sum of quantized integers is at most."""
-    before, after = _scale(op[0]), _scale(op[~0])
+    before, after = scales_of(op[0]), scales_of(op[~0])
     if op[0].dtype not in QUANTIZED or not any(before) or not any(after):
         return 0.0
     return _reach(op[0]) * prod(op[0].shape) / max(prod(op[~0].shape), 1) * before[0] / after[0]
@@ -178,11 +164,13 @@ def wrapped_products(suspect: Suspect) -> bool:
 
 def _slope_wraps(op: Operator) -> bool:
     """Whether what such a unit passes on as it is, or multiplied by a slope, is more in the result's steps."""
-    before, after = _scale(op[0]), _scale(op[~0])
+    before, after = scales_of(op[0]), scales_of(op[~0])
     if op[0].dtype not in QUANTIZED or not any(before) or not any(after):
         return False
     slope = (
-        abs(op.options.get("alpha", 0.0)) if op.code == "LEAKY_RELU" else max(_scale(op[1]), default=0) * _reach(op[1])
+        abs(op.options.get("alpha", 0.0))
+        if op.code == "LEAKY_RELU"
+        else max(scales_of(op[1]), default=0) * _reach(op[1])
     )
     return bool(before[0] / after[0] * _reach(op[0]) * max(slope, 1.0) >= 2**31)
 
@@ -209,9 +197,9 @@ def _reach(tensor: Tensor) -> int:
 def _ratio(op: Operator, sign: str) -> float:
     """What the kernel multiplies integers by; 0 where an operand or the result is no quantized integer."""
     sides = (*op.inputs[:2], *op.outputs[:1])
-    if len(sides) < 3 or any(t is None or t.dtype not in QUANTIZED or not any(_scale(t)) for t in sides):
+    if len(sides) < 3 or any(t is None or t.dtype not in QUANTIZED or not any(scales_of(t)) for t in sides):
         return 0.0
-    first, second, made = (_scale(tensor)[0] or 1.0 for tensor in sides)
+    first, second, made = (scales_of(tensor)[0] or 1.0 for tensor in sides)
     return first * second / made if sign == "*" else first / (second * made)
 
 
@@ -251,30 +239,6 @@ def steps_of_rounded(suspect: Suspect) -> bool:
     )
 
 
-def gates_of_rounded(suspect: Suspect) -> bool:
-    """Steps whose weights make of activations that the kernel rounds to 8 bits more than opens or closes a gate.
-
-    Or gates that stand open, so that cells add up what is rounded in every step, of which recurrent weights make more.
-    """
-    rounded = [op for op in suspect.operators if "SEQUENCE_LSTM" in op.code and op[0].dtype == "float32"]
-    if any(_stand_open(op) and _growth(op) > 1 for op in rounded if op[2].dtype in ("int8", "uint8")):
-        return True
-    return any(
-        float(np.linalg.norm(t.array.astype(np.float64), axis=1).max(initial=0)) * max(_scale(t), default=0)
-        >= (STEEP if t.shape[0] != t.shape[1] else STEEP / 16)
-        for op in suspect.operators
-        if any(kind in op.code for kind in RECURRENT) and op[0].dtype == "float32"
-        for t in op.inputs
-        if t is not None and t.constant and t.dtype in ("int8", "uint8") and t.rank == 2
-    )
-
-
-def _stand_open(op: Operator) -> bool:
-    """Whether biases alone keep the input and forget gates of all cells open."""
-    biases = [op.tensor(slot) for slot in (12, 13)]
-    return all(t is not None and t.constant and t.array.size and float(t.array.min()) >= OPEN for t in biases)
-
-
 def multiplied_steps(suspect: Suspect) -> bool:
     """A weight or a factor that makes more than one LSB of one, where the input is computed: that may be one LSB off."""
     given = suspect.model.main.inputs
@@ -293,12 +257,12 @@ def _gain(op: Operator) -> float:
         or x is None
         or x.dtype not in QUANTIZED
         or len(weights) != 1
-        or not _scale(x)
-        or not any(_scale(made))
+        or not scales_of(x)
+        or not any(scales_of(made))
     ):
         return 0.0
-    largest = _farthest(weights[0]) * max(_scale(weights[0]), default=0)
-    return largest * _scale(x)[0] / _scale(made)[0]
+    largest = _farthest(weights[0]) * max(scales_of(weights[0]), default=0)
+    return largest * scales_of(x)[0] / scales_of(made)[0]
 
 
 def _farthest(tensor: Tensor) -> int:
@@ -307,54 +271,10 @@ def _farthest(tensor: Tensor) -> int:
     return int(np.abs(tensor.array.astype(np.int64) - point).max(initial=0))
 
 
-def unbounded_recurrence(suspect: Suspect) -> bool:
-    """A recurrent layer whose activation has no bound: what float32 rounds grows from step to step, here a thousandfold.
-
-    Or weights so large that what float32 rounds of a bounded state decides gates. Or powers of what the step before made.
-    """
-    if any(op.code == "POW" and not op[1].constant for op in _steps(suspect)):
-        return True
-    if any(_recurs(op) and isfinite(growth := _growth(op)) and growth * 2.0**-24 > 0.01 for op in suspect.operators):
-        return True
-    weights = [
-        t for op in suspect.operators if _recurs(op) for t in op.inputs if t is not None and t.constant and t.rank == 2
-    ]
-    if any(t.dtype == "float32" and np.abs(t.array).max(initial=0) > LARGE_WEIGHT for t in weights):
-        return True
-    return any(
-        _recurs(op)
-        and op.options.get("fused_activation_function") in ("NONE", "RELU")
-        and "SEQUENCE" in op.code
-        and _growth(op) ** max(op[0].shape[:2], default=1) >= 1000
-        for op in suspect.operators
-    )
-
-
-def _recurs(op: Operator) -> bool:
-    return any(kind in op.code for kind in RECURRENT)
-
-
-def _growth(op: Operator) -> float:
-    """What a step makes at most of its largest number: by a row of recurrent weights, each a square."""
-    squares = [t for t in op.inputs if t is not None and t.constant and t.rank == 2 and t.shape[0] == t.shape[1]]
-    rows = [np.abs(t.array.astype(np.float64)).sum(1).max(initial=0) * max(_scale(t), default=1.0) for t in squares]
-    return float(max(rows, default=np.inf))
-
-
 def rounded_places(suspect: Suspect) -> bool:
     """Images so large that float32, which places are computed in, says where between two pixels only coarsely."""
     resized = [op[0].shape for op in suspect.operators if op.code == "RESIZE_BILINEAR"]
     return any(max(shape[1:3], default=0) > LARGEST_IMAGE for shape in resized)
-
-
-def cells_told(suspect: Suspect) -> bool:
-    """Cells of an LSTM of five operands as a result, its states kept: an LSB of the output that it takes next is 16 of theirs."""
-    told = suspect.model.main.outputs
-    return any(
-        op.code == "LSTM" and op[0].dtype == "uint8" and len(op.inputs) == 5 and op[1].is_variable
-        and (op[4] in told or op.tensor(~1) in told)
-        for op in suspect.model.main.operators
-    )  # fmt: skip
 
 
 def vanishing_sums(suspect: Suspect) -> bool:

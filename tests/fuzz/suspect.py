@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.source.model import Model, Operator, Tensor
+from onnx_tflite_plugin.source.model import Model, Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.diagnosis import Probed
 
 
@@ -27,3 +27,13 @@ class Suspect(NamedTuple):
     @property
     def operators(self) -> Iterator[Operator]:
         return (op for graph in self.model.subgraphs for op in graph.operators)
+
+    @property
+    def steps(self) -> list[Operator]:
+        """What loops do again and again."""
+        loops = [op.options.body_subgraph_index for op in self.operators if op.code == "WHILE"]
+        return [op for graph in self.model.subgraphs if graph.index in loops for op in graph.operators]
+
+
+def scales_of(tensor: Tensor | None) -> tuple[float, ...]:
+    return tensor.quantization.scale if tensor is not None and isinstance(tensor.quantization, Quantization) else ()

@@ -79,6 +79,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("stored shapes that do not follow", "LSTM-float32_in_a_loop", [held(2, "by", [80])]),
     ("constants longer than their shapes", "EMBEDDING_LOOKUP-int8_as_it_is", [tensor(1, shape=[5, 11])]),
     ("booleans in other bytes", "LOGICAL_AND-bool_and_a_constant_(7,_1)", [buffer(1, [2] * 7, "int8")]),
+    ("sizes beyond 32 bits", "BROADCAST_ARGS-int64_[0,_3]_and_[1,_1,_1],_a_constant", []),
     ("sizes beyond 32 bits", "BROADCAST_ARGS-int64_[]_and_[2,_3],_a_and_b_constant", [buffer(2, [1 << 40, 3], "int64")]),
     ("sparse constants read as dense", "FULLY_CONNECTED-sparse_weights", [outputs(3, 0)]),
     ("sparse constants read as dense", "DENSIFY-int8_weights_of_a_convolution", [another("RELU6")]),
