@@ -56,9 +56,10 @@ def refused(at: Instance) -> Decline | None:
         return Decline(f"its overlap threshold is {options['nms_iou_threshold']:g}, the kernel takes those in (0, 1]")
     if background not in (0, 1):
         return Decline(f"it has scores of {op[1].shape[2]} classes, its options say {options['num_classes']}")
-    if min(options["max_classes_per_detection"], options["max_detections"], options["detections_per_class"]) < 1:
+    kept = [options[name] for name in ("max_classes_per_detection", "max_detections", "detections_per_class")]
+    if min(kept) < 1:
         return Decline("it keeps no detections, which the kernel refuses")
-    if options["max_classes_per_detection"] * options["max_detections"] >= 2**31:
+    if max(kept[0] * kept[1], kept[2]) >= 2**31:
         return Decline("it keeps more detections than the kernel counts in 32 bits")
     return None
 

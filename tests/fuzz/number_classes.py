@@ -107,7 +107,7 @@ def _biases(op: Operator) -> list[Tensor]:
     """Rows of 32 or 64 bit integers behind quantized weights, with a scale or in the place of a bias."""
     if not any(t is not None and t.constant and t.dtype in NARROW for t in op.inputs):
         return []
-    rows = [t for t in op.inputs[2:] if t is not None and t.constant and t.rank == 1]
+    rows = [t for t in op.inputs[2:] if t is not None and t.constant and t.rank and {*t.shape[:-1]} <= {1}]
     whole = [t for t in rows if t.dtype in ("int32", "int64")]
     return [t for t in whole if t.quantization is not None or op.code in WEIGHED]  # whose kernels read no scale of it
 

@@ -101,6 +101,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         "FULLY_CONNECTED-int16_by_int2_rows_of_13_with_one_scale",
         [buffer(2, [0, 0, 0, 0, 0, 0, 2**46], "int64")],
     ),
+    ("sums that wrap", "TRANSPOSE_CONV-int8_with_a_bias_of_four_axes", [buffer(3, [0, -(2**31), 0, 0])]),
     ("sums that wrap", BETWEEN, [buffer(2, [2**31 - 1, 0, 0])]),
     (
         "sums that wrap",
