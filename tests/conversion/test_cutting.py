@@ -39,6 +39,20 @@ def test_inputs_in_the_middle_take_the_place_of_what_computes_them_and_other_inp
     assert conversion.report.operators == {"ABS": 1, "ADD": 1, "EXP": 1}
 
 
+def test_an_input_of_the_model_that_is_asked_for_is_there_once_and_where_it_was_asked() -> None:
+    assert interface(otp.convert(chain(), inputs_at=["z", "a"])) == (["z", "a"], ["y"])
+
+
+def test_an_operator_of_two_results_stays_for_one_of_them() -> None:
+    net = Net()
+    half = tensor(5, 3)
+    left, right = net.calls("SPLIT", [constant(np.int32(1)), tensor(5, 6)], half, half, num_splits=2)
+    net.output(net.call("NEG", [left], half))
+    net.output(net.call("EXP", [right], half))
+    part = otp.convert(net.build(), outputs=["y1"], verify=True)
+    assert part.report.operators == {"EXP": 1, "SPLIT": 1}
+
+
 def test_both_ends_leave_one_operator() -> None:
     assert otp.convert(chain(), inputs_at=["b"], outputs=["c"]).report.operators == {"ADD": 1}
 
@@ -94,6 +108,7 @@ def test_a_variable_that_is_written_on_the_way_stays_one() -> None:
     [
         ({"outputs": ["q"]}, "--outputs q: no tensor has that name"),
         ({"outputs": ["yy"]}, "did you mean 'y'"),
+        ({"outputs": ["#6"]}, "no tensor has that name"),
         ({"inputs_at": ["y"]}, "is an output too"),
         ({"inputs_at": ["a"], "outputs": ["a"]}, "is an output too"),
         ({"inputs_at": ["c"], "outputs": ["b"]}, "--inputs-at c: no output depends on it"),
@@ -140,3 +155,15 @@ def test_what_writes_a_state_that_nothing_else_uses_is_in_every_part() -> None:
     part = otp.convert(data, outputs=[f"#{int(total)}"])
     assert part.report.states == otp.convert(data).report.states
     assert part.report.states
+
+
+def test_what_writes_a_state_from_what_the_part_computes_is_in_it() -> None:
+    model, spec = Memory(), tensor(2, 3)
+    state, x = model.variable(spec, np.zeros((2, 3))), model.input(spec)
+    total = model.call("NEG", [x], spec)
+    state.assign(total)
+    model.output(model.call("ABS", [total], spec))
+    data = model.build()
+    part = otp.convert(data, outputs=[f"#{int(total)}"])
+    assert part.report.states
+    assert part.report.states == otp.convert(data).report.states
