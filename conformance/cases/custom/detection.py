@@ -49,6 +49,8 @@ def cases() -> Iterator[Case]:
         )
     many = {"max_classes_per_detection": 2**29, "max_detections": 5}
     yield detected("more detections than are counted", many, refused="counts in 32 bits")
+    many = {"detections_per_class": 2**32 + 1}
+    yield detected("more detections of a class than are counted", many, refused="counts in 32 bits")
     yield detected("classes as complex numbers", {}, made="complex64", refused="the kernel writes float32")
     yield detected("by best class, as the options say nothing", {}, without=("use_regular_nms", "detections_per_class"))
     yield detected("by best class, three classes each", {"max_classes_per_detection": 3})
