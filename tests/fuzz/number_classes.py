@@ -120,9 +120,9 @@ def _sum_wraps(op: Operator, bias: Tensor) -> bool:
     scales = [max(scales_of(t), default=1.0) for t in op.inputs if t is not None and t is not bias and scales_of(t)]
     made = max(scales_of(op.outputs[0]), default=1.0) if op.outputs else 1.0
     factor = float(np.prod(scales)) / (made or 1.0)
-    if bias.dtype == "int64":
-        return largest * factor >= 2**30
     depth = max((prod(t.shape) // max(t.shape[0], 1) if t.shape else 1 for t in weights), default=1)
+    if bias.dtype == "int64":
+        return largest * factor >= 2**30 or depth * 2**22 * factor >= 2**31  # of 16 bits by 8
     return (largest + depth * 255 * 255) * 2.0 ** max(frexp(factor)[1], 0) >= 2**31
 
 

@@ -102,6 +102,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         [buffer(2, [0, 0, 0, 0, 0, 0, 2**46], "int64")],
     ),
     ("sums that wrap", "TRANSPOSE_CONV-int8_with_a_bias_of_four_axes", [buffer(3, [0, -(2**31), 0, 0])]),
+    ("sums that wrap", "CONV_2D-int16", [scaled(-1, [1e-9], [0])]),
     ("sums that wrap", BETWEEN, [buffer(2, [2**31 - 1, 0, 0])]),
     (
         "sums that wrap",
