@@ -41,9 +41,9 @@ def operands(*numbers: int) -> Change:
     return lambda model: model.fields["subgraphs"][0].fields["operators"][0].fields.update(inputs=list(numbers))  # type: ignore[no-any-return]
 
 
-def results(*numbers: int) -> Change:
-    """The first operator's."""
-    return lambda model: model.fields["subgraphs"][0].fields["operators"][0].fields.update(outputs=list(numbers))  # type: ignore[no-any-return]
+def results(*numbers: int, operator: int = 0) -> Change:
+    """An operator's."""
+    return lambda model: model.fields["subgraphs"][0].fields["operators"][operator].fields.update(outputs=list(numbers))  # type: ignore[no-any-return]
 
 
 def outputs(*numbers: int, graph: int = 0) -> Change:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Borders, Context, Effects, Raw, Refused, State, Tensor, Terminate, Value, handler
+from onnx_tflite_plugin.api import Borders, Context, Effects, Raw, State, Tensor, Terminate, Value, handler
 from op_handlers.kernels.counted_loops import CountedLoop
 
 BRANCHING = ("WHILE", "IF", "STABLEHLO_CASE")
@@ -29,8 +29,6 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     """
     cond, body = ctx.options.cond_subgraph_index, ctx.options.body_subgraph_index
     loop = CountedLoop(ctx.op, ctx.subgraph(cond), ctx.subgraph(body), ctx.subgraph(ctx.op.subgraph))
-    if lost := loop.lost():
-        raise Refused(f"its result {lost[0]} is left out, of which LiteRT then gives no step what the last one made")
     trips, states = loop.trips(), ctx.states(cond, body)
     once = trips is None and not loop.overtaken() and any(op.code in BRANCHING for op in loop.cond.operators)
     rows = {} if once else loop.rows()

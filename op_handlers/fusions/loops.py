@@ -83,7 +83,7 @@ def layer(match: Match) -> Mapping[str, Any] | Decline:
 def recurrent(loop: CountedLoop) -> Layer | None:
     """The layer that a loop is."""
     trips = loop.trips()
-    if trips is None or (isinstance(trips, int) and trips < 1) or loop.lost():
+    if trips is None or (isinstance(trips, int) and trips < 1):
         return None
     for sequence, x in sequences(loop, trips):
         stages = stacked(loop, x)

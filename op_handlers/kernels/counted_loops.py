@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnx_tflite_plugin.api import Operator, Subgraph, Tensor
+from onnx_tflite_plugin.api import Operator, Refused, Subgraph, Tensor
 from op_handlers.kernels.spelled_cells import Body
 
 RESERVE, SET_ITEM = "CUSTOM.FlexTensorListReserve", "CUSTOM.FlexTensorListSetItem"
@@ -18,7 +18,8 @@ def number(tensor: Tensor) -> int | None:
 class CountedLoop:
     """What the operators of a WHILE's condition and body do with the values it carries; ``outer``: those around it.
 
-    ``counters``: what those slots begin with that grow by one at each time step.
+    ``counters``: what those slots begin with that grow by one at each time step. Raises Refused where a result is left out that the
+    body does not hand on: the kernel has nowhere to keep it for the next step (SetupUnconsumedOutputs, kernels/while.cc).
     """
 
     def __init__(self, op: Operator, cond: Subgraph, body: Subgraph, outer: Subgraph) -> None:
@@ -27,12 +28,11 @@ class CountedLoop:
         starts = {k: self._start(k) for k in range(len(body.outputs))}
         self.counters = {k: start for k, start in starts.items() if start is not None}
         self.forwarded = [k for k, tensor in enumerate(body.outputs) if tensor is body.inputs[k]]
-
-    def lost(self) -> list[int]:
-        """Slots without a result that the body does not hand on: the kernel has nowhere to keep what becomes of them
-        (SetupUnconsumedOutputs, kernels/while.cc).
-        """
-        return [k for k, result in enumerate(self.op.outputs) if result is None and k not in self.forwarded]
+        lost = [k for k, result in enumerate(op.outputs) if result is None and k not in self.forwarded]
+        if lost:
+            raise Refused(
+                f"its result {lost[0]} is left out, of which LiteRT then gives no step what the last one made"
+            )
 
     def _start(self, k: int) -> int | None:
         start = self.op.constant(k)

@@ -66,12 +66,12 @@ def asking(depth: int) -> bytes:
     return model.build()
 
 
-def stale(dims: Sequence[int]) -> bytes:
-    """A loop over three numbers whose condition stores that they are others."""
+def stale() -> bytes:
+    """A loop over three numbers whose condition stores that they are seven."""
     model = ModelBuilder()
     model.main.output(loop(model.main, model.main.input("x", (3,)), 1, 2, "loop"))
     graph = model.subgraph("condition")
-    x = graph.input("x", dims)
+    x = graph.input("x", (7,))
     graph.operator("REDUCE_MAX", [x, graph.constant("axis", np.int32([0]))], [most := graph.tensor("most", ())])
     graph.operator("LESS", [most, graph.constant("end", np.float32(9))], [more := graph.tensor("more", (), "bool")])
     graph.output(more)
@@ -83,7 +83,7 @@ def stale(dims: Sequence[int]) -> bytes:
 
 
 def test_what_a_condition_is_handed_keeps_its_sizes_whatever_the_condition_stores() -> None:
-    data = stale((7,))
+    data = stale()
     verification = verify(data, otp.convert(data))
     assert verification.ok, verification.text
 

@@ -17,6 +17,7 @@ from changed_files import (
     ordered,
     outputs,
     quantized_as,
+    results,
     scaled,
     tensor,
     without,
@@ -27,6 +28,7 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.verify import verify
 
 FLOAT32, UINT8, INT32, COMPLEX64, FLOAT64 = 0, 3, 2, 8, 10
+MASKED = "WHILE-a_recurrent_layer_under_a_mask:_RNN,_every_output"
 LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 
 
@@ -293,6 +295,9 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(0, quantization=None)],
         "'x0' is int8 without a scale, and DEQUANTIZE computes with it",
     ),
+    ("WHILE-float32,_a_running_sum", [results(-1, 3)], "its result 0 is left out"),
+    (MASKED, [results(-1, 9, 10, 11, 12, 13, 14, operator=1)], "its result 0 is left out"),
+    ("STABLEHLO_SHIFT_LEFT-int32", [tensor(1, shape=[3])], r"it shifts \[5, 7\] by \[3\]"),
     ("EXP-int16", [without("tensors")], r"subgraphs\[0\].tensors: the subgraph has none"),
     ("EXP-int16", [tensor(1, type=6)], "tensor 1 'y0' is bool, where EXP has an operand of quantized int16"),
     ("PRELU-float32_between_integers", [tensor(6, type=13)], "'t6' is resource, which no operand of PRELU is"),

@@ -24,7 +24,7 @@ def neighbours() -> Iterator[Case]:
     """LOCAL_RESPONSE_NORMALIZATION: alpha weighs the sum, not the mean, of the squares of radius channels either side."""
     op = "LOCAL_RESPONSE_NORMALIZATION"
     for place in BOTH:
-        for radius in (0, 1, 2, 5, 1 << 20):
+        for radius in (0, 1, 2, 5, 11, 1 << 20):
             options = {"radius": radius, "bias": 1.5, "alpha": 0.3, "beta": 0.75}
             yield unary(
                 op, f"radius {radius}", tensor(2, 5, 7, 11), place=place, options=options, opsets=opsets(place=place)
