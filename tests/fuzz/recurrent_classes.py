@@ -6,7 +6,7 @@ from math import isfinite
 
 import numpy as np
 
-from onnx_tflite_plugin.source.model import Operator
+from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 
 from .suspect import Suspect, scales_of
 
@@ -25,6 +25,8 @@ def gates_of_rounded(suspect: Suspect) -> bool:
     rounded = [op for op in suspect.operators if "SEQUENCE_LSTM" in op.code and op[0].dtype == "float32"]
     if any(_stand_open(op) and _growth(op) > 1 for op in rounded if op[2].dtype in ("int8", "uint8")):
         return True
+    if any(_through_projection(op) >= STEEP / 16 for op in rounded):
+        return True
     return any(
         float(np.linalg.norm(t.array.astype(np.float64), axis=1).max(initial=0)) * max(scales_of(t), default=0)
         >= (STEEP if t.shape[0] != t.shape[1] else STEEP / 16)
@@ -33,6 +35,24 @@ def gates_of_rounded(suspect: Suspect) -> bool:
         for t in op.inputs
         if t is not None and t.constant and t.dtype in ("int8", "uint8") and t.rank == 2
     )
+
+
+def _through_projection(op: Operator) -> float:
+    """The largest norm of a row of recurrent weights times those of a projection, where both are of 8 bits; 0 where they are not."""
+    projection, recurrent = op.tensor(16), [op.tensor(slot) for slot in (5, 6, 7, 8)]
+    if projection is None or not _of_8_bits(projection):
+        return 0.0
+    gates = [_real(t) @ _real(projection) for t in recurrent if t is not None and _of_8_bits(t)]
+    return max((float(np.linalg.norm(gate, axis=1).max(initial=0)) for gate in gates), default=0.0)
+
+
+def _of_8_bits(tensor: Tensor) -> bool:
+    return tensor.constant and tensor.dtype in ("int8", "uint8") and tensor.rank == 2 and bool(scales_of(tensor))
+
+
+def _real(weights: Tensor) -> Array:
+    """As floats; the kernels take the bytes of uint8 for int8."""
+    return weights.array.view(np.int8).astype(np.float64) * max(scales_of(weights))
 
 
 def _stand_open(op: Operator) -> bool:

@@ -130,6 +130,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         "UNIDIRECTIONAL_SEQUENCE_LSTM-float32_on_int8_that_projects",
         [buffer(5, [60] * 143, "int8"), scaled(5, [0.5], [0])],
     ),
+    ("gates of rounded products", f"{LSTM_OF}-float32_on_uint8_that_projects", [scaled(13, [0.05], [0])]),
     ("gates of rounded products", "RNN-float32_on_int8,_every_run_anew", [scaled(2, [1.0], [0])]),
     ("cells finer than what they are made of", "LSTM-uint8_of_five_operands,_states_kept", [outputs(5, 2)]),
     ("an LSB made several by weights", BETWEEN, [buffer(3, [8] * 15, "int8")]),

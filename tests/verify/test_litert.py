@@ -46,6 +46,15 @@ def test_whatever_litert_raises_of_a_model_is_its_error(raised: type[Exception])
         runtime.run([np.zeros(tensor.shape, np.float32) for tensor in runtime.entry.inputs])
 
 
+def test_a_size_beyond_32_bits_is_litert_s_error() -> None:
+    net = Net()
+    x = tensor(2, 0, 3, dtype="float32")
+    net.output(net.call("ABS", [x], tensor(2, 0, 3)))
+    runtime = LiteRT(net.build())
+    with pytest.raises(LiteRTError, match=r"cannot run the model: .* out of bounds for int32"):
+        runtime.run([np.zeros((2, 0, 2**31 + 1), np.float32)])
+
+
 @pytest.mark.parametrize("dtype", ["int4", "uint4", "int2"])
 def test_litert_is_handed_small_integers_in_bytes(dtype: str) -> None:
     """As numbers: its Python API knows no narrower dtype."""

@@ -197,7 +197,7 @@ class _Running:
         self._quiet.__exit__(None, None, None)
         if isinstance(error, RuntimeError) and (code := unresolved(str(error))):
             raise NoKernel(code) from error
-        if isinstance(error, ValueError | RuntimeError | TypeError | OSError | IndexError):
+        if isinstance(error, ValueError | RuntimeError | TypeError | OSError | IndexError | OverflowError):
             raise LiteRTError(f"{self._failure}: {' '.join(str(error).split())}") from error
 
 
