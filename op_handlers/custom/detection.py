@@ -22,6 +22,8 @@ from op_handlers.kernels.boxes import below, columns
 
 NEEDED = ("max_detections", "max_classes_per_detection", "num_classes", "nms_score_threshold", "nms_iou_threshold")
 SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
+RANKS = (3, 3, 2)
+"""Axes of boxes, scores and anchors, which Prepare insists on."""
 PER_CLASS = 100
 """``detections_per_class`` where the file has none (kNumDetectionsPerClass)."""
 
@@ -36,6 +38,10 @@ def refused(at: Instance) -> Decline | None:
     op = at.op
     if any(op.tensor(slot) is None for slot in range(3)):
         return Decline("it takes boxes, scores and anchors, of which it lacks some")
+    if wrong := next((op[slot] for slot, rank in enumerate(RANKS) if op[slot].rank != rank), None):
+        return Decline(
+            f"{wrong.name!r} is of shape {list(wrong.shape)}; the kernel takes boxes and scores of 3 axes, anchors of 2"
+        )
     if wrong := next((op[out(k)] for k in range(len(op.outputs)) if op[out(k)].dtype != "float32"), None):
         return Decline(f"its result {wrong.name!r} is {wrong.dtype}, and the kernel writes float32")
     options = settings(op)

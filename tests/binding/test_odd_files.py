@@ -195,6 +195,11 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("SOFTMAX-float16,_beta_1.0", [option("beta", -1.0)], "its beta is -1"),
     (
+        "CUSTOM.TFLite_Detection_PostProcess-by_best_class,_every_score",
+        [tensor(4, shape=[])],
+        r"'boxes' is of shape \[\]; the kernel takes boxes and scores of 3 axes",
+    ),
+    (
         "CUSTOM.TFLite_Detection_PostProcess-by_best_class,_other_scales",
         [tensor(4, type=UINT8)],
         "its anchors are float32, its boxes uint8",
