@@ -60,8 +60,10 @@ def any_order(axes: Iterable[int]) -> Attribute:
 
 
 def whole_numbers(op: Operator, slot: int) -> list[int] | None:
-    """A constant operand's elements; ``None`` where they are known at run time only."""
+    """A constant operand's elements; ``None`` where they are known at run time only. Raises Refused for other than integers."""
     constant = op.constant(slot)
+    if constant is not None and constant.dtype.kind not in "iu":
+        raise Refused(f"its operand {op[slot].name!r} is {op[slot].dtype}, where integers are taken")
     return None if constant is None else [int(number) for number in constant.reshape(-1)]
 
 

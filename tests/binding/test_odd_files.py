@@ -195,6 +195,11 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("SOFTMAX-float16,_beta_1.0", [option("beta", -1.0)], "its beta is -1"),
     (
+        "WHILE-counted,_rows_of_int32",
+        [called(2, "k25", type=FLOAT32)],
+        "its operand 'k25' is float32, where integers are taken",
+    ),
+    (
         "CUSTOM.TFLite_Detection_PostProcess-by_best_class,_every_score",
         [tensor(4, shape=[])],
         r"'boxes' is of shape \[\]; the kernel takes boxes and scores of 3 axes",

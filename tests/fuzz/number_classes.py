@@ -7,7 +7,7 @@ from math import frexp, prod
 import numpy as np
 
 from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED
-from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Tensor
+from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Subgraph, Tensor
 
 from .suspect import Suspect, scales_of
 
@@ -281,17 +281,33 @@ def vanishing_sums(suspect: Suspect) -> bool:
     """Sums of very many floats, which the kernel adds one after the other: of drawn ones less is left than that rounds off. Or products
     of so many that some are infinite on the way, and others 0.
 
-    Or squares of neighbours that outweigh a bias: both runtimes carry their sum from channel to channel (LocalResponseNormalization,
+    Or what a negative factor and a rectification leave of 1 + tanh: ONNX Runtime's tanh is below -1 by up to two units in its last
+    place. Or squares of neighbours that outweigh a bias: both runtimes carry their sum from channel to channel (LocalResponseNormalization,
     optimized_ops.h).
     """
     local = [op.options for op in suspect.operators if op.code == "LOCAL_RESPONSE_NORMALIZATION"]
     if any(given.alpha > HEAVY * abs(given.bias) for given in local):
+        return True
+    if any(map(_rectified_rest, suspect.model.subgraphs)):
         return True
     products = [op for op in suspect.operators if op.code == "REDUCE_PROD" and op[0].dtype == "float32" and op.outputs]
     if any(prod(op[0].shape) > LONG * max(prod(op[~0].shape), 1) for op in products):
         return True
     sums = [op for op in suspect.operators if op.code in ("MEAN", "SUM") and op[0].dtype == "float32" and op.outputs]
     return any(prod(op[0].shape) > MANY * max(prod(op[~0].shape), 1) for op in sums)
+
+
+def _rectified_rest(graph: Subgraph) -> bool:
+    """Whether it multiplies a sum of a tanh and a constant by a negative constant, and rectifies the product."""
+    bounded = {t for op in graph.operators if op.code == "TANH" for t in op.outputs}
+    rests = {op[~0] for op in graph.operators if op.code == "ADD" and bounded & {*op.inputs}}
+    return any(
+        op.code == "MUL"
+        and op.options.get("fused_activation_function") in ("RELU", "RELU6")
+        and not rests.isdisjoint(op.inputs)
+        and any(t is not None and t.constant and t.array.size and t.array.max() < 0 for t in op.inputs)
+        for op in graph.operators
+    )
 
 
 def undefined_compared(suspect: Suspect) -> bool:

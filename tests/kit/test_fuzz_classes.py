@@ -188,6 +188,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("sums of many floats that cancel out", "MEAN-axes_[0,_1,_2,_3]_dropped", [tensor(0, shape=[2, 5, 4103, 3])]),
     ("NaN that is compared", "MEAN-no_RMSNormalization_of_another_square", [instead_of_mul("MAXIMUM")]),
     ("sums of many floats that cancel out", "REDUCE_PROD-axes_[0,_1,_2,_3]_dropped", [tensor(0, shape=[2, 5, 64, 3])]),
+    (
+        "sums of many floats that cancel out",
+        "GELU-spelled_out_with_an_activation_inside",
+        [buffer(4, [-1.2e-14], "float32")],
+    ),
     ("float16 products of many", "SQUEEZE-float16", [another("EXP")]),
     ("float16 products of many", "STABLEHLO_SCATTER-float16_rows,_many_to_one,_multiply", []),
     ("perms, lengths, blocks and axes known as it runs", "REVERSE_SEQUENCE-running_int32_lengths", []),
