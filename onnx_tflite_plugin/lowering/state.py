@@ -86,7 +86,10 @@ class State:
             text = f"it gives the state {self.name!r} its first value behind operators that have it"
             raise Refused(f"{text}, so that LiteRT's first run alone takes it there")
         if self.initializing:
-            self.initial = constant_of(own_value(value), self.emitter.domains)
+            try:
+                self.initial = constant_of(own_value(value), self.emitter.domains)
+            except LookupError as unknown:
+                raise Refused(f"it gives the state {self.name!r} a first value, and {unknown}") from unknown
             return
         self.get()  # a state has an input even where every run assigns it first
         self.current = own_value(value)

@@ -195,6 +195,16 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("SOFTMAX-float16,_beta_1.0", [option("beta", -1.0)], "its beta is -1"),
     (
+        "REVERSE_SEQUENCE-uint8_of_columns_between_convolutions",
+        [tensor(3, shape=[])],
+        r"its sequences and batches are along the axes \[\d, \d\] of 0",
+    ),
+    (
+        "CALL_ONCE-initial_values_computed_by_operators",
+        [called(1, "sum", is_variable=True)],
+        "it gives the state 'state' a first value, and .*'op0/sum' is not known at conversion time",
+    ),
+    (
         "WHILE-counted,_rows_of_int32",
         [called(2, "k25", type=FLOAT32)],
         "its operand 'k25' is float32, where integers are taken",
