@@ -195,9 +195,13 @@ def _reach(tensor: Tensor) -> int:
 
 
 def _ratio(op: Operator, sign: str) -> float:
-    """What the kernel multiplies integers by; 0 where an operand or the result is no quantized integer."""
+    """What the kernel multiplies integers by; 0 where an operand is no quantized integer, or the result has no scale. The dtype that
+    the file says the result has, the kernel does not look at.
+    """
     sides = (*op.inputs[:2], *op.outputs[:1])
-    if len(sides) < 3 or any(t is None or t.dtype not in QUANTIZED or not any(scales_of(t)) for t in sides):
+    if len(sides) < 3 or any(t is None or not any(scales_of(t)) for t in sides):
+        return 0.0
+    if any(op[slot].dtype not in QUANTIZED for slot in (0, 1)):
         return 0.0
     first, second, made = (scales_of(tensor)[0] or 1.0 for tensor in sides)
     return first * second / made if sign == "*" else first / (second * made)

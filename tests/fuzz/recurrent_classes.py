@@ -56,9 +56,9 @@ def _real(weights: Tensor) -> Array:
 
 
 def _stand_open(op: Operator) -> bool:
-    """Whether biases alone keep the input and forget gates of all cells open."""
-    biases = [op.tensor(slot) for slot in (12, 13)]
-    return all(t is not None and t.constant and t.array.size and float(t.array.min()) >= OPEN for t in biases)
+    """Whether biases alone keep the input and forget gates of a cell open."""
+    biases = [t.array for slot in (12, 13) if (t := op.tensor(slot)) is not None and t.constant]
+    return len(biases) == 2 and bool((np.minimum(*biases) >= OPEN).any())
 
 
 def unbounded_recurrence(suspect: Suspect) -> bool:

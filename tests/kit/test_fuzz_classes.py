@@ -124,6 +124,11 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         [scaled(3, [0.05], [0])],
     ),
     ("gates of rounded products", f"{LSTM_OF}-float32_on_int8,_cells_bounded_at_4_that_reach_it", []),
+    (
+        "gates of rounded products",  # of one cell of eleven
+        f"{LSTM_OF}-float32_on_int8_plain",
+        [buffer(number, [9.0] + [0.0] * 10, "float32") for number in (9, 10)],
+    ),
     ("gates of rounded products", f"{LSTM_OF}-float32_on_uint8_whose_cells_are_bounded", [scaled(2, [2.0], [0])]),
     (
         "gates of rounded products",  # 13 of 60 have a norm of 216
@@ -278,6 +283,12 @@ def test_sizes_of_axes_that_a_slice_takes_whole_may_be_known_behind_ends_that_ar
     whole = tensor(7, shape_signature=[2, -1, -1, -1])  # its masks leave out both ends of axis 0
     name = "perms, lengths, blocks and axes known as it runs"
     assert not CLASSES[name](suspect(changed("STRIDED_SLICE-masked,_known_as_it_runs_between_convolutions", whole)))
+
+
+def test_quotients_are_of_their_class_whatever_dtype_the_file_says_they_have() -> None:
+    for dtype in map(enum("TensorType").get, ("UINT8", "FLOAT32")):
+        quotients = suspect(changed("DIV-uint8_by_a_constant", tensor(2, type=dtype)))
+        assert CLASSES["quotients shifted by more than 31 bits"](quotients)
 
 
 def test_few_sound_files_are_of_any_class() -> None:
