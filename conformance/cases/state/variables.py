@@ -8,7 +8,7 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import Case
-from conformance.models import Net, Spec, drawn, net, tensor
+from conformance.models import Net, Spec, constant, drawn, net, tensor
 
 
 def cases() -> Iterator[Case]:
@@ -22,6 +22,7 @@ def cases() -> Iterator[Case]:
     yield net("READ_VARIABLE", "an image between convolutions", image_between("float32"), transposes=2)
     yield net("READ_VARIABLE", "an int8 image between convolutions", image_between("int8"), dtype="int8", transposes=4)
     yield net("ASSIGN_VARIABLE", "an image between convolutions", image_between("float32"), transposes=2)
+    yield net("READ_VARIABLE", "an image, only whose largest numbers are taken", largest_of_the_last, transposes=1)
     yield net("READ_VARIABLE", "before and after an assignment", before_and_after)
     yield net("ASSIGN_VARIABLE", "twice in a run, the last one stays", twice)
     yield net("ASSIGN_VARIABLE", "a constant, which the next run finds", left_constant)
@@ -114,6 +115,17 @@ def image_between(dtype: str) -> Callable[[Net], None]:
         model.output(model.drained(total))
 
     return draw
+
+
+@remembering
+def largest_of_the_last(model: Memory) -> None:
+    """What is read takes the order in which a convolution makes what is assigned, though no convolution is behind it."""
+    image = tensor(*IMAGE)
+    x = model.plumbed(image)
+    state = model.variable(image, drawn(*IMAGE, seed="initial"))
+    last = model.call("NEG", [model.read(state, image)], image)
+    state.assign(x)
+    model.output(model.call("REDUCE_MAX", [last, constant([1, 2])], tensor(IMAGE[0], IMAGE[-1]), keep_dims=False))
 
 
 @remembering
