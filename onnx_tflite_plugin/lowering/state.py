@@ -88,7 +88,7 @@ class State:
         if self.initializing:
             try:
                 self.initial = constant_of(own_value(value), self.emitter.domains)
-            except LookupError as unknown:
+            except Unknown as unknown:
                 raise Refused(f"it gives the state {self.name!r} a first value, and {unknown}") from unknown
             return
         self.get()  # a state has an input even where every run assigns it first
@@ -100,10 +100,14 @@ class State:
         return self.initial is not None or self.current is not None
 
 
+class Unknown(LookupError):
+    """A value depends on an input, so that conversion cannot compute it."""
+
+
 def constant_of(value: ir.Value, opsets: Mapping[str, int]) -> Array:
     """The value of what was computed from constants alone, by the reference evaluator of ONNX; ``opsets`` by domain.
 
-    Raises LookupError where it depends on an input.
+    Raises Unknown where it depends on an input.
     """
     if value.const_value is not None:
         return np.asarray(value.const_value.numpy())
@@ -125,7 +129,7 @@ def constant_of(value: ir.Value, opsets: Mapping[str, int]) -> Array:
 def _made_of(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
     """The nodes that compute a value, in an order they can run in, and the constants they use.
 
-    Raises LookupError where it depends on an input.
+    Raises Unknown where it depends on an input.
     """
     nodes: dict[ir.Node, bool] = {}  # whether its operands are told
     constants: dict[str, ir.Value] = {}
@@ -138,7 +142,7 @@ def _made_of(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
             constants[needed.name or ""] = needed
             waiting.pop()
         elif node is None:
-            raise LookupError(f"{needed.name!r} is not known at conversion time")
+            raise Unknown(f"{needed.name!r} is not known at conversion time")
         elif node not in nodes:
             nodes[node] = True
             waiting.extend(operand for operand in node.inputs if operand is not None)

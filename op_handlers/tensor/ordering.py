@@ -88,7 +88,9 @@ def sequences_first(at: Instance) -> Implicit:
 
 
 def inside(at: Instance) -> Decline | None:
-    """The kernel looks at the first length alone, and writes beyond the end by the others (reverse_sequence.cc)."""
+    """Axes that are there, and lengths within them: the kernel looks at the first alone, and writes beyond the end by the others
+    (reverse_sequence.cc).
+    """
     axes = sorted({at.op.options.seq_dim, at.op.options.batch_dim})
     if not 0 <= axes[0] <= axes[-1] < at.op[0].rank:
         return Decline(f"its sequences and batches are along the axes {axes} of {at.op[0].rank}")

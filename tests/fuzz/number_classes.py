@@ -195,15 +195,20 @@ def _reach(tensor: Tensor) -> int:
 
 
 def _ratio(op: Operator, sign: str) -> float:
-    """What the kernel multiplies integers by; 0 where an operand is no quantized integer, or the result has no scale. The dtype that
-    the file says the result has, the kernel does not look at.
+    """What the kernel multiplies integers by; 0 where an operand is no quantized integer, or the result has no scale. It has one also
+    where the file says that it is of floats, which the kernel does not look at.
     """
-    sides = (*op.inputs[:2], *op.outputs[:1])
-    if len(sides) < 3 or any(t is None or not any(scales_of(t)) for t in sides):
+    given, result = op.inputs[:2], op.tensor(~0)
+    if (
+        len(given) < 2
+        or any(t is None or t.dtype not in QUANTIZED or not any(scales_of(t)) for t in given)
+        or result is None
+    ):
         return 0.0
-    if any(op[slot].dtype not in QUANTIZED for slot in (0, 1)):
+    stored = result.quantization or result.disregarded
+    if not isinstance(stored, Quantization) or not any(stored.scale):
         return 0.0
-    first, second, made = (scales_of(tensor)[0] or 1.0 for tensor in sides)
+    first, second, made = (scales[0] or 1.0 for scales in (*map(scales_of, given), stored.scale))
     return first * second / made if sign == "*" else first / (second * made)
 
 
@@ -304,7 +309,8 @@ def vanishing_sums(suspect: Suspect) -> bool:
 def _rectified_rest(graph: Subgraph) -> bool:
     """Whether it multiplies a sum of a tanh and a constant by a negative constant, and rectifies the product."""
     bounded = {t for op in graph.operators if op.code == "TANH" for t in op.outputs}
-    rests = {op[~0] for op in graph.operators if op.code == "ADD" and bounded & {*op.inputs}}
+    sums = [op for op in graph.operators if op.code == "ADD" and not bounded.isdisjoint(op.inputs)]
+    rests = {op[~0] for op in sums if any(t is not None and t.constant for t in op.inputs)}
     return any(
         op.code == "MUL"
         and op.options.get("fused_activation_function") in ("RELU", "RELU6")

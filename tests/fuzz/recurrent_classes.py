@@ -33,7 +33,7 @@ def gates_of_rounded(suspect: Suspect) -> bool:
         for op in suspect.operators
         if any(kind in op.code for kind in RECURRENT) and op[0].dtype == "float32"
         for t in op.inputs
-        if t is not None and t.constant and t.dtype in ("int8", "uint8") and t.rank == 2
+        if t is not None and _of_8_bits(t)
     )
 
 

@@ -36,6 +36,4 @@ class Suspect(NamedTuple):
 
 
 def scales_of(tensor: Tensor | None) -> tuple[float, ...]:
-    """Those that the file has, also where it says that the tensor is of floats."""
-    given = None if tensor is None else tensor.quantization or tensor.disregarded
-    return given.scale if isinstance(given, Quantization) else ()
+    return tensor.quantization.scale if tensor is not None and isinstance(tensor.quantization, Quantization) else ()
