@@ -46,6 +46,8 @@ class Blamed(Problem):
 
 
 CONTRADICTION = "the file contradicts itself:"
+REFUSED = "the model cannot be converted:"
+UNFIT = "what handlers declare does not fit their operators:"
 
 
 class InvalidModel(ConversionError):

@@ -23,6 +23,7 @@ from onnx_tflite_plugin.binding.numbers import odd_numbers
 from onnx_tflite_plugin.codes import named_by_the_file
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
+    UNFIT,
     Blamed,
     Contradiction,
     ConversionError,
@@ -77,7 +78,7 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
     if any(isinstance(problem, Contradiction) for problem in problems):
         raise InvalidModel(CONTRADICTION, problems)
     if problems:
-        raise HandlerError("what handlers declare does not fit their operators:", problems)
+        raise HandlerError(UNFIT, problems)
     sizes = [problem for bound in model.main.operators for problem in _sizes(bound, target, opset)]
     if sizes:
         raise StaleShape(CONTRADICTION, sizes)

@@ -27,7 +27,7 @@ from onnx_tflite_plugin.api.declarations import (
 from onnx_tflite_plugin.api.dtypes import refusal
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
-from onnx_tflite_plugin.errors import HandlerError, Problem
+from onnx_tflite_plugin.errors import REFUSED, UNFIT, HandlerError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, definition, guarded
 from onnx_tflite_plugin.source.activations import ACTIVATIONS
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
@@ -44,8 +44,9 @@ class At(NamedTuple):
 
 
 def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
-    """The model with the declarations of every operator. Raises HandlerError with each that fails or does not fit."""
+    """The model with the declarations of every operator. Raises HandlerError with each that refuses, fails or does not fit."""
     problems: list[Problem] = []
+    heading = REFUSED
     graphs = []
     for graph in model.graphs:
         operators = []
@@ -53,12 +54,13 @@ def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
             try:
                 operators.append(bound if bound.resolved else resolved(bound, target, opset))
             except Failed as failed:
+                heading = UNFIT
                 problems.append(failed.problem(bound.label))
             except Refused as refusal:
                 problems.append(Problem(bound.label, str(refusal), f"handler {bound.handler.name} in {bound.pack}"))
         graphs.append(graph.with_operators(tuple(operators)))
     if problems:
-        raise HandlerError("what handlers declare does not fit their operators:", problems)
+        raise HandlerError(heading, problems)
     return replace(model, graphs=tuple(graphs))
 
 

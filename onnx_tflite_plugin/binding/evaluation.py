@@ -10,7 +10,7 @@ from dataclasses import replace
 from onnx_tflite_plugin.api.declarations import Widened
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, evaluated
-from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.errors import REFUSED, HandlerError
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.source.affine import dequantized, quantized
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor, Widening, agree
@@ -41,7 +41,7 @@ class Evaluation:
         try:
             array = evaluated(bound.handler, bound.pack, At(bound.op, target, opset))
         except Failed as failed:
-            raise HandlerError("the model cannot be converted:", [failed.problem(bound.label)]) from failed
+            raise HandlerError(REFUSED, [failed.problem(bound.label)]) from failed
         if array is not None:
             tensor = bound.op[~0]
             if isinstance(array, Widened):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 import onnx_ir as ir
 
 from onnx_tflite_plugin.binding.bound import BoundModel
-from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, HandlerError, StaleShape
+from onnx_tflite_plugin.errors import CONTRADICTION, REFUSED, Contradiction, HandlerError, StaleShape
 from onnx_tflite_plugin.graph.metadata import write_states, write_tensor
 from onnx_tflite_plugin.layout.order import Order, source_order, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan
@@ -50,7 +50,7 @@ def lower(
     if job.problems and all(isinstance(problem, Contradiction) for problem in job.problems):
         raise StaleShape(CONTRADICTION, job.problems)
     if job.problems:
-        raise HandlerError("the model cannot be converted:", job.problems) from next(iter(job.causes), None)
+        raise HandlerError(REFUSED, job.problems) from next(iter(job.causes), None)
     outputs: dict[ir.Value, None] = {}
     for tensor, name in zip(model.main.outputs, names.outputs, strict=True):
         begin(scope, tensor)
