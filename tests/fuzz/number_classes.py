@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import frexp, prod
 
 import numpy as np
@@ -152,7 +153,7 @@ def wrapped_products(suspect: Suspect) -> bool:
 
     Or than 16 bits do, to which that of 8 bits adds a zero point (MulElementwise, optimized/integer_ops/mul.h).
     """
-    if any(_slope_wraps(op) for op in suspect.operators if op.code in ("PRELU", "LEAKY_RELU")):
+    if any(_rescaled_wraps(op) for op in suspect.operators if op.code in _SLOPES):
         return True
     joined = [op for op in suspect.operators if op.code == "BATCH_MATMUL" and op[0].rank > 1]
     if any(_ratio(op, "*") * 2**22 * max(op[0].shape[-2:]) >= 2**31 for op in joined):  # of 16 bits by 8
@@ -162,17 +163,19 @@ def wrapped_products(suspect: Suspect) -> bool:
     )
 
 
-def _slope_wraps(op: Operator) -> bool:
-    """Whether what such a unit passes on as it is, or multiplied by a slope, is more in the result's steps."""
+_SLOPES: dict[str, Callable[[Operator], float]] = {
+    "LEAKY_RELU": lambda op: abs(op.options.get("alpha", 0.0)),
+    "PRELU": lambda op: max(scales_of(op[1]), default=0) * _reach(op[1]),
+    "QUANTIZE": lambda op: 1.0,
+}
+
+
+def _rescaled_wraps(op: Operator) -> bool:
+    """Whether what such an operator passes on as it is, or multiplied by a slope, is more in the result's steps."""
     before, after = scales_of(op[0]), scales_of(op[~0])
     if op[0].dtype not in QUANTIZED or not any(before) or not any(after):
         return False
-    slope = (
-        abs(op.options.get("alpha", 0.0))
-        if op.code == "LEAKY_RELU"
-        else max(scales_of(op[1]), default=0) * _reach(op[1])
-    )
-    return bool(before[0] / after[0] * _reach(op[0]) * max(slope, 1.0) >= 2**31)
+    return bool(before[0] / after[0] * _reach(op[0]) * max(_SLOPES[op.code](op), 1.0) >= 2**31)
 
 
 def _product_wraps(op: Operator, factor: float) -> bool:

@@ -115,6 +115,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("products that wrap", "MUL-int16", [scaled(1, [65504.0], [0])]),
     ("products that wrap", "MUL-int8_with_SIGN_BIT,_which_the_kernel_ignores", [scaled(0, [3080.0], [-5])]),
     ("products that wrap", "PRELU-int16,_slopes_(7,_1)", [scaled(0, [65504.0], [0])]),
+    ("products that wrap", "QUANTIZE-int16_to_int8", [scaled(0, [65504.0], [0])]),
     ("floats quantized beyond 32 bits", "SUM-int16_kept", [scaled(2, [1e-7], [0])]),
     ("powers that wrap", "POW-int32_to_7", [tensor(1, shape=[3]), buffer(1, [1, 9, 2])]),
     ("quotients shifted by more than 31 bits", "DIV-int16_with_RELU6", [scaled(1, [2.0], [5])]),
