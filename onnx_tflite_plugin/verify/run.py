@@ -19,6 +19,7 @@ from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
 from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.examined import Examined
+from onnx_tflite_plugin.verify.inputs import rounded
 from onnx_tflite_plugin.verify.inputs.user_data import Given
 from onnx_tflite_plugin.verify.inputs.widths import compared_by_width
 from onnx_tflite_plugin.verify.operators import sensitive, singly
@@ -93,6 +94,12 @@ def verify(
         *((_NAN,) if _all_nan(actual) else ()),
         *((_DEPENDENT,) if depends(examined.session.proto) else ()),
     )
+    if examined.trial.tolerance.unbiased and not all(comparison.ok for comparison in comparisons):
+        told("how far rounded activations move the outputs")
+        comparisons, why = rounded.judged(
+            examined.trial, drawn, actual, expected, examined.widths, comparisons, fresh=examined.fresh
+        )
+        notes = (*why, *notes)
     if all(comparison.ok for comparison in comparisons):
         if examined.trial.gaps.borrowed:
             return Verification(comparisons, tuple(expected), len(drawn), notes=notes)
