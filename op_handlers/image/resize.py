@@ -53,7 +53,16 @@ def resizable(at: Instance) -> Attribute | Implicit:
     quantization=Dequantized(),
 )
 def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
-    """Resize, linear; of int16 a mean of two rows and one of two columns where the kernel rounds their places."""
+    """Resize, linear. Integers without a scale are rounded, as the kernel does; ONNX Runtime's Resize cuts them off."""
+    dtype = ctx.op[0].dtype
+    if "float" in dtype or ctx.op[0].quantization is not None:
+        return between_pixels(ctx, x, size)
+    y = between_pixels(ctx, ctx.ops.Cast(x, to="float32"), size)
+    return ctx.ops.Cast(ctx.ops.Round(y), to=dtype)
+
+
+def between_pixels(ctx: Context, x: Value, size: Value) -> Value:
+    """Floats resized; of int16 a mean of two rows and one of two columns where the kernel rounds their places."""
     rounded = rounded_places(ctx.op) if ctx.op[0].dtype == "int16" else None
     if rounded is not None:
         return unscaled(ctx, between(ctx, between(ctx, x, 1, shares(rounded[0])), 2, shares(rounded[1])))

@@ -65,7 +65,9 @@ def bilinear() -> Iterator[Case]:
             for place in BOTH:
                 yield interpolated(f"{dtype} {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, dtype, place)
             yield interpolated(f"{dtype} {mode} to 10x14", mode, (10, 14), dtype)
-        yield interpolated(f"one pixel {mode}", mode, (3, 5), shape=(1, 1, 1, 3))
+            plain = Spec(IMAGE, dtype)
+            yield interpolated(f"{dtype} without a scale {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, x=plain)
+        yield interpolated(f"one pixel {mode}", mode, (3, 5), x=tensor(1, 1, 1, 3))
     for perm in ((2, 3, 0, 1), (1, 0, 2, 3), (3, 1, 0, 2), (2, 1, 3, 0)):
         yield net("RESIZE_BILINEAR", f"in front of a transpose to {perm}", turned(perm))
         yield net("RESIZE_BILINEAR", f"of any number in front of a transpose to {perm}", turned(perm, None), sizes=(3,))
@@ -98,18 +100,13 @@ def interpolated(
     dtype: str = "float32",
     place: Placed = alone,
     *,
-    shape: Sequence[int] = IMAGE,
+    x: Spec | None = None,
     **case: Any,
 ) -> Case:
-    x = tensor(*shape, dtype=dtype)
-    return place(
-        "RESIZE_BILINEAR",
-        name,
-        [x, constant(list(size))],
-        x.shaped(shape[0], *size, shape[3]),
-        options=MODES[mode],
-        **case,
-    )
+    x = x or tensor(*IMAGE, dtype=dtype)
+    images, *_, channels = x.shape
+    result = x.shaped(images, *size, channels)
+    return place("RESIZE_BILINEAR", name, [x, constant(list(size))], result, options=MODES[mode], **case)
 
 
 def nearest(
