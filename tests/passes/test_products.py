@@ -367,3 +367,15 @@ def test_results_that_nobody_reads_are_left_out() -> None:
     model = parsed(f"(float[1,1,3,5] x) => (float[1,1,2,4] y) {{ {nodes} }}")
     settle(model, "auto")
     assert [len(node.outputs) for node in model.graph] == [1]
+
+
+def test_what_is_cut_and_joined_again_and_again_is_looked_through_once() -> None:
+    """As chunks of a linear attention are: 2 ** 60 ways lead back from the product to its operand."""
+    moves = " ".join(
+        f"a{k}, b{k} = Split <axis = 1> (x{k}) x{k + 1} = Concat <axis = 1> (b{k}, a{k})" for k in range(60)
+    )
+    stored = {"k": np.full((3, 4), 127, np.int8), "s": np.float32(1)}
+    model = parsed(
+        f"(float[2,3] x) => (float[2,4] y) {{ x0 = DequantizeLinear (k, s) {moves} y = MatMul (x, x60) }}", 17, **stored
+    )
+    assert [(product.moved, product.stored.name) for product in products(model)] == [(True, "k")]

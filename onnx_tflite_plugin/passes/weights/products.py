@@ -175,21 +175,31 @@ class _Source(NamedTuple):
     guarded: bool = False
 
 
-def _sources(value: ir.Value | None, moved: bool = False, guarded: bool = False) -> Iterator[_Source]:
-    """Where an operand may be dequantized: past what only moves elements, and in the branches of an If."""
-    node = producer(value, "DequantizeLinear", "If", *_MOVES)
-    if node is None or value is None:
-        return
-    if node.op_type == "If":
-        k = list(node.outputs).index(value)
-        for name in ("then_branch", "else_branch"):
-            chosen = is_choice(node) and name == "then_branch"
-            yield from _sources(node.attributes[name].as_graph().outputs[k], moved, guarded or chosen)
-    elif node.op_type != "DequantizeLinear":
-        for operand in node.inputs:
-            yield from _sources(operand, True, guarded)
-    elif _int8(node.inputs[0]) and "block_size" not in node.attributes:
-        yield _Source(node, moved, guarded)
+def _sources(value: ir.Value | None) -> Iterator[_Source]:
+    """Where an operand may be dequantized: past what only moves elements, and in the branches of an If.
+
+    Each way back is gone once, though what is cut apart and joined again may be reached along very many.
+    """
+    waiting = [(value, False, False)]
+    seen = set(waiting)
+    while waiting:
+        value, moved, guarded = waiting.pop()
+        node = producer(value, "DequantizeLinear", "If", *_MOVES)
+        behind: list[tuple[ir.Value | None, bool, bool]] = []
+        if node is None or value is None:
+            continue
+        if node.op_type == "If":
+            k = list(node.outputs).index(value)
+            for name in ("then_branch", "else_branch"):
+                chosen = is_choice(node) and name == "then_branch"
+                behind.append((node.attributes[name].as_graph().outputs[k], moved, guarded or chosen))
+        elif node.op_type != "DequantizeLinear":
+            behind += [(operand, True, guarded) for operand in node.inputs]
+        elif _int8(node.inputs[0]) and "block_size" not in node.attributes:
+            yield _Source(node, moved, guarded)
+        new = [way for way in dict.fromkeys(behind) if way not in seen]
+        seen.update(new)
+        waiting += reversed(new)
 
 
 def _int8(value: ir.Value | None) -> bool:
