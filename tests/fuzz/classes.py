@@ -251,7 +251,8 @@ def _window(op: Operator) -> bool:
             reach = op.options[f"filter_{side}"]
         else:
             reach = 1 + (op[1].shape[1 + k] - 1) * op.options[f"dilation_{side[0]}_factor"]
-        if None in (op[0].dims[1 + k], op[~0].dims[1 + k]) and op[0].shape[1 + k] < reach:
+        unknown = op[~0].rank != 4 or None in (op[0].dims[1 + k], op[~0].dims[1 + k])
+        if unknown and op[0].shape[1 + k] < reach:
             return True
     return False
 

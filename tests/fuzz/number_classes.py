@@ -79,11 +79,14 @@ def divided_by_zero(suspect: Suspect) -> bool:
     if any(op.code == "LOCAL_RESPONSE_NORMALIZATION" and op.options.alpha < 0 for op in suspect.operators):
         return True
     divisors = [op.tensor(1) for op in suspect.operators if op.code in ("DIV", "FLOOR_DIV", "FLOOR_MOD")]
-    return any(
-        t is not None
-        and (bool((np.abs(t.array.astype(np.float64)) < LEAST).any()) if t.constant else any(scales_of(t)))
-        for t in divisors
-    )
+    return any(map(_holds_zero, filter(None, divisors)))
+
+
+def _holds_zero(divisor: Tensor) -> bool:
+    scales = scales_of(divisor)
+    if not divisor.constant:
+        return any(scales)
+    return 0.0 in scales or bool((np.abs(divisor.array.astype(np.float64)) < LEAST).any())
 
 
 def wrapped_sums(suspect: Suspect) -> bool:
@@ -295,8 +298,10 @@ def vanishing_sums(suspect: Suspect) -> bool:
 
     Or what a negative factor and a rectification leave of 1 + tanh: ONNX Runtime's tanh is below -1 by up to two units in its last
     place. Or squares of neighbours that outweigh a bias: both runtimes carry their sum from channel to channel (LocalResponseNormalization,
-    optimized_ops.h).
+    optimized_ops.h). Or sums of products of two drawn numbers, up to 256 each, of which an activation leaves what is below 6.
     """
+    if any(map(_bounded_products, suspect.operators)):
+        return True
     local = [op.options for op in suspect.operators if op.code == "LOCAL_RESPONSE_NORMALIZATION"]
     if any(given.alpha > HEAVY * abs(given.bias) for given in local):
         return True
@@ -307,6 +312,11 @@ def vanishing_sums(suspect: Suspect) -> bool:
         return True
     sums = [op for op in suspect.operators if op.code in ("MEAN", "SUM") and op[0].dtype == "float32" and op.outputs]
     return any(prod(op[0].shape) > MANY * max(prod(op[~0].shape), 1) for op in sums)
+
+
+def _bounded_products(op: Operator) -> bool:
+    bounded = op.options.get("fused_activation_function") in ("RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
+    return op.code in WEIGHED and bounded and op[1].dtype == "float32" and not op[1].constant
 
 
 def _rectified_rest(graph: Subgraph) -> bool:
