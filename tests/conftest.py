@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,25 @@ from onnx_tflite_plugin.cli import cli
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a hundred child processes compiles all modules anew
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else numpy's threads of each child wait busily for work
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough", action="store_true", help="Try all of what is sampled; -m sampled are the tests that sample."
+    )
+
+
+@pytest.fixture(scope="session")
+def thorough(pytestconfig: pytest.Config) -> bool:
+    """Whether to try all that a test could; what takes it samples by default, and is marked ``sampled``."""
+    return bool(pytestconfig.getoption("--thorough"))
+
+
+def pytest_collection_finish() -> None:
+    """What is collected stays: looking through all of it for garbage takes a twelfth of the suite's time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +81,11 @@ APART = {
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark what is ``quick``: of the cases one an operator, of the rest what is not apart."""
+    """Mark what is ``sampled``, and what is ``quick``: of the cases one an operator, of the rest what is not apart."""
     tried: set[str] = set()
     for item in items:
+        if "thorough" in getattr(item, "fixturenames", ()):
+            item.add_marker("sampled")
         folder, module = Path(item.path).parent.name, Path(item.path).stem.removeprefix("test_")
         if module == "conformance":
             operator = item.name.partition("[")[2].partition("-")[0]
