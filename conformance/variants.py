@@ -5,8 +5,8 @@ edges in another order and the local plan, where the least one moves anything, a
 tries its second target with edges in another order alone.
 
 The ``conformance`` command tries all of them. The test suite tries all with the first case of each operator, dtype and list of
-opsets; the others are tried in their first variant, and share the rest among them, so that each is tried with every fourth case
-(``pytest --thorough`` tries all). What is wrong of an opset, a target or an order is wrong for many cases of an operator.
+targets or opsets; the others are tried in their first variant, and share the rest among them, so that each is tried with every
+sixth case (``pytest --thorough`` tries all). What is wrong of an opset, a target or an order is wrong for many cases of an operator.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def variants_of(case: Case, *, turns: bool = True) -> Iterator[Variant]:
     yield Variant(turned, case.opsets[0], "turned")
 
 
-EVERY = 4  # so many cases of a kind share the variants that each of them could be tried in
+EVERY = 6  # so many cases of a kind share the variants that each of them could be tried in
 
 
 def placed(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
-    """Each with its place among those of its kind: of one operator, dtype and list of opsets."""
+    """Each with its place among those of its kind: of one operator and dtype, tried for the same targets and opsets."""
     seen: Counter[tuple[object, ...]] = Counter()
     for case in cases:
-        kind = case.op, case.dtype, tuple(case.opsets)
+        kind = case.op, case.dtype, tuple(case.targets), tuple(case.opsets)
         yield case, seen[kind]
         seen[kind] += 1
 
