@@ -29,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("sampled", max_examples=40)
     settings.register_profile("thorough", max_examples=150)
     settings.load_profile("thorough" if config.getoption("--thorough") else "sampled")
+    gc.disable()
 
 
 @pytest.fixture(scope="session")
@@ -39,9 +40,9 @@ def thorough(pytestconfig: pytest.Config) -> bool:
 
 def pytest_collection_finish() -> None:
     """What is collected stays: looking through all of it for garbage takes a twelfth of the suite's time."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 AS_USERS_HAVE_IT = conversion.unfused
