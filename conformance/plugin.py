@@ -20,14 +20,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--op-pack",
         metavar="DIST",
-        default=None,
-        help="Run the conformance cases of this op pack, and what they leave untried.",
+        action="append",
+        default=[],
+        help="Run the conformance cases of this op pack, and what they leave untried. May be given several times.",
     )
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    name = config.getoption("--op-pack")
-    if name is not None:
+    for name in config.getoption("--op-pack"):
         items.extend(Pack.from_parent(session, name=name).collect())
 
 

@@ -1,9 +1,4 @@
-"""Runs cases: converts each under every layout plan, target and opset it asks for, and compares with LiteRT.
-
-Not in every combination: what a target, what an opset and what an order changes hardly meet. Opsets besides the first, graph
-edges in another order and the local plan, where the least one moves anything, are tried with one target each; every second case
-tries its second target with edges in another order alone. Variants whose graphs are the same run once.
-"""
+"""Runs cases: converts each in its variants, and compares with LiteRT. Variants whose graphs are the same run once."""
 
 from __future__ import annotations
 
@@ -12,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
-from zlib import crc32
 
 import numpy as np
 
@@ -20,6 +14,7 @@ from conformance.blame import false_layout
 from conformance.bounds import tolerance
 from conformance.case import Case
 from conformance.meaning import meaning_of
+from conformance.variants import Variant, picked, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.errors import ConversionError
@@ -41,18 +36,6 @@ _INSTALL = "; entry points come from what is installed: after a change of setup.
 EXACT = 1e-5  # of the range: the models around an operator add no rounding of their own
 
 
-class Variant(NamedTuple):
-    """One conversion of a case. ``plan`` is "least", "local", or "turned": graph inputs and outputs channels first."""
-
-    target: str
-    opset: int | None
-    plan: str
-
-    @property
-    def text(self) -> str:
-        return f"{self.target}{f' opset {self.opset}' if self.opset else ''} {self.plan}"
-
-
 @dataclass(frozen=True)
 class CaseResult:
     """How a case went; ``reasons`` has one line a failed variant, or why it was skipped; ``variants`` were tried."""
@@ -72,14 +55,20 @@ class CaseResult:
         return f"{self.case.id} {self.status}" + "".join(f"\n  {reason}" for reason in self.reasons)
 
 
-def run_case(case: Case, host: Host | None = None, variants: Sequence[Variant] | None = None) -> CaseResult:
-    """The outcome of one case, in all its variants or in these; nothing is raised that the case itself causes."""
+def run_case(
+    case: Case, host: Host | None = None, variants: Sequence[Variant] | None = None, *, place: int | None = None
+) -> CaseResult:
+    """The outcome of one case; nothing is raised that the case itself causes.
+
+    It is tried in all its variants, in these, or in those that its ``place`` among the cases of its operator picks.
+    """
     start = time.perf_counter()
     host = host or Host()
     trial = None
     try:
         trial = CaseTrial(case, host)
         variants = [*variants_of(case, turns=bool(trial.turned()))] if variants is None else variants
+        variants = variants if place is None else picked(case, place, variants)
         if case.kernel_refuses:
             status, reasons = trial.kernels_refuse()
         elif case.refused:
@@ -106,22 +95,6 @@ def _known(case: Case, status: Status, reasons: Sequence[str]) -> tuple[Status, 
     if status == "passed":
         return "failed", ["it passes although it is marked as known to fail"]
     return "known", [case.known, *reasons]
-
-
-def variants_of(case: Case, *, turns: bool = True) -> Iterator[Variant]:
-    """What it is converted as: the local plan, left out where the least one moves nothing, for another target than the turned.
-
-    ``turns``: whether graph edges can be turned; a second target is then tried so alone, where the case asks nothing else of it.
-    """
-    targets, first = case.targets, crc32(case.id.encode())
-    turned, local = targets[first % len(targets)], targets[(first + 1) % len(targets)]
-    once = turns and turned != targets[0] and not (case.refused or case.nodes or case.fuses)
-    for k, opset in enumerate(case.opsets):
-        for target in targets if k == 0 else (targets[(first + k) % len(targets)],):
-            if not (once and k == 0 and target == turned):
-                yield Variant(target, opset, "least")
-    yield Variant(local, case.opsets[0], "local")
-    yield Variant(turned, case.opsets[0], "turned")
 
 
 class _Mismatches:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import pytest
 from command import Ran, Run
+from hypothesis import settings
 
 from onnx_tflite_plugin import conversion
 from onnx_tflite_plugin.cli import cli
@@ -18,16 +19,47 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a hundred child 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else numpy's threads of each child wait busily for work
 
 
-@pytest.fixture(autouse=True)
-def fusions_convert(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough", action="store_true", help="Try all of what is sampled; -m sampled are the tests that sample."
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.register_profile("sampled", max_examples=40)
+    settings.register_profile("thorough", max_examples=150)
+    settings.load_profile("thorough" if config.getoption("--thorough") else "sampled")
+    gc.disable()
+
+
+@pytest.fixture(scope="session")
+def thorough(pytestconfig: pytest.Config) -> bool:
+    """Whether to try all that a test could. Tests that take it sample by default; they are marked ``sampled``, as those that draw."""
+    return bool(pytestconfig.getoption("--thorough"))
+
+
+def pytest_collection_finish() -> None:
+    """What is collected stays: looking through all of it for garbage takes a twelfth of the suite's time."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+    gc.enable()
+
+
+AS_USERS_HAVE_IT = conversion.unfused
+
+
+@pytest.fixture(autouse=True, scope="session")
+def fusions_convert() -> Iterator[None]:
     """Users are spared a fusion whose operators do not convert; here it is an error, but where a test takes ``falls_back``."""
-    if "falls_back" not in request.fixturenames:
-        monkeypatch.setattr(conversion, "unfused", lambda *given: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conversion, "unfused", lambda *given: None)
+        yield
 
 
 @pytest.fixture
-def falls_back() -> None:
+def falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operators are converted each on its own where fused ones do not convert, as users have it."""
+    monkeypatch.setattr(conversion, "unfused", AS_USERS_HAVE_IT)
 
 
 @pytest.fixture
@@ -61,10 +93,12 @@ APART = {
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark what is ``quick``: of the cases one an operator, of the rest what is not apart."""
+    """Mark what is ``sampled``, and what is ``quick``: of the cases one an operator, of the rest what is not apart."""
     tried: set[str] = set()
     for item in items:
-        folder, module = Path(item.path).parent.name, Path(item.path).stem.removeprefix("test_")
+        if "thorough" in getattr(item, "fixturenames", ()) or hasattr(getattr(item, "obj", None), "hypothesis"):
+            item.add_marker("sampled")
+        folder, module = item.path.parent.name, item.path.stem.removeprefix("test_")
         if module == "conformance":
             operator = item.name.partition("[")[2].partition("-")[0]
             if operator in tried or not operator:

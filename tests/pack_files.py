@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from configparser import ConfigParser
 from importlib.metadata import Distribution, EntryPoints
 from pathlib import Path
@@ -25,12 +26,12 @@ def installed(folder: Path, site: Path) -> EntryPoints:
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
     (info / "entry_points.txt").write_text(text, encoding="utf-8")
-    (site / "editable.pth").write_text(str(folder))
+    (site / f"{name}.pth").write_text(str(folder))
     return Distribution.at(info).entry_points
 
 
-def python(folder: Path, site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(site), str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+def python(folder: Path, site: Path, *arguments: str, others: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(site), str(folder), *map(str, others), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, *arguments]
     if arguments[:2] == ("-m", "pytest"):
         command += ["-p", "no:hypothesispytest"]  # it takes half a second to load, and no pack uses it

@@ -40,29 +40,32 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("name", "most"), [(name, most) for networks in WHEELS.values() for name, most in networks.items()]
 )
-def test_a_released_network_converts_and_agrees_with_litert(name: str, most: int, wheels: Path) -> None:
+def test_a_released_network_converts_and_agrees_with_litert(name: str, most: int, wheels: Path, thorough: bool) -> None:
     (path,) = wheels.glob(f"*/{name}.tflite")
     conversion = otp.convert(path)
-    found = verify(path, conversion.proto.SerializeToString())
+    found = verify(path, conversion.proto.SerializeToString(), runs=3 if thorough else 1)
     assert found.ok, found.text
     assert conversion.report.layout == ("heuristic" if name in HEURISTIC else "least")
     assert conversion.report.transposes <= most
 
 
 @pytest.mark.parametrize("name", STREAMING)
-def test_a_streaming_network_agrees_over_two_hundred_runs_with_and_without_its_states(name: str, wheels: Path) -> None:
+def test_a_streaming_network_agrees_over_two_hundred_runs_with_its_states_and_forty_without(
+    name: str, wheels: Path
+) -> None:
     """What the last sigmoid is taken of is compared: its result is 0 for nearly all that is no wake word."""
     (path,) = wheels.glob(f"*/{name}.tflite")
     rng = np.random.default_rng(5)
     chunks = [rng.integers(-128, 128, (1, 3, 40)).astype(np.int8) for _ in range(200)]
-    carried, begun = (seen_and_wanted(path, chunks, state) for state in ("io", "reset"))
+    carried, begun = seen_and_wanted(path, chunks, "io"), seen_and_wanted(path, chunks[:40], "reset")
     assert len(np.unique(carried[1])) > 20
     for seen, wanted in (carried, begun):
         apart = np.abs(seen - wanted)  # a step here and there, of each of fifteen layers
+        half = len(apart) // 2
         assert apart.max() <= 5
         assert apart.mean() < 1
-        assert apart[100:].mean() < apart[:100].mean() + 0.3, "they drift apart"
-    assert np.abs(carried[1] - begun[1]).max() > 5, "the states make no difference"
+        assert apart[half:].mean() < apart[:half].mean() + 0.3, "they drift apart"
+    assert np.abs(carried[1][:40] - begun[1]).max() > 5, "the states make no difference"
 
 
 def seen_and_wanted(path: Path, chunks: list[Array], state: str) -> tuple[Array, Array]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
 from conformance.case import Case
-from conformance.runner import CaseTrial, Variant
+from conformance.runner import CaseTrial
+from conformance.variants import Variant
 from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host

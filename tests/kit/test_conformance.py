@@ -13,6 +13,7 @@ from conformance.coverage import gaps
 from conformance.packs import Suite
 from conformance.runner import run_case
 from conformance.table import committed, table
+from conformance.variants import placed
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.verify import Tolerance
 
@@ -24,9 +25,10 @@ def host() -> Host:
     return Host(packs="builtin")
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_case(case: Case, host: Host) -> None:
-    result = run_case(case, host)
+@pytest.mark.parametrize(("case", "place"), [pytest.param(case, place, id=case.id) for case, place in placed(CASES)])
+def test_case(case: Case, place: int, host: Host, thorough: bool) -> None:
+    """In some of its variants; ``--thorough`` tries all."""
+    result = run_case(case, host, place=None if thorough else place)
     if result.status == "skipped":
         pytest.skip(result.reasons[0])
     assert result.ok, result.text

@@ -23,7 +23,7 @@ from onnx_tflite_plugin.layout.solver import LabellingProblem, Pin, Solution, Wi
 BOTH = ("src", "other")
 THREE = (*BOTH, "third")
 ROOT = Path(__file__).parents[2]
-fast = settings(derandomize=True, deadline=None, max_examples=150)
+fast = settings(derandomize=True, deadline=None)
 
 
 @st.composite

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from conformance.runner import CaseTrial, Runs, Variant
+from conformance.runner import CaseTrial, Runs
+from conformance.variants import Variant
 from onnx_tflite_plugin.errors import ConversionError, VerificationError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array

@@ -11,7 +11,8 @@ import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.case import Case
 from conformance.cases import builtin
-from conformance.runner import Variant, run_case
+from conformance.runner import run_case
+from conformance.variants import Variant
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.quantization import plan

@@ -1,0 +1,71 @@
+"""What a case is converted as: all of its variants, or those that its place among its operator's cases picks.
+
+Not in every combination: what a target, what an opset and what an order changes hardly meet. Opsets besides the first, graph
+edges in another order and the local plan, where the least one moves anything, are tried with one target each; every second case
+tries its second target with edges in another order alone.
+
+The ``conformance`` command tries all of them. The test suite tries all with the first case of each operator, dtype and list of
+targets or opsets; the others are tried in their first variant, and share the rest among them, so that each is tried with every
+sixth case (``pytest --thorough`` tries all). What is wrong of an opset, a target or an order is wrong for many cases of an operator.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+from conformance.case import Case
+
+
+class Variant(NamedTuple):
+    """One conversion of a case. ``plan`` is "least", "local", or "turned": graph inputs and outputs channels first."""
+
+    target: str
+    opset: int | None
+    plan: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.target}{f' opset {self.opset}' if self.opset else ''} {self.plan}"
+
+
+def variants_of(case: Case, *, turns: bool = True) -> Iterator[Variant]:
+    """All of them; the local plan, left out where the least one moves nothing, is for another target than the turned.
+
+    ``turns``: whether graph edges can be turned; a second target is then tried so alone, where the case asks nothing else of it.
+    """
+    targets, first = case.targets, crc32(case.id.encode())
+    turned, local = targets[first % len(targets)], targets[(first + 1) % len(targets)]
+    once = turns and turned != targets[0] and not (case.refused or case.nodes or case.fuses)
+    for k, opset in enumerate(case.opsets):
+        for target in targets if k == 0 else (targets[(first + k) % len(targets)],):
+            if not (once and k == 0 and target == turned):
+                yield Variant(target, opset, "least")
+    yield Variant(local, case.opsets[0], "local")
+    yield Variant(turned, case.opsets[0], "turned")
+
+
+EVERY = 6  # so many cases of a kind share the variants that each of them could be tried in
+
+
+def placed(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
+    """Each with its place among those of its kind: of one operator and dtype, tried for the same targets and opsets."""
+    seen: Counter[tuple[object, ...]] = Counter()
+    for case in cases:
+        kind = case.op, case.dtype, tuple(case.targets), tuple(case.opsets)
+        yield case, seen[kind]
+        seen[kind] += 1
+
+
+def picked(case: Case, place: int, variants: Sequence[Variant]) -> Sequence[Variant]:
+    """Those that a case at its place is tried in; what it says of nodes and fusions is asked of the least plan alone."""
+    if place == 0 or case.known or case.refused:
+        return variants
+    asked = case.nodes or case.fuses
+    first, *others = variants
+    return [
+        first,
+        *(one for k, one in enumerate(others, place) if k % EVERY == 0 or (asked and one.plan == "least")),
+    ]

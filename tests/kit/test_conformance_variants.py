@@ -1,0 +1,68 @@
+"""Which variants a case is tried in: each of what the cases ask for, and in the suite each with some cases of an operator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from conformance.case import Case
+from conformance.cases import builtin
+from conformance.models import tensor, unary
+from conformance.variants import EVERY, Variant, picked, placed, variants_of
+
+X = tensor(2, 5, 7, 3)
+
+
+def test_every_target_and_every_opset_is_tried() -> None:
+    for name in ("here", "there", "everywhere"):
+        tried = list(variants_of(unary("NEG", name, X, opsets=(None, 13, 17))))
+        assert {(one.target, one.opset) for one in tried} >= {("onnxruntime", None), ("generic", None)}
+        assert {one.opset for one in tried if one.plan == "least"} == {None, 13, 17}
+        (local,), (turned,) = ([one.target for one in tried if one.plan == plan] for plan in ("local", "turned"))
+        assert {local, turned} == {"onnxruntime", "generic"}
+
+
+def test_a_second_target_turns_edges_or_keeps_the_file_s_order_and_does_both_where_a_case_asks_for_nodes() -> None:
+    names = ("here", "there", "everywhere")
+    second = Variant("generic", None, "least")
+
+    def kept(*, turns: bool, **asked: Any) -> set[bool]:
+        tried = (list(variants_of(unary("NEG", name, X, **asked), turns=turns)) for name in names)
+        return {
+            second in variants for variants in tried if ("generic", "turned") in {(v.target, v.plan) for v in variants}
+        }
+
+    assert kept(turns=True) == {False}
+    assert kept(turns=False) == kept(turns=True, nodes=("Neg",)) == kept(turns=True, refused="no") == {True}
+
+
+def kinds(case: Case, variants: Any) -> set[tuple[Any, ...]]:
+    """What a variant is tried for."""
+    return {(case.op, case.dtype, kind) for one in variants for kind in (one.target, one.opset, one.plan)}
+
+
+def test_every_operator_meets_every_opset_plan_and_target_that_its_cases_have_in_each_dtype() -> None:
+    every, met = set(), set()
+    for case, place in placed(builtin()):
+        variants = [*variants_of(case)]
+        every |= kinds(case, variants)
+        met |= kinds(case, picked(case, place, variants))
+    assert met == every
+
+
+def test_cases_of_a_kind_share_their_variants() -> None:
+    case = unary("NEG", "here", X, opsets=(None, 13, 17))
+    first, *others = variants_of(case)
+    assert picked(case, 0, [first, *others]) == [first, *others]
+    shared = [picked(case, place, [first, *others]) for place in range(EVERY, 2 * EVERY)]
+    assert all(tried[0] == first for tried in shared)
+    assert sorted(one.text for tried in shared for one in tried[1:]) == sorted(one.text for one in others)
+
+
+def test_what_a_case_asks_of_the_least_plan_is_asked_in_every_opset_and_what_is_refused_in_every_variant() -> None:
+    case = unary("NEG", "here", X, opsets=(None, 13, 17), nodes=("Neg",))
+    least = [one for one in variants_of(case) if one.plan == "least"]
+    for place in range(EVERY):
+        assert {*least} <= {*picked(case, place, [*variants_of(case)])}
+        refused = replace(case, refused="no")
+        assert [*picked(refused, place, [*variants_of(refused)])] == [*variants_of(refused)]
