@@ -59,7 +59,7 @@ class LiteRT:
     """One ``interpreter``, by default with one thread; variables and resources live as long as it does.
 
     ``preserve`` keeps every tensor for ``tensors()``; XNNPACK's kernels fill none of those inside it, so it is refused
-    with "xnnpack".
+    with "xnnpack". ``patience``: seconds of processor time after which a run is given up.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class LiteRT:
         self.kernels = kernels
         described = known or structure.read(data)
         self.entry = structure.entry(described, signature)
-        self._patience = patience if len(described.subgraphs) > 1 else None  # a loop has subgraphs
+        self._patience = patience
         graph = self.entry.subgraph
         if not set(self.entry.outputs) <= set(graph.outputs):
             if kernels == "xnnpack":  # keeps only what the subgraph returns
@@ -136,7 +136,7 @@ class LiteRT:
         while thread.is_alive():
             thread.join(min(1, self._patience))
             if thread.is_alive() and time.process_time() - start > self._patience:
-                raise Endless(f"LiteRT has run for {self._patience:g} s on these inputs: its loops may never end")
+                raise Endless(f"LiteRT has run for {self._patience:.0f} s on these inputs: it may never end")
         if errors:
             raise errors[0]
         return results[0]
