@@ -217,6 +217,9 @@ def _without_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region
     """The graph with one operator for all between a region's operands and results; those used elsewhere stay for that."""
     makers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
     members = _between(region, makers)
+    if any(tensor.is_variable for bound in members for tensor in bound.op.inputs if tensor in makers):
+        stage.done.declined.append(f"{fusion.name}: one of its operators makes a variable, which is read before")
+        return graph
     results = {tensor for tensor in region.outputs if tensor is not None}
     ends = {makers[tensor] for tensor in results if tensor in makers}
     left = _kept(graph, graph.operators, ends, members - ends)

@@ -48,13 +48,19 @@ class Finder:
         within = {op for call, op in match.calls.items() if op not in ends and not call.shared}
         inside = {tensor for op in within for tensor in op.outputs if tensor is not None}
         users = {user for tensor in inside for user in self.users.get(tensor, ())}
+        read = {tensor for op in members for tensor in op.inputs}
         return (
             users <= members
+            and not any(map(self._remembered, read))
             and self.outputs.isdisjoint(inside)
             and not any(self.by_op[op] in gone for op in members)
             and not any(user in members for op in ends for user in self._users(op) if len(ends) > 1)
             and self.place(pattern, match) >= 0
         )
+
+    def _remembered(self, tensor: Tensor | None) -> bool:
+        """Whether an operator's result is a variable: who reads it before gets what the last run left."""
+        return tensor is not None and tensor.is_variable and tensor in self.makers
 
     def _ends(self, pattern: Call, match: Match) -> set[Operator]:
         return {match.calls[call] for call in (pattern, *pattern.beside)}
