@@ -44,6 +44,13 @@ REGISTERED = (
         converts=True,
         placed=False,
     ),
+    hooked(
+        "is a wrapper as they used to be",
+        "@hookimpl(hookwrapper=True)\ndef finish(self, model):\n    yield",
+        "'finish' is a wrapper, which is not called",
+        converts=True,
+        placed=False,
+    ),
 )
 
 CALLED = (

@@ -89,6 +89,7 @@ def test_the_first_of_the_preferred_packs_that_takes_an_operator_has_it() -> Non
     offers = [offer(BUILTIN), offer("a-pack"), offer("B_pack"), offer("c-pack", accepts=declines)]
     assert "claimed by two packs, B_pack and a-pack" in taker(Host(offers=offers))
     assert taker(Host(offers=offers, prefer=["c-pack", "b.pack", "a-pack"])) == "B_pack"
+    assert taker(Host(offers=offers, prefer=["c-pack", "a-pack", "b.pack"])) == "a-pack"
     assert taker(Host(offers=offers, prefer=[BUILTIN])) == BUILTIN
     assert taker(Host(offers=offers, block=["A.Pack"])) == "B_pack"
     assert taker(Host(offers=offers, packs="builtin")) == BUILTIN

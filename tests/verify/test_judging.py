@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Comparison, Tolerance, compare, measure
 from onnx_tflite_plugin.verify.comparison.systematic import moved, offset
+from onnx_tflite_plugin.verify.run import _judged
 
 LENIENT = Tolerance(of_range=2e-2, unbiased=True)
 
@@ -307,3 +309,25 @@ class TestChannelsOfFloats:
         wrong = expected + np.array([0, 0.05])
         found = compare("y", [wrong], {"set": [expected]}, Tolerance(of_range=1e-4, by_channel=True))
         assert found.ok
+
+
+class TestPart:
+    """A part that fails is tried with LiteRT's reference kernels, whose word counts where it passes them."""
+
+    @staticmethod
+    def told(reference: int, *kernels: str) -> tuple[bool, tuple[str, ...]]:
+        """How a part whose kernels are off by 5 is judged, where the reference kernels are off by so much."""
+        sets = {"builtin": np.int8([5, 0]), "reference": np.int8([reference, 0])}
+        trial = SimpleNamespace(
+            compared=lambda actual, expected: (judged(actual[0][0], *(runs[0][0] for runs in expected.values())),),
+            litert=lambda kernels, runs: [[sets[kernels]]],
+        )
+        expected = {name: [[sets[name]]] for name in kernels or ("builtin",)}
+        found = _judged(SimpleNamespace(trial=trial), [[np.int8([0, 0])]], [[]], expected)  # type: ignore[arg-type]
+        return found.ok, found.kernels
+
+    def test_where_the_reference_kernels_agree_it_is_right(self) -> None:
+        assert self.told(0) == (True, ("reference",))
+
+    def test_where_they_disagree_too_it_is_told_as_the_other_kernels_have_it(self) -> None:
+        assert self.told(9) == (False, ("builtin",))

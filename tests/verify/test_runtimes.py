@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from types import SimpleNamespace
@@ -59,6 +60,17 @@ def test_what_c_writes_to_stderr_is_silent_meanwhile_and_no_descriptor_is_left(
     os.write(2, b"heard")
     assert descriptors() == before
     assert capfd.readouterr().err == "heard"
+
+
+def test_where_there_is_no_stderr_what_is_to_be_silent_runs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(descriptor: int) -> int:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(os, "dup", closed)
+    ran = []
+    with quiet():
+        ran.append("silent")
+    assert ran == ["silent"]
 
 
 # --- LiteRT -----------------------------------------------------------------------------------

@@ -102,6 +102,19 @@ def test_an_entry_is_a_signature_or_the_main_graph_under_the_names_of_its_first(
         entry(read(plain.build()), "no")
 
 
+def test_the_main_graph_goes_by_its_own_signature_whichever_the_file_tells_first() -> None:
+    model = ModelBuilder()
+    x = model.main.input("x", (5,))
+    model.main.output(x)
+    other = model.subgraph("other")
+    u = other.input("u", (7,))
+    other.output(u)
+    model.signature("side", {"a": u}, {"b": u}, subgraph=1)
+    model.signature("main", {"image": x}, {"score": x})
+    found = entry(read(model.build()))
+    assert (found.subgraph.index, found.input_names, found.output_names) == (0, ("image",), ("score",))
+
+
 def test_what_operators_take_make_and_need_from_outside() -> None:
     graph = read(everything()).main
     dense, dequantize, gelu, odd = graph.operators
