@@ -180,7 +180,8 @@ def test_what_onnx_does_not_define_of_a_dtype_is_refused_by_operator_and_dtype(
 
 
 @pytest.mark.parametrize(
-    ("code", "dtype", "refused"), [("QUANTIZE", "float32", False), ("QUANTIZE", "int8", True), ("NEG", "int8", True)]
+    ("code", "dtype", "refused"),
+    [("QUANTIZE", "float32", False), ("QUANTIZE", "int8", True), ("NEG", "int8", True), ("RESHAPE", "int8", True)],
 )
 def test_only_of_floats_integers_with_a_scale_for_each_coordinate_are_made(
     code: str, dtype: str, refused: bool
