@@ -237,6 +237,33 @@ def test_a_fusion_has_a_pattern_or_finds_regions(given: Any) -> None:
         fusion("FOUND", layout=Terminate(), **given)
 
 
+@pytest.mark.parametrize(
+    ("offered", "first"),
+    [
+        (["rounding", "plain"], "plain"),
+        (["rounding region", "plain"], "plain"),
+        (["plain", "region"], "region"),
+        (["rounding", "rounding region"], "rounding region"),
+        (["plain", "other"], "plain"),
+        (["other", "plain"], "other"),
+    ],
+)
+def test_what_rounds_no_other_way_comes_first_and_then_what_finds_regions(offered: list[str], first: str) -> None:
+    """Each would take the one operator; of two alike the first that is offered has it."""
+
+    def of(name: str) -> Fusion:
+        how: dict[str, Any] = {"pattern": Call("ABS", x), "inputs": (x,)}
+        if "region" in name:
+            how = {"regions": lambda ops: [Region((ops[0][0],), (ops[0][~0],), {})]}
+        return fusion(name, exact="rounding" not in name, layout=Terminate(), **how)(lambda ctx, x: None)
+
+    model = Net()
+    model.output(model.call("ABS", [tensor(3, 5)], tensor(3, 5)))
+    bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
+    done = fuse(bound, [("test", of(name)) for name in offered], TARGETS["generic"], opset=19, inexact=True)
+    assert next(iter(done.applied)) == first
+
+
 # --- what a fusion cannot do must end no conversion -------------------------------------------
 
 
