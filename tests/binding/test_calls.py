@@ -13,6 +13,7 @@ from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
 from onnx_tflite_plugin.graph.metadata import lowered_from
 from onnx_tflite_plugin.lowering import scope
+from onnx_tflite_plugin.source.model import Dims
 from onnx_tflite_plugin.verify import verify
 
 
@@ -249,3 +250,20 @@ def test_an_input_that_is_a_constant_is_refused_in_a_model_without_operators_too
     model.main.output(x)
     with pytest.raises(InvalidModel, match=r"subgraphs\[0\].inputs\[0\]: tensor 0 'x' is a constant"):
         otp.convert(model.build())
+
+
+@pytest.mark.parametrize("inner", [(2, 3), (None, 3)])
+def test_a_branch_may_know_the_sizes_of_what_it_is_handed_where_the_file_tells_none(inner: Dims) -> None:
+    model = ModelBuilder()
+    g = model.main
+    operands = [g.input("asked", (), "bool"), g.input("x", None)]
+    for code in ("ABS", "EXP"):
+        branch = model.subgraph(code)
+        branch.operator(code, [branch.input("in", inner)], [made := branch.tensor("out", inner)])
+        branch.output(made)
+    options = {"then_subgraph_index": 1, "else_subgraph_index": 2}
+    g.operator("IF", operands, [y := g.tensor("y", (2, 3))], options)
+    g.output(y)
+    data = model.build()
+    found = verify(data, otp.convert(data), shapes={"x": (2, 3)})
+    assert found.ok, found.text
