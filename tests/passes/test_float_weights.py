@@ -66,6 +66,7 @@ def test_integer_kernels_keep_their_operand() -> None:
 
 
 UNIT = "a = DequantizeLinear (x, s, p) b = Conv (a, w) y = QuantizeLinear (b, s, p)"
+TURNED = "t = Transpose <perm = [0, 1, 3, 2]>"
 
 
 @pytest.mark.parametrize(
@@ -77,8 +78,23 @@ UNIT = "a = DequantizeLinear (x, s, p) b = Conv (a, w) y = QuantizeLinear (b, s,
         (UNIT + " z = Relu (b)", 0),
         (UNIT.replace("Conv", "MatMul"), 1),
         (UNIT.replace("Conv", "MatMul").replace("y =", "c = Add (b, w) y =").replace("(b, s", "(c, s"), 1),
+        (UNIT.replace("b = Conv (a", f"{TURNED} (a) u = MaxPool <kernel_shape = [1, 1]> (t) b = Conv (u"), 1),
+        (UNIT.replace("b = Conv (a", "t = Relu (a) b = Conv (t"), 0),
+        (UNIT.replace("y =", f"c = Relu (b) {TURNED} (c) y =").replace("(b, s", "(t, s"), 1),
+        (UNIT.replace("y =", "c = Sigmoid (b) y =").replace("(b, s", "(c, s"), 0),
     ],
-    ids=["one scale", "a scale for each channel", "a sum", "read by others", "MatMul", "MatMul and a sum"],
+    ids=[
+        "one scale",
+        "a scale for each channel",
+        "a sum",
+        "read by others",
+        "MatMul",
+        "MatMul and a sum",
+        "moved twice",
+        "an activation before it",
+        "an activation behind it and a move",
+        "a function behind it",
+    ],
 )
 def test_what_onnx_runtime_would_quantize_is_kept_from_it(nodes: str, count: int) -> None:
     scale, point = np.float32(0.05), np.uint8(120)
