@@ -103,3 +103,24 @@ def test_what_onnx_runtime_would_quantize_is_kept_from_it(nodes: str, count: int
     stored["w"] = drawn(3, 3, 1, 1) if "MatMul" not in nodes else drawn(1, 3, 1, 1)
     model = parsed(f"(uint8[1,3,1,1] x) => ({outputs}) {{ {nodes} }}", **stored)
     assert float_weights.run(model) == count
+
+
+def test_what_is_written_into_an_inner_graph_has_names_of_its_own() -> None:
+    branches = (
+        "then_branch = taken () => (uint8[1,3,1,1] taken_y) "
+        "{ a = DequantizeLinear (x, s, p) m = Mul (o, o) b = Conv (a, w, m) taken_y = QuantizeLinear (b, s, p) }, "
+        "else_branch = left () => (uint8[1,3,1,1] left_y) { left_y = Identity (x) }"
+    )
+    stored = {"s": np.float32(0.05), "p": np.uint8(120), "w": drawn(3, 3, 1, 1), "o": drawn(3)}
+    graph = f"(bool asked, uint8[1,3,1,1] x) => (uint8[1,3,1,1] y) {{ y = If (asked) <{branches}> }}"
+    model = parsed(graph, **stored)
+    inner = [node for node in model.graph.all_nodes() if node.graph is not model.graph]
+    for node in inner:
+        node.name = f"op1/{node.op_type}"
+        node.outputs[0].name = f"{node.name}:out"
+    assert float_weights.run(model) == 1
+    for names in (
+        [node.name for node in model.graph.all_nodes() if node.name],
+        [value.name for node in model.graph.all_nodes() for value in node.outputs],
+    ):
+        assert len({*names}) == len(names)
