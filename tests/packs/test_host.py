@@ -202,6 +202,19 @@ def test_sizes_that_do_not_follow_are_derived_with_the_handlers_of_the_conversio
     assert converted.report.outputs[0].shape == (2, 3)
 
 
+@pytest.mark.parametrize(
+    ("failing", "ours"), [([BUILTIN], True), ([BUILTIN, "a-pack"], False), (["a-pack"], False), ([], None)]
+)
+def test_an_operator_is_missing_by_the_converters_fault_where_no_pack_fails_of_it(
+    failing: list[str], ours: bool
+) -> None:
+    packs = [BUILTIN, "a-pack"]
+    host = Host(offers=[offer(pack, accepts=fails if pack in failing else declines) for pack in packs])
+    missing = host.take(operator(), TARGET, 21)
+    assert isinstance(missing, Problem)
+    assert (missing.ours if isinstance(missing, Blamed) else None) is ours
+
+
 def test_a_failure_of_the_converter_is_its_own_and_may_be_the_files_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(model: object) -> int:
         raise IndexError("nothing there")

@@ -30,19 +30,22 @@ def test_the_reference_kernels_are_asked_where_no_others_run(loads: tuple[str, .
     assert tuple(found) == (tuple(k for k in loads if k != "reference") or ("reference",))
 
 
+@pytest.mark.parametrize("kernels", ["builtin", "reference", "xnnpack"])
 @pytest.mark.parametrize("raised", [ValueError, RuntimeError, IndexError])
-def test_whatever_litert_raises_of_a_model_is_its_error(raised: type[Exception]) -> None:
+def test_whatever_litert_raises_of_a_model_is_its_error_with_these_kernels(
+    raised: type[Exception], kernels: str
+) -> None:
     """An IndexError where the C++ library has no such key in one of its own tables."""
     net = Net()
     running_sum("float32")(net)
-    runtime = LiteRT(net.build())
+    runtime = LiteRT(net.build(), kernels)
 
     class Broken:
         def allocate_tensors(self) -> None:
             raise raised("_Map_base::at")
 
     runtime.interpreter = Broken()
-    with pytest.raises(LiteRTError, match="cannot run the model: _Map_base::at"):
+    with pytest.raises(LiteRTError, match=rf"LiteRT \({kernels} kernels\) cannot run the model: _Map_base::at"):
         runtime.run([np.zeros(tensor.shape, np.float32) for tensor in runtime.entry.inputs])
 
 
