@@ -10,6 +10,7 @@ from changed_files import Change, changed, option, option2
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from onnx_tflite_plugin.binding import inlining
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
 from onnx_tflite_plugin.graph.metadata import lowered_from
 from onnx_tflite_plugin.lowering import scope
@@ -202,6 +203,29 @@ def test_absent_operands_and_constants_of_a_subgraph_are_those_of_the_operators_
     assert conversion.report.operators == {"FULLY_CONNECTED": 2}
     assert [tuple(tensor.dims) for tensor in conversion.proto.graph.initializer] == [(3, 3)]
     assert verify(model.build(), conversion).ok
+
+
+@pytest.mark.parametrize(("most", "left"), [(4, 0), (3, 1), (2, 1), (1, 2)])
+def test_calls_give_way_as_long_as_their_operators_are_not_too_many(
+    most: int, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two calls, of two operators each."""
+    monkeypatch.setattr(inlining, "MOST", most)
+    model = ModelBuilder()
+    inner = model.subgraph("inner")
+    x, middle, y = inner.input("x", (2, 3)), inner.tensor("middle", (2, 3)), inner.tensor("y", (2, 3))
+    inner.operator("ABS", [x], [middle])
+    inner.operator("NEG", [middle], [y])
+    inner.output(y)
+    value = model.main.input("a", (2, 3))
+    options = {"decomposition_subgraph_index": 1, "composite_attributes": {}}
+    for name in "bc":
+        made = model.main.tensor(name, (2, 3))
+        model.main.operator("COMPOSITE.test.inside", [value], [made], options)
+        value = made
+    model.main.output(value)
+    counted = otp.convert(model.build()).report.operators
+    assert counted.get("COMPOSITE.test.inside", 0) == left
 
 
 def test_a_call_whose_subgraph_remembers_stays_one() -> None:

@@ -59,6 +59,26 @@ def test_an_operand_that_names_an_output_follows_that_one_alone(first: int, seco
     assert bool(done.applied) == ((first, second) == (1, 0))
 
 
+@pytest.mark.parametrize(("one", "other"), [("ABS", "ABS"), ("ABS", "NEG")])
+@pytest.mark.parametrize("shared", [True, False])
+def test_two_operators_of_a_pattern_are_two_of_the_graph(one: str, other: str, shared: bool) -> None:
+    """A sum of what two operators make of one operand, or twice of what one does."""
+    left, right = Call(one, x), Call(other, x)
+
+    @fusion("FOUND", pattern=Call("ADD", left, right), inputs=[x], layout=Terminate())
+    def found(ctx: Context, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    model = Net()
+    whole = model.input(tensor(2, 3))
+    first = model.call("ABS", [whole], tensor(2, 3))
+    model.output(
+        model.call("ADD", [first, first if shared else model.call(other, [whole], tensor(2, 3))], tensor(2, 3))
+    )
+    bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
+    assert bool(fuse(bound, [("test", found)], TARGETS["generic"], opset=19).applied) is not shared
+
+
 @pytest.mark.parametrize("biased", [True, False])
 def test_a_pattern_s_operand_has_a_constant_s_numbers_or_none(biased: bool) -> None:
     found: list[object] = []
