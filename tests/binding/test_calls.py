@@ -276,6 +276,18 @@ def test_an_input_that_is_a_constant_is_refused_in_a_model_without_operators_too
         otp.convert(model.build())
 
 
+def test_of_a_subgraph_that_nobody_calls_nothing_is_asked() -> None:
+    model = ModelBuilder()
+    g, spare = model.main, model.subgraph("spare")
+    g.operator("ABS", [g.input("x", (2, 3))], [y := g.tensor("y", (2, 3))])
+    g.output(y)
+    held = spare.constant("held", np.float32([2, 3, 5]))
+    spare.inputs.append(held)
+    spare.operator("EXP", [held], [made := spare.tensor("made", (3,))])
+    spare.output(made)
+    assert otp.convert(model.build()).report.nodes == {"Abs": 1}
+
+
 @pytest.mark.parametrize("inner", [(2, 3), (None, 3)])
 def test_a_branch_may_know_the_sizes_of_what_it_is_handed_where_the_file_tells_none(inner: Dims) -> None:
     model = ModelBuilder()
