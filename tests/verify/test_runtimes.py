@@ -88,6 +88,15 @@ def two() -> bytes:
     return model.build()
 
 
+@pytest.mark.parametrize("asked", [None, "first", "second"])
+@pytest.mark.parametrize("converted", ["first", "second"])
+def test_the_signature_that_was_converted_is_compared_where_no_other_is_asked_for(
+    converted: str, asked: str | None
+) -> None:
+    conversion = otp.convert(two(), signature=converted)
+    assert otp.verify(two(), conversion, signature=asked).ok == (asked in (None, converted))
+
+
 @pytest.mark.parametrize(("signature", "expected"), [(None, -2.0), ("first", -2.0), ("second", np.exp(np.float32(2)))])
 def test_a_signature_runs_its_own_subgraph(signature: str | None, expected: float) -> None:
     given = [np.full(3, 2, np.float32)]
