@@ -274,13 +274,6 @@ BAD_SPARSITY: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("dtype", ["resource", "variant"])
-def test_a_handle_holds_no_numbers_whatever_its_buffer_does(dtype: str) -> None:
-    handle = Tensor("c", (1,), NAMES.index(dtype), bytes(8))
-    tensor = read(unary(tensors=[Tensor("x"), Tensor("y"), handle]).write()).main.tensors[2]
-    assert (tensor.dtype, tensor.data, tensor.constant) == (dtype, None, False)
-
-
 @pytest.mark.parametrize("message", BAD_SPARSITY)
 def test_broken_sparsity_is_refused(message: str) -> None:
     with pytest.raises(InvalidModel) as caught:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
 from conformance.cases.state.variables import running_sum
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Tolerance, Trial
+from onnx_tflite_plugin.verify.runtimes.packages import quiet
 from onnx_tflite_plugin.verify.runtimes.structure import entry, read
 
 
@@ -70,3 +75,35 @@ def test_litert_is_handed_small_integers_in_bytes(dtype: str) -> None:
     (ordered,) = session._ordered([given])
     assert ordered.dtype.itemsize == 1
     assert ordered.dtype.name in ("int8", "uint8")
+
+
+def test_where_there_is_no_stderr_what_is_to_be_silent_runs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(descriptor: int) -> int:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(os, "dup", closed)
+    ran = []
+    with quiet():
+        ran.append("silent")
+    assert ran == ["silent"]
+
+
+def signed() -> bytes:
+    """NEG of the main subgraph, EXP of another, each with a signature."""
+    model = ModelBuilder()
+    for name, code in (("first", "NEG"), ("second", "EXP")):
+        graph = model.main if name == "first" else model.subgraph(name)
+        x, y = graph.input("x", (3,)), graph.tensor("y", (3,))
+        graph.operator(code, [x], [y])
+        graph.output(y)
+        model.signature(name, {"a": x}, {"b": y}, subgraph=0 if name == "first" else 1)
+    return model.build()
+
+
+@pytest.mark.parametrize("asked", [None, "first", "second"])
+@pytest.mark.parametrize("converted", ["first", "second"])
+def test_the_signature_that_was_converted_is_compared_where_no_other_is_asked_for(
+    converted: str, asked: str | None
+) -> None:
+    conversion = otp.convert(signed(), signature=converted)
+    assert otp.verify(signed(), conversion, signature=asked).ok == (asked in (None, converted))
