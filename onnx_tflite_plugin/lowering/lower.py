@@ -153,10 +153,9 @@ def _used_by(node: ir.Node) -> set[ir.Value]:
 def _constants(graph: ir.Graph) -> list[ir.Value]:
     """Every constant that a node, here or in an inner graph, uses."""
     used: dict[ir.Value, None] = {}
-    inputs = set(graph.inputs)
     for node in graph:
         for value in sorted(_used_by(node), key=lambda v: v.name or ""):
-            if value.const_value is not None and value not in inputs:
+            if value.const_value is not None:
                 used[value] = None
     return list(used)
 

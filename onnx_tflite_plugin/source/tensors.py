@@ -110,4 +110,4 @@ def _read_data(table: Table, dtype: str, shape: tuple[int, ...], buffers: Buffer
         raise table.invalid("external_buffer", reason, "write the model with its weights inside")
     buffer = table.number("buffer")
     span = buffers.span(buffer, table) if buffer else (0, 0)
-    return buffers.constant(span, table, dtype, shape) if span[1] and dtype not in HANDLES else None
+    return buffers.constant(span, table, dtype, shape) if span[1] else None

@@ -10,9 +10,11 @@ from changed_files import Change, changed, option, option2
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from onnx_tflite_plugin.binding import inlining
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
 from onnx_tflite_plugin.graph.metadata import lowered_from
 from onnx_tflite_plugin.lowering import scope
+from onnx_tflite_plugin.source.model import Dims
 from onnx_tflite_plugin.verify import verify
 
 
@@ -203,6 +205,29 @@ def test_absent_operands_and_constants_of_a_subgraph_are_those_of_the_operators_
     assert verify(model.build(), conversion).ok
 
 
+@pytest.mark.parametrize(("most", "left"), [(4, 0), (3, 1), (2, 1), (1, 2)])
+def test_calls_give_way_as_long_as_their_operators_are_not_too_many(
+    most: int, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two calls, of two operators each."""
+    monkeypatch.setattr(inlining, "MOST", most)
+    model = ModelBuilder()
+    inner = model.subgraph("inner")
+    x, middle, y = inner.input("x", (2, 3)), inner.tensor("middle", (2, 3)), inner.tensor("y", (2, 3))
+    inner.operator("ABS", [x], [middle])
+    inner.operator("NEG", [middle], [y])
+    inner.output(y)
+    value = model.main.input("a", (2, 3))
+    options = {"decomposition_subgraph_index": 1, "composite_attributes": {}}
+    for name in "bc":
+        made = model.main.tensor(name, (2, 3))
+        model.main.operator("COMPOSITE.test.inside", [value], [made], options)
+        value = made
+    model.main.output(value)
+    counted = otp.convert(model.build()).report.operators
+    assert counted.get("COMPOSITE.test.inside", 0) == left
+
+
 def test_a_call_whose_subgraph_remembers_stays_one() -> None:
     data = composed(0.05, 3, remembers=True)
     conversion = otp.convert(data)
@@ -249,3 +274,32 @@ def test_an_input_that_is_a_constant_is_refused_in_a_model_without_operators_too
     model.main.output(x)
     with pytest.raises(InvalidModel, match=r"subgraphs\[0\].inputs\[0\]: tensor 0 'x' is a constant"):
         otp.convert(model.build())
+
+
+def test_of_a_subgraph_that_nobody_calls_nothing_is_asked() -> None:
+    model = ModelBuilder()
+    g, spare = model.main, model.subgraph("spare")
+    g.operator("ABS", [g.input("x", (2, 3))], [y := g.tensor("y", (2, 3))])
+    g.output(y)
+    held = spare.constant("held", np.float32([2, 3, 5]))
+    spare.inputs.append(held)
+    spare.operator("EXP", [held], [made := spare.tensor("made", (3,))])
+    spare.output(made)
+    assert otp.convert(model.build()).report.nodes == {"Abs": 1}
+
+
+@pytest.mark.parametrize("inner", [(2, 3), (None, 3)])
+def test_a_branch_may_know_the_sizes_of_what_it_is_handed_where_the_file_tells_none(inner: Dims) -> None:
+    model = ModelBuilder()
+    g = model.main
+    operands = [g.input("asked", (), "bool"), g.input("x", None)]
+    for code in ("ABS", "EXP"):
+        branch = model.subgraph(code)
+        branch.operator(code, [branch.input("in", inner)], [made := branch.tensor("out", inner)])
+        branch.output(made)
+    options = {"then_subgraph_index": 1, "else_subgraph_index": 2}
+    g.operator("IF", operands, [y := g.tensor("y", (2, 3))], options)
+    g.output(y)
+    data = model.build()
+    found = verify(data, otp.convert(data), shapes={"x": (2, 3)})
+    assert found.ok, found.text

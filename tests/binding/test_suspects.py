@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from conformance.models import Net, tensor
-from onnx_tflite_plugin.api import builtin
+import numpy as np
+import pytest
+
+from conformance.models import Net, constant, tensor
+from onnx_tflite_plugin.api import Attribute, Context, Value, builtin, handler
+from onnx_tflite_plugin.binding.consistency import check_consistent
 from onnx_tflite_plugin.binding.suspects import accused, suspects
+from onnx_tflite_plugin.errors import ConversionError, HandlerError, InvalidModel
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
@@ -22,3 +27,25 @@ def test_a_pack_s_handler_is_named_with_the_first_operator_that_it_lowers() -> N
     told = suspects(host.bind(read(model.build()), TARGETS["generic"], 18))
     assert [where for where, _ in told.values()] == ["op 1 NEG v1 'one'"]
     assert [problem.where for problem in accused("here", told).problems] == ["op 1 NEG v1 'one'"]
+
+
+@pytest.mark.parametrize(("rank", "error"), [(4, HandlerError), (2, InvalidModel)])
+def test_a_file_that_contradicts_a_built_in_handler_is_damaged_whatever_a_pack_s_declares(
+    rank: int, error: type[ConversionError]
+) -> None:
+    """The pack's handler takes a float for the number of an axis; the pooling behind it has four axes, or two."""
+    shape = tensor(*(2, 3, 5, 7)[-rank:])
+    model = Net()
+    x = model.call("CUSTOM.Mine", [shape, constant(np.float32(1))], shape)
+    window = {"filter_width": 1, "filter_height": 1, "stride_w": 1, "stride_h": 1, "padding": "VALID"}
+    model.output(model.call("MAX_POOL_2D", [x], shape, **window))
+
+    @handler("CUSTOM.Mine", max_version=1, layout=Attribute(), holds_axes={1})
+    def lower(ctx: Context, x: Value, axis: Value) -> Value:
+        raise NotImplementedError
+
+    bound = Host(packs="builtin", handlers={"CUSTOM.Mine": lower}).bind(read(model.build()), TARGETS["generic"], 18)
+    with pytest.raises(ConversionError) as told:
+        check_consistent(bound, TARGETS["generic"], 18)
+    assert type(told.value) is error
+    assert any("by what handler" in problem.reason for problem in told.value.problems)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, constant, tensor
 from conformance.registered import REGISTERED
 from onnx_tflite_plugin.api import Call, Context, Handler, Transparent, fusion, handler, operands
@@ -176,3 +177,25 @@ def test_what_onnx_does_not_define_of_a_dtype_is_refused_by_operator_and_dtype(
     (problem,) = refusal.value.problems
     assert problem.where.startswith("subgraphs[0].operators[0]")
     assert problem.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("code", "dtype", "refused"),
+    [("QUANTIZE", "float32", False), ("QUANTIZE", "int8", True), ("NEG", "int8", True), ("RESHAPE", "int8", True)],
+)
+def test_only_of_floats_integers_with_a_scale_for_each_coordinate_are_made(
+    code: str, dtype: str, refused: bool
+) -> None:
+    """Kernels that bring integers to another scale read one."""
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (3, 5), dtype, quantization=quant(0.5, 7) if dtype == "int8" else None)
+    y = g.tensor("y", (3, 5), "int8", quantization=quant([0.25, 0.5, 0.125], [0, 0, 0], axis=0))
+    g.operator(code, [x], [y])
+    g.output(y)
+    data = model.build()
+    if refused:
+        with pytest.raises(ConversionError, match="3 scales, and what is computed has one"):
+            convert(data)
+    else:
+        convert(data)

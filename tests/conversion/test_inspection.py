@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder
+from conformance.models import Net, tensor
+from conformance.weights import blocked
 from onnx_tflite_plugin.api import Decline, builtin
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import describe_handler
+from onnx_tflite_plugin.source import read
 
 
 def chain(graph: GraphBuilder, *operators: tuple[str, int]) -> None:
@@ -67,6 +70,16 @@ def test_an_edge_without_a_rank_has_no_shape() -> None:
     model.main.output(y)
     told = otp.inspect(model.build())
     assert [edge["shape"] for edge in (*told["inputs"], *told["outputs"])] == [[2, 3], None]
+
+
+def test_what_shares_a_scale_by_blocks_tells_their_size_and_the_tensor_of_scales() -> None:
+    net = Net()
+    weights = blocked(net, (5, 64), 32)
+    net.output(net.call("FULLY_CONNECTED", [net.input(tensor(3, 64)), weights, None], tensor(3, 5)))
+    net.graph.output(weights)
+    scales = next(held.index for held in read(net.build()).main.tensors if held.name == "scales")
+    told = otp.inspect(net.build())["outputs"]
+    assert [edge["quantization"] for edge in told] == [None, {"scales": scales, "block_size": 32}]
 
 
 def test_a_handler_that_only_declines_is_listed_with_its_reason() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnxruntime
 import pytest
@@ -78,6 +79,18 @@ def test_options_of_onnx_runtime_are_those_that_are_given(tmp_path: Path) -> Non
 def test_a_session_names_three_of_its_inputs_and_outputs() -> None:
     text = repr(handing_on(TensorProto.FLOAT, (2,), "a", "b", "c", "d"))
     assert text == "<Session: a, b, c → a out, b out, c out; no states>"
+
+
+def test_results_of_a_dtype_that_numpy_lacks_come_of_inputs_that_it_has() -> None:
+    ports = [
+        [helper.make_tensor_value_info(name, dtype, [2])]
+        for name, dtype in (("x", TensorProto.FLOAT), ("y", TensorProto.BFLOAT16))
+    ]
+    node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.BFLOAT16)
+    proto = helper.make_model(helper.make_graph([node], "g", *ports), opset_imports=[helper.make_opsetid("", 21)])
+    proto.ir_version = 10
+    result = Session(proto.SerializeToString()).run({"x": X})["y"]
+    assert (result.dtype, result.tolist()) == (np.dtype(ml_dtypes.bfloat16), [1, 2])
 
 
 # --- states -----------------------------------------------------------------------------------

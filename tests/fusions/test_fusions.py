@@ -59,6 +59,26 @@ def test_an_operand_that_names_an_output_follows_that_one_alone(first: int, seco
     assert bool(done.applied) == ((first, second) == (1, 0))
 
 
+@pytest.mark.parametrize(("one", "other"), [("ABS", "ABS"), ("ABS", "NEG")])
+@pytest.mark.parametrize("shared", [True, False])
+def test_two_operators_of_a_pattern_are_two_of_the_graph(one: str, other: str, shared: bool) -> None:
+    """A sum of what two operators make of one operand, or twice of what one does."""
+    left, right = Call(one, x), Call(other, x)
+
+    @fusion("FOUND", pattern=Call("ADD", left, right), inputs=[x], layout=Terminate())
+    def found(ctx: Context, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    model = Net()
+    whole = model.input(tensor(2, 3))
+    first = model.call("ABS", [whole], tensor(2, 3))
+    model.output(
+        model.call("ADD", [first, first if shared else model.call(other, [whole], tensor(2, 3))], tensor(2, 3))
+    )
+    bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
+    assert bool(fuse(bound, [("test", found)], TARGETS["generic"], opset=19).applied) is not shared
+
+
 @pytest.mark.parametrize("biased", [True, False])
 def test_a_pattern_s_operand_has_a_constant_s_numbers_or_none(biased: bool) -> None:
     found: list[object] = []
@@ -235,6 +255,33 @@ def test_what_finds_no_regions_leaves_the_fusion_out(found: Found, text: str) ->
 def test_a_fusion_has_a_pattern_or_finds_regions(given: Any) -> None:
     with pytest.raises(TypeError, match="a pattern, or a function that finds regions, and not both"):
         fusion("FOUND", layout=Terminate(), **given)
+
+
+@pytest.mark.parametrize(
+    ("offered", "first"),
+    [
+        (["rounding", "plain"], "plain"),
+        (["rounding region", "plain"], "plain"),
+        (["plain", "region"], "region"),
+        (["rounding", "rounding region"], "rounding region"),
+        (["plain", "other"], "plain"),
+        (["other", "plain"], "other"),
+    ],
+)
+def test_what_rounds_no_other_way_comes_first_and_then_what_finds_regions(offered: list[str], first: str) -> None:
+    """Each would take the one operator; of two alike the first that is offered has it."""
+
+    def of(name: str) -> Fusion:
+        how: dict[str, Any] = {"pattern": Call("ABS", x), "inputs": (x,)}
+        if "region" in name:
+            how = {"regions": lambda ops: [Region((ops[0][0],), (ops[0][~0],), {})]}
+        return fusion(name, exact="rounding" not in name, layout=Terminate(), **how)(lambda ctx, x: None)
+
+    model = Net()
+    model.output(model.call("ABS", [tensor(3, 5)], tensor(3, 5)))
+    bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
+    done = fuse(bound, [("test", of(name)) for name in offered], TARGETS["generic"], opset=19, inexact=True)
+    assert next(iter(done.applied)) == first
 
 
 # --- what a fusion cannot do must end no conversion -------------------------------------------

@@ -142,6 +142,18 @@ def test_an_operator_of_a_pattern_that_nothing_has_is_told_with_the_nearest() ->
     )
 
 
+beside = fused("BESIDE", Call("ABS", x, beside=(Call("NEGG", Call("SIGNN", x)),)))
+pair = fused("PAIR", Call("ABS", x, beside=(Call("SIGN", x),)))
+
+
+def test_an_operator_beside_a_pattern_is_one_of_it() -> None:
+    assert [name for name in ("NEGG", "SIGNN") if f"'{name}'" in loaded(None, offer("beside"))[1][0]] == [
+        "NEGG",
+        "SIGNN",
+    ]
+    assert loaded({"SIGN"}, offer("pair", " [SIGN]")) == (["PAIR"], [])
+
+
 def test_custom_operators_and_other_fusions_may_be_in_a_pattern() -> None:
     assert loaded({"ABS"}, offer("one"), offer("of_a_fusion"))[1] == []
 

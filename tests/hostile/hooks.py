@@ -44,6 +44,13 @@ REGISTERED = (
         converts=True,
         placed=False,
     ),
+    hooked(
+        "is a wrapper as they used to be",
+        "@hookimpl(hookwrapper=True)\ndef finish(self, model):\n    yield",
+        "'finish' is a wrapper, which is not called",
+        converts=True,
+        placed=False,
+    ),
 )
 
 CALLED = (
@@ -59,6 +66,9 @@ CALLED = (
     hooks("changes the node", "after_lowering", "outputs[0].producer().op_type = 'Neg'", CHANGED),
     hooks("adds an operand", "after_lowering", "outputs[0].producer().resize_inputs(3)", CHANGED),
     hooks("changes an operand", "after_lowering", "outputs[0].producer().replace_input_with(0, None)", CHANGED),
+    hooks(
+        "adds an attribute", "after_lowering", "outputs[0].producer().attributes.add(ir.AttrInt64('axis', 1))", CHANGED
+    ),
     hooks("changes the shape", "after_lowering", "outputs[0].shape = ir.Shape([7])", CHANGED),
     hooks("raises", "finish", "1 / 0", "ZeroDivisionError"),
     hooks("raises half way", "finish", "model.graph.outputs[0].name = 'mine'; 1 / 0", "ZeroDivisionError"),

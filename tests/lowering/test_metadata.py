@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from conformance.models import Net, tensor
+from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.graph import metadata
 from onnx_tflite_plugin.graph.metadata import TensorValue
 
@@ -44,3 +46,10 @@ def test_a_part_of_a_model_says_nothing_that_holds_for_the_whole_alone() -> None
     assert given.pop("author's") == "kept"
     assert metadata.read_weights(given) == {"int8": 7}
     assert len(given) == 1
+
+
+def test_a_node_of_an_operator_that_nobody_knows_says_what_it_was_lowered_from() -> None:
+    model = Net()
+    model.output(model.call("NEG", [model.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3))], tensor(2, 3)))
+    kept, _ = convert(model.build(), keep_unknown=True).proto.graph.node
+    assert (kept.op_type, metadata.belongs_to(metadata.props(kept.metadata_props))) == ("Unknown", (0,))

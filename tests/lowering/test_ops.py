@@ -20,6 +20,7 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.emitter import Emitter, typed
+from onnx_tflite_plugin.lowering.forms import schema_of
 from onnx_tflite_plugin.source.dtypes import bits
 from onnx_tflite_plugin.targets import TARGETS
 from tools.ops_stub import OPSET, STUB, stub
@@ -274,3 +275,17 @@ def test_a_number_is_of_the_dtype_that_its_operand_is_handed_over_in(
     declared = tried(lower, axes="a b, a b -> a b", quantization=behaviour)
     convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}))
     assert told == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("domain", "named"),
+    [
+        ("", "Nothing"),
+        ("ai.onnx.ml", "ai.onnx.ml.Nothing"),
+        ("ai.onnx.preview.training", "ai.onnx.preview.training.Nothing"),
+    ],
+)
+def test_in_a_domain_that_onnx_has_schemas_of_an_operator_without_one_is_none(domain: str, named: str) -> None:
+    with pytest.raises(LookupError, match=f"ONNX has no operator {named} at opset 1$"):
+        schema_of("Nothing", 1, domain)
+    assert schema_of("Nothing", 1, "com.microsoft") is None

@@ -72,6 +72,12 @@ def test_a_first_value_is_computed_as_the_models_opset_has_its_operators(opset: 
     np.testing.assert_allclose(constant_of(twice, own.domains), np.stack([wanted.real, wanted.imag], -1), atol=1e-3)
 
 
+def test_a_first_value_may_be_made_by_what_lacks_an_operand() -> None:
+    own = emitter()
+    (bounded,) = own.emit("Clip", [X, None, np.float32(4)], {})
+    np.testing.assert_array_equal(constant_of(bounded, own.domains), X.clip(None, 4))
+
+
 def test_what_depends_on_an_input_is_no_first_value() -> None:
     own = emitter()
     x = own.own(typed(ir.Value(name="x"), "float32", (2, 3)))

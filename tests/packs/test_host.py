@@ -89,6 +89,7 @@ def test_the_first_of_the_preferred_packs_that_takes_an_operator_has_it() -> Non
     offers = [offer(BUILTIN), offer("a-pack"), offer("B_pack"), offer("c-pack", accepts=declines)]
     assert "claimed by two packs, B_pack and a-pack" in taker(Host(offers=offers))
     assert taker(Host(offers=offers, prefer=["c-pack", "b.pack", "a-pack"])) == "B_pack"
+    assert taker(Host(offers=offers, prefer=["c-pack", "a-pack", "b.pack"])) == "a-pack"
     assert taker(Host(offers=offers, prefer=[BUILTIN])) == BUILTIN
     assert taker(Host(offers=offers, block=["A.Pack"])) == "B_pack"
     assert taker(Host(offers=offers, packs="builtin")) == BUILTIN
@@ -199,6 +200,19 @@ def test_sizes_that_do_not_follow_are_derived_with_the_handlers_of_the_conversio
 
     converted = otp.convert(chain("ABS", "CUSTOM.A", stored=(5, 7)), host=Host(handlers={"CUSTOM.A": served}))
     assert converted.report.outputs[0].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("failing", "ours"), [([BUILTIN], True), ([BUILTIN, "a-pack"], False), (["a-pack"], False), ([], None)]
+)
+def test_an_operator_is_missing_by_the_converters_fault_where_no_pack_fails_of_it(
+    failing: list[str], ours: bool
+) -> None:
+    packs = [BUILTIN, "a-pack"]
+    host = Host(offers=[offer(pack, accepts=fails if pack in failing else declines) for pack in packs])
+    missing = host.take(operator(), TARGET, 21)
+    assert isinstance(missing, Problem)
+    assert (missing.ours if isinstance(missing, Blamed) else None) is ours
 
 
 def test_a_failure_of_the_converter_is_its_own_and_may_be_the_files_fault(monkeypatch: pytest.MonkeyPatch) -> None:

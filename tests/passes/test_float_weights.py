@@ -66,6 +66,7 @@ def test_integer_kernels_keep_their_operand() -> None:
 
 
 UNIT = "a = DequantizeLinear (x, s, p) b = Conv (a, w) y = QuantizeLinear (b, s, p)"
+TURNED = "t = Transpose <perm = [0, 1, 3, 2]>"
 
 
 @pytest.mark.parametrize(
@@ -77,8 +78,23 @@ UNIT = "a = DequantizeLinear (x, s, p) b = Conv (a, w) y = QuantizeLinear (b, s,
         (UNIT + " z = Relu (b)", 0),
         (UNIT.replace("Conv", "MatMul"), 1),
         (UNIT.replace("Conv", "MatMul").replace("y =", "c = Add (b, w) y =").replace("(b, s", "(c, s"), 1),
+        (UNIT.replace("b = Conv (a", f"{TURNED} (a) u = MaxPool <kernel_shape = [1, 1]> (t) b = Conv (u"), 1),
+        (UNIT.replace("b = Conv (a", "t = Relu (a) b = Conv (t"), 0),
+        (UNIT.replace("y =", f"c = Relu (b) {TURNED} (c) y =").replace("(b, s", "(t, s"), 1),
+        (UNIT.replace("y =", "c = Sigmoid (b) y =").replace("(b, s", "(c, s"), 0),
     ],
-    ids=["one scale", "a scale for each channel", "a sum", "read by others", "MatMul", "MatMul and a sum"],
+    ids=[
+        "one scale",
+        "a scale for each channel",
+        "a sum",
+        "read by others",
+        "MatMul",
+        "MatMul and a sum",
+        "moved twice",
+        "an activation before it",
+        "an activation behind it and a move",
+        "a function behind it",
+    ],
 )
 def test_what_onnx_runtime_would_quantize_is_kept_from_it(nodes: str, count: int) -> None:
     scale, point = np.float32(0.05), np.uint8(120)
@@ -87,3 +103,24 @@ def test_what_onnx_runtime_would_quantize_is_kept_from_it(nodes: str, count: int
     stored["w"] = drawn(3, 3, 1, 1) if "MatMul" not in nodes else drawn(1, 3, 1, 1)
     model = parsed(f"(uint8[1,3,1,1] x) => ({outputs}) {{ {nodes} }}", **stored)
     assert float_weights.run(model) == count
+
+
+def test_what_is_written_into_an_inner_graph_has_names_of_its_own() -> None:
+    branches = (
+        "then_branch = taken () => (uint8[1,3,1,1] taken_y) "
+        "{ a = DequantizeLinear (x, s, p) m = Mul (o, o) b = Conv (a, w, m) taken_y = QuantizeLinear (b, s, p) }, "
+        "else_branch = left () => (uint8[1,3,1,1] left_y) { left_y = Identity (x) }"
+    )
+    stored = {"s": np.float32(0.05), "p": np.uint8(120), "w": drawn(3, 3, 1, 1), "o": drawn(3)}
+    graph = f"(bool asked, uint8[1,3,1,1] x) => (uint8[1,3,1,1] y) {{ y = If (asked) <{branches}> }}"
+    model = parsed(graph, **stored)
+    inner = [node for node in model.graph.all_nodes() if node.graph is not model.graph]
+    for node in inner:
+        node.name = f"op1/{node.op_type}"
+        node.outputs[0].name = f"{node.name}:out"
+    assert float_weights.run(model) == 1
+    for names in (
+        [node.name for node in model.graph.all_nodes() if node.name],
+        [value.name for node in model.graph.all_nodes() for value in node.outputs],
+    ):
+        assert len({*names}) == len(names)

@@ -14,6 +14,7 @@ from passes_networks import PASSES, Applied, Draw, Network, agrees, image, parse
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, drawn
 from onnx_tflite_plugin.passes.channels import pad_channels
+from onnx_tflite_plugin.passes.channels.flow import Convolution
 
 
 @pytest.fixture(autouse=True)
@@ -222,6 +223,36 @@ def test_what_does_not_gain_by_padding_is_left_alone(name: str) -> None:
     applied = Applied("pad_channels", UNPADDED[name])
     assert applied.count == 0
     assert applied.after == ir.to_proto(ir.from_proto(applied.before))
+
+
+def test_a_channel_that_is_put_in_has_a_scale_like_any_other() -> None:
+    """Some runtimes refuse a scale of 0."""
+    applied = Applied("pad_channels", lambda net: separable(net, "int8"))
+    assert applied.count == 1
+    stored = {one.name: onnx.numpy_helper.to_array(one) for one in applied.after.graph.initializer}
+    scales = [stored[node.input[1]] for node in applied.after.graph.node if node.op_type == "DequantizeLinear"]
+    assert max(scale.size for scale in scales) > 29
+    assert all((scale > 0).all() for scale in scales)
+
+
+@pytest.mark.parametrize(
+    ("scales", "points", "taken"), [(7, 0, True), (1, 5, True), (7, 5, False)], ids=["scales", "a point", "points"]
+)
+def test_weights_with_a_zero_point_for_each_channel_are_none_that_channels_are_put_into(
+    scales: int, points: int, taken: bool
+) -> None:
+    each = (lambda array: array) if scales > 1 else (lambda array: array[0])
+    stored = {
+        "w": drawn(7, 3, 1, 1, dtype="int8"),
+        "s": each(np.linspace(0.5, 1, 7, dtype=np.float32)),
+        "z": each(np.full(7, points, np.int8)),
+    }
+    axis = "<axis = 0>" if scales > 1 else ""
+    nodes = f"d = DequantizeLinear {axis} (w, s, z) y = Conv (x, d)"
+    model = parsed(f"(float[1,3,5,5] x) => (float[1,7,5,5] y) {{ {nodes} }}", **stored)
+    convolution = Convolution.of(model.graph.node(1))
+    assert (convolution is not None) == taken
+    assert convolution is None or convolution.symmetric == (points == 0)
 
 
 def test_a_scale_for_each_channel_of_a_result_is_left_alone() -> None:

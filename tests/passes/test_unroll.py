@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 from passes_networks import parsed
 
@@ -14,11 +16,12 @@ from conformance.cases.fusions.directions import ALONE
 from conformance.cases.fusions.loops import ALIKE, TIME, Layer
 from conformance.lstms import TIME as STEPS
 from conformance.lstms import Lstm
-from conformance.models import Net
+from conformance.models import Net, drawn
 from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.errors import ConversionError, UnsupportedOption
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.passes.recurrent import unroll
+from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 
 CLIPPED = Lstm(options=(("cell_clip", 0.31),))
@@ -122,3 +125,33 @@ def test_a_scan_along_another_axis_stays_one(axes: str, count: int) -> None:
     body = "step (float[3] sum, float[3] row) => (float[3] after, float[3] seen) { after = Add (sum, row) seen = Neg (row) }"
     scan = f"y, all = Scan <num_scan_inputs = 1, {axes}, body = {body}> (x, z)"
     assert unroll.run(parsed(f"(float[3] x, float[3,3] z) => (float[3] y, float[3,3] all) {{ {scan} }}"), 3) == count
+
+
+def computed(model: ir.Model, **given: Array) -> list[Array]:
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, given))
+
+
+@pytest.mark.parametrize(
+    ("directions", "back_in", "back_out"),
+    [("", 1, 1), ("scan_input_directions = [1], ", -1, 1), ("scan_output_directions = [1, 0], ", 1, -1)],
+)
+def test_what_a_body_hands_on_as_it_is_comes_out_as_it_went_in(directions: str, back_in: int, back_out: int) -> None:
+    """A carried value that stays, two that change places, and the rows themselves, which ONNX Runtime's own Scan leaves unset."""
+    body = (
+        "step (float[3] kept, float[3] one, float[3] two, float[3] row) => "
+        "(float[3] kept, float[3] two, float[3] after, float[3] row, float[3] seen) "
+        "{ after = Add (one, row) seen = Mul (after, kept) }"
+    )
+    ports = "float[3] a, float[3] b, float[3] c, float[5,3] rows", "float[5,3] each, float[5,3] all"
+    scan = f"x, y, z, each, all = Scan <num_scan_inputs = 1, {directions}body = {body}> (a, b, c, rows)"
+    model = parsed(f"({ports[0]}) => (float[3] x, float[3] y, float[3] z, {ports[1]}) {{ {scan} }}")
+    given = {name: drawn(3, seed=name) for name in "abc"} | {"rows": drawn(5, 3, seed="rows")}
+    assert unroll.run(model, 5) == 1
+    one, two, rows, seen = given["b"], given["c"], given["rows"][::back_in], []
+    for row in rows:
+        one, two = two, one + row
+        seen.append(two * given["a"])
+    expected = [given["a"], one, two, rows[::back_out], np.stack(seen)]
+    for now, wanted in zip(computed(model, **given), expected, strict=True):
+        np.testing.assert_allclose(now, wanted, rtol=1e-6)

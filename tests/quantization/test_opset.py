@@ -29,6 +29,7 @@ def dense(g: GraphBuilder, dtype: str, weights: str) -> int:
     [
         ("int8", "int4", 13, "--opset 21 or --weights fold"),
         ("int16", "int8", 13, "--opset 21"),
+        ("int16", "int4", 13, "--opset 21"),
         ("int8", "int8", 22, "--opset 22"),
     ],
 )

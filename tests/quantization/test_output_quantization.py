@@ -91,8 +91,9 @@ def test_an_output_is_quantized_as_it_is_declared_and_the_others_as_the_operator
     assert np.ptp(shares.astype(int)) > 50
 
 
-def test_integers_of_the_others_are_not_dequantized() -> None:
-    graph = converted(largest(Raw(shift_safe=True)), "int8").proto.graph
+@pytest.mark.parametrize("behaviour", [Raw(shift_safe=True), SameScale()], ids=str)
+def test_integers_of_the_others_are_not_dequantized(behaviour: Behaviour) -> None:
+    graph = converted(largest(behaviour), "int8").proto.graph
     (largest_of,) = (node for node in graph.node if node.op_type == "ReduceMax")
     makers = {name: node.op_type for node in graph.node for name in node.output}
     assert makers.get(largest_of.input[0]) != "DequantizeLinear"

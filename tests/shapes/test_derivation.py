@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from conformance.builder import GraphBuilder, ModelBuilder, quant
+from onnx_tflite_plugin.api import Context, Instance, Transparent, Value, handler
 from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.shapes.derivation import Sizes
@@ -18,13 +19,13 @@ from onnx_tflite_plugin.targets import TARGETS
 Draw = Callable[[GraphBuilder], None]
 
 
-def behind(draw: Draw, **given: Dims) -> Mapping[str, Dims]:
+def behind(draw: Draw, host: Host | None = None, **given: Dims) -> Mapping[str, Dims]:
     """The sizes that follow of tensors by name."""
     builder = ModelBuilder()
     draw(builder.main)
     model = read(builder.build())
     inputs = {tensor.name: tensor for tensor in model.main.inputs}
-    sizes = Sizes(model, Host(packs="builtin"), TARGETS["generic"], "sizes that do not follow:")
+    sizes = Sizes(model, host or Host(packs="builtin"), TARGETS["generic"], "sizes that do not follow:")
     return {
         tensor.name: dims for tensor, dims in sizes.behind({inputs[name]: dims for name, dims in given.items()}).items()
     }
@@ -184,3 +185,23 @@ def test_sizes_that_do_not_fit_are_said_without_what_follows_for_the_nodes_behin
     with pytest.raises(UnsupportedOperator) as caught:
         behind(draw, x=(5, 3))
     assert str(caught.value).endswith("op 0 ADD v1 'y': Incompatible dimensions")
+
+
+def test_an_operator_whose_handler_fails_on_other_sizes_is_named_with_the_function_that_does() -> None:
+    def draw(g: GraphBuilder) -> None:
+        g.operator("CUSTOM.Mine", [g.input("x", (2, 3))], [y := g.tensor("y", (2, 3))])
+        g.output(y)
+
+    def axes(at: Instance) -> str:
+        return {2: "a b -> a b"}[at.op[0].dims[0]]  # type: ignore[index]
+
+    @handler("CUSTOM.Mine", max_version=1, layout=Transparent(), axes=axes)
+    def lower(ctx: Context, x: Value) -> Value:
+        return ctx.ops.Abs(x)
+
+    host = Host(packs="builtin", handlers={"CUSTOM.Mine": lower})
+    assert behind(draw, host, x=(2, 3))["y"] == (2, 3)
+    with pytest.raises(
+        UnsupportedOperator, match=r"op 0 CUSTOM.Mine v1 'y': axes declared by handler .* of inline failed: KeyError: 5"
+    ):
+        behind(draw, host, x=(5, 3))

@@ -38,6 +38,20 @@ def test_plain_types_are_views(dtype: str) -> None:
     assert (array.dtype.name, array.flags.writeable, array.flags.owndata) == (dtype, False, False)
 
 
+def test_tensors_of_one_buffer_read_its_bytes_each_as_its_dtype_and_shape_and_alike_ones_once() -> None:
+    kinds = [("float32", (2, 3)), ("int32", (2, 3)), ("float32", (3, 2)), ("float32", (2, 3)), ("int8", (2, 3))]
+    numbers = np.arange(1, 7, dtype=np.float32)
+    tensors = [Tensor("c", (2, 3), NAMES.index("float32"), numbers.tobytes())]
+    shared = [Tensor(f"c{k}", shape, NAMES.index(dtype), buffer=1) for k, (dtype, shape) in enumerate(kinds)]
+    held = read(unary(tensors=[Tensor("x"), Tensor("y"), *tensors, *shared]).write()).main.tensors[3:]
+    for tensor, (dtype, shape) in zip(held, kinds, strict=True):
+        expected = np.frombuffer(numbers.tobytes(), dtype)[:6].reshape(shape)
+        np.testing.assert_array_equal(tensor.array, expected)
+        assert tensor.array.dtype == dtype
+    assert held[0].data is held[3].data
+    assert len({id(tensor.data) for tensor in held}) == 4
+
+
 @pytest.mark.parametrize(
     ("dtype", "data", "expected"),
     [
@@ -238,6 +252,17 @@ BAD_SPARSITY: dict[str, Any] = {
     "dim_metadata[0].dense_size: 4 coordinates": ((0, 1), (), [4, 1]),
     "dim_metadata[1].array_segments: 2 segments": ((0, 1), (), [2, ([0, 1], [0], "Uint8", "Uint8")]),
     "dim_metadata[1].array_segments: they must": ((0, 1), (), [2, ([0, 2, 1], [0, 1], "Uint8", "Uint8")]),
+    "dim_metadata[1].array_segments: they must rise from 0": ((0, 1), (), [2, ([1, 1, 2], [0, 1], "Uint8", "Uint8")]),
+    "dim_metadata[1].array_segments: they must rise from 0 to the 2 indices": (
+        (0, 1),
+        (),
+        [2, ([0, 1, 1], [0, 1], "Uint8", "Uint8")],
+    ),
+    "dim_metadata[1].array_segments: they must rise from 0 to the 1 ": (
+        (0, 1),
+        (),
+        [2, ([0, 2, 1], [0], "Uint8", "Uint8")],
+    ),
     "dim_metadata[1].array_indices: they must": ((0, 1), (), [2, ([0, 1, 2], [0, 3], "Uint8", "Uint8")]),
     "dim_metadata[1].array_indices: they must lie in 0..0": (
         (0, 1, 2),

@@ -120,6 +120,7 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     (f"{W}.buffer: 2 bytes, but int4 of shape [5] needs 3", lambda: weights(data=bytes(2), type=17, shape=(5,))),
     (f"{W}.buffer: a variable tensor cannot hold data", lambda: weights(variable=True)),
     (f"{W}.buffer: a resource cannot hold data", lambda: weights(type=tflite.TensorType.RESOURCE)),
+    (f"{W}.buffer: a variant cannot hold data", lambda: weights(type=tflite.TensorType.VARIANT)),
     (f"{W}.external_buffer: its data is external buffer 5, which is not read", lambda: weights(external=5)),
     (f"{W}.external_buffer: its data is external buffer 1, which is not read", lambda: weights(external=1)),
     (f"{W}.sparsity: strings cannot be sparse", lambda: weights(type=5, sparsity=sparsity((0, 1), (), [2, 3]))),

@@ -275,6 +275,29 @@ def test_a_tensor_is_that_of_the_part_that_computes_it() -> None:
     np.testing.assert_array_equal(kept[3], np.abs(kept[2]))
 
 
+def test_a_part_keeps_what_is_inside_it_where_that_is_asked_for() -> None:
+    """Four operators in a row in front of the one that LiteRT lacks, the memory of whose results is used again."""
+    net = Net()
+    x = net.input(tensor(5, 7))
+    for code in ("NEG", "EXP", "SQRT", "SIN"):
+        x = net.call(code, [x], tensor(5, 7))
+    y = net.result(tensor(5, 7))
+    net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
+    net.output(y)
+    data = net.build()
+    host = Host(handlers={CODE: shrink()})
+    examined = Examined(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
+    examined.fill(host, partial=False)
+    session = examined.trial.session("builtin", preserve=True)
+    given = drawn(5, 7)
+    session.run([given])
+    kept = session.tensors()
+    expected = -given
+    for index, function in enumerate((np.positive, np.exp, np.sqrt, np.sin), 1):
+        expected = function(expected)
+        np.testing.assert_allclose(kept[index], expected, rtol=1e-5)
+
+
 def test_an_operator_with_a_kernel_of_its_pack_is_compared_by_itself_too() -> None:
     """The output shows nothing of it: it is 1 whatever comes in."""
     net = Net()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +13,8 @@ import pytest
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Comparison, Tolerance, compare, measure
 from onnx_tflite_plugin.verify.comparison.systematic import moved, offset
+from onnx_tflite_plugin.verify.run import _judged
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 
 LENIENT = Tolerance(of_range=2e-2, unbiased=True)
 
@@ -307,3 +311,36 @@ class TestChannelsOfFloats:
         wrong = expected + np.array([0, 0.05])
         found = compare("y", [wrong], {"set": [expected]}, Tolerance(of_range=1e-4, by_channel=True))
         assert found.ok
+
+
+class TestPart:
+    """A part that fails is tried with LiteRT's reference kernels, whose word counts where it passes them."""
+
+    @staticmethod
+    def told(reference: int | None, *kernels: str) -> tuple[bool, tuple[str, ...]]:
+        """How a part is judged whose other kernels are off by 5, the reference kernels by so much; None: they do not run."""
+
+        def litert(name: str, runs: object) -> list[list[Array]]:
+            if reference is None:
+                raise LiteRTError("no memory")
+            return [[np.int8([reference, 0])]]
+
+        trial = SimpleNamespace(
+            compared=lambda actual, expected: (judged(actual[0][0], *(runs[0][0] for runs in expected.values())),),
+            litert=litert,
+        )
+        part: Any = SimpleNamespace(trial=trial)
+        found = _judged(part, [[np.int8([0, 0])]], [[]], {name: [[np.int8([5, 0])]] for name in kernels})
+        return found.ok, found.kernels
+
+    def test_where_the_reference_kernels_agree_it_is_right(self) -> None:
+        assert self.told(0, "builtin") == (True, ("reference",))
+
+    @pytest.mark.parametrize("reference", [9, None])
+    def test_where_they_disagree_too_or_do_not_run_it_is_told_as_the_other_kernels_have_it(
+        self, reference: int | None
+    ) -> None:
+        assert self.told(reference, "builtin") == (False, ("builtin",))
+
+    def test_kernels_that_it_was_compared_with_are_not_asked_again(self) -> None:
+        assert self.told(0, "builtin", "reference") == (False, ("builtin", "reference"))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
 from conformance.cases.state.variables import running_sum
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, LiteRTError, Tolerance, Trial
+from onnx_tflite_plugin.verify.runtimes.packages import quiet
 from onnx_tflite_plugin.verify.runtimes.structure import entry, read
 
 
@@ -30,19 +35,22 @@ def test_the_reference_kernels_are_asked_where_no_others_run(loads: tuple[str, .
     assert tuple(found) == (tuple(k for k in loads if k != "reference") or ("reference",))
 
 
+@pytest.mark.parametrize("kernels", ["builtin", "reference", "xnnpack"])
 @pytest.mark.parametrize("raised", [ValueError, RuntimeError, IndexError])
-def test_whatever_litert_raises_of_a_model_is_its_error(raised: type[Exception]) -> None:
+def test_whatever_litert_raises_of_a_model_is_its_error_with_these_kernels(
+    raised: type[Exception], kernels: str
+) -> None:
     """An IndexError where the C++ library has no such key in one of its own tables."""
     net = Net()
     running_sum("float32")(net)
-    runtime = LiteRT(net.build())
+    runtime = LiteRT(net.build(), kernels)
 
     class Broken:
         def allocate_tensors(self) -> None:
             raise raised("_Map_base::at")
 
     runtime.interpreter = Broken()
-    with pytest.raises(LiteRTError, match="cannot run the model: _Map_base::at"):
+    with pytest.raises(LiteRTError, match=rf"LiteRT \({kernels} kernels\) cannot run the model: _Map_base::at"):
         runtime.run([np.zeros(tensor.shape, np.float32) for tensor in runtime.entry.inputs])
 
 
@@ -67,3 +75,35 @@ def test_litert_is_handed_small_integers_in_bytes(dtype: str) -> None:
     (ordered,) = session._ordered([given])
     assert ordered.dtype.itemsize == 1
     assert ordered.dtype.name in ("int8", "uint8")
+
+
+def test_where_there_is_no_stderr_what_is_to_be_silent_runs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(descriptor: int) -> int:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(os, "dup", closed)
+    ran = []
+    with quiet():
+        ran.append("silent")
+    assert ran == ["silent"]
+
+
+def signed() -> bytes:
+    """NEG of the main subgraph, EXP of another, each with a signature."""
+    model = ModelBuilder()
+    for name, code in (("first", "NEG"), ("second", "EXP")):
+        graph = model.main if name == "first" else model.subgraph(name)
+        x, y = graph.input("x", (3,)), graph.tensor("y", (3,))
+        graph.operator(code, [x], [y])
+        graph.output(y)
+        model.signature(name, {"a": x}, {"b": y}, subgraph=0 if name == "first" else 1)
+    return model.build()
+
+
+@pytest.mark.parametrize("asked", [None, "first", "second"])
+@pytest.mark.parametrize("converted", ["first", "second"])
+def test_the_signature_that_was_converted_is_compared_where_no_other_is_asked_for(
+    converted: str, asked: str | None
+) -> None:
+    conversion = otp.convert(signed(), signature=converted)
+    assert otp.verify(signed(), conversion, signature=asked).ok == (asked in (None, converted))

@@ -22,6 +22,7 @@ from onnx_tflite_plugin.verify import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
+from onnx_tflite_plugin.verify.times import profile
 from onnx_tflite_plugin.verify.times.alone import least, times_alone
 from onnx_tflite_plugin.verify.times.bench import Benchmark, bench
 from onnx_tflite_plugin.verify.times.nodes import _corrected, _unprofiled, labelled, node_times
@@ -84,6 +85,15 @@ def test_the_row_that_loses_most_is_first(profiled: tuple[bytes, Benchmark]) -> 
     assert [kind.loss for kind in by_code(profiled[1].operators)] == sorted(
         (kind.loss for kind in by_code(profiled[1].operators)), reverse=True
     )
+
+
+def test_what_onnx_runtime_is_quicker_at_comes_last_and_what_gains_most_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(profile, "times_alone", lambda data, groups, *given: [1.0 + k for k in range(len(groups))])
+    losses = [row.loss for row in bench(INT8, otp.convert(INT8), rounds=3, profiled=True).operators]
+    assert all(loss < 0 for loss in losses)
+    assert losses == sorted(losses, reverse=True)
 
 
 def test_an_operator_of_more_products_takes_longer_in_both() -> None:

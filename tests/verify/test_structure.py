@@ -102,6 +102,34 @@ def test_an_entry_is_a_signature_or_the_main_graph_under_the_names_of_its_first(
         entry(read(plain.build()), "no")
 
 
+def test_the_main_graph_goes_by_its_own_signature_whichever_the_file_tells_first() -> None:
+    model = ModelBuilder()
+    x = model.main.input("x", (5,))
+    model.main.output(x)
+    other = model.subgraph("other")
+    u = other.input("u", (7,))
+    other.output(u)
+    model.signature("side", {"a": u}, {"b": u}, subgraph=1)
+    model.signature("main", {"image": x}, {"score": x})
+    found = entry(read(model.build()))
+    assert (found.subgraph.index, found.input_names, found.output_names) == (0, ("image",), ("score",))
+
+
+def test_a_signature_gives_in_its_own_order_what_is_inside_the_graph_too_and_the_rest_follows() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, z = g.input("x", (5,)), g.input("z", (5,))
+    a, b, y = (g.tensor(name, (5,)) for name in "aby")
+    g.operator("NEG", [x], [a])
+    g.operator("ADD", [a, z], [b])
+    g.operator("ABS", [b], [y])
+    g.output(y, b)
+    model.signature("main", {"second": z}, {"inner": a, "last": b})
+    found = entry(read(model.build()))
+    assert (found.input_names, [tensor.name for tensor in found.inputs]) == (("second", "x"), ["z", "x"])
+    assert (found.output_names, [tensor.name for tensor in found.outputs]) == (("inner", "last", "y"), ["a", "b", "y"])
+
+
 def test_what_operators_take_make_and_need_from_outside() -> None:
     graph = read(everything()).main
     dense, dequantize, gelu, odd = graph.operators

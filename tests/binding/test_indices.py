@@ -1,0 +1,59 @@
+"""Constants with an entry for each axis of another operand, and numbers of axes: what kernels would read beyond is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.errors import InvalidModel
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import verify
+
+
+def sliced(begin: Array, size: Array) -> bytes:
+    """Part of an image of 3 by 5."""
+    model = ModelBuilder()
+    g = model.main
+    operands = [g.input("x", (3, 5)), g.constant("begin", begin), g.constant("size", size)]
+    g.operator("SLICE", operands, [y := g.tensor("y", (2, 3))])
+    g.output(y)
+    return model.build()
+
+
+def test_an_entry_for_each_axis_is_taken() -> None:
+    data = sliced(np.int32([1, 2]), np.int32([2, 3]))
+    assert verify(data, otp.convert(data)).ok
+
+
+@pytest.mark.parametrize(
+    ("given", "has"),
+    [
+        (np.int32(1), "of shape [] has no entry for each of 2 axes"),
+        (np.int32([1]), "of shape [1] has no entry for each of 2 axes"),
+        (np.int32([1, 2, 0]), "of shape [3] has entries for more than 2 axes"),
+    ],
+    ids=["none", "too few", "too many"],
+)
+@pytest.mark.parametrize("name", ["begin", "size"])
+def test_a_constant_of_other_entries_is_named_with_what_it_has(name: str, given: Array, has: str) -> None:
+    whole = {"begin": np.int32([1, 2]), "size": np.int32([2, 3])}
+    with pytest.raises(InvalidModel) as refused:
+        otp.convert(sliced(**{**whole, name: given}))
+    slot = 1 if name == "begin" else 2
+    assert any(
+        problem.where == f"subgraphs[0].operators[0].inputs[{slot}]" and has in problem.reason
+        for problem in refused.value.problems
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "bool"])
+def test_numbers_of_axes_are_whole_numbers(dtype: str) -> None:
+    model = ModelBuilder()
+    g = model.main
+    operands = [g.input("x", (3, 5)), g.constant("axis", np.ones(1, dtype))]
+    g.operator("REVERSE_V2", operands, [y := g.tensor("y", (3, 5))])
+    g.output(y)
+    with pytest.raises(InvalidModel, match=f"'axis' is {dtype}, and holds numbers of axes"):
+        otp.convert(model.build())
