@@ -219,13 +219,19 @@ def _ratio(op: Operator, sign: str) -> float:
 
 
 def shifted_quotients(suspect: Suspect) -> bool:
-    """A DIV of integers whose smallest quotients are shifted by more than 31 bits (DivElementwise, reference/div.h)."""
-    return any(
-        op.code == "DIV"
-        and (ratio := _ratio(op, "/")) > 0
-        and frexp(ratio)[1] - 30 - _reach(op[1]).bit_length() + 1 < -31
-        for op in suspect.operators
-    )
+    """A DIV of integers whose smallest quotients are shifted by more than 31 bits (DivElementwise, reference/div.h). Or HARD_SWISH into
+    steps so large that all its results are (HardSwish, reference/hard_swish.h).
+    """
+    return any(_exponent(op) < -31 for op in suspect.operators)
+
+
+def _exponent(op: Operator) -> int:
+    """That of the smallest results of such operators, as the kernel has them before it shifts."""
+    if op.code == "DIV" and (ratio := _ratio(op, "/")) > 0:
+        return frexp(ratio)[1] - 30 - _reach(op[1]).bit_length() + 1
+    if op.code == "HARD_SWISH" and any(before := scales_of(op[0])) and any(after := scales_of(op[~0])):
+        return frexp(before[0] / 128 / after[0])[1]
+    return 0
 
 
 def wrapped_powers(suspect: Suspect) -> bool:

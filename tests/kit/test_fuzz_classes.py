@@ -119,6 +119,7 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
     ("products that wrap", "QUANTIZE-int16_to_int8", [scaled(0, [65504.0], [0])]),
     ("floats quantized beyond 32 bits", "SUM-int16_kept", [scaled(2, [1e-7], [0])]),
     ("powers that wrap", "POW-int32_to_7", [tensor(1, shape=[3]), buffer(1, [1, 9, 2])]),
+    ("quotients shifted by more than 31 bits", "HARD_SWISH-uint8_to_a_scale_of_2", [scaled(0, [8e-4], [159]), scaled(1, [65504.0], [0])]),
     ("quotients shifted by more than 31 bits", "DIV-int16_with_RELU6", [scaled(1, [2.0], [5])]),
     (
         "gates of rounded products",
