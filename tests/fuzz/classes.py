@@ -12,6 +12,7 @@ Where numbers differ, the first class that the file is of is named, and the inpu
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
@@ -239,11 +240,16 @@ def windows_beyond(suspect: Suspect) -> bool:
     ONNX Runtime makes one where the stride reaches beyond the image, and else refuses to run. Or a slice as large as that,
     or one element beyond, which LiteRT reads beyond the end.
     """
-    beyond = {**dict.fromkeys((*POOLS, *PRODUCTS[:2]), _window), "STABLEHLO_GATHER": _slice, "STRIDED_SLICE": _element}
-    return any(op.code in beyond and beyond[op.code](op) for op in suspect.operators)
+    opened = [zip(t.dims, t.shape, strict=True) for t in suspect.model.main.inputs]
+    least = min((size for sizes in opened for dim, size in sizes if dim is None), default=sys.maxsize)
+    beyond = {"STABLEHLO_GATHER": _slice, "STRIDED_SLICE": _element}
+    return any(
+        (op.code in (*POOLS, *PRODUCTS[:2]) and _window(op, least)) or (op.code in beyond and beyond[op.code](op))
+        for op in suspect.operators
+    )
 
 
-def _window(op: Operator) -> bool:
+def _window(op: Operator, least: int) -> bool:
     if op.options.padding != "VALID" or op[0].rank != 4:
         return False
     for k, side in enumerate(("height", "width")):
@@ -252,7 +258,7 @@ def _window(op: Operator) -> bool:
         else:
             reach = 1 + (op[1].shape[1 + k] - 1) * op.options[f"dilation_{side[0]}_factor"]
         unknown = op[~0].rank != 4 or None in (op[0].dims[1 + k], op[~0].dims[1 + k])
-        if unknown and op[0].shape[1 + k] < reach:
+        if unknown and min(op[0].shape[1 + k], least) < reach:
             return True
     return False
 

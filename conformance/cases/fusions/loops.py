@@ -295,6 +295,7 @@ ALIKE: dict[str, Layer] = {
     "every other time step": Layer("GRU", every=False, step=2),
     "a counter that begins at 1": Layer("RNN", first=1),
     "an update by another function": Layer("LSTM", activation="SIN"),
+    "a fused TANH, which the kernel ignores": Layer("RNN", activation="TANH", fused=True),
     "a GRU's update by another function": Layer("GRU", activation="SIN"),
     "shares that are no parts of one": Layer("GRU", one=1.5),
     "cells that forget the output": Layer("LSTM", wrong="cells"),
