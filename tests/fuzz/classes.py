@@ -67,8 +67,9 @@ def named(suspect: Suspect) -> str:
 
 
 def refused_without_xnnpack(suspect: Suspect) -> bool:
-    """What LiteRT's kernels refuse as they prepare, and XNNPACK does not look at."""
-    return suspect.dtypes is None
+    """What LiteRT's kernels refuse as they prepare, and XNNPACK does not look at; as they run, variables that nobody assigns."""
+    codes = {op.code for op in suspect.operators}
+    return suspect.dtypes is None or ("READ_VARIABLE" in codes and "ASSIGN_VARIABLE" not in codes)
 
 
 def stale_shapes(suspect: Suspect) -> bool:
@@ -240,8 +241,7 @@ def windows_beyond(suspect: Suspect) -> bool:
     ONNX Runtime makes one where the stride reaches beyond the image, and else refuses to run. Or a slice as large as that,
     or one element beyond, which LiteRT reads beyond the end.
     """
-    opened = [zip(t.dims, t.shape, strict=True) for t in suspect.model.main.inputs]
-    least = min((size for sizes in opened for dim, size in sizes if dim is None), default=sys.maxsize)
+    least = min((size for t in suspect.model.main.inputs if None in t.dims for size in t.shape), default=sys.maxsize)
     beyond = {"STABLEHLO_GATHER": _slice, "STRIDED_SLICE": _element}
     return any(
         (op.code in (*POOLS, *PRODUCTS[:2]) and _window(op, least)) or (op.code in beyond and beyond[op.code](op))
@@ -250,6 +250,7 @@ def windows_beyond(suspect: Suspect) -> bool:
 
 
 def _window(op: Operator, least: int) -> bool:
+    """``least``: the least size of an input that is open."""
     if op.options.padding != "VALID" or op[0].rank != 4:
         return False
     for k, side in enumerate(("height", "width")):
@@ -258,7 +259,7 @@ def _window(op: Operator, least: int) -> bool:
         else:
             reach = 1 + (op[1].shape[1 + k] - 1) * op.options[f"dilation_{side[0]}_factor"]
         unknown = op[~0].rank != 4 or None in (op[0].dims[1 + k], op[~0].dims[1 + k])
-        if unknown and min(op[0].shape[1 + k], least) < reach:
+        if unknown and (op[0].shape[1 + k] < reach or not least):
             return True
     return False
 
@@ -317,7 +318,12 @@ def _ends_computed(op: Operator) -> bool:
 
 
 def asked_of_nothing(suspect: Suspect) -> bool:
-    """A shape, a perm or a size known as it runs only, of a tensor without elements: what is drawn for it fits nothing."""
+    """A shape, a perm or a size known as it runs only, of a tensor without elements: what is drawn for it fits nothing. Or a result
+    without elements whose other sizes are stored, though those of the inputs are open.
+    """
+    opened = any(None in t.dims for t in suspect.model.main.inputs)
+    if opened and any(0 in t.dims and None not in t.dims for t in suspect.model.main.outputs):
+        return True
     given = [t for t in suspect.model.main.inputs if t.dtype in ("int32", "int64")]
     return bool(given) and any(0 in t.shape for op in suspect.operators for t in (*op.inputs, *op.outputs) if t)
 

@@ -32,8 +32,12 @@ def another(code: str) -> Change:
 
 
 def instead_of_mul(code: str) -> Change:
-    """Every MUL of the model is another operator."""
-    number, other = enum("BuiltinOperator")["MUL"], enum("BuiltinOperator")[code]
+    return instead_of("MUL", code)
+
+
+def instead_of(one: str, code: str) -> Change:
+    """Every such operator of the model is another."""
+    number, other = enum("BuiltinOperator")[one], enum("BuiltinOperator")[code]
 
     def change(model: Table) -> None:
         table = next(table for table in model.fields["operator_codes"] if table.fields["builtin_code"] == number)
@@ -57,6 +61,8 @@ OF_A_CLASS: list[tuple[str, str, list[Change]]] = [
         "FULLY_CONNECTED-rows_rounded_one_by_one,_for_blocks_of_32",
         [buffer(1, [0.0] + [0.1] * 20, "float16")],
     ),
+    ("refused without XNNPACK", "READ_VARIABLE-float32,_a_running_sum", [instead_of("ASSIGN_VARIABLE", "READ_VARIABLE")]),
+    ("sizes asked of no elements", "MATRIX_SET_DIAG-no_rows", [tensor(0, shape_signature=[-1, 0, 3])]),
     ("open sizes that do not follow", "L2_POOL_2D-float32_of_open_sizes,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[-1, 1, 1, 3])]),
     (
         "open sizes that do not follow",
