@@ -13,7 +13,7 @@ from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Region
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import At, resolved, types_refused
-from onnx_tflite_plugin.binding.matching import Finder
+from onnx_tflite_plugin.binding.matching import Finder, remembers
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
 from onnx_tflite_plugin.targets.base import Target
@@ -217,8 +217,8 @@ def _without_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region
     """The graph with one operator for all between a region's operands and results; those used elsewhere stay for that."""
     makers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
     members = _between(region, makers)
-    if any(tensor.is_variable for bound in members for tensor in bound.op.inputs if tensor in makers):
-        stage.done.declined.append(f"{fusion.name}: one of its operators makes a variable, which is read before")
+    if remembers((bound.op for bound in members), makers):
+        stage.done.declined.append(f"{fusion.name}: one of its operators reads a variable that an operator makes")
         return graph
     results = {tensor for tensor in region.outputs if tensor is not None}
     ends = {makers[tensor] for tensor in results if tensor in makers}

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import permutations
 
 from onnx_tflite_plugin.api.patterns import Call, Match, Operand, Output
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph
 from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
+
+
+def remembers(operators: Iterable[Operator], makers: Mapping[Tensor, Bound]) -> bool:
+    """Whether one reads a variable that an operator makes: read before that, it holds what the last run left."""
+    read = (tensor for op in operators for tensor in op.inputs)
+    return any(tensor is not None and tensor.is_variable and tensor in makers for tensor in read)
 
 
 class Finder:
@@ -48,19 +54,14 @@ class Finder:
         within = {op for call, op in match.calls.items() if op not in ends and not call.shared}
         inside = {tensor for op in within for tensor in op.outputs if tensor is not None}
         users = {user for tensor in inside for user in self.users.get(tensor, ())}
-        read = {tensor for op in members for tensor in op.inputs}
         return (
             users <= members
-            and not any(map(self._remembered, read))
+            and not remembers(members, self.makers)
             and self.outputs.isdisjoint(inside)
             and not any(self.by_op[op] in gone for op in members)
             and not any(user in members for op in ends for user in self._users(op) if len(ends) > 1)
             and self.place(pattern, match) >= 0
         )
-
-    def _remembered(self, tensor: Tensor | None) -> bool:
-        """Whether an operator's result is a variable: who reads it before gets what the last run left."""
-        return tensor is not None and tensor.is_variable and tensor in self.makers
 
     def _ends(self, pattern: Call, match: Match) -> set[Operator]:
         return {match.calls[call] for call in (pattern, *pattern.beside)}

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.api import Context, Region, Terminate, fusion
+from onnx_tflite_plugin.binding.fusion import fuse
 from onnx_tflite_plugin.errors import HandlerError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.targets import TARGETS
 
 
 def padded(*, variable: bool, first: bool) -> bytes:
@@ -39,3 +46,19 @@ def test_what_lies_between_is_no_variable() -> None:
 def test_a_variable_between_keeps_operators_apart(first: bool) -> None:
     with pytest.raises(HandlerError, match="PAD v1 'between': it computes the variable tensor 'between' in every run"):
         otp.convert(padded(variable=True, first=first))
+
+
+@pytest.mark.parametrize("variable", [True, False])
+def test_what_finds_regions_is_held_to_it_too(variable: bool) -> None:
+    def between(ops: Any) -> list[Region]:
+        pad, convolution = ops
+        return [Region((*pad.inputs, *convolution.inputs[1:]), (convolution[~0],), {})]
+
+    @fusion("FOUND", regions=between, layout=Terminate())
+    def found(ctx: Context, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    bound = Host(packs="builtin").bind(read(padded(variable=variable, first=False)), TARGETS["generic"], 19)
+    done = fuse(bound, [("test", found)], TARGETS["generic"], opset=19)
+    assert bool(done.applied) is not variable
+    assert any("reads a variable that an operator makes" in text for text in done.declined) is variable
