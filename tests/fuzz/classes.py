@@ -12,7 +12,6 @@ Where numbers differ, the first class that the file is of is named, and the inpu
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
@@ -241,16 +240,15 @@ def windows_beyond(suspect: Suspect) -> bool:
     ONNX Runtime makes one where the stride reaches beyond the image, and else refuses to run. Or a slice as large as that,
     or one element beyond, which LiteRT reads beyond the end.
     """
-    least = min((size for t in suspect.model.main.inputs if None in t.dims for size in t.shape), default=sys.maxsize)
+    empty = any(None in t.dims and 0 in t.shape for t in suspect.model.main.inputs)
+    if any(op.code in (*POOLS, *PRODUCTS[:2]) and _window(op, empty) for op in suspect.operators):
+        return True
     beyond = {"STABLEHLO_GATHER": _slice, "STRIDED_SLICE": _element}
-    return any(
-        (op.code in (*POOLS, *PRODUCTS[:2]) and _window(op, least)) or (op.code in beyond and beyond[op.code](op))
-        for op in suspect.operators
-    )
+    return any(op.code in beyond and beyond[op.code](op) for op in suspect.operators)
 
 
-def _window(op: Operator, least: int) -> bool:
-    """``least``: the least size of an input that is open."""
+def _window(op: Operator, empty: bool) -> bool:
+    """``empty``: whether an input is open that the file stores without elements, so that one of any size is drawn."""
     if op.options.padding != "VALID" or op[0].rank != 4:
         return False
     for k, side in enumerate(("height", "width")):
@@ -259,7 +257,7 @@ def _window(op: Operator, least: int) -> bool:
         else:
             reach = 1 + (op[1].shape[1 + k] - 1) * op.options[f"dilation_{side[0]}_factor"]
         unknown = op[~0].rank != 4 or None in (op[0].dims[1 + k], op[~0].dims[1 + k])
-        if unknown and (op[0].shape[1 + k] < reach or not least):
+        if unknown and (empty or op[0].shape[1 + k] < reach):
             return True
     return False
 

@@ -7,6 +7,7 @@ from math import frexp, prod
 
 import numpy as np
 
+from onnx_tflite_plugin.source.activations import BOUNDS
 from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Subgraph, Tensor
 
@@ -60,7 +61,7 @@ def vast_scales(suspect: Suspect) -> bool:
 
 
 def divided_by_zero(suspect: Suspect) -> bool:
-    """A constant divisor that holds a zero: infinite in XNNPACK, the largest float in the kernels that clip.
+    """A constant divisor that holds a zero, or whose scale is 0: infinite in XNNPACK, the largest float in the kernels that clip.
 
     Or nearly zero, so that quotients are; or a quantized one that is drawn, its zero point too, by which the kernel divides an
     integer. Or what a loop's steps compute of floats, where no kernel but those that clip runs. Or what is normalized by a bias
@@ -321,8 +322,8 @@ def vanishing_sums(suspect: Suspect) -> bool:
 
 
 def _bounded_products(op: Operator) -> bool:
-    bounded = op.options.get("fused_activation_function") in ("RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
-    return op.code in WEIGHED and bounded and op[1].dtype == "float32" and not op[1].constant
+    _, most = BOUNDS.get(op.options.get("fused_activation_function", "NONE"), (None, None))
+    return op.code in WEIGHED and most is not None and op[1].dtype == "float32" and not op[1].constant
 
 
 def _rectified_rest(graph: Subgraph) -> bool:
