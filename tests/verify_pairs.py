@@ -73,3 +73,15 @@ def channels_first(offset: float = 0.0, middle: str = "Neg", scale: float = 1.0)
     ]
     ends = [annotated(name, FLOAT, [1, 2, 3, 5], tensor=tensor) for name, tensor in (("x", "0:0"), ("y", "0:3"))]
     return onnx_model(nodes, ends[:1], ends[1:], {"c": constant, "k": np.array(scale, np.float32)}, turned)
+
+
+def two_signatures() -> bytes:
+    """NEG of the main subgraph, EXP of another, each with a signature."""
+    model = ModelBuilder()
+    for name, code in (("first", "NEG"), ("second", "EXP")):
+        graph = model.main if name == "first" else model.subgraph(name)
+        x, y = graph.input("x", (3,)), graph.tensor("y", (3,))
+        graph.operator(code, [x], [y])
+        graph.output(y)
+        model.signature(name, {"a": x}, {"b": y}, subgraph=0 if name == "first" else 1)
+    return model.build()

@@ -19,6 +19,7 @@ from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.page.measured import measured
+from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.examined import Examined
 from onnx_tflite_plugin.verify.runtimes.around import _fixed, _scale
 from onnx_tflite_plugin.verify.times.bench import bench
@@ -255,6 +256,16 @@ def test_operands_without_a_scale_count_by_one() -> None:
     assert _scale(slot(0, "int8", scale=(0.5, 0.25))).tolist() == [0.5, 0.25]
 
 
+def kept_of(net: Net, given: Array) -> tuple[Examined, dict[int, Array]]:
+    """A network with the operator that LiteRT lacks, and every tensor after a run."""
+    data, host = net.build(), Host(handlers={CODE: shrink()})
+    examined = Examined(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
+    examined.fill(host, partial=False)
+    session = examined.trial.session("builtin", preserve=True)
+    session.run([given])
+    return examined, session.tensors()
+
+
 def test_a_tensor_is_that_of_the_part_that_computes_it() -> None:
     """The operator that LiteRT lacks, with an operator before and one behind it: neither part keeps the other's tensor."""
     net = Net()
@@ -262,14 +273,8 @@ def test_a_tensor_is_that_of_the_part_that_computes_it() -> None:
     y = net.result(tensor(5, 7))
     net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
     net.output(net.call("ABS", [y], tensor(5, 7)))
-    data = net.build()
-    host = Host(handlers={CODE: shrink()})
-    examined = Examined(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
-    examined.fill(host, partial=False)
-    session = examined.trial.session("builtin", preserve=True)
     given = drawn(5, 7)
-    session.run([given])
-    kept = session.tensors()
+    examined, kept = kept_of(net, given)
     np.testing.assert_array_equal(kept[1], -given)
     np.testing.assert_array_equal(kept[2], shrunk(examined.entry.subgraph.operators[1], -given))
     np.testing.assert_array_equal(kept[3], np.abs(kept[2]))
@@ -284,14 +289,8 @@ def test_a_part_keeps_what_is_inside_it_where_that_is_asked_for() -> None:
     y = net.result(tensor(5, 7))
     net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
     net.output(y)
-    data = net.build()
-    host = Host(handlers={CODE: shrink()})
-    examined = Examined(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
-    examined.fill(host, partial=False)
-    session = examined.trial.session("builtin", preserve=True)
     given = drawn(5, 7)
-    session.run([given])
-    kept = session.tensors()
+    _, kept = kept_of(net, given)
     expected = -given
     for index, function in enumerate((np.positive, np.exp, np.sqrt, np.sin), 1):
         expected = function(expected)

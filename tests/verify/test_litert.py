@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from verify_pairs import two_signatures
 
 import onnx_tflite_plugin as otp
-from conformance.builder import ModelBuilder
 from conformance.cases.state.variables import running_sum
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.source.model import Array
@@ -88,22 +88,10 @@ def test_where_there_is_no_stderr_what_is_to_be_silent_runs_all_the_same(monkeyp
     assert ran == ["silent"]
 
 
-def signed() -> bytes:
-    """NEG of the main subgraph, EXP of another, each with a signature."""
-    model = ModelBuilder()
-    for name, code in (("first", "NEG"), ("second", "EXP")):
-        graph = model.main if name == "first" else model.subgraph(name)
-        x, y = graph.input("x", (3,)), graph.tensor("y", (3,))
-        graph.operator(code, [x], [y])
-        graph.output(y)
-        model.signature(name, {"a": x}, {"b": y}, subgraph=0 if name == "first" else 1)
-    return model.build()
-
-
 @pytest.mark.parametrize("asked", [None, "first", "second"])
 @pytest.mark.parametrize("converted", ["first", "second"])
 def test_the_signature_that_was_converted_is_compared_where_no_other_is_asked_for(
     converted: str, asked: str | None
 ) -> None:
-    conversion = otp.convert(signed(), signature=converted)
-    assert otp.verify(signed(), conversion, signature=asked).ok == (asked in (None, converted))
+    conversion = otp.convert(two_signatures(), signature=converted)
+    assert otp.verify(two_signatures(), conversion, signature=asked).ok == (asked in (None, converted))

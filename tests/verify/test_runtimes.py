@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import helper
 from verify_graphs import entry_of, operator, slot, subgraph
+from verify_pairs import two_signatures
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
@@ -64,27 +65,15 @@ def test_what_c_writes_to_stderr_is_silent_meanwhile_and_no_descriptor_is_left(
 # --- LiteRT -----------------------------------------------------------------------------------
 
 
-def two() -> bytes:
-    """NEG of the main subgraph, EXP of another, each with a signature."""
-    model = ModelBuilder()
-    for name, code in (("first", "NEG"), ("second", "EXP")):
-        graph = model.main if name == "first" else model.subgraph(name)
-        x, y = graph.input("x", (3,)), graph.tensor("y", (3,))
-        graph.operator(code, [x], [y])
-        graph.output(y)
-        model.signature(name, {"a": x}, {"b": y}, subgraph=0 if name == "first" else 1)
-    return model.build()
-
-
 @pytest.mark.parametrize(("signature", "expected"), [(None, -2.0), ("first", -2.0), ("second", np.exp(np.float32(2)))])
 def test_a_signature_runs_its_own_subgraph(signature: str | None, expected: float) -> None:
     given = [np.full(3, 2, np.float32)]
-    (result,) = started(two(), given, signature=signature).run(given)
+    (result,) = started(two_signatures(), given, signature=signature).run(given)
     np.testing.assert_allclose(result, np.full(3, expected), rtol=1e-6)
 
 
 def test_inputs_of_another_number_or_name_are_told() -> None:
-    session, one = LiteRT(two(), "builtin"), np.zeros(3, np.float32)
+    session, one = LiteRT(two_signatures(), "builtin"), np.zeros(3, np.float32)
     with pytest.raises(LiteRTError, match="the model has 1 inputs; given 2"):
         session.run([one, one])
     with pytest.raises(LiteRTError, match="the model's inputs are a; given b"):
