@@ -36,15 +36,16 @@ def test_every_operator_of_the_support_table_is_drawn() -> None:
     assert set(operators()) <= supported
 
 
-@pytest.mark.parametrize("kind", ["operators", "networks"])
-def test_drawn_models_give_the_kernels_numbers(kind: str, thorough: bool) -> None:
+@pytest.mark.parametrize(
+    ("options", "count", "most"), [([], 100, 4 / 5), (["--networks"], 30, 5 / 6)], ids=["operators", "networks"]
+)
+def test_drawn_models_give_the_kernels_numbers(options: list[str], count: int, most: float, thorough: bool) -> None:
     """``--thorough`` draws five times as many."""
-    options, count = {"operators": ([], 100), "networks": (["--networks"], 30)}[kind]
     count *= 5 if thorough else 1
     command = [sys.executable, "-m", "tests.drawn", *options, "--seed", "101", "--count", str(count)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert not done.returncode, done.stdout
-    assert int(re.findall(r"(\d+) equal", done.stdout)[0]) > 0.8 * count
+    assert int(re.findall(r"(\d+) equal", done.stdout)[0]) > most * count
 
 
 def test_networks_are_of_every_kind_and_made_of_all_that_they_may_be() -> None:

@@ -18,7 +18,7 @@ from fuzz.minimise import minimised
 
 from conformance.builder import ModelBuilder
 
-SEED, COUNT, THOROUGH = 20, 300, 1200  # a thousand take 10 s of processor time
+SEED, COUNT, THOROUGH = 20, 300, 2000  # a thousand take 10 s of processor time
 KNOWN: frozenset[str] = frozenset()
 
 
