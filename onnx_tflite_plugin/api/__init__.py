@@ -10,22 +10,14 @@ from onnx_tflite_plugin.api.context import Context, Resource, State, Target
 from onnx_tflite_plugin.api.declarations import (
     Along,
     Attribute,
-    Behaviour,
     Borders,
     Decline,
-    Dequantized,
     Effects,
-    FixedOutputRange,
     Handler,
     Implicit,
     Instance,
-    Integer,
     Kernel,
     Layout,
-    Lookup,
-    NotQuantizable,
-    Raw,
-    SameScale,
     Terminate,
     Transparent,
     Widened,
@@ -37,6 +29,18 @@ from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.padding import Padding, conv_pads, padding_attributes, transposed_pads
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Output, Region, Where, fusion, operands
 from onnx_tflite_plugin.api.price import Price
+from onnx_tflite_plugin.api.quantization import (
+    Arithmetic,
+    Behaviour,
+    Dequantized,
+    FixedOutputRange,
+    Integer,
+    Lookup,
+    NotQuantizable,
+    QuantizedOperator,
+    Raw,
+    SameScale,
+)
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.api.values import Graph, Value, ValueLike
 from onnx_tflite_plugin.source.model import (
@@ -55,6 +59,7 @@ VERSION = "0.2.0"
 __all__ = [
     "VERSION",
     "Along",
+    "Arithmetic",
     "Array",
     "Attribute",
     "Behaviour",
@@ -86,6 +91,7 @@ __all__ = [
     "Padding",
     "Price",
     "Quantization",
+    "QuantizedOperator",
     "Raw",
     "Refused",
     "Region",
