@@ -5,8 +5,8 @@
 
 from onnx_tflite_plugin.api.axes import constant_axes, letters, permuted_by, reduced_by, reshape_axes, reshaped, spelled
 from onnx_tflite_plugin.api.budget import spend
-from onnx_tflite_plugin.api.builtins import builtin
-from onnx_tflite_plugin.api.context import Context, Resource, State, Target
+from onnx_tflite_plugin.api.builtins import builtin, builtin_target
+from onnx_tflite_plugin.api.context import Context, Resource, State
 from onnx_tflite_plugin.api.declarations import (
     Along,
     Attribute,
@@ -42,6 +42,7 @@ from onnx_tflite_plugin.api.quantization import (
     SameScale,
 )
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Graph, Value, ValueLike
 from onnx_tflite_plugin.source.model import (
     Array,
@@ -108,6 +109,7 @@ __all__ = [
     "Where",
     "Widened",
     "builtin",
+    "builtin_target",
     "constant_axes",
     "conv_pads",
     "fusion",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from onnx_tflite_plugin.source.model import Operator
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.api.context import Target
+    from onnx_tflite_plugin.api.target import Target
 
 
 class Instance(Protocol):

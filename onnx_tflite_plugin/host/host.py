@@ -17,6 +17,7 @@ from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.patterns import Fusion
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, called_in_vain, check_calls
 from onnx_tflite_plugin.binding.consistency import Unfit, unfit
 from onnx_tflite_plugin.binding.declared import At, accepted, called
@@ -30,6 +31,7 @@ from onnx_tflite_plugin.host.offers import (
     FUSIONS,
     HANDLERS,
     HOOKS,
+    TARGETS,
     Offer,
     canonical,
     discover,
@@ -37,9 +39,9 @@ from onnx_tflite_plugin.host.offers import (
     misnamed,
     unknown_operators,
 )
+from onnx_tflite_plugin.host.targets import Targets
 from onnx_tflite_plugin.host.unknown import keeper, spelled
 from onnx_tflite_plugin.source.model import Model, Operator
-from onnx_tflite_plugin.targets import Target
 
 NOBODY = "no installed pack has a handler for it"
 Answer = tuple[str, Decline | Failed]
@@ -67,8 +69,8 @@ class Registration:
 class Host:
     """Who lowers what. ``prefer`` and ``block`` name packs; ``packs`` limits to ``"builtin"`` or a list of names.
 
-    ``offers`` replaces what is installed; ``handlers`` adds unpackaged ones as pack ``"inline"``. ``keep_unknown``: an
-    operator that nobody takes becomes a node of its own.
+    ``offers`` replaces the installed handlers, fusions and hooks, but not the built-in targets. ``handlers`` adds unpackaged
+    handlers as pack ``"inline"``. ``keep_unknown``: an operator that nobody takes becomes a node of its own.
     """
 
     def __init__(
@@ -87,12 +89,13 @@ class Host:
         self.only = None if packs is None else {canonical(BUILTIN), *_listed(packs)}
         self.keep_unknown = keep_unknown
         self.warnings: list[str] = []
-        installed = discover(self.warn) if offers is None else offers
+        installed = discover(self.warn) if offers is None else _with_builtin_targets(offers)
         available = {canonical(BUILTIN), INLINE, *(canonical(o.pack) for o in installed)}
         for name in sorted({*self.prefer, *self.block, *(self.only or ())} - available):
             self.warn(f"no op pack {name!r} is installed")
         admitted = [o for o in installed if self._admitted(o.pack)]
         self.offers = [offer for offer in admitted if not offer.unmet]
+        self.targets = Targets(self.offers, self.prefer)
         self.overrides: dict[str, str] = {}
         self.hooks = Hooks(dict(options or {}), self.warn)
         self._by_code: dict[str, list[Offer]] = defaultdict(list)
@@ -344,6 +347,12 @@ class Host:
     def _note(self, op: Operator, pack: str, claims: list[tuple[str, Handler]]) -> None:
         if canonical(pack) != canonical(BUILTIN) and any(canonical(p) == canonical(BUILTIN) for p, _ in claims):
             self.overrides[op.code] = pack
+
+
+def _with_builtin_targets(offers: Sequence[Offer]) -> list[Offer]:
+    """Return the offers and the built-in targets, which are there whatever else is replaced."""
+    others = [offer for offer in offers if offer.group != TARGETS or canonical(offer.pack) != BUILTIN]
+    return [*others, *(offer for offer in discover() if offer.group == TARGETS and canonical(offer.pack) == BUILTIN)]
 
 
 def _listed(packs: str | Iterable[str]) -> set[str]:

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.quantization import Arithmetic
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.layout.order import Order, physical
@@ -28,7 +29,6 @@ from onnx_tflite_plugin.lowering.values import FILE, STORED, Held, Resource, int
 from onnx_tflite_plugin.quantization.plan import Storage, data_slots, form_of
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Subgraph, Tensor
-from onnx_tflite_plugin.targets.base import Target
 
 
 class Context:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from onnx_tflite_plugin.api.quantization import Arithmetic, check_output_parameters
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.axes import slots_of
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import States, by_key, held
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
 from onnx_tflite_plugin.source.affine import affine, quantized
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Tensor
-from onnx_tflite_plugin.targets.base import Target
 
 
 class Form(Enum):

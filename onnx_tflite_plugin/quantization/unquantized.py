@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import At, accepted
 from onnx_tflite_plugin.errors import HandlerError, Problem
@@ -19,7 +20,6 @@ from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.quantization.plan import data_slots
 from onnx_tflite_plugin.source.affine import affine, dequantized
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
-from onnx_tflite_plugin.targets.base import Target
 
 
 class _Dequantized(Data):
