@@ -7,7 +7,7 @@ that follow from sizes alone are computed, for shapes are made of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -144,16 +144,16 @@ class Sizes:
             opened[0] = sized_as(opened[0], sizes)
             alone = replace(alone, outputs=tuple(opened))
         model = self._lowered(alone)
-        fixed = _value(model) if all(_small(t) for t in op.outputs) else None
-        results: dict[Tensor, tuple[Dims, Array | None]] = {}
         tensors = [tensor for tensor in op.outputs if tensor is not None]  # states follow them
-        for tensor, inferred in zip(tensors, infer(skeleton(model)), strict=False):
+        values = _constant_results(model) if all(_small(t) for t in op.outputs) else [None] * len(tensors)
+        results: dict[Tensor, tuple[Dims, Array | None]] = {}
+        for tensor, inferred, value in zip(tensors, infer(skeleton(model)), values, strict=False):
             if inferred is None and not tensor.has_rank:
                 raise Refused(f"the rank of {tensor.name!r} is known only at run time")
             sizes = (None,) * tensor.rank if inferred is None else inferred
             sizes = sizes[: -1 if inferred and tensor.dtype.startswith("complex") else None]
             _check_scales(tensor, sizes)
-            results[tensor] = sizes, fixed
+            results[tensor] = sizes, value
         return results
 
     def bound(self, op: Operator) -> Bound:
@@ -230,17 +230,17 @@ def _valued(tensor: Tensor, value: Array | None) -> Tensor:
     return tensor if value is None else replace(tensor, data=Evaluated(value))
 
 
-def _value(model: ir.Model) -> Array | None:
-    """The result where no graph input takes part in it."""
-    used = {value for node in model.graph for value in node.inputs}
+def _constant_results(model: ir.Model) -> Sequence[Array | None]:
+    """Return the value of each graph output, None for all where a graph input takes part."""
+    used = {value for node in model.graph.all_nodes() for value in node.inputs}
     if used & set(model.graph.inputs):
-        return None
+        return [None] * len(model.graph.outputs)
     from onnx.reference import ReferenceEvaluator
 
-    (value,) = ReferenceEvaluator(ir.to_proto(model)).run(
+    results = ReferenceEvaluator(ir.to_proto(model)).run(
         None, {str(value.name): _nothing(value) for value in model.graph.inputs}
     )
-    return np.asarray(value)
+    return [np.asarray(result) for result in results]
 
 
 def _nothing(value: ir.Value) -> Array:
