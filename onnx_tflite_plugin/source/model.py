@@ -147,7 +147,8 @@ class Tensor:
     ``shape`` is what the file stores (with 1 for unknown sizes, as converters write it);
     ``dims`` has ``None`` where the size is unknown until run time. ``dtype`` is numpy's or
     ml_dtypes' name ("float32", "int8", "int4", "float8_e4m3fn", ...), or "string", "resource", "variant".
-    ``disregarded``: parameters that the file gives a float tensor, which no kernel looks at.
+    ``disregarded``: parameters that the file gives a float tensor, which no kernel looks at. ``copy``: a number of its own
+    for a copy that stands in place of a call's tensor, so that hashes differ.
     """
 
     subgraph: int
@@ -161,6 +162,7 @@ class Tensor:
     is_variable: bool = False
     has_rank: bool = True
     disregarded: Quantization | None = None
+    copy: int = 0
 
     @property
     def constant(self) -> bool:
@@ -196,7 +198,7 @@ class Tensor:
         return f"{self.index} {self.name!r}"
 
     def __hash__(self) -> int:
-        return hash((self.subgraph, self.index))
+        return hash((self.subgraph, self.index, self.copy))
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +223,8 @@ class Operator:
     mutating: tuple[bool, ...] = ()
 
     def __hash__(self) -> int:
-        return hash((self.subgraph, self.index))
+        first = self.outputs[0] if self.outputs else None  # differs between copies of one operator
+        return hash((self.subgraph, self.index, 0 if first is None else first))
 
     def tensor(self, slot: int) -> Tensor | None:
         """The operand in a slot: input ``slot``, or output ``~slot`` where negative; ``None`` where absent."""
