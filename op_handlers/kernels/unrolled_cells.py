@@ -254,7 +254,8 @@ def by_rows(op: Operator) -> bool:
 
 def whole(rows: Rows) -> bool:
     """Whether they are all rows of their tensor, in order."""
-    return rows.places == tuple(range(prod(rows.tensor.shape[:-1])))
+    count = prod(rows.tensor.shape[:-1])
+    return len(rows.places) == count and rows.places == tuple(range(count))
 
 
 def of_one_cell(one: Step, other: Step) -> bool:
