@@ -108,7 +108,15 @@ def stale(error: ConversionError | Failed, model: Model) -> bool:
     problems = error.problems if isinstance(error, ConversionError) else ()
     ours = any(isinstance(problem, Blamed) and problem.ours for problem in problems)
     ours = ours or any(isinstance(problem, Contradiction) for problem in problems)
-    return ours or isinstance(error, StaleShape) or not all(tensor.has_rank for tensor in model.main.tensors)
+    if ours or isinstance(error, StaleShape) or not all(tensor.has_rank for tensor in model.main.tensors):
+        return True
+    return any(map(_perhaps_shapeless, model.main.operators))
+
+
+def _perhaps_shapeless(op: Operator) -> bool:
+    """True if a result is stored as a scalar beside operands that are none: converters wrote ``[]`` for unknown shapes."""
+    scalar = any(t is not None and not t.shape and t.dtype not in HANDLES for t in op.outputs)
+    return scalar and any(t is not None and t.shape and not t.constant for t in op.inputs)
 
 
 def lacks_rank(tensor: Tensor) -> bool:
@@ -124,6 +132,24 @@ def shapeless(error: ConversionError | Failed, model: Model) -> InvalidModel | N
     lacking = [tensor for tensor in model.main.tensors if lacks_rank(tensor)]
     reason = "the file stores no shape for it, and none follows"
     return InvalidModel(CONTRADICTION, [Problem(f"tensor {t}", reason, _HINT) for t in lacking]) if lacking else None
+
+
+def with_unknown_inputs(error: ConversionError, model: Model) -> ConversionError | None:
+    """Return the refusal with the graph inputs whose shape ``[]`` may stand for any; None if the file has none."""
+    if type(error) not in (InvalidModel, StaleShape, UnsupportedOperator) or not any(
+        map(lacks_rank, model.main.tensors)
+    ):
+        return None
+    unknown = [
+        Problem(
+            f"graph input {tensor}",
+            "the file stores the shape [] for it, as for tensors of which it does not know the shape",
+            f"if it is no scalar, give its shape with --input-shape {tensor.name or tensor.index}=...",
+        )
+        for tensor in model.main.inputs
+        if not tensor.shape
+    ]
+    return type(error)(error.message, [*error.problems, *unknown]) if unknown else None
 
 
 def unfit(handler: Handler, op: Operator) -> Unfit | None:

@@ -7,7 +7,7 @@ that follow from sizes alone are computed, for shapes are made of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -36,6 +36,7 @@ from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor
 from onnx_tflite_plugin.targets import Target
 
+HIGHEST_RANK = 6  # the rank that is tried last
 MOST_NUMBERS = 64  # elements of a tensor of sizes; computing more would be running the model
 
 
@@ -79,20 +80,27 @@ class Sizes:
     def _ranked(
         self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """As ``results``; where they do not have the rank that is stored, of the ranks beside it."""
+        """Return ``results`` at the stored ranks, else at the ranks beside them, or at any where ``[]`` is stored."""
         try:
             return self.results(op, dims, numbers)
-        except InvalidModel:
-            if len(op.outputs) != 1 or op.outputs[0] is None:
+        except (ConversionError, Refused) as error:
+            results = [tensor for tensor in op.outputs if tensor is not None]
+            shapeless = [tensor for tensor in results if not tensor.shape]
+            if shapeless:
+                ranks, doubtful = list(candidate_ranks(op, dims)), shapeless
+            elif isinstance(error, InvalidModel) and len(op.outputs) == len(results) == 1:
+                ranks, doubtful = [op[~0].rank - 1, op[~0].rank + 1], results
+            else:
                 raise
-            untold = replace(op, outputs=(replace(op[~0], has_rank=False),))
-            for rank in (op[~0].rank - 1, op[~0].rank + 1):
+            outputs = (replace(t, has_rank=False) if t in doubtful else t for t in op.outputs if t is not None)
+            untold = replace(op, outputs=tuple(outputs)) if len(results) == len(op.outputs) else op
+            for rank in ranks:
                 try:
-                    (sizes, value), *_ = self.results(untold, dims, numbers, rank).values()
-                except (ConversionError, Refused):
+                    found = list(self.results(untold, dims, numbers, rank).values())
+                except (ConversionError, Failed, Refused):
                     continue
-                if len(sizes) == rank:
-                    return {op[~0]: (sizes, value)}
+                if all(len(sizes) == rank for (sizes, _), t in zip(found, results, strict=True) if t in doubtful):
+                    return dict(zip(results, found, strict=True))
             raise
 
     def _freed(self, op: Operator, dims: Mapping[Tensor, Dims], batches: Mapping[int, int]) -> Operator:
@@ -134,12 +142,16 @@ class Sizes:
         alone = replace(op, inputs=tuple(None if t is None else operands[t] for t in op.inputs), outputs=tuple(opened))
         bound = self.bound(alone)
         sizes = sized(bound, self.target, self.target.opsets[2])
-        if any(tensor.dtype in HANDLES for tensor in operands):
-            if sizes is None:
-                raise Refused("what its resource holds has a size of its own")
+        handles = any(tensor.dtype in HANDLES for tensor in operands)
+        if handles and sizes is not None:
             return {op[~0]: (sizes, None)}
+        resized = [t for t in operands if dims.get(t, t.dims) not in (t.dims, t.shape)]
         if any(tensor in dims for tensor in operands):
-            _check_free(bound, [tensor for tensor in operands if dims.get(tensor, tensor.dims) != tensor.dims])
+            if (handles or bound.declared.hands_on) and not resized and all(t.has_rank for t in op.outputs if t):
+                return {tensor: (tensor.dims, None) for tensor in op.outputs if tensor is not None}
+            _check_free(bound, resized)
+        if handles:
+            raise Refused("what its resource holds has a size of its own")
         if sizes is not None and opened[0] is not None:
             opened[0] = sized_as(opened[0], sizes)
             alone = replace(alone, outputs=tuple(opened))
@@ -183,7 +195,7 @@ class Sizes:
 def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
     """Raises Refused where an operand cannot have another size."""
     op, declared = bound.op, bound.declared
-    if declared.hands_on or any(t.is_variable for t in op.inputs if t is not None):
+    if declared.hands_on or (changed and any(t.is_variable for t in op.inputs if t is not None)):
         raise Refused("it runs a subgraph or keeps a state, which has sizes of its own")
     by_axis = {*declared.holds_axes, *declared.indexed_by_axis}
     for slot, tensor in enumerate(op.inputs):
@@ -214,6 +226,12 @@ def _rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> in
     """A result's rank: where the operand that it has it from has another by now, that one."""
     first = next((t for t in op.inputs if t is not None), None)
     return operands[first].rank if first is not None and first.rank == tensor.rank else tensor.rank
+
+
+def candidate_ranks(op: Operator, dims: Mapping[Tensor, Dims]) -> Iterator[int]:
+    """Ranks to try for a result: the operands', the highest first, for a result of fewer axes may be any Reshape."""
+    ranks = {len(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None}
+    yield from dict.fromkeys((*sorted(ranks, reverse=True), *range(HIGHEST_RANK + 1)))
 
 
 def _small(tensor: Tensor | None) -> bool:
