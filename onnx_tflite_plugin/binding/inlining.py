@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from itertools import count
 
@@ -23,6 +23,16 @@ class Placed(Operator):
     """An operator in place of a call. ``within``: the places of the calls that it stands within, the outermost first."""
 
     within: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Copied(Tensor):
+    """A copy of a called subgraph's tensor; its ``number`` keeps the hashes of copies apart."""
+
+    number: int = 0
+
+    def __hash__(self) -> int:
+        return hash((self.subgraph, self.index, self.number))
 
 
 def places(op: Operator) -> tuple[Place, ...]:
@@ -67,7 +77,8 @@ class Inlining:
             if tensor is None or tensor.constant:
                 return tensor
             if tensor not in tensors:
-                tensors[tensor] = replace(tensor, copy=next(self._copies))
+                known = {field.name: getattr(tensor, field.name) for field in fields(Tensor)}
+                tensors[tensor] = Copied(**known, number=next(self._copies))
             return tensors[tensor]
 
         def placed(op: Operator) -> Operator:

@@ -147,8 +147,7 @@ class Tensor:
     ``shape`` is what the file stores (with 1 for unknown sizes, as converters write it);
     ``dims`` has ``None`` where the size is unknown until run time. ``dtype`` is numpy's or
     ml_dtypes' name ("float32", "int8", "int4", "float8_e4m3fn", ...), or "string", "resource", "variant".
-    ``disregarded``: parameters that the file gives a float tensor, which no kernel looks at. ``copy``: a number of its own
-    for a copy that stands in place of a call's tensor, so that hashes differ.
+    ``disregarded``: parameters that the file gives a float tensor, which no kernel looks at.
     """
 
     subgraph: int
@@ -162,7 +161,6 @@ class Tensor:
     is_variable: bool = False
     has_rank: bool = True
     disregarded: Quantization | None = None
-    copy: int = 0
 
     @property
     def constant(self) -> bool:
@@ -198,7 +196,7 @@ class Tensor:
         return f"{self.index} {self.name!r}"
 
     def __hash__(self) -> int:
-        return hash((self.subgraph, self.index, self.copy))
+        return hash((self.subgraph, self.index))
 
 
 @dataclass(frozen=True, eq=False)
