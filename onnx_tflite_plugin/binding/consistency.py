@@ -110,13 +110,12 @@ def stale(error: ConversionError | Failed, model: Model) -> bool:
     ours = ours or any(isinstance(problem, Contradiction) for problem in problems)
     if ours or isinstance(error, StaleShape) or not all(tensor.has_rank for tensor in model.main.tensors):
         return True
-    return any(map(_perhaps_shapeless, model.main.operators))
+    return any(map(perhaps_shapeless, model.main.operators))
 
 
-def _perhaps_shapeless(op: Operator) -> bool:
-    """True if a result is stored as a scalar beside operands that are none: converters wrote ``[]`` for unknown shapes."""
-    scalar = any(t is not None and not t.shape and t.dtype not in HANDLES for t in op.outputs)
-    return scalar and any(t is not None and t.shape and not t.constant for t in op.inputs)
+def perhaps_shapeless(op: Operator) -> bool:
+    """True if a result is stored as a scalar: converters wrote ``[]`` for unknown shapes."""
+    return any(t is not None and not t.shape and t.dtype not in HANDLES for t in op.outputs)
 
 
 def lacks_rank(tensor: Tensor) -> bool:
@@ -219,6 +218,12 @@ def _ranks(bound: Bound) -> Iterator[Contradiction]:
             if count is not None and tensor is not None and tensor.has_rank and tensor.rank != count:
                 reason = f"tensor {tensor} of shape {list(tensor.shape)} has rank {tensor.rank}, {bound.op.code} takes {count}"
                 yield _problem(bound.op, f"{name}[{k}]", reason)
+
+
+def declared_rank(bound: Bound, output: int) -> int | None:
+    """The rank that a handler's axes give an output of this instance; None if they give none."""
+    counts = _axis_counts(bound.declared.axes)[1] if bound.declared.axes else ()
+    return counts[output] if output < len(counts) else None
 
 
 def _shared(bound: Bound) -> Iterator[Contradiction]:

@@ -7,7 +7,7 @@ that follow from sizes alone are computed, for shapes are made of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, label
+from onnx_tflite_plugin.binding.consistency import declared_rank, perhaps_shapeless
 from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
@@ -59,7 +60,7 @@ class Sizes:
         dims, numbers = dict(given), dict[Tensor, Array]()
         for op in self.model.main.operators:
             touched = any(tensor in dims or tensor in numbers for tensor in op.inputs if tensor is not None)
-            if not (touched or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
+            if not (touched or perhaps_shapeless(op) or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
                 continue
             try:
                 results = self._ranked(self._freed(op, dims, batches or {}), dims, numbers)
@@ -80,28 +81,46 @@ class Sizes:
     def _ranked(
         self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Return ``results`` at the stored ranks, else at the ranks beside them, or at any where ``[]`` is stored."""
+        """Return ``results`` at the stored ranks, unless they have others: those that follow, or the ranks beside them.
+
+        Where ``[]`` is stored, or what follows has another rank, any rank is tried, for a layout may depend on it.
+        """
+        stored, failure = dict[Tensor, tuple[Dims, Array | None]](), None
         try:
-            return self.results(op, dims, numbers)
+            stored = self.results(op, dims, numbers)
+            doubtful = [tensor for tensor, (sizes, _) in stored.items() if len(sizes) != tensor.rank]
+            ranks = [*(len(stored[tensor][0]) for tensor in doubtful), *candidate_ranks(op, dims)]
         except (ConversionError, Refused) as error:
-            results = [tensor for tensor in op.outputs if tensor is not None]
-            shapeless = [tensor for tensor in results if not tensor.shape]
-            if shapeless:
-                ranks, doubtful = list(candidate_ranks(op, dims)), shapeless
-            elif isinstance(error, InvalidModel) and len(op.outputs) == len(results) == 1:
-                ranks, doubtful = [op[~0].rank - 1, op[~0].rank + 1], results
-            else:
-                raise
-            outputs = (replace(t, has_rank=False) if t in doubtful else t for t in op.outputs if t is not None)
-            untold = replace(op, outputs=tuple(outputs)) if len(results) == len(op.outputs) else op
-            for rank in ranks:
-                try:
-                    found = list(self.results(untold, dims, numbers, rank).values())
-                except (ConversionError, Failed, Refused):
-                    continue
-                if all(len(sizes) == rank for (sizes, _), t in zip(found, results, strict=True) if t in doubtful):
-                    return dict(zip(results, found, strict=True))
-            raise
+            failure = error
+            doubtful = [tensor for tensor in op.outputs if tensor is not None and not tensor.shape]
+            ranks = list(candidate_ranks(op, dims))
+            if not doubtful and isinstance(error, InvalidModel) and len(op.outputs) == 1:
+                doubtful = [tensor for tensor in op.outputs if tensor is not None]
+                ranks = [rank for tensor in doubtful for rank in (tensor.rank - 1, tensor.rank + 1)]
+        found = self._at_any_rank(op, dims, numbers, doubtful, ranks) if doubtful else {}
+        if failure is not None and not found:
+            raise failure
+        return found or stored
+
+    def _at_any_rank(
+        self,
+        op: Operator,
+        dims: Mapping[Tensor, Dims],
+        numbers: Mapping[Tensor, Array],
+        doubtful: Collection[Tensor],
+        ranks: Iterable[int],
+    ) -> dict[Tensor, tuple[Dims, Array | None]]:
+        """Return ``results`` at the first rank that those in doubt have as well, nothing if there is none."""
+        outputs = tuple(replace(t, has_rank=False) if t is not None and t in doubtful else t for t in op.outputs)
+        for rank in dict.fromkeys(ranks):
+            try:
+                found = self.results(replace(op, outputs=outputs), dims, numbers, rank)
+            except (ConversionError, Failed, Refused):
+                continue
+            results = {t: found[o] for t, o in zip(op.outputs, outputs, strict=True) if t is not None and o in found}
+            if all(len(sizes) == rank for t, (sizes, _) in results.items() if t in doubtful):
+                return results
+        return {}
 
     def _freed(self, op: Operator, dims: Mapping[Tensor, Dims], batches: Mapping[int, int]) -> Operator:
         """The operator without the size of axis 0 in its constants and options, where it has that from an operand."""
@@ -146,10 +165,12 @@ class Sizes:
         if handles and sizes is not None:
             return {op[~0]: (sizes, None)}
         resized = [t for t in operands if dims.get(t, t.dims) not in (t.dims, t.shape)]
+        if (handles or bound.declared.hands_on) and not resized:
+            passed = {t: self._passed(bound, k) for k, t in enumerate(op.outputs) if t is not None}
+            if all(sizes is not None for sizes in passed.values()):
+                return {tensor: (sizes or (), None) for tensor, sizes in passed.items()}
         if any(tensor in dims for tensor in operands):
-            if (handles or bound.declared.hands_on) and not resized and all(t.has_rank for t in op.outputs if t):
-                return {tensor: (tensor.dims, None) for tensor in op.outputs if tensor is not None}
-            _check_free(bound, resized)
+            _check_free(bound, [tensor for tensor in resized if tensor.shape or bound.declared.hands_on])
         if handles:
             raise Refused("what its resource holds has a size of its own")
         if sizes is not None and opened[0] is not None:
@@ -160,13 +181,29 @@ class Sizes:
         values = _constant_results(model) if all(_small(t) for t in op.outputs) else [None] * len(tensors)
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
         for tensor, inferred, value in zip(tensors, infer(skeleton(model)), values, strict=False):
-            if inferred is None and not tensor.has_rank:
+            known = tensor.has_rank or declared_rank(bound, op.outputs.index(tensor)) == rank
+            if inferred is None and not known:
                 raise Refused(f"the rank of {tensor.name!r} is known only at run time")
-            sizes = (None,) * tensor.rank if inferred is None else inferred
+            sizes = (None,) * (tensor.rank if tensor.has_rank else rank or 0) if inferred is None else inferred
             sizes = sizes[: -1 if inferred and tensor.dtype.startswith("complex") else None]
             _check_scales(tensor, sizes)
             results[tensor] = sizes, value
         return results
+
+    def _passed(self, bound: Bound, output: int) -> Dims | None:
+        """Return the stored sizes of an operator's output, else those of the subgraphs that give it; None if unknown."""
+        tensor, declared = bound.op[~output], bound.declared
+        indices = (
+            declared.subgraphs[-1:] if declared.borders is not None and declared.borders.loops else declared.subgraphs
+        )
+        if tensor.shape or any(index >= len(self.model.subgraphs) for index in indices):
+            return tensor.dims if tensor.has_rank else None
+        inner = [self.model.subgraphs[index].outputs[output : output + 1] for index in indices]
+        results = [result for outputs in inner for result in outputs if result.has_rank]
+        if not results or len(results) < len(indices) or len({result.rank for result in results}) > 1:
+            return tensor.dims if tensor.has_rank else None
+        sizes = zip(*(result.dims for result in results), strict=True)
+        return tuple(own[0] if len(set(own)) == 1 else None for own in sizes)
 
     def bound(self, op: Operator) -> Bound:
         bound = self.host.take(op, self.target, self.target.opsets[2])

@@ -52,7 +52,7 @@ MUTATIONS: tuple[Planted, ...] = (
         (
             "a result stored as a scalar beside others is one",
             "binding/consistency.py",
-            "return any(map(_perhaps_shapeless, model.main.operators))",
+            "return any(map(perhaps_shapeless, model.main.operators))",
             "return False",
         ),
     ),
