@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.binding.bound import Bound, label
+from onnx_tflite_plugin.binding.bound import Bound, Declared, label
 from onnx_tflite_plugin.binding.consistency import declared_rank, perhaps_shapeless
 from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
 from onnx_tflite_plugin.binding.evaluation import Evaluated
@@ -166,7 +166,7 @@ class Sizes:
             return {op[~0]: (sizes, None)}
         resized = [t for t in operands if dims.get(t, t.dims) not in (t.dims, t.shape)]
         if (handles or bound.declared.hands_on) and not resized:
-            passed = {t: self._passed(bound, k) for k, t in enumerate(op.outputs) if t is not None}
+            passed = {t: self._passed(bound.declared, t, k) for k, t in enumerate(op.outputs) if t is not None}
             if all(sizes is not None for sizes in passed.values()):
                 return {tensor: (sizes or (), None) for tensor, sizes in passed.items()}
         if any(tensor in dims for tensor in operands):
@@ -181,8 +181,8 @@ class Sizes:
         values = _constant_results(model) if all(_small(t) for t in op.outputs) else [None] * len(tensors)
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
         for tensor, inferred, value in zip(tensors, infer(skeleton(model)), values, strict=False):
-            known = tensor.has_rank or declared_rank(bound, op.outputs.index(tensor)) == rank
-            if inferred is None and not known:
+            declared = declared_rank(bound, op.outputs.index(tensor))
+            if inferred is None and not tensor.has_rank and (declared is None or declared != rank):
                 raise Refused(f"the rank of {tensor.name!r} is known only at run time")
             sizes = (None,) * (tensor.rank if tensor.has_rank else rank or 0) if inferred is None else inferred
             sizes = sizes[: -1 if inferred and tensor.dtype.startswith("complex") else None]
@@ -190,12 +190,10 @@ class Sizes:
             results[tensor] = sizes, value
         return results
 
-    def _passed(self, bound: Bound, output: int) -> Dims | None:
+    def _passed(self, declared: Declared, tensor: Tensor, output: int) -> Dims | None:
         """Return the stored sizes of an operator's output, else those of the subgraphs that give it; None if unknown."""
-        tensor, declared = bound.op[~output], bound.declared
-        indices = (
-            declared.subgraphs[-1:] if declared.borders is not None and declared.borders.loops else declared.subgraphs
-        )
+        loops = declared.borders is not None and declared.borders.loops
+        indices = declared.subgraphs[-1:] if loops else declared.subgraphs
         if tensor.shape or any(index >= len(self.model.subgraphs) for index in indices):
             return tensor.dims if tensor.has_rank else None
         inner = [self.model.subgraphs[index].outputs[output : output + 1] for index in indices]

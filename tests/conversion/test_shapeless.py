@@ -140,3 +140,54 @@ def test_an_input_stored_without_its_shape_may_have_dynamic_ones() -> None:
 def test_a_refusal_names_inputs_stored_without_their_shapes() -> None:
     with pytest.raises(otp.ConversionError, match=r"graph input 7 'audio': .* with --input-shape audio=\.\.\."):
         otp.convert(commands(()))
+
+
+def counting(model: ModelBuilder) -> None:
+    """A loop over scalars, of which one is handed through."""
+    g, condition, body = model.main, model.subgraph("condition"), model.subgraph("body")
+    options = {"cond_subgraph_index": condition.index, "body_subgraph_index": body.index}
+    ends = [g.tensor(name, ()) for name in "yz"]
+    g.operator("WHILE", [g.input("x", ()), g.input("step", ())], ends, options)
+    g.output(*ends)
+    for graph in (condition, body):
+        graph.input("x", ()), graph.input("step", ())
+    condition.operator(
+        "LESS", [0, condition.constant("n", np.float32(7))], [more := condition.tensor("more", (), "bool")]
+    )
+    condition.output(more)
+    body.operator("ADD", [0, 1], [following := body.tensor("following", ())])
+    body.output(following, 1)
+
+
+def multiplying(model: ModelBuilder) -> None:
+    """The product of a scalar with the last one, which is a variable."""
+    g, initial = model.main, model.subgraph("initial")
+    variable = {"container": "", "shared_name": "last"}
+    first, handle = (graph.tensor("handle", (), "resource") for graph in (initial, g))
+    initial.operator("VAR_HANDLE", [], [first], variable)
+    initial.operator("ASSIGN_VARIABLE", [first, initial.constant("two", np.float32(2))], [])
+    x, last, y = g.input("x", ()), g.tensor("last", ()), g.tensor("y", ())
+    g.operator("CALL_ONCE", [], [], {"init_subgraph_index": initial.index})
+    g.operator("VAR_HANDLE", [], [handle], variable)
+    g.operator("READ_VARIABLE", [handle], [last])
+    g.operator("ASSIGN_VARIABLE", [handle, x], [])
+    g.operator("MUL", [last, x], [y])
+    g.output(y)
+
+
+@pytest.mark.parametrize("draw", [counting, multiplying])
+def test_scalars_of_files_that_know_no_ranks_are_scalars(draw: Callable[[ModelBuilder], None]) -> None:
+    model = ModelBuilder()
+    draw(model)
+    for graph in model.subgraphs:
+        UNKNOWN["by a converter that knows no ranks"](graph)
+    data = model.build()
+    conversion = otp.convert(data)
+    outputs = conversion.model.graph.outputs
+    assert {tuple(value.shape or ()) for value in outputs} == {()}
+    given = {"x": np.float32(0.5), "step": np.float32(1.5)}
+    inputs = {
+        name: given[name] for name in [str(value.name) for value in conversion.model.graph.inputs] if name in given
+    }
+    verification = verify(data, conversion.proto, inputs=inputs)
+    assert verification.ok, verification.text
