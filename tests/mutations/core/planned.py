@@ -42,12 +42,21 @@ MUTATIONS: tuple[Planted, ...] = (
         ),
     ),
     *of_tests(
+        "binding/odd_files",
+        (
+            "a result of another rank than is stored keeps the layout of that",
+            "shapes/derivation.py",
+            "return found or stored",
+            "return stored or found",
+        ),
+    ),
+    *of_tests(
         "conversion/shapeless",
         (
             "a shape stored as [] is tried at the ranks beside it",
             "shapes/derivation.py",
-            "list(candidate_ranks(op, dims)), shapeless",
-            "[1], shapeless",
+            "            ranks = list(candidate_ranks(op, dims))\n",
+            "            ranks = [op[~0].rank - 1, op[~0].rank + 1]\n",
         ),
         (
             "a result stored as a scalar beside others is one",
@@ -67,8 +76,8 @@ MUTATIONS: tuple[Planted, ...] = (
         (
             "a loop takes any size",
             "shapes/derivation.py",
-            "declared.hands_on) and not resized and all(",
-            "declared.hands_on) and all(",
+            "bound.declared.hands_on) and not resized:",
+            "bound.declared.hands_on):",
         ),
     ),
     *of_tests(
