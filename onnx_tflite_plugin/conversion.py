@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.binding.consistency import doubtful, lacks_rank, shapeless, stale
+from onnx_tflite_plugin.binding.consistency import doubtful, lacks_rank, shapeless, stale, with_unknown_inputs
 from onnx_tflite_plugin.errors import (
     Blamed,
     ConversionError,
@@ -202,7 +202,10 @@ def convert_model(
                     return _converted(current, host, options, target, stages)
                 if (each := unfused(model, host, options, target, stages, error)) is not None:
                     return each
-                fault = shapeless(error, model) or asked_for(error, model, host, options, target)
+                fault: ConversionError | None = shapeless(error, model)
+                fault = fault or asked_for(error, model, host, options, target)
+                if fault is None and isinstance(error, ConversionError) and not options.input_shape:
+                    fault = with_unknown_inputs(error, model)
                 if fault is None:
                     raise
                 raise fault from error

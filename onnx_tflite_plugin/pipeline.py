@@ -27,7 +27,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.lowering.emitter import Emitter
-from onnx_tflite_plugin.lowering.interface import InterfaceNames, chosen, entered, graph_edges
+from onnx_tflite_plugin.lowering.interface import InterfaceNames, check_outputs, chosen, entered, graph_edges
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.passes import PASSES
@@ -118,6 +118,7 @@ class Pipeline:
                 "there is nothing to convert:", [Problem(f"subgraphs[{model.root}].outputs", "the model has no output")]
             )
         model, names, part = cut(model, names, options.inputs_at, options.outputs)
+        check_outputs(model, names, signature)
         self.stages("binding operators to handlers")
         model, places = resized(model, options.input_shape, options.dynamic_batch, names, self.host, self.target)
         planned = self.planned(self.fused(self.bound(model)), names)

@@ -50,7 +50,7 @@ def smallest(search: Search, divergence: Divergence, runs: Sequence[Run], agrees
 
     ``None`` where no part does, or none can be taken out of the ONNX model.
     """
-    original = preserving(search.trial)[0]
+    original = preserving(search.trial, most=1)[0]
     kept: list[dict[int, Array]] = []
     for arrays in runs:
         original.run(arrays)

@@ -17,23 +17,81 @@ MUTATIONS: tuple[Planted, ...] = (
         (
             "a call that remembers gives way",
             "binding/inlining.py",
-            "if tensors is None or any(tensor.is_variable for tensor in graph.tensors):",
-            "if tensors is None:",
+            " and not any(t.is_variable for t in graph.tensors)",
+            "",
         ),
+        ("calls expand without bound", "binding/inlining.py", "if self._expanded > self._most:", "if False:"),
+        ("copies share a hash", "binding/inlining.py", "hash((self.subgraph, self.index, self.number))", "7"),
     ),
     *of_tests(
         "binding/consistency",
+        (
+            "the zero point of a fixed range is not looked at",
+            "quantization/plan.py",
+            "or quantization.zero_point[0] != zero_point:",
+            ":",
+        ),
+    ),
+    *of_tests(
+        "layout/candidates",
         (
             "an unknown shape is that of a scalar",
             "layout/candidates.py",
             "if tensor is not None and tensor.rank == 0 < rank:",
             "if False:",
         ),
+    ),
+    *of_tests(
+        "binding/odd_files",
         (
-            "the zero point of a fixed range is not looked at",
-            "quantization/plan.py",
-            "or quantization.zero_point[0] != zero_point:",
-            ":",
+            "a result of another rank than is stored keeps the layout of that",
+            "shapes/derivation.py",
+            "return found or stored",
+            "return stored or found",
+        ),
+    ),
+    *of_tests(
+        "conversion/shapeless",
+        (
+            "a shape stored as [] is tried at the ranks beside it",
+            "shapes/derivation.py",
+            "            ranks = list(candidate_ranks(op, dims))\n",
+            "            ranks = [op[~0].rank - 1, op[~0].rank + 1]\n",
+        ),
+        (
+            "a result stored as a scalar beside others is one",
+            "binding/consistency.py",
+            "return any(map(perhaps_shapeless, model.main.operators))",
+            "return False",
+        ),
+    ),
+    *of_tests(
+        "conversion/computed_shapes",
+        (
+            "all results of an operator have the value of the first",
+            "shapes/derivation.py",
+            "return [np.asarray(result) for result in results]",
+            "return [np.asarray(results[0]) for result in results]",
+        ),
+        (
+            "a loop takes any size",
+            "shapes/derivation.py",
+            "bound.declared.hands_on) and not resized:",
+            "bound.declared.hands_on):",
+        ),
+    ),
+    *of_tests(
+        "lowering/interface",
+        ("outputs without a value are let through", "lowering/interface.py", "    if problems:\n", "    if False:\n"),
+    ),
+    *of_tests(
+        "verify/child",
+        ("a fork uses the parent's child", "verify/runtimes/child.py", " or _shared.owner != os.getpid():", ":"),
+        (
+            "a set that dies ends the search for a tensor",
+            "verify/operators/diverging.py",
+            "if len(originals) == 1:",
+            "if True:",
         ),
     ),
     *of_tests(
