@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 
+from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.streams import stream_of
 
 _MAGIC: tuple[tuple[bytes, str], ...] = (
@@ -24,23 +25,23 @@ _ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42\x72"  # tags of ModelProto that fo
 _MOST_NAMES = 5
 
 
-def described(view: memoryview) -> str:
+def described(content: Content) -> str:
     """What the file is and what to do about it; empty where nothing is known of it."""
-    start = bytes(view[:32])
+    start = bytes(content.read(0, min(32, content.size)))
     for magic, text in _MAGIC:
         if start.startswith(magic):
             return text
     if start.startswith(_ZIP):
-        return _archive(view)
+        return _archive(content)
     if len(start) > 2 and start[0] == 0x08 and 0 < start[1] < 32 and start[2] in _ONNX_FIELDS:
         return "it is an ONNX model already"
     return "" if start else "it is empty"
 
 
-def _archive(view: memoryview) -> str:
+def _archive(content: Content) -> str:
     """A zip archive, which a .task bundle and a PyTorch file are too, with the models in it."""
     try:
-        with zipfile.ZipFile(stream_of(view)) as archive:
+        with zipfile.ZipFile(stream_of(content)) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
         names = []
