@@ -158,26 +158,32 @@ def convert(
     target_of(chosen)
     stages = Stages(progress)
     stages("reading")
-    content: str | bytes | Section
-    if isinstance(source, Section):
-        content = source
-    else:
-        content = os.fspath(source) if isinstance(source, str | os.PathLike) else bytes(source)
+    content = _owned(source)
     try:
         conversion = convert_model(read(content), host, chosen, stages)
     except ConversionError as error:
         from onnx_tflite_plugin.verify.diagnosis import diagnosed
 
         diagnosis = diagnosed(error, content)
-        if diagnosis is error:
-            raise
-        raise diagnosis from error
+        try:
+            if diagnosis is error:
+                raise
+            raise diagnosis from error
+        finally:
+            del diagnosis  # its traceback refers to this frame, which holds the content
     if chosen.verify:
         conversion = _verified(conversion, content, host, chosen, stages)
     stages.done()
     for text in conversion.report.warnings:
         LOG.warning("%s", text)
     return conversion
+
+
+def _owned(source: str | os.PathLike[str] | bytes | Section) -> str | bytes | Section:
+    """Return the source by path or as bytes that nobody changes."""
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source)
+    return source if isinstance(source, Section) else bytes(source)
 
 
 def convert_model(

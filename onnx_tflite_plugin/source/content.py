@@ -207,10 +207,3 @@ def read_bytes(source: Source) -> bytes:
         content = source.open()
         return bytes(content.read(0, content.size))
     return Path(source).read_bytes() if isinstance(source, str | os.PathLike) else bytes(source)
-
-
-def is_mapped(source: Source) -> bool:
-    """Return True if constants of the model are mapped: truncating its file may then end the process."""
-    if isinstance(source, Section):
-        return isinstance(source.content, FileContent) and source.size > MAPPED
-    return isinstance(source, str | os.PathLike) and os.stat(source).st_size > MAPPED

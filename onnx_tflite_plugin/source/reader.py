@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
-from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source.buffers import Buffers
-from onnx_tflite_plugin.source.content import Section, Source, open_content
+from onnx_tflite_plugin.source.content import FileContent, Section, Source, open_content
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, File, Table
 from onnx_tflite_plugin.source.formats import described
 from onnx_tflite_plugin.source.metadata import KEY, read_metadata
@@ -46,18 +46,21 @@ def read(source: Source) -> Model:
     return _read_model(File(*open_content(source)))
 
 
-def not_tflite(file: File) -> InvalidModel | None:
-    """Return the error for a file that is not a TFLite model, which says what it is instead; else ``None``."""
-    if bytes(file.content.read(4, 4 if file.size >= 8 else 0)) == IDENTIFIER:
-        return None
-    hint = described(file.content) or "is it the right file, and complete?"
-    return file.invalid("file", "not a TFLite file (no TFL3 identifier)", hint)
+def check_format(path: Path) -> None:
+    """Raise InvalidModel for a file that does not begin as a TFLite model does."""
+    _check_identifier(File(FileContent.open(path, str(path)), str(path)))
+
+
+def _check_identifier(file: File) -> None:
+    """Raise InvalidModel for a file that is not a TFLite model, and say what it is instead."""
+    if bytes(file.content.read(4, 4 if file.size >= 8 else 0)) != IDENTIFIER:
+        hint = described(file.content) or "is it the right file, and complete?"
+        raise file.invalid("file", "not a TFLite file (no TFL3 identifier)", hint)
 
 
 def _read_model(file: File) -> Model:
     # LiteRT asks for the identifier too, whatever the file's name.
-    if (wrong := not_tflite(file)) is not None:
-        raise wrong
+    _check_identifier(file)
     table = file.root(MODEL)
     version = table.number("version")
     if version != VERSION:
