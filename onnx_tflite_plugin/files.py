@@ -8,7 +8,6 @@ process is killed, the model at the path finds its weights. The next run removes
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import shutil
@@ -172,6 +171,8 @@ def _locations(graph: onnx.GraphProto) -> Iterator[onnx.StringStringEntryProto]:
 
 
 def _digest(file: Path) -> str:
+    import hashlib  # 4 MB, and few models need it
+
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()[:_DIGEST]
 
@@ -180,6 +181,8 @@ def _data_name(name: str, digest: str) -> str:
     """Return ``model.onnx.<digest>.data``; of a long name as much as fits, with a digest of its own."""
     stem = _stem(name)
     if stem != name:  # names that begin alike share no weights
+        import hashlib
+
         digest = hashlib.sha256(f"{digest}\n{name}".encode(errors="surrogateescape")).hexdigest()[:_DIGEST]
     return f"{stem}.{digest}.data"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -105,6 +104,10 @@ class Outputs:
 
 
 def _folded(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    import unicodedata
+
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", text).casefold())
 
 
