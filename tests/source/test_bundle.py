@@ -134,6 +134,14 @@ def test_what_is_no_model_is_not_unpacked_and_not_counted(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_members_are_verified_and_all_their_signatures_converted(run: Run, tmp_path: Path, method: int) -> None:
+    path = archive(tmp_path / "b.task", {"a.tflite": model(7), "b.tflite": model(5)}, method)
+    out = run("convert", path, "--verify", "--signature", "all").out
+    assert "2 of 2 models" in out
+    assert "verified against LiteRT" in out
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_damaged_member_is_refused_and_the_others_are_converted(run: Run, tmp_path: Path, method: int) -> None:
     path = archive(tmp_path / "b.task", {"a.tflite": model(997), "b.tflite": model(5)}, method)
     damaged = bytearray(path.read_bytes())

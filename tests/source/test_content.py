@@ -67,6 +67,13 @@ def test_a_file_reads_like_the_same_bytes_in_memory(
 
 
 @pytest.mark.usefixtures("paged")
+def test_a_system_without_preadv_reads_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "preadv", raising=False)
+    (weights,) = (tensor for tensor in read(path).main.tensors if tensor.constant)
+    assert np.array_equal(weights.array.reshape(-1), np.arange(ROWS * ROWS, dtype=np.float32))
+
+
+@pytest.mark.usefixtures("paged")
 def test_a_model_read_by_page_is_the_one_read_at_once(path: Path) -> None:
     (one,), (other,) = (
         [tensor.array for tensor in read(source).main.tensors if tensor.constant]
