@@ -86,7 +86,7 @@ def test_an_operand_that_nothing_fills_is_refused_as_it_is_bound(keep_unknown: b
         otp.convert(model.build(), keep_unknown=keep_unknown)
 
 
-def test_a_subgraph_that_nothing_calls_may_have_operands_that_nothing_fills() -> None:
+def test_an_uncalled_subgraph_may_have_operands_that_nothing_fills() -> None:
     """LiteRT does not run it either."""
     model = ModelBuilder()
     g, other = model.main, model.subgraph("other")

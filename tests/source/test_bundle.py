@@ -67,7 +67,7 @@ def test_every_member_is_read_as_it_was_packed(tmp_path: Path, method: int, inne
         assert [read(part.load()).main.inputs[0].shape for part in parts] == [(2, 3), (2, 5)]
 
 
-def test_a_stored_member_is_a_section_of_its_file_and_a_compressed_one_is_unpacked(tmp_path: Path) -> None:
+def test_a_stored_member_is_a_section_and_a_compressed_one_unpacked(tmp_path: Path) -> None:
     inner = archive(tmp_path / "n.task", {"m.tflite": model()}).read_bytes()
     stored = members(archive(tmp_path / "s.task", {"m.tflite": model(), "n.task": inner}), "s")
     assert [type(part.load()) for part in stored] == [Section, Section]
