@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from onnx_tflite_plugin.api.declarations import (
     OutputBehaviour,
 )
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel
+from onnx_tflite_plugin.source.flatbuffer import REFUSED
 from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Tensor
 
 
@@ -158,3 +159,17 @@ def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
             if callee not in seen:
                 seen.add(callee)
                 waiting.extend(reached.get(callee, ()))
+
+
+def check_filled(graphs: Iterable[BoundGraph]) -> None:
+    """Raise InvalidModel for an operand that holds no data and that nothing computes; LiteRT does not run such a file."""
+    for graph in graphs:
+        results = (tensor for bound in graph.operators for tensor in bound.op.outputs if tensor is not None)
+        filled = {*graph.inputs, *results}
+        for op in (bound.op for bound in graph.operators):
+            for slot, tensor in enumerate(op.inputs):
+                if tensor is None or tensor.constant or tensor.is_variable or tensor in filled:
+                    continue
+                where = f"subgraphs[{op.subgraph}].operators[{op.index}].inputs[{slot}]"
+                reason = f"tensor {tensor} holds no data and nothing computes it"
+                raise InvalidModel(CONTRADICTION, [Contradiction(where, reason, REFUSED)])

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.patterns import Fusion
-from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, called_in_vain, check_calls
+from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, called_in_vain, check_calls, check_filled
 from onnx_tflite_plugin.binding.consistency import Unfit, unfit
 from onnx_tflite_plugin.binding.declared import At, accepted, called
 from onnx_tflite_plugin.binding.evaluation import Evaluation
@@ -251,6 +251,7 @@ class Host:
                 problems += [failed.problem(_hookless(pack)) for failed in failures]
             raise UnsupportedOperator("operators that cannot be converted:", problems)
         check_calls(calls)
+        check_filled(graphs[index] for index in sorted(graphs))
         return BoundModel(model, tuple(graphs.get(g.index, BoundGraph(g, ())) for g in model.subgraphs))
 
     def _taken(

@@ -120,7 +120,7 @@ class Options(Mapping[str, Any]):
 class Data:
     """The stored value of a constant tensor, decoded when first asked for.
 
-    ``array`` is a read-only view into the file wherever the bytes can be used as they are.
+    ``array`` is read-only.
     """
 
     @cached_property

@@ -13,7 +13,7 @@ import numpy as np
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.progress import Progress
-from onnx_tflite_plugin.source import check_source
+from onnx_tflite_plugin.source import Section, Source, check_source, read_bytes
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
@@ -41,7 +41,7 @@ _NAN = "every output is NaN throughout in both: such inputs say nothing, give so
 
 
 def verify(
-    tflite: str | os.PathLike[str] | bytes,
+    tflite: str | os.PathLike[str] | bytes | Section,
     onnx: ModelProto | Converted | str | os.PathLike[str] | bytes,
     *,
     inputs: Given = None,
@@ -219,9 +219,9 @@ def _bisected(examined: Examined, divergence: Divergence | None, runs: Sequence[
     return f"the smallest part that disagrees, {codes}{more}: {files}"
 
 
-def content(tflite: str | os.PathLike[str] | bytes) -> bytes:
+def content(tflite: Source) -> bytes:
     check_source(tflite)
-    return Path(tflite).read_bytes() if isinstance(tflite, str | os.PathLike) else bytes(tflite)
+    return read_bytes(tflite)
 
 
 def model_of(onnx: Any) -> ModelProto | bytes | Path:
