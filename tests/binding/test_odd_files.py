@@ -167,7 +167,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "FULLY_CONNECTED-one_output_in_blocks",
         [option("fused_activation_function", "SIGN_BIT")],
-        "a scale per block, for which LiteRT leaves out SIGN_BIT",
+        "disagree on a fused SIGN_BIT with a weight scale per block",
     ),
     ("BATCH_MATMUL-between_batches_that_trade_places", [tensor(6, shape=[])], "of 0 axes"),
     ("REDUCE_PROD-int16_that_saturates_dropped", [scaled(2, [0.0], [0])], "has a scale of 0"),

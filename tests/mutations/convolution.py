@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Dequantized, Implicit, out
+from onnx_tflite_plugin.api import ActivationKernel, Dequantized, FusedActivation, Implicit, out
 
 from .planting import Change, Mutation, handing_on, with_attributes
 
@@ -129,13 +129,6 @@ def in_the_schemas_order(original: Any) -> Any:
     return lambda options, along: original(options, "dwh" if along == "dhw" else along)
 
 
-def _tanh(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
-    from op_handlers.image.convolution import conv_2d
-
-    made = conv_2d(ctx, x, w, b)
-    return ctx.ops.Tanh(made) if ctx.options.fused_activation_function == "TANH" else made
-
-
 def _by_option(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
     from op_handlers.image.convolution import convolution
 
@@ -149,6 +142,15 @@ ACTIVATED = {
     "AVERAGE_POOL_2D": "AVERAGE_POOL_2D-float32_with_RELU_N1_TO_1",
     "CONV_3D": "CONV_3D-with_RELU",
     "CONV_3D_TRANSPOSE": "CONV_3D_TRANSPOSE-with_RELU6",
+}
+
+IGNORING = {
+    "DEPTHWISE_CONV_2D": "float32_with_int8_weights_and",
+    "TRANSPOSE_CONV": "int16_with",
+    "CONV_3D": "with",
+    "CONV_3D_TRANSPOSE": "with",
+    "AVERAGE_POOL_2D": "uint8_with",
+    "MAX_POOL_2D": "int8_with",
 }
 
 
@@ -234,7 +236,16 @@ MUTATIONS = (
         "TANH is applied",
         "CONV_2D",
         ("CONV_2D-float32_with_TANH,_which_the_kernel_ignores", "CONV_2D-int8_with_TANH,_which_the_kernel_ignores"),
-        fields={"lower": _tanh},
+        fields={"activation": FusedActivation(ActivationKernel.ELEMENTWISE)},
+    ),
+    *(
+        Mutation(
+            "SIGN_BIT is applied",
+            code,
+            (f"{code}-{case}_SIGN_BIT,_which_the_kernel_ignores",),
+            fields={"activation": FusedActivation(ActivationKernel.ELEMENTWISE)},
+        )
+        for code, case in IGNORING.items()
     ),
     Mutation(
         "weights are channels first already",

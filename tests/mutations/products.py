@@ -71,6 +71,17 @@ def _unbiased(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
 
 MUTATIONS = (
     Mutation(
+        "TANH and SIGN_BIT are ignored",
+        "FULLY_CONNECTED",
+        (
+            "FULLY_CONNECTED-float32_by_int8_with_a_scale_each_with_TANH",
+            "FULLY_CONNECTED-float32_by_int4_with_one_scale_with_SIGN_BIT",
+            "FULLY_CONNECTED-one_row_of_many_weights_with_TANH",
+            "FULLY_CONNECTED-int8_with_TANH",
+        ),
+        fields={"activation": "fused_activation_function"},
+    ),
+    Mutation(
         "adj_x is not looked at", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_x",), fields={"axes": _adjoint(True, False)}
     ),
     Mutation(

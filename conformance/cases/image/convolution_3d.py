@@ -97,7 +97,8 @@ def biases(op: str) -> Iterator[Case]:
     yield conv(op, "with an absent bias", biased=None)
     for activation in FUSED:
         yield conv(op, f"with {activation}", activation=activation)
-    yield conv(op, "with TANH, which the kernel ignores", activation="TANH")
+    for activation in ("TANH", "SIGN_BIT"):
+        yield conv(op, f"with {activation}, which the kernel ignores", activation=activation)
 
 
 # --- between convolutions ---------------------------------------------------------------------
