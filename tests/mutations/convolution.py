@@ -125,6 +125,17 @@ def window_across(original: Any) -> Any:
     return windows
 
 
+def undilated(original: Any) -> Any:
+    """A kernel spans as many elements as it has."""
+
+    def asked_part(ctx: Any, shape: Any, y: Any, _reach: Any, strides: Any) -> Any:
+        from op_handlers.image.convolution import spatial
+
+        return original(ctx, shape, y, spatial(ctx)[1], strides)
+
+    return asked_part
+
+
 def in_the_schemas_order(original: Any) -> Any:
     return lambda options, along: original(options, "dwh" if along == "dhw" else along)
 
@@ -155,6 +166,15 @@ IGNORING = {
 
 
 MUTATIONS = (
+    Mutation(
+        "padding of SAME for a kernel without dilation",
+        "CONV_3D_TRANSPOSE",
+        (
+            "CONV_3D_TRANSPOSE-sizes_at_runtime,_SAME_2x2x3_dilated_2x3x1",
+            "CONV_3D_TRANSPOSE-sizes_at_runtime,_SAME_2x2x2_stride_2x1x2_dilated_2x1x1",
+        ),
+        patches={"op_handlers.image.convolution:asked_part": undilated},
+    ),
     Mutation(
         "the larger half of SAME in front",
         "CONV_2D",
