@@ -20,6 +20,7 @@ from onnx_tflite_plugin.api import (
     Value,
     handler,
 )
+from op_handlers.kernels.activation import CLAMPED_UNLESS_FLOAT16
 from op_handlers.kernels.extremes import extreme
 from op_handlers.kernels.fixed_point import rescaled
 from op_handlers.kernels.operands import parameters, unless_bare
@@ -48,7 +49,7 @@ def add(ctx: Context, x: Value, y: Value) -> Value:
     max_version=5,
     layout=Transparent(),
     quantization=Dequantized(),
-    activation=FUSED,
+    activation=CLAMPED_UNLESS_FLOAT16,
     accepts=unless_bare("int8", "uint8"),
 )
 def sub(ctx: Context, x: Value, y: Value) -> Value:
@@ -86,7 +87,7 @@ def mul(ctx: Context, x: Value, y: Value) -> Value:
     max_version=2,
     layout=Transparent(),
     quantization=Dequantized(),
-    activation=FUSED,
+    activation=CLAMPED_UNLESS_FLOAT16,
     accepts=unless_bare("int8", "uint8", "int16"),
 )
 def div(ctx: Context, x: Value, y: Value) -> Value:

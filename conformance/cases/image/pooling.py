@@ -41,6 +41,11 @@ def cases() -> Iterator[Case]:
                 yield pool(op, name, dtype, "SAME", activation=activation)
         for dtype in ("int8",) if op == "MAX_POOL_2D" else ("int8", "int16"):
             yield pool(op, f"{dtype} to another scale, which the kernel ignores", dtype, "VALID", rescaled=2.0)
+    refused: dict[str, Any] = {
+        "refused": "LiteRT refuses a fused TANH",
+        "kernel_refuses": "FLOAT16 not currently supported",
+    }
+    yield pool("AVERAGE_POOL_2D", "float16 with TANH", "float16", "SAME", activation="TANH", **refused)
     yield from l2_pools()
     for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"):
         yield from open_sizes(op)

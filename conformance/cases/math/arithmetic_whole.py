@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +57,12 @@ def bare() -> Iterator[Case]:
             options = {"fused_activation_function": activation}
             below = constant(numbered(dtype))
             yield binary(op, f"{dtype} with {activation}, which the kernel ignores", x, below, options=options)
+    half = tensor(4, 3, dtype="float16")
+    for op, refuses in (("SUB", "requires float|uint8|int32 types"), ("DIV", "Div only supports")):
+        for activation in ("TANH", "SIGN_BIT"):
+            options = {"fused_activation_function": activation}
+            both: dict[str, Any] = {"refused": f"LiteRT refuses a fused {activation}", "kernel_refuses": refuses}
+            yield alone(op, f"float16 with {activation}", [half, half], half, options=options, **both)
 
 
 def numbered(dtype: str) -> Array:
