@@ -71,6 +71,8 @@ def run_case(
         variants = variants if place is None else picked(case, place, variants)
         if case.kernel_refuses:
             status, reasons = trial.kernels_refuse()
+            if case.refused and status == "skipped":
+                status, reasons = trial.refusals(variants)
         elif case.refused:
             status, reasons = trial.refusals(variants)
         else:

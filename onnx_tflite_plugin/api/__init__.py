@@ -3,6 +3,12 @@
 ``VERSION`` is the API's and the distribution's: a pack that requires another (CONTRIBUTING.md says which suit) is left out.
 """
 
+from onnx_tflite_plugin.api.activations import (
+    ActivationKernel,
+    FusedActivation,
+    activation_bounds,
+    applied_activation,
+)
 from onnx_tflite_plugin.api.axes import constant_axes, letters, permuted_by, reduced_by, reshape_axes, reshaped, spelled
 from onnx_tflite_plugin.api.budget import spend
 from onnx_tflite_plugin.api.builtins import builtin
@@ -54,6 +60,7 @@ VERSION = "0.2.0"
 
 __all__ = [
     "VERSION",
+    "ActivationKernel",
     "Along",
     "Array",
     "Attribute",
@@ -67,6 +74,7 @@ __all__ = [
     "Dims",
     "Effects",
     "FixedOutputRange",
+    "FusedActivation",
     "Fusion",
     "Graph",
     "Handler",
@@ -101,6 +109,8 @@ __all__ = [
     "ValueLike",
     "Where",
     "Widened",
+    "activation_bounds",
+    "applied_activation",
     "builtin",
     "constant_axes",
     "conv_pads",

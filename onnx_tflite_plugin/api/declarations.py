@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack
 
+from onnx_tflite_plugin.api.activations import FusedActivation
 from onnx_tflite_plugin.api.checked import Checked, check_keywords
 from onnx_tflite_plugin.api.dtypes import check_rows
 from onnx_tflite_plugin.api.price import Price
@@ -252,7 +253,7 @@ AlongOf = Along | None | Callable[[Instance], Along | None]
 IndexedOf = Mapping[int, int] | Callable[[Instance], Mapping[int, int]]
 BehaviourOf = Behaviour | Callable[[Instance], Behaviour]
 OutputsOf = Mapping[int, OutputBehaviour] | Callable[[Instance], Mapping[int, OutputBehaviour]]
-ActivationOf = str | None | Callable[[Instance], str]
+ActivationOf = str | None | FusedActivation | Callable[[Instance], str]
 OpsetOf = int | Callable[[Instance], int]
 ShapesOf = Mapping[int, Dims] | Callable[[Instance], Mapping[int, Dims]]
 TypesOf = str | Collection[str] | Callable[[Instance], str | Collection[str]]
@@ -271,7 +272,8 @@ class Handler(Checked):
     may be None. The host reshapes, on the integers where the slot is quantized.
     ``output_quantization``: outputs that ``quantization`` does not hold for, by slot: ``{out(1): Dequantized()}``. The
     handler returns floats for them, of ``ctx.dequantize(x, 0)`` where it is given integers, and the host quantizes those.
-    ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
+    ``activation``: the option that names a fused activation, for kernels that clamp (``ActivationKernel.CLAMPED``); a
+    ``FusedActivation`` names other kernels; a function of the instance returns the name of the one that is applied.
     ``borders``: operands and results that are the subgraphs' own, whose order ``layout`` leaves to both sides.
     ``subgraphs``: the options that hold subgraph indices. ``inlines``: the one whose operators may take the operator's
     place, planned with those around it; the lowering serves where they cannot.

@@ -24,6 +24,7 @@ from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Ten
 class Declared(NamedTuple):
     """One operator's declarations. ``axes`` is None where its slots share no axes that can be followed.
 
+    ``activation``: the fused activation that is applied, by the host or, where ``activates_inside``, by the lowering.
     ``aligned``: nothing is declared of axes, so the host aligns all operands that hold data from the right.
     ``subgraphs``: indices of those it calls. ``state``: the key of the state that output 0, a resource, stands for.
     """
@@ -39,6 +40,7 @@ class Declared(NamedTuple):
     quantization: Behaviour
     output_quantization: Mapping[int, OutputBehaviour]
     activation: str
+    activates_inside: bool
     min_opset: int
     subgraphs: tuple[int, ...]
     borders: Borders | None

@@ -17,6 +17,7 @@ from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.patterns import Fusion
+from onnx_tflite_plugin.binding.activation import with_applied_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, called_in_vain, check_calls, check_filled
 from onnx_tflite_plugin.binding.consistency import Unfit, unfit
 from onnx_tflite_plugin.binding.declared import At, accepted, called
@@ -308,7 +309,15 @@ class Host:
         if op.version > handler.max_version:
             reason = f"version {op.version} is newer than the {handler.max_version} that {pack} knows"
             return Problem(op.code, reason, f"update {pack}, or install a pack that serves it")
-        return Bound(op, handler, pack, (op,))
+        try:
+            applied = with_applied_activation(handler, pack, At(op, target, opset))
+        except Failed as failed:
+            return _nobody(op, [(pack, failed)])
+        return (
+            Bound(applied, handler, pack, (applied,))
+            if isinstance(applied, Operator)
+            else _nobody(op, [(pack, applied)])
+        )
 
     def _claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
         """Who takes an operator, and why others do not; one that fails does not, and is a warning."""

@@ -13,6 +13,7 @@ from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, label
+from onnx_tflite_plugin.lowering.activation import applied
 from onnx_tflite_plugin.lowering.emitter import Operand, own_value
 from onnx_tflite_plugin.lowering.lookup import picked
 from onnx_tflite_plugin.lowering.operands import Operands
@@ -95,6 +96,14 @@ class Context(Operands):
         self.scope.emitter.warnings.append(f"{label(self.op)}: {text}")
 
     # --- results ------------------------------------------------------------------------------
+
+    def activate(self, value: Value) -> ir.Value:
+        """Return floats with the operator's fused activation applied. Raises TypeError unless that is declared ``inside``."""
+        if not self.bound.declared.activates_inside:
+            raise TypeError(
+                "ctx.activate needs activation=FusedActivation(..., inside=True); the host applies any other"
+            )
+        return applied(self, own_value(value), self.bound.declared.activation)
 
     def wanted(self, k: int) -> bool:
         """Whether anything uses output ``k``; only where nothing does may a handler return None for it."""

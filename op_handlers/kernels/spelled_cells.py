@@ -272,9 +272,8 @@ def unless_default(activations: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def fused_activation(op: Operator) -> str:
-    """Its name; "NONE" for an operator that has no such option, and for what the kernels ignore (kernels/kernel_util.h)."""
-    name = str(op.options.get("fused_activation_function", "NONE"))
-    return "NONE" if name in ("TANH", "SIGN_BIT") else name
+    """Return the name of the activation that an operator's kernel applies; "NONE" for an operator without the option."""
+    return str(op.options.get("fused_activation_function", "NONE"))
 
 
 def unfused(op: Operator) -> tuple[Operator, ...]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    ActivationKernel,
     Array,
     Context,
     Decline,
     Dequantized,
+    FusedActivation,
     Instance,
     Quantization,
     Terminate,
@@ -20,7 +22,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.operands import parameters, signed_bytes
-from op_handlers.kernels.recurrent import ACTIVATIONS, not_symmetric, not_variable
+from op_handlers.kernels.recurrent import not_symmetric, not_variable
 
 X, FEATURES, TIMES, BIAS, STATE = range(5)
 KINDS = (
@@ -47,12 +49,8 @@ def svdf_of(at: Instance) -> Decline | None:
         return Decline(
             f"its state has shape {list(op[STATE].shape)}; LiteRT insists on {filters} x {runs} numbers a stream"
         )
-    activation = op.options.fused_activation_function
     if op[X].dtype != "int8":
-        refused = None if activation in ACTIVATIONS else Decline(f"activation {activation} is not known")
-        return refused or not_variable(op, (STATE,)) or not_symmetric(op, (FEATURES, TIMES))
-    if activation != "RELU":
-        return Decline(f"its activation is {activation}, where the integer kernel insists on RELU")
+        return not_variable(op, (STATE,)) or not_symmetric(op, (FEATURES, TIMES))
     tensors = [op[slot] for slot in (X, FEATURES, TIMES, STATE, out(0))]
     if not all(isinstance(tensor.quantization, Quantization) for tensor in tensors):
         return Decline("not all its tensors have a scale")
@@ -62,12 +60,17 @@ def svdf_of(at: Instance) -> Decline | None:
     return not_variable(op, (STATE,)) or not_symmetric(op, (FEATURES, TIMES, STATE))
 
 
+def svdf_activation(at: Instance) -> ActivationKernel:
+    return ActivationKernel.RELU_BY_RANGE if at.op[X].dtype == "int8" else ActivationKernel.ELEMENTWISE
+
+
 @handler(
     "SVDF",
     max_version=4,
     layout=Terminate(),
     axes="b i, f i, f m, u, b s -> b u",
     quantization=weights,
+    activation=FusedActivation(svdf_activation, inside=True),
     types=KINDS,
     accepts=svdf_of,
 )
@@ -78,7 +81,7 @@ def svdf(ctx: Context, x: Value, features: Value, times: Value, bias: Value | No
     features_out = ctx.ops.Gemm(x, signed_bytes(ctx, FEATURES, features), transB=1)
     y = units(ctx, remembered(ctx, features_out, state), signed_bytes(ctx, TIMES, times))
     y = y if bias is None else ctx.ops.Add(y, bias)
-    return ACTIVATIONS[ctx.options.fused_activation_function](ctx.ops, y)
+    return ctx.activate(y)
 
 
 def remembered(ctx: Context, features: Value, state: Value) -> Value:

@@ -166,7 +166,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "FULLY_CONNECTED-one_output_in_blocks",
         [option("fused_activation_function", "SIGN_BIT")],
-        "a scale per block, for which LiteRT leaves out SIGN_BIT",
+        "disagree on a fused SIGN_BIT with a weight scale per block",
     ),
     ("REDUCE_PROD-int16_that_saturates_dropped", [scaled(2, [0.0], [0])], "has a scale of 0"),
     ("RANGE-float32_[7,_-1,_-8],_known", [buffer(1, [-770554912])], "its numbers lead away from their limit"),

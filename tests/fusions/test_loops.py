@@ -38,7 +38,7 @@ def test_a_layer_is_one_node(name: str) -> None:
 @pytest.mark.parametrize("name", ALIKE)
 def test_what_looks_alike_stays_a_loop(name: str) -> None:
     report = converted(ALIKE[name]).report
-    assert report.fused == {}
+    assert not {"WHILE_RECURRENT"} & report.fused.keys()
     assert report.nodes["Loop"] == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from onnx_tflite_plugin.api import ActivationKernel, FusedActivation
 from op_handlers.sequence.lstm import cell
 
 from .planting import Mutation, left_out, returning, with_attributes
@@ -30,12 +31,31 @@ def without_room(_original: Any) -> Any:
     return lambda self, table: self.ops.Pad(table, [self.beyond, self.beyond], mode="wrap") if self.beyond else table
 
 
+def rectified(original: Any) -> Any:
+    return lambda ctx, value, _activation: original(ctx, value, "RELU")
+
+
 def first_of_two(true: Any, *operands: Any, **attributes: Any) -> Any:
     """The condition is taken for granted."""
     return true(operands[0], **{**attributes, "else_branch": attributes["then_branch"]})
 
 
 MUTATIONS = (
+    *(
+        Mutation(
+            "cells of integers have the option's activation",
+            op,
+            (f"{op}-int8_with_RELU,_converted_without_quantization",),
+            fields={"activation": FusedActivation(ActivationKernel.CELLS, inside=True)},
+        )
+        for op in (SEQUENCE, STEP)
+    ),
+    Mutation(
+        "an activation that the integer kernel refuses",
+        "SVDF",
+        ("SVDF-int8_with_TANH",),
+        fields={"activation": FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)},
+    ),
     Mutation(
         "gates in TFLite's order",
         SEQUENCE,
@@ -143,7 +163,7 @@ MUTATIONS = (
             "another activation",
             op,
             (f"{op}-float32_with_SIGN_BIT",),
-            options={"fused_activation_function": "RELU"},
+            patches={"onnx_tflite_plugin.lowering.context:applied": rectified},
         )
         for op in ("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
     ),

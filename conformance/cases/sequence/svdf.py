@@ -95,6 +95,8 @@ def svdf(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
 def cases() -> Iterator[Case]:
     for activation in ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"):
         yield svdf(f"float32 with {activation}", activation=activation)
+        for weights in ("int8", "uint8"):
+            yield svdf(f"float32 on {weights} with {activation}", activation=activation, weights=weights)
     yield svdf("float32 over fifty runs", {**LONG, "opsets": EVERY_OPSET})
     yield svdf("float32 with weights that are graph inputs", given=True)
     yield svdf("float32 whose state is handed in", {"refused": "no variable tensors"}, variable=False)
@@ -120,4 +122,6 @@ def cases() -> Iterator[Case]:
     whole: dict[str, Any] = {"dtype": "int8", "weights": "int8"}
     yield svdf("int8 below and above its bounds", LONG, output=(0.0041, 3), **whole)
     yield svdf("int8 whose state is bounded", LONG, state=1.7e-5, **whole)
-    yield svdf("int8 without an activation", {"refused": "insists on RELU"}, activation="NONE", **whole)
+    insists = {"refused": "insists on RELU", "kernel_refuses": "params->activation != kTfLiteActRelu"}
+    for activation in ("NONE", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"):
+        yield svdf(f"int8 with {activation}", insists, activation=activation, **whole)
