@@ -34,6 +34,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import ConvertOptions, Shape, VerifyOptions, target_of
 from onnx_tflite_plugin.progress import LOG, Progress, Stages
 from onnx_tflite_plugin.report import Report
+from onnx_tflite_plugin.shapes.contents import complete_lists
 from onnx_tflite_plugin.source import Section, check_source, read
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
@@ -193,6 +194,7 @@ def convert_model(
     options, stages = options or ConvertOptions(), stages or Stages()
     target = target_of(options)
     with _told_as_conversion_errors(), budget():
+        model = complete_lists(model, host or _host(options), target)
         if any(map(lacks_rank, model.main.outputs)):
             model = _completed(model, host or _host(options))
         if doubtful(model):

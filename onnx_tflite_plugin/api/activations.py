@@ -48,6 +48,8 @@ class ActivationKernel(Enum):
     """The same where XNNPACK takes no such blocks: the kernel sets disagree on every activation."""
     RELU_BY_RANGE = auto()
     """Refuse all but RELU, which the range of the quantized results stands for."""
+    NONE_OR_RELU_BY_RANGE = auto()
+    """Refuse all but NONE and RELU, which the range of the quantized results stands for (TensorFlow Lite Micro)."""
     UNFUSED = auto()
     """Refuse every activation, or ignore it with XNNPACK alone."""
 
@@ -94,6 +96,9 @@ _TABLE: Mapping[ActivationKernel, _Row] = {
     ),
     ActivationKernel.RELU_BY_RANGE: _Row(
         _same("RELU"), "LiteRT's integer kernel insists on RELU, and its fused activation is {}; use RELU"
+    ),
+    ActivationKernel.NONE_OR_RELU_BY_RANGE: _Row(
+        _same("NONE", "RELU"), "TensorFlow Lite Micro's integer kernel insists on RELU, and its fused activation is {}; use RELU"
     ),
     ActivationKernel.UNFUSED: _Row(_same("NONE"), f"LiteRT refuses a fused {{}} here, or XNNPACK ignores it; {_APART}"),
 }

@@ -245,6 +245,14 @@ class Widened(Checked):
     slot: int = 0
 
 
+@dataclass(frozen=True)
+class Contents(Checked):
+    """What a list of tensors holds: their dtype, and their sizes, of which unknown ones are None; None if not known."""
+
+    dtype: str | None = None
+    dims: Dims | None = None
+
+
 # --- the handler ------------------------------------------------------------------------------
 
 LayoutOf = Layout | Callable[[Instance], Layout]
@@ -260,6 +268,7 @@ TypesOf = str | Collection[str] | Callable[[Instance], str | Collection[str]]
 Accepts = Decline | Callable[[Instance], Decline | None]
 Evaluate = Callable[[Instance], Array | Widened | None]
 SizesOf = Callable[[Instance], Dims]
+ContentsOf = Callable[[Instance], Contents]
 Kernel = Callable[..., Array | Sequence[Array]]
 
 
@@ -291,7 +300,13 @@ class Handler(Checked):
     they do not is refused.
     ``kernel``: what the operator computes, in NumPy, where LiteRT has no kernel of it: ``kernel(op, *operands)`` returns an
     array or one for each output, in the file's order of axes. Operands and results are float32 where ``quantization``
-    dequantizes, else as stored; an absent operand is None. Only comparisons call it.
+    dequantizes, else as stored, as results may be, too; an absent operand is None. It writes a variable operand's next value
+    into the array that it is given. Only comparisons call it.
+    ``overrides_kernel``: a function of the instance; True if comparisons call ``kernel`` although LiteRT has a kernel of the
+    operator, because LiteRT's own fails on such instances.
+    ``contents``: a function of the instance that returns what the operator tells of the tensors in its lists, the operands and
+    results of dtype variant, all of one kind. It is called where the file does not say, before ``accepts``; what all operators
+    of a list tell is put together, and the list becomes an array of one axis more.
     ``aliases``: further names its entry points may have; an entry point of another name is not taken.
     """
 
@@ -321,6 +336,8 @@ class Handler(Checked):
     converts: Mapping[str, Collection[str]] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     kernel: Kernel | None = None
+    contents: ContentsOf | None = None
+    overrides_kernel: Callable[[Instance], bool] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -367,6 +384,8 @@ class Declarations(TypedDict, total=False):
     converts: Mapping[str, Collection[str]]
     aliases: tuple[str, ...]
     kernel: Kernel | None
+    contents: ContentsOf | None
+    overrides_kernel: Callable[[Instance], bool] | None
 
 
 def handler(

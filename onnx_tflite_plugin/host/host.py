@@ -212,6 +212,12 @@ class Host:
             except Failed as failed:
                 yield offer.code, offer.pack, failed
 
+    def registered(self, code: str) -> list[tuple[str, Handler]]:
+        """Return (pack, handler) of all that are registered for an operator; of the built-in pack only if no other has one."""
+        self._load(code)
+        found = [(pack, one.handler) for pack, one in self.hooks.registered(code) if isinstance(one, Registration)]
+        return [each for each in found if canonical(each[0]) != canonical(BUILTIN)] or found
+
     # --- claims -------------------------------------------------------------------------------
 
     def bind(self, model: Model, target: Target, opset: int) -> BoundModel:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from onnx_tflite_plugin.api import ActivationKernel, FusedActivation
 from op_handlers.sequence.lstm import cell
 
@@ -40,6 +42,22 @@ def first_of_two(true: Any, *operands: Any, **attributes: Any) -> Any:
     return true(operands[0], **{**attributes, "else_branch": attributes["then_branch"]})
 
 
+def rounded_once(_original: Any) -> Any:
+    """Halves to the even number."""
+    return lambda ctx, numbers, mantissa, exponent: ctx.ops.Round(
+        ctx.ops.Mul(ctx.ops.Cast(numbers, to="float64"), np.float64(mantissa * 2.0 ** (exponent - 31)))
+    )
+
+
+def from_zero(true: Any, numbers: Any, point: Any) -> Any:
+    """The state's zero point is left out, not that of the inputs."""
+    return numbers if isinstance(point, np.int64) else true(numbers, point)
+
+
+def unbounded(true: Any, numbers: Any, least: Any, most: Any) -> Any:
+    return numbers if least == -128 else true(numbers, least, most)
+
+
 MUTATIONS = (
     *(
         Mutation(
@@ -55,6 +73,24 @@ MUTATIONS = (
         "SVDF",
         ("SVDF-int8_with_TANH",),
         fields={"activation": FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)},
+    ),
+    Mutation(
+        "sums that are rounded once",
+        "SVDF",
+        ("SVDF-int8,_sums_halfway_between_integers,_state_of_8_bits",),
+        patches={"op_handlers.sequence.svdf:multiplied": rounded_once},
+    ),
+    Mutation(
+        "a state of 8 bits that counts from 0",
+        "SVDF",
+        ("SVDF-int8,_state_of_8_bits",),
+        emits={"Sub": from_zero},
+    ),
+    Mutation(
+        "a state of 8 bits without bounds",
+        "SVDF",
+        ("SVDF-int8,_a_state_that_is_bounded,_state_of_8_bits",),
+        emits={"Clip": unbounded},
     ),
     Mutation(
         "gates in TFLite's order",
