@@ -244,6 +244,14 @@ class Widened(Checked):
     slot: int = 0
 
 
+@dataclass(frozen=True)
+class Replacement(Checked):
+    """An operator that takes another's place, and the handler that converts it, whatever the file's operator is called."""
+
+    handler: Handler
+    op: Operator
+
+
 # --- the handler ------------------------------------------------------------------------------
 
 LayoutOf = Layout | Callable[[Instance], Layout]
@@ -259,6 +267,7 @@ TypesOf = str | Collection[str] | Callable[[Instance], str | Collection[str]]
 Accepts = Decline | Callable[[Instance], Decline | None]
 Evaluate = Callable[[Instance], Array | Widened | None]
 SizesOf = Callable[[Instance], Dims]
+Rewrite = Callable[[Instance], Sequence["Replacement"]]
 Kernel = Callable[..., Array | Sequence[Array]]
 
 
@@ -291,6 +300,9 @@ class Handler(Checked):
     array or one for each output, in the file's order of axes. Operands and results are float32 where ``quantization``
     dequantizes, else as stored; an absent operand is None. Only comparisons call it.
     ``aliases``: further names its entry points may have; an entry point of another name is not taken.
+    ``rewrite``: the operators that take the operator's place before anything is planned, in order; the last one gives its
+    results. Layout, quantization and fusions see these operators instead, and their handlers lower them: ``lower``,
+    ``layout``, ``quantization`` and ``evaluate`` of this handler only describe it. Raises Refused where there are none.
     """
 
     code: str
@@ -319,6 +331,7 @@ class Handler(Checked):
     converts: Mapping[str, Collection[str]] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     kernel: Kernel | None = None
+    rewrite: Rewrite | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -365,6 +378,7 @@ class Declarations(TypedDict, total=False):
     converts: Mapping[str, Collection[str]]
     aliases: tuple[str, ...]
     kernel: Kernel | None
+    rewrite: Rewrite | None
 
 
 def handler(

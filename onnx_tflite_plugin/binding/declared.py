@@ -134,8 +134,11 @@ class _Reader(NamedTuple):
 def accepted(handler: Handler, pack: str, at: Instance) -> Decline | None:
     """What a handler's ``types`` and ``accepts`` say of an operator; a refusal declines. Raises Failed where one fails."""
     reason = types_refused(handler, pack, at)
-    if reason:
-        return Decline(reason)
+    return Decline(reason) if reason else declined(handler, pack, at)
+
+
+def declined(handler: Handler, pack: str, at: Instance) -> Decline | None:
+    """What a handler's ``accepts`` says of an operator; a refusal declines. Raises Failed where it fails."""
     if not callable(handler.accepts):
         return handler.accepts
     with guarded(f"accepts of handler {handler.name}", pack, handler.accepts, label(at.op)):

@@ -18,6 +18,7 @@ from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
 from onnx_tflite_plugin.binding.evaluation import Evaluated
+from onnx_tflite_plugin.binding.rewriting import final
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.guard import Failed
@@ -133,7 +134,7 @@ class Sizes:
         ]
         alone = replace(op, inputs=tuple(None if t is None else operands[t] for t in op.inputs), outputs=tuple(opened))
         bound = self.bound(alone)
-        sizes = sized(bound, self.target, self.target.opsets[2])
+        sizes = sized(final(bound, self.target, self.target.opsets[2]), self.target, self.target.opsets[2])
         if any(tensor.dtype in HANDLES for tensor in operands):
             if sizes is None:
                 raise Refused("what its resource holds has a size of its own")

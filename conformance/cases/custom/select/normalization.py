@@ -1,0 +1,18 @@
+"""Normalization, as TensorFlow computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.case import Case
+from conformance.tensorflow import of_tensorflow
+
+OPERATORS = (
+    "FusedBatchNorm",
+    "FusedBatchNormV2",
+    "FusedBatchNormV3",
+)
+
+
+def cases() -> Iterator[Case]:
+    yield from of_tensorflow(*OPERATORS)
