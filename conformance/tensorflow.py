@@ -70,7 +70,7 @@ def _attribute(value: Any) -> bytes:
         return _varint(3 << 3) + _varint(value % (1 << 64))
     if isinstance(value, float):
         return _varint(4 << 3 | 5) + struct.pack("<f", value)
-    if isinstance(value, str) and value in DTYPES:
+    if isinstance(value, str) and value in DTYPES:  # no attribute that is a text has the name of a dtype
         return _varint(6 << 3) + _varint(DTYPES[value])
     if isinstance(value, str):
         return _field(2, value.encode())

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
     handler,
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef
-from op_handlers.custom.select.twins import Declare, acceptable, arrays, twin
+from op_handlers.custom.select.twins import Declare, acceptable, arrays, of_elements, twin
 from op_handlers.kernels.operands import as_int64
 from op_handlers.math import arithmetic, unary
 
@@ -85,7 +85,7 @@ def transform(name: str, types: str, operands: int, kernel: Callable[..., Any]) 
         min_opset=17,
         types=types,
         converts={"*": ("*",)},
-        accepts=acceptable(operands),
+        accepts=acceptable(operands, accepts=of_elements(1, 1) if operands == 2 else None),
         kernel=kernel,
     )
 

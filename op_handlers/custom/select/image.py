@@ -23,7 +23,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.custom.select import windows as reference
 from op_handlers.custom.select.nodedef import NodeDef, node_of
-from op_handlers.custom.select.twins import FLOATS, REAL, alike, permuted, twin
+from op_handlers.custom.select.twins import FLOATS, REAL, alike, of_elements, of_ranks, permuted, twin
 from op_handlers.image import convolution, pooling, resize
 from op_handlers.math.arithmetic import add
 from op_handlers.math.cast import cast
@@ -171,6 +171,13 @@ def conv_3d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     return finish(steps, axes, convolution.conv_3d, [image, steps.op[1]], **given)
 
 
+def grouped(patches: Array, w: Array) -> Array:
+    """The products of windows and filters, whose channels are those of one group."""
+    groups, over = patches.shape[-1] // w.shape[-2], w.ndim - 1
+    parts = zip(np.split(patches, groups, -1), np.split(w, groups, -1), strict=True)
+    return np.concatenate([np.tensordot(x, part, over) for x, part in parts], -1)
+
+
 def convolved(op: Operator, x: Array, w: Array) -> Array:
     node = node_of(op)
     axes = axes_of(node, x.ndim)
@@ -183,11 +190,27 @@ def convolved(op: Operator, x: Array, w: Array) -> Array:
     if node.op == "DepthwiseConv2dNative":
         y = np.einsum("nyxhwi,hwim->nyxim", patches, w).reshape(*patches.shape[:3], -1)
     else:
-        y = np.tensordot(patches, w, w.ndim - 1)
+        y = grouped(patches, w)
     return np.asarray(y.transpose(axes.back), x.dtype)
 
 
-conv_2d = twin("Conv2D", convolution.conv_2d, convolved, operands=2, rewrite=conv_2d_rewritten, types=alike(SINGLE, 2))
+def some_filters(at: Instance) -> Decline | None:
+    """Declines filters without elements."""
+    empty = len(at.op.inputs) > 1 and 0 in at.op[1].dims
+    return Decline(f"its filters are of shape {list(at.op[1].shape)}, and have no elements") if empty else None
+
+
+IMAGES = of_ranks({0: 4, 1: 4, out(0): 4}, some_filters)
+
+conv_2d = twin(
+    "Conv2D",
+    convolution.conv_2d,
+    convolved,
+    operands=2,
+    rewrite=conv_2d_rewritten,
+    types=alike(SINGLE, 2),
+    accepts=IMAGES,
+)
 depthwise_conv_2d = twin(
     "DepthwiseConv2dNative",
     convolution.depthwise_conv_2d,
@@ -195,8 +218,17 @@ depthwise_conv_2d = twin(
     operands=2,
     rewrite=depthwise_rewritten,
     types=alike(SINGLE, 2),
+    accepts=IMAGES,
 )
-conv_3d = twin("Conv3D", convolution.conv_3d, convolved, operands=2, rewrite=conv_3d_rewritten, types=alike(SINGLE, 2))
+conv_3d = twin(
+    "Conv3D",
+    convolution.conv_3d,
+    convolved,
+    operands=2,
+    rewrite=conv_3d_rewritten,
+    types=alike(SINGLE, 2),
+    accepts=of_ranks({0: 5, 1: 5, out(0): 5}),
+)
 
 
 # --- bias -------------------------------------------------------------------------------------
@@ -252,7 +284,12 @@ def pooled_array(largest: bool) -> Kernel:
 
 
 max_pool = twin(
-    "MaxPool", pooling.max_pool_2d, pooled_array(True), rewrite=pooled(pooling.max_pool_2d), types=alike(SINGLE)
+    "MaxPool",
+    pooling.max_pool_2d,
+    pooled_array(True),
+    rewrite=pooled(pooling.max_pool_2d),
+    types=alike(SINGLE),
+    accepts=IMAGES,
 )
 avg_pool = twin(
     "AvgPool",
@@ -260,6 +297,7 @@ avg_pool = twin(
     pooled_array(False),
     rewrite=pooled(pooling.average_pool_2d),
     types=alike(SINGLE),
+    accepts=IMAGES,
 )
 
 
@@ -284,6 +322,9 @@ def not_both(at: Instance) -> Decline | None:
     return Decline("it has align_corners and half_pixel_centers, which exclude each other") if both else None
 
 
+RESIZED = of_ranks({0: 4, 1: 1, out(0): 4}, of_elements(1, 2, not_both))
+
+
 def resized(op: Operator, x: Array, size: Array) -> Array:
     given = corners(node_of(op))
     if node_of(op).op == "ResizeNearestNeighbor":
@@ -298,7 +339,7 @@ resize_bilinear = twin(
     operands=2,
     rewrite=bilinear,
     types=f"{FLOATS} int32 uint8 int8 int16, int32 -> float32",
-    accepts=not_both,
+    accepts=RESIZED,
 )
 resize_nearest_neighbor = twin(
     "ResizeNearestNeighbor",
@@ -307,5 +348,5 @@ resize_nearest_neighbor = twin(
     operands=2,
     options=lambda node, op: corners(node),
     types=tuple(f"{dtype}, int32 -> {dtype}" for dtype in f"{FLOATS} int32 uint8 int8".split()),
-    accepts=not_both,
+    accepts=RESIZED,
 )

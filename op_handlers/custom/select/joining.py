@@ -31,6 +31,12 @@ def of_last(at: Instance) -> Decline | None:
     return requires_constant(len(at.op.inputs) - 1, "axis")(at)
 
 
+def parts_of_one_rank(at: Instance, slot: int) -> Decline | None:
+    """Declines parts of another rank than the whole."""
+    ranks = {tensor.rank for tensor in (at.op[slot], *at.op.outputs) if tensor is not None and tensor.has_rank}
+    return Decline(f"its operand and its results are of ranks {sorted(ranks)}") if len(ranks) > 1 else None
+
+
 def packed_array(op: Operator, *operands: Array) -> Array:
     return np.stack(operands, node_of(op).integer("axis"))
 
@@ -88,7 +94,7 @@ split = twin(
     split_arrays,
     operands=2,
     options=lambda node, op: {"num_splits": node.integer("num_split", len(op.outputs))},
-    accepts=requires_constant(0, "axis"),
+    accepts=lambda at: requires_constant(0, "axis")(at) or parts_of_one_rank(at, 1),
     moves=True,
 )
 split_v = twin(
@@ -97,6 +103,6 @@ split_v = twin(
     split_v_arrays,
     operands=3,
     rewrite=split_v_rewritten,
-    accepts=requires_constant(2, "axis"),
+    accepts=lambda at: requires_constant(2, "axis")(at) or parts_of_one_rank(at, 0),
     moves=True,
 )

@@ -15,18 +15,18 @@ ADJOINTS = {"MatMul": ("transpose_a", "transpose_b")}
 """Attributes that transpose the operands, where they are not adj_x and adj_y."""
 
 
-def adjoint(node: NodeDef, op: Operator) -> tuple[bool, bool]:
-    first, second = ADJOINTS.get(op.code.removeprefix(PREFIX), ("adj_x", "adj_y"))
+def adjoint(node: NodeDef) -> tuple[bool, bool]:
+    first, second = ADJOINTS.get(node.op, ("adj_x", "adj_y"))
     return node.flag(first), node.flag(second)
 
 
 def options(node: NodeDef, op: Operator) -> dict[str, Any]:
-    x, y = adjoint(node, op)
+    x, y = adjoint(node)
     return {"adj_x": x, "adj_y": y, "asymmetric_quantize_inputs": False}
 
 
 def multiplied(op: Operator, x: Array, y: Array) -> Array:
-    turned = (np.swapaxes(a, -1, -2) if flag else a for a, flag in zip((x, y), adjoint(node_of(op), op), strict=True))
+    turned = (np.swapaxes(a, -1, -2) if flag else a for a, flag in zip((x, y), adjoint(node_of(op)), strict=True))
     return np.asarray(np.matmul(*turned))
 
 

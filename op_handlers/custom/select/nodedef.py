@@ -73,12 +73,11 @@ class NodeDef(NamedTuple):
 
 def node_of(op: Operator) -> NodeDef:
     """The NodeDef of a select operator. Raises Refused where its options hold none, or that of another operator."""
-    name = op.code.removeprefix(PREFIX)
     try:
         node = parse_options(op.custom_options)
     except ValueError as error:
         raise Refused(f"its options hold no valid NodeDef: {error}; export the model again") from error
-    if node.op not in ("", name):
+    if not node.op or not op.code.endswith(f"Flex{node.op}"):
         raise Refused(f"its NodeDef is that of {node.op!r}; the file is damaged, export the model again")
     return node
 

@@ -14,7 +14,6 @@ from onnx_tflite_plugin.api import (
     Implicit,
     Instance,
     Operator,
-    Refused,
     Value,
     handler,
     out,
@@ -63,7 +62,8 @@ def normalized(op: Operator, x: Array, scale: Array, offset: Array, mean: Array,
     scale_, offset_, mean_, variance_ = (a.reshape(-1, *after) for a in (scale, offset, mean, variance))
     epsilon = np.float32(node.real("epsilon", 1e-4))
     y = (x - mean_) / np.sqrt(variance_ + epsilon) * scale_ + offset_
-    return [y.astype(x.dtype), mean, variance, mean, variance, np.zeros(0, np.float32)][: len(op.outputs)]
+    unused = [np.zeros(tensor.shape if tensor is not None else 0, np.float32) for tensor in op.outputs[5:]]
+    return [y.astype(x.dtype), *(mean, variance, mean, variance)[: len(op.outputs) - 1], *unused]
 
 
 def normalization(name: str) -> Any:
@@ -91,9 +91,11 @@ def normalization(name: str) -> Any:
         results: list[Value | None] = [ops.Cast(y, to="float16") if half else y]
         for k, value in enumerate((mean, variance, mean, variance), 1):
             results.append(ops.Identity(value) if k < len(ctx.op.outputs) and ctx.wanted(k) else None)
-        if len(ctx.op.outputs) == 6 and ctx.wanted(5):
-            raise Refused("its last result, which only training uses, is used")
-        return [*results, None][: len(ctx.op.outputs)]
+        results.extend(  # which only training fills
+            None if tensor is None else ctx.constant_value(np.zeros(tensor.shape, np.float32))
+            for tensor in ctx.op.outputs[5:]
+        )
+        return results[: len(ctx.op.outputs)]
 
     return lower
 

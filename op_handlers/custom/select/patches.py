@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Operator, Terminate, Value, ValueLike, handler, spend
+from onnx_tflite_plugin.api import Array, Context, Operator, Terminate, Value, ValueLike, handler, out, spend
 from op_handlers.custom.select import windows as reference
 from op_handlers.custom.select.image import axes_of, padding_of, per_axis
 from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.twins import ANY, acceptable, alike
+from op_handlers.custom.select.twins import ANY, acceptable, alike, of_ranks
 
 
 def extracted(op: Operator, x: Array) -> Array:
@@ -26,7 +26,7 @@ def extracted(op: Operator, x: Array) -> Array:
     max_version=1,
     layout=Terminate(),
     types=alike(ANY),
-    accepts=acceptable(1),
+    accepts=acceptable(1, accepts=of_ranks({0: 4, out(0): 4})),
     kernel=extracted,
 )
 def extract_image_patches(ctx: Context, x: Value) -> Value:

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
-from op_handlers.custom.select.twins import FLOATS, REAL, acceptable, as_int32, twin
+from op_handlers.custom.select.twins import FLOATS, REAL, acceptable, as_int32, of_elements, twin
 from op_handlers.math import product
 from op_handlers.math import reduction as builtin
 
@@ -103,6 +103,7 @@ cumsum = twin(
     operands=2,
     options=lambda node, op: {name: node.flag(name) for name in FLAGS},
     types=RUNNING,
+    accepts=of_elements(1, 1),
 )
 
 
@@ -112,7 +113,7 @@ cumsum = twin(
     layout=Terminate(),
     types=RUNNING,
     requires_constant={1},
-    accepts=acceptable(2),
+    accepts=acceptable(2, accepts=of_elements(1, 1)),
     kernel=accumulated(np.cumprod, 1),
 )
 def cumprod(ctx: Context, x: Value, _axis: Value) -> Value:

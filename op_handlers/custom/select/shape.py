@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from onnx_tflite_plugin.api import (
     Array,
     Context,
+    Decline,
+    Instance,
     Operator,
     Raw,
     Replacement,
@@ -43,6 +46,13 @@ def by_int32(base: Any) -> Any:
 
 def squeezed_array(op: Operator, x: Array) -> Array:
     return np.squeeze(x, tuple(node_of(op).integers("squeeze_dims")) or None)
+
+
+def squeezable(at: Instance) -> Decline | None:
+    """Declines axes that are not of size 1, or that there are not."""
+    x, axes = at.op[0], node_of(at.op).integers("squeeze_dims")
+    wrong = next((axis for axis in axes if not -x.rank <= axis < x.rank or x.dims[axis] not in (1, None)), None)
+    return None if wrong is None else Decline(f"it drops axis {wrong} of {list(x.dims)}, which is not of size 1")
 
 
 def reshape(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
@@ -83,6 +93,7 @@ squeeze = twin(
     squeezed_array,
     options=lambda node, op: {"squeeze_dims": node.integers("squeeze_dims")},
     types=MOVED[:-1],
+    accepts=squeezable,
     moves=True,
 )
 reshape_ = twin(
@@ -149,6 +160,13 @@ def size(ctx: Context, x: Value) -> Value:
     return number if dtype == "int64" else ctx.ops.Cast(number, to=dtype)
 
 
+def shift_of_each_axis(at: Instance) -> Decline | None:
+    shift, axis = at.op[1], at.op[2]
+    if not (shift.static and axis.static) or prod(shift.shape) == prod(axis.shape):
+        return None
+    return Decline(f"it has {prod(shift.shape)} shifts for {prod(axis.shape)} axes")
+
+
 @handler(
     PREFIX + "Roll",
     max_version=1,
@@ -156,7 +174,7 @@ def size(ctx: Context, x: Value) -> Value:
     quantization=Raw(),
     types=tuple(f"{dtype}, int32 int64, int32 int64 -> {dtype}" for dtype in ANY.split()),
     requires_constant={1, 2},
-    accepts=acceptable(3, moves=True),
+    accepts=acceptable(3, moves=True, accepts=shift_of_each_axis),
     kernel=lambda op, x, shift, axis: np.roll(x, shift.reshape(-1).tolist(), axis.reshape(-1).tolist()),
 )
 def roll(ctx: Context, x: Value, _shift: Value, _axis: Value) -> Value:

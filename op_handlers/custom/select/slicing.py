@@ -7,13 +7,29 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Decline, Instance, Operator, Replacement, Rewriter
+from onnx_tflite_plugin.api import Array, Decline, Instance, Operator, Replacement, Rewriter, out
 from op_handlers.custom.select.nodedef import NodeDef, node_of
-from op_handlers.custom.select.twins import ANY, REAL, arrays, as_int32, constant_axis, requires_constant, twin
+from op_handlers.custom.select.twins import (
+    ANY,
+    REAL,
+    arrays,
+    as_int32,
+    constant_axis,
+    of_ranks,
+    requires_constant,
+    twin,
+)
 from op_handlers.tensor import blocks, filling, indexing, ordering, padding, slicing
 
 MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 BY_PLACE = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
+
+
+def existing_axes(at: Instance) -> Decline | None:
+    """Declines axes that the operand has not."""
+    axes, rank = at.op.constant(1), at.op[0].rank
+    wrong = [] if axes is None else [int(axis) for axis in axes.reshape(-1) if not -rank <= axis < rank]
+    return Decline(f"it reverses axis {wrong[0]} of {rank}") if wrong else None
 
 
 def strided(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
@@ -118,6 +134,7 @@ reverse_v2 = twin(
     arrays(lambda x, axes: np.flip(x, tuple(axes.reshape(-1).tolist()))),
     operands=2,
     types=BY_PLACE,
+    accepts=existing_axes,
     moves=True,
 )
 
@@ -147,6 +164,7 @@ range_ = twin(
     ranged,
     operands=3,
     types=tuple(f"{d}, {d}, {d} -> {d}" for d in ["float32", "int32", "int64"]),
+    accepts=of_ranks({0: 0, 1: 0, 2: 0}),
 )
 zeros_like = twin(
     "ZerosLike", filling.zeros_like, arrays(np.zeros_like), types=tuple(f"{d} -> {d}" for d in ANY.split())
@@ -181,9 +199,14 @@ mirror_pad = twin(
 # --- blocks of pixels -------------------------------------------------------------------------
 
 
-def channels_last(at: Instance) -> Decline | None:
-    order = node_of(at.op).text("data_format", "NHWC")
-    return None if order == "NHWC" else Decline(f"its data format is {order}, only NHWC is converted")
+def blocks_of_pixels(at: Instance) -> Decline | None:
+    node, x, y = node_of(at.op), at.op[0], at.op[out(0)]
+    order, size = node.text("data_format", "NHWC"), node.integer("block_size")
+    if order != "NHWC":
+        return Decline(f"its data format is {order}, only NHWC is converted")
+    if size < 2 or x.rank != 4 or y.rank != 4:
+        return Decline(f"its block_size is {size} and its image has {x.rank} axes, expected 2 or more and 4")
+    return None
 
 
 def to_depth(op: Operator, x: Array) -> Array:
@@ -201,7 +224,7 @@ def to_space(op: Operator, x: Array) -> Array:
 BLOCKS: dict[str, Any] = {
     "options": lambda node, op: {"block_size": node.integer("block_size")},
     "types": tuple(f"{dtype} -> {dtype}" for dtype in REAL.split()),
-    "accepts": channels_last,
+    "accepts": blocks_of_pixels,
     "moves": True,
 }
 space_to_depth = twin("SpaceToDepth", blocks.space_to_depth, to_depth, **BLOCKS)

@@ -6,6 +6,7 @@ A row is a handler, so that a pack can take its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,7 +117,7 @@ def acceptable(operands: int | None, moves: bool = False, accepts: Accepts | Non
     """What every row asks of an operator: a NodeDef, its operands, and no scales where it computes."""
 
     def declined(at: Instance) -> Decline | None:
-        op, name = at.op, node_of(at.op).op or at.op.code.removeprefix(PREFIX)
+        op, name = at.op, node_of(at.op).op
         given = [tensor for tensor in op.inputs if tensor is not None]
         if len(given) != len(op.inputs) or (operands is not None and len(given) != operands):
             expected = "all of its operands" if operands is None else f"{operands} operands"
@@ -141,6 +142,33 @@ def constant_axis(op: Operator, slot: int) -> int | None:
     """The one number of a constant operand, None at runtime or where there are several."""
     array = op.constant(slot)
     return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
+def of_ranks(ranks: Mapping[int, int], *others: Accepts) -> Accepts:
+    """Declines operands and results of other ranks, by slot; then what ``others`` decline."""
+
+    def declined(at: Instance) -> Decline | None:
+        for slot, rank in ranks.items():
+            tensor = at.op.tensor(slot)
+            if tensor is not None and tensor.has_rank and tensor.rank != rank:
+                return Decline(
+                    f"its tensor {tensor.name!r} of shape {list(tensor.shape)} has {tensor.rank} axes, not {rank}"
+                )
+        return next(filter(None, (other(at) for other in others)), None)
+
+    return declined
+
+
+def of_elements(slot: int, count: int, *others: Accepts) -> Accepts:
+    """Declines an operand with another number of elements; then what ``others`` decline."""
+
+    def declined(at: Instance) -> Decline | None:
+        tensor = at.op[slot]
+        if tensor.static and prod(tensor.shape) != count:
+            return Decline(f"its operand {tensor.name!r} of shape {list(tensor.shape)} has not {count} elements")
+        return next(filter(None, (other(at) for other in others)), None)
+
+    return declined
 
 
 def requires_constant(slot: int, what: str) -> Accepts:

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.custom.select.image import SINGLE, axes_of, padding_of, per_axis, pooled_array
 from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.twins import Declare, acceptable, alike
+from op_handlers.custom.select.twins import Declare, acceptable, alike, of_ranks
 
 
 def volume(at: Instance) -> str:
@@ -30,7 +30,7 @@ def pool(name: str, *, largest: bool) -> Declare:
         layout=Implicit(onnx={0: "n c d h w", out(0): "n c z y x"}),
         axes=volume,
         types=alike(SINGLE),
-        accepts=acceptable(1),
+        accepts=acceptable(1, accepts=of_ranks({0: 5, out(0): 5})),
         kernel=pooled_array(largest),
     )
 
