@@ -70,7 +70,6 @@ concat_v2 = twin(
     operands=None,
     rewrite=concatenated,
     accepts=of_last,
-    moves=True,
 )
 pack = twin(
     "Pack",

@@ -27,7 +27,9 @@ BY_PLACE = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
 
 def existing_axes(at: Instance) -> Decline | None:
     """Declines axes that the operand has not."""
-    axes, rank = at.op.constant(1), at.op[0].rank
+    axes, rank, result = at.op.constant(1), at.op[0].rank, at.op[out(0)]
+    if result.has_rank and result.rank != rank:
+        return Decline(f"its operand has {rank} axes, its result {result.rank}")
     wrong = [] if axes is None else [int(axis) for axis in axes.reshape(-1) if not -rank <= axis < rank]
     return Decline(f"it reverses axis {wrong[0]} of {rank}") if wrong else None
 
@@ -67,8 +69,15 @@ def sliced_array(op: Operator, x: Array, begin: Array, size: Array) -> Array:
     return x[tuple(slice(b, e) for b, e in zip(begin.tolist(), ends, strict=True))]
 
 
+def places_of_each_axis(at: Instance) -> Decline | None:
+    """Declines places that are not one number for each axis."""
+    rank = at.op[0].rank
+    wrong = next((t for t in (at.op[1], at.op[2]) if t.static and t.shape != (rank,)), None)
+    return Decline(f"its operand {wrong.name!r} is of shape {list(wrong.shape)}, for {rank} axes") if wrong else None
+
+
 strided_slice = twin("StridedSlice", slicing.strided_slice, strided_array, operands=4, rewrite=strided, moves=True)
-slice_ = twin("Slice", slicing.slice_, sliced_array, operands=3, moves=True)
+slice_ = twin("Slice", slicing.slice_, sliced_array, operands=3, accepts=places_of_each_axis, moves=True)
 
 
 # --- picked -----------------------------------------------------------------------------------
