@@ -19,6 +19,7 @@ from onnx_tflite_plugin.api import (
     Transparent,
     Value,
     handler,
+    out,
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef
 from op_handlers.custom.select.twins import Declare, acceptable, arrays, of_elements, twin
@@ -76,6 +77,14 @@ def conj(ctx: Context, z: Value) -> Value:
 # --- transforms -------------------------------------------------------------------------------
 
 
+def has_rows(at: Instance) -> Decline | None:
+    """Declines an operand without axes, and a result of another rank."""
+    x, y = at.op[0], at.op[out(0)]
+    if x.rank and (y.rank == x.rank or not y.has_rank):
+        return None
+    return Decline(f"its operand has {x.rank} axes, its result {y.rank}")
+
+
 def transform(name: str, types: str, operands: int, kernel: Callable[..., Any]) -> Declare:
     """Declares a Fourier transform along the last axis."""
     return handler(
@@ -85,7 +94,7 @@ def transform(name: str, types: str, operands: int, kernel: Callable[..., Any]) 
         min_opset=17,
         types=types,
         converts={"*": ("*",)},
-        accepts=acceptable(operands, accepts=of_elements(1, 1) if operands == 2 else None),
+        accepts=acceptable(operands, accepts=of_elements(1, 1, has_rows) if operands == 2 else has_rows),
         kernel=kernel,
     )
 

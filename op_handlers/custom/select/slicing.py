@@ -69,6 +69,14 @@ def sliced_array(op: Operator, x: Array, begin: Array, size: Array) -> Array:
     return x[tuple(slice(b, e) for b, e in zip(begin.tolist(), ends, strict=True))]
 
 
+def as_many_places(at: Instance) -> Decline | None:
+    """Declines a begin, an end and strides that are no vectors of one length."""
+    shapes = [tensor.shape for tensor in (at.op[1], at.op[2], at.op[3]) if tensor.static]
+    if all(shape == shapes[0] and len(shape) == 1 for shape in shapes):
+        return None
+    return Decline(f"its begin, end and strides are of shapes {', '.join(str(list(shape)) for shape in shapes)}")
+
+
 def places_of_each_axis(at: Instance) -> Decline | None:
     """Declines places that are not one number for each axis."""
     rank = at.op[0].rank
@@ -76,7 +84,15 @@ def places_of_each_axis(at: Instance) -> Decline | None:
     return Decline(f"its operand {wrong.name!r} is of shape {list(wrong.shape)}, for {rank} axes") if wrong else None
 
 
-strided_slice = twin("StridedSlice", slicing.strided_slice, strided_array, operands=4, rewrite=strided, moves=True)
+strided_slice = twin(
+    "StridedSlice",
+    slicing.strided_slice,
+    strided_array,
+    operands=4,
+    rewrite=strided,
+    accepts=as_many_places,
+    moves=True,
+)
 slice_ = twin("Slice", slicing.slice_, sliced_array, operands=3, accepts=places_of_each_axis, moves=True)
 
 
