@@ -47,7 +47,7 @@ a model loads. One operator of ONNX Runtime rounds differently where a processor
 8-bit integers, its addition gives another result, by 1, for two in a million, which a deep network can amplify.
 
 **Select operators** (`CUSTOM.Flex…`) are TensorFlow's own. Their results are compared with those of TensorFlow's kernels, which
-`tools/tensorflow_cases.py` stored.
+`python -m tools.tensorflow_cases` stored.
 """
 LAYOUTS = """\
 **Layout**: *Implicit* operators are channels first in ONNX. *Transparent* and *Attribute* ones work in the order of
