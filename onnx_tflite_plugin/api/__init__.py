@@ -32,6 +32,7 @@ from onnx_tflite_plugin.api.declarations import (
     Lookup,
     NotQuantizable,
     Raw,
+    Replacement,
     SameScale,
     Terminate,
     Transparent,
@@ -45,6 +46,7 @@ from onnx_tflite_plugin.api.padding import Padding, conv_pads, padding_attribute
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Output, Region, Where, fusion, operands
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.rewriting import Rewriter
 from onnx_tflite_plugin.api.values import Graph, Value, ValueLike
 from onnx_tflite_plugin.source.model import (
     Array,
@@ -99,7 +101,9 @@ __all__ = [
     "Raw",
     "Refused",
     "Region",
+    "Replacement",
     "Resource",
+    "Rewriter",
     "SameScale",
     "State",
     "Subgraph",

@@ -253,6 +253,14 @@ class Contents(Checked):
     dims: Dims | None = None
 
 
+@dataclass(frozen=True)
+class Replacement(Checked):
+    """An operator that takes another's place, and the handler that converts it, whatever the file's operator is called."""
+
+    handler: Handler
+    op: Operator
+
+
 # --- the handler ------------------------------------------------------------------------------
 
 LayoutOf = Layout | Callable[[Instance], Layout]
@@ -269,6 +277,7 @@ Accepts = Decline | Callable[[Instance], Decline | None]
 Evaluate = Callable[[Instance], Array | Widened | None]
 SizesOf = Callable[[Instance], Dims]
 ContentsOf = Callable[[Instance], Contents]
+Rewrite = Callable[[Instance], Sequence["Replacement"]]
 Kernel = Callable[..., Array | Sequence[Array]]
 
 
@@ -308,6 +317,9 @@ class Handler(Checked):
     results of dtype variant, all of one kind. It is called where the file does not say, before ``accepts``; what all operators
     of a list tell is put together, and the list becomes an array of one axis more.
     ``aliases``: further names its entry points may have; an entry point of another name is not taken.
+    ``rewrite``: the operators that take the operator's place before anything is planned, in order; the last one gives its
+    results. Layout, quantization and fusions see these operators instead, and their handlers lower them: ``lower``,
+    ``layout``, ``quantization`` and ``evaluate`` of this handler only describe it. Raises Refused where there are none.
     """
 
     code: str
@@ -338,6 +350,7 @@ class Handler(Checked):
     kernel: Kernel | None = None
     contents: ContentsOf | None = None
     overrides_kernel: Callable[[Instance], bool] | None = None
+    rewrite: Rewrite | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -386,6 +399,7 @@ class Declarations(TypedDict, total=False):
     kernel: Kernel | None
     contents: ContentsOf | None
     overrides_kernel: Callable[[Instance], bool] | None
+    rewrite: Rewrite | None
 
 
 def handler(

@@ -55,7 +55,8 @@ class Declared(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """One operator and who lowers it. ``members`` are the TFLite operators it stands for: itself, or those fused.
+    """One operator and who lowers it. ``members`` are the TFLite operators it stands for: itself, those fused, or the one
+    that was rewritten to it.
 
     ``resolved``: what the handler declares of it, once that is read.
     """
@@ -75,8 +76,8 @@ class Bound:
 
     @property
     def label(self) -> str:
-        """``op 12 CONV_2D v3 'tensor name'``, for messages."""
-        return label(self.op)
+        """``op 12 CONV_2D v3 'tensor name'``, for messages: the file's operator, where one became this."""
+        return label(self.members[0] if len(self.members) == 1 else self.op)
 
 
 @dataclass(frozen=True, eq=False)

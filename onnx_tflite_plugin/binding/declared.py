@@ -141,14 +141,14 @@ def accepted(handler: Handler, pack: str, at: Instance) -> Decline | None:
     reason = types_refused(handler, pack, at)
     if reason:
         return Decline(reason)
-    declined = _declined(handler, pack, at)
-    if declined is not None:
-        return declined
+    refusal_ = declined(handler, pack, at)
+    if refusal_ is not None:
+        return refusal_
     activated = with_applied_activation(handler, pack, at)
     return activated if isinstance(activated, Decline) else None
 
 
-def _declined(handler: Handler, pack: str, at: Instance) -> Decline | None:
+def declined(handler: Handler, pack: str, at: Instance) -> Decline | None:
     """Return what ``accepts`` says of an operator; a refusal declines. Raises Failed where it fails."""
     if not callable(handler.accepts):
         return handler.accepts

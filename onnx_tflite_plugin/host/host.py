@@ -23,6 +23,7 @@ from onnx_tflite_plugin.binding.consistency import Unfit, unfit
 from onnx_tflite_plugin.binding.declared import At, accepted, called
 from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.binding.inlining import Inlining
+from onnx_tflite_plugin.binding.rewriting import Place, rewritten
 from onnx_tflite_plugin.codes import UNKNOWN
 from onnx_tflite_plugin.errors import CONTRADICTION, Blamed, Contradiction, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
@@ -270,7 +271,8 @@ class Host:
         target: Target,
         opset: int,
     ) -> Iterator[tuple[Operator, Bound | Problem]]:
-        """Each operator with its handler or why there is none; calls that can be inlined give way to their operators.
+        """Each operator with its handler or why there is none; calls that can be inlined give way to their operators, and
+        operators whose handlers rewrite them to those that they become.
 
         ``within``: the subgraph and those being inlined into it.
         """
@@ -280,6 +282,8 @@ class Host:
             if isinstance(taken, Bound) and inner is not None:
                 outer = (*within, taken.op.options[taken.handler.inlines])
                 yield from self._taken(inlining, inner, evaluation, outer, target, opset)
+            elif isinstance(taken, Bound) and taken.handler.rewrite is not None:
+                yield from rewritten(Place(taken, target, opset), evaluation.applied)
             else:
                 yield op, taken
 

@@ -19,6 +19,7 @@ from onnx_tflite_plugin.binding.bound import Bound, Declared, label
 from onnx_tflite_plugin.binding.consistency import declared_rank, perhaps_shapeless
 from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
 from onnx_tflite_plugin.binding.evaluation import Evaluated
+from onnx_tflite_plugin.binding.rewriting import final
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.guard import Failed
@@ -160,7 +161,7 @@ class Sizes:
         ]
         alone = replace(op, inputs=tuple(None if t is None else operands[t] for t in op.inputs), outputs=tuple(opened))
         bound = self.bound(alone)
-        sizes = sized(bound, self.target, self.target.opsets[2])
+        sizes = sized(final(bound, self.target, self.target.opsets[2]), self.target, self.target.opsets[2])
         handles = any(tensor.dtype in HANDLES for tensor in operands)
         if handles and sizes is not None:
             return {op[~0]: (sizes, None)}

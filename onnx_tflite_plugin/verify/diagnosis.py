@@ -16,6 +16,7 @@ from typing import Any
 from onnx_tflite_plugin.errors import CONTRADICTION, Blamed, Contradiction, ConversionError, InvalidModel, Problem
 from onnx_tflite_plugin.source import Section, read, read_bytes
 from onnx_tflite_plugin.source.model import Model, agree
+from onnx_tflite_plugin.verify.runtimes.litert import unresolved
 
 PATIENCE = 120  # seconds that a busy machine may take for it
 LARGEST = 1 << 28  # bytes of a file that is tried; larger ones are not fuzzed but made
@@ -81,4 +82,5 @@ def _run(path: Path) -> Probed:
         told: Probed = json.loads(ran.stdout)
     except ValueError:
         return {}
-    return {} if UNKNOWN in told.get("refused", "") else told
+    refused = str(told.get("refused", ""))
+    return {} if UNKNOWN in refused or unresolved(refused) else told

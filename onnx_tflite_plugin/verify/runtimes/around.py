@@ -89,13 +89,17 @@ class Own:
                     raise Mismatch(
                         f"it returned {len(results)} arrays, the operator has {len(self.op.outputs)} outputs"
                     )
+                resized = any(
+                    t is not None and a is not None and not agree(t.dims, a.shape)
+                    for t, a in zip(self.op.inputs, operands, strict=True)
+                )
                 following = {
-                    t.index: _stored(t, k, np.asarray(a))
+                    t.index: _stored(t, k, np.asarray(a), resized=False)
                     for k, (t, a) in enumerate(zip(self.op.inputs, operands, strict=True))
                     if t is not None and t.is_variable
                 }
                 return following | {
-                    t.index: _stored(t, k, np.asarray(a))
+                    t.index: _stored(t, k, np.asarray(a), resized=resized)
                     for k, (t, a) in enumerate(zip(self.op.outputs, results, strict=True))
                     if t
                 }
@@ -119,8 +123,10 @@ def _scale(tensor: Tensor) -> Array:
     return np.asarray(parameters.scale if isinstance(parameters, Quantization) else 1.0, np.float64)
 
 
-def _stored(tensor: Tensor, k: int, array: Array) -> Array:
-    if not agree(tensor.dims, array.shape):
+def _stored(tensor: Tensor, k: int, array: Array, *, resized: bool) -> Array:
+    """A result as the file stores it. ``resized``: its operands have other sizes than the file gives them, so it may too."""
+    dims = (None,) * tensor.rank if resized else tensor.dims
+    if not agree(dims, array.shape):
         raise Mismatch(f"its output {k} is {list(array.shape)}, the file's is {[d or '?' for d in tensor.dims]}")
     return as_stored(tensor, array).astype(tensor.dtype)
 
