@@ -34,7 +34,7 @@ from onnx_tflite_plugin.passes import PASSES
 from onnx_tflite_plugin.passes.declared import run_all
 from onnx_tflite_plugin.passes.recurrent import unroll
 from onnx_tflite_plugin.passes.rules import check_model
-from onnx_tflite_plugin.passes.weights import float_weights
+from onnx_tflite_plugin.passes.weights import float_weights, separate
 from onnx_tflite_plugin.passes.weights.settled import check, settle
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.opset import opset_of
@@ -214,7 +214,7 @@ class Pipeline:
         transposes = node_counts(model).get("Transpose", 0)
         asked = self.options.optimize
         selected = [n for n in self.target.passes if asked == "speed" or (PASSES[n].exact and asked == "faithful")]
-        changed |= run_all((PASSES[name] for name in selected), model)
+        changed |= run_all((PASSES[name] for name in selected), model, self.options.weights_dtype)
         if self.target.quantizes_weights:
             float_weights.run(model)
         model = self.host.hooks.finish(model, packs_of(planned.model))
@@ -227,6 +227,7 @@ class Pipeline:
         forms = settle(model, self.options.weights_dtype)
         if self.options.weights_dtype in ("auto", "uint8"):
             check(model)
+        separate.run(model)
         if forms:
             write_weights(model.metadata_props, forms)
         return forms

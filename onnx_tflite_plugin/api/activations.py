@@ -98,7 +98,8 @@ _TABLE: Mapping[ActivationKernel, _Row] = {
         _same("RELU"), "LiteRT's integer kernel insists on RELU, and its fused activation is {}; use RELU"
     ),
     ActivationKernel.NONE_OR_RELU_BY_RANGE: _Row(
-        _same("NONE", "RELU"), "TensorFlow Lite Micro's integer kernel insists on RELU, and its fused activation is {}; use RELU"
+        _same("NONE", "RELU"),
+        "TensorFlow Lite Micro's integer kernel insists on RELU, and its fused activation is {}; use RELU",
     ),
     ActivationKernel.UNFUSED: _Row(_same("NONE"), f"LiteRT refuses a fused {{}} here, or XNNPACK ignores it; {_APART}"),
 }
