@@ -1,8 +1,9 @@
 """``python -m benchmarks.growth``: processor seconds and memory of conversions of 1,000, 10,000 and more operators.
 
-Four shapes of graph, each a trap of its own: a chain, a residual net, one tensor that all operators read, and all results
-joined by one operator. Every conversion is a process of its own, so that its peak of memory is known; what the imports
-take is in it. A time per operator that rises with their number is a place that is not linear.
+Six shapes of graph, each a trap of its own: a chain, a residual net, blocks that look like steps of a recurrent layer,
+composites that all call one subgraph, one tensor that all operators read, and all results joined by one operator. Every
+conversion is a process of its own, so that its peak of memory is known; what the imports take is in it. A time per operator
+that rises with their number is a place that is not linear.
 """
 
 from __future__ import annotations
@@ -47,6 +48,33 @@ def residual(g: GraphBuilder, count: int) -> None:
     g.output(x)
 
 
+def steps(g: GraphBuilder, count: int) -> None:
+    """Blocks of a convolution, an ADD and a TANH, as steps of a recurrent layer end."""
+    x, size = g.input("x", (1, 4, 4, 8)), (1, 4, 4, 8)
+    w, b = g.constant("w", np.eye(8, dtype=np.float32).reshape(8, 1, 1, 8)), g.constant("b", np.zeros(8, np.float32))
+    for k in range(count // 3):
+        a, s, y = (g.tensor(f"{letter}{k}", size) for letter in "asy")
+        g.operator("CONV_2D", [x, w, b], [a], {"padding": "SAME", "stride_w": 1, "stride_h": 1})
+        g.operator("ADD", [a, x], [s])
+        g.operator("TANH", [s], [y])
+        x = y
+    g.output(x)
+
+
+def calls(g: GraphBuilder, count: int) -> None:
+    """Composites, one behind the other, of one subgraph of one operator."""
+    inner = g.model.subgraph("inner")
+    inner.operator("NEG", [inner.input("x", (1, 8))], [y := inner.tensor("y", (1, 8))])
+    inner.output(y)
+    options = {"decomposition_subgraph_index": inner.index, "composite_attributes": {}}
+    x = g.input("x", (1, 8))
+    for k in range(count):
+        y = g.tensor(f"y{k}", (1, 8))
+        g.operator("COMPOSITE.benchmark.neg", [x], [y], options)
+        x = y
+    g.output(x)
+
+
 def fan(g: GraphBuilder, count: int) -> None:
     """One tensor read by all operators, and all their results graph outputs."""
     x = g.input("x", (1, 8))
@@ -66,7 +94,7 @@ def joined(g: GraphBuilder, count: int) -> None:
 
 
 SHAPES: dict[str, Callable[[GraphBuilder, int], None]] = {
-    shape.__name__: shape for shape in (chain, residual, fan, joined)
+    shape.__name__: shape for shape in (chain, residual, steps, calls, fan, joined)
 }
 
 

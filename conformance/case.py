@@ -31,7 +31,8 @@ class Case:
     runs the rest of the model. ``reference`` computes the outputs of the whole model instead, from all its inputs.
     ``nodes``: operators of ONNX that the least-cost plan's model must hold, ``Conv`` or ``com.microsoft.Gelu``, with how
     many where that is said. ``fuses``: fusions that must apply. ``refused``: the conversion must fail with this text.
-    ``kernel_refuses``: LiteRT must fail with this text, so there is nothing to convert. ``known``: why the case fails
+    ``kernel_refuses``: LiteRT must fail with this text, so there is nothing to convert; together with ``refused``, both
+    must fail. ``known``: why the case fails
     for now; it must.
 
     ``transposes``: how many Transpose nodes the least-cost plan may have, unless it buys some for an operator's speed.

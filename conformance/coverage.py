@@ -145,7 +145,7 @@ def _leaves_source_order(case: Case, host: Host) -> bool:
         edges = graph_edges(bound.main, entered(model, None)[1], layouts, free=False)
         plan = plan_layout(bound, bytes_of=tensor_bytes, prices=target.price, edges=edges)
         for call in bound.operators():
-            if case.op not in (call.op.code, call.op.builtin):
+            if case.op not in {call.op.code, call.op.builtin, *(member.code for member in call.members)}:
                 continue
             slots = [*range(len(call.op.inputs)), *(~k for k in range(len(call.op.outputs)))]
             run_time = [slot for slot in slots if (tensor := call.op.tensor(slot)) is not None and not tensor.constant]

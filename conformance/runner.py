@@ -26,7 +26,7 @@ from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial, draw
 from onnx_tflite_plugin.verify.comparison.trial import Run, Session
 from onnx_tflite_plugin.verify.diagnosis import diagnosed
-from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, own_kernels
+from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, overridden, own_kernels
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, entry, read
 
 Status = Literal["passed", "failed", "skipped", "known"]
@@ -71,6 +71,8 @@ def run_case(
         variants = variants if place is None else picked(case, place, variants)
         if case.kernel_refuses:
             status, reasons = trial.kernels_refuse()
+            if case.refused and status == "skipped":
+                status, reasons = trial.refusals(variants)
         elif case.refused:
             status, reasons = trial.refusals(variants)
         else:
@@ -186,10 +188,11 @@ class CaseTrial:
 
     def _gaps(self) -> Gaps:
         """Who computes what LiteRT lacks: the case's kernel, or the handlers'. Raises LiteRTError where nobody does."""
-        missing = lacking(self.data, self.entry) if self.case.reference is None else []
-        if not missing:
+        if self.case.reference is not None:
             return Gaps()
         index = self.entry.subgraph.index
+        kept = overridden(self.source, index, self.host)
+        missing = [*lacking(self.data, self.entry), *(self.entry.subgraph.operators[k] for k in kept)]
         given = {self.case.op: self.case.kernel} if self.case.kernel is not None else {}
         own, reasons = own_kernels(self.source, index, [op.index for op in missing], self.host, given)
         if lost := next((op for op in missing if op.index in reasons), None):

@@ -45,6 +45,9 @@ float activations on integer weights by 2e-2 of it, anything else not at all, un
 On every **processor** the results are these: products are exact, since `--weights-dtype auto` chooses int8 or uint8 weights as
 a model loads. One operator of ONNX Runtime rounds differently where a processor has no AVX2 (x86 before 2013): of all pairs of
 8-bit integers, its addition gives another result, by 1, for two in a million, which a deep network can amplify.
+
+**Select operators** (`CUSTOM.Flex…`) are TensorFlow's own. Their results are compared with those of TensorFlow's kernels, which
+`python -m tools.tensorflow_cases` stored.
 """
 LAYOUTS = """\
 **Layout**: *Implicit* operators are channels first in ONNX. *Transparent* and *Attribute* ones work in the order of

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.binding.consistency import doubtful, lacks_rank, shapeless, stale
+from onnx_tflite_plugin.binding.consistency import doubtful, lacks_rank, shapeless, stale, with_unknown_inputs
 from onnx_tflite_plugin.errors import (
     Blamed,
     ConversionError,
@@ -34,7 +34,8 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import ConvertOptions, Shape, VerifyOptions, target_of
 from onnx_tflite_plugin.progress import LOG, Progress, Stages
 from onnx_tflite_plugin.report import Report
-from onnx_tflite_plugin.source import check_source, read
+from onnx_tflite_plugin.shapes.contents import complete_lists
+from onnx_tflite_plugin.source import Section, check_source, read
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import Target
 
@@ -76,19 +77,19 @@ class Conversion:
         return to_proto(self.model)
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write the model, whole or not at all; weights beyond 2 GB go to ``<path>.data``. Returns the files written.
+        """Write the model, whole or not at all; weights beyond 2 GB go to ``<path>.<digest>.data``. Returns the files written.
 
         Raises OSError where the folder is missing or cannot be written to.
         """
         path = files.place_of(path)
         if weight_bytes(self.model) > LARGEST_PROTO:
             return files.write_external(self.model, path)
-        files.write(path, self.proto.SerializeToString())
+        files.write_model(path, self.proto.SerializeToString())
         return [path]
 
 
 def convert(
-    source: str | os.PathLike[str] | bytes,
+    source: str | os.PathLike[str] | bytes | Section,
     *,
     opset: int | None = None,
     target: str = "onnxruntime",
@@ -158,22 +159,32 @@ def convert(
     target_of(chosen, host or _host(chosen))
     stages = Stages(progress)
     stages("reading")
-    content = os.fspath(source) if isinstance(source, str | os.PathLike) else bytes(source)
+    content = _owned(source)
     try:
         conversion = convert_model(read(content), host, chosen, stages)
     except ConversionError as error:
         from onnx_tflite_plugin.verify.diagnosis import diagnosed
 
         diagnosis = diagnosed(error, content)
-        if diagnosis is error:
-            raise
-        raise diagnosis from error
+        try:
+            if diagnosis is error:
+                raise
+            raise diagnosis from error
+        finally:
+            del diagnosis  # its traceback refers to this frame, which holds the content
     if chosen.verify:
         conversion = _verified(conversion, content, host, chosen, stages)
     stages.done()
     for text in conversion.report.warnings:
         LOG.warning("%s", text)
     return conversion
+
+
+def _owned(source: str | os.PathLike[str] | bytes | Section) -> str | bytes | Section:
+    """Return the source by path or as bytes that nobody changes."""
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source)
+    return source if isinstance(source, Section) else bytes(source)
 
 
 def convert_model(
@@ -183,6 +194,7 @@ def convert_model(
     options, stages = options or ConvertOptions(), stages or Stages()
     target = target_of(options, host or _host(options))
     with _told_as_conversion_errors(), budget():
+        model = complete_lists(model, host or _host(options), target)
         if any(map(lacks_rank, model.main.outputs)):
             model = _completed(model, host or _host(options))
         if doubtful(model):
@@ -202,7 +214,10 @@ def convert_model(
                     return _converted(current, host, options, target, stages)
                 if (each := unfused(model, host, options, target, stages, error)) is not None:
                     return each
-                fault = shapeless(error, model) or asked_for(error, model, host, options, target)
+                fault: ConversionError | None = shapeless(error, model)
+                fault = fault or asked_for(error, model, host, options, target)
+                if fault is None and isinstance(error, ConversionError) and not options.input_shape:
+                    fault = with_unknown_inputs(error, model)
                 if fault is None:
                     raise
                 raise fault from error
@@ -331,13 +346,13 @@ def _host(options: ConvertOptions) -> Host:
 
 
 def _verified(
-    conversion: Conversion, source: str | bytes, host: Host | None, options: ConvertOptions, stages: Progress
+    conversion: Conversion, source: str | bytes | Section, host: Host | None, options: ConvertOptions, stages: Progress
 ) -> Conversion:
     from onnx_tflite_plugin.errors import VerificationError
     from onnx_tflite_plugin.verify import verify
 
     chosen = options.verify if isinstance(options.verify, VerifyOptions) else VerifyOptions()
-    data = source if isinstance(source, bytes) else Path(source)
+    data = Path(source) if isinstance(source, str) else source
     host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs)
     given = {"signature": options.signature, "progress": stages, "host": host, **vars(chosen)}
     large = weight_bytes(conversion.model) > LARGEST_PROTO

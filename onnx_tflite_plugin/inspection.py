@@ -16,6 +16,7 @@ from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.shapes.contents import complete_lists
 from onnx_tflite_plugin.source import check_source, read
 from onnx_tflite_plugin.source.authored import Described, TensorMetadata
 from onnx_tflite_plugin.source.metadata import described
@@ -41,6 +42,7 @@ def inspect(
 
 def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     """Operators and who takes them, inputs, outputs, signatures, states, metadata."""
+    model = complete_lists(model, host, target)
     taken = taken_by(model, host, target)
     reached = _called(model, taken)
     operators = _operators(taken, reached, target)

@@ -27,14 +27,14 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.order import axes, spelled
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.lowering.emitter import Emitter
-from onnx_tflite_plugin.lowering.interface import InterfaceNames, chosen, entered, graph_edges
+from onnx_tflite_plugin.lowering.interface import InterfaceNames, check_outputs, chosen, entered, graph_edges
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.passes import PASSES
 from onnx_tflite_plugin.passes.declared import run_all
 from onnx_tflite_plugin.passes.recurrent import unroll
 from onnx_tflite_plugin.passes.rules import check_model
-from onnx_tflite_plugin.passes.weights import float_weights
+from onnx_tflite_plugin.passes.weights import float_weights, separate
 from onnx_tflite_plugin.passes.weights.settled import check, settle
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.opset import opset_of
@@ -118,6 +118,7 @@ class Pipeline:
                 "there is nothing to convert:", [Problem(f"subgraphs[{model.root}].outputs", "the model has no output")]
             )
         model, names, part = cut(model, names, options.inputs_at, options.outputs)
+        check_outputs(model, names, signature)
         self.stages("binding operators to handlers")
         model, places = resized(model, options.input_shape, options.dynamic_batch, names, self.host, self.target)
         planned = self.planned(self.fused(self.bound(model)), names)
@@ -213,7 +214,7 @@ class Pipeline:
         transposes = node_counts(model).get("Transpose", 0)
         asked = self.options.optimize
         selected = [n for n in self.target.passes if asked == "speed" or (PASSES[n].exact and asked == "faithful")]
-        changed |= run_all((PASSES[name] for name in selected), model)
+        changed |= run_all((PASSES[name] for name in selected), model, self.options.weights_dtype)
         if self.target.quantizes_weights:
             float_weights.run(model)
         model = self.host.hooks.finish(model, packs_of(planned.model))
@@ -226,6 +227,7 @@ class Pipeline:
         forms = settle(model, self.options.weights_dtype)
         if self.options.weights_dtype in ("auto", "uint8"):
             check(model)
+        separate.run(model)
         if forms:
             write_weights(model.metadata_props, forms)
         return forms

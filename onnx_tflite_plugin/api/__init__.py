@@ -3,6 +3,12 @@
 ``VERSION`` is the API's and the distribution's: a pack that requires another (CONTRIBUTING.md says which suit) is left out.
 """
 
+from onnx_tflite_plugin.api.activations import (
+    ActivationKernel,
+    FusedActivation,
+    activation_bounds,
+    applied_activation,
+)
 from onnx_tflite_plugin.api.axes import constant_axes, letters, permuted_by, reduced_by, reshape_axes, reshaped, spelled
 from onnx_tflite_plugin.api.budget import spend
 from onnx_tflite_plugin.api.builtins import builtin, builtin_target
@@ -11,6 +17,7 @@ from onnx_tflite_plugin.api.declarations import (
     Along,
     Attribute,
     Borders,
+    Contents,
     Decline,
     Effects,
     Handler,
@@ -18,6 +25,7 @@ from onnx_tflite_plugin.api.declarations import (
     Instance,
     Kernel,
     Layout,
+    Replacement,
     Terminate,
     Transparent,
     Widened,
@@ -42,6 +50,7 @@ from onnx_tflite_plugin.api.quantization import (
     SameScale,
 )
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.rewriting import Rewriter
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Graph, Value, ValueLike
 from onnx_tflite_plugin.source.model import (
@@ -59,6 +68,7 @@ VERSION = "0.2.0"
 
 __all__ = [
     "VERSION",
+    "ActivationKernel",
     "Along",
     "Arithmetic",
     "Array",
@@ -67,12 +77,14 @@ __all__ = [
     "BlockwiseQuantization",
     "Borders",
     "Call",
+    "Contents",
     "Context",
     "Decline",
     "Dequantized",
     "Dims",
     "Effects",
     "FixedOutputRange",
+    "FusedActivation",
     "Fusion",
     "Graph",
     "Handler",
@@ -96,7 +108,9 @@ __all__ = [
     "Raw",
     "Refused",
     "Region",
+    "Replacement",
     "Resource",
+    "Rewriter",
     "SameScale",
     "State",
     "Subgraph",
@@ -108,6 +122,8 @@ __all__ = [
     "ValueLike",
     "Where",
     "Widened",
+    "activation_bounds",
+    "applied_activation",
     "builtin",
     "builtin_target",
     "constant_axes",

@@ -134,6 +134,9 @@ class Context(Protocol):
         """Tell whoever converts what they must know of the operator; the conversion goes on."""
 
     # results
+    def activate(self, value: Value) -> Value:
+        """Return floats with the operator's fused activation applied, for a lowering that declares to do so ``inside``."""
+
     def wanted(self, k: int) -> bool:
         """Whether anything uses output ``k``; return None for it only where nothing does."""
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from onnx_tflite_plugin.api.activations import FusedActivation
 from onnx_tflite_plugin.api.checked import Checked, check_keywords
 from onnx_tflite_plugin.api.dtypes import check_rows
 from onnx_tflite_plugin.api.instance import Instance as Instance
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.quantization import Behaviour, NotQuantizable, OutputBehaviour
-from onnx_tflite_plugin.source.model import Array, Dims
+from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
 if TYPE_CHECKING:
     pass
@@ -139,6 +140,22 @@ class Widened(Checked):
     slot: int = 0
 
 
+@dataclass(frozen=True)
+class Contents(Checked):
+    """What a list of tensors holds: their dtype, and their sizes, of which unknown ones are None; None if not known."""
+
+    dtype: str | None = None
+    dims: Dims | None = None
+
+
+@dataclass(frozen=True)
+class Replacement(Checked):
+    """An operator that takes another's place, and the handler that converts it, whatever the file's operator is called."""
+
+    handler: Handler
+    op: Operator
+
+
 # --- the handler ------------------------------------------------------------------------------
 
 LayoutOf = Layout | Callable[[Instance], Layout]
@@ -147,13 +164,15 @@ AlongOf = Along | None | Callable[[Instance], Along | None]
 IndexedOf = Mapping[int, int] | Callable[[Instance], Mapping[int, int]]
 BehaviourOf = Behaviour | Callable[[Instance], Behaviour]
 OutputsOf = Mapping[int, OutputBehaviour] | Callable[[Instance], Mapping[int, OutputBehaviour]]
-ActivationOf = str | None | Callable[[Instance], str]
+ActivationOf = str | None | FusedActivation | Callable[[Instance], str]
 OpsetOf = int | Callable[[Instance], int]
 ShapesOf = Mapping[int, Dims] | Callable[[Instance], Mapping[int, Dims]]
 TypesOf = str | Collection[str] | Callable[[Instance], str | Collection[str]]
 Accepts = Decline | Callable[[Instance], Decline | None]
 Evaluate = Callable[[Instance], Array | Widened | None]
 SizesOf = Callable[[Instance], Dims]
+ContentsOf = Callable[[Instance], Contents]
+Rewrite = Callable[[Instance], Sequence["Replacement"]]
 Kernel = Callable[..., Array | Sequence[Array]]
 
 _NOT_QUANTIZABLE = NotQuantizable()
@@ -168,7 +187,8 @@ class Handler(Checked):
     may be None. The host reshapes, on the integers where the slot is quantized.
     ``output_quantization``: outputs that ``quantization`` does not hold for, by slot: ``{out(1): Dequantized()}``. The
     handler returns floats for them, of ``ctx.dequantize(x, 0)`` where it is given integers, and the host quantizes those.
-    ``activation``: the option that names a fused activation, or a function of the instance that returns its name.
+    ``activation``: the option that names a fused activation, for kernels that clamp (``ActivationKernel.CLAMPED``); a
+    ``FusedActivation`` names other kernels; a function of the instance returns the name of the one that is applied.
     ``borders``: operands and results that are the subgraphs' own, whose order ``layout`` leaves to both sides.
     ``subgraphs``: the options that hold subgraph indices. ``inlines``: the one whose operators may take the operator's
     place, planned with those around it; the lowering serves where they cannot.
@@ -186,8 +206,17 @@ class Handler(Checked):
     they do not is refused.
     ``kernel``: what the operator computes, in NumPy, where LiteRT has no kernel of it: ``kernel(op, *operands)`` returns an
     array or one for each output, in the file's order of axes. Operands and results are float32 where ``quantization``
-    dequantizes, else as stored; an absent operand is None. Only comparisons call it.
+    dequantizes, else as stored, as results may be, too; an absent operand is None. It writes a variable operand's next value
+    into the array that it is given. Only comparisons call it.
+    ``overrides_kernel``: a function of the instance; True if comparisons call ``kernel`` although LiteRT has a kernel of the
+    operator, because LiteRT's own fails on such instances.
+    ``contents``: a function of the instance that returns what the operator tells of the tensors in its lists, the operands and
+    results of dtype variant, all of one kind. It is called where the file does not say, before ``accepts``; what all operators
+    of a list tell is put together, and the list becomes an array of one axis more.
     ``aliases``: further names its entry points may have; an entry point of another name is not taken.
+    ``rewrite``: the operators that take the operator's place before anything is planned, in order; the last one gives its
+    results. Layout, quantization and fusions see these operators instead, and their handlers lower them: ``lower``,
+    ``layout``, ``quantization`` and ``evaluate`` of this handler only describe it. Raises Refused where there are none.
     """
 
     code: str
@@ -216,6 +245,9 @@ class Handler(Checked):
     converts: Mapping[str, Collection[str]] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
     kernel: Kernel | None = None
+    contents: ContentsOf | None = None
+    overrides_kernel: Callable[[Instance], bool] | None = None
+    rewrite: Rewrite | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -262,6 +294,9 @@ class Declarations(TypedDict, total=False):
     converts: Mapping[str, Collection[str]]
     aliases: tuple[str, ...]
     kernel: Kernel | None
+    contents: ContentsOf | None
+    overrides_kernel: Callable[[Instance], bool] | None
+    rewrite: Rewrite | None
 
 
 def handler(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,12 +16,14 @@ from onnx_tflite_plugin.api.declarations import (
 )
 from onnx_tflite_plugin.api.quantization import Behaviour, OutputBehaviour
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel
+from onnx_tflite_plugin.source.flatbuffer import REFUSED
 from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Tensor
 
 
 class Declared(NamedTuple):
     """One operator's declarations. ``axes`` is None where its slots share no axes that can be followed.
 
+    ``activation``: the fused activation that is applied, by the host or, where ``activates_inside``, by the lowering.
     ``aligned``: nothing is declared of axes, so the host aligns all operands that hold data from the right.
     ``subgraphs``: indices of those it calls. ``state``: the key of the state that output 0, a resource, stands for.
     """
@@ -37,6 +39,7 @@ class Declared(NamedTuple):
     quantization: Behaviour
     output_quantization: Mapping[int, OutputBehaviour]
     activation: str
+    activates_inside: bool
     min_opset: int
     subgraphs: tuple[int, ...]
     borders: Borders | None
@@ -51,7 +54,8 @@ class Declared(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """One operator and who lowers it. ``members`` are the TFLite operators it stands for: itself, or those fused.
+    """One operator and who lowers it. ``members`` are the TFLite operators it stands for: itself, those fused, or the one
+    that was rewritten to it.
 
     ``resolved``: what the handler declares of it, once that is read.
     """
@@ -71,8 +75,8 @@ class Bound:
 
     @property
     def label(self) -> str:
-        """``op 12 CONV_2D v3 'tensor name'``, for messages."""
-        return label(self.op)
+        """``op 12 CONV_2D v3 'tensor name'``, for messages: the file's operator, where one became this."""
+        return label(self.members[0] if len(self.members) == 1 else self.op)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,3 +161,17 @@ def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
             if callee not in seen:
                 seen.add(callee)
                 waiting.extend(reached.get(callee, ()))
+
+
+def check_filled(graphs: Iterable[BoundGraph]) -> None:
+    """Raise InvalidModel for an operand that holds no data and that nothing computes; LiteRT does not run such a file."""
+    for graph in graphs:
+        results = (tensor for bound in graph.operators for tensor in bound.op.outputs if tensor is not None)
+        filled = {*graph.inputs, *results}
+        for op in (bound.op for bound in graph.operators):
+            for slot, tensor in enumerate(op.inputs):
+                if tensor is None or tensor.constant or tensor.is_variable or tensor in filled:
+                    continue
+                where = f"subgraphs[{op.subgraph}].operators[{op.index}].inputs[{slot}]"
+                reason = f"tensor {tensor} holds no data and nothing computes it"
+                raise InvalidModel(CONTRADICTION, [Contradiction(where, reason, REFUSED)])

@@ -108,7 +108,14 @@ def stale(error: ConversionError | Failed, model: Model) -> bool:
     problems = error.problems if isinstance(error, ConversionError) else ()
     ours = any(isinstance(problem, Blamed) and problem.ours for problem in problems)
     ours = ours or any(isinstance(problem, Contradiction) for problem in problems)
-    return ours or isinstance(error, StaleShape) or not all(tensor.has_rank for tensor in model.main.tensors)
+    if ours or isinstance(error, StaleShape) or not all(tensor.has_rank for tensor in model.main.tensors):
+        return True
+    return any(map(perhaps_shapeless, model.main.operators))
+
+
+def perhaps_shapeless(op: Operator) -> bool:
+    """True if a result is stored as a scalar: converters wrote ``[]`` for unknown shapes."""
+    return any(t is not None and not t.shape and t.dtype not in HANDLES for t in op.outputs)
 
 
 def lacks_rank(tensor: Tensor) -> bool:
@@ -124,6 +131,24 @@ def shapeless(error: ConversionError | Failed, model: Model) -> InvalidModel | N
     lacking = [tensor for tensor in model.main.tensors if lacks_rank(tensor)]
     reason = "the file stores no shape for it, and none follows"
     return InvalidModel(CONTRADICTION, [Problem(f"tensor {t}", reason, _HINT) for t in lacking]) if lacking else None
+
+
+def with_unknown_inputs(error: ConversionError, model: Model) -> ConversionError | None:
+    """Return the refusal with the graph inputs whose shape ``[]`` may stand for any; None if the file has none."""
+    if type(error) not in (InvalidModel, StaleShape, UnsupportedOperator) or not any(
+        map(lacks_rank, model.main.tensors)
+    ):
+        return None
+    unknown = [
+        Problem(
+            f"graph input {tensor}",
+            "the file stores the shape [] for it, as for tensors of which it does not know the shape",
+            f"if it is no scalar, give its shape with --input-shape {tensor.name or tensor.index}=...",
+        )
+        for tensor in model.main.inputs
+        if not tensor.shape
+    ]
+    return type(error)(error.message, [*error.problems, *unknown]) if unknown else None
 
 
 def unfit(handler: Handler, op: Operator) -> Unfit | None:
@@ -193,6 +218,12 @@ def _ranks(bound: Bound) -> Iterator[Contradiction]:
             if count is not None and tensor is not None and tensor.has_rank and tensor.rank != count:
                 reason = f"tensor {tensor} of shape {list(tensor.shape)} has rank {tensor.rank}, {bound.op.code} takes {count}"
                 yield _problem(bound.op, f"{name}[{k}]", reason)
+
+
+def declared_rank(bound: Bound, output: int) -> int | None:
+    """The rank that a handler's axes give an output of this instance; None if they give none."""
+    counts = _axis_counts(bound.declared.axes)[1] if bound.declared.axes else ()
+    return counts[output] if output < len(counts) else None
 
 
 def _shared(bound: Bound) -> Iterator[Contradiction]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from onnx_tflite_plugin.api.activations import ACTIVATIONS
 from onnx_tflite_plugin.api.checked import described, did_you_mean, fits, spelled
 from onnx_tflite_plugin.api.declarations import (
     Along,
@@ -25,10 +26,10 @@ from onnx_tflite_plugin.api.declarations import (
 from onnx_tflite_plugin.api.dtypes import refusal
 from onnx_tflite_plugin.api.quantization import Behaviour, OutputBehaviour
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.binding.activation import fused_declaration, with_applied_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
 from onnx_tflite_plugin.errors import REFUSED, UNFIT, HandlerError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, definition, guarded
-from onnx_tflite_plugin.source.activations import ACTIVATIONS
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 from onnx_tflite_plugin.source.options import operator_names
 from onnx_tflite_plugin.targets import PRICED, Target
@@ -83,6 +84,7 @@ def resolved(bound: Bound, target: Target, opset: int) -> Bound:
                 "output_quantization", handler.output_quantization, Mapping[int, OutputBehaviour], _no_outputs
             ),
             activation=_activation(read),
+            activates_inside=(fused := fused_declaration(handler)) is not None and fused.inside,
             min_opset=read("min_opset", handler.min_opset, int),
             subgraphs=called(read("subgraphs", handler.subgraphs, tuple, _unknown_options), op),
             borders=handler.borders,
@@ -131,10 +133,22 @@ class _Reader(NamedTuple):
 
 
 def accepted(handler: Handler, pack: str, at: Instance) -> Decline | None:
-    """What a handler's ``types`` and ``accepts`` say of an operator; a refusal declines. Raises Failed where one fails."""
+    """Return why a handler declines an operator, by ``types``, ``accepts`` or its fused activation; ``None`` where it does not.
+
+    Raises Failed where a declaration fails.
+    """
     reason = types_refused(handler, pack, at)
     if reason:
         return Decline(reason)
+    refusal_ = declined(handler, pack, at)
+    if refusal_ is not None:
+        return refusal_
+    activated = with_applied_activation(handler, pack, at)
+    return activated if isinstance(activated, Decline) else None
+
+
+def declined(handler: Handler, pack: str, at: Instance) -> Decline | None:
+    """Return what ``accepts`` says of an operator; a refusal declines. Raises Failed where it fails."""
     if not callable(handler.accepts):
         return handler.accepts
     with guarded(f"accepts of handler {handler.name}", pack, handler.accepts, label(at.op)):
@@ -227,15 +241,14 @@ def called(options: Iterable[str], op: Operator) -> tuple[int, ...]:
 
 
 def _activation(read: _Reader) -> str:
-    """The name of the fused activation: what a function returns, what the declared option holds, or "NONE"."""
-    declared, options = read.handler.activation, read.at.op.options
+    """Return the name of the activation that is applied: what a function returns, what the declared option holds, or "NONE"."""
+    declared, options = fused_declaration(read.handler), read.at.op.options
     if declared is None:
-        return "NONE"
-    if callable(declared):
-        return str(read("activation", declared, str, _unknown_activation))
+        function = read.handler.activation
+        return "NONE" if function is None else str(read("activation", function, str, _unknown_activation))
     if options:  # an operator without a table of options has no activation either
-        read("activation", (declared,), tuple, _unknown_options)
-    name = str(options.get(declared, "NONE"))
+        read("activation", (declared.option,), tuple, _unknown_options)
+    name = str(options.get(declared.option, "NONE"))
     if name not in ACTIVATIONS:
         raise Refused(f"its fused activation {name} is not known")
     return name

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from onnx_tflite_plugin.api.activations import activation_bounds
 from onnx_tflite_plugin.api.declarations import Transparent
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import behaviour, fused_activation
 from onnx_tflite_plugin.codes import named_by_the_file
-from onnx_tflite_plugin.source.activations import BOUNDS
 from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, INTEGER_RANGE, QUANTIZED
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import Target
@@ -72,7 +72,8 @@ def _bounds(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str
         return
     name = fused_activation(bound, target, opset)
     declared = behaviour(bound, target, opset)
-    if declared is not None and declared.moves_values and any(limit is not None for limit in BOUNDS.get(name, ())):
+    moves = declared is not None and declared.moves_values
+    if moves and any(limit is not None for limit in activation_bounds(name) or ()):
         yield "outputs[0]", f"tensor {result} is {_told(result)}, and {name} has its bounds in steps of one"
 
 

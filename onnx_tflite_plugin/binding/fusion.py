@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -113,7 +113,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
             if match is None:
                 continue
             try:
-                replaced = _replacement(fusion, pack, pattern, match, root, stage)
+                replaced = _replacement(fusion, pack, pattern, match, root, finder, stage)
             except Failed as failed:
                 stage.done.failed[fusion.name] = failed
                 stage.done.declined.append(f"{fusion.name} at {root.label}: {failed.reason}")
@@ -139,31 +139,33 @@ def _kept(graph: BoundGraph, operators: Sequence[Bound], gone: set[Bound], share
     return tuple(reversed(kept))
 
 
-def _replacement(fusion: Fusion, pack: str, pattern: Call, match: Match, root: Bound, stage: _Stage) -> Bound | None:
+def _replacement(
+    fusion: Fusion, pack: str, pattern: Call, match: Match, root: Bound, finder: Finder, stage: _Stage
+) -> Bound | None:
     """The operator in place of a match, its declarations read; None where it is declined, or of a newer opset."""
     options = _typed(fusion, pack, match, root, stage) or _options(fusion, pack, match, root)
     if isinstance(options, Decline):
         if options.reason:
             stage.done.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
         return None
-    members = tuple(sorted({*match.calls.values()}, key=lambda member: member.index))
+    members = [finder.bound(op) for op in dict.fromkeys(match.calls.values())]
     results = [tensor for call in (pattern, *pattern.beside) for tensor in match.calls[call].outputs]
     operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
     return _bound(fusion, pack, Region(operands, results, options), root, members, stage)
 
 
 def _bound(
-    fusion: Fusion, pack: str, region: Region, root: Bound, members: tuple[Operator, ...], stage: _Stage
+    fusion: Fusion, pack: str, region: Region, root: Bound, members: Collection[Bound], stage: _Stage
 ) -> Bound | None:
     """The operator in place of ``members``, where ``root`` is."""
     op = root.op
-    between = [tensor for member in members for tensor in member.intermediates]
+    between = [tensor for member in sorted(members, key=_index) for tensor in member.op.intermediates]
     fused = Operator(
         op.subgraph, op.index, fusion.name, fusion.name, 1, Options(fusion.name, region.options),
         tuple(region.inputs), tuple(region.outputs), tuple(between),
     )  # fmt: skip
     try:
-        bound = resolved(Bound(fused, fusion.handler, pack, members), stage.target, stage.highest)
+        bound = resolved(Bound(fused, fusion.handler, pack, _operators(members)), stage.target, stage.highest)
     except Refused as refusal:
         stage.done.declined.append(f"{fusion.name} at {root.label}: {refusal}")
         return None
@@ -171,6 +173,16 @@ def _bound(
         stage.done.declined.append(f"{fusion.name} at {root.label}: it needs opset {bound.declared.min_opset}")
         return None
     return bound
+
+
+def _operators(members: Collection[Bound]) -> tuple[Operator, ...]:
+    """The operators of the file that the members of a fusion stand for, in its order."""
+    operators = dict.fromkeys(op for bound in members for op in bound.members)
+    return tuple(sorted(operators, key=lambda op: op.index))
+
+
+def _index(bound: Bound) -> int:
+    return bound.op.index
 
 
 def _typed(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _Stage) -> Decline | None:
@@ -236,7 +248,7 @@ def _without_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region
     if root is None or not earliest < positions[root] < latest:
         stage.done.declined.append(f"{fusion.name}: what it gives is needed before all that it takes is there")
         return graph
-    fused = _bound(fusion, pack, region, root, tuple(sorted((b.op for b in members), key=lambda op: op.index)), stage)
+    fused = _bound(fusion, pack, region, root, members, stage)
     if fused is None:
         return graph
     stage.done.applied[fusion.name] = stage.done.applied.get(fusion.name, 0) + 1

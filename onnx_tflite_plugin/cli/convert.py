@@ -17,6 +17,7 @@ from onnx_tflite_plugin.cli.isolation import isolated, unwatched
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, unread, working
+from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import readable
 from onnx_tflite_plugin.cli.report import html_file, write_page
 from onnx_tflite_plugin.cli.target import TargetName
@@ -163,26 +164,34 @@ def convert(
     options["verify"] = _verification(ctx, options)
     if model != STREAM:
         _there(model)
-    all_jobs, single = jobs(model, output, signature)
+    outputs = Outputs()
+    if (given := options["verify"]) and isinstance(given, VerifyOptions) and isinstance(given.inputs, Path):
+        outputs.read(given.inputs, "the data of --inputs")
+    all_jobs, single = jobs(model, output, signature, outputs)
     if page is not None:
         if not single:
             raise UsageProblem("--report is about one model")
-        html_file(page)
+        outputs.write(html_file(page), "the report", "name another file for the report")
+    outputs.prepare(folders=not single)
+    on_failure(as_json=as_json, note=outputs.note)
     if not single:
         ctx.exit(convert_all(all_jobs, options, model, as_json=as_json, quiet=quiet))
     (job,) = all_jobs
-    on_failure(as_json=as_json, note=_untouched(job.output))
-    watched = isolated() if options["verify"] or page is not None else unwatched
+    isolates = options["verify"] or page is not None or job.mapped
+    watched = isolated() if isolates else unwatched
     start = time.perf_counter()
     from onnx_tflite_plugin.conversion import convert as run
+    from onnx_tflite_plugin.source import read_bytes
 
     doing = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
     with working(doing, quiet=quiet) as stage, apart():
-        conversion = run(job.source, signature=job.signature, progress=watched(stage), **options)
+        source = job.load()
+        conversion = run(source, signature=job.signature, progress=watched(stage), **options)
         files = [] if job.output == STREAM else conversion.save(job.output)
         if page is not None:
-            content = job.source if isinstance(job.source, bytes) else job.source.read_bytes()
-            write_page(page, content, conversion.proto, Path(job.name).name, conversion.report, watched(stage))
+            write_page(
+                page, read_bytes(source), conversion.proto, Path(job.name).name, conversion.report, watched(stage)
+            )
     if job.output == STREAM:
         sys.stdout.buffer.write(conversion.proto.SerializeToString())
         return
@@ -215,9 +224,3 @@ def _verification(ctx: click.Context, options: dict[str, Any]) -> bool | VerifyO
     data = {name: options.pop(name) for name in _DATA}
     existing(data["inputs"])
     return VerifyOptions(**data, partial=partial) if given or partial else bool(options["verify"])
-
-
-def _untouched(output: Path) -> str:
-    if output == STREAM:
-        return "nothing was written"
-    return f"{output} is as it was before" if output.exists() else f"{output} was not written"

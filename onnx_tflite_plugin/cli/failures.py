@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -74,15 +74,16 @@ class Commands(click.Group):
             _fail(ctx, 1, "InternalError", _internal(error))
 
 
-def on_failure(*, as_json: bool = False, note: str = "") -> None:
-    """What a failure of the running command adds: JSON on stdout, a last line."""
+def on_failure(*, as_json: bool = False, note: str | Callable[[], str] = "") -> None:
+    """Set what a failure of the running command adds: JSON on stdout, and a last line, made as it fails."""
     click.get_current_context().meta[_KEY] = (as_json, note)
 
 
 def _fail(ctx: click.Context, code: int, kind: str, lines: list[str], error: ConversionError | None = None) -> NoReturn:
     as_json, note = ctx.meta.get(_KEY, (False, ""))
     usage = error is not None and error.exit_code == UsageProblem.exit_code
-    complain("error", [*lines, *([note] if note and not usage else [])])
+    said = note() if callable(note) and not usage else note
+    complain("error", [*lines, *([said] if said and not usage else [])])
     if as_json:
         text = "\n".join(lines)
         told = {"error": {"kind": kind, "message": text, "problems": [], "exit_code": code}}

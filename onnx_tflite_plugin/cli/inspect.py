@@ -87,8 +87,9 @@ def _show(model: Path, contents: Mapping[str, Any], details: bool) -> None:
 
 def _show_bundle(path: Path, as_json: bool) -> None:
     from onnx_tflite_plugin.source.bundle import MODEL, members
+    from onnx_tflite_plugin.source.formats import described_archive
 
-    contents = members(path.read_bytes(), path.name)
+    contents = members(path, path.name)
     if as_json:
         parts = [{"name": member.name, "kind": member.kind, "bytes": member.size} for member in contents]
         print_json({"bundle": str(path), "parts": parts})
@@ -98,9 +99,10 @@ def _show_bundle(path: Path, as_json: bool) -> None:
     )
     click.echo()
     models = sum(member.kind == MODEL for member in contents)
-    print_rows(
-        [Row("bundle", [f"{path}: {plural(len(contents), 'part')}, {plural(models, 'model')}; convert takes it whole"])]
-    )
+    what = described_archive([member.name for member in contents])
+    said = f"{plural(models, 'model')}; convert takes the whole bundle" if models else "no TFLite model"
+    lines = [f"{path}: {plural(len(contents), 'part')}, {said}", *([what] if what and not models else [])]
+    print_rows([Row("bundle", lines)])
 
 
 def _operator(row: Mapping[str, Any], details: bool) -> list[object]:

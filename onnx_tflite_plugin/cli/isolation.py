@@ -15,7 +15,7 @@ from typing import NoReturn, TypeVar
 
 import click
 
-from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError
 from onnx_tflite_plugin.progress import Progress
 
 J = TypeVar("J")
@@ -26,6 +26,7 @@ Watched = Callable[[Progress], Progress]
 _LONGEST = 200  # bytes of a stage's name
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG, linux/prctl.h
+_BUS_ERROR = getattr(signal, "SIGBUS", -1)  # a page of a mapped file is gone
 _forks = False
 
 
@@ -36,7 +37,7 @@ def fork_commands() -> None:
 
 
 def isolated() -> Watched:
-    """The rest of the command runs in a fork. Raises in its parent what that ends with: Exit, or VerificationError."""
+    """The rest of the command runs in a fork. Raises in its parent what that ends with: Exit, or ConversionError."""
     if not _forks:
         return unwatched
     child = _Child()
@@ -48,7 +49,7 @@ def isolated() -> Watched:
     raise click.exceptions.Exit(code)
 
 
-def isolated_jobs(jobs: Sequence[J], work: Callable[[J, Watched], R]) -> Iterator[R | VerificationError]:
+def isolated_jobs(jobs: Sequence[J], work: Callable[[J, Watched], R]) -> Iterator[R | ConversionError]:
     """What becomes of each job in a fork that does one after the other; one that ends it is told, and another does the rest.
 
     Raises Exit where a fork failed, and told why.
@@ -127,9 +128,11 @@ class _Child:
             signal.signal(number, handler)
         return os.waitstatus_to_exitcode(status)
 
-    def ended(self, number: int) -> VerificationError:
-        """What to tell where a signal ended it."""
+    def ended(self, number: int) -> ConversionError:
+        """Return the error for a signal that ended it."""
         stage = bytes(self._stage).rstrip(b"\0").decode(errors="replace")
+        if number == _BUS_ERROR and not stage.startswith("LiteRT"):
+            return InvalidModel("the model file was truncated, or its disk failed, while it was read (signal SIGBUS)")
         who = "LiteRT" if stage.startswith("LiteRT") else "LiteRT or ONNX Runtime"
         memory = ", as where memory runs out" if number == _number("SIGKILL") else ""
         how = f"signal {number} ({signal.Signals(number).name}{memory}) ended the process"

@@ -6,35 +6,77 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.cli.paths import readable, writable
+from onnx_tflite_plugin.cli.outputs import Outputs
+from onnx_tflite_plugin.cli.paths import readable
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.source import Section
+    from onnx_tflite_plugin.source.bundle import Member
 
 STREAM = Path("-")
 ALL = "all"
 SUFFIXES = (".tflite", ".lite")
 """How the files of a folder end that are taken for models."""
 
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
+_ONE_AT_A_TIME = "convert one of them by its name"
+_UNPACK = "unpack the bundle and convert them by themselves"
+_BY_KEY = "convert them one at a time with --signature KEY"
+
 
 class Job(NamedTuple):
-    """One model to convert: what it is called, its path or content, where it goes, and its signature."""
+    """One model to convert: what it is called, its path, content or place in a bundle, where it goes, and its signature."""
 
     name: str
-    source: Path | bytes
+    source: Path | bytes | Member
     output: Path
     signature: str | None = None
 
+    def load(self) -> Path | bytes | Section:
+        """Return the model as ``convert`` takes it; one of a bundle is unpacked here."""
+        return self.source if isinstance(self.source, Path | bytes) else self.source.load()
 
-def jobs(source: Path, output: Path | None, signature: str | None) -> tuple[list[Job], bool]:
-    """The models of a source, and whether it is one model as such. Raises UsageProblem and InvalidModel.
+    @property
+    def mapped(self) -> bool:
+        """True if constants of the model are mapped: truncating its file may end the process."""
+        from onnx_tflite_plugin.source.content import MAPPED
+
+        if isinstance(self.source, bytes):
+            return False
+        return (self.source.stat().st_size if isinstance(self.source, Path) else self.source.size) > MAPPED
+
+
+def jobs(
+    source: Path, output: Path | None, signature: str | None, outputs: Outputs | None = None
+) -> tuple[list[Job], bool]:
+    """Return the models of a source, and whether it is one model as such. Raises UsageProblem and InvalidModel.
 
     A folder's go beside each, or into ``output`` with its subfolders; a bundle's into a folder of its name. A model keeps
-    its name where ``output`` is a directory.
+    its name where ``output`` is a directory. Every output is registered in ``outputs``, and none is made yet.
     """
+    outputs = outputs or Outputs()
+    given, single, remedy = _given(source, output, signature, outputs)
+    expanded = _each_signature(given, signature)
+    if len(expanded) > len(given):
+        remedy = _BY_KEY
+    for job in expanded:
+        if job.output != STREAM:
+            outputs.write(job.output, f"{job.name!r}", remedy)
+    return expanded, single and expanded == given
+
+
+def _given(source: Path, output: Path | None, signature: str | None, outputs: Outputs) -> tuple[list[Job], bool, str]:
+    """Return the models of a source, whether it is a single one, and what to do if two outputs share a path."""
     if source != STREAM and source.is_dir():
-        return _each_signature(_of_folder(source, output), signature), False
+        folder = _of_folder(source, output)
+        for job in folder:
+            outputs.read(source / job.name, "a model of the folder itself")
+        return folder, False, _ONE_AT_A_TIME
     from onnx_tflite_plugin.source.bundle import is_bundle, starts_bundle
+    from onnx_tflite_plugin.source.reader import check_format
 
     if source == STREAM:
         content = _piped()
@@ -42,18 +84,15 @@ def jobs(source: Path, output: Path | None, signature: str | None) -> tuple[list
             raise UsageProblem("stdin holds a bundle of models; give its file's name")
         if output is None:
             raise UsageProblem("name the file to write, or - for stdout: the model on stdin has no name")
-        single = Job("stdin", content, output if output == STREAM else writable(output), signature)
-    elif is_bundle(readable(source)):
-        return _each_signature(_of_bundle(source, output), signature), False
-    else:
-        output = output or source.with_suffix(".onnx")
-        if output.is_dir():
-            output /= source.with_suffix(".onnx").name
-        single = Job(
-            str(source), source, output if output == STREAM else writable(output, sources=(source,)), signature
-        )
-    expanded = _each_signature([single], signature)
-    return expanded, expanded == [single]
+        return [Job("stdin", content, output, signature)], True, _BY_KEY
+    outputs.read(readable(source), "the model itself")
+    if is_bundle(source):
+        return _of_bundle(source, output), False, _UNPACK
+    check_format(source)  # before the output's name is compared: that of model.onnx would be the same
+    output = output or source.with_suffix(".onnx")
+    if output.is_dir():
+        output /= source.with_suffix(".onnx").name
+    return [Job(str(source), source, output, signature)], True, _BY_KEY
 
 
 def _piped() -> bytes:
@@ -65,39 +104,34 @@ def _piped() -> bytes:
 def _of_folder(folder: Path, output: Path | None) -> list[Job]:
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
     if not files:
-        raise UsageProblem(f"{folder} holds no {' or '.join(SUFFIXES)} file")
-    places = [(file if output is None else output / file.relative_to(folder)).with_suffix(".onnx") for file in files]
-    first: dict[Path, Path] = {}
-    for file, place in zip(files, places, strict=True):
-        if first.setdefault(place, file) != file:
-            raise UsageProblem(
-                f"{first[place]} and {file} would both be written to {place}; convert one of them by its name"
-            )
-    return [Job(str(file.relative_to(folder)), file, _made(place)) for file, place in zip(files, places, strict=True)]
+        from onnx_tflite_plugin.source.formats import described_folder
+
+        what = described_folder(folder)
+        raise UsageProblem(f"{folder} holds no {' or '.join(SUFFIXES)} file" + (f": {what}" if what else ""))
+    names = [(file, file.relative_to(folder)) for file in files]
+    return [
+        Job(str(name), file, (file if output is None else output / name).with_suffix(".onnx")) for file, name in names
+    ]
 
 
 def _of_bundle(path: Path, output: Path | None) -> list[Job]:
     from onnx_tflite_plugin.source.bundle import MODEL, members
+    from onnx_tflite_plugin.source.formats import described_archive
 
     folder = output or path.with_suffix("")
     if folder == path or folder.is_file():
         raise UsageProblem(f"{path} holds several models; name a folder for them")
-    models = [member for member in members(path.read_bytes(), path.name) if member.kind == MODEL]
+    parts = members(path, path.name)
+    models = [member for member in parts if member.kind == MODEL]
     if not models:
+        what = described_archive([member.name for member in parts])
+        if what:
+            raise UsageProblem(f"{path} is not a TFLite model: {what}")
         raise UsageProblem(f"{path} is a bundle without a TFLite model; inspect lists what it holds")
     return [
-        Job(member.name, member.content, _made(folder / f"{_file_name(member.name.removesuffix('.tflite'))}.onnx"))
+        Job(member.name, member, folder / f"{_file_name(member.name.removesuffix('.tflite'))}.onnx")
         for member in models
     ]
-
-
-def _made(path: Path) -> Path:
-    """The path, its folder made; what a model's name contains never leads out of the folder."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageProblem(f"the folder {path.parent} cannot be made: {error.strerror}") from None
-    return writable(path)
 
 
 def _each_signature(given_jobs: Sequence[Job], signature: str | None) -> list[Job]:
@@ -108,7 +142,7 @@ def _each_signature(given_jobs: Sequence[Job], signature: str | None) -> list[Jo
 
     expanded = []
     for job in given_jobs:
-        keys = [one.key for one in read(job.source).signatures]
+        keys = [one.key for one in read(job.load()).signatures]
         if len(keys) < 2 or ALL in keys:
             expanded.append(Job(job.name, job.source, job.output, ALL if ALL in keys else None))
             continue
@@ -121,5 +155,6 @@ def _each_signature(given_jobs: Sequence[Job], signature: str | None) -> list[Jo
 
 
 def _file_name(text: str) -> str:
-    """Something that is one file's name on every system."""
-    return re.sub(r"[^\w.-]+", "_", text.replace("/", "_")).strip("._") or "model"
+    """Return something that is one file's name on every system; Windows keeps some for its devices."""
+    name = re.sub(r"[^\w.-]+", "_", text.replace("/", "_")).strip("._") or "model"
+    return f"_{name}" if _RESERVED.match(name) else name

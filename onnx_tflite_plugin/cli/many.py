@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,12 +25,12 @@ from onnx_tflite_plugin.cli.output import (
     working,
 )
 from onnx_tflite_plugin.cli.summary import as_json as told
-from onnx_tflite_plugin.errors import ConversionError, Problem, VerificationError
+from onnx_tflite_plugin.errors import ConversionError, Problem
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
 
-_HEADINGS = ("operators", "nodes", "Transposes", "written", "model")
+_HEADINGS = ("operators", "nodes", "Transposes", "written", "file", "model")
 
 
 class Outcome(NamedTuple):
@@ -44,6 +45,8 @@ class Outcome(NamedTuple):
 def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *, as_json: bool, quiet: bool) -> int:
     """Convert each; returns the exit code, the worst of them. A model that is refused does not stop the others."""
 
+    top = os.path.commonpath([os.path.abspath(job.output.parent) for job in jobs])
+
     def outcome(numbered: tuple[int, Job], watched: Watched) -> Outcome:
         from onnx_tflite_plugin.conversion import convert
 
@@ -51,17 +54,18 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
         start = time.perf_counter()
         with working(f"{number} of {len(jobs)}, {job.name}", quiet=quiet) as stage, apart():
             try:
-                conversion = convert(job.source, **{**options, "signature": job.signature}, progress=watched(stage))
+                conversion = convert(job.load(), **{**options, "signature": job.signature}, progress=watched(stage))
                 files = conversion.save(job.output)
             except ConversionError as error:
                 return _refusal(job, error)
         result = told(conversion, Path(job.name), files, time.perf_counter() - start)
-        return Outcome((*_numbers(conversion, files), job.name), result)
+        return Outcome((*_numbers(conversion, files), _below(files[0], top), job.name), result)
 
     numbered = [*enumerate(jobs, 1)]
-    ends = isolated_jobs(numbered, outcome) if options["verify"] else (outcome(each, unwatched) for each in numbered)
+    isolates = options["verify"] or any(job.mapped for job in jobs)
+    ends = isolated_jobs(numbered, outcome) if isolates else (outcome(each, unwatched) for each in numbered)
     ended = zip(jobs, ends, strict=True)
-    outcomes = [_refusal(job, end) if isinstance(end, VerificationError) else end for job, end in ended]
+    outcomes = [_refusal(job, end) if isinstance(end, ConversionError) else end for job, end in ended]
     rows, results = [one.row for one in outcomes], [one.result for one in outcomes]
     problems: dict[Problem, list[str]] = {}
     for job, one in zip(jobs, outcomes, strict=True):
@@ -74,8 +78,8 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
         print_table(_HEADINGS, rows, numeric=(0, 1, 2, 3))
         done = sum("error" not in result for result in results)
         click.echo()
-        places = sorted({str(job.output.parent) for job in jobs})
-        where = places[0] if len(places) == 1 else f"{len(places)} folders"
+        folders = {job.output.parent for job in jobs}
+        where = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {top}"
         verified = ", verified against LiteRT" if done and options["verify"] else ""
         print_rows([Row("converted", [f"{done} of {plural(len(jobs), 'model')}, in {where}{verified}"], "bold")])
     if problems:
@@ -92,11 +96,17 @@ def _numbers(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...
     return sum(report.operators.values()), sum(report.nodes.values()), report.transposes, written
 
 
+def _below(file: Path, folder: str) -> str:
+    """Return a file's path below a folder that holds all of a run; of a link's target the whole path."""
+    path = os.path.abspath(file)
+    return os.path.relpath(path, folder) if path.startswith(os.path.join(folder, "")) else path
+
+
 def _refusal(job: Job, error: ConversionError) -> Outcome:
     why = f"refused, {len(error.problems)} problems" if len(error.problems) > 1 else "refused"
     result = {"model": job.name, **described(error)}
     problems = error.problems or (Problem("", error.message),)
-    return Outcome(("-", "-", "-", "-", f"{job.name}: {why}"), result, problems, error.exit_code)
+    return Outcome(("-", "-", "-", "-", "-", f"{job.name}: {why}"), result, problems, error.exit_code)
 
 
 def _what(problem: Problem) -> str:

@@ -16,6 +16,7 @@ from onnx_tflite_plugin.cli.output import Row, print_json, print_rows
 from onnx_tflite_plugin.cli.scaffold import KINDS, addition, check, files, identifier
 from onnx_tflite_plugin.cli.summary import BUILTIN
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE
+from onnx_tflite_plugin.files import write
 
 
 @click.command("new-pack")
@@ -57,7 +58,7 @@ def new_pack(folder: Path, op: str, like: str | None, as_json: bool) -> None:
     for name, content in written.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
+        write(path, content.encode())
     if as_json:
         print_json({"folder": str(folder), "files": list(written), "distribution": distribution, "package": package})
         return

@@ -25,7 +25,7 @@ def readable(path: Path) -> Path:
 
 
 def writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
-    """A path where a file may be put. Raises UsageProblem for a folder that is missing or closed, or for a source."""
+    """Return a path where a file may be put. Raises UsageProblem for a folder that is missing or closed, or for a source."""
     folder = path.parent
     if path.is_dir():
         raise UsageProblem(f"{path} is a directory; name the file to write")

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure, shortened
 from onnx_tflite_plugin.cli.isolation import isolated
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, size, working
-from onnx_tflite_plugin.cli.paths import pair, writable
+from onnx_tflite_plugin.cli.outputs import Outputs
+from onnx_tflite_plugin.cli.paths import pair
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -34,6 +36,13 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
     on_failure(as_json=as_json)
     pair(tflite, onnx)
     output = html_file(output or onnx.with_suffix(".html"))
+    outputs = Outputs()
+    outputs.read(tflite, "the TFLite model")
+    outputs.read(onnx, "the ONNX model")
+    if not as_json:
+        outputs.write(output, "the report", "name another file for the report")
+        outputs.prepare(folders=False)
+        on_failure(note=outputs.note)
     watched = isolated()
     from onnx_tflite_plugin.graph.serialized import read_onnx
     from onnx_tflite_plugin.page.gather import gather
@@ -57,19 +66,19 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool) -> None
 
 
 def html_file(path: Path) -> Path:
-    """Where a page may be put: never over a model. Raises UsageProblem."""
+    """Return the path of a page, whose name must be that of one. Raises UsageProblem."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageProblem(f"{path}: the report is a web page, name it .html")
-    return writable(path)
+    return path
 
 
 def write_page(
     output: Path, tflite: bytes, onnx: ModelProto, title: str, report: Report | None, progress: Progress
 ) -> Page:
-    """Write the page about a conversion; ``report`` is the conversion's, where it is at hand."""
+    """Write the page about a conversion, whole or not at all; ``report`` is the conversion's, where it is at hand."""
     from onnx_tflite_plugin.page.gather import gather
     from onnx_tflite_plugin.page.html import html
 
     page = gather(tflite, onnx, title, report=report, progress=progress)
-    output.write_text(html(page), encoding="utf-8")
+    files.write(files.place_of(output), html(page).encode())
     return page

@@ -11,6 +11,7 @@ from onnx_tflite_plugin.cli.data import data_options, existing
 from onnx_tflite_plugin.cli.failures import on_failure, shortened
 from onnx_tflite_plugin.cli.isolation import isolated
 from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, working
+from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import pair
 
 
@@ -50,6 +51,7 @@ def verify(
     on_failure(as_json=as_json)
     existing(data["inputs"])
     pair(tflite, onnx)
+    _plan(data["bisect"], tflite, onnx, data["inputs"])
     watched = isolated()
     from onnx_tflite_plugin.cli.summary import verification_json, verified
     from onnx_tflite_plugin.verify import verify as run
@@ -63,3 +65,18 @@ def verify(
         print_rows([Row("ok" if result.ok else "FAILED", lines, "green" if result.ok else "red")])
     if not result.ok:
         ctx.exit(3)
+
+
+def _plan(folder: Path | None, tflite: Path, onnx: Path, inputs: Path | None) -> None:
+    """Raise UsageProblem if the part that ``--bisect`` writes would replace what is compared."""
+    if folder is None:
+        return
+    from onnx_tflite_plugin.verify.operators.bisect import PARTS
+
+    outputs = Outputs()
+    outputs.read(tflite, "the TFLite model")
+    outputs.read(onnx, "the ONNX model")
+    if inputs is not None:
+        outputs.read(inputs, "the data of --inputs")
+    for name in PARTS:
+        outputs.write(folder / name, "the part", "name another folder for --bisect")

@@ -145,6 +145,10 @@ class Hooks:
                 if answer is not None:
                     yield hook.pack, answer
 
+    def registered(self, code: str) -> list[tuple[str, object]]:
+        """Return (pack, plugin) of what serves an operator by its entry point."""
+        return [(hook.pack, hook.plugin) for hook in self._of("claim", code) if _own(hook.plugin)]
+
     def check(self, used: Collection[str]) -> None:
         """Raises HandlerError where a pack that the model uses has hooks that failed."""
         problems = [failed.problem(pack) for pack in sorted(used) for failed in self.failures.get(pack, ())]

@@ -18,11 +18,13 @@ from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.api.target import Target
-from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, called_in_vain, check_calls
+from onnx_tflite_plugin.binding.activation import with_applied_activation
+from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, called_in_vain, check_calls, check_filled
 from onnx_tflite_plugin.binding.consistency import Unfit, unfit
 from onnx_tflite_plugin.binding.declared import At, accepted, called
 from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.binding.inlining import Inlining
+from onnx_tflite_plugin.binding.rewriting import Place, rewritten
 from onnx_tflite_plugin.codes import UNKNOWN
 from onnx_tflite_plugin.errors import CONTRADICTION, Blamed, Contradiction, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed
@@ -214,6 +216,12 @@ class Host:
             except Failed as failed:
                 yield offer.code, offer.pack, failed
 
+    def registered(self, code: str) -> list[tuple[str, Handler]]:
+        """Return (pack, handler) of all that are registered for an operator; of the built-in pack only if no other has one."""
+        self._load(code)
+        found = [(pack, one.handler) for pack, one in self.hooks.registered(code) if isinstance(one, Registration)]
+        return [each for each in found if canonical(each[0]) != canonical(BUILTIN)] or found
+
     # --- claims -------------------------------------------------------------------------------
 
     def bind(self, model: Model, target: Target, opset: int) -> BoundModel:
@@ -254,6 +262,7 @@ class Host:
                 problems += [failed.problem(_hookless(pack)) for failed in failures]
             raise UnsupportedOperator("operators that cannot be converted:", problems)
         check_calls(calls)
+        check_filled(graphs[index] for index in sorted(graphs))
         return BoundModel(model, tuple(graphs.get(g.index, BoundGraph(g, ())) for g in model.subgraphs))
 
     def _taken(
@@ -265,7 +274,8 @@ class Host:
         target: Target,
         opset: int,
     ) -> Iterator[tuple[Operator, Bound | Problem]]:
-        """Each operator with its handler or why there is none; calls that can be inlined give way to their operators.
+        """Each operator with its handler or why there is none; calls that can be inlined give way to their operators, and
+        operators whose handlers rewrite them to those that they become.
 
         ``within``: the subgraph and those being inlined into it.
         """
@@ -275,6 +285,8 @@ class Host:
             if isinstance(taken, Bound) and inner is not None:
                 outer = (*within, taken.op.options[taken.handler.inlines])
                 yield from self._taken(inlining, inner, evaluation, outer, target, opset)
+            elif isinstance(taken, Bound) and taken.handler.rewrite is not None:
+                yield from rewritten(Place(taken, target, opset), evaluation.applied)
             else:
                 yield op, taken
 
@@ -310,7 +322,15 @@ class Host:
         if op.version > handler.max_version:
             reason = f"version {op.version} is newer than the {handler.max_version} that {pack} knows"
             return Problem(op.code, reason, f"update {pack}, or install a pack that serves it")
-        return Bound(op, handler, pack, (op,))
+        try:
+            applied = with_applied_activation(handler, pack, At(op, target, opset))
+        except Failed as failed:
+            return _nobody(op, [(pack, failed)])
+        return (
+            Bound(applied, handler, pack, (applied,))
+            if isinstance(applied, Operator)
+            else _nobody(op, [(pack, applied)])
+        )
 
     def _claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
         """Who takes an operator, and why others do not; one that fails does not, and is a warning."""

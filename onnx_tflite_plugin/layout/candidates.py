@@ -104,7 +104,7 @@ def _known_rank(op: Operator, groups: Collection[int]) -> None:
     rank = max((op[slot].rank for slot in groups if slot >= 0 and count(op[slot].dims) != 1), default=0)
     for tensor in op.outputs:
         if tensor is not None and tensor.rank == 0 < rank:
-            raise AxesError(f"the file stores no shape for {tensor.name!r}, made of operands of rank {rank}")
+            raise RankError(f"the file stores no shape for {tensor.name!r}, made of operands of rank {rank}")
 
 
 def _declared_axes(op: Operator, declared: str) -> dict[int, list[Group]]:

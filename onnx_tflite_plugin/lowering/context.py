@@ -20,6 +20,7 @@ from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.layout.order import Order, physical
+from onnx_tflite_plugin.lowering.activation import applied
 from onnx_tflite_plugin.lowering.emitter import Operand, own_value
 from onnx_tflite_plugin.lowering.lookup import picked
 from onnx_tflite_plugin.lowering.operands import Operands
@@ -186,6 +187,14 @@ class Context:
         return self.scope.values.dequantize(own_value(value), self.storage(like), self.order(like))
 
     # --- results ------------------------------------------------------------------------------
+
+    def activate(self, value: Value) -> ir.Value:
+        """Return floats with the operator's fused activation applied. Raises TypeError unless that is declared ``inside``."""
+        if not self.bound.declared.activates_inside:
+            raise TypeError(
+                "ctx.activate needs activation=FusedActivation(..., inside=True); the host applies any other"
+            )
+        return applied(self.scope, own_value(value), self.bound.declared.activation)
 
     def warn(self, text: str) -> None:
         """Add a warning about the operator to the report; the conversion goes on."""

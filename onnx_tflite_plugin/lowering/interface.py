@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from onnx_tflite_plugin.binding.bound import BoundGraph
-from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.errors import CONTRADICTION, InvalidModel, Problem, UnsupportedOption
 from onnx_tflite_plugin.layout.order import Order, permuted, source_order
 from onnx_tflite_plugin.layout.spread import Edges
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph, Tensor
@@ -49,6 +49,24 @@ def entered(model: Model, signature: Signature | None) -> tuple[Model, Interface
     ordered = replace(main, inputs=tuple(t for _, t in inputs), outputs=tuple(t for _, t in outputs))
     subgraphs = tuple(ordered if graph is main else graph for graph in model.subgraphs)
     return replace(model, subgraphs=subgraphs), _names(inputs, outputs)
+
+
+def check_outputs(model: Model, names: InterfaceNames, signature: Signature | None) -> None:
+    """Raise InvalidModel for graph outputs that no operator computes, which only a signature can ask for."""
+    main = model.main
+    given = {*main.inputs, *(tensor for op in main.operators for tensor in op.outputs if tensor is not None)}
+    where = "graph output" if signature is None else f"signature {signature.key!r}, output"
+    problems = [
+        Problem(
+            f"{where} {name!r}",
+            f"no operator computes tensor {tensor}, so that it has no value, in LiteRT neither",
+            "choose the outputs with --outputs, or another signature with --signature",
+        )
+        for name, tensor in zip(names.outputs, main.outputs, strict=True)
+        if not (tensor in given or tensor.constant or tensor.is_variable)
+    ]
+    if problems:
+        raise InvalidModel(CONTRADICTION, problems)
 
 
 Named = tuple[str | None, Tensor]

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.activations import activation_bounds
 from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Instance
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch
+from onnx_tflite_plugin.lowering.activation import applied
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.emitter import dtype_of, own_value
 from onnx_tflite_plugin.lowering.lookup import picked
@@ -18,7 +20,6 @@ from onnx_tflite_plugin.lowering.values import FILE, STORED, Held, Resource, phy
 from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
 from onnx_tflite_plugin.quantization.delivery import uses_file_integers
 from onnx_tflite_plugin.quantization.plan import Form, Storage
-from onnx_tflite_plugin.source.activations import BOUNDS
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Array, Tensor, agree
@@ -114,37 +115,25 @@ def _check_shape(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
 
 def activated(ctx: Context, value: ir.Value, k: int) -> ir.Value:
     """A handler's result with its fused activation applied, in storage form where the tensor is quantized."""
-    activation = ctx.bound.declared.activation
+    declared = ctx.bound.declared
+    activation = "NONE" if declared.activates_inside else declared.activation
     if affine(ctx.op[~k]) is None:
-        return bounded(ctx, value, *BOUNDS.get(activation, (None, None)))
+        return applied(ctx.scope, value, activation)
     storage = ctx.storage(~k)
     assert storage.quantization is not None
-    clamp = stored_clamp(activation, storage.dtype, storage.quantization)
     integers = value.type is not None and value.type.dtype == dtype_of(storage.dtype)
+    if activation_bounds(activation) is None and not integers:
+        return ctx.scope.values.quantize(applied(ctx.scope, value, activation), storage, ctx.order(~k))
+    clamp = stored_clamp(activation, storage.dtype, storage.quantization)
     if integers:
         return clamped(ctx, value, clamp, storage)
     if value.type is not None and value.type.dtype == ir.DataType.BOOL:  # which nothing quantizes
         raise _of_another_dtype(ctx, value.type.dtype, ctx.op[~k], dtype_of(storage.dtype), k)
     clips_after = ctx.target.clips_integers and ctx.target.has_kernel("Clip", storage.dtype)
     if not clips_after and not clamp.idle:
-        value = bounded(ctx, value, *BOUNDS[activation])
+        value = applied(ctx.scope, value, activation)
     value = ctx.scope.values.quantize(value, storage, ctx.order(~k))
     return clamped(ctx, value, clamp, storage) if clips_after else value
-
-
-def bounded(ctx: Context, value: ir.Value, low: float | None, high: float | None) -> ir.Value:
-    """Clip a value that is not quantized, float or integer."""
-    if low is None and high is None:
-        return value
-    dtype = value.type.dtype.numpy() if value.type is not None else np.dtype(np.float32)
-    if low == 0.0 and high is None and dtype.kind not in "iu":
-        return ctx.node("Relu", value)
-    bounds = [None if bound is None else np.asarray(bound, dtype) for bound in (low, high)]
-    if dtype != np.int64:
-        return ctx.node("Clip", value, *bounds)
-    for bound, beyond in zip(bounds, ("Less", "Greater"), strict=True):  # ONNX Runtime's Clip looks at 32 bits of int64
-        value = value if bound is None else ctx.node("Where", ctx.node(beyond, value, bound), bound, value)
-    return value
 
 
 def clamped(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage) -> ir.Value:

@@ -15,7 +15,7 @@ class Pass(NamedTuple):
 
     ``exact``: the same results, but for the last digits of float32; integers that are made of them stay as they are.
     Exact passes run always, the others under ``--optimize speed``. ``needs``: operators of the main graph; where one of them is
-    missing it changes nothing.
+    missing it changes nothing. ``takes_weights_dtype``: ``run`` has a second parameter, the ``--weights-dtype`` of the conversion.
     """
 
     folder: str
@@ -23,24 +23,25 @@ class Pass(NamedTuple):
     summary: str
     exact: bool
     needs: frozenset[str] = frozenset()
+    takes_weights_dtype: bool = False
 
-    def run(self, model: ir.Model, present: Set[str] | None = None) -> int:
+    def run(self, model: ir.Model, present: Set[str] | None = None, weights_dtype: str = "auto") -> int:
         """The ``run`` of the module of that name, imported here: most models need few of them.
 
-        ``present``: the operators of the main graph, where they are known.
+        ``present``: the operators of the main graph, where they are known. ``weights_dtype``: the option of that name.
         """
         if not self.needs <= (operators(model) if present is None else present):
             return 0
-        rewrite: Callable[[ir.Model], int] = import_module(f"{self.folder}.{self.name}").run
-        return rewrite(model)
+        rewrite: Callable[..., int] = import_module(f"{self.folder}.{self.name}").run
+        return rewrite(model, weights_dtype) if self.takes_weights_dtype else rewrite(model)
 
 
-def run_all(passes: Iterable[Pass], model: ir.Model) -> dict[str, int]:
+def run_all(passes: Iterable[Pass], model: ir.Model, weights_dtype: str = "auto") -> dict[str, int]:
     """One after the other; returns, by name, in how many places each changed the model."""
     changed: dict[str, int] = {}
     present = operators(model)
     for one in passes:
-        changed[one.name] = one.run(model, present)
+        changed[one.name] = one.run(model, present, weights_dtype)
         if changed[one.name]:
             present = operators(model)
     return changed

@@ -243,9 +243,8 @@ class Editor:
             node.replace_input_with(slot, new)
         maker = old.producer()
         graph = self.graph if maker is None or not isinstance(maker.graph, ir.Graph) else maker.graph
-        for k, output in enumerate(graph.outputs):
-            if output is old:
-                graph.outputs[k] = new
+        for _ in range(graph.outputs.count(old) if old.is_graph_output() else 0):
+            graph.outputs[graph.outputs.index(old)] = new
         name, old.name = old.name, new.name
         new.name = name
 
@@ -313,13 +312,16 @@ def forget(value: ir.Value) -> None:
 
 def _drop_unused(graph: ir.Graph) -> None:
     """Nodes whose outputs nothing uses, here and in inner graphs; what only they use comes before them."""
+    unused = []
     for node in reversed(graph):
         if not any(value.uses() or value.is_graph_output() for value in node.outputs):
-            graph.remove(node, safe=True)
+            node.resize_inputs(0)
+            unused.append(node)
             continue
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:
                 _drop_unused(attribute.as_graph())
+    graph.remove(unused)
 
 
 def drop_idle_results(graph: ir.Graph, opset: int) -> None:

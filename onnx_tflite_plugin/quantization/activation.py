@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from onnx_tflite_plugin.api.activations import activation_bounds
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.source.activations import BOUNDS
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Quantization
 
@@ -28,8 +28,14 @@ def round_half_away(value: float) -> int:
 
 
 def stored_clamp(activation: str, dtype: str, quantization: Quantization) -> Clamp:
-    """The clamp a quantized kernel applies (CalculateActivationRangeQuantized): zp + round(bound / scale)."""
-    low, high = BOUNDS.get(activation, (None, None))
+    """Return the clamp that a quantized kernel applies (CalculateActivationRangeQuantized): zp + round(bound / scale).
+
+    Raises Refused for an activation that is no clamp, which no kernel applies to integers.
+    """
+    bounds = activation_bounds(activation)
+    if bounds is None:
+        raise Refused(f"its fused activation {activation} is no clamp, and its result is quantized")
+    low, high = bounds
     scale, zero_point = quantization.scale[0], quantization.zero_point[0]
     if not scale:
         raise Refused("its result has a scale of 0, which a fused activation cannot be told in")

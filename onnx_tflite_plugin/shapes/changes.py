@@ -21,6 +21,13 @@ def with_dims(model: Model, dims: Mapping[Tensor, Dims]) -> Model:
     return with_main(model, _changed(model.main, changed))
 
 
+def with_tensors(model: Model, changed: Mapping[Tensor, Tensor]) -> Model:
+    """The model with other tensors in the places of some, in all subgraphs."""
+    if not changed:
+        return model
+    return replace(model, subgraphs=tuple(_changed(graph, changed) for graph in model.subgraphs))
+
+
 def retyped(model: Model, dtypes: Mapping[tuple[int, int], str]) -> Model:
     """The model with other dtypes of some tensors, which are given by subgraph and index."""
 

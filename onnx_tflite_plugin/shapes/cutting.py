@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from onnx_tflite_plugin.errors import UnsupportedOption
@@ -34,6 +34,7 @@ def cut(
         if tensor in ends:
             raise UnsupportedOption(f"--inputs-at {name}: that tensor is an output too, so nothing would be left")
     operators = tuple(needed(main, starts, ends))
+    _check_computed(operators, {*starts, *main.inputs}, zip(ends, outputs, strict=False))
     read = {tensor for op in operators for tensor in op.inputs if tensor is not None} | set(ends)
     own = [(tensor, name) for tensor, name in zip(main.inputs, names.inputs, strict=True) if tensor in read]
     own = [(tensor, name) for tensor, name in own if tensor not in starts]
@@ -46,6 +47,16 @@ def cut(
     named = InterfaceNames((*inputs_at, *(name for _, name in own)), end_names)
     place = Part(tuple(tensor.index for tensor in inputs), tuple(tensor.index for tensor in ends))
     return replace(model, subgraphs=subgraphs), named, place
+
+
+def _check_computed(
+    operators: Collection[Operator], given: Collection[Tensor], ends: Iterable[tuple[Tensor, str]]
+) -> None:
+    """Raise UnsupportedOption for a tensor of ``--outputs`` that has no value."""
+    computed = {tensor for op in operators for tensor in op.outputs if tensor is not None}
+    for tensor, name in ends:
+        if not (tensor in computed or tensor in given or tensor.constant or tensor.is_variable):
+            raise UnsupportedOption(f"--outputs {name}: no operator computes that tensor, so that it has no value")
 
 
 def _tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: str) -> Tensor:

@@ -7,7 +7,7 @@ that follow from sizes alone are computed, for shapes are made of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -15,9 +15,11 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refused
-from onnx_tflite_plugin.binding.bound import Bound, label
+from onnx_tflite_plugin.binding.bound import Bound, Declared, label
+from onnx_tflite_plugin.binding.consistency import declared_rank, perhaps_shapeless
 from onnx_tflite_plugin.binding.declared import resolve, resolved, sized
 from onnx_tflite_plugin.binding.evaluation import Evaluated
+from onnx_tflite_plugin.binding.rewriting import final
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.guard import Failed
@@ -36,6 +38,7 @@ from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor
 from onnx_tflite_plugin.targets import Target
 
+HIGHEST_RANK = 6  # the rank that is tried last
 MOST_NUMBERS = 64  # elements of a tensor of sizes; computing more would be running the model
 
 
@@ -58,7 +61,7 @@ class Sizes:
         dims, numbers = dict(given), dict[Tensor, Array]()
         for op in self.model.main.operators:
             touched = any(tensor in dims or tensor in numbers for tensor in op.inputs if tensor is not None)
-            if not (touched or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
+            if not (touched or perhaps_shapeless(op) or (op.outputs and all(_small(tensor) for tensor in op.outputs))):
                 continue
             try:
                 results = self._ranked(self._freed(op, dims, batches or {}), dims, numbers)
@@ -79,21 +82,46 @@ class Sizes:
     def _ranked(
         self, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """As ``results``; where they do not have the rank that is stored, of the ranks beside it."""
+        """Return ``results`` at the stored ranks, unless they have others: those that follow, or the ranks beside them.
+
+        Where ``[]`` is stored, or what follows has another rank, any rank is tried, for a layout may depend on it.
+        """
+        stored, failure = dict[Tensor, tuple[Dims, Array | None]](), None
         try:
-            return self.results(op, dims, numbers)
-        except InvalidModel:
-            if len(op.outputs) != 1 or op.outputs[0] is None:
-                raise
-            untold = replace(op, outputs=(replace(op[~0], has_rank=False),))
-            for rank in (op[~0].rank - 1, op[~0].rank + 1):
-                try:
-                    (sizes, value), *_ = self.results(untold, dims, numbers, rank).values()
-                except (ConversionError, Refused):
-                    continue
-                if len(sizes) == rank:
-                    return {op[~0]: (sizes, value)}
-            raise
+            stored = self.results(op, dims, numbers)
+            doubtful = [tensor for tensor, (sizes, _) in stored.items() if len(sizes) != tensor.rank]
+            ranks = [*(len(stored[tensor][0]) for tensor in doubtful), *candidate_ranks(op, dims)]
+        except (ConversionError, Refused) as error:
+            failure = error
+            doubtful = [tensor for tensor in op.outputs if tensor is not None and not tensor.shape]
+            ranks = list(candidate_ranks(op, dims))
+            if not doubtful and isinstance(error, InvalidModel) and len(op.outputs) == 1:
+                doubtful = [tensor for tensor in op.outputs if tensor is not None]
+                ranks = [rank for tensor in doubtful for rank in (tensor.rank - 1, tensor.rank + 1)]
+        found = self._at_any_rank(op, dims, numbers, doubtful, ranks) if doubtful else {}
+        if failure is not None and not found:
+            raise failure
+        return found or stored
+
+    def _at_any_rank(
+        self,
+        op: Operator,
+        dims: Mapping[Tensor, Dims],
+        numbers: Mapping[Tensor, Array],
+        doubtful: Collection[Tensor],
+        ranks: Iterable[int],
+    ) -> dict[Tensor, tuple[Dims, Array | None]]:
+        """Return ``results`` at the first rank that those in doubt have as well, nothing if there is none."""
+        outputs = tuple(replace(t, has_rank=False) if t is not None and t in doubtful else t for t in op.outputs)
+        for rank in dict.fromkeys(ranks):
+            try:
+                found = self.results(replace(op, outputs=outputs), dims, numbers, rank)
+            except (ConversionError, Failed, Refused):
+                continue
+            results = {t: found[o] for t, o in zip(op.outputs, outputs, strict=True) if t is not None and o in found}
+            if all(len(sizes) == rank for t, (sizes, _) in results.items() if t in doubtful):
+                return results
+        return {}
 
     def _freed(self, op: Operator, dims: Mapping[Tensor, Dims], batches: Mapping[int, int]) -> Operator:
         """The operator without the size of axis 0 in its constants and options, where it has that from an operand."""
@@ -133,28 +161,48 @@ class Sizes:
         ]
         alone = replace(op, inputs=tuple(None if t is None else operands[t] for t in op.inputs), outputs=tuple(opened))
         bound = self.bound(alone)
-        sizes = sized(bound, self.target, self.target.opsets[2])
-        if any(tensor.dtype in HANDLES for tensor in operands):
-            if sizes is None:
-                raise Refused("what its resource holds has a size of its own")
+        sizes = sized(final(bound, self.target, self.target.opsets[2]), self.target, self.target.opsets[2])
+        handles = any(tensor.dtype in HANDLES for tensor in operands)
+        if handles and sizes is not None:
             return {op[~0]: (sizes, None)}
+        resized = [t for t in operands if dims.get(t, t.dims) not in (t.dims, t.shape)]
+        if (handles or bound.declared.hands_on) and not resized:
+            passed = {t: self._passed(bound.declared, t, k) for k, t in enumerate(op.outputs) if t is not None}
+            if all(sizes is not None for sizes in passed.values()):
+                return {tensor: (sizes or (), None) for tensor, sizes in passed.items()}
         if any(tensor in dims for tensor in operands):
-            _check_free(bound, [tensor for tensor in operands if dims.get(tensor, tensor.dims) != tensor.dims])
+            _check_free(bound, [tensor for tensor in resized if tensor.shape or bound.declared.hands_on])
+        if handles:
+            raise Refused("what its resource holds has a size of its own")
         if sizes is not None and opened[0] is not None:
             opened[0] = sized_as(opened[0], sizes)
             alone = replace(alone, outputs=tuple(opened))
         model = self._lowered(alone)
-        fixed = _value(model) if all(_small(t) for t in op.outputs) else None
-        results: dict[Tensor, tuple[Dims, Array | None]] = {}
         tensors = [tensor for tensor in op.outputs if tensor is not None]  # states follow them
-        for tensor, inferred in zip(tensors, infer(skeleton(model)), strict=False):
-            if inferred is None and not tensor.has_rank:
+        values = _constant_results(model) if all(_small(t) for t in op.outputs) else [None] * len(tensors)
+        results: dict[Tensor, tuple[Dims, Array | None]] = {}
+        for tensor, inferred, value in zip(tensors, infer(skeleton(model)), values, strict=False):
+            declared = declared_rank(bound, op.outputs.index(tensor))
+            if inferred is None and not tensor.has_rank and (declared is None or declared != rank):
                 raise Refused(f"the rank of {tensor.name!r} is known only at run time")
-            sizes = (None,) * tensor.rank if inferred is None else inferred
+            sizes = (None,) * (tensor.rank if tensor.has_rank else rank or 0) if inferred is None else inferred
             sizes = sizes[: -1 if inferred and tensor.dtype.startswith("complex") else None]
             _check_scales(tensor, sizes)
-            results[tensor] = sizes, fixed
+            results[tensor] = sizes, value
         return results
+
+    def _passed(self, declared: Declared, tensor: Tensor, output: int) -> Dims | None:
+        """Return the stored sizes of an operator's output, else those of the subgraphs that give it; None if unknown."""
+        loops = declared.borders is not None and declared.borders.loops
+        indices = declared.subgraphs[-1:] if loops else declared.subgraphs
+        if tensor.shape or any(index >= len(self.model.subgraphs) for index in indices):
+            return tensor.dims if tensor.has_rank else None
+        inner = [self.model.subgraphs[index].outputs[output : output + 1] for index in indices]
+        results = [result for outputs in inner for result in outputs if result.has_rank]
+        if not results or len(results) < len(indices) or len({result.rank for result in results}) > 1:
+            return tensor.dims if tensor.has_rank else None
+        sizes = zip(*(result.dims for result in results), strict=True)
+        return tuple(own[0] if len(set(own)) == 1 else None for own in sizes)
 
     def bound(self, op: Operator) -> Bound:
         bound = self.host.take(op, self.target, self.target.opsets[2])
@@ -183,7 +231,7 @@ class Sizes:
 def _check_free(bound: Bound, changed: Collection[Tensor]) -> None:
     """Raises Refused where an operand cannot have another size."""
     op, declared = bound.op, bound.declared
-    if declared.hands_on or any(t.is_variable for t in op.inputs if t is not None):
+    if declared.hands_on or (changed and any(t.is_variable for t in op.inputs if t is not None)):
         raise Refused("it runs a subgraph or keeps a state, which has sizes of its own")
     by_axis = {*declared.holds_axes, *declared.indexed_by_axis}
     for slot, tensor in enumerate(op.inputs):
@@ -216,6 +264,12 @@ def _rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> in
     return operands[first].rank if first is not None and first.rank == tensor.rank else tensor.rank
 
 
+def candidate_ranks(op: Operator, dims: Mapping[Tensor, Dims]) -> Iterator[int]:
+    """Ranks to try for a result: the operands', the highest first, for a result of fewer axes may be any Reshape."""
+    ranks = {len(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None}
+    yield from dict.fromkeys((*sorted(ranks, reverse=True), *range(HIGHEST_RANK + 1)))
+
+
 def _small(tensor: Tensor | None) -> bool:
     """Whether a result may hold sizes."""
     return (
@@ -230,17 +284,17 @@ def _valued(tensor: Tensor, value: Array | None) -> Tensor:
     return tensor if value is None else replace(tensor, data=Evaluated(value))
 
 
-def _value(model: ir.Model) -> Array | None:
-    """The result where no graph input takes part in it."""
-    used = {value for node in model.graph for value in node.inputs}
+def _constant_results(model: ir.Model) -> Sequence[Array | None]:
+    """Return the value of each graph output, None for all where a graph input takes part."""
+    used = {value for node in model.graph.all_nodes() for value in node.inputs}
     if used & set(model.graph.inputs):
-        return None
+        return [None] * len(model.graph.outputs)
     from onnx.reference import ReferenceEvaluator
 
-    (value,) = ReferenceEvaluator(ir.to_proto(model)).run(
+    results = ReferenceEvaluator(ir.to_proto(model)).run(
         None, {str(value.name): _nothing(value) for value in model.graph.inputs}
     )
-    return np.asarray(value)
+    return [np.asarray(result) for result in results]
 
 
 def _nothing(value: ir.Value) -> Array:

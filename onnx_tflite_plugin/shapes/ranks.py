@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from onnx_tflite_plugin.api.declarations import Transparent
@@ -13,11 +13,9 @@ from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.candidates import default_axes
 from onnx_tflite_plugin.shapes.changes import sized_as, with_dims
-from onnx_tflite_plugin.shapes.derivation import Sizes
+from onnx_tflite_plugin.shapes.derivation import HIGHEST_RANK, Sizes, candidate_ranks
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor
 from onnx_tflite_plugin.targets import target_named
-
-HIGHEST = 6  # the rank that is tried last
 
 Results = Mapping[Tensor, tuple[Dims, Array | None]]
 ANY = target_named("generic")  # which ranks results have is the same for all, and this one refuses least
@@ -102,7 +100,7 @@ def _broadcast(shapes: Sequence[Dims]) -> Dims:
 def _tried(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims], numbers: Mapping[Tensor, Array]) -> Results:
     """The results at the first rank that what the operator emits has as well; none where there is no such rank."""
     told = all(tensor.has_rank for tensor in op.outputs if tensor is not None)
-    for rank in (HIGHEST,) if told else _candidates(op, dims):
+    for rank in (HIGHEST_RANK,) if told else candidate_ranks(op, dims):
         try:
             results = sizes.results(op, dims, numbers, rank)
         except (ConversionError, Failed, Refused):
@@ -110,9 +108,3 @@ def _tried(sizes: Sizes, op: Operator, dims: Mapping[Tensor, Dims], numbers: Map
         if all(len(follows) == rank for tensor, (follows, _) in results.items() if not tensor.has_rank):
             return results
     return {}
-
-
-def _candidates(op: Operator, dims: Mapping[Tensor, Dims]) -> Iterator[int]:
-    """The operands' ranks, the highest first, for a result of fewer axes may be a Reshape to whatever is asked."""
-    ranks = {len(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None}
-    yield from dict.fromkeys((*sorted(ranks, reverse=True), *range(HIGHEST + 1)))

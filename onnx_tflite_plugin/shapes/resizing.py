@@ -36,10 +36,7 @@ def resized(
     """
     model = completed(model, host)
     asked = _asked(model, shapes, names)
-    fixed = {
-        tensor: tuple(own if isinstance(size, str) else size for size, own in zip(sizes, tensor.dims, strict=True))
-        for tensor, sizes in asked.items()
-    }
+    fixed = {tensor: _with_stored(sizes, tensor) for tensor, sizes in asked.items()}
     changed = {tensor: dims for tensor, dims in fixed.items() if dims != tensor.dims}
     if changed:
         model = with_dims(
@@ -64,9 +61,15 @@ def _asked(
             raise UnsupportedOption(
                 f"{flag}: no graph input has that name; the model's inputs are {', '.join(by_name)}"
             )
-        if len(shape) != by_name[name].rank:
+        if len(shape) != by_name[name].rank and by_name[name].rank:  # [] may be what a converter wrote of any shape
             raise UnsupportedOption(f"{flag}: the input has {by_name[name].rank} axes, {list(by_name[name].shape)}")
     return {by_name[name]: tuple(shape) for name, shape in shapes.items()}
+
+
+def _with_stored(sizes: Sequence[int | str], tensor: Tensor) -> Dims:
+    """The sizes, with those that the file stores in place of names."""
+    stored = tensor.dims or (None,) * len(sizes)
+    return tuple(own if isinstance(size, str) else size for size, own in zip(sizes, stored, strict=True))
 
 
 def rederived(model: Model, host: Host, target: Target, *, insist: bool = False) -> Model | None:

@@ -1,5 +1,6 @@
 """Reading TFLite files: ``read`` and the immutable objects it returns."""
 
+from onnx_tflite_plugin.source.content import Section, Source, read_bytes
 from onnx_tflite_plugin.source.model import (
     BlockwiseQuantization,
     Data,
@@ -22,9 +23,12 @@ __all__ = [
     "Operator",
     "Options",
     "Quantization",
+    "Section",
     "Signature",
+    "Source",
     "Subgraph",
     "Tensor",
     "check_source",
     "read",
+    "read_bytes",
 ]

@@ -10,17 +10,30 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from onnx_tflite_plugin.errors import InvalidModel, Problem
+from onnx_tflite_plugin.source.content import Content, FileContent, Section
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File, Layout
+from onnx_tflite_plugin.source.streams import stream_of
 
 ZIP, LITERT_LM = b"PK\x03\x04", b"LITERTLM"
 IDENTIFIER = b"TFL3"  # of a model, behind which its own associated files may be a zip archive
 MODEL = "model"
-MOST_MEMBERS, MOST_BYTES, DEEPEST = 1000, 1 << 32, 3
+MOST_MEMBERS, DEEPEST = 1000, 3
+
+# Heuristic: the compressed models of a bundle unpack to no more than the larger of these, a number of bytes and a
+# multiple of the bundle's size. Deflate shrinks zeros a thousand times, weights hardly at all.
+UNPACKED_BYTES = 1 << 28
+UNPACKED_RATIO = 32
+
+_PIECE = 1 << 20
+_LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip member: the lengths of its name and its extra field
+_END = struct.Struct("<Q")
 
 _HEADER = Layout.parse("LiteRTLMMetaData", "system_metadata:table; section_metadata:table")
 _SECTIONS = Layout.parse("SectionMetadata", "objects:[table]")
@@ -41,13 +54,14 @@ _KINDS = (
 )
 
 
-class Member(NamedTuple):
-    """One part of a bundle; ``content`` is that of a model, and empty for anything else."""
+@dataclass(frozen=True)
+class Member:
+    """One part of a bundle; ``load`` returns the content of a model."""
 
     name: str
     kind: str
     size: int
-    content: bytes = b""
+    load: Callable[[], bytes | Section] = field(default=bytes, repr=False, compare=False)
 
 
 def is_bundle(path: Path) -> bool:
@@ -61,53 +75,137 @@ def starts_bundle(start: bytes) -> bool:
     return start.startswith((ZIP, LITERT_LM))
 
 
-def members(content: bytes, name: str) -> list[Member]:
-    """The parts of a bundle, in its order. Raises InvalidModel where it is damaged or larger than bundles are."""
-    if content.startswith(LITERT_LM):
+def members(source: Path | bytes, name: str) -> list[Member]:
+    """List the parts of a bundle, in its order. Raises InvalidModel if it is damaged or unpacks to too much.
+
+    A model is not read before its ``load`` is called. One that is stored as it is, is a section of the file.
+    """
+    content = Content(source) if isinstance(source, bytes) else FileContent.open(source, name)
+    if bytes(content.read(0, min(8, content.size))) == LITERT_LM:
         return list(_sections(content, name))
+    limits = _Limits(name, MOST_MEMBERS, max(UNPACKED_BYTES, UNPACKED_RATIO * content.size))
+    with _archive_errors(name):
+        return list(_Archive(content, name, limits).members(""))
+
+
+@contextmanager
+def _archive_errors(name: str) -> Iterator[None]:
+    """Raise InvalidModel for whatever zipfile raises on a damaged archive."""
     try:
-        return list(_zipped(content, name, ""))
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, NotImplementedError) as error:
+        yield
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        OSError,
+        EOFError,
+        RuntimeError,
+        NotImplementedError,
+        struct.error,
+    ) as error:
         raise _invalid(name, "bundle", f"it is a zip archive that cannot be read: {error}") from error
 
 
-def _zipped(content: bytes, name: str, prefix: str, depth: int = 1) -> Iterator[Member]:
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-        if len(entries) > MOST_MEMBERS or sum(entry.file_size for entry in entries) > MOST_BYTES:
-            raise _invalid(name, "bundle", f"it unpacks to more than {MOST_MEMBERS} files or {MOST_BYTES >> 30} GiB")
+@dataclass
+class _Limits:
+    """What the rest of a bundle may hold: files, and bytes that compressed ones unpack to."""
+
+    name: str
+    members: int
+    unpacked: int
+
+    def count(self, number: int) -> None:
+        self.members -= number
+        if self.members < 0:
+            raise _invalid(self.name, "bundle", f"it holds more than {MOST_MEMBERS} files")
+
+    def unpack(self, entry: zipfile.ZipInfo, path: str) -> None:
+        self.unpacked -= entry.file_size
+        if self.unpacked < 0:
+            most = f"more than {UNPACKED_BYTES >> 20} MiB and more than {UNPACKED_RATIO} times the bundle's size"
+            reason = f"with {path!r} of {entry.file_size} bytes it unpacks to {most}"
+            raise _invalid(self.name, "bundle", reason, "unpack the archive and convert the model by itself")
+
+
+class _Archive:
+    """A zip archive. ``name`` is the bundle's."""
+
+    def __init__(self, content: Content, name: str, limits: _Limits, depth: int = 1) -> None:
+        self._content, self._name, self._limits, self._depth = content, name, limits, depth
+        self._zip = zipfile.ZipFile(stream_of(content))
+
+    def members(self, prefix: str) -> Iterator[Member]:
+        """List the parts; those of an archive inside follow its name."""
+        entries = [entry for entry in self._zip.infolist() if not entry.is_dir()]
+        self._limits.count(len(entries))
         for entry in entries:
             path = prefix + entry.filename
-            with archive.open(entry) as stream:
+            with self._zip.open(entry) as stream:
                 start = stream.read(8)
-                if start.startswith(ZIP) and depth < DEEPEST:
-                    yield from _zipped(start + stream.read(), name, path + "/", depth + 1)
-                elif start[4:8] == IDENTIFIER:
-                    yield Member(path, MODEL, entry.file_size, start + stream.read())
-                else:
-                    yield Member(path, Path(path).suffix.lstrip(".") or "file", entry.file_size)
+            if start.startswith(ZIP) and self._depth < DEEPEST:
+                yield from self._inner(entry, path).members(path + "/")
+            elif start[4:8] == IDENTIFIER:
+                self._allow(entry, path)
+                yield Member(path, MODEL, entry.file_size, partial(self._load, entry, path))
+            else:
+                yield Member(path, Path(path).suffix.lstrip(".") or "file", entry.file_size)
+
+    def _inner(self, entry: zipfile.ZipInfo, path: str) -> _Archive:
+        """Open an archive inside this one: in place if it is stored, else unpacked once for all of its members."""
+        self._allow(entry, path)
+        content = self._load(entry, path)
+        opened = content.open() if isinstance(content, Section) else Content(content)
+        return _Archive(opened, self._name, self._limits, self._depth + 1)
+
+    def _allow(self, entry: zipfile.ZipInfo, path: str) -> None:
+        """Raise BadZipFile or InvalidModel for a member of a wrong size, or of one that its archive cannot explain."""
+        if entry.compress_type != zipfile.ZIP_STORED:
+            self._limits.unpack(entry, path)
+        elif entry.file_size != entry.compress_size:
+            raise zipfile.BadZipFile(f"{path!r} of {entry.file_size} bytes is stored in {entry.compress_size}")
+
+    def _load(self, entry: zipfile.ZipInfo, path: str) -> bytes | Section:
+        """Return a member: a stored one as a section, a compressed one unpacked, which exists once in memory."""
+        named = f"{self._name}: {path}"
+        with _archive_errors(named):
+            if entry.compress_type == zipfile.ZIP_STORED:
+                return Section(self._content, self._first_byte(entry), entry.file_size, named, entry.CRC)
+            unpacked = io.BytesIO()
+            with self._zip.open(entry) as stream:
+                while piece := stream.read(_PIECE):
+                    unpacked.write(piece)
+            return unpacked.getvalue()
+
+    def _first_byte(self, entry: zipfile.ZipInfo) -> int:
+        """Return where the bytes of a member begin."""
+        name, extra = self._content.unpack(_LOCAL_HEADER, entry.header_offset)
+        start = int(entry.header_offset + _LOCAL_HEADER.size + name + extra)
+        if start + entry.file_size > self._content.size:
+            raise zipfile.BadZipFile(f"{entry.filename!r} exceeds the archive")
+        return start
 
 
-def _sections(content: bytes, name: str) -> Iterator[Member]:
-    if len(content) < 40:
+def _sections(content: Content, name: str) -> Iterator[Member]:
+    size = content.size
+    if size < 40:
         raise _invalid(name, "header", "the file ends before its header")
-    (end,) = struct.unpack_from("<Q", content, 24)
-    if not 40 <= end <= len(content):
-        raise _invalid(name, "header", f"it would end at byte {end} of {len(content)}")
-    sections = File(memoryview(content)[32:end], name).root(_HEADER).table("section_metadata", _SECTIONS)
-    for k, section in enumerate(sections.tables("objects", _SECTION) if sections is not None else ()):
+    (end,) = content.unpack(_END, 24)
+    if not 40 <= end <= size:
+        raise _invalid(name, "header", f"it would end at byte {end} of {size}")
+    header = File(content.part(32, end - 32, name), name).root(_HEADER).table("section_metadata", _SECTIONS)
+    for k, section in enumerate(header.tables("objects", _SECTION) if header is not None else ()):
         start, stop, which = (section.number(field) for field in ("begin_offset", "end_offset", "data_type"))
-        if not start <= stop <= len(content):
-            raise _invalid(name, section.path, f"bytes {start} to {stop} are outside the file's {len(content)}")
+        if not start <= stop <= size:
+            raise _invalid(name, section.path, f"bytes {start} to {stop} are outside the file's {size}")
         kind = _KINDS[which] if which < len(_KINDS) else f"data of type {which}"
         named = ""
         for item in section.tables("items", _ITEM):
             value = item.table("value", _STRING) if item.number("value_type") == _STRING_VALUE else None
             if item.text("key") == "model_type" and value is not None:
                 named = value.text("value")
-        model = content[start:stop] if kind == MODEL else b""
-        yield Member(f"section {k}" + (f" {named}" if named else ""), kind, stop - start, model)
+        part = f"section {k}" + (f" {named}" if named else "")
+        load = partial(Section, content, start, stop - start, f"{name}: {part}")
+        yield Member(part, kind, stop - start, load) if kind == MODEL else Member(part, kind, stop - start)
 
 
-def _invalid(name: str, where: str, reason: str) -> InvalidModel:
-    return InvalidModel(f"cannot read {name}", [Problem(where, reason, DAMAGED)])
+def _invalid(name: str, where: str, reason: str, hint: str = DAMAGED) -> InvalidModel:
+    return InvalidModel(f"cannot read {name}", [Problem(where, reason, hint)])

@@ -57,10 +57,10 @@ class Stored(Data):
             # numpy takes a bool's byte at its word; C++ takes any but 0 for true.
             stored = self._bytes(count)
             return stored != 0 if (stored > 1).any() else stored.view(dtype)
-        return np.frombuffer(self._file.view, dtype, count, self._start)
+        return self._file.array(self._start, count, dtype)
 
     def _bytes(self, count: int) -> Array:
-        return np.frombuffer(self._file.view, np.uint8, count, self._start)
+        return self._file.array(self._start, count, np.dtype(np.uint8))
 
     def _unpacked(self, count: int) -> Array:
         """Elements of 2 or 4 bits, the first in the lowest bits of its byte."""
@@ -76,7 +76,7 @@ class Stored(Data):
 
     def _strings(self, count: int) -> Array:
         """LiteRT's string buffer (``string_util.h``): int32 count, count + 1 int32 offsets, then the bytes."""
-        header = np.frombuffer(self._file.view, "<i4", self._size // 4, self._start)
+        header = self._file.array(self._start, self._size // 4, np.dtype("<i4"))
         if count != (int(header[0]) if header.size else 0):
             raise self._bad(f"{header[0] if header.size else 'no'} strings where the shape has {count}")
         if not count:
@@ -87,7 +87,7 @@ class Stored(Data):
         # Rising offsets also mean that the strings together are no longer than the buffer.
         if offsets[0] < 4 * (count + 2) or (np.diff(offsets) < 0).any() or offsets[-1] > self._size:
             raise self._bad(f"string offsets do not rise within its {self._size} bytes")
-        stored = bytes(self._file.view[self._start : self._start + self._size])
+        stored = bytes(self._file.content.read(self._start, self._size))
         places = offsets.tolist()
         result = np.empty(count, object)
         for index in range(count):

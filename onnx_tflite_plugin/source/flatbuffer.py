@@ -11,12 +11,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from mmap import mmap
 from typing import Any
 
 import numpy as np
 
 from onnx_tflite_plugin.errors import InvalidModel, Problem
+from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.model import Array
 
 # What to do next, for the two kinds of bad files: the bytes are wrong, or whoever wrote them was.
@@ -96,11 +96,12 @@ class Layout:
 class File:
     """The bytes of one FlatBuffer. ``name`` is what error messages call it."""
 
-    __slots__ = ("_copied", "_copies", "_numbers", "_tables", "_vtables", "name", "size", "view")
+    __slots__ = ("_copied", "_copies", "_numbers", "_tables", "_vtables", "content", "name", "size", "unpack")
 
-    def __init__(self, data: bytes | bytearray | memoryview | mmap, name: str) -> None:
-        self.view = memoryview(data).toreadonly().cast("B")
-        self.size = len(self.view)
+    def __init__(self, data: bytes | bytearray | memoryview | Content, name: str) -> None:
+        self.content = data if isinstance(data, Content) else Content(data)
+        self.unpack = self.content.unpack
+        self.size = self.content.size
         self.name = name
         self._tables = self._numbers = self._copied = 0
         self._vtables: dict[tuple[int, Layout], dict[str, int]] = {}
@@ -114,11 +115,11 @@ class File:
         """The one table that is not reached through another; its offset is the file's first word."""
         if self.size < 8:
             raise self.invalid("file", f"{self.size} bytes hold no model", DAMAGED)
-        return self.table(_UINT.unpack_from(self.view)[0], layout, "")
+        return self.table(self.unpack(_UINT, 0)[0], layout, "")
 
     def table(self, position: int, layout: Layout, path: str) -> Table:
         try:
-            vtable = position - _INT.unpack_from(self.view, position)[0]
+            vtable = position - self.unpack(_INT, position)[0]
         except struct.error:
             raise self.invalid(path, f"it would start at byte {position} of {self.size}", DAMAGED) from None
         offsets = self._vtables.get((vtable, layout))
@@ -128,17 +129,28 @@ class File:
 
     def _vtable(self, position: int, layout: Layout, path: str) -> dict[str, int]:
         """Offset of each field that is present; one vtable serves many tables, so the caller keeps it."""
-        size = _USHORT.unpack_from(self.view, position)[0] if 0 <= position <= self.size - 4 else 0
+        size = self.unpack(_USHORT, position)[0] if 0 <= position <= self.size - 4 else 0
         if size < 4 or size % 2 or position + size > self.size:
             raise self.invalid(path, f"byte {position} holds no description of its fields (vtable)", DAMAGED)
         # Only the fields we know are looked at: a vtable may claim 32,000.
         count = 1 + max((field.index for field in layout.fields.values()), default=-1)
-        offsets = struct.unpack_from(f"<{min(count, size // 2 - 2)}H", self.view, position + 4)
+        offsets = self.numbers(position + 4, min(count, size // 2 - 2), "H")
         return {
             field.name: offsets[field.index]
             for field in layout.fields.values()
             if field.index < len(offsets) and offsets[field.index]
         }
+
+    def numbers(self, start: int, count: int, code: str) -> tuple[Any, ...]:
+        """Return numbers of one struct code at a position that the caller has checked."""
+        form = f"<{count}{code}"
+        return struct.unpack(form, self.content.read(start, struct.calcsize(form)))
+
+    def array(self, start: int, count: int, dtype: np.dtype[Any]) -> Array:
+        """Return an array of a range that the caller has checked."""
+        if not count:
+            return np.empty(0, dtype)
+        return np.frombuffer(self.content.read(start, count * dtype.itemsize), dtype, count)
 
     def copy(self, start: int, count: int, path: str) -> bytes:
         """A range the caller has checked, as bytes; the same range is copied once."""
@@ -147,7 +159,7 @@ class File:
             self._copied += count
             if self._copied > MAX_COPIES * self.size + SLACK:
                 raise self.invalid(path, f"strings and options overlap to {self._copied} bytes", DAMAGED)
-            content = self._copies[start, count] = bytes(self.view[start : start + count])
+            content = self._copies[start, count] = bytes(self.content.read(start, count))
         return content
 
     def count_tables(self, count: int, path: str) -> None:
@@ -207,7 +219,7 @@ class Table:
         if offset is None:
             return self.layout.fields[name].default
         try:
-            return _STRUCTS[self.layout.fields[name].kind].unpack_from(self.file.view, self._position + offset)[0]
+            return self.file.unpack(_STRUCTS[self.layout.fields[name].kind], self._position + offset)[0]
         except struct.error:
             raise self._outside(name) from None
 
@@ -230,13 +242,13 @@ class Table:
         kind = self.layout.fields[name].kind
         start, count = self.vector(name, _STRUCTS[kind].size)
         self.file.count_numbers(count, self.path)
-        return struct.unpack_from(f"<{count}{_CODES[kind]}", self.file.view, start)
+        return self.file.numbers(start, count, _CODES[kind])
 
     def array(self, name: str) -> Array:
-        """A vector of numbers as a read-only view into the file, however long it is."""
+        """Return a vector of numbers as a read-only array, however long it is."""
         dtype = np.dtype("<" + _CODES[self.layout.fields[name].kind])
         start, count = self.vector(name, dtype.itemsize)
-        return np.frombuffer(self.file.view, dtype, count, start)
+        return self.file.array(start, count, dtype)
 
     def table(self, name: str, layout: Layout) -> Table | None:
         offset = self._offsets.get(name)
@@ -245,7 +257,7 @@ class Table:
         position, path = self._position + offset, self.at(name)
         self.file.count_tables(1, path)
         try:
-            position += _UINT.unpack_from(self.file.view, position)[0]
+            position += self.file.unpack(_UINT, position)[0]
         except struct.error:
             raise self._outside(name) from None
         return self.file.table(position, layout, path)
@@ -254,7 +266,7 @@ class Table:
         start, count = self.vector(name, 4)
         file, path = self.file, self.at(name)
         file.count_tables(count, path)
-        distances = struct.unpack_from(f"<{count}I", file.view, start)
+        distances = file.numbers(start, count, "I")
         return [
             file.table(start + 4 * index + distance, layout, f"{path}[{index}]")
             for index, distance in enumerate(distances)
@@ -269,7 +281,7 @@ class Table:
         path = f"{self.at(name)}[{index}]"
         self.file.count_tables(1, path)
         position = self.vector(name, 4)[0] + 4 * index
-        return self.file.table(position + _UINT.unpack_from(self.file.view, position)[0], layout, path)
+        return self.file.table(position + self.file.unpack(_UINT, position)[0], layout, path)
 
     def vector(self, name: str, width: int) -> tuple[int, int]:
         """First byte and length of a vector of ``width``-byte elements; (0, 0) where there is none."""
@@ -278,8 +290,8 @@ class Table:
             return 0, 0
         start = self._position + offset
         try:
-            start += 4 + _UINT.unpack_from(self.file.view, start)[0]
-            count = _UINT.unpack_from(self.file.view, start - 4)[0]
+            start += 4 + self.file.unpack(_UINT, start)[0]
+            count = self.file.unpack(_UINT, start - 4)[0]
         except struct.error:
             raise self._outside(name) from None
         if start + count * width > self.file.size:

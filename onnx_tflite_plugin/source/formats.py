@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
 
+from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.streams import stream_of
 
 _MAGIC: tuple[tuple[bytes, str], ...] = (
@@ -14,40 +17,106 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"LITERTLM", "it is a LiteRT-LM bundle of several models: take the .tflite out of it"),
     (b"\x89HDF", "it is an HDF5 file, as Keras writes them: convert it to TFLite first"),
     (b"GGUF", "it is a GGUF file, which is no TFLite model"),
-    (b"\x80\x02", "it is a Python pickle, as older PyTorch files are: export it to TFLite first"),
+    *(
+        (bytes([0x80, protocol]), "it is a Python pickle, as older PyTorch files are: export it to TFLite first")
+        for protocol in range(2, 6)
+    ),
+    (b"\x93NUMPY", "it is a NumPy array, which is data for a model: --inputs takes it"),
+    (b"\xff\xd8\xff", "it is a JPEG image, which is data for a model: --inputs takes it"),
+    (b"\x89PNG", "it is a PNG image, which is data for a model: --inputs takes it"),
+    (b"\x7fELF", "it is a compiled program: convert the .tflite file that went into it"),
     (b"<!DOCTYPE", "it is a web page: the download went wrong"),
     (b"<html", "it is a web page: the download went wrong"),
+    (b"<?xml", "it is an XML file, as OpenVINO models are: convert the .tflite file that it was made from"),
     (b"version https://git-lfs", "it is a Git LFS pointer: git lfs pull fetches the file"),
+    *(
+        (text, "it is C source, as models for microcontrollers are: convert the .tflite file that it was made from")
+        for text in (b"/*", b"//", b"#include", b"#ifndef", b"const ", b"alignas", b"unsigned char")
+    ),
+    (b"{", "it is JSON text, as TensorFlow.js models are: convert the original model to TFLite first"),
 )
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_EXECUTORCH = (b"ET11", b"ET12", b"ET13")
 _ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42\x72"  # tags of ModelProto that follow ir_version
+_SAVED_MODEL = "it is a TensorFlow SavedModel: convert it to TFLite first, with tf.lite.TFLiteConverter"
+_IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff")
 _MOST_NAMES = 5
 
 
-def described(view: memoryview) -> str:
-    """What the file is and what to do about it; empty where nothing is known of it."""
-    start = bytes(view[:32])
+def described(content: Content) -> str:
+    """Return what the file is and what to do about it; empty if nothing is known of it."""
+    start = bytes(content.read(0, min(64, content.size)))
     for magic, text in _MAGIC:
         if start.startswith(magic):
             return text
     if start.startswith(_ZIP):
-        return _archive(view)
+        return _archive(content)
+    if start[4:8] in _EXECUTORCH:
+        return "it is an ExecuTorch program: export the original model to TFLite"
+    if start[8:10] == b'{"' and int.from_bytes(start[:8], "little") < content.size:
+        return "it is a safetensors file, which holds weights without a model: export the model to TFLite first"
+    return _protobuf(start) or ("" if start else "it is empty")
+
+
+def _protobuf(start: bytes) -> str:
+    """Return what a file is that begins as a protobuf of some format does."""
     if len(start) > 2 and start[0] == 0x08 and 0 < start[1] < 32 and start[2] in _ONNX_FIELDS:
+        # Field 2 of an ONNX model is a name, of a SavedModel and of a Core ML model a message.
+        if start[2] == 0x12 and len(start) > 8 and not _begins_text(start[3:]):
+            return _SAVED_MODEL if start[1] == 1 else "it is a Core ML model: export the original model to TFLite"
         return "it is an ONNX model already"
-    return "" if start else "it is empty"
+    # A GraphDef begins with a node, and that with its name.
+    if len(start) > 8 and start[0] == 0x0A and any(start[k] == 0x0A and _begins_text(start[k + 1 :]) for k in (2, 3)):
+        return "it is a TensorFlow graph (.pb): convert it to TFLite first, with tf.lite.TFLiteConverter"
+    return ""
 
 
-def _archive(view: memoryview) -> str:
+def _begins_text(field: bytes) -> bool:
+    """True if a field of protobuf, from its length on, begins with printable text."""
+    length = field[0]
+    text = field[1 : 1 + length]
+    return length < 0x80 and text.isascii() and text.decode().isprintable()
+
+
+def _archive(content: Content) -> str:
     """A zip archive, which a .task bundle and a PyTorch file are too, with the models in it."""
     try:
-        with zipfile.ZipFile(stream_of(view)) as archive:
+        with zipfile.ZipFile(stream_of(content)) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
         names = []
+    return described_archive(names) or "it is a zip archive: unpack it first"
+
+
+def described_archive(names: Sequence[str]) -> str:
+    """Return what a zip archive of these files is, and what to do about it; empty if nothing is known of it."""
     models = [name for name in names if name.endswith(".tflite") or name.startswith("TF_LITE")]
     if models:
         more = f" and {len(models) - _MOST_NAMES} more" if len(models) > _MOST_NAMES else ""
         return f"it is a zip archive, as .task bundles are: unpack {', '.join(models[:_MOST_NAMES])}{more} first"
-    if any(name.endswith("data.pkl") for name in names):
+    paths = [PurePosixPath(name) for name in names if not name.endswith("/")]
+    found = {path.name for path in paths}
+    if "data.pkl" in found:
         return "it is a PyTorch file: export it to TFLite first"
-    return "it is a zip archive: unpack it first"
+    if {"config.json", "model.weights.h5"} <= found:
+        return "it is a Keras model: convert it to TFLite first, with tf.lite.TFLiteConverter"
+    if "saved_model.pb" in found:
+        return _SAVED_MODEL
+    suffixes = {path.suffix.lower() for path in paths}
+    if suffixes == {".npy"}:
+        return "it holds NumPy arrays (.npz), which are data for a model: --inputs takes it"
+    if suffixes & {".mlmodel", ".onnx"}:
+        kind = "ONNX" if ".onnx" in suffixes else "Core ML"
+        return f"it is a zip archive of {kind} models, which are no TFLite models"
+    if suffixes and suffixes <= {*_IMAGES}:
+        return "it is a zip archive of images, which are data for a model: unpack it, and --inputs takes the folder"
+    return ""
+
+
+def described_folder(folder: Path) -> str:
+    """Return what a folder without TFLite models is; empty if nothing is known of it."""
+    if (folder / "saved_model.pb").is_file():
+        return _SAVED_MODEL
+    if (folder / "Data" / "com.apple.CoreML").is_dir():
+        return "it is a Core ML package: export the original model to TFLite"
+    return ""

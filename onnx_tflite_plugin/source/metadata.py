@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source.authored import AssociatedFile, Metadata, TensorMetadata
+from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.flatbuffer import File, Layout, Table
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.source.streams import stream_of
@@ -46,7 +47,7 @@ _CONTENTS = ("", "feature", "image", "bounding box", "audio")
 _FILES = ("", "descriptions", "axis labels", "value labels", "score calibration", "vocabulary", "index")
 
 
-def read_metadata(content: bytes, model: memoryview) -> Metadata | None:
+def read_metadata(content: bytes, model: Content) -> Metadata | None:
     """The metadata of a model from the buffer named TFLITE_METADATA and the model's bytes; ``None`` where unreadable."""
     try:
         table = File(content, KEY).root(_MODEL)
@@ -127,7 +128,7 @@ class _Files:
         return contents
 
 
-def _unpacked(model: memoryview) -> dict[str, bytes]:
+def _unpacked(model: Content) -> dict[str, bytes]:
     """The files behind the model, as far as they can be read and are no larger than such files are."""
     contents: dict[str, bytes] = {}
     try:

@@ -120,7 +120,7 @@ class Options(Mapping[str, Any]):
 class Data:
     """The stored value of a constant tensor, decoded when first asked for.
 
-    ``array`` is a read-only view into the file wherever the bytes can be used as they are.
+    ``array`` is read-only.
     """
 
     @cached_property
@@ -221,7 +221,8 @@ class Operator:
     mutating: tuple[bool, ...] = ()
 
     def __hash__(self) -> int:
-        return hash((self.subgraph, self.index))
+        first = self.outputs[0] if self.outputs else None  # differs between copies of one operator
+        return hash((self.subgraph, self.index, 0 if first is None else first))
 
     def tensor(self, slot: int) -> Tensor | None:
         """The operand in a slot: input ``slot``, or output ``~slot`` where negative; ``None`` where absent."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
-from onnx_tflite_plugin.errors import InvalidModel, Problem
 from onnx_tflite_plugin.source.buffers import Buffers
+from onnx_tflite_plugin.source.content import FileContent, Section, Source, open_content
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, File, Table
 from onnx_tflite_plugin.source.formats import described
 from onnx_tflite_plugin.source.metadata import KEY, read_metadata
@@ -29,45 +27,40 @@ from onnx_tflite_plugin.source.subgraphs import read_code, read_subgraph
 
 def check_source(source: Any) -> None:
     """Raises TypeError for what is neither a path nor the content of a model."""
-    if isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
+    if isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | Section):
         return
     hint = "; give its content, source.read()" if hasattr(source, "read") else ""
     raise TypeError(f"a model is given by path or content, not as {type(source).__name__}{hint}")
 
 
-def read(source: str | Path | bytes) -> Model:
-    """Read a TFLite model from a path or from its bytes.
+def read(source: Source) -> Model:
+    """Read a TFLite model from a path, from its bytes, or from a section of a file.
 
-    A file is mapped, not loaded: constants are views into it, so it must not be cut short while the model is in use.
+    Constants of a file over 64 MiB are read where they are used, which raises InvalidModel if the file is truncated by
+    then. Those of a file over 2 GiB are mapped: such a file must not be truncated while the model is in use.
 
     Raises:
         InvalidModel: it is not a TFLite model, or a field contradicts the rest; one line names the field.
         OSError: the file cannot be opened.
     """
-    if isinstance(source, str | Path):
-        return _read_model(File(_map(Path(source)), str(source)))
-    return _read_model(File(source, "the given bytes"))
+    return _read_model(File(*open_content(source)))
 
 
-def _map(path: Path) -> bytes | mmap.mmap:
-    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for, and /dev/zero read without end
-        reason, hint = (
-            ("it is a directory", "") if path.is_dir() else ("it is no regular file", "write it to one first")
-        )
-        where = Problem("file", reason, hint)
-        raise InvalidModel(f"cannot read {path}", [where])
-    with path.open("rb") as stream:
-        try:
-            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):  # empty, or a file system that cannot map
-            return stream.read()
+def check_format(path: Path) -> None:
+    """Raise InvalidModel for a file that does not begin as a TFLite model does."""
+    _check_identifier(File(FileContent.open(path, str(path)), str(path)))
+
+
+def _check_identifier(file: File) -> None:
+    """Raise InvalidModel for a file that is not a TFLite model, and say what it is instead."""
+    if bytes(file.content.read(4, 4 if file.size >= 8 else 0)) != IDENTIFIER:
+        hint = described(file.content) or "is it the right file, and complete?"
+        raise file.invalid("file", "not a TFLite file (no TFL3 identifier)", hint)
 
 
 def _read_model(file: File) -> Model:
     # LiteRT asks for the identifier too, whatever the file's name.
-    if file.view[4:8] != IDENTIFIER:
-        hint = described(file.view) or "is it the right file, and complete?"
-        raise file.invalid("file", "not a TFLite file (no TFL3 identifier)", hint)
+    _check_identifier(file)
     table = file.root(MODEL)
     version = table.number("version")
     if version != VERSION:
@@ -86,7 +79,7 @@ def _read_model(file: File) -> Model:
         subgraphs,
         tuple(_read_signature(signature, subgraphs) for signature in table.tables("signature_defs", SIGNATURE)),
         metadata,
-        read_metadata(metadata[KEY], file.view) if KEY in metadata else None,
+        read_metadata(metadata[KEY], file.content) if KEY in metadata else None,
         table.text("description"),
         version,
         file.size,

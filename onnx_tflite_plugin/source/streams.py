@@ -1,20 +1,22 @@
-"""Bytes in memory as a file, for libraries that read one."""
+"""A model's bytes as a stream, for libraries that read one."""
 
 from __future__ import annotations
 
 import io
 
+from onnx_tflite_plugin.source.content import Content
 
-def stream_of(view: memoryview) -> io.BufferedReader:
-    """A file over a view, which is not copied."""
-    return io.BufferedReader(_Bytes(view))
+
+def stream_of(content: Content) -> io.BufferedReader:
+    """Return a stream over a content, of which only the pieces that are read are copied."""
+    return io.BufferedReader(_Bytes(content))
 
 
 class _Bytes(io.RawIOBase):
-    """What is read is copied, piece by piece."""
+    """A raw stream that copies piece by piece."""
 
-    def __init__(self, view: memoryview) -> None:
-        self._view, self._position = view, 0
+    def __init__(self, content: Content) -> None:
+        self._content, self._position = content, 0
 
     def readable(self) -> bool:
         return True
@@ -23,14 +25,15 @@ class _Bytes(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._view)}[whence]
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._content.size}[whence]
         if start + offset < 0:
             raise OSError("a position before the start")
         self._position = start + offset
         return self._position
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        piece = self._view[self._position : self._position + len(buffer)]
-        buffer[: len(piece)] = piece
-        self._position += len(piece)
-        return len(piece)
+        count = max(min(len(buffer), self._content.size - self._position), 0)
+        if count:
+            buffer[:count] = self._content.read(self._position, count)
+        self._position += count
+        return count

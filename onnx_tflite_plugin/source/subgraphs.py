@@ -54,9 +54,11 @@ class _Origins(NamedTuple):
     producers: Mapping[int, int]
 
     def operand(self, call: _Call, slot: int, number: int) -> Tensor | None:
-        """The operand, which must have its value by now. A scalar that nobody ever fills counts as absent.
+        """Return the operand, which must not be computed later. A scalar that nobody ever fills counts as absent.
 
         Converters of 2018 gave RESHAPE such a scalar as its shape, and LiteRT still runs it (``Subgraph::InvokeImpl``).
+        Any other operand that nobody fills is an error that is found as its operator is bound: custom operators take memory
+        to work in as an operand.
         """
         tensor = self.tensors[number]
         producer = self.producers.get(number)
@@ -65,10 +67,7 @@ class _Origins(NamedTuple):
         if producer is not None:
             reason = f"tensor {tensor} is not computed before operators[{producer}]"
             raise call.table.invalid(f"inputs[{slot}]", reason, ORDER)
-        if tensor.shape:
-            reason = f"tensor {tensor} holds no data and nothing computes it"
-            raise call.table.invalid(f"inputs[{slot}]", reason, REFUSED)
-        return None
+        return tensor if tensor.shape else None
 
 
 def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buffers) -> Subgraph:

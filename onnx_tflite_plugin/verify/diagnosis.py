@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from onnx_tflite_plugin.errors import CONTRADICTION, Blamed, Contradiction, ConversionError, InvalidModel, Problem
-from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source import Section, read, read_bytes
 from onnx_tflite_plugin.source.model import Model, agree
+from onnx_tflite_plugin.verify.runtimes.litert import unresolved
 
 PATIENCE = 120  # seconds that a busy machine may take for it
 LARGEST = 1 << 28  # bytes of a file that is tried; larger ones are not fuzzed but made
@@ -27,7 +28,7 @@ Probed = Mapping[str, Any]
 """What :func:`probe.probe` returns; empty where LiteRT cannot be asked."""
 
 
-def diagnosed(error: ConversionError, source: str | Path | bytes) -> ConversionError:
+def diagnosed(error: ConversionError, source: str | Path | bytes | Section) -> ConversionError:
     """The error, or InvalidModel where it blames the converter for a file that LiteRT refuses, or whose shapes it corrects."""
     blamed = [problem for problem in error.problems if isinstance(problem, Blamed) and problem.ours]
     if not blamed:
@@ -55,17 +56,17 @@ def contradicted(model: Model, told: Probed) -> InvalidModel | None:
     return InvalidModel(CONTRADICTION, problems) if problems else None
 
 
-def asked(source: str | Path | bytes) -> Probed:
+def asked(source: str | Path | bytes | Section) -> Probed:
     """What LiteRT makes of a file with inputs of zeros; nothing where it cannot be asked, or knows not all operators."""
     if find_spec("ai_edge_litert") is None:
         return {}
     if isinstance(source, str | Path):
         return _run(Path(source)) if Path(source).is_file() and Path(source).stat().st_size <= LARGEST else {}
-    if len(source) > LARGEST:
+    if (source.size if isinstance(source, Section) else len(source)) > LARGEST:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
-        path.write_bytes(source)
+        path.write_bytes(read_bytes(source))
         return _run(path)
 
 
@@ -81,4 +82,5 @@ def _run(path: Path) -> Probed:
         told: Probed = json.loads(ran.stdout)
     except ValueError:
         return {}
-    return {} if UNKNOWN in told.get("refused", "") else told
+    refused = str(told.get("refused", ""))
+    return {} if UNKNOWN in refused or unresolved(refused) else told

@@ -32,7 +32,7 @@ from onnx_tflite_plugin.verify.operators.apart import NEAR, Apart, without_quant
 from onnx_tflite_plugin.verify.operators.borrowed import Borrowed
 from onnx_tflite_plugin.verify.operators.diverging import Divergence, Search, stateful
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, own_kernels
+from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, overridden, own_kernels
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
@@ -101,11 +101,13 @@ class Examined:
         Returns what is to be said of it. Raises VerificationError where there is nobody, or nothing is left to compare.
         """
         data = self.trial.data
-        missing = lacking(data, self.entry)
+        self.host = host if isinstance(host, Host) else host()
+        index, source = self.entry.subgraph.index, read(data)
+        kept = overridden(source, index, self.host)
+        missing = list(dict.fromkeys([*lacking(data, self.entry), *(self.entry.subgraph.operators[k] for k in kept)]))
         if not missing:
             return ()
-        self.host = host if isinstance(host, Host) else host()
-        own, reasons = own_kernels(read(data), self.entry.subgraph.index, [op.index for op in missing], self.host)
+        own, reasons = own_kernels(source, index, [op.index for op in missing], self.host)
         borrowed = {op.index: op for op in missing if op.index not in own}
         notes = (
             [f"{_codes(one.op for one in own.values())}: their packs' kernels compute them, LiteRT the rest"]

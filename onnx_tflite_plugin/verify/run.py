@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.progress import Progress
-from onnx_tflite_plugin.source import check_source
+from onnx_tflite_plugin.source import Section, Source, check_source, read_bytes
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
@@ -26,6 +26,7 @@ from onnx_tflite_plugin.verify.operators import sensitive, singly
 from onnx_tflite_plugin.verify.operators.bisect import smallest
 from onnx_tflite_plugin.verify.operators.diverging import Divergence
 from onnx_tflite_plugin.verify.operators.weak import Weak
+from onnx_tflite_plugin.verify.runtimes.child import recorded_crashes
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
 from onnx_tflite_plugin.verify.runtimes.processor import depends
 from onnx_tflite_plugin.verify.verification import Verification
@@ -40,7 +41,7 @@ _NAN = "every output is NaN throughout in both: such inputs say nothing, give so
 
 
 def verify(
-    tflite: str | os.PathLike[str] | bytes,
+    tflite: str | os.PathLike[str] | bytes | Section,
     onnx: ModelProto | Converted | str | os.PathLike[str] | bytes,
     *,
     inputs: Given = None,
@@ -77,9 +78,31 @@ def verify(
     told = progress or (lambda stage: None)
     told("loading both models")
     examined = Examined(content(tflite), model_of(onnx), signature, tolerance, told)
-    gaps = examined.fill(host or Host, partial=partial)
-    drawn, expected = examined.expected(inputs, seed, runs, shapes, ranges or {})
-    resized = examined.extend(drawn, expected, seed) if inputs is None and not shapes else ""
+    asked = _Asked(inputs, seed, runs, shapes, ranges or {}, tolerance is None, bisect, partial, host)
+    with recorded_crashes() as crashes:
+        verification = _compared(examined, asked, told)
+    return replace(verification, notes=(*verification.notes, *dict.fromkeys(crashes)))
+
+
+class _Asked(NamedTuple):
+    """What ``verify`` is asked; ``exact``: nobody allowed for another tolerance than the model's own."""
+
+    inputs: Given
+    seed: int
+    runs: int
+    shapes: Mapping[str, Sequence[int]] | None
+    ranges: Mapping[str, tuple[float, float]]
+    exact: bool
+    bisect: str | os.PathLike[str] | None
+    partial: bool
+    host: Host | None
+
+
+def _compared(examined: Examined, asked: _Asked, told: Progress) -> Verification:
+    """Run both models and compare every output, then what lies before outputs that agree or do not."""
+    gaps = examined.fill(asked.host or Host, partial=asked.partial)
+    drawn, expected = examined.expected(asked.inputs, asked.seed, asked.runs, asked.shapes, asked.ranges)
+    resized = examined.extend(drawn, expected, asked.seed) if asked.inputs is None and not asked.shapes else ""
     around = (resized, *gaps) if resized else gaps
     operators = examined.operators_apart()
     if operators is not None:
@@ -107,7 +130,7 @@ def verify(
         wrong, said = _weak(examined, drawn, expected, comparisons)
         if not wrong:
             told("operators one by one")
-            wrong, untried = _singly(examined, drawn, exact=tolerance is None)
+            wrong, untried = _singly(examined, drawn, exact=asked.exact)
             notes = (untried, *notes) if untried else notes
         return Verification((*comparisons, *wrong), tuple(expected), len(drawn), notes=(*said, *notes))
     told("looking for the first tensor outside its tolerance")
@@ -116,9 +139,9 @@ def verify(
     settled, why = sensitive.settled(examined.search, diverging, drawn, comparisons, allowed, _alone(examined, allowed))
     if settled:
         return Verification(settled, tuple(expected), len(drawn), notes=(*why, *notes))
-    if bisect is not None:
+    if asked.bisect is not None:
         told("looking for the smallest part that disagrees")
-        notes = (_bisected(examined, diverging, drawn, Path(bisect)), *notes)
+        notes = (_bisected(examined, diverging, drawn, Path(asked.bisect)), *notes)
     notes = (*reasons, *examined.hints(drawn, expected), *notes)
     return Verification(comparisons, tuple(expected), len(drawn), diverging=diverging, notes=notes)
 
@@ -196,9 +219,9 @@ def _bisected(examined: Examined, divergence: Divergence | None, runs: Sequence[
     return f"the smallest part that disagrees, {codes}{more}: {files}"
 
 
-def content(tflite: str | os.PathLike[str] | bytes) -> bytes:
+def content(tflite: Source) -> bytes:
     check_source(tflite)
-    return Path(tflite).read_bytes() if isinstance(tflite, str | os.PathLike) else bytes(tflite)
+    return read_bytes(tflite)
 
 
 def model_of(onnx: Any) -> ModelProto | bytes | Path:

@@ -109,7 +109,7 @@ def ended(ctx: Context, y: Value) -> Value:
     where=per_channel,
     layout=conv_2d.layout,
     axes=conv_2d.axes,
-    activation=FUSED,
+    activation=conv_2d.activation,
 )
 def conv_2d_arithmetic(ctx: Context, x: Value, w: Value, *_constants: Value) -> Value:
     """Conv that scales and shifts its channels too."""
@@ -123,7 +123,7 @@ def conv_2d_arithmetic(ctx: Context, x: Value, w: Value, *_constants: Value) -> 
     where=per_channel,
     layout=depthwise_conv_2d.layout,
     axes=depthwise_conv_2d.axes,
-    activation=FUSED,
+    activation=depthwise_conv_2d.activation,
 )
 def depthwise_conv_2d_arithmetic(ctx: Context, x: Value, w: Value, *_constants: Value) -> Value:
     """Conv by channel that scales and shifts its channels too."""
@@ -137,7 +137,7 @@ def depthwise_conv_2d_arithmetic(ctx: Context, x: Value, w: Value, *_constants: 
     where=per_channel,
     layout=transpose_conv.layout,
     axes=transpose_conv.axes,
-    activation=FUSED,
+    activation=transpose_conv.activation,
 )
 def transpose_conv_arithmetic(ctx: Context, shape: Value, w: Value, x: Value, *_constants: Value) -> Value:
     """ConvTranspose that scales and shifts its channels too."""
@@ -153,7 +153,7 @@ def transpose_conv_arithmetic(ctx: Context, shape: Value, w: Value, x: Value, *_
     layout=fully_connected.layout,
     axes=fully_connected.axes,
     reshapes=fully_connected.reshapes,
-    activation=FUSED,
+    activation=fully_connected.activation,
 )
 def fully_connected_arithmetic(ctx: Context, x: Value, w: Value, *_constants: Value) -> Value:
     """Gemm that scales and shifts its columns too."""

@@ -14,7 +14,7 @@ from op_handlers.kernels.operands import there
 from op_handlers.sequence.directions import both_axes, time_first_both
 from op_handlers.sequence.lstm.bidirectional import AHEAD, BACK, bidirectional_sequence_lstm
 from op_handlers.sequence.lstm.bidirectional import products as both_products
-from op_handlers.sequence.lstm.handlers import newest, products, sequence_axes, through, time_first
+from op_handlers.sequence.lstm.handlers import ACTIVATED, newest, products, sequence_axes, through, time_first
 
 LSTM, BACKWARDS = "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM_BACKWARDS"
 SLOTS = 24
@@ -67,6 +67,7 @@ def turned(match: Match, options: Options) -> Decline | None:
     layout=time_first,
     axes=sequence_axes,
     quantization=products,
+    activation=ACTIVATED,
     min_opset=newest,
 )
 def lstm_backwards(ctx: Context, *operands: Value | None) -> Value:
@@ -116,6 +117,7 @@ def both_operands() -> list[Operand]:
     layout=time_first_both,
     axes=both_axes,
     quantization=both_products,
+    activation=bidirectional_sequence_lstm.activation,
 )
 def lstm_bidirectional(ctx: Context, *operands: Value | None) -> tuple[Value, ...]:
     """LSTM of both directions."""

@@ -28,15 +28,21 @@ from onnx_tflite_plugin.api import (
     operands,
     out,
 )
-from op_handlers.image.convolution import steps
+from op_handlers.image.convolution import conv_2d, steps
 from op_handlers.kernels.hybrid import shallow
 from op_handlers.kernels.operands import parameters
-from op_handlers.matrix.fully_connected import bias_of_rows, contracted, dense_axes, in_rows, leads, with_leading
+from op_handlers.matrix.fully_connected import (
+    bias_of_rows,
+    contracted,
+    dense_axes,
+    fully_connected,
+    in_rows,
+    leads,
+    with_leading,
+)
 
 x, b = operands("x b")
 (w,) = operands("w", constant=True)
-FUSED = "fused_activation_function"
-
 
 NOT_MEANT = Decline("")
 Rows = Callable[[Value, Value], Value]
@@ -101,7 +107,7 @@ def large(match: Match) -> Mapping[str, Any] | Decline:
     axes=dense_axes,
     reshapes=in_rows,
     quantization=Integer(),
-    activation=FUSED,
+    activation=fully_connected.activation,
 )
 def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
     """MatMulInteger of what DynamicQuantizeLinear makes of the rows."""
@@ -148,7 +154,7 @@ def worthwhile(match: Match) -> Mapping[str, Any] | Decline:
     layout=Implicit(onnx={0: "n h w c", 1: "j k i o", out(0): "n y x o"}),
     axes="n h w c, o j k i, o -> n y x o",
     quantization=Integer(),
-    activation=FUSED,
+    activation=conv_2d.activation,
 )
 def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
     """MatMulInteger of the patches under the kernel, or of the pixels as they are."""

@@ -27,6 +27,7 @@ from onnx_tflite_plugin.api import (
     Operator,
     Quantization,
     Value,
+    activation_bounds,
     fusion,
     operands,
     out,
@@ -178,11 +179,13 @@ def transpose_conv_rounded(ctx: Context, size: Value, weight: Value, image: Valu
 
 @rounding(fully_connected, biased("FULLY_CONNECTED"), x, w, b)
 def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value | None = None) -> Value:
-    """Gemm of rows; XNNPACK takes all but int2 of one scale, and uint8."""
+    """Gemm of rows; XNNPACK takes all but int2 of one scale, uint8, and activations that are no clamps."""
     depth = ctx.op[1].shape[-1]
     if leads(ctx):
         row = ctx.ops.Reshape(row, [-1, depth])
+    clamped = activation_bounds(ctx.options.fused_activation_function) is not None
     symmetric = ctx.op[1].dtype not in ("int8", "int4") and one_scale(ctx.op)
+    symmetric = symmetric if clamped else not ctx.options.asymmetric_quantize_inputs
     row = rounded(ctx, row, [1], rows(ctx.op, depth), symmetric=symmetric)
     bias = bias_of_rows(ctx, bias)
     if ctx.op[1].blocks is not None:

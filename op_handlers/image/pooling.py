@@ -21,6 +21,7 @@ from onnx_tflite_plugin.api import (
     out,
     padding_attributes,
 )
+from op_handlers.kernels.activation import CLAMPED_UNLESS_FLOAT16
 from op_handlers.kernels.operands import unscaled
 
 CHANNELS_FIRST = Implicit(onnx={0: "n c h w", out(0): "n c y x"}, squeezable=("h y", "w x"))
@@ -34,7 +35,14 @@ def means(at: Instance) -> Dequantized | Integer:
     return Integer() if at.op[0].dtype in BYTES and at.target.has_kernel("Clip", at.op[0].dtype) else Dequantized()
 
 
-@handler("AVERAGE_POOL_2D", max_version=3, layout=CHANNELS_FIRST, axes=AXES, quantization=means, activation=FUSED)
+@handler(
+    "AVERAGE_POOL_2D",
+    max_version=3,
+    layout=CHANNELS_FIRST,
+    axes=AXES,
+    quantization=means,
+    activation=CLAMPED_UNLESS_FLOAT16,
+)
 def average_pool_2d(ctx: Context, x: Value) -> Value:
     """AveragePool that leaves padding out of the mean (reference/pooling.h); over the whole image, GlobalAveragePool."""
     window, zero = windows(ctx), stored_zero(ctx)

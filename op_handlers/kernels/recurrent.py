@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Ops, Quantization, Value
+from onnx_tflite_plugin.api import (
+    ActivationKernel,
+    Array,
+    Context,
+    Decline,
+    FusedActivation,
+    Operator,
+    Ops,
+    Quantization,
+    Value,
+)
 
-# ApplyActivationToVector, kernels/internal/tensor_utils.h
-ACTIVATIONS: Mapping[str, Callable[[Ops, Value], Value]] = {
-    "NONE": lambda ops, x: x,
-    "RELU": lambda ops, x: ops.Relu(x),
-    "RELU_N1_TO_1": lambda ops, x: ops.Clip(x, -1.0, 1.0),
-    "RELU6": lambda ops, x: ops.Clip(x, 0.0, 6.0),
-    "TANH": lambda ops, x: ops.Tanh(x),
-    "SIGN_BIT": lambda ops, x: ops.Cast(ops.Less(x, 0.0), to="float32"),
-}
+STEPWISE = FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)
+"""Of layers whose steps apply it to their results."""
 
 
 def not_symmetric(op: Operator, slots: Iterable[int]) -> Decline | None:

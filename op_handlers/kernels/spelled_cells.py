@@ -15,6 +15,8 @@ ACTIVATIONS = {"TANH": "Tanh", "RELU": "Relu", "LOGISTIC": "Sigmoid"}
 """ONNX's names, by operator."""
 DEFAULTS = (("Tanh",), ("Sigmoid", "Tanh"), ("Sigmoid", "Tanh", "Tanh"))
 """ONNX's activations of RNN, GRU and LSTM."""
+MOST_PRODUCTS = 2
+"""A gate multiplies the input and the last output."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,10 @@ class Sums:
         return Sums({tensor: matrix.rows(which) for tensor, matrix in self.products.items()}, self.bias[which])
 
     def plus(self, other: Sums) -> Sums | None:
-        """``None`` where both multiply the same tensor, or they differ in size."""
+        """``None`` where both multiply the same tensor, they differ in size, or multiply more than any cell does."""
         if self.products.keys() & other.products.keys() or len(self.bias) != len(other.bias):
+            return None
+        if len(self.products) + len(other.products) > MOST_PRODUCTS:
             return None
         return Sums({**self.products, **other.products}, self.bias + other.bias)
 
@@ -93,6 +97,7 @@ class Body:
     def __init__(self, operators: Iterable[Operator]) -> None:
         parts = [part for op in operators for part in unfused(op)]
         self.makers = {tensor: op for op in parts for tensor in op.outputs if tensor is not None}
+        self._sums: dict[Tensor, Sums | None] = {}
 
     def maker(self, tensor: Tensor, code: str) -> Operator | None:
         """The operator that makes a tensor, where it is this one."""
@@ -123,6 +128,11 @@ class Body:
 
     def sums(self, tensor: Tensor) -> Sums | None:
         """``None`` for what is not made of products with constants, additions, and parts along the last axis."""
+        if tensor not in self._sums:
+            self._sums[tensor] = self._read(tensor)
+        return self._sums[tensor]
+
+    def _read(self, tensor: Tensor) -> Sums | None:
         if tensor.constant:
             plain = tensor.dtype == "float32" and tensor.array.size == (tensor.shape or (0,))[-1]
             return Sums({}, tensor.array.reshape(-1)) if plain else None
@@ -262,9 +272,8 @@ def unless_default(activations: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def fused_activation(op: Operator) -> str:
-    """Its name; "NONE" for an operator that has no such option, and for what the kernels ignore (kernels/kernel_util.h)."""
-    name = str(op.options.get("fused_activation_function", "NONE"))
-    return "NONE" if name in ("TANH", "SIGN_BIT") else name
+    """Return the name of the activation that an operator's kernel applies; "NONE" for an operator without the option."""
+    return str(op.options.get("fused_activation_function", "NONE"))
 
 
 def unfused(op: Operator) -> tuple[Operator, ...]:

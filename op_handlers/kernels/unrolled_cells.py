@@ -6,7 +6,7 @@ transpositions and reversals move rows, and products and sums are made of each r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from math import prod
 from typing import NamedTuple
@@ -19,6 +19,12 @@ from op_handlers.kernels.spelled_cells import DEFAULTS, Body, Cell, Matrix, Sums
 
 IDLE = Sums({}, np.empty(0))
 """A gate that would only multiply zeros: an LSTM's forget gate, a GRU's reset gate before the product."""
+
+
+STEPWISE = ("ADD", "MUL", "SUB", "LOGISTIC", "TANH", "RELU")
+"""Operators between the sums of a cell and its states."""
+FURTHEST = 4
+"""Operators that may lie between a state and the nearest sums of its cell: a sum, a product and a gate, and one to spare."""
 
 
 class Rows(NamedTuple):
@@ -57,10 +63,6 @@ class Chain(NamedTuple):
 
 class Unrolled(Body):
     """The operators of a whole graph."""
-
-    def __init__(self, operators: Iterable[Operator]) -> None:
-        super().__init__(operators)
-        self._sums: dict[Tensor, Sums | None] = {}
 
     def chains(self) -> Iterator[Chain]:
         """Two steps and more; the longest."""
@@ -125,17 +127,17 @@ class Unrolled(Body):
 
     def _seen(self, tensor: Tensor) -> Iterator[tuple[Rows, Rows]]:
         """Two that the sums behind a tensor multiply, in either order; of the nearest sums of two."""
-        waiting, seen = [tensor], set[Tensor]()
-        while waiting:
-            one = waiting.pop(0)
-            sums = self.sums(one) if one not in seen else None
-            if sums is not None and len(sums.products) == 2:
-                yield from permutations(sums.products)
+        nearest, seen = [tensor], {tensor}
+        for _ in range(FURTHEST + 1):
+            found = [self.sums(one) for one in nearest]
+            two = next((sums for sums in found if sums is not None and len(sums.products) == 2), None)
+            if two is not None:
+                yield from permutations(two.products)
                 return
-            op = self.makers.get(one) if one not in seen and sums is None else None
-            seen.add(one)
-            if op is not None and op.code in ("ADD", "MUL", "SUB", "LOGISTIC", "TANH", "RELU"):
-                waiting += [operand for operand in op.inputs if operand is not None and not operand.constant]
+            makers = [self.makers.get(one) for one, sums in zip(nearest, found, strict=True) if sums is None]
+            operands = (t for op in makers if op is not None and op.code in STEPWISE for t in op.inputs)
+            nearest = [t for t in dict.fromkeys(operands) if t is not None and not t.constant and t not in seen]
+            seen.update(nearest)
 
     def begun(self, states: Sequence[Tensor], cell: Cell) -> Rows | None:
         """The rows that a step sees whose results these are, where it is the cell's on states of zeros, which are left out."""
@@ -206,13 +208,8 @@ class Unrolled(Body):
             tensor, places = taken.tensor, taken.places[places]
         return Rows(tensor, tuple(places.tolist()))
 
-    def sums(self, tensor: Tensor) -> Sums | None:
-        """For each row; ``None`` for what is not made of products with constants, additions, and parts."""
-        if tensor not in self._sums:
-            self._sums[tensor] = self._read(tensor)
-        return self._sums[tensor]
-
     def _read(self, tensor: Tensor) -> Sums | None:
+        """For each row; ``None`` for what is not made of products with constants, additions, and parts."""
         if tensor.dtype != "float32" or not tensor.static or tensor.rank < 1:
             return None
         if tensor.constant:
@@ -257,7 +254,8 @@ def by_rows(op: Operator) -> bool:
 
 def whole(rows: Rows) -> bool:
     """Whether they are all rows of their tensor, in order."""
-    return rows.places == tuple(range(prod(rows.tensor.shape[:-1])))
+    count = prod(rows.tensor.shape[:-1])
+    return len(rows.places) == count and rows.places == tuple(range(count))
 
 
 def of_one_cell(one: Step, other: Step) -> bool:

@@ -8,9 +8,11 @@ from math import pi
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    ActivationKernel,
     Context,
     Decline,
     Dequantized,
+    FusedActivation,
     Instance,
     Quantization,
     Raw,
@@ -18,6 +20,7 @@ from onnx_tflite_plugin.api import (
     Value,
     handler,
 )
+from op_handlers.kernels.activation import CLAMPED_UNLESS_FLOAT16
 from op_handlers.kernels.extremes import extreme
 from op_handlers.kernels.fixed_point import rescaled
 from op_handlers.kernels.operands import parameters, unless_bare
@@ -46,7 +49,7 @@ def add(ctx: Context, x: Value, y: Value) -> Value:
     max_version=5,
     layout=Transparent(),
     quantization=Dequantized(),
-    activation=FUSED,
+    activation=CLAMPED_UNLESS_FLOAT16,
     accepts=unless_bare("int8", "uint8"),
 )
 def sub(ctx: Context, x: Value, y: Value) -> Value:
@@ -55,12 +58,11 @@ def sub(ctx: Context, x: Value, y: Value) -> Value:
     return ctx.ops.Add(ctx.ops.Sub(x, y), more) if more else ctx.ops.Sub(x, y)
 
 
-def bounded_below(at: Instance) -> Decline | None:
-    if at.op[0].dtype == "uint32" and at.op.options.get(FUSED) == "RELU_N1_TO_1":
-        return Decline(
-            "of unsigned integers LiteRT's kernel takes the -1 of RELU_N1_TO_1 for the highest of all numbers"
-        )
-    return unless_bare("int8", "uint8")(at)
+def product_activation(at: Instance) -> ActivationKernel:
+    dtype = at.op[0].dtype
+    if dtype.startswith("complex"):
+        return ActivationKernel.UNFUSED
+    return ActivationKernel.UNSIGNED if dtype == "uint32" else ActivationKernel.CLAMPED
 
 
 @handler(
@@ -68,8 +70,8 @@ def bounded_below(at: Instance) -> Decline | None:
     max_version=8,
     layout=Transparent(),
     quantization=Dequantized(),
-    activation=FUSED,
-    accepts=bounded_below,
+    activation=FusedActivation(product_activation),
+    accepts=unless_bare("int8", "uint8"),
 )
 def mul(ctx: Context, x: Value, y: Value) -> Value:
     """Mul; of complex numbers, which are pairs along a last axis, by its parts."""
@@ -85,7 +87,7 @@ def mul(ctx: Context, x: Value, y: Value) -> Value:
     max_version=2,
     layout=Transparent(),
     quantization=Dequantized(),
-    activation=FUSED,
+    activation=CLAMPED_UNLESS_FLOAT16,
     accepts=unless_bare("int8", "uint8", "int16"),
 )
 def div(ctx: Context, x: Value, y: Value) -> Value:

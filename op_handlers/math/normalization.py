@@ -7,10 +7,12 @@ import math
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    ActivationKernel,
     Along,
     Attribute,
     Context,
     FixedOutputRange,
+    FusedActivation,
     Implicit,
     Operator,
     Quantization,
@@ -35,6 +37,7 @@ AWAY_FROM_ZERO = 1 + 2.0**-12
     axes="... k -> ... k",
     along=Along("ReduceL2", "k"),
     quantization=FixedOutputRange({"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}),
+    activation=FusedActivation(ActivationKernel.UNFUSED),
 )
 def l2_normalization(ctx: Context, x: Value) -> Value:
     """Over the length of the last axis, which counts as at least 1e-6 (l2normalization.h)."""

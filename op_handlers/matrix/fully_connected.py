@@ -5,10 +5,12 @@ from __future__ import annotations
 from math import prod
 
 from onnx_tflite_plugin.api import (
+    ActivationKernel,
     Context,
     Decline,
     Dequantized,
     Dims,
+    FusedActivation,
     Implicit,
     Instance,
     Operator,
@@ -98,16 +100,11 @@ def bias_dtype(op: Operator) -> str:
 
 
 def in_blocks(op: Operator) -> Decline | None:
-    """XNNPACK takes blocks of 32 (not with TANH or SIGN_BIT), the kernel others (PrepareImpl), and leaves out the activation
-    (EvalBlockwise4Bit).
-    """
+    """XNNPACK takes blocks of 32, the kernel others (PrepareImpl)."""
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int4"):
         return Decline(f"it multiplies {x.dtype} by {w.dtype} with a scale per block; the kernel takes float32 by int4")
     rows, depth = w.shape
-    activation = op.options.fused_activation_function
-    if w.blocks is not None and activation in ("TANH", "SIGN_BIT"):
-        return Decline(f"its weights have a scale per block, for which LiteRT leaves out {activation}")
     if w.blocks is None or w.blocks.block_size % 32 == 0:
         return None
     blocked = f"its weights have a scale per {w.blocks.block_size} elements, for which LiteRT"
@@ -115,9 +112,17 @@ def in_blocks(op: Operator) -> Decline | None:
         return Decline(
             f"{blocked} wants 4 rows and more, of an even length from 32 on, or reads no scales; use blocks of 32"
         )
-    if activation != "NONE":
-        return Decline(f"{blocked} leaves out the activation; use blocks of 32")
     return None
+
+
+def dense_activation(at: Instance) -> ActivationKernel:
+    """Float operands on integer weights have kernels of their own (Prepare); those for blocks apply none (EvalBlockwise4Bit)."""
+    x, w = at.op[0], at.op[1]
+    if w.blocks is not None:
+        fits_xnnpack = w.blocks.block_size % 32 == 0
+        return ActivationKernel.BLOCKWISE if fits_xnnpack else ActivationKernel.BLOCKWISE_UNFUSED
+    hybrid = x.dtype == "float32" and w.dtype in ("int8", "uint8", "int4", "int2")
+    return ActivationKernel.ELEMENTWISE if hybrid else ActivationKernel.CLAMPED_ONLY
 
 
 def dense_sizes(at: Instance) -> Dims:
@@ -164,7 +169,7 @@ KINDS = (
     axes=dense_axes,
     reshapes=in_rows,
     quantization=Dequantized(bias={2: (0, 1)}, blocks=(1,)),
-    activation="fused_activation_function",
+    activation=FusedActivation(dense_activation),
     types=KINDS,
     accepts=default_weights,
     sizes=dense_sizes,

@@ -27,11 +27,6 @@ delegate = without_form(
     "it has no form in ONNX: it stands for operators that a LiteRT delegate took over as a program ran, and a file does "
     "not say which; save the model before a delegate is applied",
 )
-edgetpu = without_form(
-    "CUSTOM.edgetpu-custom-op",
-    "it has no form in ONNX: it holds what the Edge TPU's compiler made of operators, which no other processor reads; convert "
-    "the file that the compiler was given",
-)
 lsh_projection = without_form(
     "LSH_PROJECTION",
     "it has no form in ONNX: it hashes the bytes of its input with a function that ONNX has no operators for",

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.operands import signed_bytes, there
-from op_handlers.kernels.recurrent import ACTIVATIONS, begun, not_float, not_symmetric, not_variable, stacked
+from op_handlers.kernels.recurrent import STEPWISE, begun, not_float, not_symmetric, not_variable, stacked
 from op_handlers.sequence.directions import (
     apart,
     as_wide,
@@ -81,9 +81,6 @@ def refusal(op: Operator, rank: int, *layers: Layer) -> Decline | None:
     matrices = [slot for layer in layers for slot in layer.matrices if op.tensor(slot) is not None]
     if op[0].rank != rank:
         return Decline(f"its input has rank {op[0].rank}, LiteRT takes rank {rank}")
-    activation = op.options.fused_activation_function
-    if activation not in ACTIVATIONS:
-        return Decline(f"activation {activation} is not known")
     not_square = next((refused for layer in layers if (refused := misshapen(op, layer))), None)
     hidden = [layer.hidden for layer in layers]
     return not_square or not_float(op) or not_variable(op, hidden) or not_symmetric(op, matrices)
@@ -113,6 +110,7 @@ def sequence_axes(at: Instance) -> str:
     max_version=3,
     layout=Terminate(),
     quantization=weights_of,
+    activation=STEPWISE,
     types=kinds(ONE_WAY),
     accepts=lambda at: refusal(at.op, 2, ONE_WAY),
 )
@@ -130,6 +128,7 @@ def rnn(ctx: Context, *operands: Value) -> Value:
     layout=Implicit({0: "t b i", out(0): "t b o"}),
     axes=sequence_axes,
     quantization=weights_of,
+    activation=STEPWISE,
     types=kinds(ONE_WAY),
     accepts=lambda at: refusal(at.op, 3, ONE_WAY),
 )
@@ -146,6 +145,7 @@ def unidirectional_sequence_rnn(ctx: Context, *operands: Value) -> Value:
     layout=time_first_both,
     axes=both_axes,
     quantization=weights_of,
+    activation=STEPWISE,
     types=kinds(FORWARD, BACKWARD),
     accepts=lambda at: refusal(at.op, 3, FORWARD, BACKWARD) or both_ways(at.op, 10, 11) or misread(at.op),
 )
@@ -246,7 +246,7 @@ def products(ctx: Context, inputs: Mapping[int, Value], layer: Layer, x: Value) 
 
 def step(ctx: Context, inputs: Mapping[int, Value], layer: Layer, seen: Value, hidden: Value) -> Value:
     sums = ctx.ops.Gemm(hidden, matrix(ctx, inputs, layer.recurrent), seen, transB=1)
-    return ACTIVATIONS[ctx.options.fused_activation_function](ctx.ops, sums)
+    return ctx.activate(sums)
 
 
 def wide_weights(ctx: Context, inputs: Mapping[int, Value], layer: Layer) -> Value | Array:

@@ -1,6 +1,9 @@
 """SVDF: a dense layer whose outputs are remembered, and weighted by their age (kernels/internal/reference/svdf.h).
 
 Sizes: B batches, I inputs, F filters, M runs that are remembered, U units of F / U filters each.
+
+Integers with a state of 8 bits are computed as TensorFlow Lite for Microcontrollers does (micro/kernels/svdf_common.cc); LiteRT's
+kernel takes the state for 16 bits and writes beyond its end.
 """
 
 from __future__ import annotations
@@ -8,30 +11,43 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_tflite_plugin.api import (
+    ActivationKernel,
     Array,
     Context,
     Decline,
     Dequantized,
+    FusedActivation,
     Instance,
+    Operator,
     Quantization,
     Terminate,
     Value,
     handler,
     out,
 )
+from op_handlers.kernels.fixed_point import quantized_multiplier, rescaled
 from op_handlers.kernels.operands import parameters, signed_bytes
-from op_handlers.kernels.recurrent import ACTIVATIONS, not_symmetric, not_variable
+from op_handlers.kernels.recurrent import not_symmetric, not_variable
+from op_handlers.kernels.rescaling import multiplied
 
 X, FEATURES, TIMES, BIAS, STATE = range(5)
 KINDS = (
     *(f"float32, {weights}, {weights}, float32, float32" for weights in ("float32", "int8", "uint8")),
     "int8, int8, int16, int32, int16",
+    "int8, int8, int8, int32, int8",
 )
+
+
+def has_byte_state(at: Instance) -> bool:
+    """True for integers whose state has 8 bits."""
+    return at.op[X].dtype == at.op[STATE].dtype == "int8"
 
 
 def weights(at: Instance) -> Dequantized:
     """Integers are products of constants as the file has them; the state counts in steps of its own."""
     op = at.op
+    if has_byte_state(at):
+        return Dequantized(weights=(FEATURES, TIMES), stored=(X, FEATURES, TIMES, BIAS, STATE))
     whole = op[X].dtype == "int8"
     bias = {BIAS: (STATE, TIMES)} if whole and op.tensor(BIAS) is not None else {}
     return Dequantized(bias=bias, weights=(FEATURES, TIMES), stored=(FEATURES, TIMES, STATE) if whole else ())
@@ -47,19 +63,43 @@ def svdf_of(at: Instance) -> Decline | None:
         return Decline(
             f"its state has shape {list(op[STATE].shape)}; LiteRT insists on {filters} x {runs} numbers a stream"
         )
-    activation = op.options.fused_activation_function
     if op[X].dtype != "int8":
-        refused = None if activation in ACTIVATIONS else Decline(f"activation {activation} is not known")
-        return refused or not_variable(op, (STATE,)) or not_symmetric(op, (FEATURES, TIMES))
-    if activation != "RELU":
-        return Decline(f"its activation is {activation}, where the integer kernel insists on RELU")
+        return not_variable(op, (STATE,)) or not_symmetric(op, (FEATURES, TIMES))
     tensors = [op[slot] for slot in (X, FEATURES, TIMES, STATE, out(0))]
     if not all(isinstance(tensor.quantization, Quantization) for tensor in tensors):
         return Decline("not all its tensors have a scale")
     for slot in (FEATURES, TIMES, BIAS):
         if op.tensor(slot) is not None and not op[slot].constant:
             return Decline(f"its operand {op[slot].name!r} must be a constant where it works on integers")
-    return not_variable(op, (STATE,)) or not_symmetric(op, (FEATURES, TIMES, STATE))
+    symmetric = (FEATURES, TIMES) if has_byte_state(at) else (FEATURES, TIMES, STATE)
+    return not_variable(op, (STATE,)) or not_symmetric(op, symmetric)
+
+
+def factors(op: Operator) -> tuple[float, float]:
+    """Return what sums are multiplied by to become the state, and the output; the kernel computes both in float32."""
+    scales = {slot: np.float32(parameters(op[slot]).scale[0]) for slot in (X, FEATURES, TIMES, STATE, out(0))}
+    return float(scales[X] * scales[FEATURES] / scales[STATE]), float(scales[STATE] * scales[TIMES] / scales[out(0)])
+
+
+def run_bytes(op: Operator, x: Array, features: Array, times: Array, bias: Array | None, state: Array) -> Array:
+    """Compute one run of EvalInt8SvdfReference; ``state`` is changed in place."""
+    filters, runs = times.shape
+    first, second = factors(op)
+    before, point, after = (parameters(op[slot]).zero_point[0] for slot in (X, STATE, out(0)))
+    sums = (x.astype(np.int64) - before) @ features.astype(np.int64).T
+    steps = np.clip(rescaled(sums, first), -128, 127) + point
+    seen = np.roll(state.reshape(-1, filters, runs), -1, axis=2)
+    seen[:, :, -1] = steps.astype(np.int8)  # beyond 8 bits it wraps around
+    state[...] = seen.reshape(state.shape)
+    weighted = ((seen.astype(np.int64) - point) * times).reshape(len(x), -1, op.options.rank * runs)
+    totals = weighted.sum(axis=2) + (0 if bias is None else bias)
+    return np.asarray(np.clip(rescaled(totals, second) + after, -128, 127), np.int8)
+
+
+def svdf_activation(at: Instance) -> ActivationKernel:
+    if has_byte_state(at):
+        return ActivationKernel.NONE_OR_RELU_BY_RANGE
+    return ActivationKernel.RELU_BY_RANGE if at.op[X].dtype == "int8" else ActivationKernel.ELEMENTWISE
 
 
 @handler(
@@ -68,17 +108,22 @@ def svdf_of(at: Instance) -> Decline | None:
     layout=Terminate(),
     axes="b i, f i, f m, u, b s -> b u",
     quantization=weights,
+    activation=FusedActivation(svdf_activation, inside=True),
     types=KINDS,
     accepts=svdf_of,
+    kernel=run_bytes,
+    overrides_kernel=has_byte_state,
 )
 def svdf(ctx: Context, x: Value, features: Value, times: Value, bias: Value | None, state: Value) -> Value:
     """Gemm, and the weighted sum of what it gave in this run and in those before."""
+    if has_byte_state(ctx):
+        return bytes_of_state(ctx, x, state)
     if ctx.op[X].dtype == "int8":
         return integers(ctx, x, state)
     features_out = ctx.ops.Gemm(x, signed_bytes(ctx, FEATURES, features), transB=1)
     y = units(ctx, remembered(ctx, features_out, state), signed_bytes(ctx, TIMES, times))
     y = y if bias is None else ctx.ops.Add(y, bias)
-    return ACTIVATIONS[ctx.options.fused_activation_function](ctx.ops, y)
+    return ctx.activate(y)
 
 
 def remembered(ctx: Context, features: Value, state: Value) -> Value:
@@ -116,3 +161,26 @@ def integers(ctx: Context, x: Value, state: Value) -> Value:
 
 def scale(ctx: Context, slot: int) -> float:
     return parameters(ctx.op[slot]).scale[0]
+
+
+def bytes_of_state(ctx: Context, x: Value, state: Value) -> Value:
+    """EvalInt8SvdfReference: a state of 8 bits, bounded before its zero point is added, after which it may wrap around."""
+    ops, op = ctx.ops, ctx.op
+    features, times = ctx.required(FEATURES), ctx.required(TIMES)
+    before, point, after = (parameters(op[slot]).zero_point[0] for slot in (X, STATE, out(0)))
+    first, second = (quantized_multiplier(factor) for factor in factors(op))
+    largest = 255 * int(np.abs(features.astype(np.int64)).sum(axis=1).max(initial=0))
+    wide = "float32" if largest <= 1 << 24 else "float64"
+    counted = ops.Sub(ops.Cast(x, to=wide), np.asarray(before, wide))
+    sums = ops.Cast(ops.Gemm(counted, features.astype(wide), transB=1), to="int32")
+    steps = ops.Clip(multiplied(ctx, sums, *first), np.float64(-128), np.float64(127))
+    if point:
+        turns = ops.Floor(ops.Mul(ops.Add(steps, np.float64(point + 128)), np.float64(1 / 256)))
+        steps = ops.Sub(ops.Add(steps, np.float64(point)), ops.Mul(turns, np.float64(256)))
+    seen = ops.Cast(remembered(ctx, ops.Cast(steps, to="int8"), state), to="int64")
+    totals = units(ctx, ops.Sub(seen, np.int64(point)) if point else seen, times.astype(np.int64))
+    if op.tensor(BIAS) is not None:
+        totals = ops.Add(totals, ctx.required(BIAS).astype(np.int64))
+    y = multiplied(ctx, ops.Cast(totals, to="int32"), *second)
+    bounded = ops.Clip(y, np.float64(-128 - after), np.float64(127 - after))
+    return ops.Mul(ops.Cast(bounded, to="float32"), np.float32(scale(ctx, out(0))))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from onnx_tflite_plugin.api import (
+    ActivationKernel,
     Attribute,
     Context,
     Decline,
+    FusedActivation,
     Instance,
     Raw,
     SameScale,
@@ -42,6 +44,7 @@ def joinable(at: Instance) -> Decline | None:
     # Of int16 the kernel copies what is stored, whatever the scales (concatenation.cc).
     quantization=lambda at: SameScale(onnx="Concat", unequal="refuse" if at.op[0].dtype == "int16" else "dequantize"),
     types="T...",
+    activation=FusedActivation(ActivationKernel.UNFUSED),
     accepts=joinable,
 )
 def concatenation(ctx: Context, *xs: Value) -> Value:

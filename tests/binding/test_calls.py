@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,11 +11,15 @@ from changed_files import Change, changed, option, option2
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from onnx_tflite_plugin.api import out
 from onnx_tflite_plugin.binding import inlining
-from onnx_tflite_plugin.errors import ConversionError, InvalidModel
+from onnx_tflite_plugin.errors import ConversionError, InvalidModel, TooLarge
 from onnx_tflite_plugin.graph.metadata import lowered_from
+from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering import scope
+from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Dims
+from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import verify
 
 
@@ -205,27 +210,45 @@ def test_absent_operands_and_constants_of_a_subgraph_are_those_of_the_operators_
     assert verify(model.build(), conversion).ok
 
 
-@pytest.mark.parametrize(("most", "left"), [(4, 0), (3, 1), (2, 1), (1, 2)])
-def test_calls_give_way_as_long_as_their_operators_are_not_too_many(
-    most: int, left: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two calls, of two operators each."""
-    monkeypatch.setattr(inlining, "MOST", most)
+def doubling(levels: int) -> bytes:
+    """Return a model whose subgraphs each call the next one twice; the last is a TANH."""
     model = ModelBuilder()
-    inner = model.subgraph("inner")
-    x, middle, y = inner.input("x", (2, 3)), inner.tensor("middle", (2, 3)), inner.tensor("y", (2, 3))
-    inner.operator("ABS", [x], [middle])
-    inner.operator("NEG", [middle], [y])
-    inner.output(y)
-    value = model.main.input("a", (2, 3))
-    options = {"decomposition_subgraph_index": 1, "composite_attributes": {}}
-    for name in "bc":
-        made = model.main.tensor(name, (2, 3))
-        model.main.operator("COMPOSITE.test.inside", [value], [made], options)
-        value = made
-    model.main.output(value)
-    counted = otp.convert(model.build()).report.operators
-    assert counted.get("COMPOSITE.test.inside", 0) == left
+    graphs = [model.main, *(model.subgraph(f"level {k}") for k in range(levels))]
+    for k, graph in enumerate(graphs):
+        x, middle, y = graph.input("x", (2, 3)), graph.tensor("middle", (2, 3)), graph.tensor("y", (2, 3))
+        options = {"decomposition_subgraph_index": k + 1, "composite_attributes": {}}
+        if k == levels:
+            graph.operator("TANH", [x], [y])
+        else:
+            graph.operator("COMPOSITE.test.twice", [x], [middle], options)
+            graph.operator("COMPOSITE.test.twice", [middle], [y], options)
+        graph.output(y)
+    return model.build()
+
+
+def test_calls_expand_to_the_operators_of_the_file_and_some_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file holds 7 operators; 4 + 8 calls and 8 results take the places of calls."""
+    monkeypatch.setattr(inlining, "MOST_ADDED", 13)
+    conversion = otp.convert(doubling(3))
+    assert conversion.report.operators == {"TANH": 8}
+    assert verify(doubling(3), conversion).ok
+    monkeypatch.setattr(inlining, "MOST_ADDED", 12)
+    with pytest.raises(TooLarge, match=r"op \d COMPOSITE\.test\.twice .* subgraph \d takes its place"):
+        otp.convert(doubling(3))
+
+
+def test_composites_that_double_without_end_are_refused_soon() -> None:
+    start = time.process_time()
+    with pytest.raises(TooLarge, match=r"come to more than 20,121 operators"):
+        otp.convert(doubling(60))
+    assert time.process_time() - start < 20
+
+
+def test_copies_of_tensors_and_operators_have_hashes_of_their_own() -> None:
+    """Else every table of a model's tensors or operators takes quadratic time."""
+    bound = Host().bind(read(doubling(6)), TARGETS["generic"], 21)
+    assert len({hash(call.op) for call in bound.operators()}) == 64
+    assert len({hash(call.op[out(0)]) for call in bound.operators()}) == 64
 
 
 def test_a_call_whose_subgraph_remembers_stays_one() -> None:

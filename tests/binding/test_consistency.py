@@ -339,17 +339,6 @@ def test_results_of_a_fixed_range_have_the_scale_and_the_zero_point_of_the_kerne
         otp.convert(net.build())
 
 
-def test_a_result_of_no_axes_that_operands_have_is_no_number() -> None:
-    def added(g: GraphBuilder) -> int:
-        x, y = g.input("x", (2, 3)), g.tensor("y", ())
-        g.tensors[y].fields["has_rank"] = True
-        g.operator("ADD", [x, x], [y])
-        return y
-
-    with pytest.raises(ConversionError, match="the file stores no shape for 'y', made of operands of rank 2"):
-        otp.convert(drawn(added))
-
-
 def picked_beside_a_unit_axis(g: GraphBuilder) -> int:
     """Old converters keep the axis that ARG_MAX leaves out; the operator behind it goes by what is there."""
     x, axis = g.input("x", (5, 7)), g.constant("axis", np.array(1, np.int32))

@@ -21,6 +21,7 @@ from onnx_tflite_plugin.cli.convert import _names, _sizes
 from onnx_tflite_plugin.cli.data import _range, pairs
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.jobs import STREAM, Job, jobs
+from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import pair, readable, writable
 
 
@@ -142,8 +143,10 @@ def test_a_folder_that_cannot_be_made_is_told(negated: Path, tmp_path: Path) -> 
     (tmp_path / "models").mkdir()
     negated.rename(tmp_path / "models" / "a.tflite")
     (tmp_path / "file").touch()
+    planned = Outputs()
+    jobs(tmp_path / "models", tmp_path / "file" / "out", None, planned)
     with pytest.raises(UsageProblem, match=r"the folder .*out cannot be made: Not a directory"):
-        jobs(tmp_path / "models", tmp_path / "file" / "out", None)
+        planned.prepare(folders=True)
 
 
 def bundle(path: Path, name: str) -> Path:

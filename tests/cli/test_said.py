@@ -229,7 +229,7 @@ def test_a_refusal_in_a_table_says_how_many_problems_and_each_is_told_with_its_m
         ([], "m.tflite: refused", (Problem("", "why"),)),
     ):
         outcome = many._refusal(job, ConversionError("why", problems))
-        assert outcome.row == ("-", "-", "-", "-", row)
+        assert outcome.row == ("-", "-", "-", "-", "-", row)
         assert (outcome.problems, outcome.exit_code) == (kept, 1)
         assert (outcome.result["model"], outcome.result["error"]["message"]) == ("m.tflite", "why")
 

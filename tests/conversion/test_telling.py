@@ -16,6 +16,7 @@ from onnx_tflite_plugin.graph.metadata import props, read_authored
 from onnx_tflite_plugin.host.unknown import spelled
 from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import TensorMetadata
+from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.metadata import read_metadata
 from onnx_tflite_plugin.telling.edges import Edge, authored
 from onnx_tflite_plugin.telling.snippet import snippet
@@ -167,7 +168,7 @@ def test_labels_that_a_damaged_zip_holds_are_left_out() -> None:
     data = single(classifier())
     start = data.rindex(b"cat\ndog")
     broken = data[:start] + b"\xff" * 7 + data[start + 7 :]
-    assert read_metadata(classifier(), memoryview(broken)) is not None
+    assert read_metadata(classifier(), Content(broken)) is not None
     assert otp.convert(broken).report.outputs[0].labels == ("Katze", "Hund")
 
 

@@ -1,6 +1,7 @@
 """Every module that draws; importing it registers them."""
 
 from . import (
+    audio,
     cutting,
     elementwise,
     matrices,
@@ -18,6 +19,7 @@ from . import (
 )
 
 __all__ = [
+    "audio",
     "cutting",
     "elementwise",
     "matrices",

@@ -12,7 +12,7 @@ from conformance.cases.image.detection import crowd, distinct, selected
 from conformance.cases.sequence.lstm.bidirectional import both
 from conformance.cases.sequence.lstm.handlers import five
 from conformance.cases.sequence.rnn import ACTIVATIONS, rnn
-from conformance.cases.sequence.svdf import svdf
+from conformance.cases.sequence.svdf import run_micro, svdf
 from conformance.lstms import Lstm
 from conformance.models import net
 
@@ -94,6 +94,9 @@ def filtered(draw: Draw, op: str) -> Case:
         "asymmetric": draw.chance(0.3),
         "output": (float(draw.random.uniform(0.003, 0.05)), draw.between(-128, 127)),
     }
+    if dtype == "int8" and draw.chance(0.5):
+        kept = (float(draw.random.uniform(0.002, 0.1)), draw.between(-128, 127))
+        return svdf("drawn", {"kernel": run_micro}, dtype=dtype, weights=stored, bytes=True, kept=kept, **fields)
     return svdf("drawn", dtype=dtype, weights=stored, **fields)
 
 

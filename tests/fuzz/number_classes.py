@@ -7,7 +7,7 @@ from math import frexp, prod
 
 import numpy as np
 
-from onnx_tflite_plugin.source.activations import BOUNDS
+from onnx_tflite_plugin.api import activation_bounds
 from onnx_tflite_plugin.source.dtypes import FLOATS, QUANTIZED
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Subgraph, Tensor
 
@@ -322,7 +322,7 @@ def vanishing_sums(suspect: Suspect) -> bool:
 
 
 def _bounded_products(op: Operator) -> bool:
-    _, most = BOUNDS.get(op.options.get("fused_activation_function", "NONE"), (None, None))
+    _, most = activation_bounds(op.options.get("fused_activation_function", "NONE")) or (None, None)
     return op.code in WEIGHED and most is not None and op[1].dtype == "float32" and not op[1].constant
 
 

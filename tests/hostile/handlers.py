@@ -68,6 +68,7 @@ LOWERED = (
         "return ctx.ops.domain('evil').Abs(x, how=b'x')",
         "is no attribute: give numbers, text, lists of them, or an array",
     ),
+    lowers("activates what the host does", "return ctx.activate(x)", "ctx.activate needs activation=FusedActivation"),
     lowers("runs a stranger", "return ctx.inline(7, [x])", "subgraph 7 does not exist; the model has 1"),
     lowers("prints", f"{PRINTS}; return ctx.ops.Abs(x)", *PRINTED, converts=True, placed=False),
     Hostile(
@@ -99,6 +100,12 @@ DECLARED = (
     declares("quantization", "lambda at: at.target.no_such_trait", "quantization declared by", "AttributeError"),
     declares(
         "activation", "lambda at: 'RELU7'", "activation declared by", "'RELU7' is no activation; did you mean 'RELU"
+    ),
+    declares(
+        "activation",
+        "FusedActivation(lambda at: 'CLAMPED')",
+        "activation declared by handler evil_pack:evil of evil-pack failed",
+        "it returned the str 'CLAMPED', not an ActivationKernel",
     ),
     declares("min_opset", "lambda at: '20'", "min_opset declared by", "it returned the str '20', not int"),
     declares("min_opset", "lambda at: at.op[5]", "min_opset declared by", "LookupError: CUSTOM.Evil has no input 5"),

@@ -16,7 +16,7 @@ from conformance.cases import builtin
 from conformance.runner import run_case
 from conformance.variants import Variant, picked, placed, variants_of
 from onnx_tflite_plugin.api import Handler
-from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host import FUSIONS, Host
 
 PLACED: dict[str, tuple[Case, int]] = {case.id: (case, place) for case, place in placed(builtin())}
 OURS = ("NameError", "AttributeError", "TypeError", "KeyError", "UnboundLocalError", "the case cannot be run")
@@ -31,8 +31,9 @@ def handlers() -> dict[str, Handler]:
 def test_a_trap_planted_as_a_bug_fails_the_case_written_for_it(
     mutation: Mutation, handlers: dict[str, Handler]
 ) -> None:
-    sound = Host(offers=[], handlers=handlers)
-    mutant = Host(offers=[], handlers={**handlers, mutation.code: mutation.mutated(handlers[mutation.code])})
+    offers = [offer for offer in Host(packs="builtin").offers if offer.group == FUSIONS] if mutation.fusions else []
+    sound = Host(offers=offers, handlers=handlers)
+    mutant = Host(offers=offers, handlers={**handlers, mutation.code: mutation.mutated(handlers[mutation.code])})
 
     def kills(case: Case, variant: Variant) -> bool:
         with mutation.planted():

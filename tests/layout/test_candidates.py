@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.api import Context, Terminate, Value, handler
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.candidates import freedom
-from onnx_tflite_plugin.layout.frame import Part
+from onnx_tflite_plugin.layout.frame import Part, RankError
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
 
@@ -34,3 +35,15 @@ def test_an_order_that_a_result_alone_shows_is_none_of_an_operator_that_ends_ord
     assert free.admits(free.frame.source)
     assert free.admits(tuple(Part(letter) for letter in "ntio"))
     assert not free.admits(tuple(Part(letter) for letter in "noti"))
+
+
+def test_a_result_stored_as_a_scalar_beside_larger_operands_has_an_unknown_rank() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3))
+    g.operator("ADD", [x, x], [y := g.tensor("y", ())])
+    g.output(y)
+    target = TARGETS["generic"]
+    (operator,) = resolve(Host(packs="builtin").bind(read(model.build()), target, 18), target, 18).operators()
+    with pytest.raises(RankError, match="the file stores no shape for 'y', made of operands of rank 2"):
+        freedom(operator)

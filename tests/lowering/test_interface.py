@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.errors import InvalidModel, UnsupportedOption
+from onnx_tflite_plugin.verify import LiteRT, LiteRTError
 
 SHAPE = (2, 5, 7)
 
@@ -83,3 +85,24 @@ def test_a_tensor_inside_that_a_signature_calls_an_input_is_none() -> None:
     model = chain("a", "b")
     model.signature("main", {"inside": 1, "x": 0}, {"b": 2})
     assert ends(model) == (["x"], ["b", "a"])
+
+
+@pytest.mark.parametrize("subgraph", [0, 1])
+@pytest.mark.parametrize("shape", [(), SHAPE])
+def test_a_signature_output_that_nothing_computes_is_refused(subgraph: int, shape: tuple[int, ...]) -> None:
+    """LiteRT has no value for it either; outputs that exist can be chosen by name."""
+    model = chain("a")
+    graph = (model.main, model.subgraph("other"))[subgraph]
+    if subgraph:
+        graph.operator("ABS", [graph.input("x", SHAPE)], [y := graph.tensor("b", SHAPE)])
+        graph.output(y)
+    empty = graph.tensor("empty", shape)
+    model.signature("serve", {"x": 0}, {"score": empty}, subgraph=subgraph)
+    with pytest.raises(InvalidModel, match=r"signature 'serve', output 'score': no operator computes tensor 2 'empty'"):
+        otp.convert(model.build(), signature="serve")
+    with pytest.raises(LiteRTError):
+        LiteRT(model.build(), "builtin", signature="serve").run([np.zeros(SHAPE, np.float32)])
+    name = "b" if subgraph else "a"
+    assert ends(model, signature="serve", outputs=[name]) == (["x"], [name])
+    with pytest.raises(UnsupportedOption, match="--outputs empty: no operator computes that tensor"):
+        otp.convert(model.build(), signature="serve", outputs=["empty"])

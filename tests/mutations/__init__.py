@@ -1,6 +1,7 @@
 """Bugs to plant, by family, each with the cases that must fail for it."""
 
 from . import (
+    audio,
     control,
     conversions,
     convolution,
@@ -35,4 +36,5 @@ MUTATIONS: tuple[Mutation, ...] = (
     *recurrent.MUTATIONS,
     *control.MUTATIONS,
     *stablehlo.MUTATIONS,
+    *audio.MUTATIONS,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Dequantized, Implicit, out
+from onnx_tflite_plugin.api import ActivationKernel, Dequantized, FusedActivation, Implicit, out
 
 from .planting import Change, Mutation, handing_on, with_attributes
 
@@ -125,15 +125,19 @@ def window_across(original: Any) -> Any:
     return windows
 
 
+def undilated(original: Any) -> Any:
+    """A kernel spans as many elements as it has."""
+
+    def asked_part(ctx: Any, shape: Any, y: Any, _reach: Any, strides: Any) -> Any:
+        from op_handlers.image.convolution import spatial
+
+        return original(ctx, shape, y, spatial(ctx)[1], strides)
+
+    return asked_part
+
+
 def in_the_schemas_order(original: Any) -> Any:
     return lambda options, along: original(options, "dwh" if along == "dhw" else along)
-
-
-def _tanh(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
-    from op_handlers.image.convolution import conv_2d
-
-    made = conv_2d(ctx, x, w, b)
-    return ctx.ops.Tanh(made) if ctx.options.fused_activation_function == "TANH" else made
 
 
 def _by_option(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
@@ -151,8 +155,26 @@ ACTIVATED = {
     "CONV_3D_TRANSPOSE": "CONV_3D_TRANSPOSE-with_RELU6",
 }
 
+IGNORING = {
+    "DEPTHWISE_CONV_2D": "float32_with_int8_weights_and",
+    "TRANSPOSE_CONV": "int16_with",
+    "CONV_3D": "with",
+    "CONV_3D_TRANSPOSE": "with",
+    "AVERAGE_POOL_2D": "uint8_with",
+    "MAX_POOL_2D": "int8_with",
+}
+
 
 MUTATIONS = (
+    Mutation(
+        "padding of SAME for a kernel without dilation",
+        "CONV_3D_TRANSPOSE",
+        (
+            "CONV_3D_TRANSPOSE-sizes_at_runtime,_SAME_2x2x3_dilated_2x3x1",
+            "CONV_3D_TRANSPOSE-sizes_at_runtime,_SAME_2x2x2_stride_2x1x2_dilated_2x1x1",
+        ),
+        patches={"op_handlers.image.convolution:asked_part": undilated},
+    ),
     Mutation(
         "the larger half of SAME in front",
         "CONV_2D",
@@ -234,7 +256,16 @@ MUTATIONS = (
         "TANH is applied",
         "CONV_2D",
         ("CONV_2D-float32_with_TANH,_which_the_kernel_ignores", "CONV_2D-int8_with_TANH,_which_the_kernel_ignores"),
-        fields={"lower": _tanh},
+        fields={"activation": FusedActivation(ActivationKernel.ELEMENTWISE)},
+    ),
+    *(
+        Mutation(
+            "SIGN_BIT is applied",
+            code,
+            (f"{code}-{case}_SIGN_BIT,_which_the_kernel_ignores",),
+            fields={"activation": FusedActivation(ActivationKernel.ELEMENTWISE)},
+        )
+        for code, case in IGNORING.items()
     ),
     Mutation(
         "weights are channels first already",

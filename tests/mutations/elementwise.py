@@ -6,13 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Dequantized, Raw
+from onnx_tflite_plugin.api import ActivationKernel, Dequantized, FusedActivation, Raw
 
 from .planting import Mutation, left_out, returning, the_files_axis, with_attributes
-
-
-def _tanh(ctx: Any, value: Any) -> Any:
-    return ctx.ops.Tanh(value) if ctx.options.fused_activation_function == "TANH" else value
 
 
 def _scaled(ctx: Any, value: Any) -> Any:
@@ -56,13 +52,20 @@ ACTIVATED = {
     "RELU6": "RELU6-float32",
 }
 
+APPLIED = FusedActivation(ActivationKernel.ELEMENTWISE)
+REFUSING = {
+    "MUL": "MUL-complex64_with_RELU",
+    "CONCATENATION": "CONCATENATION-RELU,_two_operands",
+    "L2_NORMALIZATION": "L2_NORMALIZATION-TANH",
+}
+
 
 MUTATIONS = (
     Mutation(
         "TANH is applied",
         "ADD",
         ("ADD-int16_with_TANH,_which_the_kernel_ignores",),
-        fields={"lower": lambda ctx, x, y: _tanh(ctx, ctx.ops.Add(x, y))},
+        fields={"activation": APPLIED},
     ),
     *(
         Mutation(
@@ -142,7 +145,7 @@ MUTATIONS = (
         "TANH is applied",
         "DIV",
         ("DIV-float32_with_TANH,_which_the_kernel_ignores", "DIV-int8_with_TANH,_which_the_kernel_ignores"),
-        fields={"lower": lambda ctx, x, y: _tanh(ctx, ctx.ops.Div(x, y))},
+        fields={"activation": APPLIED},
     ),
     Mutation(
         "operands are compared as floats",
@@ -182,6 +185,10 @@ MUTATIONS = (
         "unsigned integers are bounded by -1",
         "MUL",
         ("MUL-uint32_with_RELU_N1_TO_1",),
-        fields={"accepts": None},
+        fields={"activation": "fused_activation_function"},
+    ),
+    *(
+        Mutation("an activation that LiteRT refuses", code, (case,), fields={"activation": None})
+        for code, case in REFUSING.items()
     ),
 )

@@ -22,7 +22,7 @@ Change = Callable[[Any], Any]
 
 @dataclass(frozen=True, eq=False)
 class Mutation:
-    """``killed_by``: ids of cases that must each fail with the bug and pass without it."""
+    """``killed_by``: ids of cases that must each fail with the bug and pass without it. ``fusions``: whether fusions apply."""
 
     trap: str
     code: str
@@ -32,6 +32,7 @@ class Mutation:
     emits: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     sees: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    fusions: bool = False
 
     @property
     def id(self) -> str:

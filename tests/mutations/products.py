@@ -69,7 +69,45 @@ def _unbiased(ctx: Any, x: Any, w: Any, b: Any = None) -> Any:
     return fully_connected(ctx, x, w)
 
 
+def _transposed_alone(_original: Any) -> Any:
+    """Only which axes the TRANSPOSE swaps, not what lies along them."""
+
+    def last_two(match: Any) -> bool:
+        axes = next(op for op in match.calls.values() if op.code == "TRANSPOSE").constant(1).tolist()
+        return bool(axes == [*range(len(axes) - 2), len(axes) - 1, len(axes) - 2])
+
+    return last_two
+
+
 MUTATIONS = (
+    Mutation(
+        "shared matrices are transposed whatever they are reshaped to",
+        "BATCH_MATMUL",
+        (
+            "BATCH_MATMUL-shared_matrices,_no:_reshaped_to_11x5_before_TRANSPOSE",
+            "BATCH_MATMUL-shared_matrices,_no:_reshaped_to_1x55_before_TRANSPOSE,_scaled",
+        ),
+        patches={"op_handlers.fusions.attention:_last_two": _transposed_alone},
+        fusions=True,
+    ),
+    Mutation(
+        "any TRANSPOSE of shared matrices swaps their axes alone",
+        "BATCH_MATMUL",
+        ("BATCH_MATMUL-shared_matrices,_no:_batches_transposed",),
+        patches={"op_handlers.fusions.attention:_last_two": returning(True)},
+        fusions=True,
+    ),
+    Mutation(
+        "TANH and SIGN_BIT are ignored",
+        "FULLY_CONNECTED",
+        (
+            "FULLY_CONNECTED-float32_by_int8_with_a_scale_each_with_TANH",
+            "FULLY_CONNECTED-float32_by_int4_with_one_scale_with_SIGN_BIT",
+            "FULLY_CONNECTED-one_row_of_many_weights_with_TANH",
+            "FULLY_CONNECTED-int8_with_TANH",
+        ),
+        fields={"activation": "fused_activation_function"},
+    ),
     Mutation(
         "adj_x is not looked at", "BATCH_MATMUL", ("BATCH_MATMUL-square_adj_x",), fields={"axes": _adjoint(True, False)}
     ),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from onnx_tflite_plugin.api import ActivationKernel, FusedActivation
 from op_handlers.sequence.lstm import cell
 
 from .planting import Mutation, left_out, returning, with_attributes
@@ -30,12 +33,65 @@ def without_room(_original: Any) -> Any:
     return lambda self, table: self.ops.Pad(table, [self.beyond, self.beyond], mode="wrap") if self.beyond else table
 
 
+def rectified(original: Any) -> Any:
+    return lambda ctx, value, _activation: original(ctx, value, "RELU")
+
+
 def first_of_two(true: Any, *operands: Any, **attributes: Any) -> Any:
     """The condition is taken for granted."""
     return true(operands[0], **{**attributes, "else_branch": attributes["then_branch"]})
 
 
+def rounded_once(_original: Any) -> Any:
+    """Halves to the even number."""
+    return lambda ctx, numbers, mantissa, exponent: ctx.ops.Round(
+        ctx.ops.Mul(ctx.ops.Cast(numbers, to="float64"), np.float64(mantissa * 2.0 ** (exponent - 31)))
+    )
+
+
+def from_zero(true: Any, numbers: Any, point: Any) -> Any:
+    """The state's zero point is left out, not that of the inputs."""
+    return numbers if isinstance(point, np.int64) else true(numbers, point)
+
+
+def unbounded(true: Any, numbers: Any, least: Any, most: Any) -> Any:
+    return numbers if least == -128 else true(numbers, least, most)
+
+
 MUTATIONS = (
+    *(
+        Mutation(
+            "cells of integers have the option's activation",
+            op,
+            (f"{op}-int8_with_RELU,_converted_without_quantization",),
+            fields={"activation": FusedActivation(ActivationKernel.CELLS, inside=True)},
+        )
+        for op in (SEQUENCE, STEP)
+    ),
+    Mutation(
+        "an activation that the integer kernel refuses",
+        "SVDF",
+        ("SVDF-int8_with_TANH",),
+        fields={"activation": FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)},
+    ),
+    Mutation(
+        "sums that are rounded once",
+        "SVDF",
+        ("SVDF-int8,_sums_halfway_between_integers,_state_of_8_bits",),
+        patches={"op_handlers.sequence.svdf:multiplied": rounded_once},
+    ),
+    Mutation(
+        "a state of 8 bits that counts from 0",
+        "SVDF",
+        ("SVDF-int8,_state_of_8_bits",),
+        emits={"Sub": from_zero},
+    ),
+    Mutation(
+        "a state of 8 bits without bounds",
+        "SVDF",
+        ("SVDF-int8,_a_state_that_is_bounded,_state_of_8_bits",),
+        emits={"Clip": unbounded},
+    ),
     Mutation(
         "gates in TFLite's order",
         SEQUENCE,
@@ -143,7 +199,7 @@ MUTATIONS = (
             "another activation",
             op,
             (f"{op}-float32_with_SIGN_BIT",),
-            options={"fused_activation_function": "RELU"},
+            patches={"onnx_tflite_plugin.lowering.context:applied": rectified},
         )
         for op in ("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN")
     ),

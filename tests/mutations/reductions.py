@@ -30,7 +30,24 @@ def _rounded(ctx: Any, x: Any, axes: Any) -> Any:
     return ctx.ops.Cast(ctx.ops.Round(mean), to=ctx.op[0].dtype)
 
 
+def _along_the_last(_original: Any) -> Any:
+    """Elements along the last axis, whatever axes are before it."""
+    return lambda match, operand: match[operand].shape[-1] if operand in match.tensors else None
+
+
 MUTATIONS = (
+    Mutation(
+        "a normalization's scale and offset may have several rows",
+        "MEAN",
+        (
+            "MEAN-no_LayerNormalization_of_PyTorch_with_a_scale_of_7x3",
+            "MEAN-no_LayerNormalization_of_PyTorch_with_an_offset_of_5x7x3",
+            "MEAN-no_LayerNormalization_of_litert-torch,_with_a_scale_of_5x7",
+            "MEAN-no_RMSNormalization_with_a_scale_of_5x1x3",
+        ),
+        patches={"op_handlers.fusions.normalization:_elements": _along_the_last},
+        fusions=True,
+    ),
     Mutation(
         "one axis of one element is enough",
         "REDUCE_ALL",

@@ -56,7 +56,40 @@ def counts_all(true: Any, *operands: Any, **attributes: Any) -> Any:
     return true(*operands, **{**attributes, "count_include_pad": 1})
 
 
+def past_the_last(_original: Any) -> Any:
+    """Elements after the last one, where there are none."""
+
+    def places(size: int, low: int, high: int, interior: int) -> Any:
+        at = np.arange(-low, max((size - 1) * (interior + 1) + 1, 0) + high)
+        return np.where((at % (interior + 1) == 0) & (at >= 0), at // (interior + 1), size).astype(np.int64)
+
+    return places
+
+
+def before_the_first(_original: Any) -> Any:
+    """Elements before the first one, which count from the end."""
+
+    def places(size: int, low: int, high: int, interior: int) -> Any:
+        span = max((size - 1) * (interior + 1) + 1, 0)
+        at = np.arange(-low, span + high)
+        return np.where((at % (interior + 1) == 0) & (at < span), at // (interior + 1), size).astype(np.int64)
+
+    return places
+
+
 MUTATIONS: tuple[Mutation, ...] = (
+    Mutation(
+        "elements go on after the last",
+        "STABLEHLO_PAD",
+        ("STABLEHLO_PAD-4_after,_1_between_elements", "STABLEHLO_PAD-13_after,_3_between_elements"),
+        patches={f"{PADDING}:places": past_the_last},
+    ),
+    Mutation(
+        "elements begin before the first",
+        "STABLEHLO_PAD",
+        ("STABLEHLO_PAD-4_before,_1_between_elements", "STABLEHLO_PAD-13_before,_3_between_elements"),
+        patches={f"{PADDING}:places": before_the_first},
+    ),
     Mutation(
         "sums saturate",
         "STABLEHLO_ADD",

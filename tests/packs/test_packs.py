@@ -185,9 +185,9 @@ def test_a_hook_may_claim_a_family_decline_with_a_reason_and_see_the_finished_mo
 
 def test_a_select_operator_is_named_as_what_it_is_with_what_to_do() -> None:
     with pytest.raises(
-        otp.ConversionError, match=r"it is TensorFlow's Cos, .* \(a select operator\) \(export the model with"
+        otp.ConversionError, match=r"it is TensorFlow's BesselI0, .* \(a select operator\) \(export the model with"
     ):
-        otp.convert(unary_model("CUSTOM.FlexCos"))
+        otp.convert(unary_model("CUSTOM.FlexBesselI0"))
 
 
 def test_an_operator_that_litert_has_no_kernel_of_is_told_so() -> None:

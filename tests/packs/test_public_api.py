@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
 from types import UnionType
@@ -50,6 +51,9 @@ def _described(name: str, thing: Any) -> Iterator[str]:
 
 
 def _members(kind: type) -> Iterator[str]:
+    if issubclass(kind, Enum):
+        yield from kind.__members__
+        return
     held = {field.name: field for field in fields(kind)} if is_dataclass(kind) else {}
     for field in held.values():
         optional = "" if field.default is field.default_factory else " = ..."

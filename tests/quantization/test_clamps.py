@@ -21,7 +21,7 @@ from onnx_tflite_plugin.source.model import Quantization
         ("RELU6", "int8", 0.05, 7, (7, None)),
         ("RELU6", "uint8", 0.01, 0, (None, None)),
         ("RELU_N1_TO_1", "int16", 0.0001, 0, (-10000, 10000)),
-        ("", "int8", 0.05, 3, (None, None)),
+        ("NONE", "int8", 0.05, 3, (None, None)),
     ],
 )
 def test_a_bound_that_the_dtypes_own_end_does_is_none(

@@ -10,12 +10,13 @@ from metadata_files import LABELS, classifier, encoded, with_files
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.source import metadata, read
 from onnx_tflite_plugin.source.authored import Metadata
+from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.metadata import described, read_metadata
 
 
 def said(slots: dict[int, Any], model: bytes = b"") -> Metadata:
     """The metadata of a model whose one input is said to be this."""
-    read_back = read_metadata(encoded({3: [{2: [slots]}]}), memoryview(model))
+    read_back = read_metadata(encoded({3: [{2: [slots]}]}), Content(model))
     assert read_back is not None
     return read_back
 
@@ -42,7 +43,7 @@ def test_process_units_without_their_options_say_nothing() -> None:
 
 def test_files_of_the_model_and_of_its_subgraphs_are_the_models() -> None:
     content = encoded({3: [{4: [{0: "of the subgraph"}]}], 6: [{0: "of the model"}]})
-    read_back = read_metadata(content, memoryview(b""))
+    read_back = read_metadata(content, Content(b""))
     assert read_back is not None
     assert [file.name for file in read_back.files] == ["of the model", "of the subgraph"]
 
@@ -73,6 +74,6 @@ def test_of_the_files_behind_a_model_so_many_are_read_and_so_many_bytes(
 ) -> None:
     monkeypatch.setattr(metadata, "MOST_FILES", most)
     monkeypatch.setattr(metadata, "MOST_BYTES", size)
-    read_back = read_metadata(classifier(), memoryview(with_files(b"model")))
+    read_back = read_metadata(classifier(), Content(with_files(b"model")))
     assert read_back is not None
     assert read_back.outputs[0][0].labels == labels

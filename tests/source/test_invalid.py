@@ -104,10 +104,6 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
         f"{OPS}[0].outputs[0]: tensor 1 'y' is a constant",
         lambda: unary(tensors=[X, Tensor("y", data=bytes(16))]),
     ),
-    (
-        f"{OPS}[0].inputs[1]: tensor 2 'z' holds no data and nothing computes it",
-        lambda: unary(tensors=TWO, operators=[Operator((0, 2))]),
-    ),
     (f"{W}.type: 23 is no element type", lambda: weights(type=23)),
     (f"{W}.shape: [2, -3] has a negative size", lambda: weights(shape=(2, -3))),
     (f"{W}.shape: [2147483647, 2147483647, 2147483647] has too many", lambda: weights(shape=(2**31 - 1,) * 3)),

@@ -6,13 +6,14 @@ import io
 
 import pytest
 
+from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.streams import stream_of
 
 CONTENT = bytes(range(251)) * 97
 
 
 def test_it_is_read_piece_by_piece_from_wherever_it_is_set() -> None:
-    with stream_of(memoryview(CONTENT)) as stream:
+    with stream_of(Content(CONTENT)) as stream:
         assert stream.read(7) == CONTENT[:7]
         assert stream.seek(5, io.SEEK_CUR) == 12
         assert stream.read(3) == CONTENT[12:15]
@@ -23,5 +24,5 @@ def test_it_is_read_piece_by_piece_from_wherever_it_is_set() -> None:
 
 
 def test_nothing_is_before_its_start() -> None:
-    with stream_of(memoryview(CONTENT)) as stream, pytest.raises(OSError, match="a position before the start"):
+    with stream_of(Content(CONTENT)) as stream, pytest.raises(OSError, match="a position before the start"):
         stream.seek(-1)

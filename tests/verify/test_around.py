@@ -14,7 +14,7 @@ import onnx_tflite_plugin as otp
 from conformance.cases.control.branches import either, handed_on
 from conformance.cases.custom import lists
 from conformance.models import Net, constant, drawn, tensor
-from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Transparent, Value, handler
+from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Terminate, Transparent, Value, handler
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
@@ -70,6 +70,59 @@ def test_a_lowering_that_disagrees_with_its_kernel_is_wrong_and_the_tensor_is_na
     assert not result.ok
     assert result.diverging is not None
     assert result.diverging.operator.code == CODE
+
+
+def negative(overrides: bool) -> Handler:
+    """ABS as no kernel of LiteRT computes it."""
+
+    @handler(
+        "ABS",
+        max_version=5,
+        layout=Transparent(),
+        kernel=lambda op, x: -np.abs(x),
+        overrides_kernel=(lambda at: at.op[0].rank == 4) if overrides else None,
+    )
+    def lower(ctx: Context, x: Value) -> Value:
+        return ctx.ops.Neg(ctx.ops.Abs(x))
+
+    return lower
+
+
+@pytest.mark.parametrize("overrides", [True, False])
+def test_a_kernel_takes_litert_s_place_where_its_handler_says_so(overrides: bool) -> None:
+    net = Net()
+    x = net.plumbed(tensor(1, 5, 7, 3))
+    net.output(net.drained(net.call("ABS", [x], tensor(1, 5, 7, 3))))
+    data, host = net.build(), Host(packs="builtin", handlers={"ABS": negative(overrides)})
+    assert otp.verify(data, otp.convert(data, host=host), host=host).ok is overrides
+
+
+def adding(lost: bool = False) -> Handler:
+    """The sum of all that was seen, which a variable tensor holds."""
+
+    def kernel(op: Any, x: Array, total: Array) -> Array:
+        total += x
+        return total
+
+    @handler("CUSTOM.vendor.Total", max_version=1, layout=Terminate(), kernel=kernel)
+    def lower(ctx: Context, x: Value, total: Value) -> Value:
+        after = ctx.ops.Add(x, total)
+        ctx.assign(1, total if lost else after)
+        return after
+
+    return lower
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_state_that_a_kernel_changes_is_carried_to_the_next_run(lost: bool) -> None:
+    net = Net()
+    x = net.call("NEG", [net.input(tensor(2, 3))], tensor(2, 3))
+    state = net.graph.tensor("state", (2, 3), variable=True)
+    y = net.result(tensor(2, 3))
+    net.graph.operator("CUSTOM.vendor.Total", [x, state], [y])
+    net.output(net.call("NEG", [y], tensor(2, 3)))
+    data, host = net.build(), Host(packs="builtin", handlers={"CUSTOM.vendor.Total": adding(lost)})
+    assert otp.verify(data, otp.convert(data, host=host), host=host).ok is not lost
 
 
 def test_without_a_kernel_nothing_is_compared_unless_that_is_asked_for() -> None:

@@ -181,10 +181,17 @@ def test_a_variable_lives_in_one_part_of_litert_and_a_resource_in_none(
     ]
     entry = entry_of(subgraph(*made))
     if not shared:
-        _check_states(entry, pieces)
+        _check_states(entry, pieces, Gaps())
         return
     with pytest.raises(LiteRTError, match="these cannot share the state 't9'"):
-        _check_states(entry, pieces)
+        _check_states(entry, pieces, Gaps())
+
+
+def test_a_variable_of_a_pack_s_kernel_begins_as_in_litert() -> None:
+    state = slot(9, "int8", (2,), 0.5, zero_point=-7, variable=True)
+    op = operator([slot(0), state], [slot(1)])
+    gaps = Gaps(own={0: Own(op, lambda op, x, state: x, "inline", False, {})})
+    assert _check_states(entry_of(subgraph(op)), [0], gaps)[9].tolist() == [-7, -7]
 
 
 @pytest.mark.parametrize(("floats", "scale"), [(False, 1.0), (True, 0.5)])

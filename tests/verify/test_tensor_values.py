@@ -64,6 +64,7 @@ def test_tensors_are_kept_by_both_kernel_sets_or_by_the_one_that_loads() -> None
     assert preserving(session(())) == ["builtin", "reference"]
     assert preserving(session(("builtin",))) == ["reference"]
     assert preserving(session(("reference",))) == ["builtin"]
+    assert preserving(session(()), most=1) == ["builtin"]
     with pytest.raises(LiteRTError, match="no builtin"):
         preserving(session(("builtin", "reference")))
 
@@ -125,7 +126,7 @@ class TestSmallest:
     ) -> None:
         kept = {k: k for k in range(5) if missing != "tensor" or k != 3}
         original = SimpleNamespace(run=lambda arrays: None, tensors=lambda: kept)
-        monkeypatch.setattr(bisect, "preserving", lambda trial: [original])
+        monkeypatch.setattr(bisect, "preserving", lambda trial, most: [original])
         monkeypatch.setattr(bisect.structure, "read", lambda data: None)
         search = self.search({})
         tried: list[int] = []
@@ -150,7 +151,7 @@ class TestSmallest:
     def test_every_run_is_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
         runs = iter(range(10, 13))
         original = SimpleNamespace(run=lambda arrays: None, tensors=lambda: dict.fromkeys(range(5), next(runs)))
-        monkeypatch.setattr(bisect, "preserving", lambda trial: [original])
+        monkeypatch.setattr(bisect, "preserving", lambda trial, most: [original])
         monkeypatch.setattr(bisect.structure, "read", lambda data: None)
         monkeypatch.setattr(bisect.structure, "entry", lambda read: SimpleNamespace(input_names=("t3", "t2")))
         divergence = Divergence(slot(4), self.OPS[3], "v", OFF)

@@ -225,7 +225,7 @@ def test_a_model_is_profiled_for_a_second_but_neither_too_often_nor_too_seldom(
         return [NodeTime("Abs", k, taken[k]) for k in range(3)]
 
     monkeypatch.setattr(profile, "node_times", measured)
-    monkeypatch.setattr(profile, "preserving", lambda trial: [session])
+    monkeypatch.setattr(profile, "preserving", lambda trial, most: [session])
     monkeypatch.setattr(profile, "times_alone", lambda data, groups, graph, tensors, runs: [0.125, None, 0.875])
     proto: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
     rows = profile.profile(trial, proto, [], {}, seconds, lambda stage: None)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from conformance.builder import TensorRef
+from conformance.builder import GraphBuilder, ModelBuilder, TensorRef
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import Net, constant, net, tensor
+from conformance.schema import enum_value
 from onnx_tflite_plugin.source.model import Array
 
 PREFIX = "CUSTOM.FlexTensorList"
@@ -30,6 +31,29 @@ def cases() -> Iterator[Case]:
     for operator in ("Reserve", "SetItem", "Stack"):
         yield case(operator, "int32 at places known as it runs", partial(written, shape=WHOLE, dtype="int32"), put)
         yield case(operator, "unknown tensors", untold, put, refused="does not say of what tensors its list is")
+    yield from older()
+
+
+def older() -> Iterator[Case]:
+    """Files that do not say what their lists hold, as TensorFlow wrote them before 2.13; their operators do."""
+    for shape in (OPEN, WHOLE):
+        for operator in ("Reserve", "SetItem", "Stack"):
+            yield case(operator, f"two of {shape}, an older file", old(partial(written, shape=shape)), put)
+        for operator in ("FromTensor", "GetItem"):
+            yield case(operator, f"one of {shape}, an older file", old(partial(read, shape=shape)), taken)
+    whole: dict[str, Any] = {"shape": WHOLE, "dtype": "int32"}
+    yield case("Reserve", "int32, an older file", old(partial(written, **whole)), put)
+    yield case("Reserve", "of unknown rank, an older file", old(partial(written, shape=WHOLE, reserved=-1)), put)
+    nested = {"reference": rows_of_loops, "sizes": ()}
+    for operator in ("Reserve", "SetItem", "Stack"):
+        yield net(PREFIX + operator, "through loops and branches, an older file", old(loops), **nested)
+    yield case(
+        "SetItem",
+        "of two sizes, an older file",
+        old(partial(written, shape=WHOLE, reserved=(2, 5))),
+        put,
+        refused="does not say of what tensors its list is",
+    )
 
 
 def case(operator: str, name: str, draw: Any, reference: Any, **given: Any) -> Case:
@@ -59,10 +83,14 @@ def sizes(shape: Sequence[int | None]) -> Array:
     return np.asarray([-1 if size is None else size for size in shape], np.int32)
 
 
-def written(model: Net, shape: tuple[int | None, ...], dtype: str = "float32") -> None:
+def written(
+    model: Net, shape: tuple[int | None, ...], dtype: str = "float32", reserved: int | tuple[int, ...] | None = None
+) -> None:
+    """``reserved``: what the list is reserved for, if not for tensors of this shape."""
     lists = [items(model, f"list{k}", shape, dtype) for k in range(3)]
     of, count = model.place(constant(sizes(shape))), model.place(constant(np.asarray(5, np.int32)))
-    model.graph.operator(PREFIX + "Reserve", [of, count], [lists[0]])
+    first_of = of if reserved is None else model.place(constant(np.asarray(reserved, np.int32)))
+    model.graph.operator(PREFIX + "Reserve", [first_of, count], [lists[0]])
     first = model.input(tensor(*shape, dtype=dtype))
     places = model.place(constant(np.asarray(1, np.int32))), model.input(tensor(dtype="int32", name="place"))
     second = model.input(tensor(*shape, dtype=dtype))
@@ -91,3 +119,141 @@ def read(model: Net, shape: tuple[int | None, ...]) -> None:
     model.graph.operator(PREFIX + "Stack", [listed, of], [rows])
     model.graph.output(one)
     model.graph.output(rows)
+
+
+# --- older files ------------------------------------------------------------------------------
+
+
+def old(draw: Callable[[Net], None]) -> Callable[[Net], None]:
+    """Return a function that draws the same without variant_tensors, with the NodeDef of each operator."""
+
+    def drawn(model: Net) -> None:
+        draw(model)
+        drop_variant_tensors(model.model)
+
+    return drawn
+
+
+def drop_variant_tensors(model: ModelBuilder) -> None:
+    """Leave out what lists hold; give each operator on lists its NodeDef, with the dtype that was left out."""
+    codes = list(model._codes)
+    for graph in model.subgraphs:
+        listed = [table.fields.get("variant_tensors") for table in graph.tensors]
+        for k, table in enumerate(graph.operators):
+            name = codes[table.fields["opcode_index"]][1]
+            if not f"CUSTOM.{name}".startswith(PREFIX):
+                continue
+            slots = (*table.fields["inputs"], *table.fields["outputs"])
+            (dtype, *_) = (told[0].fields["type"] for slot in slots if (told := listed[slot]))
+            options = node_def(name.removeprefix("Flex"), DTYPES[dtype])
+            graph.operators[k] = replace(table, fields={**table.fields, "custom_options": options})
+        for k, table in enumerate(graph.tensors):
+            fields = {name: value for name, value in table.fields.items() if name != "variant_tensors"}
+            graph.tensors[k] = replace(table, fields=fields)
+
+
+DTYPES = {enum_value("TensorType", "float32"): 1, enum_value("TensorType", "int32"): 3}
+"""TensorFlow's DataType of each type of a tensor."""
+
+
+def node_def(name: str, dtype: int) -> bytes:
+    """The options of a select operator: a FlexBuffer vector of its name and a NodeDef with the attribute element_dtype."""
+    from flatbuffers import flexbuffers
+
+    def field(number: int, data: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    entry = field(1, b"element_dtype") + field(2, bytes([6 << 3, dtype]))
+    builder = flexbuffers.Builder()
+    with builder.Vector():
+        builder.String(name)
+        builder.Blob(field(1, b"op") + field(2, name.encode()) + field(5, entry))
+    return bytes(builder.Finish())
+
+
+OUTER, INNER = 3, 2
+
+
+def loops(model: Net) -> None:
+    """A list that a loop in a loop writes into, in one branch the tensor and in the other one its negative."""
+    x = model.input(tensor(*WHOLE))
+    of, count = model.place(constant(np.asarray(-1, np.int32))), model.place(constant(np.asarray(6, np.int32)))
+    listed = items(model, "list", WHOLE)
+    model.graph.operator(PREFIX + "Reserve", [of, count], [listed])
+    place = model.place(constant(np.asarray(0, np.int32)))
+
+    def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        return loop(graph, values, INNER, filled)
+
+    _, after, _ = loop(model.graph, [place, listed, x], OUTER, inner)
+    rows = model.result(tensor(OUTER * INNER, *WHOLE))
+    model.graph.operator(PREFIX + "Stack", [after, of], [rows])
+    model.output(rows)
+
+
+def carried(graph: GraphBuilder, name: str) -> list[TensorRef]:
+    """A place, the list, and a tensor."""
+    listed = graph.tensor(f"{name} list", (), "variant", listed=("float32", WHOLE))
+    return [graph.tensor(f"{name} place", (), "int32"), listed, graph.tensor(f"{name} x", WHOLE)]
+
+
+def loop(
+    graph: GraphBuilder,
+    values: Sequence[TensorRef],
+    times: int,
+    body: Callable[[GraphBuilder, Sequence[TensorRef]], list[TensorRef]],
+) -> list[TensorRef]:
+    """A WHILE that counts beside what it carries."""
+    model, subgraphs, values_of = graph.model, [], list[list[TensorRef]]()
+    for name in ("cond", "body"):
+        inside = model.subgraph(f"{name} of {times}")
+        values_of.append([inside.tensor("count", (), "int32"), *carried(inside, "given")])
+        inside.inputs += values_of[-1]
+        subgraphs.append(inside)
+    cond, step = subgraphs
+    go_on, limit = cond.tensor("go on", (), "bool"), cond.constant("limit", np.asarray(times, np.int32))
+    cond.operator("LESS", [cond.inputs[0], limit], [go_on])
+    cond.output(go_on)
+    count, *given = values_of[-1]
+    following = step.tensor("next", (), "int32")
+    step.operator("ADD", [count, step.constant("one", np.asarray(1, np.int32))], [following])
+    step.output(following, *body(step, given))
+    first = graph.constant(f"start of {times}", np.asarray(0, np.int32))
+    results = [graph.tensor(f"count of {times}", (), "int32"), *carried(graph, f"after {times}")]
+    indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": step.index}
+    graph.operator("WHILE", [first, *values], results, indices)
+    return results[1:]
+
+
+def filled(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    """Put the tensor, or its negative at odd places, at a place of the list; the next place, and the tensor plus itself."""
+    place, listed, x = values
+    two, zero = (graph.constant(name, np.asarray(n, np.int32)) for name, n in (("two", 2), ("zero", 0)))
+    rest, even = graph.tensor("rest", (), "int32"), graph.tensor("even", (), "bool")
+    graph.operator("FLOOR_MOD", [place, two], [rest])
+    graph.operator("EQUAL", [rest, zero], [even])
+    branches = []
+    for name in ("then", "else"):
+        branch = graph.model.subgraph(name)
+        branch.inputs += carried(branch, "given")
+        at, into, item = branch.inputs
+        if name == "else":
+            negative = branch.tensor("negative", WHOLE)
+            branch.operator("NEG", [item], [negative])
+            item = negative
+        (_, result, _) = carried(branch, "made")
+        branch.operator(PREFIX + "SetItem", [into, at, item], [result])
+        branch.output(result)
+        branches.append(branch)
+    _, result, doubled = carried(graph, "written")
+    indices = {"then_subgraph_index": branches[0].index, "else_subgraph_index": branches[1].index}
+    graph.operator("IF", [even, place, listed, x], [result], indices)
+    following = graph.tensor("following", (), "int32")
+    graph.operator("ADD", [place, graph.constant("1", np.asarray(1, np.int32))], [following])
+    graph.operator("ADD", [x, x], [doubled])
+    return [following, result, doubled]
+
+
+def rows_of_loops(arrays: Sequence[Array]) -> list[Array]:
+    (x,) = arrays
+    return [np.stack([x * 2**k * (-1) ** k for k in range(OUTER * INNER)])]

@@ -62,6 +62,7 @@ ABSORBED: Mapping[str, Sequence[Step]] = {
     "MUL with RELU": [("MUL", ("C",), "RELU")],
     "ADD with RELU6, MUL by a sixth": [("ADD", 3.0, "RELU6"), ("MUL", 1 / 6)],
     "ADD with RELU, MUL by positive numbers": [("ADD", ("C",), "RELU"), ("MUL", "positive")],
+    "ADD with TANH, which the kernel ignores, and MUL": [("ADD", ("C",), "TANH"), ("MUL", 0.5)],
 }
 LEFT: Mapping[str, Sequence[Step]] = {
     "a constant along rows": [("MUL", (5, 1, 1))],
@@ -73,7 +74,6 @@ LEFT: Mapping[str, Sequence[Step]] = {
     "MUL per channel that RELU6 is in front of": [("ADD", ("C",), "RELU6"), ("MUL", "positive")],
     "MUL with RELU that RELU6 is in front of": [("ADD", 3.0, "RELU6"), ("MUL", 0.4, "RELU")],
     "MUL that RELU_N1_TO_1 is in front of": [("ADD", ("C",), "RELU_N1_TO_1"), ("MUL", 0.5)],
-    "MUL that TANH is in front of, which the kernel ignores": [("ADD", ("C",), "TANH"), ("MUL", 0.5)],
 }
 
 

@@ -21,6 +21,12 @@ def cases() -> Iterator[Case]:
     yield shared("of one row", rows=1, transposed=True, scale=0.5)
     yield shared("of two batches", batches=(2, 3), opsets=(None, 13, 26))
     yield shared("between transposes", heads_last=True, transposed=True, scale=0.5)
+    for others in ((11, 5), (1, 55), (55, 1)):
+        for scale in (None, 0.3):
+            scaled = "" if scale is None else ", scaled"
+            name = f"no: reshaped to {others[0]}x{others[1]} before TRANSPOSE{scaled}"
+            yield shared(name, transposed=True, scale=scale, others=others)
+    yield shared("no: batches transposed", batches=(2, 3), transposed=True, swapped=True)
     yield shared("no: whole batches repeated", repeated="batches")
     yield shared("no: rows repeated", repeated="rows")
 
@@ -35,9 +41,14 @@ def shared(
     scale: float | None = None,
     heads_last: bool = False,
     repeated: str = "matrices",
+    others: tuple[int, int] | None = None,
+    swapped: bool = False,
     opsets: tuple[int | None, ...] = (None,),
 ) -> Case:
-    """``heads_last``: the batches lie behind the rows and are transposed. ``repeated``: what is."""
+    """``heads_last``: the batches lie behind the rows and are transposed. ``repeated``: what is.
+
+    ``others``: the sizes that the matrices are reshaped to before the TRANSPOSE. ``swapped``: it transposes the batches too.
+    """
     height, width, group = 5, 11, 2
     upright = transposed == adjoint
     depth, columns = (height, width) if upright else (width, height)
@@ -54,7 +65,7 @@ def shared(
         apart.insert(place, 1)
         wide.insert(place, group)
         count = group * lead[-1]
-        last = [height, width]
+        last = [*(others or (height, width))]
         each = model.call("RESHAPE", [w, constant(apart, "int32")], tensor(*apart))
         each = model.call("BROADCAST_TO", [each, constant(wide, "int32")], tensor(*wide))
         together = [*lead[:-1], count, *last]
@@ -62,12 +73,12 @@ def shared(
         if scale is not None:
             each = model.call("MUL", [each, constant(scale)], tensor(*together))
         if transposed:
-            axes = [*range(len(lead)), len(lead) + 1, len(lead)]
+            axes = [*range(len(lead))[:: -1 if swapped else 1], len(lead) + 1, len(lead)]
             turned = [*together[:-2], width, height]
-            each = model.call("TRANSPOSE", [each, constant(axes, "int32")], tensor(*turned))
+            each = model.call("TRANSPOSE", [each, constant(axes, "int32")], tensor(*(together[axis] for axis in axes)))
             each = model.call("RESHAPE", [each, constant(turned, "int32")], tensor(*turned))
         x = model.input(tensor(*together[:-2], rows, depth))
         model.output(model.call(OP, [x, each], tensor(*together[:-2], rows, columns), adj_x=False, adj_y=adjoint))
 
-    fuses = ("BATCH_MATMUL_SHARED",) if repeated == "matrices" else ()
+    fuses = ("BATCH_MATMUL_SHARED",) if repeated == "matrices" and others is None and not swapped else ()
     return net(OP, f"shared matrices, {name}", draw, opsets=opsets, fuses=fuses)

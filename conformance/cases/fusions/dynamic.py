@@ -58,6 +58,9 @@ def rows() -> Iterator[Case]:
     yield dense("one row of many weights, float32 with int8 weights", (1, 1031), out=1033, **weight_only)
     yield dense("one row of 134,000 weights, float32 with int8 weights", (1, 257), out=521, **weight_only)
     yield dense("many rows, float32 with int8 weights", (37, 257), out=263, **weight_only)
+    for activation in ("TANH", "RELU6"):
+        fused: Mapping[str, Any] = {"options": {"fused_activation_function": activation}, "span": (-0.05, 0.05)}
+        yield dense(f"one row of many weights with {activation}", (1, 1031), out=1033, **fused, **weight_only)
     yield dense("many rows after a flatten", (37, 7, 11, 5), depth=385, out=263, **weight_only)
     yield dense("many rows that stay apart", (5, 7, 257), out=263, keep=True, **weight_only)
     given = [{"x0": drawn(n, m, 257)} for n, m in ((1, 5), (3, 2))]

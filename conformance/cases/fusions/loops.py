@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from conformance.builder import GraphBuilder, TensorRef
+from conformance.builder import GraphBuilder, TensorRef, quant
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import Net, constant, drawn, net, tensor
 from onnx_tflite_plugin.source.model import Array
@@ -197,16 +197,20 @@ class Step:
         return self.call(code, list(inputs), (self.layer.batch, UNITS))
 
     def product(self, x: TensorRef, inputs: int, rows: int, bias: bool, seed: str) -> TensorRef:
-        """FULLY_CONNECTED without an activation, by weights of the layer's dtype."""
+        """FULLY_CONNECTED by weights of the layer's dtype."""
         array = drawn(rows, inputs, dtype="float32", seed=self.layer.seed + seed) * 0.4
         biases = [self.constant(drawn(rows, dtype="float32", seed=f"{self.layer.seed}{seed} bias"))] if bias else [None]
-        return self.call("FULLY_CONNECTED", [x, self._weight(array), *biases], (self.layer.batch, rows))
+        fused = {"fused_activation_function": "TANH"} if self.layer.wrong == "products" else {}
+        return self.call("FULLY_CONNECTED", [x, self._weight(array), *biases], (self.layer.batch, rows), **fused)
 
     def _weight(self, array: Array) -> TensorRef:
         name, dtype = f"w{len(self.graph.tensors)}", self.layer.weights
         if dtype == "float16":
             half = self.graph.constant(f"{name}/half", array.astype(np.float16))
             return self.call("DEQUANTIZE", [half], array.shape)
+        if dtype == "int8":
+            step = float(np.abs(array).max()) / 127
+            return self.graph.constant(name, np.round(array / step).astype(np.int8), quantization=quant(step))
         return self.constant(array)
 
     def parts(self, sums: TensorRef, count: int) -> list[TensorRef]:
@@ -296,6 +300,7 @@ ALIKE: dict[str, Layer] = {
     "a counter that begins at 1": Layer("RNN", first=1),
     "an update by another function": Layer("LSTM", activation="SIN"),
     "a fused TANH, which the kernel ignores": Layer("RNN", activation="TANH", fused=True),
+    "products that are fused with TANH": Layer("RNN", weights="int8", wrong="products"),
     "a GRU's update by another function": Layer("GRU", activation="SIN"),
     "shares that are no parts of one": Layer("GRU", one=1.5),
     "cells that forget the output": Layer("LSTM", wrong="cells"),

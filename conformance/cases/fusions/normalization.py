@@ -41,6 +41,14 @@ def cases() -> Iterator[Case]:
     yield apart("with an activation", partial(keras, activation="RELU"))
     yield apart("with a power of 3", partial(pytorch, square="POW", power=3.0))
     yield apart("with a scale per row", partial(keras, scale=(7, 1)))
+    for scale in ((7, 3), (5, 7, 3), (5, 1, 3), (2, 1, 1, 3)):
+        name = "x".join(map(str, scale))
+        yield apart(f"of Keras with a scale of {name}", partial(keras, scale=scale))
+        yield apart(f"of PyTorch with a scale of {name}", partial(pytorch, scale=scale))
+        yield apart(f"of PyTorch with an offset of {name}", partial(pytorch, offset=scale))
+        yield rooted(f"with a scale of {name}", shape=IMAGE, over=3, scale=scale, whole=False, opsets=(None,))
+    yield columns("with a scale of 5x7", (2, 5, 7), (2,), scaled=True, leading=(5,), whole=False)
+    yield columns("with an offset of 5x7", (2, 5, 7), (2,), shifted=True, leading=(5,), whole=False)
     yield apart("with the mean looked into", partial(keras, look=True))
     yield from of_squares()
 
@@ -157,6 +165,8 @@ def pytorch(
     square: str = "MUL",
     quotient: bool = False,
     power: float = 2.0,
+    scale: tuple[int, ...] = (3,),
+    offset: tuple[int, ...] = (1, 1, 3),
 ) -> TensorRef:
     image = tensor(*IMAGE)
     average = mean(model, x, (3,))
@@ -173,8 +183,8 @@ def pytorch(
         y = model.call("DIV", [centred, small(model, "SQRT", spread)], image)
     else:
         y = model.call("MUL", [centred, small(model, "RSQRT", spread)], image)
-    y = model.call("MUL", [y, constant(drawn(3, seed="scale"))], image) if scaled else y
-    return model.call("ADD", [y, constant(drawn(1, 1, 3, seed="offset"))], image) if shifted else y
+    y = model.call("MUL", [y, constant(drawn(*scale, seed="scale"))], image) if scaled else y
+    return model.call("ADD", [y, constant(drawn(*offset, seed="offset"))], image) if shifted else y
 
 
 # --- by the root of the mean square -------------------------------------------------------------

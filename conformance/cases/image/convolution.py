@@ -231,11 +231,13 @@ def activations(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16"):
         for activation in FUSED:
             yield conv(f"{dtype} with {activation}", op=op, dtype=dtype, fused_activation_function=activation, **more)
-    ignored = ("TANH", "SIGN_BIT") if op == "CONV_2D" else ("TANH",)
-    for activation in ignored:
-        for dtype in ("float32", "int8"):
+    for activation in ("TANH", "SIGN_BIT"):
+        for dtype in ("float32", "int8", "uint8", "int16"):
             name = f"{dtype} with {activation}, which the kernel ignores"
             yield conv(name, op=op, dtype=dtype, fused_activation_function=activation, **more)
+        name = f"float32 with int8 weights and {activation}, which the kernel ignores"
+        hybrid: dict[str, Any] = {"weights": "int8", "per_axis": True, **more}
+        yield conv(name, op=op, fused_activation_function=activation, **hybrid)
     yield conv(
         "int8 with RELU and the zero point at the end",
         op=op,

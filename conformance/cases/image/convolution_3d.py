@@ -31,6 +31,7 @@ def cases() -> Iterator[Case]:
         yield from biases(op)
         yield from networks(op)
     yield from sizes()
+    yield from asked_sizes()
 
 
 def windowed(kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str:
@@ -97,7 +98,8 @@ def biases(op: str) -> Iterator[Case]:
     yield conv(op, "with an absent bias", biased=None)
     for activation in FUSED:
         yield conv(op, f"with {activation}", activation=activation)
-    yield conv(op, "with TANH, which the kernel ignores", activation="TANH")
+    for activation in ("TANH", "SIGN_BIT"):
+        yield conv(op, f"with {activation}, which the kernel ignores", activation=activation)
 
 
 # --- between convolutions ---------------------------------------------------------------------
@@ -141,6 +143,24 @@ def networks(op: str) -> Iterator[Case]:
     yield net(op, "around an addition", around(added), transposes=2)
     yield net(op, "in front of a mean", around(averaged), transposes=1)
     yield net(op, "in front of a concatenation", around(joined), transposes=3)
+
+
+def asked_sizes() -> Iterator[Case]:
+    """Transposed convolutions of every geometry with runtime sizes, from which the padding of SAME follows."""
+    volumes = ((1, 5, 7, 11), (2, 7, 6, 13))
+    for padding in ("SAME", "VALID"):
+        for kernel, stride, dilation in (*WINDOWS, *ODD):
+            given = []
+            for batch, *size in volumes:
+                before = outputs(padding, size, kernel, stride, dilation)
+                asked = np.array([batch, *size, 3], np.int32)
+                given.append({"asked": asked, "volume": drawn(batch, *before, 2)})
+            x, unknown = tensor(None, None, None, None, 2, name="volume"), tensor(None, None, None, None, 3)
+            operands = [tensor(5, dtype="int32", name="asked"), constant(drawn(*kernel, 3, 2)), x]
+            name = f"sizes at runtime, {padding} {windowed(kernel, stride, dilation)}"
+            options = settings(padding, stride, dilation)
+            case: dict[str, Any] = {"options": options, "given": given, "sizes": (), "runs": 2}
+            yield alone("CONV_3D_TRANSPOSE", name, operands, unknown, **case)
 
 
 def sizes() -> Iterator[Case]:

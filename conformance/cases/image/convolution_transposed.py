@@ -37,7 +37,12 @@ def cases() -> Iterator[Case]:
         yield transpose_conv(f"float32 with {activation}", activation=activation)
     yield transpose_conv("int8 with scales per channel", dtype="int8", per_axis=True)
     yield transpose_conv("int8 with a bias scale in the file that is off", dtype="int8", stored=3.0, padding="VALID")
-    yield transpose_conv("float32 with TANH, which the kernel ignores", activation="TANH")
+    for activation in ("TANH", "SIGN_BIT"):
+        for dtype in ("float32", "int8", "uint8", "int16"):
+            name = f"{dtype} with {activation}, which the kernel ignores"
+            yield transpose_conv(name, dtype=dtype, activation=activation)
+        name = f"float32 with int8 weights and {activation}, which the kernel ignores"
+        yield transpose_conv(name, weights="int8", per_axis=True, activation=activation)
     yield transpose_conv("int16 with scales per channel", dtype="int16", per_axis=True)
     yield transpose_conv("float32 with int8 weights", weights="int8", per_axis=True)
     yield transpose_conv("float32 at every opset", opsets=EVERY_OPSET)

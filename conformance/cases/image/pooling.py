@@ -35,9 +35,17 @@ def cases() -> Iterator[Case]:
         yield pool(op, "a window larger than the image", "float32", "SAME", (7, 9))
         yield pool(op, "1x1 stride 2", "int8", "VALID", (1, 1), (2, 2))
         yield pool(op, "float32 below zero, where padding would win", "float32", "SAME", span=(-9.0, -5.0))
-        yield pool(op, "float32 with TANH, which the kernel ignores", "float32", "SAME", activation="TANH")
+        for activation in ("TANH", "SIGN_BIT"):
+            for dtype in ("float32", "int8", "uint8", "int16"):
+                name = f"{dtype} with {activation}, which the kernel ignores"
+                yield pool(op, name, dtype, "SAME", activation=activation)
         for dtype in ("int8",) if op == "MAX_POOL_2D" else ("int8", "int16"):
             yield pool(op, f"{dtype} to another scale, which the kernel ignores", dtype, "VALID", rescaled=2.0)
+    refused: dict[str, Any] = {
+        "refused": "LiteRT refuses a fused TANH",
+        "kernel_refuses": "FLOAT16 not currently supported",
+    }
+    yield pool("AVERAGE_POOL_2D", "float16 with TANH", "float16", "SAME", activation="TANH", **refused)
     yield from l2_pools()
     for op in ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"):
         yield from open_sizes(op)
@@ -64,7 +72,7 @@ def l2_pools() -> Iterator[Case]:
             yield pool(op, f"{padding} 3x2", "float32", padding, place=place, opsets=EVERY_OPSET)
             yield pool(op, f"{padding} 2x3 stride 2x1", "float32", padding, (2, 3), (2, 1), place=place)
         yield pool(op, "over the whole image", "float32", "VALID", IMAGE[1:3], place=place)
-    for activation in ("RELU", "RELU6", "RELU_N1_TO_1", "TANH"):
+    for activation in ("RELU", "RELU6", "RELU_N1_TO_1", "TANH", "SIGN_BIT"):
         yield pool(op, f"with {activation}", "float32", "SAME", activation=activation, span=(-10.0, 10.0))
     yield pool(op, "a window larger than the image", "float32", "SAME", (7, 9))
     yield pool(op, "1x1 stride 2", "float32", "VALID", (1, 1), (2, 2))

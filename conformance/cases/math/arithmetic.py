@@ -39,7 +39,6 @@ def cases() -> Iterator[Case]:
         yield from arithmetic(op)
     yield from multiplied()
     yield from shapeless()
-    yield from bare()
     yield from powers_of_two()
     yield from halves()
     yield from broadcast()
@@ -127,8 +126,16 @@ def multiplied() -> Iterator[Case]:
     """What only MUL takes."""
     whole = tensor(3, 5, dtype="uint32")
     options = {"fused_activation_function": "RELU_N1_TO_1"}
-    text = "for the highest of all numbers"
+    text = "the -1 of a fused RELU_N1_TO_1 for the highest integer"
     yield alone("MUL", "uint32 with RELU_N1_TO_1", [whole, whole], whole, options=options, refused=text)
+    pairs, refuses = tensor(3, 5, dtype="complex64"), "Activation is not allowed for COMPLEX64"
+    for activation in (*FUSED, "TANH", "SIGN_BIT"):
+        options = {"fused_activation_function": activation}
+        text = f"LiteRT refuses a fused {activation}"
+        name = f"complex64 with {activation}"
+        yield alone("MUL", name, [pairs, pairs], pairs, options=options, refused=text, kernel_refuses=refuses)
+        if activation != "RELU_N1_TO_1":
+            yield alone("MUL", f"uint32 with {activation}", [whole, whole], whole, options=options)
     for dtype in ("uint32", "complex64"):
         yield binary("MUL", dtype, tensor(*IMAGE, dtype=dtype), tensor(7, 3, dtype=dtype))
         yield binary(
@@ -137,18 +144,6 @@ def multiplied() -> Iterator[Case]:
             constant(drawn(3, dtype="float32").astype(dtype)),
             tensor(5, 1, 3, dtype=dtype),
         )
-
-
-def bare() -> Iterator[Case]:
-    """int16 without a scale is plain integers, which wrap around; SUB's kernel crashes on it, others take it for quantized."""
-    for op in ("ADD", "MUL"):
-        x = tensor(4, 3, dtype="int16", scale=0)
-        yield binary(op, "int16 without scale", x, x)
-        yield binary(op, "int16 without scale, broadcast", x, x.shaped(3))
-    for op, dtype in (("ADD", "int8"), ("SUB", "uint8"), ("MUL", "int8"), ("DIV", "int16")):
-        x = tensor(4, 3, dtype=dtype, scale=0)
-        refused = f"it computes with {dtype} without a scale"
-        yield alone(op, f"{dtype} without scale", [x, x], x, refused=refused)
 
 
 def powers_of_two() -> Iterator[Case]:
@@ -269,8 +264,12 @@ def quantized_quotients() -> Iterator[Case]:
         for activation in FUSED:
             options = {"fused_activation_function": activation}
             yield binary("DIV", f"{dtype} with {activation}", x, y, z.scaled(0.3), options=options, given=given)
-        name, options = f"{dtype} with TANH, which the kernel ignores", {"fused_activation_function": "TANH"}
-        yield binary("DIV", name, x, y, z, options=options, given=given)
+        for activation in ("TANH", "SIGN_BIT"):
+            name, options = (
+                f"{dtype} with {activation}, which the kernel ignores",
+                {"fused_activation_function": activation},
+            )
+            yield binary("DIV", name, x, y, z, options=options, given=given)
     x = tensor(3, dtype="int8", scale=0.05, zero_point=0)
     given = {"x0": np.array([1, -1, 2], np.int8), "x1": np.array([120, 121, 122], np.int8)}
     reason = "the kernel shifts quotients below about 0.3 steps by more than 31 bits (reference/div.h)"

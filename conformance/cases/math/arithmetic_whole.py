@@ -1,9 +1,10 @@
-"""Arithmetic of two operands: quotients rounded down and what is left of them, bits, angles; sums of many."""
+"""Arithmetic of two operands: quotients rounded down and what is left of them, bits, angles; sums of many, and integers without a scale."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,39 @@ def cases() -> Iterator[Case]:
     yield from shifted()
     yield from exclusive()
     yield from many()
+    yield from bare()
+
+
+def bare() -> Iterator[Case]:
+    """int16 without a scale is plain integers, which wrap around; SUB's kernel crashes on it, others take it for quantized."""
+    for op in ("ADD", "MUL"):
+        x = tensor(4, 3, dtype="int16", scale=0)
+        yield binary(op, "int16 without scale", x, x)
+        yield binary(op, "int16 without scale, broadcast", x, x.shaped(3))
+        for activation in ("RELU", "RELU6", "RELU_N1_TO_1", "TANH", "SIGN_BIT"):
+            options = {"fused_activation_function": activation}
+            yield binary(op, f"int16 without scale with {activation}", x, x, options=options, opsets=(None, 13))
+    for op, dtype in (("ADD", "int8"), ("SUB", "uint8"), ("MUL", "int8"), ("DIV", "int16")):
+        x = tensor(4, 3, dtype=dtype, scale=0)
+        refused = f"it computes with {dtype} without a scale"
+        yield alone(op, f"{dtype} without scale", [x, x], x, refused=refused)
+    for op, dtype in (("ADD", "int32"), ("ADD", "int64"), ("SUB", "int32"), ("MUL", "int64"), ("DIV", "int32")):
+        x = tensor(4, 3, dtype=dtype)
+        for activation in ("TANH", "SIGN_BIT"):
+            options = {"fused_activation_function": activation}
+            below = constant(numbered(dtype))
+            yield binary(op, f"{dtype} with {activation}, which the kernel ignores", x, below, options=options)
+    half = tensor(4, 3, dtype="float16")
+    for op, refuses in (("SUB", "requires float|uint8|int32 types"), ("DIV", "Div only supports")):
+        for activation in ("TANH", "SIGN_BIT"):
+            options = {"fused_activation_function": activation}
+            both: dict[str, Any] = {"refused": f"LiteRT refuses a fused {activation}", "kernel_refuses": refuses}
+            yield alone(op, f"float16 with {activation}", [half, half], half, options=options, **both)
+
+
+def numbered(dtype: str) -> Array:
+    """Return integers of which none is 0, by which DIV's kernel refuses to divide."""
+    return np.array([[-7, 3, 5], [2, -1, 9], [11, -4, 6], [1, 8, -2]], dtype)
 
 
 def divisor(shape: tuple[int, ...], dtype: str) -> Array:

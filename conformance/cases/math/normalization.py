@@ -64,5 +64,8 @@ def l2_normalization() -> Iterator[Case]:
         yield unary("L2_NORMALIZATION", name, x, y, given={"x0": rows}, **twice)
     name = "int8, long rows of open length, which the kernel rounds twice"
     yield unary("L2_NORMALIZATION", name, x.shaped(3, None), y.shaped(3, None), **twice)
-    options = {"fused_activation_function": "RELU"}
-    yield unary("L2_NORMALIZATION", "RELU", tensor(3, 5), options=options, kernel_refuses="params->activation")
+    both: dict[str, Any] = {"refused": "LiteRT refuses a fused", "kernel_refuses": "params->activation"}
+    for activation in ("RELU", "TANH"):
+        yield unary(
+            "L2_NORMALIZATION", activation, tensor(3, 5), options={"fused_activation_function": activation}, **both
+        )

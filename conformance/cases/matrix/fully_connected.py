@@ -213,11 +213,6 @@ def activations() -> Iterator[Case]:
         yield dense(name, (None, None, 11), dtype=dtype, keep=True, options=bounded, given=given, runs=4)
     given = [{"x0": drawn(n, 11)} for n in (5, 2)]
     yield dense("nothing known but the weights", (None, 11), result=(None, None), given=given)
-    yield dense(
-        "float32 with TANH",
-        options={"fused_activation_function": "TANH"},
-        kernel_refuses="params->activation == kTfLiteActRelu",
-    )
 
 
 # --- after convolutions -----------------------------------------------------------------------

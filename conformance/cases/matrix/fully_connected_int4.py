@@ -105,8 +105,6 @@ def refused() -> Iterator[Case]:
     offset = replace(weight((7, 12), "int4", 0), zero_point=7)
     name, reason = "int4 with zero points of 7", "its int4 weights have zero points other than 0"
     yield alone(DENSE, name, [tensor(3, 12), offset, None], tensor(3, 7), refused=reason)
-    forgets = "a scale per 16 elements, for which LiteRT leaves out the activation"
-    yield in_blocks("blocks of 16 with RELU", (3, 80), 7, 16, activation="RELU", refused=forgets)
     yield in_blocks("blocks of 16 in two rows", (3, 80), 2, 16, refused="wants 4 rows and more")
     yield net(DENSE, "int8 by blocks", eight_bits, refused="int8 by int4 with a scale per block")
 

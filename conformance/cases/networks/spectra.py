@@ -1,4 +1,4 @@
-"""Spectra of windows, as audio models take them: complex numbers between a transform and what makes them real."""
+"""Spectra of windows, as audio models take them: complex numbers made real, and the graph of speech commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import Net, Spec, constant, net, tensor
+from conformance.cases.custom.audio import FILTERS, MFCC, SPECTROGRAM, frames
+from conformance.models import Net, Spec, constant, drawn, net, tensor
 
 
 def cases() -> Iterator[Case]:
@@ -16,6 +17,9 @@ def cases() -> Iterator[Case]:
             yield net("RFFT2D", f"{name}, {op}", spectrum(x, op), opsets=(None, 17, 20, 26))
     x = tensor(None, None, 16)
     yield net("RFFT2D", "spectra of unknown sizes, SQUEEZE", spectrum(x, "SQUEEZE"), opsets=(None, 17, 20, 26))
+    rates = [{"rate": np.asarray([rate], np.int32)} for rate in (16000, 8000, 22050)]
+    yield net(MFCC, "speech commands", commands, given=rates, opsets=(None, 13, 20), nodes=["Conv", "MatMul"])
+    yield net(MFCC, "speech commands without stored shapes", unshaped, given=rates)
 
 
 def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
@@ -34,3 +38,35 @@ def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
         model.output(model.call("COMPLEX_ABS", [flat_ref], tensor(n, t, 9)))
 
     return draw
+
+
+def commands(model: Net) -> None:
+    """Samples and their rate to the probabilities of words, by an image of one channel."""
+    window, stride, coefficients, words = 320, 160, 11, 5
+    count = frames(3001, window, stride)
+    options = {"window_size": window, "stride": stride, "magnitude_squared": True}
+    powers = model.call(SPECTROGRAM, [Spec((3001, 1))], Spec((1, count, 257)), custom_options=options)
+    filters = {**FILTERS, "dct_coefficient_count": coefficients}
+    rate = Spec((1,), "int32", name="rate")
+    cepstra = model.call(MFCC, [powers, rate], Spec((1, count, coefficients)), custom_options=filters)
+    image = model.call("RESHAPE", [cepstra, constant([-1, count, coefficients, 1])], Spec((1, count, coefficients, 1)))
+    scale = np.float32(0.1)
+    kernel, bias = constant(scale * drawn(1, 7, 3, 13)), constant(drawn(13))
+    same = {"padding": "SAME", "stride_w": 1, "stride_h": 1, "fused_activation_function": "RELU"}
+    first = model.call(
+        "DEPTHWISE_CONV_2D", [image, kernel, bias], Spec((1, count, coefficients, 13)), depth_multiplier=13, **same
+    )
+    height, width = -(-count // 2), -(-coefficients // 2)
+    pool = {"padding": "SAME", "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2}
+    pooled = model.call("MAX_POOL_2D", [first], Spec((1, height, width, 13)), **pool)
+    kernel, bias = constant(scale * drawn(3, 5, 2, 13)), constant(drawn(3))
+    second = model.call("CONV_2D", [pooled, kernel, bias], Spec((1, height, width, 3)), **same)
+    weights = constant(scale * drawn(words, height * width * 3)), constant(drawn(words))
+    logits = model.call("FULLY_CONNECTED", [second, *weights], Spec((1, words)))
+    model.output(model.call("SOFTMAX", [logits], Spec((1, words)), beta=1.0))
+
+
+def unshaped(model: Net) -> None:
+    """The same as old converters write it: no result has a shape."""
+    commands(model)
+    model.without_rank(*{ref for table in model.graph.operators for ref in table.fields["outputs"]})

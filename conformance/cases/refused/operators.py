@@ -16,7 +16,6 @@ def cases() -> Iterator[Case]:
     yield refusal("LSH_PROJECTION", "hashes the bytes", [hashes, rows], tensor(2, dtype="int32"), type="SPARSE")
     yield refusal("SKIP_GRAM", "makes strings of strings", [TEXT], TEXT, ngram_size=2, max_skip_size=1)
     yield refusal("CONCAT_EMBEDDINGS", "never gave a kernel", [rows], rows, num_channels=1)
-    yield refusal("CUSTOM.edgetpu-custom-op", "the file that the compiler was given", [rows], rows)
     yield refusal("DELEGATE", "a LiteRT delegate took over", [rows], rows)
     heatmaps, offsets = tensor(1, 5, 7, 17), tensor(1, 5, 7, 34)
     poses = tensor(1, 3, 17, 2)

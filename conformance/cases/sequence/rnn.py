@@ -109,7 +109,8 @@ def cases() -> Iterator[Case]:
         yield rnn("float32 without an activation over fifty runs", LONG, op=op, activation="NONE")
         for weights in ("int8", "uint8"):
             yield rnn(f"float32 on {weights}", LONG, op=op, weights=weights)
-            yield rnn(f"float32 on {weights} with RELU6", op=op, weights=weights, activation="RELU6")
+            for activation in ("NONE", "RELU", "RELU_N1_TO_1", "RELU6"):
+                yield rnn(f"float32 on {weights} with {activation}", op=op, weights=weights, activation=activation)
         if op != BOTH:
             flipped = {"known": "a sum near 0 that the rounding of weights and states moves over it has another sign"}
             yield rnn("float32 on uint8 with SIGN_BIT", flipped, op=op, weights="uint8", activation="SIGN_BIT")

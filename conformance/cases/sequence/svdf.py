@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
 from conformance.lstms import begin
 from conformance.models import Net, Spec, constant, drawn, net, tensor
+from onnx_tflite_plugin.source.model import Array, Operator, Quantization
+from onnx_tflite_plugin.verify import Tolerance
 
 BATCH, INPUTS, UNITS, MEMORY = 3, 7, 5, 11
 LONG = {"runs": 50}
@@ -18,7 +22,10 @@ OUTPUTS = {"int8": (0.0293, -17)}
 
 @dataclass(frozen=True)
 class Svdf:
-    """One operator of ``units`` * ``rank`` filters."""
+    """One operator of ``units`` * ``rank`` filters. ``bytes``: its state has 8 bits, of this scale and zero point (``kept``).
+
+    ``halves``: scales are powers of two, so that many sums lie halfway between two integers.
+    """
 
     dtype: str = "float32"
     weights: str = "float32"
@@ -36,6 +43,9 @@ class Svdf:
     point: int = 0
     output: tuple[float, int] = (0.0293, -17)
     state: float = 0.00011
+    bytes: bool = False
+    kept: tuple[float, int] = (0.011, -9)
+    halves: bool = False
 
     @property
     def filters(self) -> int:
@@ -50,16 +60,23 @@ class Svdf:
 
     def draw(self, model: Net) -> None:
         whole = self.dtype == "int8"
-        x = model.input(tensor(self.batch, self.inputs, dtype=self.dtype, scale=0.031 if whole else None))
-        features = self.matrix(self.filters, self.inputs, "features", self.weights, 0.0047)
-        times = self.matrix(self.filters, self.memory, "times", "int16" if whole else self.weights, 1.3e-5)
+        step, kind = (self.kept[0], "int8") if self.bytes else (self.state, "int16")
+        fine = 0.0067 if self.bytes else 1.3e-5
+        given, by = (0.031, 0.0047)
+        if self.halves:
+            given, by, fine = 2**-5, 2**-8, 2**-7
+        x = model.input(tensor(self.batch, self.inputs, dtype=self.dtype, scale=given if whole else None))
+        features = self.matrix(self.filters, self.inputs, "features", self.weights, by)
+        times = self.matrix(self.filters, self.memory, "times", kind if whole else self.weights, fine)
         if self.weights in ("int8", "uint8") and not whole:
             times = self.matrix(self.filters, self.memory, "times", self.weights, 0.0031)
         values = drawn(self.units, seed="bias", low=-0.9, high=0.9)
-        bias = constant((3e6 * values).astype("int32"), "int32", self.state * 1.3e-5) if whole else constant(values)
-        memory = Spec(
-            (self.batch, self.filters * self.memory), "int16" if whole else "float32", self.state if whole else None
-        )
+        counts = (3000 if self.bytes else 3e6) * values
+        bias = constant(counts.astype("int32"), "int32", step * fine) if whole else constant(values)
+        memory = Spec((self.batch, self.filters * self.memory), kind, step) if whole else None
+        memory = memory or Spec((self.batch, self.filters * self.memory))
+        if self.bytes:
+            memory = replace(memory, zero_point=self.kept[1])
         state = (
             model.graph.tensor(
                 "state",
@@ -95,6 +112,8 @@ def svdf(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
 def cases() -> Iterator[Case]:
     for activation in ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"):
         yield svdf(f"float32 with {activation}", activation=activation)
+        for weights in ("int8", "uint8"):
+            yield svdf(f"float32 on {weights} with {activation}", activation=activation, weights=weights)
     yield svdf("float32 over fifty runs", {**LONG, "opsets": EVERY_OPSET})
     yield svdf("float32 with weights that are graph inputs", given=True)
     yield svdf("float32 whose state is handed in", {"refused": "no variable tensors"}, variable=False)
@@ -120,4 +139,75 @@ def cases() -> Iterator[Case]:
     whole: dict[str, Any] = {"dtype": "int8", "weights": "int8"}
     yield svdf("int8 below and above its bounds", LONG, output=(0.0041, 3), **whole)
     yield svdf("int8 whose state is bounded", LONG, state=1.7e-5, **whole)
-    yield svdf("int8 without an activation", {"refused": "insists on RELU"}, activation="NONE", **whole)
+    insists = {"refused": "insists on RELU", "kernel_refuses": "params->activation != kTfLiteActRelu"}
+    for activation in ("NONE", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"):
+        yield svdf(f"int8 with {activation}", insists, activation=activation, **whole)
+    yield from of_bytes()
+
+
+# --- a state of 8 bits ------------------------------------------------------------------------
+
+
+def of_bytes() -> Iterator[Case]:
+    """As TensorFlow Lite for Microcontrollers computes it: LiteRT writes beyond the end of such a state."""
+    exact = {"kernel": run_micro, "tolerance": Tolerance(steps=0), "why": "every rounding is the kernel's"}
+    options: dict[str, dict[str, Any]] = {
+        "int8": {},
+        "int8 of rank 1": {"rank": 1},
+        "int8 without a bias": {"biased": False},
+        "int8 that remembers one run": {"memory": 1},
+        "int8 of one stream": {"batch": 1},
+        "int8 without an activation": {"activation": "NONE"},
+        "int8, a state without a zero point": {"kept": (0.011, 0)},
+        "int8, a state that is bounded": {"kept": (0.0023, 0)},
+        "int8, a state that wraps around below": {"kept": (0.0031, -30)},
+        "int8, a state that wraps around above": {"kept": (0.0031, 30)},
+        "int8, a fine state": {"kept": (0.047, 11)},
+        "int8 below and above its bounds": {"output": (0.0041, 3)},
+        "int8, sums halfway between integers": {"halves": True, "kept": (2**-2, 5), "output": (2**-4, -17)},
+        "int8, many inputs": {"inputs": 653, "kept": (0.11, 5)},
+    }
+    for name, fields in options.items():
+        yield svdf(f"{name}, state of 8 bits", {**LONG, **exact}, dtype="int8", weights="int8", bytes=True, **fields)
+    yield svdf("int8, every run anew, state of 8 bits", {**RESET, **exact}, dtype="int8", weights="int8", bytes=True)
+    refused = {"refused": "insists on RELU"}
+    yield svdf("int8 with TANH, state of 8 bits", refused, dtype="int8", weights="int8", bytes=True, activation="TANH")
+
+
+def run_micro(op: Operator, x: Array, features: Array, times: Array, bias: Array | None, state: Array) -> Array:
+    """Compute one run number by number, after tflite-micro's svdf_common.cc and common.cc; changes ``state``."""
+    parameters = [op.inputs[0], op.inputs[1], op.inputs[2], op.inputs[4], op.outputs[0]]
+    known = [p.quantization for p in parameters if p is not None and isinstance(p.quantization, Quantization)]
+    (before, _, _, point, after) = (quantization.zero_point[0] for quantization in known)
+    of_x, of_features, of_times, of_state, of_y = (np.float32(quantization.scale[0]) for quantization in known)
+    first, second = float(of_x * of_features / of_state), float(of_state * of_times / of_y)
+    filters, runs = times.shape
+    flat, units = state.reshape(-1), filters // int(op.options.rank)
+    flat[:-1] = flat[1:].copy()
+    result = np.zeros((len(x), units), np.int8)
+    for b, row in enumerate(x.astype(int)):
+        sums = [0] * filters
+        for f in range(filters):
+            product = multiply(int(((row - before) * features[f].astype(int)).sum()), first)
+            place = (b * filters + f) * runs
+            flat[place + runs - 1] = (point + min(max(product, -128), 127) + 128) % 256 - 128
+            kept = flat[place : place + runs].astype(int) - point
+            sums[f] = int((kept * times[f].astype(int)).sum())
+        for u in range(units):
+            total = sum(sums[u * op.options.rank : (u + 1) * op.options.rank]) + (0 if bias is None else int(bias[u]))
+            result[b, u] = min(max(multiply(total, second) + after, -128), 127)
+    return result
+
+
+def multiply(number: int, factor: float) -> int:
+    """Return an integer times a mantissa of 31 bits and a power of two, rounded twice (MultiplyByQuantizedMultiplier)."""
+    fraction, exponent = np.frexp(factor)
+    mantissa, exponent = round(float(fraction) * 2**31), int(exponent)
+    if mantissa == 2**31:
+        mantissa, exponent = 2**30, exponent + 1
+    product = number * 2 ** max(exponent, 0) * mantissa
+    nudged = product + (2**30 if product >= 0 else 1 - 2**30)
+    high: int = nudged // 2**31 if nudged >= 0 else -(-nudged // 2**31)
+    bits = max(-exponent, 0)
+    low, mask = high & (1 << bits) - 1, (1 << bits) - 1
+    return (high >> bits) + (1 if low > (mask >> 1) + (high < 0) else 0)

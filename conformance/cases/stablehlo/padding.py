@@ -76,6 +76,11 @@ def pads() -> Iterator[Case]:
     yield pad("cropped to numbers alone", tensor(5), (-1,), (-13,), (3,))
     yield pad("one element", tensor(1, 3), (2, 0), (0, 1), (5, 1))
     yield pad("no element", tensor(0, 3), (2, 0), (1, 1), (5, 1))
+    for interior in (1, 2, 3):
+        for edge in (interior, interior + 1, 2 * interior + 2, 3 * interior + 4):
+            between = f"{interior} between elements"
+            yield pad(f"{edge} after, {between}", tensor(3, 5), (0, 0), (0, edge), (0, interior))
+            yield pad(f"{edge} before, {between}", tensor(3, 5), (0, edge), (0, 0), (0, interior))
     yield pad("an empty result", tensor(2, 3), (-2, 0), (0, 1), (0, 0), refused="no elements")
     yield pad("rank 5", tensor(2, 3, 5, 2, 3), (0, 1, 0, -1, 2), (1, 0, -2, 0, 0), (0, 1, 1, 2, 0))
 

@@ -60,6 +60,7 @@ PASSES = (
         "columns of an image with few channels become channels of its first convolution",
         exact=True,
         needs=frozenset({"Conv", "QuantizeLinear"}),
+        takes_weights_dtype=True,
     ),
     Pass(
         __name__,

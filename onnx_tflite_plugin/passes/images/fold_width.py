@@ -5,12 +5,14 @@ weights that are zero where a column does not reach. The sums are the same, so a
 
 Most of the products are with 0, and without VNNI products cost more than positions. So where weights are int8 only on processors
 that add them exactly (see ``weights``), these fold and the others need not: one ``If`` on the probe holds both convolutions.
+Where one dtype was asked for, one convolution is written: weights that become uint8 fold only if that is cheaper for uint8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -148,12 +150,12 @@ def best(window: Window) -> Folding | None:
     return cheapest if cheapest and cheapest.work.cost(window.symmetric) + NODES < unfolded else None
 
 
-def run(model: ir.Model) -> int:
-    """Fold the width of quantized convolutions that read channels-last images."""
-    return rewrite_units(model, "Conv", _fold)
+def run(model: ir.Model, weights_dtype: str = "auto") -> int:
+    """Fold the width of quantized convolutions that read channels-last images. ``weights_dtype``: the option of that name."""
+    return rewrite_units(model, "Conv", partial(_fold, weights_dtype))
 
 
-def _fold(editor: Editor, unit: QuantizedConv) -> bool:
+def _fold(weights_dtype: str, editor: Editor, unit: QuantizedConv) -> bool:
     if integer(unit.conv, "group", 1) != 1:
         return False
     image, between = channels_last(unit.data)
@@ -166,14 +168,15 @@ def _fold(editor: Editor, unit: QuantizedConv) -> bool:
         return folded(editor, unit, window, folding, image, between)
 
     weights = folding.weights_of(unit, window)
-    if folding.work.cost_of_uint8 < window.work.cost_of_uint8 or _exact(weights):
+    stays_int8 = _exact(weights) or (weights.dtype == np.int8 and weights_dtype in ("int8", "keep"))
+    if stays_int8 or folding.work.cost_of_uint8 < window.work.cost_of_uint8:
         with editor.replacing(unit.conv):
             value = emit()
-    elif weights.dtype == np.int8 and not (weights == LEAST).any():
+    elif weights.dtype == np.int8 and weights_dtype == "auto" and not (weights == LEAST).any():
         probe = probed(editor)
         with editor.replacing(unit.conv):
             [value] = chosen(editor, probe, lambda: [emit()], lambda: [_unfolded(editor, unit, image, between)])
-    else:  # every processor has kernels of uint8
+    else:  # uint8 on every processor
         return False
     editor.replace_value(unit.quantize.outputs[0], value)
     return True

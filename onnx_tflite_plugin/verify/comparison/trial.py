@@ -179,7 +179,9 @@ class Pairs:
     def _check_rank(self, info: ValueInfoProto, tensor: Tensor) -> None:
         """Raises VerificationError where an input has as many axes as no conversion gives it."""
         value = self.values.get(info.name)
-        if not tensor.has_rank or not info.type.tensor_type.HasField("shape") or tensor.dtype.startswith("complex"):
+        if not tensor.shape:  # as old converters wrote of any shape; LiteRT takes an input of any rank in its place
+            return
+        if not info.type.tensor_type.HasField("shape") or tensor.dtype.startswith("complex"):
             return
         rank = len(info.type.tensor_type.shape.dim)
         wanted = len(tensor.dims) if value is None or value.order is None else len(value.order)

@@ -24,12 +24,11 @@ class InputSizes:
 
     def as_converted(self) -> Entry:
         """The entry with the sizes of the ONNX model, which given arrays must fit."""
-        sizes = {name: dims for _, name, dims in self._dims()}
         inputs = tuple(
-            replace(tensor, dims=tuple(size if isinstance(size, int) else None for size in sizes[name]))
-            if len(sizes[name]) == tensor.rank
+            replace(tensor, dims=tuple(size if isinstance(size, int) else None for size in sizes))
+            if len(sizes) == tensor.rank
             else tensor
-            for tensor, name in zip(self.entry.inputs, self.entry.input_names, strict=True)
+            for tensor, _, sizes in self._dims()
         )
         return replace(self.entry, inputs=inputs)
 
@@ -101,9 +100,15 @@ class InputSizes:
             yield self._sizes(tensor, name, info)
 
     def _dims(self) -> Iterator[tuple[Tensor, str, list[int | str]]]:
-        """Each input with its name and its sizes in the ONNX model, in the file's order; an open one by its name."""
+        """Each input with its name and its sizes in the ONNX model, in the file's order; an open one by its name.
+
+        Where the file stores ``[]``, as old converters wrote of any shape, all sizes are dynamic.
+        """
         for tensor, name, info in zip(self.entry.inputs, self.entry.input_names, self.pairs.inputs, strict=True):
-            yield tensor, name, self._sizes(tensor, name, info)
+            sizes = self._sizes(tensor, name, info)
+            if not tensor.shape and sizes:
+                tensor = replace(tensor, shape=(1,) * len(sizes), dims=(None,) * len(sizes))
+            yield tensor, name, sizes
 
     def _sizes(self, tensor: Tensor, name: str, info: ValueInfoProto) -> list[int | str]:
         sizes: list[int | str] = [

@@ -66,7 +66,7 @@ class Apart:
     ) -> None:
         self.entry, self.tolerance, graph = trial.entry, tolerance, session.proto.graph
         self.producers = producers(self.entry.subgraph)
-        self.original = preserving(trial)[0]
+        self.original = preserving(trial, most=1)[0]
         self.pairs = Pairs(self.entry, session)
         computed = {name for node in graph.node for name in node.output}
         read = {name for node in graph.node for name in node.input}

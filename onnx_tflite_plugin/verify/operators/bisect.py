@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnx_tflite_plugin import files
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array, Operator
 from onnx_tflite_plugin.verify.comparison.trial import Run
@@ -18,6 +20,10 @@ from onnx_tflite_plugin.verify.runtimes.structure import entering, operands
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+
+PARTS = ("part.tflite", "part.onnx", "part.npz")
+"""The files of a part: both models, and the inputs of one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +36,14 @@ class Smallest:
     operators: tuple[Operator, ...]
 
     def save(self, folder: Path) -> list[Path]:
-        """Write ``part.tflite``, ``part.onnx`` and ``part.npz``, which ``verify`` takes. Returns the files."""
-        import onnx
-
+        """Write :data:`PARTS`, which ``verify`` takes. Returns the files."""
         folder.mkdir(parents=True, exist_ok=True)
-        files = [folder / f"part.{suffix}" for suffix in ("tflite", "onnx", "npz")]
-        files[0].write_bytes(self.tflite)
-        onnx.save(self.onnx, files[1])
-        np.savez(files[2], **self.inputs[0])  # type: ignore[arg-type]
-        return files
+        inputs = io.BytesIO()
+        np.savez(inputs, **self.inputs[0])  # type: ignore[arg-type]
+        paths = [folder / name for name in PARTS]
+        for path, content in zip(paths, (self.tflite, self.onnx.SerializeToString(), inputs.getvalue()), strict=True):
+            files.write(path, content)
+        return paths
 
 
 Agrees = Callable[[bytes, "ModelProto", Mapping[str, Array]], bool]
@@ -50,7 +55,7 @@ def smallest(search: Search, divergence: Divergence, runs: Sequence[Run], agrees
 
     ``None`` where no part does, or none can be taken out of the ONNX model.
     """
-    original = preserving(search.trial)[0]
+    original = preserving(search.trial, most=1)[0]
     kept: list[dict[int, Array]] = []
     for arrays in runs:
         original.run(arrays)

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.trial import Pairs, Run, Trial, restored_dtype
 from onnx_tflite_plugin.verify.runtimes.around import Around
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored
-from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError
+from onnx_tflite_plugin.verify.runtimes.litert import Crashed, LiteRT, LiteRTError
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import producers
@@ -127,8 +127,14 @@ class Search:
             expected = {}
             for original in list(originals):
                 start = time.perf_counter()
-                original.run(arrays)
-                expected[original.kernels] = original.tensors()
+                try:
+                    original.run(arrays)
+                    expected[original.kernels] = original.tensors()
+                except Crashed:
+                    if len(originals) == 1:
+                        raise
+                    originals.remove(original)
+                    continue
                 if time.perf_counter() - start > _SLOW:
                     originals = originals[:1]
                     break
@@ -157,14 +163,16 @@ class Search:
                     yield compare(str(tensor), [restored], originals, tolerance, step=step), value
 
 
-def preserving(trial: Trial) -> list[LiteRT | Around]:
-    """Interpreters that keep every tensor: builtin and reference kernels, or whichever of them loads.
+def preserving(trial: Trial, most: int = 2) -> list[LiteRT | Around]:
+    """Interpreters that keep every tensor: builtin and reference kernels, or the first ``most`` of them that load.
 
     Raises LiteRTError where neither does.
     """
     sessions: list[LiteRT | Around] = []
     failures = []
     for kernels in ("builtin", "reference"):
+        if len(sessions) == most:
+            break
         try:
             sessions.append(trial.session(kernels, preserve=True))
         except LiteRTError as error:

@@ -90,6 +90,8 @@ def _drawn(search: Search, apart: Apart, arrays: Run, parity: int) -> Iterator[t
     The original is cut there, so that the operators behind take what is drawn; those before are left to the other layers.
     """
     entry, rng = search.trial.entry, np.random.default_rng(parity)
+    if search.trial.gaps.own:  # which a part of the file would have LiteRT run
+        return
     for whole in (True, False):
         layers = _layers(entry.subgraph, {t: apart.kept[t] for t in apart.fed if t in apart.kept}, parity)
         given = {t.index: _like(rng, t, apart.kept[t.index], whole) for t in layers}

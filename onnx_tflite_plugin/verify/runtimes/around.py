@@ -6,14 +6,14 @@ borrowed (``borrowed``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import resolved
+from onnx_tflite_plugin.binding.declared import At, resolved
 from onnx_tflite_plugin.codes import CUSTOM
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
@@ -44,15 +44,36 @@ def lacking(data: bytes, entry: Entry) -> list[Operator]:
     return [op for op in entry.subgraph.operators if not resolves.get(op.code, True)]
 
 
+def overridden(model: Model, subgraph: int, host: Host) -> list[int]:
+    """Return the indices of operators whose handlers keep LiteRT from running them (``overrides_kernel``)."""
+    target = target_named("onnxruntime")
+    operators = model.subgraphs[subgraph].operators
+    handlers = {code: host.registered(code) for code in dict.fromkeys(op.code for op in operators)}
+    if not any(handler.overrides_kernel for found in handlers.values() for _, handler in found):
+        return []
+    indices = []
+    for op in operators:
+        if not any(handler.overrides_kernel for _, handler in handlers[op.code]):
+            continue
+        bound = host.take(op, target, target.opsets[2])
+        if isinstance(bound, Bound) and bound.handler.overrides_kernel is not None:
+            function = bound.handler.overrides_kernel
+            with guarded(f"overrides_kernel of handler {bound.handler.name}", bound.pack, function):
+                if function(At(bound.op, target, target.opsets[2])):
+                    indices.append(op.index)
+    return indices
+
+
 @dataclass(frozen=True, eq=False)
 class Own:
-    """One operator as its pack's kernel computes it."""
+    """One operator as its pack's kernel computes it. A variable operand is the state itself, which the kernel changes."""
 
     op: Operator
     kernel: Kernel
     pack: str
     floats: bool
     bias: Mapping[int, tuple[int, int]]
+    stored: Collection[int] = ()
 
     def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
         """Results by tensor index, as the file stores them, from the values of tensors. Raises VerificationError."""
@@ -68,8 +89,17 @@ class Own:
                     raise Mismatch(
                         f"it returned {len(results)} arrays, the operator has {len(self.op.outputs)} outputs"
                     )
-                return {
-                    t.index: _stored(t, k, np.asarray(a))
+                resized = any(
+                    t is not None and a is not None and not agree(t.dims, a.shape)
+                    for t, a in zip(self.op.inputs, operands, strict=True)
+                )
+                following = {
+                    t.index: _stored(t, k, np.asarray(a), resized=False)
+                    for k, (t, a) in enumerate(zip(self.op.inputs, operands, strict=True))
+                    if t is not None and t.is_variable
+                }
+                return following | {
+                    t.index: _stored(t, k, np.asarray(a), resized=resized)
                     for k, (t, a) in enumerate(zip(self.op.outputs, results, strict=True))
                     if t
                 }
@@ -78,7 +108,9 @@ class Own:
 
     def _operand(self, slot: int, tensor: Tensor, values: Mapping[int, Array]) -> Array:
         array = tensor.array if tensor.constant else values[tensor.index]
-        if not self.floats:
+        if tensor.is_variable:
+            array = array.copy()
+        if not self.floats or slot in self.stored:
             return array
         if slot in self.bias and array.dtype.kind == "i":
             one, other = (_scale(self.op[k]) for k in self.bias[slot])
@@ -91,8 +123,10 @@ def _scale(tensor: Tensor) -> Array:
     return np.asarray(parameters.scale if isinstance(parameters, Quantization) else 1.0, np.float64)
 
 
-def _stored(tensor: Tensor, k: int, array: Array) -> Array:
-    if not agree(tensor.dims, array.shape):
+def _stored(tensor: Tensor, k: int, array: Array, *, resized: bool) -> Array:
+    """A result as the file stores it. ``resized``: its operands have other sizes than the file gives them, so it may too."""
+    dims = (None,) * tensor.rank if resized else tensor.dims
+    if not agree(dims, array.shape):
         raise Mismatch(f"its output {k} is {list(array.shape)}, the file's is {[d or '?' for d in tensor.dims]}")
     return as_stored(tensor, array).astype(tensor.dtype)
 
@@ -117,7 +151,8 @@ def own_kernels(
             reasons[index] = f"handler {bound.handler.name} of {bound.pack} declares none (kernel=)"
             continue
         behaviour = resolved(bound, target, target.opsets[2]).declared.quantization
-        kernels[index] = Own(bound.op, kernel, bound.pack, behaviour.takes_floats, behaviour.biases)
+        floats, biases, stored = behaviour.takes_floats, behaviour.biases, behaviour.file_slots
+        kernels[index] = Own(bound.op, kernel, bound.pack, floats, biases, stored)
     return kernels, reasons
 
 
@@ -150,15 +185,15 @@ class Gaps:
 
 
 class Around:
-    """A model in LiteRT but for its gaps; runs as ``LiteRT`` does. A variable tensor lives in the part that uses it.
+    """A model in LiteRT but for its gaps; runs as ``LiteRT`` does. A variable tensor lives in the part, or with the kernel, that uses it.
 
-    Raises LiteRTError for a model that remembers what several parts, or an operator that LiteRT lacks, would have to share.
+    Raises LiteRTError for a model that remembers what several parts, or a borrowed operator, would have to share.
     """
 
     def __init__(self, data: bytes, kernels: str, entry: Entry, gaps: Gaps, *, preserve: bool = False) -> None:
         self.kernels, self.entry, self.gaps = kernels, entry, gaps
         self.pieces = list(_pieces(data, entry, {*gaps.own, *gaps.borrowed}))
-        _check_states(entry, self.pieces)
+        self.states = _check_states(entry, self.pieces, gaps)
         self.sessions = {
             piece: LiteRT(piece.data, kernels if piece.inputs else "builtin", preserve=preserve)
             for piece in self.pieces
@@ -169,6 +204,7 @@ class Around:
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Invoke once, with inputs in the model's order; returns the outputs in its order."""
         self.values = {tensor.index: array for tensor, array in zip(self.entry.inputs, inputs, strict=True)}
+        self.values |= self.states
         if self.gaps.borrow is not None:
             self.values |= self.gaps.borrow(inputs)
         for piece in self.pieces:
@@ -177,6 +213,7 @@ class Around:
                 self.values |= dict(zip(piece.outputs, results, strict=True))
             elif piece in self.gaps.own:
                 self.values |= self.gaps.own[piece].run(self.values)
+        self.states = {index: self.values[index] for index in self.states}
         return [self.values[tensor.index] for tensor in self.entry.outputs]
 
     def tensors(self) -> dict[int, Array]:
@@ -187,20 +224,32 @@ class Around:
         return kept
 
 
-def _check_states(entry: Entry, pieces: Sequence[Part | int]) -> None:
-    """Raises LiteRTError where a state is used in several pieces."""
+def _check_states(entry: Entry, pieces: Sequence[Part | int], gaps: Gaps) -> dict[int, Array]:
+    """Return the initial values of variable tensors that packs' kernels use. Raises LiteRTError for a state used in several pieces."""
     users: dict[Tensor, set[int]] = {}
+    owned: dict[int, Array] = {}
     for k, piece in enumerate(pieces):
         indices = piece.operators if isinstance(piece, Part) else {piece}
+        kept = isinstance(piece, Part) or piece in gaps.own
         for op in (entry.subgraph.operators[index] for index in indices):
             states = {t for t in (*op.inputs, *op.outputs) if t is not None and (t.is_variable or t.dtype in HANDLES)}
             for tensor in states:
-                users.setdefault(tensor, set()).add(k if isinstance(piece, Part) and tensor.is_variable else -1)
+                users.setdefault(tensor, set()).add(k if kept and tensor.is_variable else -1)
+                if piece in gaps.own and tensor.is_variable:
+                    owned[tensor.index] = _initial(tensor)
     shared = next((tensor for tensor, parts in users.items() if len(parts) > 1 or -1 in parts), None)
     if shared is not None:
         raise LiteRTError(
             f"LiteRT lacks an operator of the model, which runs in parts then, and these cannot share the state {shared.name!r}"
         )
+    return owned
+
+
+def _initial(tensor: Tensor) -> Array:
+    """Return what LiteRT begins a variable tensor with: zeros, or the zero point of int8 (ResetVariableTensor, core/subgraph.cc)."""
+    known = tensor.dtype == "int8" and isinstance(tensor.quantization, Quantization)
+    point = tensor.quantization.zero_point[0] if known and isinstance(tensor.quantization, Quantization) else 0
+    return np.full(tensor.shape, point, tensor.dtype)
 
 
 def _pieces(data: bytes, entry: Entry, apart: set[int]) -> Iterator[Part | int]:

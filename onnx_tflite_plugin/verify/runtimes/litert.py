@@ -1,65 +1,62 @@
-"""The original model in LiteRT, with one of its kernel sets."""
+"""The original model in LiteRT, with one of its kernel sets, in this process or in another."""
 
 from __future__ import annotations
 
-import re
-import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from onnx_tflite_plugin.codes import CUSTOM
-from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.packages import optional, quiet
+from onnx_tflite_plugin.verify.runtimes.child import Crashed, InChild
+from onnx_tflite_plugin.verify.runtimes.interpreter import (
+    KERNEL_SETS,
+    Endless,
+    InProcess,
+    LiteRTError,
+    NoKernel,
+    Plan,
+    unresolved,
+)
+from onnx_tflite_plugin.verify.runtimes.packages import optional
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
 
-KERNEL_SETS: Mapping[str, str] = {
-    "xnnpack": "AUTO",
-    "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
-    "reference": "BUILTIN_REF",
-}
+__all__ = [
+    "ISOLATED",
+    "KERNEL_SETS",
+    "Crashed",
+    "Endless",
+    "LiteRT",
+    "LiteRTError",
+    "NoKernel",
+    "started",
+    "unresolved",
+]
+
+ISOLATED = frozenset({"reference"})
+"""Kernel sets that run in a child process: the reference kernels end their process where an assertion of theirs fails, as
+softmax of 1,000 equal integers does.
+"""
 _WIDENED = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8}  # LiteRT's Python API unpacks these
 
 
-# subgraph.cc: OpPrepare, and of what only TensorFlow has kernels; the reference kernels do not name that.
-_UNRESOLVED = re.compile(r"unresolved custom op: (\S+)|TensorFlow op.*Node number \d+ \((\w+)\)", re.DOTALL)
+class Engine(Protocol):
+    """An interpreter, wherever it runs. Each call raises LiteRTError."""
 
+    def run(self, arrays: Sequence[Array]) -> list[Array]: ...
 
-class LiteRTError(VerificationError):
-    """LiteRT cannot run the original."""
-
-
-class Endless(LiteRTError):
-    """LiteRT does not come to an end."""
-
-
-class NoKernel(LiteRTError):
-    """LiteRT has no kernel of an operator, in whichever subgraph. ``code``: the operator's."""
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-        super().__init__(f"LiteRT has no kernel of {code}")
-
-
-def unresolved(text: str) -> str:
-    """The operator that LiteRT says it has no kernel of; empty where it says something else."""
-    match = _UNRESOLVED.search(text)
-    return "" if match is None else CUSTOM + (match[1] or match[2]).rstrip(".")
+    def tensors(self) -> dict[int, Array]: ...
 
 
 class LiteRT:
-    """One ``interpreter``, by default with one thread; variables and resources live as long as it does.
+    """One interpreter, by default with one thread; variables and resources live as long as it does.
 
     ``preserve`` keeps every tensor for ``tensors()``; XNNPACK's kernels fill none of those inside it, so it is refused
-    with "xnnpack". ``patience``: seconds of processor time after which a run is given up.
+    with "xnnpack". ``patience``: seconds of processor time after which a run is given up. Kernel sets in ISOLATED run in a
+    child process; where that dies, Crashed is raised.
     """
 
     def __init__(
@@ -79,12 +76,10 @@ class LiteRT:
             raise ValueError(
                 "XNNPACK does not keep intermediate tensors: preserve them with builtin or reference kernels"
             )
-        package = optional("ai_edge_litert.interpreter")
+        optional("ai_edge_litert.interpreter")
         data = model if isinstance(model, bytes) else model.read_bytes()
         self.kernels = kernels
-        described = known or structure.read(data)
-        self.entry = structure.entry(described, signature)
-        self._patience = patience
+        self.entry = structure.entry(known or structure.read(data), signature)
         graph = self.entry.subgraph
         if not set(self.entry.outputs) <= set(graph.outputs):
             if kernels == "xnnpack":  # keeps only what the subgraph returns
@@ -92,79 +87,37 @@ class LiteRT:
                 data, signature = cut_file(data, graph, *ends), None
             else:
                 preserve = True  # else LiteRT reuses their memory before they are read
-        with self._running("load the model"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self.interpreter = package.Interpreter(
-                model_content=data,
-                num_threads=threads,
-                experimental_op_resolver_type=package.OpResolverType[KERNEL_SETS[kernels]],
-                experimental_preserve_all_tensors=preserve,
-            )
-            runs = signature is not None and graph.index != 0  # the interpreter itself runs the main one
-            self._runner = self.interpreter.get_signature_runner(signature) if runs else None
-        self._shapes: tuple[tuple[int, ...], ...] | None = None
+        plan = Plan(
+            kernels,
+            graph.index,
+            inputs=tuple(tensor.index for tensor in self.entry.inputs),
+            outputs=tuple(tensor.index for tensor in self.entry.outputs),
+            input_names=self.entry.input_names,
+            output_names=self.entry.output_names,
+            shapes=tuple(tensor.shape for tensor in self.entry.inputs),
+            # LiteRT takes what handles hold for addresses of Python objects, and crashes
+            readable=tuple(tensor.index for tensor in graph.tensors if tensor.dtype not in HANDLES),
+            signature=signature if graph.index != 0 else None,  # the interpreter itself runs the main subgraph
+            preserve=preserve,
+            threads=threads,
+            patience=patience,
+        )
+        self.engine: Engine = InChild(data, plan) if kernels in ISOLATED else InProcess(data, plan)
+
+    @property
+    def interpreter(self) -> Any:
+        """LiteRT's own interpreter. Raises AttributeError where it is in another process."""
+        if not isinstance(self.engine, InProcess):
+            raise AttributeError(f"LiteRT's {self.kernels} kernels run in another process: no interpreter is here")
+        return self.engine.interpreter
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """Invoke once, with inputs by name or in the model's order; returns the outputs in its order."""
-        arrays = [_taken(array) for array in self._ordered(inputs)]
-        with self._running("run the model"):
-            if self._runner is not None:
-                named = dict(zip(self.entry.input_names, arrays, strict=True))
-                outputs = self._ended(partial(self._runner, **named))
-                return [np.asarray(outputs[name]) for name in self.entry.output_names]
-            self._allocate(arrays)
-            for tensor, array in zip(self.entry.inputs, arrays, strict=True):
-                self.interpreter.set_tensor(tensor.index, array)
-            self._ended(self.interpreter.invoke)
-            return [np.asarray(self.interpreter.get_tensor(tensor.index)) for tensor in self.entry.outputs]
-
-    def _ended(self, call: Callable[[], Any]) -> Any:
-        """What LiteRT returns. Raises Endless where it has run for too long, which nothing can stop before the process ends."""
-        if self._patience is None:
-            return call()
-        results: list[Any] = []
-        errors: list[Exception] = []
-
-        def run() -> None:
-            try:
-                results.append(call())
-            except Exception as error:
-                errors.append(error)
-
-        thread, start = Thread(target=run, daemon=True), time.process_time()
-        thread.start()
-        while thread.is_alive():
-            thread.join(min(1, self._patience))
-            if thread.is_alive() and time.process_time() - start > self._patience:
-                raise Endless(f"LiteRT has run for {self._patience:.0f} s on these inputs: it may never end")
-        if errors:
-            raise errors[0]
-        return results[0]
+        return self.engine.run([_taken(array) for array in self._ordered(inputs)])
 
     def tensors(self) -> dict[int, Array]:
         """Every readable tensor of the entry's subgraph by index, as the last run left it."""
-        graph = self.entry.subgraph
-        kept = {}
-        with quiet():
-            for tensor in graph.tensors:
-                if tensor.dtype in HANDLES:  # LiteRT takes what they hold for addresses of Python objects, and crashes
-                    continue
-                try:
-                    kept[tensor.index] = np.asarray(self.interpreter.get_tensor(tensor.index, graph.index))
-                except (ValueError, RuntimeError):  # tensors that were never allocated
-                    continue
-        return kept
-
-    def _allocate(self, arrays: Sequence[Array]) -> None:
-        shapes = tuple(array.shape for array in arrays)
-        if shapes == self._shapes:
-            return
-        current = self._shapes or tuple(tensor.shape for tensor in self.entry.inputs)
-        for tensor, shape, now in zip(self.entry.inputs, shapes, current, strict=True):
-            if shape != now:
-                self.interpreter.resize_tensor_input(tensor.index, shape)
-        self.interpreter.allocate_tensors()
-        self._shapes = shapes
+        return self.engine.tensors()
 
     def _ordered(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         names = self.entry.input_names
@@ -178,27 +131,6 @@ class LiteRT:
             np.asarray(array, _WIDENED.get(tensor.dtype))
             for array, tensor in zip(inputs, self.entry.inputs, strict=True)
         ]
-
-    def _running(self, what: str) -> _Running:
-        return _Running(f"LiteRT ({self.kernels} kernels) cannot {what}")
-
-
-class _Running:
-    """Silences LiteRT and turns what it raises into a LiteRTError."""
-
-    def __init__(self, failure: str) -> None:
-        self._failure = failure
-        self._quiet = quiet()
-
-    def __enter__(self) -> None:
-        self._quiet.__enter__()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self._quiet.__exit__(None, None, None)
-        if isinstance(error, RuntimeError) and (code := unresolved(str(error))):
-            raise NoKernel(code) from error
-        if isinstance(error, ValueError | RuntimeError | TypeError | OSError | IndexError | OverflowError):
-            raise LiteRTError(f"{self._failure}: {' '.join(str(error).split())}") from error
 
 
 def started(

@@ -104,7 +104,7 @@ def profile(
     rounds = min(_MOST, max(_LEAST, round(_TIME / seconds)))
     times = node_times(proto, feeds, rounds)
     groups = list(grouped(trial.entry.subgraph.operators, proto, times))
-    original = preserving(trial)[0]
+    original = preserving(trial, most=1)[0]
     original.run(arrays)
     progress(f"timing {len(groups)} operators in LiteRT")
     graph = trial.entry.subgraph

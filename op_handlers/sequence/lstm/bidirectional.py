@@ -6,7 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Dequantized, Instance, Operator, Value, handler
+from onnx_tflite_plugin.api import (
+    ActivationKernel,
+    Array,
+    Context,
+    Decline,
+    Dequantized,
+    FusedActivation,
+    Instance,
+    Operator,
+    Value,
+    handler,
+)
 from op_handlers.kernels.operands import there
 from op_handlers.kernels.recurrent import not_float, not_symmetric, not_variable
 from op_handlers.sequence.directions import (
@@ -17,7 +28,7 @@ from op_handlers.sequence.directions import (
     side_by_side,
     time_first_both,
 )
-from op_handlers.sequence.lstm.cell import ACTIVATIONS, GATES, PROJECTION, Cell, of_another_batch
+from op_handlers.sequence.lstm.cell import GATES, PROJECTION, Cell, of_another_batch
 from op_handlers.sequence.lstm.sequences import way
 
 CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
@@ -72,8 +83,6 @@ def refusal(op: Operator) -> Decline | None:
     dtypes = {weight.dtype for weight in weights}
     if len(dtypes) != 1 or not dtypes <= {"float32", "int8", "uint8"}:
         return Decline(f"it multiplies float32 by {', '.join(sorted(dtypes))}, for which there is no kernel")
-    if op.options.fused_activation_function not in ACTIVATIONS:
-        return Decline(f"activation {op.options.fused_activation_function} in its cells is not implemented")
     return (
         not_float(op)
         or both_ways(op, 41, 45)
@@ -109,6 +118,7 @@ def crossed(op: Operator) -> bool:
     layout=time_first_both,
     axes=both_axes,
     quantization=products,
+    activation=FusedActivation(ActivationKernel.CELLS, inside=True),
     accepts=lambda at: refusal(at.op),
 )
 def bidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value | tuple[Value, ...]:

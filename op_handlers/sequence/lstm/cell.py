@@ -13,7 +13,6 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Refused, Value
 from op_handlers.kernels.operands import signed_bytes
-from op_handlers.kernels.recurrent import ACTIVATIONS as ACTIVATIONS_OF_ALL
 
 
 class Gate(NamedTuple):
@@ -38,8 +37,6 @@ INPUT, FORGET, UPDATE, OUTPUT = (
 )
 GATES = (INPUT, OUTPUT, FORGET, UPDATE)  # as ONNX orders them
 PROJECTION, PROJECTION_BIAS, HIDDEN, CELLS = 16, 17, 18, 19
-# The kernel takes NONE to leave a buffer as it was.
-ACTIVATIONS = {name: activated for name, activated in ACTIVATIONS_OF_ALL.items() if name != "NONE"}
 
 
 def gates_of(op: Operator) -> list[Gate]:
@@ -224,7 +221,7 @@ class Cell:
         return self.ops.LayerNormalization(sums, self.real(gate.norm), self.real(gate.bias), epsilon=1e-8)
 
     def activated(self, x: Value) -> Value:
-        return ACTIVATIONS[self.ctx.options.fused_activation_function](self.ops, x)
+        return self.ctx.activate(x)
 
     def updated(self, cells: Value, forget: Value, take: Value, update: Value) -> Value:
         kept = self.ops.Add(self.ops.Mul(forget, cells), self.ops.Mul(take, update))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onnx_tflite_plugin.api import (
+    ActivationKernel,
     Context,
     Decline,
     Dequantized,
+    FusedActivation,
     Implicit,
     Instance,
     Operator,
@@ -20,7 +22,6 @@ from op_handlers.kernels.operands import there
 from op_handlers.kernels.recurrent import not_float, not_symmetric, not_variable
 from op_handlers.sequence.lstm.basic import basic, five, side_by_side
 from op_handlers.sequence.lstm.cell import (
-    ACTIVATIONS,
     CELLS,
     GATES,
     HIDDEN,
@@ -99,10 +100,16 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
     )
     if refused or x.dtype == "int8":
         return refused or whole(op)
-    if mixed := not_float(op):
-        return mixed
-    activation = op.options.fused_activation_function
-    return None if activation in ACTIVATIONS else Decline(f"activation {activation} in its cells is not implemented")
+    return not_float(op)
+
+
+def cell_activation(at: Instance) -> ActivationKernel:
+    """Of integers, and in the cell of five operands, the kernels compute a tanh whatever the option says."""
+    fixed = at.op[0].dtype != "float32" or at.op.options.get("kernel_type") == "BASIC"
+    return ActivationKernel.ALWAYS_TANH if fixed else ActivationKernel.CELLS
+
+
+ACTIVATED = FusedActivation(cell_activation, inside=True)
 
 
 @handler(
@@ -111,6 +118,7 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
     layout=time_first,
     axes=sequence_axes,
     quantization=products,
+    activation=ACTIVATED,
     min_opset=newest,
     accepts=lambda at: stepwise(at.op, 3),
 )
@@ -146,6 +154,7 @@ def one_step(at: Instance) -> Decline | None:
     max_version=4,
     layout=Terminate(),
     quantization=lambda at: side_by_side(at.op) if at.op.options.kernel_type == "BASIC" else products(at),
+    activation=ACTIVATED,
     min_opset=newest,
     accepts=one_step,
 )

@@ -5,11 +5,19 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api import Decline, Instance, Operator, Refused
+from onnx_tflite_plugin.api import (
+    ActivationKernel,
+    Decline,
+    Instance,
+    Operator,
+    Refused,
+    activation_bounds,
+    applied_activation,
+)
 
 PADDINGS = {1: "SAME", 2: "VALID"}
-ACTIVATIONS = {1: (0.0, None), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
-"""Bounds of fused activations; the kernels leave results as they are for any other."""
+ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
+"""Fused activations by number (``TfLiteFusedActivation``)."""
 
 
 class Stride(NamedTuple):
@@ -37,8 +45,13 @@ def stride(op: Operator) -> Stride:
 def window(op: Operator) -> Window:
     """Raises Refused where the options are too short, or of no padding."""
     padding, stride_width, stride_height, width, height, activation = _integers(op, 6)
-    bounds = ACTIVATIONS.get(activation, (None, None))
-    return Window(_padding(op, padding), (stride_height, stride_width), (height, width), bounds)
+    return Window(_padding(op, padding), (stride_height, stride_width), (height, width), _bounds(activation))
+
+
+def _bounds(number: int) -> tuple[float | None, float | None]:
+    """Return the bounds of a fused activation; the kernels leave results as they are for one that is not known."""
+    name = ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else "NONE"
+    return activation_bounds(applied_activation(ActivationKernel.CLAMPED, name)) or (None, None)
 
 
 def _integers(op: Operator, count: int) -> tuple[int, ...]:

@@ -93,6 +93,8 @@ PARTS: dict[str, dict[str, Any]] = {
     "whose cells are bounded at 10": {"cell_clip": 10.0},
     "with RELU": {"fused_activation_function": "RELU"},
     "with RELU6": {"fused_activation_function": "RELU6"},
+    "with RELU_N1_TO_1": {"fused_activation_function": "RELU_N1_TO_1"},
+    "with SIGN_BIT": {"fused_activation_function": "SIGN_BIT"},
     "without an input gate": {"each": {"coupled": True}},
     "with an input gate one way": {"back": {"coupled": True}},
     "with peepholes": {"each": {"peephole": True}},

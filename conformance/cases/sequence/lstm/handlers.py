@@ -64,7 +64,7 @@ def floats(op: str) -> Iterator[Case]:
     yield lstm("float32 of 20 operands", op=op, short=True)
     yield lstm("float32 whose result has no shape in the file", op=op, shapeless=True, cell_clip=1.1)
     yield lstm("float32 whose states have one axis", op=op, flat=True, cell_clip=1.1)
-    for activation in ("RELU", "RELU6"):
+    for activation in ("RELU", "RELU_N1_TO_1", "RELU6", "SIGN_BIT"):
         yield lstm(f"float32 with {activation}", op=op, fused_activation_function=activation)
     yield lstm("float32 that begins with float16", op=op, begun="float16")
     for name in ("plain", "without an input gate", "that projects"):
@@ -88,6 +88,8 @@ def hybrid(op: str) -> Iterator[Case]:
                 continue
             yield lstm(f"float32 on {weights} {name}", op=op, weights=weights, **PARTS[name])
     yield lstm("float32 on int8 that normalizes", op=op, weights="int8", norm=True)
+    for activation in ("RELU_N1_TO_1", "RELU6"):
+        yield lstm(f"float32 on int8 with {activation}", op=op, weights="int8", fused_activation_function=activation)
     yield lstm("float32 on int8, quantized with zero points", op=op, weights="int8", asymmetric_quantize_inputs=True)
 
 
@@ -122,6 +124,12 @@ def integer(op: str) -> Iterator[Case]:
         beyond = {"open": 16.0, "reach": 0.4, **large}
         yield lstm(f"int8 whose sums leave 16 bits, {batch} at once", op=op, **beyond)
     yield lstm("int8 of one sequence", op=op, dtype="int8", weights="int8", batch=1)
+    whole: dict[str, Any] = {"op": op, "dtype": "int8", "weights": "int8"}
+    for activation in ("NONE", "RELU", "SIGN_BIT"):
+        ignored = {**whole, "fused_activation_function": activation}
+        yield lstm(f"int8 with {activation}, for which the kernel takes a tanh", **ignored)
+    unquantized = {"options": {"quantization": "float"}}
+    yield lstm("int8 with RELU, converted without quantization", unquantized, fused_activation_function="RELU", **whole)
 
 
 def sequences() -> Iterator[Case]:
@@ -187,13 +195,18 @@ def basic() -> Iterator[Case]:
         for variable in (True, False):
             name = f"{dtype} of five operands, states " + ("kept" if variable else "handed in")
             yield net(STEP, name, five(dtype, variable), dtype=dtype)
+        for activation in ("NONE", "RELU"):
+            name = f"{dtype} of five operands with {activation}, for which the kernel takes a tanh"
+            yield net(STEP, name, five(dtype, True, activation=activation), dtype=dtype)
     yield net(STEP, "float32 of five operands, all four results", five("float32", True, wanted=4))
     yield net(STEP, "uint8 of five operands, cells too", five("uint8", True, wanted=2), dtype="uint8", runs=1)
     odd = "the kernel takes it for one of 0.0078125 and 128"
     yield net(STEP, "uint8 of another scale", five("uint8", True, scale=0.01), dtype="uint8", refused=odd)
 
 
-def five(dtype: str, variable: bool, wanted: int = 1, scale: float = 1 / 128) -> Callable[[Net], None]:
+def five(
+    dtype: str, variable: bool, wanted: int = 1, scale: float = 1 / 128, activation: str = "TANH"
+) -> Callable[[Net], None]:
     small, both = dtype == "uint8", INPUTS + CELLS
 
     def spec(size: int) -> Spec:
@@ -218,7 +231,7 @@ def five(dtype: str, variable: bool, wanted: int = 1, scale: float = 1 / 128) ->
         refs = [x, operands[0], model.place(weights), model.place(bias), operands[1]]
         sums = tensor(BATCH, 4 * CELLS, dtype="int16", scale=2**-12) if small else spec(4 * CELLS)
         results = [model.result(like) for like in (spec(CELLS), cell, spec(both), sums)]
-        model.graph.operator(STEP, refs, results, {"kernel_type": "BASIC", "fused_activation_function": "TANH"})
+        model.graph.operator(STEP, refs, results, {"kernel_type": "BASIC", "fused_activation_function": activation})
         model.output(*results[:wanted])
 
     return draw

@@ -1,0 +1,140 @@
+"""AudioSpectrogram and Mfcc: windows and strides, channels, dynamic lengths, filters, sample rates, tones and silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from conformance.case import EVERY_OPSET, Case
+from conformance.models import Net, Spec, alone, constant, drawn, net
+from onnx_tflite_plugin.source.model import Array
+
+SPECTROGRAM, MFCC = "CUSTOM.AudioSpectrogram", "CUSTOM.Mfcc"
+FILTERS: Mapping[str, Any] = {
+    "upper_frequency_limit": 4000,
+    "lower_frequency_limit": 20,
+    "filterbank_channel_count": 40,
+    "dct_coefficient_count": 13,
+}
+BINS, FRAMES = 257, 7
+
+
+def cases() -> Iterator[Case]:
+    yield from spectrograms()
+    yield from cepstra()
+    yield from both()
+
+
+def bins(window: int) -> int:
+    return (1 << (window - 1).bit_length()) // 2 + 1
+
+
+def frames(samples: int, window: int, stride: int) -> int:
+    return max((samples - window) // stride + 1, 0)
+
+
+def spectrogram(name: str, samples: int | None, window: float, stride: float, **case: Any) -> Case:
+    """One spectrogram; ``channels``, ``squared`` and ``without``, options to leave out, are popped from ``case``."""
+    channels, squared, without = case.pop("channels", 1), case.pop("squared", True), case.pop("without", ())
+    options = {"window_size": window, "stride": stride, "magnitude_squared": squared}
+    window, stride = int(window), int(stride)
+    count = None if samples is None else frames(samples, window, stride)
+    return alone(
+        SPECTROGRAM,
+        name,
+        [Spec((samples, channels))],
+        Spec((channels, count, bins(window))),
+        custom_options={key: value for key, value in options.items() if key not in without},
+        **case,
+    )
+
+
+def spectrograms() -> Iterator[Case]:
+    yield spectrogram("480 of 512", 1601, 480, 160, opsets=EVERY_OPSET)
+    yield spectrogram("magnitudes", 1601, 480, 160, squared=False)
+    yield spectrogram("640 of 1024", 1999, 640, 320)
+    yield spectrogram("a power of two", 997, 256, 128)
+    yield spectrogram("windows of few samples", 101, 13, 5)
+    yield spectrogram("windows of two samples", 11, 2, 3)
+    yield spectrogram("a window of no whole rows", 1009, 137, 59)
+    yield spectrogram("a long window", 5003, 2311, 701)
+    yield spectrogram("a stride beyond the window", 997, 37, 53)
+    yield spectrogram("one window", 480, 480, 160)
+    yield spectrogram("fewer samples than a window", 479, 480, 160)
+    yield spectrogram("three channels", 997, 202, 101, channels=3, opsets=EVERY_OPSET)
+    yield spectrogram("dynamic samples", None, 97, 31, sizes=(96, 97, 499), opsets=EVERY_OPSET)
+    yield spectrogram("dynamic samples of a stride beyond the window", None, 97, 211, sizes=(97, 307, 308, 499))
+    yield spectrogram("dynamic samples and channels", None, 97, 31, channels=None, sizes=(211, 499))
+    yield spectrogram("options of magnitudes left out", 997, 97, 31, without=("magnitude_squared",))
+    yield spectrogram("fractions as options", 997, 97.9, 31.9)
+    yield spectrogram("a window of one sample", 997, 1, 31, refused="fewer than 2 samples")
+    yield spectrogram("no stride", 997, 97, 31, without=("stride",), refused="strides below 1")
+
+
+def cepstrum(name: str, options: Mapping[str, Any] = {}, rate: int | None = 16000, **case: Any) -> Case:
+    """One Mfcc; ``channels`` and ``bins`` are popped from ``case``. A rate of None is known at runtime, 16000 and others."""
+    channels, width = case.pop("channels", 1), case.pop("bins", BINS)
+    filters = {**FILTERS, **options}
+    powers = Spec((channels, FRAMES, width), name="powers")
+    random = drawn(channels or 2, FRAMES, width, seed=name)
+    given: Any = {"powers": np.square(random)}
+    hertz = Spec((1,), "int32", name="rate") if rate is None else constant(np.asarray([rate], np.int32))
+    if rate is None:
+        given = [{**given, "rate": np.asarray([number], np.int32)} for number in (16000, 8000, 44100, 6007)]
+    result = Spec((channels, FRAMES, filters["dct_coefficient_count"]))
+    case = {"given": given, **case}
+    return alone(MFCC, name, [powers, hertz], result, custom_options=filters, **case)
+
+
+def cepstra() -> Iterator[Case]:
+    for rate, text in ((16000, ""), (None, ", rate at runtime")):
+        yield cepstrum(f"usual{text}", rate=rate, opsets=EVERY_OPSET)
+        yield cepstrum(f"as many coefficients as filters{text}", {"dct_coefficient_count": 40}, rate)
+        yield cepstrum(f"filters from 0 on{text}", {"lower_frequency_limit": 0}, rate)
+        yield cepstrum(f"filters from within a bin{text}", {"lower_frequency_limit": 77}, rate)
+        yield cepstrum(f"filters narrower than bins{text}", {"filterbank_channel_count": 151}, rate, bins=65)
+        yield cepstrum(f"filters up to the last bin{text}", {"upper_frequency_limit": 8000}, rate)
+        yield cepstrum(f"filters beyond the last bin{text}", {"upper_frequency_limit": 8040}, rate)
+        yield cepstrum(f"fractions as limits{text}", {"lower_frequency_limit": 93.9}, rate)
+        yield cepstrum(f"two channels{text}", rate=rate, channels=2)
+    silence = {"powers": np.zeros((1, FRAMES, BINS), np.float32)}
+    yield cepstrum("silence", given=silence)
+    for rate, text in ((16000, ""), (None, ", rate at runtime")):
+        given = {"powers": edges(), **({} if rate else {"rate": np.asarray([16000], np.int32)})}
+        yield cepstrum(f"nothing but what is left out{text}", {}, rate, given=given)
+    yield cepstrum("dynamic channels", channels=None, sizes=())
+    yield cepstrum("a rate of 0", rate=0, refused="takes positive rates")
+    yield cepstrum("more coefficients than filters", {"dct_coefficient_count": 41}, refused="as many as filters")
+    yield cepstrum("limits that fall", {"upper_frequency_limit": 20}, refused="rising limits")
+
+
+def edges() -> Array:
+    """Powers of those frequencies alone that no filter takes, in part infinite."""
+    powers = np.zeros((1, FRAMES, BINS), np.float32)
+    powers[..., 0], powers[..., 129:] = np.inf, -3
+    return powers
+
+
+def both() -> Iterator[Case]:
+    """Tones, whose quiet frequencies the logarithm shows, and silence.
+
+    Those of the short tone, in numbers that float32 has, are quieter than the floor if nothing is rounded to float32.
+    """
+    time = np.arange(1601, dtype=np.float64)[:, np.newaxis]
+    inputs = {"a tone": np.sin(0.3 * time), "a short tone": np.round(np.sin(np.pi / 2 * time)), "silence": 0 * time}
+    for op in (SPECTROGRAM, MFCC):
+        for name, samples in inputs.items():
+            given = {"samples": samples.astype(np.float32)}
+            window = 512 if "short" in name else 480
+            yield net(op, f"{name}, spectrum and cepstrum", partial(spoken, window=window), given=given)
+
+
+def spoken(model: Net, window: int) -> None:
+    options = {"window_size": window, "stride": 160, "magnitude_squared": True}
+    count = frames(1601, window, 160)
+    powers = model.call(SPECTROGRAM, [Spec((1601, 1), name="samples")], Spec((1, count, BINS)), custom_options=options)
+    rate = constant(np.asarray(16000, np.int32))
+    model.output(model.call(MFCC, [powers, rate], Spec((1, count, 13)), custom_options=dict(FILTERS)))

@@ -1,0 +1,1 @@
+"""Select operators: TensorFlow's own, held against what its kernels give."""

@@ -1,0 +1,53 @@
+"""Arithmetic, as TensorFlow computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.case import Case
+from conformance.models import alone, tensor
+from conformance.tensorflow import node, of_tensorflow, select_options
+
+OPERATORS = (
+    "Add",
+    "AddN",
+    "AddV2",
+    "Atan2",
+    "Div",
+    "DivNoNan",
+    "FloorDiv",
+    "FloorMod",
+    "Maximum",
+    "Minimum",
+    "Mul",
+    "Pow",
+    "RealDiv",
+    "SquaredDifference",
+    "Sub",
+    "Xdivy",
+    "Xlogy",
+)
+
+
+def cases() -> Iterator[Case]:
+    yield from of_tensorflow(*OPERATORS)
+    yield from refusals()
+
+
+def refusals() -> Iterator[Case]:
+    """What is declined by name, before anything is converted."""
+    x, code, usual = tensor(5, 7), "CUSTOM.FlexAddV2", select_options("AddV2", node("AddV2", {"T": "float32"}))
+    complex_ = tensor(5, 7, dtype="complex128")
+    quantized = tensor(5, 7, dtype="int8")
+    other = select_options("AddV2", node("Sub"))
+    yield alone(code, "complex128", [complex_] * 2, complex_, custom_options=usual, refused="its dtypes are complex128")
+    yield alone(
+        code, "quantized operands", [quantized] * 2, quantized, custom_options=usual, refused="its dtypes are int8"
+    )
+    yield alone(code, "no NodeDef", [x, x], x, custom_options=b"", refused="its options hold no valid NodeDef")
+    yield alone(
+        code, "another operator's NodeDef", [x, x], x, custom_options=other, refused="its NodeDef is that of 'Sub'"
+    )
+    yield alone(
+        code, "one operand", [x], x, custom_options=usual, refused="it has 1 operands, TensorFlow's AddV2 takes 2"
+    )

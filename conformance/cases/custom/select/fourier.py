@@ -1,0 +1,25 @@
+"""Fourier transforms and complex numbers, as TensorFlow computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.case import Case
+from conformance.tensorflow import of_tensorflow
+
+OPERATORS = (
+    "Angle",
+    "Complex",
+    "ComplexAbs",
+    "Conj",
+    "FFT",
+    "IFFT",
+    "IRFFT",
+    "Imag",
+    "RFFT",
+    "Real",
+)
+
+
+def cases() -> Iterator[Case]:
+    yield from of_tensorflow(*OPERATORS)

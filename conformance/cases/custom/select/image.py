@@ -1,0 +1,79 @@
+"""Images, as TensorFlow computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import alone, constant, tensor
+from conformance.tensorflow import case, node, of_tensorflow, select_options, stored
+from onnx_tflite_plugin.source.model import Array
+
+OPERATORS = (
+    "AvgPool",
+    "BiasAdd",
+    "Conv2D",
+    "Conv3D",
+    "DepthwiseConv2dNative",
+    "MaxPool",
+    "ResizeBilinear",
+    "ResizeNearestNeighbor",
+)
+FIXED = (
+    "Conv2D, SAME, strides [2, 3]",
+    "Conv2D, filters at runtime",
+    "Conv2D, groups",
+    "DepthwiseConv2dNative, VALID, filters at runtime",
+)
+"""Cases that ONNX, or the built-in operator, needs the sizes of."""
+
+ORDERED: Mapping[str, Mapping[str, Any]] = {
+    "Conv2D, SAME, strides [1, 1]": {"strides": (1, 1, 1, 1), "padding": "SAME"},
+    "Conv2D, VALID, strides [2, 3]": {"strides": (1, 1, 2, 3), "padding": "VALID"},
+    "DepthwiseConv2dNative, SAME": {"strides": (1, 1, 2, 2), "padding": "SAME"},
+    "MaxPool, SAME": {"ksize": (1, 1, 3, 2), "strides": (1, 1, 2, 2), "padding": "SAME"},
+    "AvgPool, VALID": {"ksize": (1, 1, 3, 2), "strides": (1, 1, 2, 2), "padding": "VALID"},
+}
+"""The attributes of stored cases, where channels come first."""
+
+
+def cases() -> Iterator[Case]:
+    yield from of_tensorflow(*OPERATORS, fixed_alone=FIXED)
+    yield from channels_first()
+    yield from refusals()
+
+
+def channels_first() -> Iterator[Case]:
+    """TensorFlow has kernels of this order for other devices: the stored results of channels last, with their axes moved."""
+    for one in stored():
+        given = ORDERED.get(f"{one.op}, {one.name}")
+        if given is None:
+            continue
+        image, *operands = one.operands
+        moved = replace(
+            one,
+            node=node(one.op, {**given, "data_format": "NCHW", "T": "float32"}),
+            operands=(first(image), *operands),
+            results=tuple(map(first, one.results)),
+        )
+        yield case(moved, f"{one.name}, channels first", known=True, nodes={"Transpose": 0})
+
+
+def first(array: Array) -> Array:
+    return np.ascontiguousarray(np.moveaxis(array, -1, 1))
+
+
+def refusals() -> Iterator[Case]:
+    x, w = tensor(1, 5, 7, 3), constant(np.ones((1, 1, 3, 2)), "float32")
+    for name, attributes, why in (
+        ("another data format", {"data_format": "NCHW_VECT_C"}, "its data format is NCHW_VECT_C"),
+        ("strides along channels", {"strides": (1, 1, 1, 2)}, "which are not 1 along batch and channels"),
+        ("no padding", {"padding": ""}, "its padding is missing"),
+        ("a list as a text", {"padding": (1, 2)}, "attribute 'padding' of its NodeDef is tuple, expected bytes"),
+    ):
+        options = select_options("Conv2D", node("Conv2D", {"strides": (1, 1, 1, 1), "padding": "VALID", **attributes}))
+        yield alone("CUSTOM.FlexConv2D", name, [x, w], tensor(1, 5, 7, 2), custom_options=options, refused=why)

@@ -1,0 +1,20 @@
+"""Tensors joined and taken apart, as TensorFlow computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.case import Case
+from conformance.tensorflow import of_tensorflow
+
+OPERATORS = (
+    "ConcatV2",
+    "Pack",
+    "Split",
+    "SplitV",
+    "Unpack",
+)
+
+
+def cases() -> Iterator[Case]:
+    yield from of_tensorflow(*OPERATORS)

@@ -1,0 +1,20 @@
+"""Matrix products, as TensorFlow computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.case import Case
+from conformance.tensorflow import of_tensorflow
+
+OPERATORS = (
+    "BatchMatMul",
+    "BatchMatMulV2",
+    "BatchMatMulV3",
+    "MatMul",
+    "MatrixDeterminant",
+)
+
+
+def cases() -> Iterator[Case]:
+    yield from of_tensorflow(*OPERATORS)

@@ -1,0 +1,14 @@
+"""Patches of images, as TensorFlow computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.case import Case
+from conformance.tensorflow import of_tensorflow
+
+OPERATORS = ("ExtractImagePatches",)
+
+
+def cases() -> Iterator[Case]:
+    yield from of_tensorflow(*OPERATORS)

@@ -1,0 +1,31 @@
+"""Reductions, as TensorFlow computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.case import Case
+from conformance.tensorflow import of_tensorflow
+
+OPERATORS = (
+    "All",
+    "Any",
+    "ArgMax",
+    "ArgMin",
+    "Cumprod",
+    "Cumsum",
+    "Max",
+    "Mean",
+    "Min",
+    "Prod",
+    "Sum",
+)
+FIXED = (
+    "Prod, int32",
+    "Prod, int64",
+)
+"""Cases that ONNX, or the built-in operator, needs the sizes of."""
+
+
+def cases() -> Iterator[Case]:
+    yield from of_tensorflow(*OPERATORS, fixed_alone=FIXED)

@@ -1,0 +1,38 @@
+"""Shapes, as TensorFlow computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from conformance.case import Case
+from conformance.models import alone, constant, tensor
+from conformance.tensorflow import node, of_tensorflow, select_options
+
+OPERATORS = (
+    "BroadcastTo",
+    "ExpandDims",
+    "Identity",
+    "PreventGradient",
+    "Rank",
+    "Reshape",
+    "Roll",
+    "Shape",
+    "Size",
+    "Snapshot",
+    "Squeeze",
+    "StopGradient",
+    "Tile",
+    "Transpose",
+)
+FIXED = ("Squeeze, every axis",)
+"""Cases that ONNX, or the built-in operator, needs the sizes of."""
+
+
+def cases() -> Iterator[Case]:
+    yield from of_tensorflow(*OPERATORS, fixed_alone=FIXED)
+    x, y = tensor(3, 5, 7, dtype="int8"), tensor(7, 3, 5, dtype="int8")
+    options = select_options("Transpose", node("Transpose"))
+    perm = constant(np.asarray([2, 0, 1], np.int32))
+    yield alone("CUSTOM.FlexTranspose", "quantized, moved as stored", [x, perm], y, custom_options=options)

@@ -1,0 +1,29 @@
+"""Elements picked, padded and filled in, as TensorFlow computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.case import Case
+from conformance.tensorflow import of_tensorflow
+
+OPERATORS = (
+    "DepthToSpace",
+    "Fill",
+    "GatherNd",
+    "GatherV2",
+    "MirrorPad",
+    "OneHot",
+    "Pad",
+    "PadV2",
+    "Range",
+    "ReverseV2",
+    "Slice",
+    "SpaceToDepth",
+    "StridedSlice",
+    "ZerosLike",
+)
+
+
+def cases() -> Iterator[Case]:
+    yield from of_tensorflow(*OPERATORS)

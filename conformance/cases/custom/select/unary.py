@@ -1,0 +1,48 @@
+"""Functions of one operand, as TensorFlow computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.case import Case
+from conformance.tensorflow import of_tensorflow
+
+OPERATORS = (
+    "Abs",
+    "Acos",
+    "Acosh",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "Cast",
+    "Ceil",
+    "Cos",
+    "Cosh",
+    "Erf",
+    "Erfc",
+    "Exp",
+    "Expm1",
+    "Floor",
+    "Inv",
+    "IsFinite",
+    "IsInf",
+    "IsNan",
+    "Log",
+    "Log1p",
+    "Neg",
+    "Reciprocal",
+    "Rint",
+    "Round",
+    "Rsqrt",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Sqrt",
+    "Square",
+    "Tan",
+)
+
+
+def cases() -> Iterator[Case]:
+    yield from of_tensorflow(*OPERATORS)

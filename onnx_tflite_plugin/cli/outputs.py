@@ -1,0 +1,140 @@
+"""The files that a run reads and writes: no two outputs share a path, and none replaces an input."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.cli.output import plural
+from onnx_tflite_plugin.cli.paths import writable
+
+_LISTED = 3  # outputs that a note names one by one
+
+Stamp = tuple[int, int, int] | None
+"""What changes when a file is replaced; ``None`` for a file that does not exist."""
+
+
+class _File(NamedTuple):
+    """A file as it is given, and ``what`` it is: an input's name, or the source of an output.
+
+    ``folder`` is the nearest that exists, ``names`` what follows it.
+    """
+
+    path: Path
+    what: str
+    output: bool
+    folder: Path
+    names: tuple[str, ...]
+
+    @classmethod
+    def at(cls, path: Path, what: str, *, output: bool) -> _File:
+        place = Path(os.path.realpath(path))
+        folder = next(parent for parent in place.parents if parent.is_dir())
+        return cls(path, what, output, folder, place.relative_to(folder).parts)
+
+    def key(self) -> object:
+        """Return what files share that may be the same: a folder, and names that differ in case or accents only."""
+        stat = os.stat(self.folder)
+        folder = (stat.st_dev, stat.st_ino) if stat.st_ino else str(self.folder)
+        return folder, tuple(map(_folded, self.names))
+
+    def is_same(self, other: _File) -> bool:
+        """True if two files of one key are one on their file system."""
+        pairs = zip(self.names, other.names, strict=True)
+        return all(name == alias or _aliases(self.folder, name, alias) for name, alias in pairs)
+
+
+class Outputs:
+    """Collects all files of a run before anything is converted or written."""
+
+    def __init__(self) -> None:
+        self._files: dict[object, list[_File]] = {}
+        self._inputs: dict[tuple[int, int], _File] = {}
+        self._before: dict[Path, Stamp] = {}
+
+    def read(self, path: Path, what: str) -> None:
+        """Register an input. ``what`` completes "it is …": "the model itself"."""
+        file = _File.at(path, what, output=False)
+        self._files.setdefault(file.key(), []).append(file)
+        if (stat := _stat(path)) is not None and stat.st_ino:
+            self._inputs[stat.st_dev, stat.st_ino] = file
+
+    def write(self, path: Path, source: str, remedy: str) -> Path:
+        """Register an output with the source that it comes from. Raises UsageProblem if another file has its path."""
+        file = _File.at(path, source, output=True)
+        known = self._files.setdefault(file.key(), [])
+        stat = _stat(path)
+        linked = None if stat is None else self._inputs.get((stat.st_dev, stat.st_ino))
+        same = linked or next((other for other in known if file.is_same(other)), None)
+        if same is not None:
+            raise UsageProblem(_collision(same, file, remedy))
+        known.append(file)
+        self._before[path] = _stamp(path)
+        return path
+
+    def prepare(self, *, folders: bool) -> None:
+        """Check that every output can be written; with ``folders``, make those that are missing. Raises UsageProblem."""
+        for path in self._before:
+            if folders:
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise UsageProblem(f"the folder {path.parent} cannot be made: {error.strerror}") from None
+            writable(path)
+
+    def note(self) -> str:
+        """Report which outputs were written, as the file system has it now."""
+        if not self._before:
+            return "nothing was written"
+        if len(self._before) > _LISTED:
+            written = sum(_stamp(path) != before for path, before in self._before.items())
+            return f"{written} of {plural(len(self._before), 'file')} were written"
+        return "; ".join(self._states())
+
+    def _states(self) -> Iterator[str]:
+        for path, before in self._before.items():
+            if _stamp(path) != before:
+                yield f"{path} was written"
+            else:
+                yield f"{path} was not written" if before is None else f"existing {path} left unchanged"
+
+
+def _folded(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    import unicodedata
+
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", text).casefold())
+
+
+def _aliases(folder: Path, name: str, alias: str) -> bool:
+    """True if two names are one file in a folder, tried with a temporary file."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=f".{name}") as probe:
+            return os.path.lexists(probe.name.removesuffix(name) + alias)
+    except OSError:  # unknown: refuse rather than overwrite
+        return True
+
+
+def _collision(first: _File, second: _File, remedy: str) -> str:
+    if not first.output:
+        return f"{second.path} is {first.what}; name another file to write"
+    if first.path == second.path:
+        return f"{first.what} and {second.what} would both be written to {first.path}; {remedy}"
+    return f"{first.what} would be written to {first.path} and {second.what} to {second.path}, which is the same file; {remedy}"
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _stamp(path: Path) -> Stamp:
+    stat = _stat(path)
+    return None if stat is None else (stat.st_ino, stat.st_mtime_ns, stat.st_size)

@@ -1,0 +1,167 @@
+"""Lists of tensors of which the file does not say what they hold, completed by what handlers declare of their operators.
+
+Converters before ``variant_tensors`` (TensorFlow 2.13) leave it out. A list is an array of one axis more, the number of its tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from onnx_tflite_plugin.api.declarations import Contents, Handler
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.binding.bound import label
+from onnx_tflite_plugin.binding.declared import At, called
+from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.shapes.changes import with_tensors
+from onnx_tflite_plugin.source.dtypes import HANDLES
+from onnx_tflite_plugin.source.model import Dims, Model, Operator, Tensor, agree
+from onnx_tflite_plugin.targets import Target
+
+VARIANT = "variant"
+
+
+class _Claim(NamedTuple):
+    """An operator and a handler that may convert it."""
+
+    op: Operator
+    handler: Handler
+    pack: str
+
+
+def complete_lists(model: Model, host: Host, target: Target) -> Model:
+    """Return the model with an array in place of each variant of which operators tell dtype and rank; the others stay."""
+    if not any(tensor.dtype == VARIANT for graph in model.subgraphs for tensor in graph.tensors):
+        return model
+    lists = _Lists()
+    claims = list(_claims(model, host))
+    for claim in claims:
+        for one, other in _passed(model, claim):
+            lists.join(one, other)
+    for claim in claims:
+        variants = [t for t in (*claim.op.inputs, *claim.op.outputs) if t is not None and t.dtype == VARIANT]
+        if claim.handler.contents is None or not variants:
+            continue
+        for other in variants[1:]:
+            lists.join(variants[0], other)
+        lists.learn(variants[0], _contents(claim, host, target))
+    return with_tensors(model, lists.arrays())
+
+
+def _claims(model: Model, host: Host) -> Iterator[_Claim]:
+    """Yield each operator that has a variant among its operands or results, with each handler registered for it."""
+    operators = [
+        op
+        for graph in model.subgraphs
+        for op in graph.operators
+        if any(tensor is not None and tensor.dtype == VARIANT for tensor in (*op.inputs, *op.outputs))
+    ]
+    for op in operators:
+        yield from (_Claim(op, handler, pack) for pack, handler in host.registered(op.code))
+
+
+def _passed(model: Model, claim: _Claim) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield pairs of tensors that are one value on both sides of a subgraph's boundary, or in two steps of a loop."""
+    op, handler = claim.op, claim.handler
+    borders = handler.borders
+    options = (handler.inlines,) if borders is None and handler.inlines else handler.subgraphs if borders else ()
+    graphs = [model.subgraphs[k] for k in called(options, op) if 0 <= k < len(model.subgraphs)]
+    first, loops = (borders.first, borders.loops) if borders else (0, False)
+    operands = op.inputs[first:]
+    pairs: list[tuple[Tensor | None, Tensor | None]] = []
+    for graph in graphs:
+        pairs += zip(operands, graph.inputs, strict=False)
+    for graph in graphs[-1:] if loops else graphs:
+        pairs += zip(op.outputs, graph.outputs, strict=False)
+        if loops:
+            pairs += zip(operands, graph.outputs, strict=False)
+    for one, other in pairs:
+        if one is not None and other is not None and VARIANT in (one.dtype, other.dtype):
+            yield one, other
+
+
+def _contents(claim: _Claim, host: Host, target: Target) -> Contents:
+    """Return what the handler declares of the lists of one operator; nothing if it fails or refuses."""
+    function, op = claim.handler.contents, claim.op
+    assert function is not None
+    try:
+        with guarded(f"contents of handler {claim.handler.name}", claim.pack, function, label(op)):
+            try:
+                contents = function(At(op, target, target.opsets[2]))
+            except Refused:
+                return Contents()
+            if not isinstance(contents, Contents):
+                raise Mismatch(f"it returned {type(contents).__name__}, expected Contents")
+            return contents
+    except Failed as failed:
+        host.warn(f"{failed.reason}; it is passed over")
+        return Contents()
+
+
+class _Group:
+    """Tensors that are one list, and what is known of its elements; None if operators contradict each other."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensors = [tensor]
+        self.known: Contents | None = Contents()
+        if tensor.dtype not in HANDLES:  # an array already, as the file says
+            self.known = Contents(tensor.dtype, tensor.dims[1:] if tensor.has_rank else None) if tensor.dims else None
+
+
+class _Lists:
+    """Groups of tensors that are one list each."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Tensor, _Group] = {}
+
+    def join(self, one: Tensor, other: Tensor) -> None:
+        """Make the groups of two tensors one."""
+        first, second = self._group(one), self._group(other)
+        if first is second:
+            return
+        if len(first.tensors) < len(second.tensors):
+            first, second = second, first
+        first.known = merge(first.known, second.known)
+        first.tensors += second.tensors
+        self._groups.update(dict.fromkeys(second.tensors, first))
+
+    def learn(self, tensor: Tensor, contents: Contents) -> None:
+        """Add what an operator tells of a list."""
+        group = self._group(tensor)
+        group.known = merge(group.known, contents)
+
+    def arrays(self) -> dict[Tensor, Tensor]:
+        """Return the array in place of each variant of which dtype and rank are known."""
+        arrays = {}
+        for tensor, group in self._groups.items():
+            known = group.known
+            if tensor.dtype != VARIANT or known is None or known.dims is None or known.dtype in (None, *HANDLES):
+                continue
+            arrays[tensor] = list_array(tensor, str(known.dtype), known.dims)
+        return arrays
+
+    def _group(self, tensor: Tensor) -> _Group:
+        if tensor not in self._groups:
+            self._groups[tensor] = _Group(tensor)
+        return self._groups[tensor]
+
+
+def merge(one: Contents | None, other: Contents | None) -> Contents | None:
+    """Return what two operators tell together; None if they contradict each other."""
+    if one is None or other is None or (one.dtype and other.dtype and one.dtype != other.dtype):
+        return None
+    dtype = one.dtype or other.dtype
+    if one.dims is None or other.dims is None:
+        return Contents(dtype, other.dims if one.dims is None else one.dims)
+    if not agree(one.dims, other.dims):
+        return None
+    return Contents(dtype, tuple(a if b is None else b for a, b in zip(one.dims, other.dims, strict=True)))
+
+
+def list_array(tensor: Tensor, dtype: str, dims: Dims) -> Tensor:
+    """Return the array in place of a list: one axis more, of as many elements as there are tensors."""
+    dims = (None, *dims)
+    shape = tuple(1 if size is None else size for size in dims)
+    return replace(tensor, dtype=dtype, shape=shape, dims=dims, has_rank=True)

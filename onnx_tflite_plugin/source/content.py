@@ -1,0 +1,209 @@
+"""The bytes of a model: in memory, or read from its file where they are needed.
+
+A file is read, not mapped: if another process truncates a mapped file, reading its pages ends this process with SIGBUS.
+Small files are read at once. Of larger ones, tables are read by page and each constant when it is first asked for.
+Constants of files too large for memory are mapped (:data:`MAPPED`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import threading
+import weakref
+import zlib
+from pathlib import Path
+from struct import Struct
+from struct import error as StructError
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.errors import InvalidModel, Problem
+
+WHOLE = 1 << 26
+"""Files of at most so many bytes are read at once."""
+
+MAPPED = 1 << 31
+"""Constants of files with more bytes are mapped, so that the system can drop their pages where memory is short."""
+
+_LARGE = 1 << 20  # bytes of a constant worth a mapping
+_SMALL = 1 << 12  # bytes of a range that is read with its page
+_PAGE, _MOST_PAGES = 1 << 16, 256
+_PIECE = 1 << 24
+
+TRUNCATED = "another process truncated the file while it was read"
+_AGAIN = "run the conversion again when the file is complete"
+
+
+class Content:
+    """The bytes of a model in memory."""
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self._view = memoryview(data).toreadonly().cast("B")
+        self.size = len(self._view)
+
+    def unpack(self, form: Struct, position: int) -> tuple[Any, ...]:
+        """Unpack a struct at a position. Raises struct.error if it exceeds the content."""
+        return form.unpack_from(self._view, position)
+
+    def read(self, start: int, count: int) -> memoryview:
+        """Return a range, which must be inside the content."""
+        return self._view[start : start + count]
+
+    def part(self, start: int, size: int, name: str) -> Content:
+        """Return a range as a content of its own. ``name`` is what errors call it."""
+        return Content(self.read(start, size))
+
+    def crc(self) -> int:
+        """Return the CRC-32 of all bytes."""
+        crc = 0
+        for start in range(0, self.size, _PIECE):
+            crc = zlib.crc32(self._piece(start, min(_PIECE, self.size - start)), crc)
+        return crc
+
+    def _piece(self, start: int, count: int) -> memoryview:
+        return self.read(start, count)
+
+
+class FileContent(Content):
+    """A file, or a range of one, that is read where needed. Raises InvalidModel if the file has become shorter.
+
+    ``file``: a descriptor, which is closed with the object.
+    """
+
+    def __init__(self, file: int, name: str, start: int, size: int) -> None:
+        self._file, self._name, self._start, self.size = file, name, start, size
+        weakref.finalize(self, os.close, file)
+        self._lock = threading.Lock()
+        self._pages: dict[int, memoryview] = {}
+        self._mapping: mmap.mmap | None = None
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], name: str) -> FileContent:
+        """Open a file. Raises OSError."""
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        return cls(file, name, 0, os.fstat(file).st_size)
+
+    def part(self, start: int, size: int, name: str) -> FileContent:
+        return FileContent(os.dup(self._file), name, self._start + start, size)
+
+    def unpack(self, form: Struct, position: int) -> tuple[Any, ...]:
+        if not 0 <= position <= self.size - form.size:
+            raise StructError(f"{form.size} bytes at {position} exceed {self.size}")
+        number, offset = divmod(position, _PAGE)
+        page = self._pages.get(number)
+        if page is None:
+            page = self._page(number)
+        if offset + form.size <= len(page):
+            return form.unpack_from(page, offset)
+        return form.unpack(self.read(position, form.size))
+
+    def _page(self, number: int) -> memoryview:
+        """Read one page of tables; the one read first makes room for it."""
+        start = number * _PAGE
+        page = self._piece(start, min(_PAGE, self.size - start))
+        if len(self._pages) >= _MOST_PAGES:
+            del self._pages[next(iter(self._pages))]
+        self._pages[number] = page
+        return page
+
+    def read(self, start: int, count: int) -> memoryview:
+        number, offset = divmod(start, _PAGE)
+        if count <= _SMALL and offset + count <= _PAGE:
+            page = self._pages.get(number)
+            page = self._page(number) if page is None else page
+            return memoryview(bytes(page[offset : offset + count]))  # a copy, so that the page can be freed
+        if count >= _LARGE and self.size > MAPPED and (view := self._mapped(start, count)) is not None:
+            return view
+        return self._piece(start, count)
+
+    def _piece(self, start: int, count: int) -> memoryview:
+        content = np.empty(count, np.uint8).data
+        done = 0
+        while done < count:
+            read = self._read_into(content[done : done + _PIECE], self._start + start + done)
+            if not read:
+                raise self._truncated()
+            done += read
+        return content.toreadonly()
+
+    def _read_into(self, piece: memoryview, position: int) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(self._file, [piece], position)
+        with self._lock:  # Windows: a position and a read are two calls
+            os.lseek(self._file, position, os.SEEK_SET)
+            content = os.read(self._file, len(piece))
+        piece[: len(content)] = content
+        return len(content)
+
+    def _mapped(self, start: int, count: int) -> memoryview | None:
+        """Return a mapped range; ``None`` if the file system cannot map."""
+        first = self._start + start
+        if os.fstat(self._file).st_size < first + count:
+            raise self._truncated()
+        if self._mapping is None:
+            try:
+                self._mapping = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError):
+                return None
+        return memoryview(self._mapping)[first : first + count]
+
+    def _truncated(self) -> InvalidModel:
+        return InvalidModel(f"cannot read {self._name}", [Problem("file", TRUNCATED, _AGAIN)])
+
+
+class Section(NamedTuple):
+    """A range of a content that is a model by itself, such as an uncompressed member of an archive.
+
+    ``crc``: the CRC-32 that the range must have, if one is known.
+    """
+
+    content: Content
+    start: int
+    size: int
+    name: str
+    crc: int | None = None
+
+    def open(self) -> Content:
+        """Return the range as a content. Raises InvalidModel if it is damaged."""
+        content = self.content.part(self.start, self.size, self.name)
+        if self.crc is not None and content.crc() != self.crc:
+            reason, hint = "its CRC-32 is not the one that the archive states", "the archive is damaged: fetch it again"
+            raise InvalidModel(f"cannot read {self.name}", [Problem("file", reason, hint)])
+        return content
+
+
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Section
+"""How a model is given: by path, by its bytes, or as a part of a bundle."""
+
+
+def open_content(source: Source) -> tuple[Content, str]:
+    """Return the content of a model, and what errors call it. Raises InvalidModel and OSError."""
+    if isinstance(source, Section):
+        content, name = source.open(), source.name
+    elif isinstance(source, str | os.PathLike):
+        name = os.fspath(source)
+        content = FileContent.open(_regular(Path(source)), name)
+    else:
+        return Content(source), "the given bytes"
+    return (Content(content.read(0, content.size)) if content.size <= WHOLE else content), name
+
+
+def _regular(path: Path) -> Path:
+    """Return a path that can be opened. Raises InvalidModel for a directory, and for a pipe, which would be waited for."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        reason, hint = (
+            ("it is a directory", "") if path.is_dir() else ("it is no regular file", "write it to one first")
+        )
+        raise InvalidModel(f"cannot read {path}", [Problem("file", reason, hint)])
+    return path
+
+
+def read_bytes(source: Source) -> bytes:
+    """Return all bytes of a model."""
+    if isinstance(source, Section):
+        content = source.open()
+        return bytes(content.read(0, content.size))
+    return Path(source).read_bytes() if isinstance(source, str | os.PathLike) else bytes(source)

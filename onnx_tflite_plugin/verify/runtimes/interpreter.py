@@ -1,0 +1,167 @@
+"""LiteRT's interpreter in this process, with one of its kernel sets."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.codes import CUSTOM
+from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.runtimes.packages import optional, quiet
+
+KERNEL_SETS: Mapping[str, str] = {
+    "xnnpack": "AUTO",
+    "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES",
+    "reference": "BUILTIN_REF",
+}
+
+# subgraph.cc: OpPrepare, and of what only TensorFlow has kernels; the reference kernels do not name that.
+_UNRESOLVED = re.compile(r"unresolved custom op: (\S+)|TensorFlow op.*Node number \d+ \((\w+)\)", re.DOTALL)
+
+
+class LiteRTError(VerificationError):
+    """LiteRT cannot run the original."""
+
+
+class Endless(LiteRTError):
+    """LiteRT does not come to an end."""
+
+
+class NoKernel(LiteRTError):
+    """LiteRT has no kernel of an operator, in whichever subgraph. ``code``: the operator's."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__(f"LiteRT has no kernel of {code}")
+
+
+def unresolved(text: str) -> str:
+    """The operator that LiteRT says it has no kernel of; empty where it says something else."""
+    match = _UNRESOLVED.search(text)
+    return "" if match is None else CUSTOM + (match[1] or match[2]).rstrip(".")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that an interpreter needs to know of a model, as plain numbers and names that can be sent to another process.
+
+    ``inputs`` and ``outputs``: tensors of ``subgraph`` by index. ``shapes``: the stored ones of the inputs. ``readable``:
+    tensors that may be read after a run. ``signature``: the one that runs, where the main subgraph does not.
+    """
+
+    kernels: str
+    subgraph: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    readable: tuple[int, ...]
+    signature: str | None = None
+    preserve: bool = False
+    threads: int = 1
+    patience: float | None = None
+
+
+class InProcess:
+    """One interpreter; variables and resources live as long as it does. ``silent``: what LiteRT logs is not shown."""
+
+    def __init__(self, data: bytes, plan: Plan, *, silent: bool = True) -> None:
+        self.plan = plan
+        self._quiet = quiet if silent else contextlib.nullcontext
+        package = optional("ai_edge_litert.interpreter")
+        with self._errors("load the model"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.interpreter = package.Interpreter(
+                model_content=data,
+                num_threads=plan.threads,
+                experimental_op_resolver_type=package.OpResolverType[KERNEL_SETS[plan.kernels]],
+                experimental_preserve_all_tensors=plan.preserve,
+            )
+            signature = plan.signature
+            self._runner = None if signature is None else self.interpreter.get_signature_runner(signature)
+        self._shapes: tuple[tuple[int, ...], ...] | None = None
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Invoke once, with inputs in the plan's order; return the outputs in its order."""
+        with self._errors("run the model"):
+            if self._runner is not None:
+                named = dict(zip(self.plan.input_names, arrays, strict=True))
+                outputs = self._ended(partial(self._runner, **named))
+                return [np.asarray(outputs[name]) for name in self.plan.output_names]
+            self._allocate(arrays)
+            for index, array in zip(self.plan.inputs, arrays, strict=True):
+                self.interpreter.set_tensor(index, array)
+            self._ended(self.interpreter.invoke)
+            return [np.asarray(self.interpreter.get_tensor(index)) for index in self.plan.outputs]
+
+    def tensors(self) -> dict[int, Array]:
+        """Every readable tensor by index, as the last run left it."""
+        kept = {}
+        with self._quiet():
+            for index in self.plan.readable:
+                try:
+                    kept[index] = np.asarray(self.interpreter.get_tensor(index, self.plan.subgraph))
+                except (ValueError, RuntimeError):  # tensors that were never allocated
+                    continue
+        return kept
+
+    def _allocate(self, arrays: Sequence[Array]) -> None:
+        shapes = tuple(array.shape for array in arrays)
+        if shapes == self._shapes:
+            return
+        for index, shape, now in zip(self.plan.inputs, shapes, self._shapes or self.plan.shapes, strict=True):
+            if shape != now:
+                self.interpreter.resize_tensor_input(index, shape)
+        self.interpreter.allocate_tensors()
+        self._shapes = shapes
+
+    def _ended(self, call: Callable[[], Any]) -> Any:
+        """What LiteRT returns. Raises Endless where it has run for too long, which nothing can stop before the process ends."""
+        patience = self.plan.patience
+        if patience is None:
+            return call()
+        results: list[Any] = []
+        errors: list[Exception] = []
+
+        def run() -> None:
+            try:
+                results.append(call())
+            except Exception as error:
+                errors.append(error)
+
+        thread, start = Thread(target=run, daemon=True), time.process_time()
+        thread.start()
+        while thread.is_alive():
+            thread.join(min(1, patience))
+            if thread.is_alive() and time.process_time() - start > patience:
+                raise Endless(f"LiteRT has run for {patience:.0f} s on these inputs: it may never end")
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    @contextlib.contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Turn what LiteRT raises into a LiteRTError."""
+        try:
+            with self._quiet():
+                yield
+        except RuntimeError as error:
+            if code := unresolved(str(error)):
+                raise NoKernel(code) from error
+            raise self._failure(what, error) from error
+        except (ValueError, TypeError, OSError, IndexError, OverflowError) as error:
+            raise self._failure(what, error) from error
+
+    def _failure(self, what: str, error: Exception) -> LiteRTError:
+        return LiteRTError(f"LiteRT ({self.plan.kernels} kernels) cannot {what}: {' '.join(str(error).split())}")

@@ -1,0 +1,69 @@
+"""The child's side of ``child``: LiteRT's interpreters by number, until standard input ends."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.verify.runtimes.interpreter import Endless, InProcess, NoKernel
+
+Answer = tuple[str, Any]
+
+
+def main() -> None:
+    """Answer requests one after the other."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's interruption is the parent's to heed
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what LiteRT prints must not be taken for an answer
+    sessions: dict[int, InProcess] = {}
+    for freed, what, arguments in _requests():
+        for number in freed:
+            sessions.pop(number, None)
+        pickle.dump(_answer(sessions, what, *arguments), answers, pickle.HIGHEST_PROTOCOL)
+        answers.flush()
+
+
+def _requests() -> Iterator[tuple[list[int], str, tuple[Any, ...]]]:
+    """The parent's requests. The process ends with the parent, even while LiteRT runs."""
+    queue: SimpleQueue[Any] = SimpleQueue()
+
+    def read() -> None:
+        with suppress(EOFError, OSError, pickle.UnpicklingError):
+            while True:
+                queue.put(pickle.load(sys.stdin.buffer))
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        yield queue.get()
+
+
+def _answer(sessions: dict[int, InProcess], what: str, number: int, *arguments: Any) -> Answer:
+    """What a request gives, or the error that it ends with."""
+    try:
+        if what == "open":
+            sessions[number] = InProcess(*arguments, silent=False)
+            return "answer", None
+        if what == "run":
+            return "answer", sessions[number].run(*arguments)
+        return "answer", sessions[number].tensors()
+    except NoKernel as error:
+        return "NoKernel", error.code
+    except Endless as error:
+        return "Endless", str(error)
+    except ConversionError as error:
+        return "LiteRTError", str(error)
+    except Exception as error:
+        return "LiteRTError", f"LiteRT fails on the model: {type(error).__name__}: {error}"

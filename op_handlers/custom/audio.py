@@ -1,0 +1,175 @@
+"""Spectrograms and cepstra of speech models: AudioSpectrogram and Mfcc (kernels/audio_spectrogram.cc, kernels/mfcc.cc).
+
+LiteRT computes both in float64. The spectrum is computed in float64 as well: rounded to float32, the quiet frequencies beside
+a loud tone would be noise, which the logarithm of Mfcc shows.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Decline,
+    Instance,
+    NotQuantizable,
+    Operator,
+    Refused,
+    Terminate,
+    Value,
+    handler,
+    spend,
+)
+from op_handlers.kernels.mel import FLOOR, Filterbank, cosines
+from op_handlers.kernels.operands import scalar
+from op_handlers.kernels.spectrum import power_spectrum
+
+LARGEST = (1 << 31) - 1
+SPECTROGRAM = ("window_size", "stride")
+CEPSTRUM = ("filterbank_channel_count", "dct_coefficient_count", "lower_frequency_limit", "upper_frequency_limit")
+
+
+def whole_option(op: Operator, name: str) -> int:
+    """Return an option as the kernels read it: an integer, truncated towards zero; 0 if the file has none."""
+    value = op.options.get(name)
+    return int(value) if isinstance(value, (bool, int, float)) else 0
+
+
+def check_options(at: Instance, names: tuple[str, ...]) -> Decline | None:
+    """Return a Decline if an option cannot be read as a 32-bit integer."""
+    for name in names:
+        value = at.op.options.get(name)
+        if value is not None and not isinstance(value, (bool, int, float)):
+            return Decline(f"option {name!r} is {value!r}, which is not a number")
+        if value is not None and not abs(value) <= LARGEST:
+            return Decline(f"option {name!r} is {value}, which is not a 32-bit integer")
+    return None
+
+
+def check_spectrogram(at: Instance) -> Decline | None:
+    """Return a Decline for a window or a stride that the kernel refuses in Initialize."""
+    if declined := check_options(at, SPECTROGRAM):
+        return declined
+    window, stride = (whole_option(at.op, name) for name in SPECTROGRAM)
+    if window < 2:
+        return Decline(f"option 'window_size' is {window}; LiteRT's kernel refuses windows of fewer than 2 samples")
+    if stride < 1:
+        return Decline(f"option 'stride' is {stride}; LiteRT's kernel refuses strides below 1")
+    return None
+
+
+@handler(
+    "CUSTOM.AudioSpectrogram",
+    max_version=1,
+    layout=Terminate(),
+    axes="n c -> c f k",
+    quantization=NotQuantizable(),
+    types="float32 -> float32",
+    accepts=check_spectrogram,
+)
+def audio_spectrogram(ctx: Context, samples: Value) -> Value:
+    """Frames under a periodic Hann window, zero-padded to a power of two; (squared) magnitudes of their transforms."""
+    ops, channels = ctx.ops, ctx.op[0].dims[1]
+    window, stride = (whole_option(ctx.op, name) for name in SPECTROGRAM)
+    points = 1 << (window - 1).bit_length()
+    frames = frame_count(ctx, window, stride)
+    # Static sizes in a list, or a vector that is computed.
+    first = [channels] if channels is not None else ops.Slice(ops.Shape(samples), [1], [2])
+    sizes = ops.Concat(first, [frames, points // 2 + 1], axis=0)
+    if frames == 0 or channels == 0:
+        return ops.Expand(np.zeros((), np.float32), sizes)
+    spend(window, 8, "the window of a spectrogram")
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
+    framed = ops.Mul(take_frames(ctx, ops.Cast(samples, to="float64"), window, stride), hann)
+    rows = ops.Reshape(framed, [-1, window])
+    powers = ops.Cast(power_spectrum(ctx, rows, window, points), to="float32")
+    if not whole_option(ctx.op, "magnitude_squared"):
+        powers = ops.Sqrt(powers)
+    return ops.Reshape(powers, sizes)
+
+
+def frame_count(ctx: Context, window: int, stride: int) -> int:
+    """Return how many whole windows the samples hold; -1 if the number of samples is dynamic."""
+    samples = ctx.op[0].dims[0]
+    return -1 if samples is None else max((samples - window) // stride + 1, 0)
+
+
+def take_frames(ctx: Context, samples: Value, window: int, stride: int) -> Value:
+    """Return ``[channels, frames, window]`` of ``[samples, channels]``.
+
+    Samples are taken in blocks of the greatest common divisor of window and stride, fewer and larger pieces than single samples.
+    """
+    ops, block = ctx.ops, gcd(window, stride)
+    by_channel = ops.Transpose(samples, perm=[1, 0])
+    blocks_a_window, blocks_a_stride = window // block, stride // block
+    within, frames = np.arange(blocks_a_window), frame_count(ctx, window, stride)
+    if frames >= 0:
+        spend(frames * blocks_a_window, 8, "the places of the samples of a spectrogram's frames")
+        places: Value | Array = np.arange(frames)[:, np.newaxis] * blocks_a_stride + within
+        end: Value | Array = np.asarray([(frames - 1) * stride + window])
+    else:
+        count = ops.Gather(ops.Shape(by_channel), np.asarray(1))
+        room = ops.Max(ops.Sub(count, np.asarray(window - stride)), np.asarray(0))
+        first = ops.Range(np.asarray(0), ops.Div(room, np.asarray(stride)), np.asarray(1))
+        places = ops.Add(ops.Unsqueeze(ops.Mul(first, np.asarray(blocks_a_stride)), [1]), within)
+        end = ops.Reshape(ops.Mul(ops.Div(count, np.asarray(block)), np.asarray(block)), [1])
+    blocks = ops.Reshape(ops.Slice(by_channel, [0], end, [1]), [0, -1, block])
+    return ops.Reshape(ops.Gather(blocks, places, axis=1), [0, frames, window])
+
+
+def check_cepstrum(at: Instance) -> Decline | None:
+    """Return a Decline for options and sizes with which the kernel fails."""
+    op = at.op
+    if declined := check_options(at, CEPSTRUM):
+        return declined
+    channels, coefficients, lower, upper = (whole_option(op, name) for name in CEPSTRUM)
+    if not 1 <= coefficients <= channels:
+        return Decline(
+            f"options ask for {coefficients} coefficients of {channels} filters; LiteRT's kernel takes 1 to as many as filters"
+        )
+    if not 0 <= lower < upper:
+        return Decline(f"its filters reach from {lower} to {upper} Hz; LiteRT's kernel takes rising limits from 0 on")
+    if op[0].rank == 3 and op[0].dims[2] is not None and op[0].dims[2] < 2:
+        return Decline(f"its input has {op[0].dims[2]} frequencies; LiteRT's kernel takes 2 or more")
+    rate = op.constant(1)
+    if rate is not None and rate.size == 1 and rate.item() <= 0:
+        return Decline(f"its sample rate is {rate.item()}; LiteRT's kernel takes positive rates")
+    return None
+
+
+@handler(
+    "CUSTOM.Mfcc",
+    max_version=1,
+    layout=Terminate(),
+    axes="c f k, _ -> c f m",
+    quantization=NotQuantizable(),
+    types="float32, int32 -> float32",
+    accepts=check_cepstrum,
+)
+def mfcc(ctx: Context, powers: Value, rate: Value) -> Value:
+    """The cosine transform of the logarithms of magnitudes summed by mel filters."""
+    ops, bins = ctx.ops, ctx.op[0].dims[2]
+    if bins is None:
+        raise Refused("the number of frequencies of its input is not known; its filters depend on it")
+    channels, coefficients, lower, upper = (whole_option(ctx.op, name) for name in CEPSTRUM)
+    spend(channels * (bins + coefficients), 8, "the filters of a cepstrum")
+    # The kernel keeps the limits as float32.
+    bank = Filterbank(bins, channels, float(np.float32(lower)), float(np.float32(upper)))
+    transform, known = cosines(channels, coefficients).astype(np.float32), ctx.constant(1)
+    magnitudes, sufficient = ops.Sqrt(powers), None
+    if known is None:
+        weights, used, sufficient = bank.emit(ctx, scalar(ctx, 1, rate))
+        magnitudes = ops.Where(used, magnitudes, np.float32(0))
+        energies = ops.MatMul(magnitudes, ops.Cast(weights, to="float32"))
+    elif (filters := bank.matrix(int(known.item()))) is None:
+        sizes = ops.Concat(ops.Slice(ops.Shape(powers), [0], [2]), [coefficients], axis=0)
+        return ops.Expand(np.zeros((), np.float32), sizes)
+    else:
+        first, matrix = filters
+        magnitudes = ops.Slice(magnitudes, [first], [first + len(matrix)], [2])
+        energies = ops.MatMul(magnitudes, matrix.astype(np.float32))
+    result = ops.MatMul(ops.Log(ops.Max(energies, np.float32(FLOOR))), transform)
+    return result if sufficient is None else ops.Where(sufficient, result, np.float32(0))

@@ -1,0 +1,70 @@
+"""Activations as operators of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Context, Operator, Transparent, Value, handler
+from op_handlers.custom.select.nodedef import PREFIX, node_of
+from op_handlers.custom.select.twins import FLOATS, Declare, acceptable, alike, arrays, twin
+from op_handlers.math import activation as builtin
+from op_handlers.math import softmax as shares
+
+TYPES = alike(FLOATS)
+SINGLE = alike("float16 float32")
+ALPHA, SCALE = 1.6732632423543772, 1.0507009873554805
+"""Of Selu (eigen_activations.h)."""
+
+
+def leaky(op: Operator, x: Array) -> Array:
+    return np.asarray(np.maximum(x, x * x.dtype.type(node_of(op).real("alpha", 0.2))))
+
+
+def softmax_array(x: Array) -> Array:
+    powers = np.exp(x - x.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+elu = twin("Elu", builtin.elu, arrays(lambda x: np.where(x > 0, x, np.expm1(x))), types=SINGLE)
+leaky_relu = twin(
+    "LeakyRelu", builtin.leaky_relu, leaky, options=lambda node, op: {"alpha": node.real("alpha", 0.2)}, types=SINGLE
+)
+relu = twin("Relu", builtin.relu, arrays(lambda x: np.maximum(x, 0)), types=TYPES)
+relu6 = twin("Relu6", builtin.relu6, arrays(lambda x: np.clip(x, 0, 6)), types=TYPES)
+sigmoid = twin("Sigmoid", builtin.logistic, arrays(lambda x: 1 / (1 + np.exp(-x))), types=TYPES)
+tanh = twin("Tanh", builtin.tanh, arrays(np.tanh), types=TYPES)
+softmax = twin("Softmax", shares.softmax, arrays(softmax_array), options={"beta": 1.0}, types=TYPES)
+log_softmax = twin("LogSoftmax", shares.log_softmax, arrays(lambda x: np.log(softmax_array(x))), types=TYPES)
+
+
+def activation(name: str, function: Callable[[Array], Any], types: tuple[str, ...] = SINGLE) -> Declare:
+    """Declares an activation that ONNX has."""
+    return handler(
+        PREFIX + name,
+        max_version=1,
+        layout=Transparent(),
+        types=types,
+        accepts=acceptable(1),
+        kernel=arrays(function),
+    )
+
+
+@activation("Selu", lambda x: x.dtype.type(SCALE) * np.where(x > 0, x, x.dtype.type(ALPHA) * np.expm1(x)))
+def selu(ctx: Context, x: Value) -> Value:
+    """Selu."""
+    return ctx.ops.Selu(x, alpha=ALPHA, gamma=SCALE)
+
+
+@activation("Softplus", lambda x: np.logaddexp(x, x.dtype.type(0)))
+def softplus(ctx: Context, x: Value) -> Value:
+    """Softplus."""
+    return ctx.ops.Softplus(x)
+
+
+@activation("Softsign", lambda x: x / (1 + np.abs(x)))
+def softsign(ctx: Context, x: Value) -> Value:
+    """Softsign."""
+    return ctx.ops.Softsign(x)

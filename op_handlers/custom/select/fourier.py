@@ -1,0 +1,172 @@
+"""Fourier transforms, and complex numbers, which are pairs along a last axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Decline,
+    Instance,
+    Operator,
+    Replacement,
+    Rewriter,
+    Terminate,
+    Transparent,
+    Value,
+    handler,
+    out,
+)
+from op_handlers.custom.select.nodedef import PREFIX, NodeDef
+from op_handlers.custom.select.twins import Declare, acceptable, arrays, of_elements, twin
+from op_handlers.kernels.operands import as_int64
+from op_handlers.math import arithmetic, unary
+
+PART = ("complex64 -> float32",)
+
+
+def angled(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """ATAN2 of both parts."""
+    z, dims = steps.op[0], steps.op[0].dims
+    real, imaginary = (steps.call(part, [z], "float32", dims) for part in (unary.real_part, unary.imaginary_part))
+    return steps.finish(arithmetic.atan2, [imaginary, real])
+
+
+real_ = twin("Real", unary.real_part, arrays(np.real), types=PART)
+imag = twin("Imag", unary.imaginary_part, arrays(np.imag), types=PART)
+complex_abs = twin("ComplexAbs", unary.complex_absolute, arrays(np.abs), types=PART)
+angle = twin("Angle", arithmetic.atan2, arrays(np.angle), rewrite=angled, types=PART)
+
+
+def of_one_shape(at: Instance) -> Decline | None:
+    one, other = at.op[0].dims, at.op[1].dims
+    return None if one == other else Decline(f"its operands have shapes {list(one)} and {list(other)}")
+
+
+@handler(
+    PREFIX + "Complex",
+    max_version=1,
+    layout=Transparent(),
+    types="float32, float32 -> complex64",
+    converts={"*": ("*",)},
+    accepts=acceptable(2, accepts=of_one_shape),
+    kernel=arrays(lambda x, y: (x + 1j * y).astype(np.complex64)),
+)
+def complex_(ctx: Context, real: Value, imaginary: Value) -> Value:
+    """Pairs."""
+    return ctx.ops.Concat(*(ctx.ops.Unsqueeze(part, [-1]) for part in (real, imaginary)), axis=-1)
+
+
+@handler(
+    PREFIX + "Conj",
+    max_version=1,
+    layout=Transparent(),
+    types="complex64 -> complex64",
+    accepts=acceptable(1),
+    kernel=arrays(np.conj),
+)
+def conj(ctx: Context, z: Value) -> Value:
+    """The second of each pair negated."""
+    return ctx.ops.Mul(z, np.asarray([1, -1], np.float32))
+
+
+# --- transforms -------------------------------------------------------------------------------
+
+
+def has_rows(at: Instance) -> Decline | None:
+    """Declines an operand without axes, and a result of another rank."""
+    x, y = at.op[0], at.op[out(0)]
+    if x.rank and (y.rank == x.rank or not y.has_rank):
+        return None
+    return Decline(f"its operand has {x.rank} axes, its result {y.rank}")
+
+
+def transform(name: str, types: str, operands: int, kernel: Callable[..., Any]) -> Declare:
+    """Declares a Fourier transform along the last axis."""
+    return handler(
+        PREFIX + name,
+        max_version=1,
+        layout=Terminate(),
+        min_opset=17,
+        types=types,
+        converts={"*": ("*",)},
+        accepts=acceptable(operands, accepts=of_elements(1, 1, has_rows) if operands == 2 else has_rows),
+        kernel=kernel,
+    )
+
+
+def rows(kernel: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
+    """A NumPy transform of rows, with the length that an operand says."""
+
+    def transformed(op: Operator, x: Array, *length: Array) -> Array:
+        return np.asarray(kernel(x, *(int(n.reshape(-1)[0]) for n in length))).astype(dtype)
+
+    return transformed
+
+
+def along_rows(ctx: Context, pairs: Value, emit: Callable[[Value, int], Value]) -> Value:
+    """``emit`` of pairs and the axis of their numbers: DFT takes a batch before it."""
+    rank = ctx.op[0].rank
+    if rank > 1:
+        return emit(pairs, rank - 1)
+    return ctx.ops.Squeeze(emit(ctx.ops.Unsqueeze(pairs, [0]), 1), [0])
+
+
+@transform("FFT", "complex64 -> complex64", 1, rows(np.fft.fft, np.complex64))
+def fft(ctx: Context, z: Value) -> Value:
+    """DFT."""
+    return along_rows(ctx, z, lambda pairs, axis: ctx.ops.DFT(pairs, None, np.asarray(axis)))
+
+
+@transform("IFFT", "complex64 -> complex64", 1, rows(np.fft.ifft, np.complex64))
+def ifft(ctx: Context, z: Value) -> Value:
+    """DFT, inverse."""
+    return along_rows(ctx, z, lambda pairs, axis: ctx.ops.DFT(pairs, None, np.asarray(axis), inverse=1))
+
+
+@transform("RFFT", "float32, int32 -> complex64", 2, rows(np.fft.rfft, np.complex64))
+def rfft(ctx: Context, x: Value, length: Value) -> Value:
+    """DFT, one-sided, of rows that it cuts or pads to their length."""
+    number = scalar(ctx, length)
+
+    def emit(pairs: Value, axis: int) -> Value:
+        return ctx.ops.DFT(pairs, number, np.asarray(axis), onesided=1)
+
+    return along_rows(ctx, ctx.ops.Unsqueeze(x, [ctx.op[0].rank]), emit)
+
+
+@transform("IRFFT", "complex64, int32 -> float32", 2, rows(np.fft.irfft, np.float32))
+def irfft(ctx: Context, z: Value, length: Value) -> Value:
+    """DFT, inverse, of the bins and their mirror image, which real signals have."""
+    ops, one = ctx.ops, np.asarray([1])
+    number = ops.Reshape(scalar(ctx, length), [1])
+    half = ops.Add(ops.Div(number, np.asarray([2])), one)
+
+    def emit(pairs: Value, axis: int) -> Value:
+        at = np.asarray([axis])
+        given = bins(ctx, pairs, half, axis)
+        mirrored = ops.Slice(given, ops.Sub(number, half), np.asarray([0]), at, np.asarray([-1]))
+        whole = ops.Concat(given, ops.Mul(mirrored, np.asarray([1, -1], np.float32)), axis=axis)
+        return ops.Gather(ops.DFT(whole, None, np.asarray(axis), inverse=1), np.asarray(0), axis=-1)
+
+    return along_rows(ctx, z, emit)
+
+
+def bins(ctx: Context, pairs: Value, half: Value, axis: int) -> Value:
+    """The first bins, as many as the length asks for; TensorFlow's kernel refuses fewer (fft_ops.cc)."""
+    length, held = ctx.op.constant(1), ctx.op[0].dims[-1]
+    if length is not None and int(length.reshape(-1)[0]) // 2 + 1 == held:
+        return pairs
+    return ctx.ops.Slice(pairs, np.asarray([0]), half, np.asarray([axis]))
+
+
+def scalar(ctx: Context, length: Value) -> Any:
+    """The length as a number of int64."""
+    number = as_int64(ctx, 1, length)
+    if isinstance(number, np.ndarray):
+        return number.reshape(())
+    return ctx.ops.Reshape(number, np.zeros(0, np.int64))

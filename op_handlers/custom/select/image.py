@@ -1,0 +1,352 @@
+"""Convolutions, pools and sizes of images, in TensorFlow's two orders of axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Decline,
+    Dims,
+    Handler,
+    Instance,
+    Kernel,
+    Operator,
+    Refused,
+    Replacement,
+    Rewriter,
+    Tensor,
+    out,
+)
+from op_handlers.custom.select import windows as reference
+from op_handlers.custom.select.nodedef import NodeDef, node_of
+from op_handlers.custom.select.twins import FLOATS, REAL, alike, of_elements, of_ranks, permuted, twin
+from op_handlers.image import convolution, pooling, resize
+from op_handlers.math.arithmetic import add
+from op_handlers.math.cast import cast
+from op_handlers.tensor.padding import pad
+from op_handlers.tensor.shape import reshape, transpose
+
+LAST, FIRST = ("NHWC", "NDHWC"), ("NCHW", "NCDHW")
+SINGLE = "float16 float32"
+
+
+class Axes(NamedTuple):
+    """Where an image has its axes. ``spatial``: those of height and width, and of depth before them."""
+
+    first: bool
+    rank: int
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        return tuple(range(2, self.rank)) if self.first else tuple(range(1, self.rank - 1))
+
+    @property
+    def last(self) -> tuple[int, ...]:
+        """The permutation that puts the channels last."""
+        return (0, *range(2, self.rank), 1) if self.first else tuple(range(self.rank))
+
+    @property
+    def back(self) -> tuple[int, ...]:
+        """The permutation that undoes it."""
+        return (0, self.rank - 1, *range(1, self.rank - 1)) if self.first else tuple(range(self.rank))
+
+
+def axes_of(node: NodeDef, rank: int = 4) -> Axes:
+    """As the attribute ``data_format`` says. Raises Refused for an order that only some devices have."""
+    order = node.text("data_format", LAST[rank - 4])
+    if order not in (LAST[rank - 4], FIRST[rank - 4]):
+        raise Refused(f"its data format is {order}, only {LAST[rank - 4]} and {FIRST[rank - 4]} are converted")
+    return Axes(order in FIRST, rank)
+
+
+def per_axis(node: NodeDef, name: str, axes: Axes, default: Sequence[int] = ()) -> list[int]:
+    """An attribute with a number for each axis of the image: those of the spatial axes. Raises Refused for others."""
+    numbers = node.integers(name, tuple(default) or (1,) * axes.rank)
+    if len(numbers) != axes.rank or any(n != 1 for k, n in enumerate(numbers) if k not in axes.spatial):
+        raise Refused(f"its {name} are {list(numbers)}, which are not 1 along batch and channels")
+    return [numbers[axis] for axis in axes.spatial]
+
+
+def padding_of(node: NodeDef, *, explicit: bool = False) -> str:
+    kind = node.text("padding")
+    if kind not in ("SAME", "VALID", *(["EXPLICIT"] if explicit else [])):
+        raise Refused(f"its padding is {kind or 'missing'}, only SAME and VALID are converted")
+    return kind
+
+
+def transposed(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
+    """A tensor with its axes in another order; a constant stays one."""
+    if tuple(perm) == tuple(range(len(perm))):
+        return x
+    if x.constant:
+        return steps.constant(x.array.transpose(perm))
+    return steps.call(transpose, [x, steps.constant(np.asarray(perm, np.int32))], x.dtype, permuted(x.dims, perm))
+
+
+def regrouped(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Tensor:
+    """A tensor of known sizes in another shape."""
+    if x.constant:
+        return steps.constant(x.array.reshape([int(size or 0) for size in shape]))
+    sizes = np.asarray([-1 if size is None else size for size in shape], np.int32)
+    return steps.call(reshape, [x, steps.constant(sizes)], x.dtype, tuple(shape), new_shape=())
+
+
+def finish(
+    steps: Rewriter, axes: Axes, base: Handler, inputs: Sequence[Tensor], **options: Any
+) -> Sequence[Replacement]:
+    """The operator on channels last, its result in the order of the file."""
+    if not axes.first:
+        return steps.finish(base, inputs, **options)
+    result = steps.op[out(0)]
+    y = steps.call(base, inputs, result.dtype, permuted(result.dims, axes.last), **options)
+    return steps.finish(transpose, [y, steps.constant(np.asarray(axes.back, np.int32))])
+
+
+# --- convolutions -----------------------------------------------------------------------------
+
+
+def padded(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple[Tensor, str]:
+    """The image, channels last, and the padding that is left: explicit numbers become a PAD, which fusions take in."""
+    kind = padding_of(node, explicit=True)
+    if kind != "EXPLICIT":
+        return x, kind
+    numbers = node.integers("explicit_paddings")
+    if len(numbers) != 2 * axes.rank or min(numbers) < 0:
+        raise Refused(f"its explicit paddings are {list(numbers)}, expected {2 * axes.rank} numbers from 0 on")
+    pairs = np.asarray(numbers, np.int32).reshape(-1, 2)[list(axes.last)]
+    dims: Dims = tuple(None if n is None else n + int(sum(pair)) for n, pair in zip(x.dims, pairs, strict=True))
+    return steps.call(pad, [x, steps.constant(pairs)], x.dtype, dims), "VALID"
+
+
+def steps_of(node: NodeDef, axes: Axes) -> dict[str, int]:
+    """Strides and dilations by the names that built-in operators give them."""
+    letters = "dhw"[-len(axes.spatial) :]
+    strides = dict(zip(letters, per_axis(node, "strides", axes), strict=True))
+    dilations = dict(zip(letters, per_axis(node, "dilations", axes), strict=True))
+    return {
+        **{f"stride_{letter}": n for letter, n in strides.items()},
+        **{f"dilation_{letter}_factor": n for letter, n in dilations.items()},
+    }
+
+
+NONE = {"fused_activation_function": "NONE", "quantized_bias_type": "FLOAT32"}
+
+
+UNKNOWN_FILTERS = "its filters have an unknown size; give it with --input-shape"
+
+
+def conv_2d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """CONV_2D; its filters are [o, h, w, i]."""
+    axes = axes_of(node)
+    image, kind = padded(steps, node, axes, transposed(steps, steps.op[0], axes.last))
+    if None in steps.op[1].dims:
+        raise Refused(UNKNOWN_FILTERS)
+    weights = transposed(steps, steps.op[1], (3, 0, 1, 2))
+    given = {"padding": kind, **steps_of(node, axes), **NONE}
+    return finish(steps, axes, convolution.conv_2d, [image, weights], **given)
+
+
+def depthwise_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """DEPTHWISE_CONV_2D; its filters are [1, h, w, i * m]."""
+    axes = axes_of(node)
+    image, kind = padded(steps, node, axes, transposed(steps, steps.op[0], axes.last))
+    height, width, channels, multiplier = steps.op[1].dims
+    if None in steps.op[1].dims:
+        raise Refused(UNKNOWN_FILTERS)
+    weights = regrouped(steps, steps.op[1], (1, height, width, (channels or 0) * (multiplier or 0)))
+    given = {"padding": kind, "depth_multiplier": multiplier, **steps_of(node, axes), **NONE}
+    return finish(steps, axes, convolution.depthwise_conv_2d, [image, weights], **given)
+
+
+def conv_3d_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    axes = axes_of(node, 5)
+    if None in steps.op[1].dims:
+        raise Refused(UNKNOWN_FILTERS)
+    image = transposed(steps, steps.op[0], axes.last)
+    given = {"padding": padding_of(node), **steps_of(node, axes), **NONE}
+    return finish(steps, axes, convolution.conv_3d, [image, steps.op[1]], **given)
+
+
+def grouped(patches: Array, w: Array) -> Array:
+    """The products of windows and filters, whose channels are those of one group."""
+    groups, over = patches.shape[-1] // w.shape[-2], w.ndim - 1
+    parts = zip(np.split(patches, groups, -1), np.split(w, groups, -1), strict=True)
+    return np.concatenate([np.tensordot(x, part, over) for x, part in parts], -1)
+
+
+def convolved(op: Operator, x: Array, w: Array) -> Array:
+    node = node_of(op)
+    axes = axes_of(node, x.ndim)
+    image = x.transpose(axes.last)
+    kind, pads = node.text("padding"), None
+    if kind == "EXPLICIT":
+        pads = np.asarray(node.integers("explicit_paddings")).reshape(-1, 2)[list(axes.spatial)]
+    strides, dilations = (per_axis(node, name, axes) for name in ("strides", "dilations"))
+    patches = reference.patches(image, w.shape[: len(strides)], strides, dilations, kind, 0, pads)
+    if node.op == "DepthwiseConv2dNative":
+        y = np.einsum("nyxhwi,hwim->nyxim", patches, w).reshape(*patches.shape[:3], -1)
+    else:
+        y = grouped(patches, w)
+    return np.asarray(y.transpose(axes.back), x.dtype)
+
+
+def some_filters(at: Instance) -> Decline | None:
+    """Declines filters without elements."""
+    empty = len(at.op.inputs) > 1 and 0 in at.op[1].dims
+    return Decline(f"its filters are of shape {list(at.op[1].shape)}, and have no elements") if empty else None
+
+
+IMAGES = of_ranks({0: 4, 1: 4, out(0): 4}, some_filters)
+
+conv_2d = twin(
+    "Conv2D",
+    convolution.conv_2d,
+    convolved,
+    operands=2,
+    rewrite=conv_2d_rewritten,
+    types=alike(SINGLE, 2),
+    accepts=IMAGES,
+)
+depthwise_conv_2d = twin(
+    "DepthwiseConv2dNative",
+    convolution.depthwise_conv_2d,
+    convolved,
+    operands=2,
+    rewrite=depthwise_rewritten,
+    types=alike(SINGLE, 2),
+    accepts=IMAGES,
+)
+conv_3d = twin(
+    "Conv3D",
+    convolution.conv_3d,
+    convolved,
+    operands=2,
+    rewrite=conv_3d_rewritten,
+    types=alike(SINGLE, 2),
+    accepts=of_ranks({0: 5, 1: 5, out(0): 5}),
+)
+
+
+# --- bias -------------------------------------------------------------------------------------
+
+
+def bias_rewritten(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """ADD; channels that are not last have axes after them."""
+    x, bias = steps.op[0], steps.op[1]
+    after = x.rank - 2 if node.text("data_format", "NHWC").startswith("NC") else 0
+    if after > 0:
+        bias = regrouped(steps, bias, (*bias.dims, *[1] * after))
+    return steps.finish(add, [x, bias], fused_activation_function="NONE")
+
+
+def biased(op: Operator, x: Array, bias: Array) -> Array:
+    after = x.ndim - 2 if node_of(op).text("data_format", "NHWC").startswith("NC") else 0
+    return x + bias.reshape(-1, *[1] * after)
+
+
+bias_add = twin("BiasAdd", add, biased, operands=2, rewrite=bias_rewritten, types=alike(REAL, 2))
+
+
+# --- pools ------------------------------------------------------------------------------------
+
+
+def pooled(base: Handler) -> Any:
+    def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+        axes = axes_of(node)
+        (filter_h, filter_w), (stride_h, stride_w) = (per_axis(node, name, axes) for name in ("ksize", "strides"))
+        image = transposed(steps, steps.op[0], axes.last)
+        return finish(
+            steps, axes, base, [image], padding=padding_of(node), filter_height=filter_h, filter_width=filter_w,
+            stride_h=stride_h, stride_w=stride_w, fused_activation_function="NONE",
+        )  # fmt: skip
+
+    return rewrite
+
+
+def pooled_array(largest: bool) -> Kernel:
+    """The mean of what is in each window, or the largest."""
+
+    def kernel(op: Operator, x: Array) -> Array:
+        node = node_of(op)
+        axes = axes_of(node, x.ndim)
+        ksize, strides = (per_axis(node, name, axes) for name in ("ksize", "strides"))
+        image = x.transpose(axes.last).astype(np.float64)
+        patches = reference.patches(image, ksize, strides, [1] * len(ksize), node.text("padding"), np.nan)
+        over = tuple(range(len(ksize) + 1, 2 * len(ksize) + 1))
+        y = np.nanmax(patches, over) if largest else np.nanmean(patches, over)
+        return np.asarray(y.transpose(axes.back), x.dtype)
+
+    return kernel
+
+
+max_pool = twin(
+    "MaxPool",
+    pooling.max_pool_2d,
+    pooled_array(True),
+    rewrite=pooled(pooling.max_pool_2d),
+    types=alike(SINGLE),
+    accepts=IMAGES,
+)
+avg_pool = twin(
+    "AvgPool",
+    pooling.average_pool_2d,
+    pooled_array(False),
+    rewrite=pooled(pooling.average_pool_2d),
+    types=alike(SINGLE),
+    accepts=IMAGES,
+)
+
+
+# --- sizes ------------------------------------------------------------------------------------
+
+
+def corners(node: NodeDef) -> dict[str, bool]:
+    return {name: node.flag(name) for name in ("align_corners", "half_pixel_centers")}
+
+
+def bilinear(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """RESIZE_BILINEAR of float32, which the result is whatever the image is."""
+    x = steps.op[0]
+    if x.dtype != "float32":
+        x = steps.call(cast, [x], "float32", x.dims)
+    return steps.finish(resize.resize_bilinear, [x, steps.op[1]], **corners(node))
+
+
+def not_both(at: Instance) -> Decline | None:
+    node = node_of(at.op)
+    both = all(corners(node).values())
+    return Decline("it has align_corners and half_pixel_centers, which exclude each other") if both else None
+
+
+RESIZED = of_ranks({0: 4, 1: 1, out(0): 4}, of_elements(1, 2, not_both))
+
+
+def resized(op: Operator, x: Array, size: Array) -> Array:
+    given = corners(node_of(op))
+    if node_of(op).op == "ResizeNearestNeighbor":
+        return reference.nearest(x, size.tolist(), **given)
+    return reference.bilinear(x.astype(np.float32), size.tolist(), **given)
+
+
+resize_bilinear = twin(
+    "ResizeBilinear",
+    resize.resize_bilinear,
+    resized,
+    operands=2,
+    rewrite=bilinear,
+    types=f"{FLOATS} int32 uint8 int8 int16, int32 -> float32",
+    accepts=RESIZED,
+)
+resize_nearest_neighbor = twin(
+    "ResizeNearestNeighbor",
+    resize.resize_nearest_neighbor,
+    resized,
+    operands=2,
+    options=lambda node, op: corners(node),
+    types=tuple(f"{dtype}, int32 -> {dtype}" for dtype in f"{FLOATS} int32 uint8 int8".split()),
+    accepts=RESIZED,
+)

@@ -1,0 +1,107 @@
+"""Tensors joined along an axis, and taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Decline, Instance, Operator, Replacement, Rewriter
+from op_handlers.custom.select.nodedef import NodeDef, node_of
+from op_handlers.custom.select.twins import ANY, as_int32, constant_axis, requires_constant, twin
+from op_handlers.tensor import joining as builtin
+from op_handlers.tensor import splitting
+
+SAME = tuple(f"{dtype}..." for dtype in f"{ANY} complex64".split())
+
+
+def concatenated(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """CONCATENATION; the last operand is its axis."""
+    *operands, _ = steps.op.inputs
+    return steps.finish(
+        builtin.concatenation,
+        operands,
+        axis=constant_axis(steps.op, len(operands)),
+        fused_activation_function="NONE",
+    )
+
+
+def of_last(at: Instance) -> Decline | None:
+    return requires_constant(len(at.op.inputs) - 1, "axis")(at)
+
+
+def parts_of_one_rank(at: Instance, slot: int) -> Decline | None:
+    """Declines parts of another rank than the whole."""
+    ranks = {tensor.rank for tensor in (at.op[slot], *at.op.outputs) if tensor is not None and tensor.has_rank}
+    return Decline(f"its operand and its results are of ranks {sorted(ranks)}") if len(ranks) > 1 else None
+
+
+def packed_array(op: Operator, *operands: Array) -> Array:
+    return np.stack(operands, node_of(op).integer("axis"))
+
+
+def unpacked_arrays(op: Operator, x: Array) -> Sequence[Array]:
+    axis = node_of(op).integer("axis")
+    return [np.take(x, k, axis) for k in range(x.shape[axis])]
+
+
+def split_arrays(op: Operator, axis: Array, x: Array) -> Sequence[Array]:
+    return np.split(x, len(op.outputs), int(axis.reshape(-1)[0]))
+
+
+def split_v_arrays(op: Operator, x: Array, sizes: Array, axis: Array) -> Sequence[Array]:
+    along = int(axis.reshape(-1)[0])
+    rest = x.shape[along] - sum(int(size) for size in sizes if size >= 0)
+    ends = np.cumsum([rest if size < 0 else size for size in sizes])
+    return np.split(x, ends[:-1], along)
+
+
+def split_v_rewritten(steps: Rewriter, node: NodeDef) -> Any:
+    """SPLIT_V; its axis is int32."""
+    x, sizes, axis = steps.op[0], steps.op[1], steps.op[2]
+    return steps.finish(splitting.split_v, [x, sizes, as_int32(steps, axis)], num_splits=len(steps.op.outputs))
+
+
+concat_v2 = twin(
+    "ConcatV2",
+    builtin.concatenation,
+    lambda op, *operands: np.concatenate(operands[:-1], int(operands[-1].reshape(-1)[0])),
+    operands=None,
+    rewrite=concatenated,
+    accepts=of_last,
+)
+pack = twin(
+    "Pack",
+    builtin.pack,
+    packed_array,
+    operands=None,
+    options=lambda node, op: {"axis": node.integer("axis"), "values_count": len(op.inputs)},
+    types=SAME,
+    moves=True,
+)
+unpack = twin(
+    "Unpack",
+    splitting.unpack,
+    unpacked_arrays,
+    options=lambda node, op: {"axis": node.integer("axis"), "num": len(op.outputs)},
+    moves=True,
+)
+split = twin(
+    "Split",
+    splitting.split,
+    split_arrays,
+    operands=2,
+    options=lambda node, op: {"num_splits": node.integer("num_split", len(op.outputs))},
+    accepts=lambda at: requires_constant(0, "axis")(at) or parts_of_one_rank(at, 1),
+    moves=True,
+)
+split_v = twin(
+    "SplitV",
+    splitting.split_v,
+    split_v_arrays,
+    operands=3,
+    rewrite=split_v_rewritten,
+    accepts=lambda at: requires_constant(2, "axis")(at) or parts_of_one_rank(at, 0),
+    moves=True,
+)

@@ -1,0 +1,50 @@
+"""Matrix products and determinants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Context, Operator, Terminate, Value, handler
+from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
+from op_handlers.custom.select.twins import FLOATS, acceptable, alike, arrays, twin
+from op_handlers.matrix.batch_matmul import batch_matmul
+
+ADJOINTS = {"MatMul": ("transpose_a", "transpose_b")}
+"""Attributes that transpose the operands, where they are not adj_x and adj_y."""
+
+
+def adjoint(node: NodeDef) -> tuple[bool, bool]:
+    first, second = ADJOINTS.get(node.op, ("adj_x", "adj_y"))
+    return node.flag(first), node.flag(second)
+
+
+def options(node: NodeDef, op: Operator) -> dict[str, Any]:
+    x, y = adjoint(node)
+    return {"adj_x": x, "adj_y": y, "asymmetric_quantize_inputs": False}
+
+
+def multiplied(op: Operator, x: Array, y: Array) -> Array:
+    turned = (np.swapaxes(a, -1, -2) if flag else a for a, flag in zip((x, y), adjoint(node_of(op)), strict=True))
+    return np.asarray(np.matmul(*turned))
+
+
+TYPES = alike(FLOATS, 2)
+mat_mul = twin("MatMul", batch_matmul, multiplied, operands=2, options=options, types=TYPES)
+batch_mat_mul = twin("BatchMatMul", batch_matmul, multiplied, operands=2, options=options, types=TYPES)
+batch_mat_mul_v2 = twin("BatchMatMulV2", batch_matmul, multiplied, operands=2, options=options, types=TYPES)
+batch_mat_mul_v3 = twin("BatchMatMulV3", batch_matmul, multiplied, operands=2, options=options, types=TYPES)
+
+
+@handler(
+    PREFIX + "MatrixDeterminant",
+    max_version=1,
+    layout=Terminate(),
+    types=alike("float32"),
+    accepts=acceptable(1),
+    kernel=arrays(np.linalg.det),
+)
+def determinant(ctx: Context, x: Value) -> Value:
+    """Det."""
+    return ctx.ops.Det(x)

@@ -1,0 +1,225 @@
+"""The attributes of a select operator: a FlexBuffer vector of its name and its NodeDef, a protobuf message.
+
+Read by hand and with bounds, since a file may hold anything: messages of tensorflow/core/framework, node_def.proto,
+attr_value.proto and tensor_shape.proto. Importing TensorFlow, or a protobuf runtime, would take longer than a conversion.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from onnx_tflite_plugin.api import Operator, Refused
+
+PREFIX = "CUSTOM.Flex"
+MOST_BYTES = 1 << 20
+"""Bytes of one NodeDef; those of operators without functions take some hundred."""
+MOST_FIELDS = 1 << 14
+"""Fields of one NodeDef, elements of lists included."""
+
+DTYPES = {
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 8: "complex64", 9: "int64",
+    10: "bool", 14: "bfloat16", 17: "uint16", 18: "complex128", 19: "float16", 20: "resource", 21: "variant",
+    22: "uint32", 23: "uint64",
+}  # fmt: skip
+"""Names of TensorFlow's DataType numbers (types.proto)."""
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+class NodeDef(NamedTuple):
+    """The operator's name, and its attributes by name: numbers, bytes, dtypes as names, shapes and lists as tuples.
+
+    TensorFlow leaves out attributes that have their default value.
+    """
+
+    op: str
+    attributes: Mapping[str, Any]
+
+    def integer(self, name: str, default: int = 0) -> int:
+        value: int = self._of_type(name, default, int)
+        return value
+
+    def real(self, name: str, default: float = 0.0) -> float:
+        value: float = self._of_type(name, default, float)
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value: bool = self._of_type(name, default, bool)
+        return value
+
+    def text(self, name: str, default: str = "") -> str:
+        value: bytes = self._of_type(name, default.encode(), bytes)
+        return value.decode("utf-8", "replace")
+
+    def dtype(self, name: str, default: str = "") -> str:
+        value: str = self._of_type(name, default, str)
+        return value
+
+    def integers(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+        values: tuple[int, ...] = self._of_type(name, default, tuple)
+        if not all(type(value) is int for value in values):
+            raise Refused(f"attribute {name!r} of its NodeDef is not a list of integers")
+        return values
+
+    def _of_type(self, name: str, default: Any, kind: type) -> Any:
+        value = self.attributes.get(name, default)
+        if type(value) is not kind:
+            raise Refused(f"attribute {name!r} of its NodeDef is {type(value).__name__}, expected {kind.__name__}")
+        return value
+
+
+def node_of(op: Operator) -> NodeDef:
+    """The NodeDef of a select operator. Raises Refused where its options hold none, or that of another operator."""
+    try:
+        node = parse_options(op.custom_options)
+    except ValueError as error:
+        raise Refused(f"its options hold no valid NodeDef: {error}; export the model again") from error
+    if not node.op or not op.code.endswith(f"Flex{node.op}"):
+        raise Refused(f"its NodeDef is that of {node.op!r}; the file is damaged, export the model again")
+    return node
+
+
+@lru_cache(256)
+def parse_options(options: bytes) -> NodeDef:
+    """The NodeDef in an operator's options. Raises ValueError where they are damaged."""
+    if len(options) > MOST_BYTES:
+        raise ValueError(f"it has {len(options)} bytes, at most {MOST_BYTES} are read")
+    from flatbuffers import flexbuffers
+
+    try:
+        root = flexbuffers.GetRoot(options)
+        if root.IsMap or not root.IsVector or len(root.AsVector) != 2:
+            raise ValueError("the FlexBuffer is not a vector of two")
+        item = root.AsVector[1]
+        data = bytes(item.AsBlob if item.IsBlob else item.AsStringBytes)
+    except ValueError:
+        raise
+    except Exception as error:  # the package reads unchecked: struct.error, IndexError, TypeError and more
+        raise ValueError(f"the FlexBuffer is damaged ({type(error).__name__})") from error
+    return parse_node(data)
+
+
+def parse_node(data: bytes) -> NodeDef:
+    """A NodeDef message. Raises ValueError where it is damaged or larger than what is read."""
+    budget = _Budget(MOST_FIELDS)
+    op, attributes = "", {}
+    for number, value in _fields(data, budget):
+        if number == 2 and isinstance(value, bytes):
+            op = value.decode("utf-8", "replace")
+        elif number == 5 and isinstance(value, bytes):
+            entry = dict(_fields(value, budget))
+            key, held = entry.get(1, b""), entry.get(2, b"")
+            if isinstance(key, bytes) and isinstance(held, bytes):
+                attributes[key.decode("utf-8", "replace")] = _attribute(held, budget)
+    return NodeDef(op, attributes)
+
+
+class _Budget:
+    """Fields that may still be read of one message."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def spend(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError(f"it has more than {MOST_FIELDS} fields")
+
+
+def _fields(data: bytes, budget: _Budget) -> Iterator[tuple[int, int | bytes]]:
+    """(number, value) of each field: varints as unsigned integers, everything else as bytes."""
+    at = 0
+    while at < len(data):
+        budget.spend()
+        tag, at = _varint(data, at)
+        kind = tag & 7
+        if kind == VARINT:
+            value, at = _varint(data, at)
+            yield tag >> 3, value
+            continue
+        if kind == BYTES:
+            size, at = _varint(data, at)
+        elif kind in (FIXED64, FIXED32):
+            size = 8 if kind == FIXED64 else 4
+        else:
+            raise ValueError(f"a field has wire type {kind}")
+        if size > len(data) - at:
+            raise ValueError("a field extends beyond its message")
+        yield tag >> 3, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            raise ValueError("a number extends beyond its message")
+        byte = data[at]
+        value, at = value | (byte & 127) << shift, at + 1
+        if byte < 128:
+            return value & (1 << 64) - 1, at
+    raise ValueError("a number has more than 10 bytes")
+
+
+def _attribute(data: bytes, budget: _Budget) -> Any:
+    """An AttrValue; ``None`` for tensors, functions and placeholders, which no handler takes."""
+    held = list(_fields(data, budget))
+    if not held:
+        return None
+    number, value = held[-1]  # the last of several counts
+    if number == 1 and isinstance(value, bytes):
+        return _list(value, budget)
+    return _value(number, value, budget)
+
+
+def _value(number: int, value: int | bytes, budget: _Budget) -> Any:
+    """The value of field ``number``, which says its kind, alike in AttrValue and in its lists."""
+    if isinstance(value, bytes):
+        if number == 2:
+            return value
+        if number == 4 and len(value) == 4:
+            return float(struct.unpack("<f", value)[0])
+        return _shape(value, budget) if number == 7 else None
+    if number == 3:
+        return _signed(value)
+    if number == 5:
+        return bool(value)
+    return DTYPES.get(value, f"dtype {value}") if number == 6 else None
+
+
+def _list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
+    """A ListValue, whose numbers are packed or one by one."""
+    items: list[Any] = []
+    for number, value in _fields(data, budget):
+        if number in (3, 5, 6) and isinstance(value, bytes):
+            at = 0
+            while at < len(value):
+                budget.spend()
+                one, at = _varint(value, at)
+                items.append(_value(number, one, budget))
+        elif number == 4 and isinstance(value, bytes) and len(value) % 4 == 0:
+            for (one,) in struct.iter_unpack("<f", value):
+                budget.spend()
+                items.append(float(one))
+        else:
+            items.append(_value(number, value, budget))
+    return tuple(items)
+
+
+def _shape(data: bytes, budget: _Budget) -> tuple[int, ...] | None:
+    """A TensorShapeProto, -1 for unknown sizes; ``None`` of unknown rank."""
+    sizes: list[int] = []
+    for number, value in _fields(data, budget):
+        if number == 3 and value:
+            return None
+        if number == 2 and isinstance(value, bytes):
+            size = dict(_fields(value, budget)).get(1, 0)
+            sizes.append(_signed(size) if isinstance(size, int) else 0)
+    return tuple(sizes)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value

@@ -1,0 +1,105 @@
+"""Normalization of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Decline,
+    Implicit,
+    Instance,
+    Operator,
+    Value,
+    handler,
+    out,
+    spelled,
+)
+from op_handlers.custom.select.image import axes_of
+from op_handlers.custom.select.nodedef import PREFIX, node_of
+from op_handlers.custom.select.twins import acceptable, alike
+
+CHANNELS = 4
+"""Operands with a number for each channel: scale, offset, mean, variance."""
+
+
+def names(at: Instance) -> list[str]:
+    """The axes of the image, as the file has them."""
+    spatial = list("dhw")[5 - at.op[0].rank :]
+    return ["n", "c", *spatial] if axes_of(node_of(at.op), at.op[0].rank).first else ["n", *spatial, "c"]
+
+
+def normalized_axes(at: Instance) -> str:
+    image, results = names(at), len(at.op.outputs)
+    statistics = [["c"]] * min(results - 1, 4)
+    return spelled([image, *[["c"]] * CHANNELS], image, *statistics, *[["r"]] * (results - 1 - len(statistics)))
+
+
+def normalized_order(at: Instance) -> Implicit:
+    spatial = [name for name in names(at) if name not in "nc"]
+    order = " ".join(["n", "c", *spatial])
+    return Implicit(onnx={0: order, out(0): order})
+
+
+def is_inference(at: Instance) -> Decline | None:
+    node = node_of(at.op)
+    if at.op[0].rank not in (4, 5):
+        return Decline(f"its image has {at.op[0].rank} axes, only 4 and 5 are converted")
+    if node.flag("is_training", True):
+        return Decline(
+            "it normalizes by the statistics of each batch, as in training", "export the model for inference"
+        )
+    return None
+
+
+def normalized(op: Operator, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Sequence[Array]:
+    node = node_of(op)
+    after = [1] * (x.ndim - 2) if axes_of(node, x.ndim).first else []
+    scale_, offset_, mean_, variance_ = (a.reshape(-1, *after) for a in (scale, offset, mean, variance))
+    epsilon = np.float32(node.real("epsilon", 1e-4))
+    y = (x - mean_) / np.sqrt(variance_ + epsilon) * scale_ + offset_
+    unused = [np.zeros(tensor.shape if tensor is not None else 0, np.float32) for tensor in op.outputs[5:]]
+    return [y.astype(x.dtype), *(mean, variance, mean, variance)[: len(op.outputs) - 1], *unused]
+
+
+def normalization(name: str) -> Any:
+    """Declares batch normalization by given statistics."""
+
+    @handler(
+        PREFIX + name,
+        max_version=1,
+        layout=normalized_order,
+        axes=normalized_axes,
+        types=alike("float32", 5)
+        if name == "FusedBatchNorm"
+        else "float16 float32, float32, float32, float32, float32",
+        accepts=acceptable(5, accepts=is_inference),
+        kernel=normalized,
+    )
+    def lower(
+        ctx: Context, x: Value, scale: Value, offset: Value, mean: Value, variance: Value
+    ) -> Sequence[Value | None]:
+        """BatchNormalization."""
+        ops, half = ctx.ops, ctx.op[0].dtype == "float16"
+        given = ops.Cast(x, to="float32") if half else x
+        epsilon = node_of(ctx.op).real("epsilon", 1e-4)
+        y = ops.BatchNormalization(given, scale, offset, mean, variance, epsilon=epsilon)
+        results: list[Value | None] = [ops.Cast(y, to="float16") if half else y]
+        for k, value in enumerate((mean, variance, mean, variance), 1):
+            results.append(ops.Identity(value) if k < len(ctx.op.outputs) and ctx.wanted(k) else None)
+        results.extend(  # which only training fills
+            None if tensor is None else ctx.constant_value(np.zeros(tensor.shape, np.float32))
+            for tensor in ctx.op.outputs[5:]
+        )
+        return results[: len(ctx.op.outputs)]
+
+    return lower
+
+
+fused_batch_norm = normalization("FusedBatchNorm")
+fused_batch_norm_v2 = normalization("FusedBatchNormV2")
+fused_batch_norm_v3 = normalization("FusedBatchNormV3")

@@ -1,0 +1,89 @@
+"""Patches of images."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Context, Operator, Terminate, Value, ValueLike, handler, out, spend
+from op_handlers.custom.select import windows as reference
+from op_handlers.custom.select.image import axes_of, padding_of, per_axis
+from op_handlers.custom.select.nodedef import PREFIX, node_of
+from op_handlers.custom.select.twins import ANY, acceptable, alike, of_ranks
+
+
+def extracted(op: Operator, x: Array) -> Array:
+    node = node_of(op)
+    axes = axes_of(node)
+    kernel, strides, rates = (per_axis(node, name, axes) for name in ("ksizes", "strides", "rates"))
+    windows = reference.patches(x, kernel, strides, rates, node.text("padding"), 0)
+    return windows.reshape(*windows.shape[:3], -1)
+
+
+@handler(
+    PREFIX + "ExtractImagePatches",
+    max_version=1,
+    layout=Terminate(),
+    types=alike(ANY),
+    accepts=acceptable(1, accepts=of_ranks({0: 4, out(0): 4})),
+    kernel=extracted,
+)
+def extract_image_patches(ctx: Context, x: Value) -> Value:
+    """Gather of each window's rows, and of its columns."""
+    ops, node, dims = ctx.ops, node_of(ctx.op), ctx.op[0].dims
+    axes = axes_of(node)
+    kernel, strides, rates = (per_axis(node, name, axes) for name in ("ksizes", "strides", "rates"))
+    kind = padding_of(node)
+    for axis in (2, 1):  # the columns first, so that rows keep their place
+        along = Along(axis, kernel[axis - 1], strides[axis - 1], rates[axis - 1])
+        known = dims[axis]
+        size = ops.Gather(ops.Shape(x), np.asarray(axis)) if known is None else known
+        if kind == "SAME":
+            x = ops.Pad(x, along.margins, np.zeros((), ctx.op[0].dtype), mode="constant")
+        x = ops.Gather(x, along.places(ctx, size, same=kind == "SAME"), axis=axis)
+    ordered = ops.Transpose(x, perm=[0, 1, 3, 2, 4, 5])
+    if dims[3] is None:
+        return ops.Reshape(ordered, ops.Concat(ops.Slice(ops.Shape(ordered), [0], [3]), [-1], axis=0))
+    return ops.Reshape(ordered, [0, 0, 0, kernel[0] * kernel[1] * dims[3]])
+
+
+class Along(NamedTuple):
+    """The windows along one axis."""
+
+    axis: int
+    kernel: int
+    stride: int
+    rate: int
+
+    @property
+    def extent(self) -> int:
+        """Pixels from the first of a window to its last."""
+        return (self.kernel - 1) * self.rate + 1
+
+    @property
+    def margins(self) -> Array:
+        """Zeros before and after the axis, as many as any size may need; the other axis may have become two by then."""
+        rank = 4 if self.axis == 2 else 5
+        pads = np.zeros((2, rank), np.int64)
+        pads[:, self.axis] = self.extent - 1
+        return pads.reshape(-1)
+
+    def places(self, ctx: Context, size: Value | int, *, same: bool) -> ValueLike:
+        """The places of each window's pixels along the axis, a row for each window."""
+        ops, within = ctx.ops, np.arange(self.kernel, dtype=np.int64) * self.rate
+        if isinstance(size, int):
+            count = -(-size // self.stride) if same else (size - self.extent) // self.stride + 1
+            total = max((count - 1) * self.stride + self.extent - size, 0)
+            shift = self.extent - 1 - total // 2 if same else 0
+            spend(max(count, 0) * self.kernel, 8, "the places of patches")
+            return np.arange(count, dtype=np.int64)[:, None] * self.stride + within + shift
+        step = np.int64(self.stride)
+        if not same:
+            begins = ops.Range(np.int64(0), ops.Sub(size, np.int64(self.extent - 1)), step)
+            return ops.Add(ops.Unsqueeze(begins, [1]), within)
+        last = ops.Mul(ops.Div(ops.Sub(size, np.int64(1)), step), step)
+        total_ = ops.Max(ops.Sub(ops.Add(last, np.int64(self.extent)), size), np.int64(0))
+        shift_ = ops.Sub(np.int64(self.extent - 1), ops.Div(total_, np.int64(2)))
+        begins = ops.Add(ops.Range(np.int64(0), size, step), shift_)
+        return ops.Add(ops.Unsqueeze(begins, [1]), within)

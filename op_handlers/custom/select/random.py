@@ -1,0 +1,36 @@
+"""Random numbers: of TensorFlow's distributions, not their sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Operator
+from op_handlers.custom.select.nodedef import NodeDef, node_of
+from op_handlers.custom.select.twins import twin
+from op_handlers.math import random as builtin
+
+
+def seeds(node: NodeDef, op: Operator) -> dict[str, Any]:
+    return {"seed": node.integer("seed"), "seed2": node.integer("seed2")}
+
+
+def generator(op: Operator) -> np.random.Generator:
+    first, second = seeds(node_of(op), op).values()
+    return np.random.default_rng([first & 2**64 - 1, second & 2**64 - 1] if first or second else None)
+
+
+def normal(op: Operator, shape: Array) -> Array:
+    return np.asarray(generator(op).standard_normal(shape.tolist(), np.float32))
+
+
+def uniform(op: Operator, shape: Array) -> Array:
+    return np.asarray(generator(op).random(shape.tolist(), np.float32))
+
+
+SHAPE = "int32 int64 -> float32"
+random_standard_normal = twin(
+    "RandomStandardNormal", builtin.random_standard_normal, normal, options=seeds, types=SHAPE
+)
+random_uniform = twin("RandomUniform", builtin.random_uniform, uniform, options=seeds, types=SHAPE)

@@ -1,0 +1,191 @@
+"""Operators that rename, regroup, repeat or report axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Decline,
+    Instance,
+    Operator,
+    Raw,
+    Replacement,
+    Rewriter,
+    Terminate,
+    Transparent,
+    Value,
+    handler,
+    out,
+)
+from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
+from op_handlers.custom.select.twins import ANY, acceptable, alike, arrays, as_int32, twin
+from op_handlers.math.cast import cast
+from op_handlers.tensor import repetition
+from op_handlers.tensor import shape as builtin
+
+MOVED = (*alike(f"{ANY} complex64"),)
+"""Any dtype, and a result of the same."""
+SIZED = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
+INTEGERS = "int32 int64"
+
+
+def by_int32(base: Any) -> Any:
+    """A rewrite to a built-in operator whose second operand is int32."""
+
+    def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+        return steps.finish(base, [steps.op[0], as_int32(steps, steps.op[1])])
+
+    return rewrite
+
+
+def squeezed_array(op: Operator, x: Array) -> Array:
+    return np.squeeze(x, tuple(node_of(op).integers("squeeze_dims")) or None)
+
+
+def squeezable(at: Instance) -> Decline | None:
+    """Declines axes that are not of size 1, or that there are not."""
+    x, axes = at.op[0], node_of(at.op).integers("squeeze_dims")
+    wrong = next((axis for axis in axes if not -x.rank <= axis < x.rank or x.dims[axis] not in (1, None)), None)
+    return None if wrong is None else Decline(f"it drops axis {wrong} of {list(x.dims)}, which is not of size 1")
+
+
+def reshape(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """RESHAPE; its sizes are a vector of int32."""
+    return steps.finish(builtin.reshape, [steps.op[0], as_int32(steps, steps.op[1])], new_shape=())
+
+
+def typed(op: Operator, number: Any) -> Array:
+    """Sizes in the result's dtype."""
+    return np.asarray(number, op[out(0)].dtype)
+
+
+def rank(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    return steps.finish(builtin.rank, [steps.op[0]])
+
+
+def identity(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """A CAST to the dtype that it has."""
+    return steps.finish(cast, [steps.op[0]])
+
+
+identity_ = twin("Identity", cast, arrays(lambda x: x), rewrite=identity, types=MOVED, moves=True)
+prevent_gradient = twin("PreventGradient", cast, arrays(lambda x: x), rewrite=identity, types=MOVED, moves=True)
+stop_gradient = twin("StopGradient", cast, arrays(lambda x: x), rewrite=identity, types=MOVED, moves=True)
+snapshot = twin("Snapshot", cast, arrays(lambda x: x), rewrite=identity, types=MOVED, moves=True)
+
+expand_dims = twin(
+    "ExpandDims",
+    builtin.expand_dims,
+    arrays(lambda x, axis: np.expand_dims(x, int(axis.reshape(-1)[0]))),
+    operands=2,
+    types=SIZED,
+    moves=True,
+)
+squeeze = twin(
+    "Squeeze",
+    builtin.squeeze,
+    squeezed_array,
+    options=lambda node, op: {"squeeze_dims": node.integers("squeeze_dims")},
+    types=MOVED[:-1],
+    accepts=squeezable,
+    moves=True,
+)
+reshape_ = twin(
+    "Reshape",
+    builtin.reshape,
+    arrays(lambda x, sizes: x.reshape([int(n) for n in sizes])),
+    operands=2,
+    rewrite=reshape,
+    types=SIZED,
+    moves=True,
+    holds_batch={1: -1},
+)
+transpose = twin(
+    "Transpose",
+    builtin.transpose,
+    arrays(lambda x, perm: x.transpose([int(axis) for axis in perm])),
+    operands=2,
+    rewrite=by_int32(builtin.transpose),
+    types=SIZED,
+    moves=True,
+)
+broadcast_to = twin(
+    "BroadcastTo",
+    repetition.broadcast_to,
+    arrays(lambda x, sizes: np.broadcast_to(x, [int(n) for n in sizes])),
+    operands=2,
+    types=SIZED,
+    moves=True,
+    holds_batch={1: 1},
+)
+tile = twin(
+    "Tile",
+    repetition.tile,
+    arrays(lambda x, times: np.tile(x, [int(n) for n in times])),
+    operands=2,
+    types=SIZED,
+    moves=True,
+)
+shape = twin(
+    "Shape",
+    builtin.shape,
+    lambda op, x: typed(op, x.shape),
+    options=lambda node, op: {"out_type": node.dtype("out_type", "int32").upper()},
+    types=f"_ -> {INTEGERS}",
+    moves=True,
+)
+rank_ = twin("Rank", builtin.rank, lambda op, x: typed(op, x.ndim), rewrite=rank, types="_ -> int32", moves=True)
+
+
+@handler(
+    PREFIX + "Size",
+    max_version=1,
+    layout=Transparent(),
+    axes="... -> ",
+    quantization=Raw(),
+    types=f"_ -> {INTEGERS}",
+    converts={"*": ("*",)},
+    accepts=acceptable(1, moves=True),
+    kernel=lambda op, x: typed(op, x.size),
+)
+def size(ctx: Context, x: Value) -> Value:
+    """Size."""
+    number, dtype = ctx.ops.Size(x), ctx.op[out(0)].dtype
+    return number if dtype == "int64" else ctx.ops.Cast(number, to=dtype)
+
+
+def shift_of_each_axis(at: Instance) -> Decline | None:
+    shift, axis = at.op[1], at.op[2]
+    if not (shift.static and axis.static) or prod(shift.shape) == prod(axis.shape):
+        return None
+    return Decline(f"it has {prod(shift.shape)} shifts for {prod(axis.shape)} axes")
+
+
+@handler(
+    PREFIX + "Roll",
+    max_version=1,
+    layout=Terminate(),
+    quantization=Raw(),
+    types=tuple(f"{dtype}, int32 int64, int32 int64 -> {dtype}" for dtype in ANY.split()),
+    requires_constant={1, 2},
+    accepts=acceptable(3, moves=True, accepts=shift_of_each_axis),
+    kernel=lambda op, x, shift, axis: np.roll(x, shift.reshape(-1).tolist(), axis.reshape(-1).tolist()),
+)
+def roll(ctx: Context, x: Value, _shift: Value, _axis: Value) -> Value:
+    """Gather along each axis, from as many places before."""
+    ops = ctx.ops
+    for shift, axis in zip(ctx.required(1).reshape(-1), ctx.required(2).reshape(-1), strict=True):
+        at, count = ctx.axis(int(axis)), ctx.op[0].dims[int(axis)]
+        if count is not None:
+            x = ops.Gather(x, (np.arange(count) - int(shift)) % max(count, 1), axis=at)
+            continue
+        number = ops.Gather(ops.Shape(x), np.asarray(at))
+        places = ops.Sub(ops.Range(np.int64(0), number, np.int64(1)), np.int64(shift))
+        x = ops.Gather(x, ops.Mod(places, number), axis=at)
+    return x

@@ -1,0 +1,256 @@
+"""Elements picked, moved, padded and filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Decline, Instance, Operator, Replacement, Rewriter, out
+from op_handlers.custom.select.nodedef import NodeDef, node_of
+from op_handlers.custom.select.twins import (
+    ANY,
+    REAL,
+    arrays,
+    as_int32,
+    constant_axis,
+    of_ranks,
+    requires_constant,
+    twin,
+)
+from op_handlers.tensor import blocks, filling, indexing, ordering, padding, slicing
+
+MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+BY_PLACE = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
+
+
+def existing_axes(at: Instance) -> Decline | None:
+    """Declines axes that the operand has not."""
+    axes, rank, result = at.op.constant(1), at.op[0].rank, at.op[out(0)]
+    if result.has_rank and result.rank != rank:
+        return Decline(f"its operand has {rank} axes, its result {result.rank}")
+    wrong = [] if axes is None else [int(axis) for axis in axes.reshape(-1) if not -rank <= axis < rank]
+    return Decline(f"it reverses axis {wrong[0]} of {rank}") if wrong else None
+
+
+def strided(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """STRIDED_SLICE; its places are int32."""
+    places = [as_int32(steps, steps.op[slot]) for slot in (1, 2, 3)]
+    masks = {name: node.integer(name) for name in MASKS}
+    return steps.finish(slicing.strided_slice, [steps.op[0], *places], offset=False, **masks)
+
+
+def strided_array(op: Operator, x: Array, begin: Array, end: Array, strides: Array) -> Array:
+    """By NumPy's own indexing."""
+    node = node_of(op)
+    places: list[Any] = []
+    masks = {name: node.integer(name) for name in MASKS}
+
+    def masked(name: str, k: int) -> bool:
+        return bool(masks[name] >> k & 1)
+
+    for k, (first, last, step) in enumerate(zip(begin.tolist(), end.tolist(), strides.tolist(), strict=True)):
+        if masked("ellipsis_mask", k):
+            places.append(Ellipsis)
+        elif masked("new_axis_mask", k):
+            places.append(np.newaxis)
+        elif masked("shrink_axis_mask", k):
+            places.append(first)
+        else:
+            places.append(
+                slice(None if masked("begin_mask", k) else first, None if masked("end_mask", k) else last, step)
+            )
+    return np.asarray(x[tuple(places)])
+
+
+def sliced_array(op: Operator, x: Array, begin: Array, size: Array) -> Array:
+    ends = [n if s < 0 else b + s for n, b, s in zip(x.shape, begin.tolist(), size.tolist(), strict=True)]
+    return x[tuple(slice(b, e) for b, e in zip(begin.tolist(), ends, strict=True))]
+
+
+def as_many_places(at: Instance) -> Decline | None:
+    """Declines a begin, an end and strides that are no vectors of one length."""
+    shapes = [tensor.shape for tensor in (at.op[1], at.op[2], at.op[3]) if tensor.static]
+    if all(shape == shapes[0] and len(shape) == 1 for shape in shapes):
+        return None
+    return Decline(f"its begin, end and strides are of shapes {', '.join(str(list(shape)) for shape in shapes)}")
+
+
+def places_of_each_axis(at: Instance) -> Decline | None:
+    """Declines places that are not one number for each axis."""
+    rank = at.op[0].rank
+    wrong = next((t for t in (at.op[1], at.op[2]) if t.static and t.shape != (rank,)), None)
+    return Decline(f"its operand {wrong.name!r} is of shape {list(wrong.shape)}, for {rank} axes") if wrong else None
+
+
+strided_slice = twin(
+    "StridedSlice",
+    slicing.strided_slice,
+    strided_array,
+    operands=4,
+    rewrite=strided,
+    accepts=as_many_places,
+    moves=True,
+)
+slice_ = twin("Slice", slicing.slice_, sliced_array, operands=3, accepts=places_of_each_axis, moves=True)
+
+
+# --- picked -----------------------------------------------------------------------------------
+
+
+def gathered(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """GATHER; the last operand is its axis."""
+    op = steps.op
+    return steps.finish(
+        indexing.gather, [op[0], op[1]], axis=constant_axis(op, 2), batch_dims=node.integer("batch_dims")
+    )
+
+
+def gathered_array(op: Operator, x: Array, indices: Array, axis: Array) -> Array:
+    """One batch after the other."""
+    along, shared = int(axis.reshape(-1)[0]) % x.ndim, node_of(op).integer("batch_dims") % (indices.ndim + 1)
+    if not shared:
+        return np.take(x, indices, along)
+    rows = [gathered_array_of(a, b, along - 1, shared - 1) for a, b in zip(x, indices, strict=True)]
+    return np.stack(rows)
+
+
+def gathered_array_of(x: Array, indices: Array, axis: int, shared: int) -> Array:
+    if not shared:
+        return np.take(x, indices, axis)
+    return np.stack([gathered_array_of(a, b, axis - 1, shared - 1) for a, b in zip(x, indices, strict=True)])
+
+
+def hot_array(op: Operator, indices: Array, depth: Array, on: Array, off: Array) -> Array:
+    axis, number = node_of(op).integer("axis", -1), int(depth)
+    at = axis % (indices.ndim + 1)
+    classes = np.arange(number).reshape(-1, *[1] * (indices.ndim - at))
+    return np.where(np.expand_dims(indices, at) == classes, on, off)
+
+
+gather_v2 = twin(
+    "GatherV2",
+    indexing.gather,
+    gathered_array,
+    operands=3,
+    rewrite=gathered,
+    accepts=requires_constant(2, "axis"),
+    moves=True,
+)
+gather_nd = twin(
+    "GatherNd",
+    indexing.gather_nd,
+    arrays(lambda x, indices: x[tuple(np.moveaxis(indices, -1, 0))]),
+    operands=2,
+    types=BY_PLACE,
+    moves=True,
+)
+one_hot = twin(
+    "OneHot",
+    filling.one_hot,
+    hot_array,
+    operands=4,
+    options=lambda node, op: {"axis": node.integer("axis", -1)},
+)
+reverse_v2 = twin(
+    "ReverseV2",
+    ordering.reverse_v2,
+    arrays(lambda x, axes: np.flip(x, tuple(axes.reshape(-1).tolist()))),
+    operands=2,
+    types=BY_PLACE,
+    accepts=existing_axes,
+    moves=True,
+)
+
+
+# --- filled in --------------------------------------------------------------------------------
+
+
+def filled_rewritten(steps: Rewriter, node: NodeDef) -> Any:
+    return steps.finish(filling.fill, [steps.op[0], steps.op[1]])
+
+
+def ranged(op: Operator, start: Array, limit: Array, delta: Array) -> Array:
+    return np.arange(start.item(), limit.item(), delta.item()).astype(start.dtype)
+
+
+fill = twin(
+    "Fill",
+    filling.fill,
+    arrays(lambda sizes, number: np.full([int(n) for n in sizes], number)),
+    operands=2,
+    rewrite=filled_rewritten,
+    types=tuple(f"int32 int64, {dtype} -> {dtype}" for dtype in ANY.split()),
+)
+range_ = twin(
+    "Range",
+    filling.range_,
+    ranged,
+    operands=3,
+    types=tuple(f"{d}, {d}, {d} -> {d}" for d in ["float32", "int32", "int64"]),
+    accepts=of_ranks({0: 0, 1: 0, 2: 0}),
+)
+zeros_like = twin(
+    "ZerosLike", filling.zeros_like, arrays(np.zeros_like), types=tuple(f"{d} -> {d}" for d in ANY.split())
+)
+
+
+# --- padded -----------------------------------------------------------------------------------
+
+
+def mirrored(op: Operator, x: Array, rows: Array) -> Array:
+    return np.pad(x, rows, mode="reflect" if node_of(op).text("mode") == "REFLECT" else "symmetric")
+
+
+pad = twin("Pad", padding.pad, arrays(lambda x, rows: np.pad(x, rows)), operands=2, types=BY_PLACE)
+pad_v2 = twin(
+    "PadV2",
+    padding.pad_v2,
+    arrays(lambda x, rows, number: np.pad(x, rows, constant_values=number)),
+    operands=3,
+)
+mirror_pad = twin(
+    "MirrorPad",
+    padding.mirror_pad,
+    mirrored,
+    operands=2,
+    options=lambda node, op: {"mode": node.text("mode")},
+    types=BY_PLACE,
+    moves=True,
+)
+
+
+# --- blocks of pixels -------------------------------------------------------------------------
+
+
+def blocks_of_pixels(at: Instance) -> Decline | None:
+    node, x, y = node_of(at.op), at.op[0], at.op[out(0)]
+    order, size = node.text("data_format", "NHWC"), node.integer("block_size")
+    if order != "NHWC":
+        return Decline(f"its data format is {order}, only NHWC is converted")
+    if size < 2 or x.rank != 4 or y.rank != 4:
+        return Decline(f"its block_size is {size} and its image has {x.rank} axes, expected 2 or more and 4")
+    return None
+
+
+def to_depth(op: Operator, x: Array) -> Array:
+    b = node_of(op).integer("block_size")
+    n, h, w, c = x.shape
+    return x.reshape(n, h // b, b, w // b, b, c).transpose(0, 1, 3, 2, 4, 5).reshape(n, h // b, w // b, b * b * c)
+
+
+def to_space(op: Operator, x: Array) -> Array:
+    b = node_of(op).integer("block_size")
+    n, h, w, c = x.shape
+    return x.reshape(n, h, w, b, b, c // b // b).transpose(0, 1, 3, 2, 4, 5).reshape(n, h * b, w * b, c // b // b)
+
+
+BLOCKS: dict[str, Any] = {
+    "options": lambda node, op: {"block_size": node.integer("block_size")},
+    "types": tuple(f"{dtype} -> {dtype}" for dtype in REAL.split()),
+    "accepts": blocks_of_pixels,
+    "moves": True,
+}
+space_to_depth = twin("SpaceToDepth", blocks.space_to_depth, to_depth, **BLOCKS)
+depth_to_space = twin("DepthToSpace", blocks.depth_to_space, to_space, **BLOCKS)

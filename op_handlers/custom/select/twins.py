@@ -1,0 +1,196 @@
+"""Rows of the table of select operators: one that becomes a built-in operator, and one that is lowered by itself.
+
+A row is a handler, so that a pack can take its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Decline,
+    Dims,
+    Handler,
+    Instance,
+    Kernel,
+    NotQuantizable,
+    Operator,
+    Raw,
+    Replacement,
+    Rewriter,
+    Target,
+    Tensor,
+    handler,
+)
+from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
+
+FLOATS = "float16 float32 float64"
+REAL = f"{FLOATS} int32 int64"
+"""Dtypes of arithmetic that ONNX Runtime has kernels of."""
+ANY = f"{REAL} bool int8 uint8 int16 uint16 uint32 uint64"
+"""Dtypes of what is moved, not computed with."""
+
+Declare = Callable[[Callable[..., Any]], Handler]
+"""A decorator of lowerings."""
+Accepts = Callable[[Instance], Decline | None]
+OptionsOf = Callable[[NodeDef, Operator], Mapping[str, Any]]
+RewriteOf = Callable[[Rewriter, NodeDef], Sequence[Replacement]]
+
+
+def arrays(function: Callable[..., Any]) -> Kernel:
+    """A kernel that looks at operands alone."""
+
+    def kernel(op: Operator, *operands: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(*operands))
+
+    return kernel
+
+
+def alike(dtypes: str, operands: int = 1, result: str = "T") -> tuple[str, ...]:
+    """Rows of ``types``: operands of one of these dtypes, and a result of it, or of ``result``."""
+    return tuple(f"{', '.join([dtype] * operands)} -> {dtype if result == 'T' else result}" for dtype in dtypes.split())
+
+
+class _At(NamedTuple):
+    """A replacement as declared functions see it."""
+
+    op: Operator
+    target: Target
+    opset: int
+
+
+def twin(
+    name: str,
+    base: Handler,
+    kernel: Kernel,
+    *,
+    operands: int | None = 1,
+    options: OptionsOf | Mapping[str, Any] | None = None,
+    rewrite: RewriteOf | None = None,
+    types: str | Sequence[str] = "",
+    accepts: Accepts | None = None,
+    moves: bool = False,
+    holds_batch: Mapping[int | str, int] | None = None,
+) -> Handler:
+    """The handler of a TensorFlow operator that becomes a built-in one.
+
+    ``options`` of the built-in operator follow from the attributes. ``rewrite``, in their place, gives all operators that
+    it becomes. ``operands``: their number, None for any. ``moves``: elements are moved, not computed with.
+    """
+
+    def rewritten(at: Instance) -> Sequence[Replacement]:
+        node = node_of(at.op)
+        if rewrite is not None:
+            return rewrite(Rewriter(at), node)
+        given = options(node, at.op) if callable(options) else options or {}
+        return Rewriter(at).finish(base, at.op.inputs, **given)
+
+    def lower(ctx: Any, *inputs: Any) -> Any:
+        raise AssertionError(f"{name} is rewritten before it is lowered")
+
+    def layout(at: Instance) -> Any:
+        last = rewritten(at)[-1]
+        declared = last.handler.layout
+        return declared(_At(last.op, at.target, at.opset)) if callable(declared) else declared
+
+    lower.__name__, lower.__doc__ = name, f"As {base.code}."
+    return handler(
+        PREFIX + name,
+        max_version=1,
+        layout=layout if callable(base.layout) else base.layout,
+        quantization=Raw() if moves else NotQuantizable(),
+        types=types if isinstance(types, str) else tuple(types),
+        accepts=acceptable(operands, moves, accepts),
+        rewrite=rewritten,
+        kernel=kernel,
+        holds_batch=holds_batch or {},
+    )(lower)
+
+
+def acceptable(operands: int | None, moves: bool = False, accepts: Accepts | None = None) -> Accepts:
+    """What every row asks of an operator: a NodeDef, its operands, and no scales where it computes."""
+
+    def declined(at: Instance) -> Decline | None:
+        op, name = at.op, node_of(at.op).op
+        given = [tensor for tensor in op.inputs if tensor is not None]
+        if len(given) != len(op.inputs) or (operands is not None and len(given) != operands):
+            expected = "all of its operands" if operands is None else f"{operands} operands"
+            return Decline(f"it has {len(given)} operands, TensorFlow's {name} takes {expected}; the file is damaged")
+        scaled = next((t for t in (*given, *op.outputs) if t is not None and t.quantization is not None), None)
+        if scaled is not None and not moves:
+            return Decline(
+                f"its tensor {scaled.name!r} is quantized, and TensorFlow's {name} computes with integers as they are stored",
+                "keep the operator in floating point",
+            )
+        return accepts(at) if accepts is not None else None
+
+    return declined
+
+
+def permuted(dims: Sequence[int | None], perm: Sequence[int]) -> Dims:
+    """Sizes in another order of axes."""
+    return tuple(dims[axis] for axis in perm)
+
+
+def constant_axis(op: Operator, slot: int) -> int | None:
+    """The one number of a constant operand, None at runtime or where there are several."""
+    array = op.constant(slot)
+    return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
+def of_ranks(ranks: Mapping[int, int], *others: Accepts) -> Accepts:
+    """Declines operands and results of other ranks, by slot; then what ``others`` decline."""
+
+    def declined(at: Instance) -> Decline | None:
+        for slot, rank in ranks.items():
+            tensor = at.op.tensor(slot)
+            if tensor is not None and tensor.has_rank and tensor.rank != rank:
+                return Decline(
+                    f"its tensor {tensor.name!r} of shape {list(tensor.shape)} has {tensor.rank} axes, not {rank}"
+                )
+        return next(filter(None, (other(at) for other in others)), None)
+
+    return declined
+
+
+def of_elements(slot: int, count: int, *others: Accepts) -> Accepts:
+    """Declines an operand with another number of elements; then what ``others`` decline."""
+
+    def declined(at: Instance) -> Decline | None:
+        tensor = at.op[slot]
+        if tensor.static and prod(tensor.shape) != count:
+            return Decline(f"its operand {tensor.name!r} of shape {list(tensor.shape)} has not {count} elements")
+        return next(filter(None, (other(at) for other in others)), None)
+
+    return declined
+
+
+def requires_constant(slot: int, what: str) -> Accepts:
+    """Declines an operand known only at runtime, which the built-in operator has as an option."""
+
+    def declined(at: Instance) -> Decline | None:
+        if constant_axis(at.op, slot) is not None:
+            return None
+        return Decline(
+            f"its {what} ({at.op[slot].name!r}) is not a constant number, as ONNX needs it",
+            f"make the {what} a constant of the model",
+        )
+
+    return declined
+
+
+def as_int32(steps: Rewriter, tensor: Tensor) -> Tensor:
+    """Positions and sizes as built-in operators take them; int64 ones are cast."""
+    from op_handlers.math.cast import cast
+
+    if tensor.dtype == "int32":
+        return tensor
+    if tensor.constant:
+        return steps.constant(tensor.array.astype(np.int32))
+    return steps.call(cast, [tensor], "int32", tensor.dims)

@@ -1,0 +1,60 @@
+"""Pools of volumes."""
+
+from __future__ import annotations
+
+from onnx_tflite_plugin.api import (
+    Context,
+    Implicit,
+    Instance,
+    Padding,
+    Value,
+    handler,
+    out,
+    padding_attributes,
+)
+from op_handlers.custom.select.image import SINGLE, axes_of, padding_of, per_axis, pooled_array
+from op_handlers.custom.select.nodedef import PREFIX, node_of
+from op_handlers.custom.select.twins import Declare, acceptable, alike, of_ranks
+
+
+def volume(at: Instance) -> str:
+    """The axes of a volume and of the pools in it."""
+    return "n c d h w -> n c z y x" if axes_of(node_of(at.op), 5).first else "n d h w c -> n z y x c"
+
+
+def pool(name: str, *, largest: bool) -> Declare:
+    """Declares a pool over depth, height and width."""
+    return handler(
+        PREFIX + name,
+        max_version=1,
+        layout=Implicit(onnx={0: "n c d h w", out(0): "n c z y x"}),
+        axes=volume,
+        types=alike(SINGLE),
+        accepts=acceptable(1, accepts=of_ranks({0: 5, out(0): 5})),
+        kernel=pooled_array(largest),
+    )
+
+
+class Window(Padding):
+    kernel_shape: list[int]
+    strides: list[int]
+
+
+def window(ctx: Context) -> Window:
+    node = node_of(ctx.op)
+    axes = axes_of(node, 5)
+    kernel, strides = (per_axis(node, name, axes) for name in ("ksize", "strides"))
+    pads = padding_attributes(padding_of(node), ctx.shape(0)[2:], kernel, strides, [1] * 3)
+    return {"kernel_shape": kernel, "strides": strides, **pads}
+
+
+@pool("MaxPool3D", largest=True)
+def max_pool_3d(ctx: Context, x: Value) -> Value:
+    """MaxPool over depth, height and width."""
+    return ctx.ops.MaxPool(x, **window(ctx))
+
+
+@pool("AvgPool3D", largest=False)
+def avg_pool_3d(ctx: Context, x: Value) -> Value:
+    """AveragePool over depth, height and width, which leaves padding out of the mean."""
+    return ctx.ops.AveragePool(x, count_include_pad=0, **window(ctx))

@@ -1,0 +1,69 @@
+"""Mel filter banks and cosine transforms of Mfcc (kernels/internal/mfcc_mel_filterbank.cc, mfcc_dct.cc)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Context, Value
+
+FLOOR = 1e-12
+"""The least energy of a channel (kFilterbankFloor): its logarithm is taken."""
+
+
+def mel(frequency: Array) -> Array:
+    """Return frequencies in hertz on the mel scale."""
+    return np.asarray(1127.0 * np.log1p(frequency / 700.0))
+
+
+def cosines(channels: int, coefficients: int) -> Array:
+    """Return the matrix ``[channels, coefficients]`` of the cosine transform, without the orthogonal scale of coefficient 0."""
+    angles = np.pi / channels * np.multiply.outer(np.arange(channels) + 0.5, np.arange(coefficients))
+    return np.asarray(np.sqrt(2.0 / channels) * np.cos(angles))
+
+
+@dataclass(frozen=True)
+class Filterbank:
+    """Triangular filters over ``bins`` frequencies from 0 to half the sample rate, equally spaced on the mel scale.
+
+    The kernel leaves out frequencies below ``lower`` plus half a bin, frequency 0, and those above ``upper``; if it would need more
+    bins than there are, every coefficient is 0.
+    """
+
+    bins: int
+    channels: int
+    lower: float
+    upper: float
+
+    @property
+    def corners(self) -> Array:
+        """The left corner of the first filter, the peaks of all, the right corner of the last one, in mel."""
+        low, high = mel(np.asarray([self.lower, self.upper]))
+        return np.asarray(low + (high - low) / (self.channels + 1) * np.arange(self.channels + 2))
+
+    def matrix(self, rate: int) -> tuple[int, Array] | None:
+        """Return the first bin used and the weights ``[used, channels]``; None if the bins end below the upper limit."""
+        spacing = 0.5 * rate / (self.bins - 1)
+        first, last = int(1.5 + self.lower / spacing), int(self.upper / spacing)
+        if last >= self.bins:
+            return None
+        bins = mel(np.arange(first, last + 1) * spacing)[:, np.newaxis]
+        left, peak, right = (self.corners[k : k + self.channels] for k in range(3))
+        rising, falling = (bins - left) / (peak - left), (right - bins) / (right - peak)
+        return first, np.maximum(np.minimum(rising, falling), 0)
+
+    def emit(self, ctx: Context, rate: Value) -> tuple[Value, Value, Value]:
+        """Return float64 weights ``[bins, channels]`` of a rate known at runtime, the bins used, and whether there are enough."""
+        ops, corners = ctx.ops, self.corners
+        spacing = ops.Div(ops.Mul(ops.Cast(rate, to="float64"), np.float64(0.5)), np.float64(self.bins - 1))
+        first = ops.Floor(ops.Add(ops.Div(np.float64(self.lower), spacing), np.float64(1.5)))
+        last = ops.Floor(ops.Div(np.float64(self.upper), spacing))
+        numbers = np.arange(self.bins, dtype=np.float64)
+        hertz = ops.Mul(spacing, numbers[:, np.newaxis])
+        bins = ops.Mul(ops.Log(ops.Add(ops.Div(hertz, np.float64(700)), np.float64(1))), np.float64(1127))
+        left, peak, right = (corners[k : k + self.channels] for k in range(3))
+        rising = ops.Div(ops.Sub(bins, left), peak - left)
+        falling = ops.Div(ops.Sub(right, bins), right - peak)
+        used = ops.And(ops.LessOrEqual(first, numbers), ops.LessOrEqual(numbers, last))
+        return ops.Max(ops.Min(rising, falling), np.float64(0)), used, ops.Less(last, np.float64(self.bins))

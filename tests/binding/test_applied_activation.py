@@ -1,0 +1,165 @@
+"""Fused activations: operators are bound with the activation that their kernels apply, whoever declares the kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conformance.models import Net, constant, drawn, tensor
+from conformance.weights import weight
+from onnx_tflite_plugin.api import (
+    ActivationKernel,
+    Context,
+    FusedActivation,
+    Handler,
+    Instance,
+    Refused,
+    Value,
+    activation_bounds,
+    applied_activation,
+    builtin,
+)
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.runtime import Session
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.options import _enum
+from onnx_tflite_plugin.targets import TARGETS
+
+SCHEMA = tuple(_enum("ActivationFunctionType").values())
+TARGET = TARGETS["onnxruntime"]
+OPTION = "fused_activation_function"
+
+
+def one(code: str, activation: str, dtype: str = "float32", weights: str = "") -> bytes:
+    """An operator of two operands, or a dense layer."""
+    model = Net()
+    operands = [tensor(3, 7, dtype=dtype), tensor(3, 7, dtype=dtype)]
+    if weights:
+        operands = [tensor(3, 7, dtype=dtype), weight((7, 7), weights), constant(drawn(7))]
+    model.output(model.call(code, operands, tensor(3, 7, dtype=dtype), **{OPTION: activation}))
+    return model.build()
+
+
+def bound(data: bytes, **handlers: Handler) -> str:
+    """The activation that the only operator of a file is bound with."""
+    (operator,) = Host(packs="builtin", handlers=handlers).bind(read(data), TARGET, 21).operators()
+    return str(operator.op.options[OPTION])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"), list(product(ActivationKernel, SCHEMA)), ids=lambda x: getattr(x, "name", x)
+)
+def test_every_kernel_family_applies_or_refuses_every_activation(kernel: ActivationKernel, name: str) -> None:
+    applied = outcome(kernel, name)
+    if applied in SCHEMA:
+        assert outcome(kernel, applied) == applied, "what is applied is applied again"
+    else:
+        reason, _, remedy = applied.partition(";")
+        assert name in reason
+        assert remedy
+
+
+def outcome(kernel: ActivationKernel, name: str) -> str:
+    """The activation that is applied, or why none is."""
+    try:
+        return applied_activation(kernel, name)
+    except Refused as refusal:
+        return str(refusal)
+
+
+def test_a_name_that_is_no_activation_is_refused() -> None:
+    with pytest.raises(Refused, match="its fused activation SIGNUM is not known"):
+        applied_activation(ActivationKernel.CLAMPED, "SIGNUM")
+
+
+def test_activations_that_clamp_have_bounds_and_others_none() -> None:
+    assert {name: activation_bounds(name) for name in SCHEMA} == {
+        "NONE": (None, None),
+        "RELU": (0.0, None),
+        "RELU_N1_TO_1": (-1.0, 1.0),
+        "RELU6": (0.0, 6.0),
+        "TANH": None,
+        "SIGN_BIT": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("data", "applied"),
+    [
+        (one("ADD", "TANH"), "NONE"),
+        (one("ADD", "RELU6"), "RELU6"),
+        (one("ADD", "SIGN_BIT", "int8"), "NONE"),
+        (one("FULLY_CONNECTED", "TANH", weights="int8"), "TANH"),
+        (one("FULLY_CONNECTED", "RELU", weights="float32"), "RELU"),
+    ],
+    ids=["ADD TANH", "ADD RELU6", "int8 ADD SIGN_BIT", "hybrid TANH", "float RELU"],
+)
+def test_an_operator_is_bound_with_the_activation_that_is_applied(data: bytes, applied: str) -> None:
+    assert bound(data) == applied
+
+
+def test_a_packs_handler_names_its_own_kernels() -> None:
+    def kernels(at: Instance) -> ActivationKernel:
+        return ActivationKernel.ELEMENTWISE if at.op[0].dtype == "float32" else ActivationKernel.CLAMPED
+
+    add = replace(builtin("ADD"), activation=FusedActivation(kernels))
+    assert bound(one("ADD", "TANH"), ADD=add) == "TANH"
+    assert bound(one("ADD", "TANH", "int8"), ADD=add) == "NONE"
+
+
+def test_an_activation_that_a_function_names_is_applied() -> None:
+    add = replace(builtin("ADD"), activation=lambda at: "TANH")
+    ours, expected = computed(one("ADD", "RELU"), ADD=add)
+    np.testing.assert_allclose(ours, np.tanh(expected), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["TANH", "SIGN_BIT"])
+def test_a_quantized_result_is_quantized_after_its_activation(name: str) -> None:
+    applied = FusedActivation(ActivationKernel.ELEMENTWISE)
+    model = Net()
+    x = tensor(3, 7, dtype="int8", scale=0.02, zero_point=3)
+    model.output(model.call("ADD", [x, x], tensor(3, 7, dtype="int8", scale=0.01, zero_point=-7), **{OPTION: name}))
+    stored = {key: drawn(3, 7, dtype="int8", seed=key) for key in ("x0", "x1")}
+    conversion = convert(model.build(), host=Host(packs="builtin", handlers={"ADD": activated(applied)}))
+    (ours,) = Session(conversion).run(stored).values()
+    sums = sum((values.astype(np.float64) - 3) * 0.02 for values in stored.values())
+    real = np.tanh(sums) if name == "TANH" else sums < 0
+    assert np.abs(ours - np.clip(np.round(real / 0.01) - 7, -128, 127)).max() <= 1
+
+
+def activated(fused: FusedActivation) -> Handler:
+    return replace(builtin("ADD"), activation=fused)
+
+
+def test_a_lowering_applies_what_it_declares_to_apply_inside() -> None:
+    def twice(ctx: Context, x: Value, y: Value) -> Any:
+        return ctx.ops.Add(ctx.activate(x), ctx.activate(y))
+
+    inside = FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)
+    add = replace(activated(inside), lower=twice)
+    data = one("ADD", "SIGN_BIT")
+    given = {"x0": drawn(3, 7, seed="x"), "x1": drawn(3, 7, seed="y")}
+    conversion = convert(data, host=Host(packs="builtin", handlers={"ADD": add}))
+    (ours,) = Session(conversion).run(given).values()
+    np.testing.assert_array_equal(ours, sum((values < 0).astype(np.float32) for values in given.values()))
+
+
+def test_a_kernel_family_that_refuses_declines_the_operator() -> None:
+    refuses = activated(FusedActivation(ActivationKernel.UNFUSED))
+    with pytest.raises(ConversionError, match="declined by inline: LiteRT refuses a fused RELU"):
+        convert(one("ADD", "RELU"), host=Host(offers=[], handlers={"ADD": refuses}))
+    assert bound(one("ADD", "NONE"), ADD=refuses) == "NONE"
+
+
+def computed(data: bytes, **handlers: Handler) -> tuple[Any, Any]:
+    """What a conversion with these handlers computes, and the sum of its inputs."""
+    conversion = convert(data, host=Host(packs="builtin", handlers=handlers))
+    given = {"x0": drawn(3, 7, seed="x"), "x1": drawn(3, 7, seed="y")}
+    (ours,) = Session(conversion).run(given).values()
+    return ours, given["x0"] + given["x1"]

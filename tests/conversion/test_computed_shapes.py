@@ -1,0 +1,120 @@
+"""Input shapes beside operators of several results, subgraphs and states. LiteRT, resized, says what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from conformance.builder import ModelBuilder, TensorRef
+from conformance.models import Net, Spec, constant, tensor
+from onnx_tflite_plugin.conversion import Conversion, convert
+from onnx_tflite_plugin.errors import UnsupportedOperator
+from onnx_tflite_plugin.verify import verify
+
+
+def swapped(code: str, sizes: Spec | None) -> bytes:
+    """Return a RESHAPE to two sizes in reverse, split by ``code``; they are constants or, without, the input's."""
+    model = Net()
+    x = model.input(tensor(None, 5, name="x"))
+    both = sizes or model.call("SHAPE", [x], tensor(2, dtype="int32"), out_type="INT32")
+    one = tensor(dtype="int32") if code == "UNPACK" else tensor(1, dtype="int32")
+    operands, options = {
+        "UNPACK": ([both], {"num": 2, "axis": 0}),
+        "SPLIT": ([constant(0), both], {"num_splits": 2}),
+        "SPLIT_V": ([both, constant([1, 1]), constant(0)], {"num_splits": 2}),
+    }[code]
+    first, second = model.calls(code, operands, one, one, **options)
+    join, given = ("PACK", {"values_count": 2}) if code == "UNPACK" else ("CONCATENATION", {})
+    shape = model.call(join, [second, first], tensor(2, dtype="int32"), axis=0, **given)
+    model.output(model.call("RESHAPE", [x, shape], tensor(5, None)))
+    return model.build()
+
+
+def agrees(data: bytes, conversion: Conversion, *shape: int) -> bool:
+    return verify(data, conversion.proto, shapes={"x": shape}, runs=1).ok
+
+
+@pytest.mark.parametrize("code", ["UNPACK", "SPLIT", "SPLIT_V"])
+def test_sizes_split_from_a_shape_follow_the_input(code: str) -> None:
+    data = swapped(code, None)
+    assert agrees(data, convert(data, input_shape={"x": (3, 5)}), 3, 5)
+    free = convert(data, dynamic_batch=True)
+    assert all(agrees(data, free, batch, 5) for batch in (1, 7))
+
+
+@pytest.mark.parametrize("code", ["UNPACK", "SPLIT", "SPLIT_V"])
+def test_sizes_split_from_a_constant_are_known(code: str) -> None:
+    data = swapped(code, constant([7, 5]))
+    assert agrees(data, convert(data, input_shape={"x": (7, 5)}), 7, 5)
+
+
+def with_branch(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
+    """Negative or not, as a condition says."""
+    graphs = [model.subgraph(name) for name in ("then", "else")]
+    for graph, code in zip(graphs, ("NEG", "ABS"), strict=True):
+        inner = graph.input("inner", (None, 3))
+        graph.operator(code, [inner], [result := graph.tensor("result", (None, 3))])
+        graph.output(result)
+    options = {"then_subgraph_index": graphs[0].index, "else_subgraph_index": graphs[1].index}
+    model.main.operator("IF", [model.main.input("condition", (), "bool"), x], [y], options)
+
+
+def with_loop(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
+    """Doubled three times."""
+    g, condition, body = model.main, model.subgraph("condition"), model.subgraph("body")
+    start, end = g.constant("start", np.int32(0)), g.tensor("end", (), "int32")
+    options = {"cond_subgraph_index": condition.index, "body_subgraph_index": body.index}
+    g.operator("WHILE", [start, x], [end, y], options)
+    count, _ = condition.input("count", (), "int32"), condition.input("x", (None, 3))
+    more = condition.tensor("more", (), "bool")
+    condition.operator("LESS", [count, condition.constant("times", np.int32(3))], [more])
+    condition.output(more)
+    count, value = body.input("count", (), "int32"), body.input("x", (None, 3))
+    following, doubled = body.tensor("following", (), "int32"), body.tensor("doubled", (None, 3))
+    body.operator("ADD", [count, body.constant("one", np.int32(1))], [following])
+    body.operator("ADD", [value, value], [doubled])
+    body.output(following, doubled)
+
+
+def with_variable(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
+    """The sum of all runs so far."""
+    g, initial = model.main, model.subgraph("initial")
+    variable = {"container": "", "shared_name": "sum"}
+    zeros = initial.constant("zeros", np.zeros((1, 3), np.float32))
+    first, handle = (graph.tensor("handle", (), "resource") for graph in (initial, g))
+    initial.operator("VAR_HANDLE", [], [first], variable)
+    initial.operator("ASSIGN_VARIABLE", [first, zeros], [])
+    g.operator("CALL_ONCE", [], [], {"init_subgraph_index": initial.index})
+    g.operator("VAR_HANDLE", [], [handle], variable)
+    g.operator("READ_VARIABLE", [handle], [before := g.tensor("before", (1, 3))])
+    g.operator("ADD", [x, before], [y])
+    g.operator("ASSIGN_VARIABLE", [handle, y], [])
+
+
+def with_state(model: ModelBuilder, x: TensorRef, y: TensorRef) -> None:
+    """A recurrent layer that goes on where the last run ended."""
+    g, rng = model.main, np.random.default_rng(0)
+    w, r, b = (
+        g.constant(f"w{k}", rng.normal(size=size).astype(np.float32)) for k, size in enumerate(((3, 3), (3, 3), 3))
+    )
+    g.operator(
+        "RNN", [x, w, r, b, g.tensor("state", (1, 3), variable=True)], [y], {"fused_activation_function": "TANH"}
+    )
+
+
+@pytest.mark.parametrize("draw", [with_branch, with_loop, with_variable, with_state])
+def test_the_shape_that_is_stored_may_be_asked_for(draw: Callable[[ModelBuilder, TensorRef, TensorRef], None]) -> None:
+    model = ModelBuilder()
+    x, y = model.main.input("x", (None, 3)), model.main.tensor("y", (None, 3))
+    draw(model, x, y)
+    model.main.operator("NEG", [y], [z := model.main.tensor("z", (None, 3))])
+    model.main.output(z)
+    data = model.build()
+    conversion = convert(data, input_shape={"x": (1, 3)})
+    assert tuple(conversion.model.graph.inputs[0].shape or ()) == (1, 3)
+    verification = verify(data, conversion.proto)
+    assert verification.ok, verification.text
+    with pytest.raises(UnsupportedOperator, match=r"runs a subgraph or keeps a state|has a size of its own"):
+        convert(data, input_shape={"x": (2, 3)})

@@ -1,0 +1,238 @@
+"""Select operators: what reads their attributes, what they become, and what computes them in a comparison."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.cases.custom.select import random as random_cases
+from conformance.models import Net, Spec, constant, tensor
+from conformance.tensorflow import PREFIX, Stored, case, node, select_options, stored
+from onnx_tflite_plugin.api import Handler
+from onnx_tflite_plugin.conversion import convert_model
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.source import read
+from op_handlers.custom.select.nodedef import MOST_BYTES, parse_node, parse_options
+
+PLAIN = {"T": "float32"}
+
+
+def selected(name: str, attributes: dict[str, object] | None = None) -> bytes:
+    return select_options(name, node(name, attributes or PLAIN))
+
+
+def chain(*operators: str) -> bytes:
+    """Operators of two operands, the second of which is a constant, one after the other."""
+    model = Net()
+    x = model.input(tensor(5, 7))
+    for name in operators:
+        operands = [x, constant(np.float32([[3.0]]))]
+        x = model.call(PREFIX + name, operands, tensor(5, 7), custom_options=selected(name))
+    model.output(x)
+    return model.build()
+
+
+@pytest.fixture(scope="module")
+def handlers() -> dict[str, Handler]:
+    return {code: handler for code, _, handler in Host(packs="builtin").handlers() if isinstance(handler, Handler)}
+
+
+# --- what computes them -----------------------------------------------------------------------
+
+
+@pytest.mark.quick
+def test_numpy_kernels_give_what_tensorflow_gives(handlers: dict[str, Handler]) -> None:
+    for one in stored():
+        (op,) = read(case(one, one.name, known=True).build()).main.operators
+        kernel = handlers[op.code].kernel
+        assert kernel is not None
+        given = kernel(op, *one.operands)
+        results = [given] if isinstance(given, np.ndarray) else list(given)
+        for result, expected in zip(results, one.results, strict=True):
+            assert (result.shape, result.dtype) == (expected.shape, expected.dtype), (one.op, one.name)
+            near = 4e-3 if expected.dtype == np.float16 else 2e-5
+            np.testing.assert_allclose(result, expected, near, near, err_msg=f"{one.op}, {one.name}")
+
+
+def test_every_select_operator_has_a_kernel_and_results_of_tensorflow(handlers: dict[str, Handler]) -> None:
+    operators = {code for code in handlers if code.startswith(PREFIX) and "TensorList" not in code}
+    assert all(handlers[code].kernel for code in operators)
+    drawn = {f"{PREFIX}{name}" for name in random_cases.BOUNDS}
+    assert operators - drawn == {PREFIX + one.op for one in stored()}
+
+
+def test_a_select_operator_is_verified_without_tensorflow() -> None:
+    verified = otp.convert(chain("AddV2", "Mul", "Sub"), verify=True).verification
+    assert verified is not None
+    assert verified.ok
+
+
+# --- what they become -------------------------------------------------------------------------
+
+
+def test_the_report_names_the_operator_of_the_file() -> None:
+    report = otp.convert(chain("AddV2", "Mul")).report
+    assert report.operators == {"CUSTOM.FlexAddV2": 1, "CUSTOM.FlexMul": 1}
+    assert report.nodes == {"Add": 1, "Mul": 1}
+
+
+def test_a_message_names_the_operator_of_the_file() -> None:
+    one = next(each for each in stored() if (each.op, each.name) == ("Conv2D", "SAME, strides [2, 3]"))
+    with pytest.raises(otp.ConversionError, match=r"op 0 CUSTOM\.FlexConv2D v1 'y0': SAME padding"):
+        otp.convert(case(one, "", known=False).build())
+
+
+def test_fusions_see_the_built_in_operators() -> None:
+    """An addition after a convolution joins it, as its bias."""
+    (one,) = (each for each in stored() if (each.op, each.name) == ("Conv2D", "VALID, strides [1, 1]"))
+    model = Net()
+    w, result = one.operands[1], one.results[0]
+    y = model.call(
+        "CUSTOM.FlexConv2D",
+        [tensor(*one.operands[0].shape), constant(w)],
+        tensor(*result.shape),
+        custom_options=one.options,
+    )
+    bias = constant(np.arange(result.shape[-1], dtype=np.float32))
+    model.output(model.call("CUSTOM.FlexBiasAdd", [y, bias], tensor(*result.shape), custom_options=selected("BiasAdd")))
+    report = otp.convert(model.build()).report
+    assert report.nodes.get("Add", 0) == 0
+    assert report.operators == {"CUSTOM.FlexConv2D": 1, "CUSTOM.FlexBiasAdd": 1}
+
+
+def test_sizes_follow_through_a_rewritten_operator() -> None:
+    one = next(each for each in stored() if (each.op, each.name) == ("Conv2D", "SAME, strides [1, 1]"))
+    conversion = otp.convert(case(one, "", known=True).build(), input_shape={"x0": [5, 13, 17, 4]})
+    assert conversion.report.outputs[0].shape == (5, 13, 17, 5)
+
+
+def test_a_pack_takes_the_place_of_one_select_operator(handlers: dict[str, Handler]) -> None:
+    mine = replace(handlers["CUSTOM.FlexMul"], rewrite=None, lower=lambda ctx, x, y: ctx.ops.Div(x, y))
+    report = convert_model(read(chain("AddV2", "Mul")), Host(handlers={"CUSTOM.FlexMul": mine})).report
+    assert report.nodes == {"Add": 1, "Div": 1}
+
+
+def test_a_select_operator_loads_its_own_module_alone() -> None:
+    program = (
+        "import sys; from onnx_tflite_plugin.host import Host; "
+        "list(Host(packs='builtin').handlers({'CUSTOM.FlexAddV2'})); "
+        "print(*(name for name in sys.modules if name.startswith(('op_handlers.custom', 'tensorflow', 'google'))))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split()) - {"op_handlers.custom.packs", "op_handlers.custom.select.unsupported"}
+    select = "op_handlers.custom.select"
+    assert loaded == {"op_handlers.custom", select, *(f"{select}.{m}" for m in ("arithmetic", "nodedef", "twins"))}
+
+
+# --- what reads their attributes --------------------------------------------------------------
+
+
+def test_attributes_are_read_by_their_kind() -> None:
+    given = {"a": -3, "b": True, "c": 0.5, "d": "SAME", "e": "int64", "f": (1, -2, 3)}
+    read_ = parse_node(node("Op", given))
+    assert read_.op == "Op"
+    assert read_.attributes == {**given, "d": b"SAME"}
+    assert (read_.integer("missing", 7), read_.text("missing", "NHWC")) == (7, "NHWC")
+
+
+@pytest.mark.quick
+def test_damaged_options_are_refused_in_bounded_time() -> None:
+    """Bytes cut off, changed and put in: what is read is a NodeDef, or ValueError says why it is none."""
+    generator = random.Random(5)
+    whole = [one.options for one in stored()[::7]]
+    for _ in range(3000):
+        data = bytearray(generator.choice(whole))
+        for _ in range(generator.randint(1, 4)):
+            at = generator.randrange(len(data))
+            data[at : at + generator.choice((0, 1, 1, 8))] = generator.randbytes(generator.choice((0, 1, 1, 3)))
+        try:
+            parse_options(bytes(data))
+        except ValueError:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\x2a\xff\xff\xff\xff\x0f", "extends beyond its message"),
+        (b"\xff" * 11, "more than 10 bytes"),
+        (b"\x2b", "wire type 3"),
+        (b"\x18\x01" * 20000, "more than 16384 fields"),
+        (node("Op", {"a": tuple(range(20000))}), "more than 16384 fields"),
+    ],
+)
+def test_a_damaged_message_says_what_is_wrong(data: bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_node(data)
+
+
+def test_options_larger_than_any_are_not_read() -> None:
+    with pytest.raises(ValueError, match="at most"):
+        parse_options(bytes(MOST_BYTES + 1))
+
+
+@pytest.mark.quick
+def test_damaged_select_operators_are_refused_not_failed() -> None:
+    """Options of another case of the same operator, operands of other shapes: an error names the operator."""
+    by_op: dict[str, list[Stored]] = {}
+    for one in stored():
+        by_op.setdefault(one.op, []).append(one)
+    for several in by_op.values():
+        first, last = several[0], several[-1]
+        for data in (with_options(first, last.options), with_options(first, select_options(first.op, node(first.op)))):
+            assert "please report" not in refusal(data), first.op
+
+
+def refusal(data: bytes) -> str:
+    """Why a model is refused, empty where it is converted."""
+    try:
+        otp.convert(data)
+    except otp.ConversionError as error:
+        return str(error)
+    return ""
+
+
+def with_options(one: Stored, options: bytes) -> bytes:
+    model = Net()
+
+    def spec(array: np.ndarray, value: np.ndarray | None = None) -> Spec:  # type: ignore[type-arg]
+        return Spec(array.shape, array.dtype.name, value=value)
+
+    refs = [model.place(spec(a, a if c else None)) for a, c in zip(one.operands, one.constant, strict=True)]
+    results = [model.result(spec(array)) for array in one.results]
+    model.graph.operator(PREFIX + one.op, refs, results, custom_options=options)
+    model.output(*results)
+    return model.build()
+
+
+def odd_shapes(generator: random.Random, one: Stored) -> bytes:
+    """The operator with an axis more or less, another size or another dtype of one operand or result."""
+    arrays = [*one.operands, *one.results]
+    k = generator.randrange(len(arrays))
+    shape = list(arrays[k].shape)
+    change = generator.choice(("more", "less", "size", "dtype"))
+    if change == "more":
+        shape.insert(generator.randint(0, len(shape)), generator.choice((1, 2)))
+    elif change == "less" and shape:
+        del shape[generator.randrange(len(shape))]
+    elif change == "size" and shape:
+        shape[generator.randrange(len(shape))] = generator.choice((0, 1, 4))
+    dtype = generator.choice(("int32", "int8", "float64", "bool")) if change == "dtype" else arrays[k].dtype
+    arrays[k] = np.resize(arrays[k], shape).astype(dtype)
+    count = len(one.operands)
+    return with_options(replace(one, operands=tuple(arrays[:count]), results=tuple(arrays[count:])), one.options)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_operands_that_do_not_fit_are_refused_not_failed() -> None:
+    generator = random.Random(7)
+    for _ in range(400):
+        one = generator.choice(stored())
+        told = refusal(odd_shapes(generator, one))
+        assert "please report" not in told, (one.op, one.name, told)

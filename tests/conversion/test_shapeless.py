@@ -1,0 +1,193 @@
+"""Files that store ``[]`` for shapes that their converter did not know. LiteRT, which computes shapes, says what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import GraphBuilder, ModelBuilder
+from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify import LiteRT, verify
+
+WINDOW = {"padding": "SAME", "stride_w": 2, "stride_h": 2}
+IMAGE = (2, 5, 7, 3)
+
+
+def floats(*shape: int) -> Array:
+    return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
+
+
+def ints(*numbers: int) -> Array:
+    return np.asarray(numbers, np.int32)
+
+
+Operands = list[tuple[int, ...] | Array]
+CASES: list[tuple[str, Operands, dict[str, Any], int]] = [
+    ("AVERAGE_POOL_2D", [IMAGE], {**WINDOW, "filter_width": 3, "filter_height": 2}, 1),
+    ("CONV_2D", [IMAGE, floats(11, 3, 2, 3), floats(11)], WINDOW, 1),
+    ("DEPTHWISE_CONV_2D", [IMAGE, floats(1, 3, 2, 3), floats(3)], {**WINDOW, "depth_multiplier": 1}, 1),
+    ("TRANSPOSE_CONV", [ints(2, 10, 13, 4), floats(4, 3, 3, 3), IMAGE], WINDOW, 1),
+    ("RESIZE_BILINEAR", [IMAGE, ints(10, 13)], {}, 1),
+    ("MEAN", [IMAGE, ints(1, 2)], {"keep_dims": False}, 1),
+    ("MEAN", [IMAGE, ints(1, 2)], {"keep_dims": True}, 1),
+    ("MEAN", [IMAGE, ints(0, 1, 2, 3)], {"keep_dims": False}, 1),
+    ("FULLY_CONNECTED", [(2, 5), floats(3, 5), floats(3)], {}, 1),
+    ("FULLY_CONNECTED", [(2, 7, 5), floats(3, 5), floats(3)], {"keep_num_dims": True}, 1),
+    ("SOFTMAX", [(2, 5)], {"beta": 1.0}, 1),
+    ("L2_NORMALIZATION", [(2, 5)], {}, 1),
+    ("ADD", [IMAGE, (3,)], {}, 1),
+    ("MUL", [(7, 3), floats(2, 5, 7, 3)], {}, 1),
+    ("TANH", [(2, 5)], {}, 1),
+    ("RESHAPE", [IMAGE, ints(2, -1)], {}, 1),
+    ("TRANSPOSE", [IMAGE, ints(0, 3, 1, 2)], {}, 1),
+    ("EXPAND_DIMS", [(2, 5), ints(1)], {}, 1),
+    ("SQUEEZE", [(2, 1, 7, 1)], {"squeeze_dims": [1, 3]}, 1),
+    ("CONCATENATION", [IMAGE, IMAGE], {"axis": 3}, 1),
+    ("PACK", [(5, 7), (5, 7)], {"values_count": 2, "axis": 1}, 1),
+    ("GATHER", [(5, 7), ints(1, 3, 0)], {"axis": 0}, 1),
+    ("BATCH_MATMUL", [(2, 5, 7), (2, 7, 3)], {}, 1),
+    ("STRIDED_SLICE", [IMAGE, ints(0, 1, 0, 0), ints(2, 4, 7, 3), ints(1, 1, 2, 1)], {}, 1),
+    ("SPLIT", [np.int32(1), (2, 6)], {"num_splits": 2}, 2),
+    ("UNPACK", [(2, 6)], {"num": 2, "axis": 0}, 2),
+]
+UNKNOWN: dict[str, Callable[[GraphBuilder], None]] = {
+    "as a scalar": lambda g: None,
+    "as an unknown rank": lambda g: [t.fields.update(has_rank=bool(t.fields["shape"])) for t in g.tensors] and None,
+    "by a converter that knows no ranks": lambda g: [t.fields.pop("has_rank") for t in g.tensors] and None,
+}
+
+
+def shapes(data: bytes, **inputs: Array) -> list[tuple[int, ...]]:
+    """The shapes of LiteRT's outputs."""
+    session = LiteRT(data, "builtin")
+    given = [inputs.get(t.name, np.ones(t.shape, t.dtype)) for t in session.entry.inputs]
+    return [array.shape for array in session.run(given)]
+
+
+@pytest.mark.parametrize("stored", UNKNOWN)
+@pytest.mark.parametrize(
+    ("code", "operands", "options", "results"), CASES, ids=[f"{k} {c[0]}" for k, c in enumerate(CASES)]
+)
+def test_a_result_stored_without_its_shape_has_the_one_computed(
+    code: str, operands: Operands, options: dict[str, Any], results: int, stored: str
+) -> None:
+    model = ModelBuilder()
+    g = model.main
+    given = [
+        g.input(f"x{k}", own) if isinstance(own, tuple) else g.constant(f"c{k}", own) for k, own in enumerate(operands)
+    ]
+    made, ends = ([g.tensor(f"{name}{k}", ()) for k in range(results)] for name in "yz")
+    g.operator(code, given, made, options)
+    for y, z in zip(made, ends, strict=True):
+        g.operator("NEG", [y], [z])
+    g.output(*ends)
+    UNKNOWN[stored](g)
+    data = model.build()
+    conversion = otp.convert(data)
+    outputs = conversion.model.graph.outputs
+    assert [tuple(value.shape or ()) for value in outputs] == shapes(data)
+    verification = verify(data, conversion.proto)
+    assert verification.ok, verification.text
+
+
+def commands(audio: tuple[int, ...], stored: str = "by a converter that knows no ranks") -> bytes:
+    """Return a network for commands in speech whose file stores no shape but the input's, as TOCO wrote it."""
+    model = ModelBuilder()
+    g = model.main
+    image, first, pooled, second, flat, scores, y = (g.tensor(name, ()) for name in "abcdefy")
+    convolution = {"padding": "SAME", "stride_w": 1, "stride_h": 1, "fused_activation_function": "RELU"}
+    pool = {**WINDOW, "filter_width": 2, "filter_height": 2}
+
+    def constant(*shape: int) -> int:
+        return g.constant("", floats(*shape) / 8)
+
+    g.operator("RESHAPE", [g.input("audio", audio), g.constant("", ints(-1, 11, 7, 1))], [image])
+    g.operator("CONV_2D", [image, constant(5, 3, 2, 1), constant(5)], [first], convolution)
+    g.operator("MAX_POOL_2D", [first], [pooled], pool)
+    g.operator("CONV_2D", [pooled, constant(3, 3, 2, 5), constant(3)], [second], convolution)
+    g.operator("RESHAPE", [second, g.constant("", ints(-1, 72))], [flat])
+    g.operator("FULLY_CONNECTED", [flat, constant(13, 72), constant(13)], [scores])
+    g.operator("SOFTMAX", [scores], [y], {"beta": 1.0})
+    g.output(y)
+    UNKNOWN[stored](g)
+    return model.build()
+
+
+@pytest.mark.parametrize("stored", UNKNOWN)
+def test_all_shapes_follow_from_the_graph_input(stored: str) -> None:
+    conversion = otp.convert(commands((77,), stored), verify=True)
+    assert [tuple(value.shape or ()) for value in conversion.model.graph.outputs] == [(1, 13)]
+
+
+@pytest.mark.parametrize("shape", [(77,), (154, 1)])
+def test_an_input_stored_without_its_shape_takes_any_rank(shape: tuple[int, ...]) -> None:
+    data = commands(())
+    conversion = otp.convert(data, input_shape={"audio": shape}, verify=True)
+    outputs = conversion.model.graph.outputs
+    assert [tuple(value.shape or ()) for value in outputs] == shapes(data, audio=np.ones(shape, np.float32))
+
+
+def test_an_input_stored_without_its_shape_may_have_dynamic_ones() -> None:
+    data = commands(())
+    conversion = otp.convert(data, input_shape={"audio": ("n", 77)})
+    assert verify(data, conversion.proto, shapes={"audio": (3, 77)}).ok
+
+
+def test_a_refusal_names_inputs_stored_without_their_shapes() -> None:
+    with pytest.raises(otp.ConversionError, match=r"graph input 7 'audio': .* with --input-shape audio=\.\.\."):
+        otp.convert(commands(()))
+
+
+def counting(model: ModelBuilder) -> None:
+    """A loop over scalars, of which one is handed through."""
+    g, condition, body = model.main, model.subgraph("condition"), model.subgraph("body")
+    options = {"cond_subgraph_index": condition.index, "body_subgraph_index": body.index}
+    ends = [g.tensor(name, ()) for name in "yz"]
+    g.operator("WHILE", [g.input("x", ()), g.input("step", ())], ends, options)
+    g.output(*ends)
+    for graph in (condition, body):
+        graph.input("x", ()), graph.input("step", ())
+    condition.operator(
+        "LESS", [0, condition.constant("n", np.float32(7))], [more := condition.tensor("more", (), "bool")]
+    )
+    condition.output(more)
+    body.operator("ADD", [0, 1], [following := body.tensor("following", ())])
+    body.output(following, 1)
+
+
+def multiplying(model: ModelBuilder) -> None:
+    """The product of a scalar with the last one, which is a variable."""
+    g, initial = model.main, model.subgraph("initial")
+    variable = {"container": "", "shared_name": "last"}
+    first, handle = (graph.tensor("handle", (), "resource") for graph in (initial, g))
+    initial.operator("VAR_HANDLE", [], [first], variable)
+    initial.operator("ASSIGN_VARIABLE", [first, initial.constant("two", np.float32(2))], [])
+    x, last, y = g.input("x", ()), g.tensor("last", ()), g.tensor("y", ())
+    g.operator("CALL_ONCE", [], [], {"init_subgraph_index": initial.index})
+    g.operator("VAR_HANDLE", [], [handle], variable)
+    g.operator("READ_VARIABLE", [handle], [last])
+    g.operator("ASSIGN_VARIABLE", [handle, x], [])
+    g.operator("MUL", [last, x], [y])
+    g.output(y)
+
+
+@pytest.mark.parametrize("draw", [counting, multiplying])
+def test_scalars_of_files_that_know_no_ranks_are_scalars(draw: Callable[[ModelBuilder], None]) -> None:
+    model = ModelBuilder()
+    draw(model)
+    for graph in model.subgraphs:
+        UNKNOWN["by a converter that knows no ranks"](graph)
+    data = model.build()
+    conversion = otp.convert(data)
+    outputs = conversion.model.graph.outputs
+    assert {tuple(value.shape or ()) for value in outputs} == {()}
+    given = {"x": np.float32(0.5), "step": np.float32(1.5)}
+    inputs = {
+        name: given[name] for name in [str(value.name) for value in conversion.model.graph.inputs] if name in given
+    }
+    verification = verify(data, conversion.proto, inputs=inputs)
+    assert verification.ok, verification.text

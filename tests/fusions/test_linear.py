@@ -1,0 +1,74 @@
+"""Looking for recurrent layers takes time in proportion to the operators, whatever these are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from conformance.builder import GraphBuilder, ModelBuilder
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Subgraph, Tensor
+from op_handlers.kernels.spelled_cells import MOST_PRODUCTS, Body, Sums
+from op_handlers.kernels.unrolled_cells import Unrolled
+
+SIZE = (3, 8)
+
+
+class Counted(Unrolled):
+    """Counts how often sums are asked for."""
+
+    asked = 0
+
+    def sums(self, tensor: Tensor) -> Sums | None:
+        self.asked += 1
+        return super().sums(tensor)
+
+
+def graph(model: ModelBuilder) -> Subgraph:
+    return read(model.build()).main
+
+
+def chain(g: GraphBuilder, code: str, count: int) -> None:
+    """Operators of one code, each on the result of the one before, twice where it takes two operands."""
+    x = g.input("x", SIZE)
+    for k in range(count):
+        y = g.tensor(f"y{k}", SIZE)
+        g.operator(code, [x] if code in ("TANH", "RELU") else [x, x], [y])
+        x = y
+    g.output(x)
+
+
+@pytest.mark.parametrize("code", ["TANH", "RELU", "ADD", "MUL"])
+def test_a_long_chain_asks_for_few_sums_of_each_tensor(code: str) -> None:
+    model = ModelBuilder()
+    chain(model.main, code, 400)
+    cells = Counted(graph(model).operators)
+    assert not list(cells.chains())
+    assert cells.asked < 400 * 20
+
+
+def test_sums_that_double_are_read_once_each() -> None:
+    """Read anew for each operand, the last of these would be read 2**60 times."""
+    model = ModelBuilder()
+    chain(model.main, "ADD", 60)
+    main = graph(model)
+    assert Body(main.operators).sums(main.outputs[0]) is None
+
+
+def test_sums_of_more_products_than_a_cell_has_are_none() -> None:
+    model = ModelBuilder()
+    g = model.main
+    w, total = g.constant("w", np.eye(8, dtype=np.float32)), None
+    for k in range(MOST_PRODUCTS + 1):
+        product = g.tensor(f"product{k}", SIZE)
+        g.operator("FULLY_CONNECTED", [g.input(f"x{k}", SIZE), w, None], [product])
+        if total is not None:
+            g.operator("ADD", [total, product], [sum_ := g.tensor(f"sum{k}", SIZE)])
+        total = product if total is None else sum_
+    main = graph(model)
+    *_, two, three = (op for op in main.operators if op.code == "ADD")
+    cells = Unrolled(main.operators)
+    sums = cells.sums(two[~0])
+    assert sums is not None
+    assert len(sums.products) == MOST_PRODUCTS
+    assert cells.sums(three[~0]) is None

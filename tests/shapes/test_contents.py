@@ -1,0 +1,110 @@
+"""Lists of which the file does not say what they hold: what handlers tell of their operators is put together."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.cases.custom.lists import WHOLE, drop_variant_tensors, loops, written
+from conformance.models import Net
+from onnx_tflite_plugin.api import Contents, Instance, Terminate, handler
+from onnx_tflite_plugin.conversion import convert
+from onnx_tflite_plugin.errors import UnsupportedOperator
+from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.inspection import inspect
+from onnx_tflite_plugin.shapes.contents import complete_lists, merge
+from onnx_tflite_plugin.source import read
+from onnx_tflite_plugin.source.model import Model
+from onnx_tflite_plugin.targets import target_named
+
+GENERIC = target_named("generic")
+
+
+def older(reserved: tuple[int, ...] | None = None) -> bytes:
+    model = Net()
+    written(model, WHOLE, reserved=reserved)
+    drop_variant_tensors(model.model)
+    return model.build()
+
+
+def variants(model: Model) -> int:
+    return sum(tensor.dtype == "variant" for graph in model.subgraphs for tensor in graph.tensors)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        (Contents(), Contents("float32", (2, 3)), Contents("float32", (2, 3))),
+        (Contents("float32"), Contents(None, (2, None)), Contents("float32", (2, None))),
+        (Contents("float32", (None, 3)), Contents("float32", (2, None)), Contents("float32", (2, 3))),
+        (Contents("float32"), Contents("int32"), None),
+        (Contents("float32", (2, 3)), Contents("float32", (2, 5)), None),
+        (Contents("float32", (2, 3)), Contents("float32", (2,)), None),
+        (None, Contents("float32"), None),
+    ],
+)
+def test_what_two_operators_tell_is_put_together(
+    one: Contents | None, other: Contents | None, together: Contents | None
+) -> None:
+    assert merge(one, other) == merge(other, one) == together
+
+
+def test_lists_are_known_inside_of_loops_and_branches() -> None:
+    model = Net()
+    loops(model)
+    drop_variant_tensors(model.model)
+    before = read(model.build())
+    after = complete_lists(before, Host(packs="builtin"), GENERIC)
+    assert variants(before) == 12
+    assert not variants(after)
+    arrays = [t for graph in after.subgraphs for t in graph.tensors if t.name.endswith(("list", "made list"))]
+    assert arrays
+    assert {tensor.dims for tensor in arrays} == {(None, *WHOLE)}
+
+
+def test_a_list_that_operators_contradict_stays_unknown() -> None:
+    model = read(older(reserved=(2, 5)))
+    assert variants(complete_lists(model, Host(packs="builtin"), GENERIC)) == variants(model)
+
+
+def test_inspect_tells_who_converts_lists_of_older_files() -> None:
+    assert inspect(older(), host=Host(packs="builtin"))["missing"] == []
+
+
+def test_contents_that_fail_are_a_warning_and_the_list_stays_unknown() -> None:
+    def broken(at: Instance) -> Contents:
+        raise KeyError("element_dtype")
+
+    @handler("CUSTOM.MakeList", max_version=1, layout=Terminate(), contents=broken)
+    def lower(ctx, *operands):  # type: ignore[no-untyped-def]
+        return ctx.ops.Identity(operands[0])
+
+    model = Net()
+    x = model.graph.input("x", (2, 3))
+    model.graph.operator("CUSTOM.MakeList", [x], [model.graph.tensor("list", (), "variant")])
+    host = Host(packs="builtin", handlers={"CUSTOM.MakeList": lower})
+    assert variants(complete_lists(read(model.build()), host, GENERIC)) == 1
+    assert any("contents of handler" in warning for warning in host.warnings)
+
+
+def test_a_pack_tells_what_its_own_lists_hold() -> None:
+    @handler("CUSTOM.MakeList", max_version=1, layout=Terminate(), contents=lambda at: Contents(at.op[0].dtype, (3,)))
+    def lower(ctx, *operands):  # type: ignore[no-untyped-def]
+        return ctx.ops.Identity(operands[0])
+
+    model = Net()
+    x = model.graph.input("x", (2, 3))
+    model.graph.operator("CUSTOM.MakeList", [x], [model.graph.tensor("list", (), "variant")])
+    complete = complete_lists(read(model.build()), Host(packs="builtin", handlers={"CUSTOM.MakeList": lower}), GENERIC)
+    (made,) = complete.main.operators[0].outputs
+    assert made is not None
+    assert (made.dtype, made.dims) == ("float32", (None, 3))
+
+
+def test_a_list_without_a_node_def_is_refused() -> None:
+    model = Net()
+    written(model, WHOLE)
+    drop_variant_tensors(model.model)
+    for k, table in enumerate(model.graph.operators):
+        model.graph.operators[k] = type(table)(table.name, {**table.fields, "custom_options": None})
+    with pytest.raises(UnsupportedOperator, match="does not say of what tensors its list is"):
+        convert(model.build(), host=Host(packs="builtin"))

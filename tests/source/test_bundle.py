@@ -1,0 +1,182 @@
+"""Bundles are listed without unpacking them, and each model is in memory once, when it is converted."""
+
+from __future__ import annotations
+
+import io
+import tracemalloc
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import Run
+
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.errors import InvalidModel
+from onnx_tflite_plugin.source import Section, read, read_bytes
+from onnx_tflite_plugin.source import bundle as bundles
+from onnx_tflite_plugin.source import content as contents
+from onnx_tflite_plugin.source.bundle import members
+
+MIB = 1 << 20
+START = b"\x1c\0\0\0TFL3"  # of a model, as far as a listing reads it
+
+
+def model(size: int = 3) -> bytes:
+    built = ModelBuilder()
+    g = built.main
+    x, y = g.input("x", (2, size)), g.tensor("y", (2, size))
+    g.operator("ADD", [x, g.constant("w", np.arange(size, dtype=np.float32))], [y])
+    g.output(y)
+    return built.build()
+
+
+def archive(path: Path, contents: dict[str, bytes], method: int = zipfile.ZIP_STORED, front: bytes = b"") -> Path:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as into:
+        for name, content in contents.items():
+            into.writestr(name, content)
+    path.write_bytes(front + packed.getvalue())
+    return path
+
+
+@contextmanager
+def peak() -> Iterator[Callable[[], float]]:
+    """Measure the largest amount of memory in MiB that is in use inside."""
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[1] / MIB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("inner", [None, zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("front", [b"", b"#!/bin/sh\n"])
+def test_every_member_is_read_as_it_was_packed(tmp_path: Path, method: int, inner: int | None, front: bytes) -> None:
+    models = {"a.tflite": model(3), "b.tflite": model(5)}
+    path = archive(tmp_path / "n.task", models, method, front)
+    if inner is not None and not front:
+        path = archive(tmp_path / "o.task", {"n.task": path.read_bytes()}, inner)
+    for source in (path, path.read_bytes()):
+        parts = members(source, "o.task")
+        assert [Path(part.name).name for part in parts] == [*models]
+        assert [read_bytes(part.load()) for part in parts] == [*models.values()]
+        assert [read(part.load()).main.inputs[0].shape for part in parts] == [(2, 3), (2, 5)]
+
+
+def test_a_stored_member_is_a_section_and_a_compressed_one_unpacked(tmp_path: Path) -> None:
+    inner = archive(tmp_path / "n.task", {"m.tflite": model()}).read_bytes()
+    stored = members(archive(tmp_path / "s.task", {"m.tflite": model(), "n.task": inner}), "s")
+    assert [type(part.load()) for part in stored] == [Section, Section]
+    (packed,) = members(archive(tmp_path / "d.task", {"m.tflite": model()}, zipfile.ZIP_DEFLATED), "d")
+    assert type(packed.load()) is bytes
+
+
+@pytest.mark.parametrize(("method", "most"), [(zipfile.ZIP_STORED, 1), (zipfile.ZIP_DEFLATED, 1)])
+def test_listing_a_bundle_takes_no_memory_for_its_members(tmp_path: Path, method: int, most: int) -> None:
+    path = archive(tmp_path / "b.task", {f"{k}.tflite": START + bytes(16 * MIB) for k in range(4)}, method)
+    with peak() as used:
+        parts = members(path, "b.task")
+        assert used() < most
+    assert [part.size for part in parts] == [16 * MIB + 8] * 4
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_member_is_in_memory_once(tmp_path: Path, method: int) -> None:
+    path = archive(tmp_path / "b.task", {"m.tflite": START + bytes(48 * MIB)}, method)
+    (part,) = members(path, "b.task")
+    with peak() as used:
+        opened, _ = contents.open_content(part.load())
+        assert opened.size == 48 * MIB + 8
+        assert used() < 1.3 * 48 + 4
+
+
+def test_a_large_stored_member_is_not_read_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "WHOLE", 0)
+    (part,) = members(archive(tmp_path / "b.task", {"m.tflite": model(8 * MIB)}), "b.task")
+    with peak() as used:
+        tensors = read(part.load()).main.tensors
+        assert used() < 20  # a piece for the checksum
+    assert [tensor.array[-1] for tensor in tensors if tensor.constant] == [8 * MIB - 1]
+
+
+@pytest.mark.parametrize("name", ["n.tflite", "n.task"])
+def test_a_small_bundle_that_unpacks_to_very_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Before any of it is unpacked."""
+    monkeypatch.setattr(bundles, "UNPACKED_BYTES", 32 * MIB)
+    content = (START if name == "n.tflite" else bundles.ZIP) + bytes(64 * MIB)
+    path = archive(tmp_path / "b.task", {name: content}, zipfile.ZIP_DEFLATED)
+    with peak() as used:
+        with pytest.raises(InvalidModel, match=f"with '{name}' of .* bytes it unpacks to more than 32 MiB"):
+            members(path, "b.task")
+        assert used() < 4
+
+
+def test_members_count_together_towards_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundles, "UNPACKED_BYTES", 5 * MIB)
+    parts = {f"{k}.tflite": START + bytes(2 * MIB) for k in range(2)}
+    assert len(members(archive(tmp_path / "2.task", parts, zipfile.ZIP_DEFLATED), "2")) == 2
+    parts["2.tflite"] = START + bytes(2 * MIB)
+    with pytest.raises(InvalidModel, match=r"with '2\.tflite' of 2097160 bytes it unpacks to more than"):
+        members(archive(tmp_path / "3.task", parts, zipfile.ZIP_DEFLATED), "3")
+    assert len(members(archive(tmp_path / "s.task", parts), "s")) == 3  # stored: nothing is unpacked
+
+
+def test_what_is_no_model_is_not_unpacked_and_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundles, "UNPACKED_BYTES", MIB)
+    path = archive(tmp_path / "b.task", {"words.bin": bytes(8 * MIB), "m.tflite": model()}, zipfile.ZIP_DEFLATED)
+    assert [part.kind for part in members(path, "b.task")] == ["bin", "model"]
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_members_are_verified_and_all_their_signatures_converted(run: Run, tmp_path: Path, method: int) -> None:
+    path = archive(tmp_path / "b.task", {"a.tflite": model(7), "b.tflite": model(5)}, method)
+    out = run("convert", path, "--verify", "--signature", "all").out
+    assert "2 of 2 models" in out
+    assert "verified against LiteRT" in out
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_damaged_member_is_refused_and_the_others_are_converted(run: Run, tmp_path: Path, method: int) -> None:
+    path = archive(tmp_path / "b.task", {"a.tflite": model(997), "b.tflite": model(5)}, method)
+    damaged = bytearray(path.read_bytes())
+    damaged[900] ^= 1
+    path.write_bytes(damaged)
+    code, out, err = run("convert", path)
+    assert code == 1
+    assert "1 of 2 models" in out
+    assert "CRC" in err or "it is a zip archive that cannot be read" in err
+    assert [file.name for file in (tmp_path / "b").iterdir()] == ["b.onnx"]
+
+
+def test_a_bundle_truncated_after_it_was_listed_is_an_error(tmp_path: Path) -> None:
+    path = archive(tmp_path / "b.task", {"a.tflite": model(997)})
+    (part,) = members(path, "b.task")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(InvalidModel, match=r"cannot read b\.task: a\.tflite\n.*truncated"):
+        read(part.load())
+
+
+def test_a_member_with_a_wrong_size_is_refused(tmp_path: Path) -> None:
+    path = archive(tmp_path / "b.task", {"a.tflite": model()})
+    content = bytearray(path.read_bytes())
+    entry = content.rindex(b"PK\1\2")
+    content[entry + 24 : entry + 28] = (len(model()) + 4).to_bytes(4, "little")  # the size when it is unpacked
+    path.write_bytes(content)
+    with pytest.raises(
+        InvalidModel, match=r"it is a zip archive that cannot be read: 'a\.tflite' of .* bytes is stored in"
+    ):
+        members(path, "b.task")
+
+
+def test_a_refused_member_is_freed_before_the_next(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = archive(tmp_path / "b.task", {f"{k}.tflite": START + bytes(8 * MIB) for k in range(12)})
+    run("convert", path)
+    with peak() as used:
+        assert run("convert", path).code == 1
+        assert used() < 4 * 8

@@ -1,0 +1,114 @@
+"""Computes what TensorFlow's operators give, for the cases of select operators; needs TensorFlow, not the project.
+
+    python -m venv tf && tf/bin/pip install tensorflow-cpu
+    tf/bin/python -m tools.tensorflow_cases
+
+writes ``conformance/cases/custom/select/tensorflow.npz``: of each case the NodeDef, its operands, and the results of the kernel of
+TensorFlow for the processor. Attributes that have their default are left out of a NodeDef, unless a case gives them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+os.environ.update(TF_ENABLE_ONEDNN_OPTS="0", TF_CPP_MIN_LOG_LEVEL="3")  # the results of the plain kernels
+
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+from tools.tensorflow_rows import Array, Constant, Row, every_row
+
+FILE = Path(__file__).parents[1] / "conformance/cases/custom/select/tensorflow.npz"
+
+
+def node_of(row: Row) -> Any:
+    """The NodeDef, with the dtypes and counts that follow from the operands."""
+    definition = op_def_registry.get(row.op)
+    node = tf.compat.v1.NodeDef(name="op", op=row.op, input=[f"i{k}" for k in range(len(row.operands))])
+    arrays = [one.array if isinstance(one, Constant) else one for one in row.operands]
+    kinds = {attribute.name: attribute.type for attribute in definition.attr}
+    left = list(arrays)
+    for argument in definition.input_arg:
+        count = 1
+        if argument.number_attr:
+            count = len(left) - (len(definition.input_arg) - 1)
+            node.attr[argument.number_attr].i = count
+        if argument.type_attr:
+            node.attr[argument.type_attr].type = tf.as_dtype(left[0].dtype).as_datatype_enum
+        left = left[count:]
+    for name, value in row.attributes.items():
+        kind, attribute = kinds[name], node.attr[name]
+        if kind == "type":
+            attribute.type = tf.as_dtype(value).as_datatype_enum
+        elif kind.startswith("list("):
+            attribute.list.i.extend(value)
+        elif kind == "string":
+            attribute.s = value.encode()
+        else:
+            setattr(attribute, {"int": "i", "float": "f", "bool": "b"}[kind], value)
+    return node
+
+
+def run(row: Row, node: Any) -> list[Array]:
+    """The results of TensorFlow's kernel."""
+    with tf.Graph().as_default() as graph:
+        arrays = [one.array if isinstance(one, Constant) else one for one in row.operands]
+        feeds = {}
+        for k, (operand, array) in enumerate(zip(row.operands, arrays, strict=True)):
+            if isinstance(operand, Constant):
+                tf.constant(array, name=f"i{k}")
+            else:
+                feeds[tf.compat.v1.placeholder(array.dtype, array.shape, name=f"i{k}")] = array
+        definition = graph.as_graph_def()
+        definition.node.append(node)
+        with tf.Graph().as_default() as whole:
+            tf.import_graph_def(definition, name="")
+            made = whole.get_operation_by_name("op").outputs
+            with tf.compat.v1.Session() as session:
+                fed = {whole.get_tensor_by_name(t.name): a for t, a in feeds.items()}
+                return [np.asarray(a) for a in session.run(list(made[: row.outputs]), fed)]
+
+
+def store(rows: Sequence[Row]) -> None:
+    index, data, failed = [], bytearray(), list[str]()
+
+    def kept(array: Array) -> list[Any]:
+        data.extend(np.ascontiguousarray(array).tobytes())
+        return [array.dtype.name, list(array.shape)]
+
+    for row in rows:
+        node = node_of(row)
+        try:
+            results = run(row, node)
+        except Exception as error:
+            failed.append(
+                f"{row.op}, {row.name}: {str(error).splitlines()[0]}; {str(error).partition('Node:')[2][:300]}"
+            )
+            continue
+        arrays = [one.array if isinstance(one, Constant) else one for one in row.operands]
+        index.append(
+            {
+                "op": row.op,
+                "name": row.name,
+                "node": base64.b64encode(node.SerializeToString(deterministic=True)).decode(),
+                "constant": [isinstance(one, Constant) for one in row.operands],
+                "operands": [kept(array) for array in arrays],
+                "results": [kept(array) for array in results],
+            }
+        )
+    if failed:
+        raise SystemExit("\n".join(failed))
+    head = json.dumps({"tensorflow": tf.__version__, "cases": index}, separators=(",", ":")).encode()
+    np.savez_compressed(FILE, index=np.frombuffer(head, np.uint8), data=np.frombuffer(bytes(data), np.uint8))
+    print(f"{len(rows)} cases of {len({row.op for row in rows})} operators, {FILE.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    store(every_row())
