@@ -16,10 +16,12 @@ from onnx_tflite_plugin.errors import InvalidModel, VerificationError
 from onnx_tflite_plugin.graph.metadata import Part, TensorValue, forgets, props, read_origin
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.progress import Progress
+from onnx_tflite_plugin.shapes.contents import complete_lists
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.authored import Described
 from onnx_tflite_plugin.source.metadata import described
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
+from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.resolution import resolutions
 from onnx_tflite_plugin.verify.comparison.tolerance import Tolerance
@@ -102,7 +104,8 @@ class Examined:
         """
         data = self.trial.data
         self.host = host if isinstance(host, Host) else host()
-        index, source = self.entry.subgraph.index, read(data)
+        target = target_named("onnxruntime")
+        index, source = self.entry.subgraph.index, complete_lists(read(data), self.host, target)
         kept = overridden(source, index, self.host)
         missing = list(dict.fromkeys([*lacking(data, self.entry), *(self.entry.subgraph.operators[k] for k in kept)]))
         if not missing:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+import onnx_tflite_plugin as otp
 from conformance.cases.custom.lists import WHOLE, drop_variant_tensors, loops, written
 from conformance.models import Net
 from onnx_tflite_plugin.api import Contents, Instance, Terminate, handler
 from onnx_tflite_plugin.conversion import convert
-from onnx_tflite_plugin.errors import UnsupportedOperator
+from onnx_tflite_plugin.errors import UnsupportedOperator, VerificationError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import inspect
 from onnx_tflite_plugin.shapes.contents import complete_lists, merge
@@ -108,3 +109,9 @@ def test_a_list_without_a_node_def_is_refused() -> None:
         model.graph.operators[k] = type(table)(table.name, {**table.fields, "custom_options": None})
     with pytest.raises(UnsupportedOperator, match="does not say of what tensors its list is"):
         convert(model.build(), host=Host(packs="builtin"))
+
+
+def test_verification_of_an_older_file_reads_what_its_lists_hold() -> None:
+    with pytest.raises(VerificationError, match=r"LiteRT has no kernel of CUSTOM\.FlexTensorList") as failure:
+        otp.convert(older(), verify=True)
+    assert "does not say of what tensors" not in str(failure.value)
