@@ -71,7 +71,7 @@ class Registration:
 class Host:
     """Who lowers what. ``prefer`` and ``block`` name packs; ``packs`` limits to ``"builtin"`` or a list of names.
 
-    ``offers`` replaces the installed handlers, fusions and hooks, but not the built-in targets. ``handlers`` adds unpackaged
+    ``offers`` replaces what is installed, except for the built-in targets. ``handlers`` adds unpackaged
     handlers as pack ``"inline"``. ``keep_unknown``: an operator that nobody takes becomes a node of its own.
     """
 
@@ -91,13 +91,13 @@ class Host:
         self.only = None if packs is None else {canonical(BUILTIN), *_listed(packs)}
         self.keep_unknown = keep_unknown
         self.warnings: list[str] = []
-        installed = discover(self.warn) if offers is None else _with_builtin_targets(offers)
+        installed = discover(self.warn) if offers is None else offers
         available = {canonical(BUILTIN), INLINE, *(canonical(o.pack) for o in installed)}
         for name in sorted({*self.prefer, *self.block, *(self.only or ())} - available):
             self.warn(f"no op pack {name!r} is installed")
         admitted = [o for o in installed if self._admitted(o.pack)]
         self.offers = [offer for offer in admitted if not offer.unmet]
-        self.targets = Targets(self.offers, self.prefer)
+        self.targets = Targets(_with_builtin_targets(self.offers), self.prefer)
         self.overrides: dict[str, str] = {}
         self.hooks = Hooks(dict(options or {}), self.warn)
         self._by_code: dict[str, list[Offer]] = defaultdict(list)
@@ -370,7 +370,7 @@ class Host:
 
 
 def _with_builtin_targets(offers: Sequence[Offer]) -> list[Offer]:
-    """Return the offers and the built-in targets, which are there whatever else is replaced."""
+    """Return the offers and the built-in targets, which are there whatever is replaced or blocked."""
     others = [offer for offer in offers if offer.group != TARGETS or canonical(offer.pack) != BUILTIN]
     return [*others, *(offer for offer in discover() if offer.group == TARGETS and canonical(offer.pack) == BUILTIN)]
 
