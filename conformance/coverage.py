@@ -10,7 +10,7 @@ from conformance.declared import declared, instances
 from conformance.packs import Suite
 from conformance.registered import REGISTERED
 from conformance.runner import channels_first
-from onnx_tflite_plugin.api import Decline, Handler, NotQuantizable, Terminate
+from onnx_tflite_plugin.api import Decline, Handler, Terminate
 from onnx_tflite_plugin.api.dtypes import accepted_dtypes
 from onnx_tflite_plugin.binding.bound import Declared
 from onnx_tflite_plugin.binding.declared import resolve
@@ -103,7 +103,7 @@ def _untried(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
         yield from (f"with {dtype} as {name}, which `types` lists" for dtype in sorted(dtypes - present))
     behaviour = handler.quantization
     tensors = [tensor for call in calls for tensor in (*call.inputs, *call.outputs) if tensor is not None]
-    if callable(behaviour) or isinstance(behaviour, NotQuantizable) or (handler.types and not callable(handler.types)):
+    if callable(behaviour) or not behaviour.is_quantizable or (handler.types and not callable(handler.types)):
         return
     if not any(tensor.quantization for tensor in tensors):
         yield f"of quantized tensors, for which it declares {type(behaviour).__name__}"

@@ -17,8 +17,8 @@ from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, guarded
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.installed import entry_points, installed
 from onnx_tflite_plugin.host.offers import canonical
+from onnx_tflite_plugin.installed import entry_points, installed
 
 GROUP = "onnx_tflite_plugin.cases"
 

@@ -156,7 +156,7 @@ def convert(
     check_source(source)
     if progress is not None and not callable(progress):
         raise TypeError(f"progress is called with the name of each stage; {type(progress).__name__} cannot be called")
-    target_of(chosen)
+    target_of(chosen, host or _host(chosen))
     stages = Stages(progress)
     stages("reading")
     content = _owned(source)
@@ -192,7 +192,7 @@ def convert_model(
 ) -> Conversion:
     """Convert a model that has been read; as :func:`convert`."""
     options, stages = options or ConvertOptions(), stages or Stages()
-    target = target_of(options)
+    target = target_of(options, host or _host(options))
     with _told_as_conversion_errors(), budget():
         model = complete_lists(model, host or _host(options), target)
         if any(map(lacks_rank, model.main.outputs)):

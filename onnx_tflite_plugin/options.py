@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from onnx_tflite_plugin.errors import UnsupportedOption
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.targets import Target
-
-TARGET_NAMES = ("onnxruntime", "generic", "openvino", "tvm", "tensorrt")  # so that --help need not load the targets
+    from onnx_tflite_plugin.api.target import Target
+    from onnx_tflite_plugin.host import Host
 
 Shape = Sequence[int | str]
 
@@ -132,12 +131,13 @@ _TAKES = {
 }
 
 
-def target_of(options: ConvertOptions) -> Target:
-    """The target these options ask for, with the traits that they change.
+def target_of(options: ConvertOptions, host: Host) -> Target:
+    """Return the target of these options, with the traits that they change.
 
     Raises UnsupportedOption for what does not exist or does not go together.
     """
-    from onnx_tflite_plugin.targets import target_named
+    from onnx_tflite_plugin.api.checked import did_you_mean
+    from onnx_tflite_plugin.passes import PASSES
 
     for name, choices in CHOICES.items():
         if getattr(options, name) not in choices:
@@ -146,7 +146,12 @@ def target_of(options: ConvertOptions) -> Target:
         raise UnsupportedOption(f"--unroll is how often a loop may run at most, not {options.unroll}")
     if options.keep_unknown and options.verify:
         raise UnsupportedOption("--verify runs the model, which no runtime here can do with --keep-unknown")
-    target = target_named(options.target)
+    target = host.targets.named(options.target)
+    unknown = next((name for name in target.passes if name not in PASSES), None)
+    if unknown is not None:
+        raise UnsupportedOption(
+            f"target {target.name} names a pass {unknown!r}, and there is none{did_you_mean(unknown, PASSES)}"
+        )
     low, _, high = target.opsets
     if options.opset is not None and not low <= options.opset <= high:
         raise UnsupportedOption(f"target {target.name} takes opsets {low} to {high}, not {options.opset}")

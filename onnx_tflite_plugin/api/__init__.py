@@ -11,29 +11,21 @@ from onnx_tflite_plugin.api.activations import (
 )
 from onnx_tflite_plugin.api.axes import constant_axes, letters, permuted_by, reduced_by, reshape_axes, reshaped, spelled
 from onnx_tflite_plugin.api.budget import spend
-from onnx_tflite_plugin.api.builtins import builtin
-from onnx_tflite_plugin.api.context import Context, Resource, State, Target
+from onnx_tflite_plugin.api.builtins import builtin, builtin_target
+from onnx_tflite_plugin.api.context import Context, Resource, State
 from onnx_tflite_plugin.api.declarations import (
     Along,
     Attribute,
-    Behaviour,
     Borders,
     Contents,
     Decline,
-    Dequantized,
     Effects,
-    FixedOutputRange,
     Handler,
     Implicit,
     Instance,
-    Integer,
     Kernel,
     Layout,
-    Lookup,
-    NotQuantizable,
-    Raw,
     Replacement,
-    SameScale,
     Terminate,
     Transparent,
     Widened,
@@ -45,8 +37,21 @@ from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.padding import Padding, conv_pads, padding_attributes, transposed_pads
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Operand, Output, Region, Where, fusion, operands
 from onnx_tflite_plugin.api.price import Price
+from onnx_tflite_plugin.api.quantization import (
+    Arithmetic,
+    Behaviour,
+    Dequantized,
+    FixedOutputRange,
+    Integer,
+    Lookup,
+    NotQuantizable,
+    QuantizedOperator,
+    Raw,
+    SameScale,
+)
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.api.rewriting import Rewriter
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Graph, Value, ValueLike
 from onnx_tflite_plugin.source.model import (
     Array,
@@ -65,6 +70,7 @@ __all__ = [
     "VERSION",
     "ActivationKernel",
     "Along",
+    "Arithmetic",
     "Array",
     "Attribute",
     "Behaviour",
@@ -98,6 +104,7 @@ __all__ = [
     "Padding",
     "Price",
     "Quantization",
+    "QuantizedOperator",
     "Raw",
     "Refused",
     "Region",
@@ -118,6 +125,7 @@ __all__ = [
     "activation_bounds",
     "applied_activation",
     "builtin",
+    "builtin_target",
     "constant_axes",
     "conv_pads",
     "fusion",

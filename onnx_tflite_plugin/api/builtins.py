@@ -1,19 +1,31 @@
-"""The built-in handlers, for packs that change one of them."""
+"""Built-in handlers and targets, for packs that change one of them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from onnx_tflite_plugin.api.declarations import Handler
+from onnx_tflite_plugin.api.target import Target
 
 
 def builtin(code: str) -> Handler:
-    """The built-in handler of an operator: ``dataclasses.replace`` makes another of it. Raises LookupError for none.
+    """Return the built-in handler of an operator; ``dataclasses.replace`` changes it. Raises LookupError if there is none.
 
-    Only here is it certain to be found: the modules of ``op_handlers`` are not part of the API.
+    This is the only stable way to reach it: the modules of ``op_handlers`` are not part of the API.
     """
-    from importlib.metadata import distribution  # which takes long to import, and few packs need
+    handler: Handler = _load("handlers", code)
+    return handler
 
-    entries = distribution("onnx-tflite-plugin").entry_points
-    for entry in entries.select(group="onnx_tflite_plugin.handlers", name=code):
-        loaded: Handler = entry.load()
-        return loaded
-    raise LookupError(f"there is no built-in handler of {code!r}")
+
+def builtin_target(name: str) -> Target:
+    """Return a built-in target; ``dataclasses.replace`` changes it. Raises LookupError if there is none."""
+    target: Target = _load("targets", name)
+    return target
+
+
+def _load(group: str, name: str) -> Any:
+    from importlib.metadata import distribution  # slow to import, and few packs need it
+
+    for entry in distribution("onnx-tflite-plugin").entry_points.select(group=f"onnx_tflite_plugin.{group}", name=name):
+        return entry.load()
+    raise LookupError(f"there is no built-in {group.removesuffix('s')} of {name!r}")

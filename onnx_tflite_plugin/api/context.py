@@ -6,34 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from onnx_tflite_plugin.api.ops import Ops
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Graph, Value
 from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Subgraph, Tensor
-
-
-class Target(Protocol):
-    """Traits of the runtime converted for; ask for a trait, never for the name."""
-
-    @property
-    def clips_integers(self) -> bool: ...
-    @property
-    def prefers(self) -> frozenset[str]:
-        """ONNX operators that are faster, or fuse, where a more general one would do."""
-
-    @property
-    def blocks_channels(self) -> frozenset[str]:
-        """ONNX operators that work on floats with the channels in blocks, or keep such an order."""
-
-    @property
-    def last_axes_only(self) -> frozenset[str]:
-        """ONNX operators that work on the last axes, whatever they are told."""
-
-    @property
-    def rounds_activations(self) -> bool:
-        """Whether activations and products of them are to be rounded as LiteRT's kernels do, where that costs little."""
-
-    def has_kernel(self, onnx: str, dtype: str) -> bool: ...
-    def wider(self, onnx: str, dtype: str) -> str | None:
-        """The dtype in which ``ctx.ops`` computes an operator of ``dtype``; ``None`` where the runtime has a kernel of it."""
 
 
 class State(Protocol):

@@ -10,35 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from onnx_tflite_plugin.api.activations import FusedActivation
 from onnx_tflite_plugin.api.checked import Checked, check_keywords
 from onnx_tflite_plugin.api.dtypes import check_rows
+from onnx_tflite_plugin.api.instance import Instance as Instance
 from onnx_tflite_plugin.api.price import Price
+from onnx_tflite_plugin.api.quantization import Behaviour, NotQuantizable, OutputBehaviour
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.api.context import Target
+    pass
 
 Axes = str | None
-
-
-class Instance(Protocol):
-    """One operator of a model, as declared functions see it. The context of a lowering is one too."""
-
-    @property
-    def op(self) -> Operator:
-        """The operator as the file has it: ``op[k]`` is a tensor, ``op[out(0)]`` an output."""
-
-    @property
-    def target(self) -> Target: ...
-    @property
-    def opset(self) -> int:
-        """While declarations are read the opset asked for, else the highest the target takes; later the model's own.
-
-        What a declaration makes of the highest one it must ask for with ``min_opset``.
-        """
 
 
 def out(k: int) -> int:
@@ -122,96 +107,6 @@ class Along(Checked):
     price: Price | None = None
 
 
-# --- quantization -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Dequantized(Checked):
-    """Dequantize, compute in float, quantize.
-
-    ``bias`` maps a slot to the two slots whose scales multiply to its scale (the kernels ignore the stored one).
-    ``weights``: slots whose constants are weights rather than activations; those named second in ``bias`` are.
-    ``blocks``: slots whose constants may have a scale per block of their last axis, which no plan may cut.
-    ``stored``: slots that are not dequantized: the handler gets the file's integers, and assigns them where it writes.
-    """
-
-    bias: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    weights: tuple[int, ...] = ()
-    blocks: tuple[int, ...] = ()
-    stored: tuple[int, ...] = ()
-
-    @property
-    def weight_slots(self) -> tuple[int, ...]:
-        return (*self.weights, *(weight for _, weight in self.bias.values()))
-
-
-@dataclass(frozen=True)
-class SameScale(Checked):
-    """The stored integers pass through where all quantization parameters agree.
-
-    ``unequal``: what the kernel does where they differ: ``"dequantize"`` (it rescales) or ``"refuse"`` (it is an error).
-    ``among``: the slots that must agree; all quantized ones by default.
-    ``onnx``: the ONNX operator that must have an integer kernel on the target; without one the float path is taken.
-    """
-
-    unequal: Literal["dequantize", "refuse"] = "dequantize"
-    among: tuple[int, ...] | None = None
-    onnx: str = ""
-
-
-@dataclass(frozen=True)
-class FixedOutputRange(Checked):
-    """As Dequantized, with an output scale and zero point per dtype that the kernel insists on."""
-
-    parameters: Mapping[str, tuple[float, int]]
-
-
-@dataclass(frozen=True)
-class Raw(Checked):
-    """The kernel works on the stored bytes and never rescales.
-
-    ``shift_safe``: adding one number to all stored values changes nothing (a maximum, a copy), so the storage may be
-    shifted. ``onnx``: the ONNX operator that must have an integer kernel on the target; without one the float path is
-    taken where all parameters agree.
-    """
-
-    shift_safe: bool = False
-    onnx: str = ""
-
-
-@dataclass(frozen=True)
-class Integer(Checked):
-    """The handler gets the stored integers, and their parameters from ``ctx.quantization(slot)``.
-
-    ``outputs``: per dtype, an output scale and zero point that the kernel insists on.
-    """
-
-    outputs: Mapping[str, tuple[float, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Lookup(Checked):
-    """The kernel looks up the result of each stored integer of input 0; so does the host, and the handler is not called.
-
-    ``table``: a function of the instance that returns the stored result of 0, 1, ... and, of signed dtypes, of the negative
-    ones behind them: lowest, ..., -1. ``dtypes``: those of input 0 that it is for; others are dequantized. ``outputs``:
-    per dtype, an output scale and zero point that the kernel insists on.
-    """
-
-    table: Callable[[Instance], Array]
-    dtypes: Collection[str] = ("int16",)
-    outputs: Mapping[str, tuple[float, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class NotQuantizable(Checked):
-    """The kernel has no quantized form: quantized operands are refused."""
-
-
-Behaviour = Dequantized | SameScale | FixedOutputRange | Raw | Integer | Lookup | NotQuantizable
-OutputBehaviour = Dequantized | FixedOutputRange
-
-
 # --- effects ----------------------------------------------------------------------------------
 
 
@@ -280,6 +175,8 @@ ContentsOf = Callable[[Instance], Contents]
 Rewrite = Callable[[Instance], Sequence["Replacement"]]
 Kernel = Callable[..., Array | Sequence[Array]]
 
+_NOT_QUANTIZABLE = NotQuantizable()
+
 
 @dataclass(frozen=True, eq=False)
 class Handler(Checked):
@@ -332,7 +229,7 @@ class Handler(Checked):
     holds_axes: Collection[int] = ()
     reshapes: ShapesOf = field(default_factory=dict)
     requires_constant: Collection[int] = ()
-    quantization: BehaviourOf = NotQuantizable()
+    quantization: BehaviourOf = _NOT_QUANTIZABLE
     output_quantization: OutputsOf = field(default_factory=dict)
     activation: ActivationOf = None
     min_opset: OpsetOf = 13

@@ -15,8 +15,8 @@ import pluggy
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from onnx_tflite_plugin.api.context import Target
     from onnx_tflite_plugin.api.declarations import Decline, Handler
+    from onnx_tflite_plugin.api.target import Target
     from onnx_tflite_plugin.source.model import Operator
 
 PROJECT = "onnx_tflite_plugin"

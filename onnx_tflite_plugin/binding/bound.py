@@ -9,13 +9,12 @@ from typing import NamedTuple
 from onnx_tflite_plugin.api.declarations import (
     Along,
     Axes,
-    Behaviour,
     Borders,
     Effects,
     Handler,
     Layout,
-    OutputBehaviour,
 )
+from onnx_tflite_plugin.api.quantization import Behaviour, OutputBehaviour
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel
 from onnx_tflite_plugin.source.flatbuffer import REFUSED
 from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Tensor

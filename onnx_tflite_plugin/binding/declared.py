@@ -16,16 +16,15 @@ from onnx_tflite_plugin.api.checked import described, did_you_mean, fits, spelle
 from onnx_tflite_plugin.api.declarations import (
     Along,
     Axes,
-    Behaviour,
     Decline,
     Effects,
     Handler,
     Instance,
     Layout,
-    OutputBehaviour,
     Widened,
 )
 from onnx_tflite_plugin.api.dtypes import refusal
+from onnx_tflite_plugin.api.quantization import Behaviour, OutputBehaviour
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.activation import fused_declaration, with_applied_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label

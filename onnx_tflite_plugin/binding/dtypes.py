@@ -6,15 +6,7 @@ import math
 from collections.abc import Iterator
 
 from onnx_tflite_plugin.api.activations import activation_bounds
-from onnx_tflite_plugin.api.declarations import (
-    Dequantized,
-    FixedOutputRange,
-    Integer,
-    Lookup,
-    Raw,
-    SameScale,
-    Transparent,
-)
+from onnx_tflite_plugin.api.declarations import Transparent
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import behaviour, fused_activation
 from onnx_tflite_plugin.codes import named_by_the_file
@@ -79,8 +71,9 @@ def _bounds(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str
     ):
         return
     name = fused_activation(bound, target, opset)
-    passed = isinstance(behaviour(bound, target, opset), SameScale | Raw)
-    if passed and any(limit is not None for limit in activation_bounds(name) or ()):
+    declared = behaviour(bound, target, opset)
+    moves = declared is not None and declared.moves_values
+    if moves and any(limit is not None for limit in activation_bounds(name) or ()):
         yield "outputs[0]", f"tensor {result} is {_told(result)}, and {name} has its bounds in steps of one"
 
 
@@ -119,7 +112,7 @@ def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tup
 def _activations(bound: Bound, target: Target, opset: int) -> list[Tensor]:
     """The operands but for weights; those that are constants come last."""
     declared = behaviour(bound, target, opset) if any(map(_quantized, bound.op.inputs)) else None
-    weights = declared.weight_slots if isinstance(declared, Dequantized) else ()
+    weights = () if declared is None else declared.weight_slots
     activations = [t for slot, t in enumerate(bound.op.inputs) if t is not None and slot not in weights]
     return sorted(activations, key=lambda tensor: tensor.constant)
 
@@ -133,9 +126,10 @@ def _per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, s
     for k, tensor in enumerate(op.outputs):
         if tensor is None or not _scaled_by_axis(tensor):
             continue
-        alike = any(other is not None and other.quantization == tensor.quantization for other in op.inputs)
-        if alike and isinstance(behaviour(bound, target, opset), Raw | SameScale):  # moved, not computed
-            continue
+        if any(other is not None and other.quantization == tensor.quantization for other in op.inputs):
+            declared = behaviour(bound, target, opset)
+            if declared is not None and declared.moves_values:
+                continue
         scales = len(tensor.quantization.scale) if isinstance(tensor.quantization, Quantization) else 0
         yield f"outputs[{k}]", f"tensor {tensor} has {scales} scales, and what is computed has one"
     # Constants with a scale for each are moved and taken apart, but what works on each element reads one scale of them.
@@ -152,7 +146,8 @@ def _scales_of_zero(bound: Bound, target: Target, opset: int) -> Iterator[tuple[
     op = bound.op
     sides = (("inputs", op.inputs), ("outputs", op.outputs))
     empty = [(f"{side}[{k}]", t) for side, tensors in sides for k, t in enumerate(tensors) if _scale_is_zero(t)]
-    if empty and isinstance(behaviour(bound, target, opset), Dequantized | FixedOutputRange | Integer | Lookup):
+    declared = behaviour(bound, target, opset) if empty else None
+    if declared is not None and declared.needs_scale:
         for where, tensor in empty:
             yield where, f"tensor {tensor} has a scale of 0, and {op.code} computes with it"
 
@@ -195,13 +190,14 @@ def _unscaled(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
 
 def _computes(bound: Bound, target: Target, opset: int) -> bool:
     """Whether the kernel computes with what integers stand for."""
-    return isinstance(behaviour(bound, target, opset), Dequantized | SameScale | FixedOutputRange | Lookup)
+    declared = behaviour(bound, target, opset)
+    return declared is not None and declared.computes_real_values
 
 
 def _rescales(bound: Bound, target: Target, opset: int) -> bool:
     """Whether the kernel multiplies by the scale of each operand, which is 0 of one that has none."""
     declared = behaviour(bound, target, opset)
-    return isinstance(declared, Dequantized) and not declared.stored
+    return declared is not None and declared.rescales
 
 
 def _told(tensor: Tensor) -> str:

@@ -11,12 +11,12 @@ from onnx_tflite_plugin.api.checked import described
 from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Region
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import At, resolved, types_refused
 from onnx_tflite_plugin.binding.matching import Finder, remembers
 from onnx_tflite_plugin.guard import Failed, Mismatch, guarded
 from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
-from onnx_tflite_plugin.targets.base import Target
 
 _DEEPEST = 4
 """Fusions of results of fusions are put behind one another so often; packs may name one another in a circle."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 
-from onnx_tflite_plugin.api.declarations import Behaviour, Layout, NotQuantizable
+from onnx_tflite_plugin.api.declarations import Layout
+from onnx_tflite_plugin.api.quantization import Behaviour
 from onnx_tflite_plugin.binding.bound import BoundModel, Declared
 from onnx_tflite_plugin.errors import Blamed, InternalError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
@@ -28,7 +29,7 @@ def declarations(declared: Declared) -> str:
     """``layout=Transparent(), axes='n c -> n c', quantization=SameScale()``: what decides order and dtype of its tensors."""
     axes = [] if declared.axes is None else [f"axes={declared.axes!r}"]
     told = [f"layout={_brief(declared.layout)}", *axes]
-    if not isinstance(declared.quantization, NotQuantizable):
+    if declared.quantization.is_quantizable:
         told.append(f"quantization={_brief(declared.quantization)}")
     return ", ".join(told)
 

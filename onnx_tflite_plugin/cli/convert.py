@@ -20,7 +20,8 @@ from onnx_tflite_plugin.cli.output import Row, apart, print_json, print_rows, un
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import readable
 from onnx_tflite_plugin.cli.report import html_file, write_page
-from onnx_tflite_plugin.options import CHOICES, TARGET_NAMES, ConvertOptions, VerifyOptions, flag
+from onnx_tflite_plugin.cli.target import TargetName
+from onnx_tflite_plugin.options import CHOICES, ConvertOptions, VerifyOptions, flag
 
 
 def _repeated(name: str, form: str, read: Callable[[str], Any], text: str) -> Callable[[Any], Any]:
@@ -59,7 +60,7 @@ def _switch(name: str, text: str) -> Callable[[Any], Any]:
 )
 @click.option(
     "--target",
-    type=click.Choice(TARGET_NAMES),
+    type=TargetName(),
     default=ConvertOptions.target,
     show_default=True,
     help="Runtime to write for.",

@@ -10,8 +10,10 @@ import click
 from onnx_tflite_plugin.cli.failures import on_failure
 from onnx_tflite_plugin.cli.output import Row, apart, at_most, plural, print_json, print_rows, print_table
 from onnx_tflite_plugin.cli.summary import BUILTIN, warned
+from onnx_tflite_plugin.guard import Failed
 
 if TYPE_CHECKING:
+    from onnx_tflite_plugin.api import Target
     from onnx_tflite_plugin.host import Host
 
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--details", is_flag=True, help="Layout category and quantization behaviour instead of the summary.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 def handlers(details: bool, as_json: bool) -> None:
-    """List the installed handlers, fusions, hooks and packs.
+    """List the installed handlers, fusions, hooks, targets and packs.
 
     Handlers with the newest version of the operator that they convert; those that do not serve are listed with the reason.
     Packs with their version, how much they bring, which built-in handlers they override, and what is wrong with them.
@@ -31,7 +33,7 @@ def handlers(details: bool, as_json: bool) -> None:
         print_json(installed)
         return
     rows = installed["handlers"]
-    packs = {row["pack"] for row in (*rows, *installed["fusions"], *installed["hooks"])}
+    packs = {row["pack"] for row in (*rows, *installed["fusions"], *installed["hooks"], *installed["targets"])}
     pack = ("pack",) if packs - {BUILTIN} else ()
     headings = ("operator", "version", *pack, *(("layout", "quantization") if details else ("summary",)))
     print_table(headings, (_row(row, details, bool(pack)) for row in rows), numeric=(1,))
@@ -47,6 +49,12 @@ def handlers(details: bool, as_json: bool) -> None:
     if installed["hooks"]:
         click.echo()
         print_table(("hook", "pack"), ([row["hook"], row["pack"]] for row in installed["hooks"]))
+    click.echo()
+    targets = (
+        [row["name"], *([_pack(row["pack"])] if pack else ()), _opsets(row), row["error"] or "-"]
+        for row in installed["targets"]
+    )
+    print_table(("target", *pack, "opsets", "wrong"), targets)
     click.echo()
     print_table(_PACKS, ([_cell(row, name) for name in _PACKS] for row in installed["packs"]), numeric=_NUMBERS)
     click.echo()
@@ -80,9 +88,21 @@ def _found() -> dict[str, Any]:
         "handlers": rows,
         "fusions": sorted(fusions, key=lambda row: (row["name"], row["pack"])),
         "hooks": [{"pack": pack, "hook": name} for pack, name in host.hooks.implemented()],
+        "targets": [_target(*found) for found in host.targets],
         "packs": list(_packs(host, rows, fusions)),
         "warnings": host.warnings,
     }
+
+
+def _target(name: str, pack: str, found: Target | Failed) -> dict[str, Any]:
+    """Return what is listed of a target: name, pack, opsets, and why it cannot be used."""
+    if isinstance(found, Failed):
+        return {"name": name, "pack": pack, "opsets": None, "error": found.reason}
+    return {"name": name, "pack": pack, "opsets": list(found.opsets), "error": ""}
+
+
+def _opsets(row: dict[str, Any]) -> str:
+    return "-" if row["opsets"] is None else "{0} to {2}, {1} by default".format(*row["opsets"])
 
 
 _PACKS = ("pack", "version", "handlers", "fusions", "hooks", "cases", "overrides", "wrong")

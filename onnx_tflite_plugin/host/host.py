@@ -17,6 +17,7 @@ from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.hooks import hookimpl
 from onnx_tflite_plugin.api.patterns import Fusion
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.activation import with_applied_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel, called_in_vain, check_calls, check_filled
 from onnx_tflite_plugin.binding.consistency import Unfit, unfit
@@ -32,6 +33,7 @@ from onnx_tflite_plugin.host.offers import (
     FUSIONS,
     HANDLERS,
     HOOKS,
+    TARGETS,
     Offer,
     canonical,
     discover,
@@ -39,9 +41,9 @@ from onnx_tflite_plugin.host.offers import (
     misnamed,
     unknown_operators,
 )
+from onnx_tflite_plugin.host.targets import Targets
 from onnx_tflite_plugin.host.unknown import keeper, spelled
 from onnx_tflite_plugin.source.model import Model, Operator
-from onnx_tflite_plugin.targets import Target
 
 NOBODY = "no installed pack has a handler for it"
 Answer = tuple[str, Decline | Failed]
@@ -69,8 +71,8 @@ class Registration:
 class Host:
     """Who lowers what. ``prefer`` and ``block`` name packs; ``packs`` limits to ``"builtin"`` or a list of names.
 
-    ``offers`` replaces what is installed; ``handlers`` adds unpackaged ones as pack ``"inline"``. ``keep_unknown``: an
-    operator that nobody takes becomes a node of its own.
+    ``offers`` replaces what is installed, except for the built-in targets. ``handlers`` adds unpackaged
+    handlers as pack ``"inline"``. ``keep_unknown``: an operator that nobody takes becomes a node of its own.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Host:
             self.warn(f"no op pack {name!r} is installed")
         admitted = [o for o in installed if self._admitted(o.pack)]
         self.offers = [offer for offer in admitted if not offer.unmet]
+        self.targets = Targets(_with_builtin_targets(self.offers), self.prefer)
         self.overrides: dict[str, str] = {}
         self.hooks = Hooks(dict(options or {}), self.warn)
         self._by_code: dict[str, list[Offer]] = defaultdict(list)
@@ -364,6 +367,12 @@ class Host:
     def _note(self, op: Operator, pack: str, claims: list[tuple[str, Handler]]) -> None:
         if canonical(pack) != canonical(BUILTIN) and any(canonical(p) == canonical(BUILTIN) for p, _ in claims):
             self.overrides[op.code] = pack
+
+
+def _with_builtin_targets(offers: Sequence[Offer]) -> list[Offer]:
+    """Return the offers and the built-in targets, which are there whatever is replaced or blocked."""
+    others = [offer for offer in offers if offer.group != TARGETS or canonical(offer.pack) != BUILTIN]
+    return [*others, *(offer for offer in discover() if offer.group == TARGETS and canonical(offer.pack) == BUILTIN)]
 
 
 def _listed(packs: str | Iterable[str]) -> set[str]:

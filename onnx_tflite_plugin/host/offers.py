@@ -15,12 +15,14 @@ from onnx_tflite_plugin.api.checked import described, did_you_mean
 from onnx_tflite_plugin.api.declarations import Handler
 from onnx_tflite_plugin.api.hooks import PROJECT
 from onnx_tflite_plugin.api.patterns import Fusion
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, bare
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch, guarded
-from onnx_tflite_plugin.host.installed import Installed, entry_points, installed
-from onnx_tflite_plugin.targets import Target
+from onnx_tflite_plugin.installed import Installed, entry_points, installed
 
-HANDLERS, FUSIONS, HOOKS = GROUPS = tuple(f"{PROJECT}.{kind}" for kind in ("handlers", "fusions", "hooks"))
+HANDLERS, FUSIONS, HOOKS, TARGETS = GROUPS = tuple(
+    f"{PROJECT}.{kind}" for kind in ("handlers", "fusions", "hooks", "targets")
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,16 @@ class Offer:
             traits = Target.__dataclass_fields__
             if loaded.trait and loaded.trait not in traits:
                 raise Mismatch(f"targets have no trait {loaded.trait!r}{did_you_mean(loaded.trait, traits)}")
+            return loaded
+
+    def target(self) -> Target:
+        """Load the target, whose name must be the entry point's. Raises Failed."""
+        loaded = self.load()
+        with guarded(self.named, self.pack, self.entry.value.partition(":")[0].strip()):
+            if not isinstance(loaded, Target):
+                raise Mismatch(f"it is {described(loaded)}, not a Target")
+            if loaded.name != self.code:
+                raise Mismatch(f"its target is named {loaded.name!r}; both names must be equal")
             return loaded
 
     @property

@@ -1,99 +1,190 @@
-"""What a handler sees while it lowers one operator (``ctx``)."""
+"""The context that a handler is given as ``ctx``: one operator, its planned layout, and the means to emit nodes.
+
+It implements ``onnx_tflite_plugin.api.context.Context``. Slots: inputs are 0, 1, ...; output ``k`` is ``out(k)``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.ops import Ops
+from onnx_tflite_plugin.api.quantization import Arithmetic
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, label
+from onnx_tflite_plugin.layout.order import Order, physical
 from onnx_tflite_plugin.lowering.activation import applied
 from onnx_tflite_plugin.lowering.emitter import Operand, own_value
 from onnx_tflite_plugin.lowering.lookup import picked
 from onnx_tflite_plugin.lowering.operands import Operands
 from onnx_tflite_plugin.lowering.scope import Scope
 from onnx_tflite_plugin.lowering.state import State
-from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, integers
-from onnx_tflite_plugin.quantization.plan import Arithmetic
+from onnx_tflite_plugin.lowering.values import FILE, STORED, Held, Resource, integers
+from onnx_tflite_plugin.quantization.plan import Storage, data_slots, form_of
 from onnx_tflite_plugin.source.affine import affine
-from onnx_tflite_plugin.source.model import Array, Dims, Subgraph, Tensor
+from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Subgraph, Tensor
 
 
-class Context(Operands):
-    """One operator, its planned orders, and the means to emit. Slots: inputs 0, 1, ...; output ``k`` is ``out(k)``."""
+class Context:
+    """One operator being lowered. The protocol documents what handlers may call; the rest is for the host."""
 
     def __init__(self, scope: Scope, bound: Bound) -> None:
-        super().__init__(scope, bound)
-        self.ops = Ops(self._emitted)
+        self.op: Operator = bound.op
+        self.options: Options = bound.op.options
+        self.bound = bound
+        self.scope = scope
+        self.operands = Operands(scope, bound)
+        self.ops = Ops(self._emit)
 
-    def _emitted(
-        self,
-        op_type: str,
-        operands: Sequence[Operand],
-        attributes: Mapping[str, Any],
-        outputs: int | None,
-        domain: str,
+    @property
+    def opset(self) -> int:
+        return self.scope.emitter.opset
+
+    @property
+    def target(self) -> Target:
+        return self.scope.target
+
+    # --- nodes --------------------------------------------------------------------------------
+
+    def node(self, op_type: str, *inputs: Operand, **attributes: Any) -> ir.Value:
+        """Emit an ONNX operator of one output and return that."""
+        return self.scope.emitter.emit(op_type, inputs, attributes)[0]
+
+    def _emit(
+        self, op_type: str, inputs: Sequence[Operand], attributes: Mapping[str, Any], outputs: int | None, domain: str
     ) -> Sequence[ir.Value]:
-        """What ``ctx.ops`` calls. Raises TypeError for an operand that another model's conversion made."""
-        for operand in operands:
-            if isinstance(operand, ir.Value) and not self.scope.emitter.owns(operand):
-                raise TypeError(f"{op_type}: operand {operand.name!r} is no value of this model, it was made elsewhere")
-        return self.scope.emitter.emit(op_type, operands, attributes, outputs, domain)
+        """Emit a node for ``ctx.ops``. Raises TypeError for an input that belongs to another conversion."""
+        for value in inputs:
+            if isinstance(value, ir.Value) and not self.scope.emitter.owns(value):
+                raise TypeError(f"{op_type}: operand {value.name!r} is no value of this model, it was made elsewhere")
+        return self.scope.emitter.emit(op_type, inputs, attributes, outputs, domain)
+
+    # --- shapes and axes ----------------------------------------------------------------------
+
+    def order(self, slot: int) -> Order:
+        """Return the planned order of the slot's axes."""
+        return self.operands.order(slot)
+
+    def shape(self, slot: int) -> Dims:
+        """Return the slot's shape in its planned order; None for a dynamic dimension."""
+        return physical(self.order(slot))
+
+    def axis(self, axis: int, slot: int = 0) -> int:
+        """Return the position of a TFLite axis (negative counts from the end) in the slot's planned order.
+
+        Raises Refused for an axis that the slot does not have.
+        """
+        return self.operands.axis(axis, slot)
+
+    def perm(self, slot: int = 0) -> tuple[int, ...]:
+        """Return the TFLite axis of each axis in the planned order."""
+        return self.operands.perm(slot)
+
+    def by_axis(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
+        """Permute ``entries``, one for each TFLite axis of the slot, into the planned order."""
+        return [entries[axis] for axis in self.perm(slot)]
 
     # --- operands -----------------------------------------------------------------------------
 
+    @cached_property
+    def inputs(self) -> tuple[Held | None, ...]:
+        """The operands as the handler gets them; None for an absent one."""
+        return tuple(self.operands.deliver(slot) for slot in range(len(self.op.inputs)))
+
+    def constant(self, slot: int) -> Array | None:
+        """Return a constant operand in planned order, with axis numbers and per-axis rows remapped; else None."""
+        return self.operands.constant(slot)
+
+    def required(self, slot: int) -> Array:
+        """Return a constant operand as :meth:`constant` does. Raises Refused if it is absent or not constant."""
+        constant = self.constant(slot)
+        if constant is None:
+            tensor = self.op.tensor(slot)
+            named = "is absent" if tensor is None else f"({tensor.name!r}) must be a constant"
+            raise Refused(f"its operand {slot} {named}")
+        return constant
+
     def constant_value(self, array: Array) -> ir.Value:
-        """A constant as a value."""
+        """Return a constant as a value."""
         return self.scope.emitter.constant(np.asarray(array))
 
     def known(self, value: Value) -> Array | None:
-        """The value of a constant; ``None`` for what is computed, and for inputs."""
+        """Return the array of a constant value; None for a computed one and for graph inputs."""
         constant = own_value(value).const_value
         return None if constant is None else np.asarray(constant.numpy())
 
-    # --- quantization -------------------------------------------------------------------------
-
-    @property
-    def folds(self) -> bool:
-        """Whether quantized and float16 constants are to be float32 in the file."""
-        return self.scope.storage.fold
-
-    @property
-    def integers(self) -> bool:
-        """Whether quantized operands are delivered, and expected back, as stored integers."""
-        return self.quantized and self.arithmetic is not Arithmetic.FLOAT
-
-    def raw(self, slot: int) -> ir.Value:
-        """The operand's stored integers where it is quantized, the operand itself where it is not.
-
-        Floats for a target that runs nothing on integers; ``dequantize`` and ``quantize`` then leave them alone.
-        """
-        form = STORED if self.target.moves_integers else self.arithmetic.form
-        return self.fetch(slot, form)
-
     def scalar(self, number: float, slot: int = 0) -> Array:
-        """A number in the dtype the slot is delivered in."""
+        """Return a number in the dtype in which the slot is delivered."""
         tensor = self.op[slot]
-        if affine(tensor) is not None and self.arithmetic is Arithmetic.FLOAT:
+        if affine(tensor) is not None and self.operands.arithmetic is Arithmetic.FLOAT:
             return np.asarray(number, np.float32)
         dtype = self.dtype(slot)
         return np.asarray(number, dtype) if dtype not in ("int4", "uint4", "int2") else integers(int(number), dtype)
 
     def looked_up(self, table: Array, indices: Value, dims: Dims | None) -> ir.Value:
-        """The table's entry for each index."""
+        """Return the table's entry for each index."""
         return picked(self.scope.emitter, table, own_value(indices), dims)
 
-    # --- what is told -------------------------------------------------------------------------
+    # --- quantization -------------------------------------------------------------------------
 
-    def warn(self, text: str) -> None:
-        """Tell whoever converts what they must know of the operator; the conversion goes on."""
-        self.scope.emitter.warnings.append(f"{label(self.op)}: {text}")
+    @cached_property
+    def _data_slots(self) -> frozenset[int]:
+        return frozenset(data_slots(self.bound))
+
+    @property
+    def quantized(self) -> bool:
+        """True if any data operand is quantized."""
+        return any(affine(self.op.tensor(slot)) is not None for slot in self._data_slots)
+
+    @property
+    def integers(self) -> bool:
+        """True if quantized operands are delivered, and expected back, as quantized values."""
+        return self.quantized and self.operands.arithmetic is not Arithmetic.FLOAT
+
+    @property
+    def folds(self) -> bool:
+        """True if quantized and float16 constants are to be float32 in the file."""
+        return self.scope.storage.fold
+
+    def storage(self, slot: int) -> Storage:
+        """Return how the slot's quantized values are kept while the handler takes or returns them."""
+        return self.operands.storage(slot)
+
+    def quantization(self, slot: int) -> Quantization | None:
+        """Return the parameters of the slot's values as delivered; None if it is not quantized."""
+        return None if affine(self.op.tensor(slot)) is None else self.storage(slot).quantization
+
+    def dtype(self, slot: int) -> str:
+        """Return the dtype of the slot's quantized values as delivered and returned."""
+        return self.storage(slot).dtype
+
+    def raw(self, slot: int) -> ir.Value:
+        """Return a quantized operand's values without dequantizing them; any other operand itself.
+
+        On a target that computes nothing on integers these are floats, which ``dequantize`` and ``quantize`` then return
+        unchanged.
+        """
+        form = STORED if self.target.moves_integers else form_of(self.operands.arithmetic)
+        return self.operands.fetch(slot, form)
+
+    def quantize(self, value: Value, like: int) -> Value:
+        """Quantize floats with a slot's parameters; return the value itself if the slot is not quantized."""
+        if affine(self.op[like]) is None or not self.target.moves_integers:
+            return value
+        return self.scope.values.quantize(own_value(value), self.storage(like), self.order(like))
+
+    def dequantize(self, value: Value, like: int) -> Value:
+        """Dequantize values with a slot's parameters; return the value itself if the slot is not quantized."""
+        if affine(self.op[like]) is None or not self.target.moves_integers:
+            return value
+        return self.scope.values.dequantize(own_value(value), self.storage(like), self.order(like))
 
     # --- results ------------------------------------------------------------------------------
 
@@ -103,15 +194,19 @@ class Context(Operands):
             raise TypeError(
                 "ctx.activate needs activation=FusedActivation(..., inside=True); the host applies any other"
             )
-        return applied(self, own_value(value), self.bound.declared.activation)
+        return applied(self.scope, own_value(value), self.bound.declared.activation)
+
+    def warn(self, text: str) -> None:
+        """Add a warning about the operator to the report; the conversion goes on."""
+        self.scope.emitter.warnings.append(f"{label(self.op)}: {text}")
 
     def wanted(self, k: int) -> bool:
-        """Whether anything uses output ``k``; only where nothing does may a handler return None for it."""
+        """True if anything uses output ``k``; a handler may return None only for an unused one."""
         tensor = self.op.tensor(~k)
         return tensor is not None and tensor in self.scope.used
 
     def reshaped(self, value: Value, slot: int) -> ir.Value:
-        """The same elements in the slot's planned shape: nothing where it has it, else a Reshape."""
+        """Return the value in the slot's planned shape, reshaped if it has another."""
         value, wanted = own_value(value), self._sizes(slot)
         if value.shape is not None and tuple(value.shape) == wanted and None not in wanted:
             return value
@@ -126,10 +221,10 @@ class Context(Operands):
         return self.node("Reshape", value, [-1 if d is None else d for d in wanted], allowzero=allowzero)
 
     def _sizes(self, slot: int) -> Dims:
-        """The shape of the slot's value: complex numbers are pairs along a last axis."""
+        """Return the shape of the slot's value: complex numbers are pairs along an additional last axis."""
         return self.shape(slot) + ((2,) if self.op[slot].dtype.startswith("complex") else ())
 
-    # --- subgraphs and state ------------------------------------------------------------------
+    # --- subgraphs ----------------------------------------------------------------------------
 
     def inline(
         self, subgraph: int, inputs: Sequence[Value | None], results: Sequence[Tensor] | None = None
@@ -139,51 +234,54 @@ class Context(Operands):
         return cast("list[Value]", self.scope.inline(subgraph, given, self.bound, results))
 
     def initialize(self, subgraph: int) -> None:
-        """Run a subgraph at conversion time: what it assigns becomes the states' initial values."""
+        """Run a subgraph at conversion; the values it assigns become the states' initial values."""
         with self.scope.states.setting_up():
             self.inline(subgraph, [])
 
     def graph(
         self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()
     ) -> ir.Graph:
-        """An inner ONNX graph for If and Loop. ``inputs``: (name, dtype, shape or None); ``body`` gets them as values.
+        """Build an inner ONNX graph for If and Loop. ``inputs``: (name, dtype, shape or None); ``body`` gets their values.
 
         Outer values may be used inside: they are captured.
         """
         return self.scope.graph(body, inputs)
 
     def subgraph(self, index: int) -> Subgraph:
-        """A subgraph as the file has it, but for tensors that are kept as floats. Raises LookupError where there is none."""
+        """Return a subgraph as the file has it, but for tensors kept as floats. Raises LookupError if there is none."""
         return self.scope.model.graphs[index].subgraph
 
+    # --- states -------------------------------------------------------------------------------
+
     def make_resource(self, key: str) -> Resource:
+        """Return the token that stands for the resource of this key."""
         return Resource(key)
 
     def resource(self, slot: int) -> Resource:
-        """The token a resource operand stands for. Raises Refused where it is only known at run time."""
+        """Return the token that a resource operand stands for. Raises Refused if it is a runtime value."""
         resource = self.inputs[slot]
         if not isinstance(resource, Resource):
             raise Refused(f"its resource operand {slot} is not known at conversion time")
         return resource
 
     def assign(self, slot: int, value: Value) -> None:
-        """The next value of a variable tensor operand, in the order and form in which the slot is delivered."""
-        form = FILE if slot in self._stored else self.arithmetic.form
+        """Set the next value of a variable tensor operand, in the order and form in which the slot is delivered."""
+        form = FILE if slot in self.bound.declared.quantization.file_slots else form_of(self.operands.arithmetic)
         self.scope.assign(self.op[slot], own_value(value), self.order(slot), form)
 
     def state(self, resource: Token) -> State:
-        """The state behind a resource: ``get()`` its current value, ``set(value)`` the next."""
+        """Return the state behind a resource: ``get()`` is its current value, ``set(value)`` the next one."""
         return self.scope.states.state(resource.key)
 
     def states(self, *subgraphs: int) -> list[State]:
-        """The states that subgraphs may touch, for control flow to carry through."""
+        """Return the states that subgraphs may touch, for control flow to carry through."""
         return self.scope.states.touched(self.scope.model, subgraphs)
 
 
 if TYPE_CHECKING:
-    from onnx_tflite_plugin.api.context import Context as Promised
+    from onnx_tflite_plugin.api.context import Context as Protocol
     from onnx_tflite_plugin.api.context import Resource as Token
 
-    def _keeps_the_promise(ctx: Context) -> Promised:
-        """mypy holds this class against the protocol that handlers are written to."""
+    def _implements_the_protocol(ctx: Context) -> Protocol:
+        """Return ``ctx``; mypy checks this class against the protocol that handlers are written to."""
         return ctx

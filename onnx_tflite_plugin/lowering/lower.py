@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, REFUSED, Contradiction, HandlerError, StaleShape
 from onnx_tflite_plugin.graph.metadata import write_states, write_tensor
@@ -19,7 +20,6 @@ from onnx_tflite_plugin.lowering.values import FILE
 from onnx_tflite_plugin.lowering.walk import begin, walk
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Tensor
-from onnx_tflite_plugin.targets.base import Target
 
 
 def lower(

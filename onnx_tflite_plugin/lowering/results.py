@@ -18,6 +18,7 @@ from onnx_tflite_plugin.lowering.emitter import dtype_of, own_value
 from onnx_tflite_plugin.lowering.lookup import picked
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Held, Resource, physical_dims
 from onnx_tflite_plugin.quantization.activation import Clamp, stored_clamp
+from onnx_tflite_plugin.quantization.delivery import uses_file_integers
 from onnx_tflite_plugin.quantization.plan import Form, Storage
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
@@ -51,7 +52,7 @@ def finished(ctx: Context, k: int, value: Held | None) -> ir.Value | None:
         raise Mismatch(f"it returned {described(value)} for output {k}, not a value; constants: ctx.constant_value")
     if not ctx.scope.emitter.owns(value):
         raise Mismatch(f"it returned {value.name!r} for output {k}, which is no value of this model")
-    form = FILE if affine(tensor) is not None and ctx.as_in_file(~k) else STORED
+    form = FILE if affine(tensor) is not None and uses_file_integers(ctx.scope.storage, ctx.bound, ~k) else STORED
     reshapes = ~k in ctx.bound.declared.reshapes
     if reshapes and not ctx.target.clips_integers:
         value = ctx.reshaped(value, ~k)
@@ -67,8 +68,8 @@ def finished(ctx: Context, k: int, value: Held | None) -> ir.Value | None:
 
 def _as_kept(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
     """A result whose integers are kept otherwise than those of the first; the same numbers."""
-    delivered, own = ctx.delivered(slot), ctx.scope.storage.storage(ctx.op[slot])
-    if ctx.as_in_file(slot) or delivered.shift == own.shift:
+    delivered, own = ctx.storage(slot), ctx.scope.storage.storage(ctx.op[slot])
+    if uses_file_integers(ctx.scope.storage, ctx.bound, slot) or delivered.shift == own.shift:
         return value
     return ctx.scope.values.converted(value, delivered, own, ctx.order(slot))
 
@@ -117,12 +118,12 @@ def activated(ctx: Context, value: ir.Value, k: int) -> ir.Value:
     declared = ctx.bound.declared
     activation = "NONE" if declared.activates_inside else declared.activation
     if affine(ctx.op[~k]) is None:
-        return applied(ctx, value, activation)
-    storage = ctx.delivered(~k)
+        return applied(ctx.scope, value, activation)
+    storage = ctx.storage(~k)
     assert storage.quantization is not None
     integers = value.type is not None and value.type.dtype == dtype_of(storage.dtype)
     if activation_bounds(activation) is None and not integers:
-        return ctx.scope.values.quantize(applied(ctx, value, activation), storage, ctx.order(~k))
+        return ctx.scope.values.quantize(applied(ctx.scope, value, activation), storage, ctx.order(~k))
     clamp = stored_clamp(activation, storage.dtype, storage.quantization)
     if integers:
         return clamped(ctx, value, clamp, storage)
@@ -130,7 +131,7 @@ def activated(ctx: Context, value: ir.Value, k: int) -> ir.Value:
         raise _of_another_dtype(ctx, value.type.dtype, ctx.op[~k], dtype_of(storage.dtype), k)
     clips_after = ctx.target.clips_integers and ctx.target.has_kernel("Clip", storage.dtype)
     if not clips_after and not clamp.idle:
-        value = applied(ctx, value, activation)
+        value = applied(ctx.scope, value, activation)
     value = ctx.scope.values.quantize(value, storage, ctx.order(~k))
     return clamped(ctx, value, clamp, storage) if clips_after else value
 
@@ -154,7 +155,7 @@ def results_by_table(ctx: Context, table: Callable[[Instance], Array]) -> ir.Val
     entries, (low, high) = np.asarray(table(ctx)), INTEGER_RANGE[ctx.op[0].dtype]
     if entries.shape != (high - low + 1,):
         raise Mismatch(f"its table has shape {list(entries.shape)}, {ctx.op[0].dtype} has {high - low + 1} integers")
-    before, after = ctx.shifts
+    before, after = ctx.storage(0).shift, ctx.storage(~0).shift
     if before or after:
         first, last = INTEGER_RANGE[ctx.dtype(0)]
         stored = np.concatenate([np.arange(0, last + 1), np.arange(first, 0)])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.inlining import Place, places
@@ -20,7 +21,6 @@ from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Held, Values
 from onnx_tflite_plugin.quantization.plan import Form, StoragePlan
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Dims, Tensor
-from onnx_tflite_plugin.targets.base import Target
 
 AfterLowering = Callable[[Bound, tuple[ir.Value | None, ...]], Sequence[Problem]]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.declarations import Lookup
 from onnx_tflite_plugin.api.refusal import Refused
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.inlining import places
@@ -75,9 +74,9 @@ def _lower(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
     ctx = Context(scope, bound)
     calls = bound.declared.subgraphs  # a subgraph's operators see the operands as tensors of their own
     given = [(x, _described(x)) for x in ctx.inputs if isinstance(x, ir.Value) and not calls]
-    behaviour = bound.declared.quantization
-    if isinstance(behaviour, Lookup) and ctx.integers:
-        result: object = results_by_table(ctx, behaviour.table)
+    table = bound.declared.quantization.lookup_table
+    if table is not None and ctx.integers:
+        result: object = results_by_table(ctx, table)
     else:
         result = bound.handler.lower(ctx, *ctx.inputs)
     for x, before in given:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
-from onnx_tflite_plugin.targets.base import Target
 
 if TYPE_CHECKING:
     import onnx_ir as ir

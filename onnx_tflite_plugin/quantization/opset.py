@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.errors import Problem, UnsupportedOperator
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.affine import affine
-from onnx_tflite_plugin.targets.base import Target
 
 
 def opset_of(model: BoundModel, storage: StoragePlan, asked: int | None, target: Target) -> int:

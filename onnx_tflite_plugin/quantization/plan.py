@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.declarations import (
-    Behaviour,
-    Dequantized,
-    FixedOutputRange,
-    Integer,
-    Lookup,
-    NotQuantizable,
-    Raw,
-    SameScale,
-)
+from onnx_tflite_plugin.api.quantization import Arithmetic, check_output_parameters
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.axes import slots_of
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import States, by_key, held
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
 from onnx_tflite_plugin.source.affine import affine, quantized
-from onnx_tflite_plugin.source.model import BlockwiseQuantization, Quantization, Tensor
-from onnx_tflite_plugin.targets.base import Target
+from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Tensor
 
 
 class Form(Enum):
@@ -34,18 +26,9 @@ class Form(Enum):
     FLOAT = "float"  # dequantized
 
 
-class Arithmetic(Enum):
-    """What an operator's handler computes on, and so the form in which it takes and returns quantized tensors."""
-
-    UNQUANTIZED = "unquantized"  # no data operand is quantized: each in the dtype it has
-    FLOAT = "float"  # dequantized operands; the host quantizes the result
-    STORED = "stored"  # integers as the storage plan keeps them
-    FILE = "file"  # integers as the file has them
-
-    @property
-    def form(self) -> Form:
-        """The form of its quantized operands and results."""
-        return Form.STORED if self is Arithmetic.UNQUANTIZED else Form[self.name]
+def form_of(arithmetic: Arithmetic) -> Form:
+    """Return the form of an operator's quantized operands and results."""
+    return Form.STORED if arithmetic is Arithmetic.UNQUANTIZED else Form[arithmetic.name]
 
 
 class Storage(NamedTuple):
@@ -106,9 +89,8 @@ class StoragePlan(NamedTuple):
 
     def dequantized(self, bound: Bound) -> list[Tensor]:
         """The operands that are handed to the operator as stored integers or through a node that takes those."""
-        declared = bound.declared.quantization
-        stored = declared.stored if isinstance(declared, Dequantized) else ()
-        operands = [t for k, t in enumerate(bound.op.inputs) if t is not None and quantized(t) and k not in stored]
+        excluded = bound.declared.quantization.file_slots
+        operands = [t for k, t in enumerate(bound.op.inputs) if t is not None and quantized(t) and k not in excluded]
         return [t for t in operands if not t.constant or self.weights(bound, t) is not Weights.FOLDED]
 
 
@@ -133,11 +115,10 @@ def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> St
     arithmetic: dict[Bound, Arithmetic] = {}
     problems: list[Problem] = []
     for bound in model.operators():
-        decided = _own_ranges(bound) or _arithmetic(bound, bound.declared.quantization, target)
-        if isinstance(decided, Problem):
-            problems.append(decided)
-            continue
-        arithmetic[bound] = decided
+        try:
+            arithmetic[bound] = _choose_arithmetic(bound, target)
+        except Refused as refusal:
+            problems.append(Problem(bound.label, str(refusal)))
     if problems:
         raise HandlerError("quantized operands that cannot be converted:", problems)
     plan = StoragePlan(target, _shifted(model, target), arithmetic, fold)
@@ -185,117 +166,62 @@ def _quantized(bound: Bound, slots: Iterable[int] | None = None) -> list[Tensor]
 
 
 def _alike(bound: Bound) -> list[Tensor]:
-    """The quantized tensors that the operator's behaviour is declared of."""
+    """Return the quantized tensors that are under the operator's own behaviour."""
     return _quantized(bound, [slot for slot in data_slots(bound) if slot not in bound.declared.output_quantization])
 
 
-def _own_ranges(bound: Bound) -> Problem | None:
-    """What is wrong with an output that has a behaviour of its own."""
-    fixed = [(s, d) for s, d in bound.declared.output_quantization.items() if isinstance(d, FixedOutputRange)]
-    return next((wrong for slot, each in fixed if (wrong := _fixed_range(bound, each.parameters, [slot]))), None)
+@dataclass(frozen=True)
+class _QuantizedOperator:
+    """A bound operator as its behaviour sees it. Implements ``api.quantization.QuantizedOperator``."""
+
+    bound: Bound
+    runtime: Target
+    tensors: list[Tensor]
+
+    @property
+    def op(self) -> Operator:
+        return self.bound.op
+
+    @property
+    def target(self) -> str:
+        return self.runtime.name
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        others = self.bound.declared.output_quantization
+        return [t for k, t in enumerate(self.op.outputs) if t is not None and ~k not in others]
+
+    @property
+    def hands_on(self) -> bool:
+        return self.bound.declared.effects is not None
+
+    def quantized(self, slots: Iterable[int]) -> list[Tensor]:
+        return _quantized(self.bound, slots)
+
+    def letters(self, slot: int) -> list[str]:
+        if self.bound.declared.axes is None:
+            return []
+        inputs, outputs = slots_of(self.bound.declared.axes)
+        slots, k = (inputs, slot) if slot >= 0 else (outputs, ~slot)
+        return slots[k] if k < len(slots) else []
+
+    def has_kernel(self, tensor: Tensor, onnx: str = "") -> bool:
+        dtype, _ = self.runtime.storage.get(tensor.dtype, (tensor.dtype, 0))
+        return self.runtime.has_kernel(onnx, dtype)
 
 
-def _arithmetic(bound: Bound, declared: Behaviour, target: Target) -> Arithmetic | Problem:
-    tensors = _alike(bound)
+def _choose_arithmetic(bound: Bound, target: Target) -> Arithmetic:
+    """Return the values on which the operator computes. Raises Refused if its quantized tensors cannot be converted."""
+    for slot, own in bound.declared.output_quantization.items():
+        check_output_parameters(own, filter(None, [bound.op.tensor(slot)]))
+    tensors, behaviour = _alike(bound), bound.declared.quantization
     if not tensors:
         return Arithmetic.FLOAT if _quantized(bound) else Arithmetic.UNQUANTIZED
-    taken = [bound.op.tensor(slot) for slot in declared.blocks] if isinstance(declared, Dequantized) else []
+    readable = [bound.op.tensor(slot) for slot in behaviour.block_slots]
     for tensor in tensors:
-        if tensor.blocks is not None and (tensor not in taken or not tensor.constant):
-            return Problem(bound.label, f"{tensor.name!r} has a scale per block, which the kernel does not read")
-    match declared:
-        case Dequantized():
-            return _scales_of_channels(bound, declared) or Arithmetic.FLOAT
-        case FixedOutputRange(parameters):
-            return _fixed_range(bound, parameters) or Arithmetic.FLOAT
-        case SameScale():
-            return _same_scale(bound, declared, target)
-        case Raw():
-            return _raw(bound, declared, target)
-        case Integer(outputs):
-            return _fixed_range(bound, outputs) or _integer(bound, tensors, target)
-        case Lookup(_, dtypes, outputs):
-            taken_by_table = bound.op[0].dtype in dtypes
-            return _fixed_range(bound, outputs) or (
-                _integer(bound, tensors, target) if taken_by_table else Arithmetic.FLOAT
-            )
-        case NotQuantizable():
-            names = ", ".join(f"{t.name!r} ({t.dtype})" for t in tensors)
-            return Problem(bound.label, f"has no quantized form, but {names} is quantized")
-
-
-def _scales_of_channels(bound: Bound, declared: Dequantized) -> Problem | None:
-    """Why the scales of weights with a bias are not those of the result's channels, its last axis: kernels take them for that,
-    whatever axis the file says (PopulateConvolutionQuantizationParams, kernel_util.cc).
-    """
-    if bound.declared.axes is None:
-        return None
-    operands, results = slots_of(bound.declared.axes)
-    for _, slot in declared.bias.values():
-        axes, channels = operands[slot] if slot < len(operands) else [], results[0][-1:]
-        scales = affine(bound.op.tensor(slot))
-        if scales is None or not scales.per_axis or len(axes) != bound.op[slot].rank or not {*channels} <= {*axes}:
-            continue
-        if axes[scales.axis] not in channels:
-            read = f"the kernel takes them for those of axis {axes.index(channels[0])}, the channels of the result"
-            return Problem(bound.label, f"{bound.op[slot].name!r} has a scale for each of axis {scales.axis}, {read}")
-    return None
-
-
-def _fixed_range(
-    bound: Bound, parameters: Mapping[str, tuple[float, int]], slots: Sequence[int] | None = None
-) -> Problem | None:
-    """Why an output does not have the parameters for its dtype; ``slots``: all without a behaviour of their own by default."""
-    own = bound.declared.output_quantization
-    chosen = [~k for k in range(len(bound.op.outputs)) if ~k not in own] if slots is None else slots
-    for tensor in map(bound.op.tensor, chosen):
-        quantization = affine(tensor)
-        if tensor is None or quantization is None or tensor.dtype not in parameters:
-            continue
-        scale, zero_point = parameters[tensor.dtype]
-        if abs(quantization.scale[0] - scale) > 1e-3 * scale or quantization.zero_point[0] != zero_point:
-            wanted = f"scale {scale:g} and zero point {zero_point}"
-            return Problem(
-                bound.label,
-                f"the kernel insists on {wanted}, the file has {quantization.scale[0]:g} and {quantization.zero_point[0]}",
-            )
-    return None
-
-
-def _same_scale(bound: Bound, declared: SameScale, target: Target) -> Arithmetic | Problem:
-    tensors = _alike(bound) if declared.among is None else _quantized(bound, declared.among)
-    if not tensors:
-        return Arithmetic.STORED
-    equal = _equal(tensors)
-    if not equal and declared.unequal == "refuse":
-        return Problem(bound.label, "its quantized operands differ in scale or zero point, which the kernel refuses")
-    return Arithmetic.STORED if equal and _has_kernel(tensors[0], declared.onnx, target) else Arithmetic.FLOAT
-
-
-def _integer(bound: Bound, tensors: list[Tensor], target: Target) -> Arithmetic | Problem:
-    if all(_has_kernel(tensor, "", target) for tensor in tensors):
-        return Arithmetic.STORED
-    return Problem(
-        bound.label, f"it computes with integers of {tensors[0].dtype}, on which target {target.name} runs nothing"
-    )
-
-
-def _raw(bound: Bound, declared: Raw, target: Target) -> Arithmetic | Problem:
-    tensors = _alike(bound)
-    if _has_kernel(tensors[0], declared.onnx, target):
-        return Arithmetic.STORED if declared.shift_safe else Arithmetic.FILE
-    if not _equal(tensors) or not declared.shift_safe or bound.declared.effects is not None:
-        text = f"the kernel works on bare {tensors[0].dtype}, for which target {target.name} has no {declared.onnx}".rstrip()
-        return Problem(bound.label, text)
-    return Arithmetic.FLOAT
-
-
-def _equal(tensors: list[Tensor]) -> bool:
-    return all(t.dtype == tensors[0].dtype and affine(t) == affine(tensors[0]) for t in tensors)
-
-
-def _has_kernel(tensor: Tensor, onnx: str, target: Target) -> bool:
-    return target.has_kernel(onnx, target.storage.get(tensor.dtype, (tensor.dtype, 0))[0])
+        if tensor.blocks is not None and (tensor not in readable or not tensor.constant):
+            raise Refused(f"{tensor.name!r} has a scale per block, which the kernel does not read")
+    return behaviour.choose_arithmetic(_QuantizedOperator(bound, target, tensors))
 
 
 # --- which tensors are kept in another dtype --------------------------------------------------
@@ -339,14 +265,12 @@ def _kept(model: BoundModel) -> set[Tensor]:
     """Variable tensors, subgraph interfaces, and what kernels read as integers without a scale."""
     kept = {t for graph in model.graphs if graph is not model.main for t in (*graph.inputs, *graph.outputs)}
     for bound in model.operators():
-        declared = bound.declared.quantization
-        safe = isinstance(declared, Raw) and declared.shift_safe
-        if bound.declared.subgraphs or (bound.declared.effects is not None and not safe):
+        behaviour = bound.declared.quantization
+        if bound.declared.subgraphs or (bound.declared.effects is not None and not behaviour.allows_shifted_states):
             kept.update(_quantized(bound))
-        if isinstance(declared, Raw) and not safe:
+        if behaviour.keeps_file_values:
             kept.update(_alike(bound))
-        if isinstance(declared, Dequantized):
-            kept.update(_quantized(bound, declared.stored))
+        kept.update(_quantized(bound, behaviour.file_slots))
         kept.update(t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and t.is_variable)
     return kept
 
@@ -378,9 +302,6 @@ def _weights(model: BoundModel) -> set[Tensor]:
     """Constants in the slots a behaviour calls weights."""
     weights: set[Tensor] = set()
     for bound in model.operators():
-        declared = bound.declared.quantization
-        if isinstance(declared, Dequantized):
-            weights.update(
-                t for slot in declared.weight_slots if (t := bound.op.tensor(slot)) is not None and t.constant
-            )
+        slots = bound.declared.quantization.weight_slots
+        weights.update(t for slot in slots if (t := bound.op.tensor(slot)) is not None and t.constant)
     return weights

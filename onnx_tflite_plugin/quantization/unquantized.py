@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from onnx_tflite_plugin.api.declarations import Dequantized, Raw
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import At, accepted
 from onnx_tflite_plugin.errors import HandlerError, Problem
@@ -20,7 +20,6 @@ from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.quantization.plan import data_slots
 from onnx_tflite_plugin.source.affine import affine, dequantized
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
-from onnx_tflite_plugin.targets.base import Target
 
 
 class _Dequantized(Data):
@@ -69,14 +68,14 @@ class _Unquantizing:
         computed = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.constant]
         if any(t.dtype == "float32" for t in computed) and not any(affine(t) for t in computed):
             return bound  # its weights alone are quantized, and become float as they always do
-        declared = bound.declared.quantization
-        biases = declared.bias if isinstance(declared, Dequantized) else {}
+        behaviour = bound.declared.quantization
+        biases = behaviour.biases
         inputs = tuple(
             self.bias(op, tensor, *biases[slot]) if tensor is not None and slot in biases else self.tensor(tensor)
             for slot, tensor in enumerate(op.inputs)
         )
         plain = replace(op, inputs=inputs, outputs=tuple(self.tensor(tensor) for tensor in op.outputs))
-        if isinstance(declared, Raw) and not declared.shift_safe and not bound.declared.hands_on:
+        if behaviour.keeps_file_values and not bound.declared.hands_on:
             self.check_stored(bound)
         self.check_accepted(bound, plain)
         members = tuple(plain if member is op else member for member in bound.members)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.errors import UnsupportedOption
-from onnx_tflite_plugin.targets.base import Target
 from onnx_tflite_plugin.targets.generic import GENERIC
 from onnx_tflite_plugin.targets.onnxruntime import ONNXRUNTIME
 from onnx_tflite_plugin.targets.openvino import OPENVINO

@@ -1,6 +1,6 @@
 """Any runtime that follows the standard: the model's own dtypes, plain ai.onnx."""
 
-from onnx_tflite_plugin.targets.base import Target
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.targets.widening import WIDER
 
 _SUB_BYTE = frozenset({"int4", "uint4", "int2"})

@@ -1,7 +1,7 @@
 """ONNX Runtime's CPU provider, as measured with version 1.31 (x86-64 with VNNI, default session options)."""
 
 from onnx_tflite_plugin.api.price import Price
-from onnx_tflite_plugin.targets.base import Target
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.targets.widening import WIDER
 
 _INT16 = frozenset({"int16", "uint16", "int4", "uint4", "int2"})

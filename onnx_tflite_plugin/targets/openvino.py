@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from onnx_tflite_plugin.targets.base import INTEGERS
+from onnx_tflite_plugin.api.target import INTEGERS
 from onnx_tflite_plugin.targets.generic import GENERIC
 
 OPENVINO = replace(

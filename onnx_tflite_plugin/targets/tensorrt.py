@@ -3,7 +3,7 @@
 Integers are network inputs and outputs, or stand between Q and DQ: no operator runs on them.
 """
 
-from onnx_tflite_plugin.targets.base import Target
+from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.targets.generic import GENERIC
 
 _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})

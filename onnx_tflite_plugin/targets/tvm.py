@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from onnx_tflite_plugin.api.price import Price
-from onnx_tflite_plugin.targets.base import INTEGERS
+from onnx_tflite_plugin.api.target import INTEGERS
 from onnx_tflite_plugin.targets.generic import GENERIC
 
 _SUB_BYTE = frozenset({"int4", "uint4", "int2", "uint2"})

@@ -198,7 +198,7 @@ def test_states_are_inputs_with_defaults_and_outputs_after_the_models_own() -> N
     [
         ({"opset": 12}, "takes opsets 13 to 26"),
         ({"opset": 27}, "takes opsets 13 to 26"),
-        ({"target": "abacus"}, "choose one of onnxruntime"),
+        ({"target": "abacus"}, "choose one of generic, onnxruntime"),
         ({"io_layout": "NCHW"}, "one of source, onnx"),
         ({"layout_plan": "local", "io_layout": "onnx"}, "nothing to follow"),
     ],

@@ -16,15 +16,15 @@ from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.guard import BUILTIN
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.options import TARGET_NAMES, ConvertOptions, target_of
+from onnx_tflite_plugin.options import ConvertOptions, target_of
 from onnx_tflite_plugin.targets import TARGETS, Target
 
 
 def wanted(**options: Any) -> Target:
-    return target_of(ConvertOptions(**options))
+    return target_of(ConvertOptions(**options), Host())
 
 
-@pytest.mark.parametrize("name", TARGET_NAMES)
+@pytest.mark.parametrize("name", TARGETS)
 def test_a_target_takes_its_oldest_and_its_newest_opset_and_none_beyond(name: str) -> None:
     low, _, high = TARGETS[name].opsets
     assert wanted(target=name, opset=low).opsets == wanted(target=name, opset=high).opsets

@@ -361,10 +361,3 @@ def test_the_same_models_load_one_opset_below_and_for_onnxruntime(host: Host) ->
     for options in ({"target": "generic", "opset": 20}, {"target": "onnxruntime", "opset": 21}):
         proto = otp.convert(case.build(), host=host, **options).proto
         onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-
-
-def test_the_command_offers_every_target() -> None:
-    from onnx_tflite_plugin.options import TARGET_NAMES
-    from onnx_tflite_plugin.targets import TARGETS
-
-    assert set(TARGET_NAMES) == set(TARGETS)

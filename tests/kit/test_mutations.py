@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
-from mutations import MUTATIONS, Mutation, core
-from mutations.core.__main__ import NotTried, survives
+from mutations import MUTATIONS, Mutation
 
 from conformance.case import Case
 from conformance.cases import builtin
@@ -68,31 +66,3 @@ def test_every_mutation_has_a_case_of_its_operator() -> None:
         m.id for m in MUTATIONS if not m.killed_by or any(PLACED[name][0].op != m.code for name in m.killed_by)
     ] == []
     assert [name for name, count in Counter(m.id for m in MUTATIONS).items() if count > 1] == []
-
-
-@pytest.mark.parametrize("planted", core.MUTATIONS, ids=lambda planted: planted.name)
-def test_a_bug_of_the_core_can_be_planted_and_its_tests_are_there(planted: core.Planted) -> None:
-    assert (core.CORE / planted.module).read_text().count(planted.old) == 1
-    assert planted.new != planted.old
-    assert all((core.ROOT / name).is_file() for name in planted.tests)
-
-
-@pytest.mark.parametrize(
-    ("old", "test", "told"),
-    [
-        ("is never written", "assert True", "stands 0 times"),
-        ("ONE = 1", "import nothing_of_this_name", "pytest ended with 2"),
-        ("ONE = 1", "", "pytest ended with 5"),
-    ],
-    ids=["not planted", "not imported", "no tests"],
-)
-def test_a_bug_that_was_not_tried_has_neither_survived_nor_been_killed(
-    tmp_path: Path, old: str, test: str, told: str
-) -> None:
-    module, tests = tmp_path / "onnx_tflite_plugin" / "one.py", tmp_path / "test_one.py"
-    module.parent.mkdir()
-    module.write_text("ONE = 1\n")
-    tests.write_text(f"{test}\n")
-    with pytest.raises(NotTried, match=told):
-        survives(core.Planted("a bug", "one.py", old, "ONE = 2", (str(tests),)), tmp_path)
-    assert module.read_text() == "ONE = 1\n"

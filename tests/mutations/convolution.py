@@ -82,11 +82,11 @@ def scales_along_the_files_axis(original: Any) -> Any:
 def the_files_scale(original: Any) -> Any:
     """A bias is dequantized with its own scale."""
 
-    def bias(ctx: Any, slot: int, tensor: Any) -> Any:
+    def bias(operands: Any, slot: int, tensor: Any) -> Any:
         known = tensor.quantization
         if known is None or not tensor.constant:
-            return original(ctx, slot, tensor)
-        return ctx.scope.emitter.constant(
+            return original(operands, slot, tensor)
+        return operands.scope.emitter.constant(
             (tensor.array * np.asarray(known.scale)).astype(np.float32), f"{tensor.name}:float"
         )
 
@@ -197,7 +197,7 @@ MUTATIONS = (
         "the bias has the scale of the file",
         "CONV_2D",
         ("CONV_2D-int8_with_a_bias_scale_in_the_file_that_is_off,_which_the_kernel_ignores",),
-        patches={f"{OPERANDS}._bias": the_files_scale},
+        patches={f"{OPERANDS}._dequantize_bias": the_files_scale},
     ),
     Mutation(
         "the scales per channel stay on the file's axis",

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from conformance.builder import ModelBuilder, quant
-from onnx_tflite_plugin.api import Integer, builtin
+from onnx_tflite_plugin.api import Arithmetic, Integer, builtin
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.quantization.plan import Arithmetic, plan_storage
+from onnx_tflite_plugin.quantization.plan import plan_storage
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
 

@@ -11,6 +11,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, blockwise, quant
 from onnx_tflite_plugin.api import (
+    Arithmetic,
     Context,
     Dequantized,
     Handler,
@@ -26,7 +27,7 @@ from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.quantization.plan import Arithmetic, StoragePlan, Weights, plan_storage
+from onnx_tflite_plugin.quantization.plan import StoragePlan, Weights, plan_storage
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
 

@@ -24,6 +24,7 @@ ROOMS = (
     "codes",
     "errors",
     "progress",
+    "installed",
     "source",
     "api",
     "guard",

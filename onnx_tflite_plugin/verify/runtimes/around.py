@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from onnx_tflite_plugin.api.declarations import Dequantized, FixedOutputRange, Kernel, Lookup
+from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, resolved
 from onnx_tflite_plugin.codes import CUSTOM
@@ -150,10 +150,9 @@ def own_kernels(
         if kernel is None:
             reasons[index] = f"handler {bound.handler.name} of {bound.pack} declares none (kernel=)"
             continue
-        declared = resolved(bound, target, target.opsets[2]).declared.quantization
-        floats = isinstance(declared, Dequantized | FixedOutputRange | Lookup)
-        bias, stored = (declared.bias, declared.stored) if isinstance(declared, Dequantized) else ({}, ())
-        kernels[index] = Own(bound.op, kernel, bound.pack, floats, bias, stored)
+        behaviour = resolved(bound, target, target.opsets[2]).declared.quantization
+        floats, biases, stored = behaviour.takes_floats, behaviour.biases, behaviour.file_slots
+        kernels[index] = Own(bound.op, kernel, bound.pack, floats, biases, stored)
     return kernels, reasons
 
 

@@ -1,23 +1,33 @@
-"""The traits a target is described by."""
+"""The traits that describe a target: the runtime for which a model is converted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from onnx_tflite_plugin.api.checked import Checked
 from onnx_tflite_plugin.api.price import Price
-
-if TYPE_CHECKING:
-    from onnx_tflite_plugin.api.declarations import Along
-
 
 INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
 
 
+class Priced(Protocol):
+    """An operator that says along which axes it runs; ``api.declarations.Along`` is one."""
+
+    @property
+    def onnx(self) -> str: ...
+    @property
+    def price(self) -> Price | None: ...
+
+
 @dataclass(frozen=True)
-class Target:
-    """One runtime's traits.
+class Target(Checked):
+    """One runtime's traits. Handlers ask for a trait, never for the name.
+
+    A pack brings one under the entry point group ``onnx_tflite_plugin.targets``, usually
+    ``dataclasses.replace(builtin_target("generic"), name="mine", ...)``. Raises TypeError for a trait of another type,
+    ValueError for opsets that are not in ascending order.
 
     ``opsets``: lowest, default, highest. ``storage``: file dtype → dtype activations are kept in, with the number
     added to stored values. ``weights``: the same for constant weights. ``no_integer_kernel``: ONNX operator → integer
@@ -74,7 +84,13 @@ class Target:
     quantizes_weights: bool = False
     opens: bool = False
 
-    def price(self, along: Along, last: bool, nbytes: int) -> int:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lowest, default, highest = self.opsets
+        if not 7 <= lowest <= default <= highest:
+            raise ValueError(f"Target(opsets={self.opsets}) must be the lowest, default and highest opset, 7 at least")
+
+    def price(self, along: Priced, last: bool, nbytes: int) -> int:
         """Byte equivalents that an operator costs more for working along this axis."""
         price = self.prices.get(along.onnx) or along.price or Price()
         return int((price.last if last else price.inner) * nbytes)

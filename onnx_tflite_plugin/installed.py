@@ -13,7 +13,8 @@ from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, EntryPoint
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.hooks import PROJECT
+PROJECT = "onnx_tflite_plugin"
+"""The prefix of the entry point groups; equal to ``api.hooks.PROJECT``, which would take numpy to import."""
 
 _NAME, _REQUIRED = (re.compile(rf"^{field}:(.*)$", re.M | re.I) for field in ("Name", "Requires-Dist"))
 

@@ -1,0 +1,411 @@
+"""Quantization behaviours: how a kernel treats quantized tensors, and all that the converter asks of it.
+
+A handler declares one (``quantization=Dequantized()``). A pack may define its own: a frozen dataclass derived from
+:class:`Behaviour` with :meth:`Behaviour.choose_arithmetic` and those traits whose defaults do not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Literal, Protocol
+
+from onnx_tflite_plugin.api.checked import Checked
+from onnx_tflite_plugin.api.instance import Instance
+from onnx_tflite_plugin.api.refusal import Refused
+from onnx_tflite_plugin.source.affine import affine
+from onnx_tflite_plugin.source.model import Array, Operator, Tensor
+
+Parameters = Mapping[str, tuple[float, int]]
+"""Scale and zero point by dtype."""
+
+
+class Arithmetic(Enum):
+    """The values on which a handler computes, and so the form in which it takes and returns quantized tensors."""
+
+    UNQUANTIZED = "unquantized"  # no data operand is quantized: each in the dtype it has
+    FLOAT = "float"  # dequantized operands; the host quantizes the result
+    STORED = "stored"  # quantized values as the storage plan keeps them
+    FILE = "file"  # quantized values as the file has them
+
+
+class QuantizedOperator(Protocol):
+    """An operator with quantized tensors, as a behaviour sees it before anything is planned."""
+
+    @property
+    def op(self) -> Operator:
+        """The operator as the file has it."""
+
+    @property
+    def target(self) -> str:
+        """Name of the target, for messages."""
+
+    @property
+    def tensors(self) -> Sequence[Tensor]:
+        """The quantized data tensors without those of ``output_quantization``; at least one."""
+
+    @property
+    def outputs(self) -> Sequence[Tensor]:
+        """The outputs without those of ``output_quantization``."""
+
+    @property
+    def hands_on(self) -> bool:
+        """True if it reads or writes states, whose values other operators see as they are."""
+
+    def quantized(self, slots: Iterable[int]) -> Sequence[Tensor]:
+        """Return the quantized tensors of some slots."""
+
+    def letters(self, slot: int) -> Sequence[str]:
+        """Return the declared letters of the slot's axes, a group or ``...`` as one; empty if none are declared."""
+
+    def has_kernel(self, tensor: Tensor, onnx: str = "") -> bool:
+        """Return True if the target runs the ONNX operator on the tensor's quantized values; any operator for ``""``."""
+
+
+@dataclass(frozen=True)
+class Behaviour(Checked):
+    """How a kernel treats quantized tensors. The traits have the defaults of a kernel that takes none."""
+
+    def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
+        """Return the values on which the handler computes. Raises Refused if the operator cannot be converted.
+
+        It is asked only if a tensor under this behaviour is quantized.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not define choose_arithmetic")
+
+    # traits of slots
+
+    @property
+    def biases(self) -> Mapping[int, tuple[int, int]]:
+        """Slots of biases, each with the two slots whose scales multiply to its scale."""
+        return MappingProxyType({})
+
+    @property
+    def weight_slots(self) -> tuple[int, ...]:
+        """Slots whose constants are weights rather than activations."""
+        return ()
+
+    @property
+    def block_slots(self) -> tuple[int, ...]:
+        """Slots whose constants may have a scale per block."""
+        return ()
+
+    @property
+    def file_slots(self) -> tuple[int, ...]:
+        """Slots that are handed to the handler as the file stores them, whatever the arithmetic."""
+        return ()
+
+    @property
+    def output_parameters(self) -> Parameters:
+        """The scale and zero point that the kernel requires of its outputs, by dtype."""
+        return MappingProxyType({})
+
+    @property
+    def lookup_table(self) -> Callable[[Instance], Array] | None:
+        """A lookup table that takes the handler's place wherever it would compute on quantized values."""
+        return None
+
+    # traits of the kernel
+
+    @property
+    def is_quantizable(self) -> bool:
+        """True if the kernel takes quantized tensors at all."""
+        return True
+
+    @property
+    def computes_real_values(self) -> bool:
+        """True if the kernel computes on the real numbers for which quantized values stand."""
+        return False
+
+    @property
+    def needs_scale(self) -> bool:
+        """True if the kernel computes with the scale, so that one of 0 is an error."""
+        return False
+
+    @property
+    def moves_values(self) -> bool:
+        """True if quantized values may pass from an operand to a result unchanged."""
+        return False
+
+    @property
+    def rescales(self) -> bool:
+        """True if the kernel multiplies each operand by its scale."""
+        return False
+
+    @property
+    def takes_floats(self) -> bool:
+        """True if the handler's reference ``kernel=`` takes and returns float32 in place of quantized values."""
+        return False
+
+    @property
+    def keeps_file_values(self) -> bool:
+        """True if the result depends on the stored bytes, which the storage plan must therefore leave alone."""
+        return False
+
+    @property
+    def allows_shifted_states(self) -> bool:
+        """True if a state that the operator reads or writes may be kept with a number added to its values."""
+        return False
+
+
+@dataclass(frozen=True)
+class Dequantized(Behaviour):
+    """Dequantize, compute in float, quantize.
+
+    ``bias`` maps a slot to the two slots whose scales multiply to its scale (the kernels ignore the stored one).
+    ``weights``: slots whose constants are weights rather than activations; those named second in ``bias`` are.
+    ``blocks``: slots whose constants may have a scale per block of their last axis, which no plan may cut.
+    ``stored``: slots that are not dequantized: the handler gets the file's integers, and assigns them where it writes.
+    """
+
+    bias: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    weights: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
+    stored: tuple[int, ...] = ()
+
+    def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
+        for _, weight in self.bias.values():
+            _check_channels(operator, weight)
+        return Arithmetic.FLOAT
+
+    @property
+    def biases(self) -> Mapping[int, tuple[int, int]]:
+        return self.bias
+
+    @property
+    def weight_slots(self) -> tuple[int, ...]:
+        return (*self.weights, *(weight for _, weight in self.bias.values()))
+
+    @property
+    def block_slots(self) -> tuple[int, ...]:
+        return self.blocks
+
+    @property
+    def file_slots(self) -> tuple[int, ...]:
+        return self.stored
+
+    @property
+    def computes_real_values(self) -> bool:
+        return True
+
+    @property
+    def needs_scale(self) -> bool:
+        return True
+
+    @property
+    def rescales(self) -> bool:
+        return not self.stored
+
+    @property
+    def takes_floats(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class SameScale(Behaviour):
+    """The stored integers pass through where all quantization parameters agree.
+
+    ``unequal``: what the kernel does where they differ: ``"dequantize"`` (it rescales) or ``"refuse"`` (it is an error).
+    ``among``: the slots that must agree; all quantized ones by default.
+    ``onnx``: the ONNX operator that must have an integer kernel on the target; without one the float path is taken.
+    """
+
+    unequal: Literal["dequantize", "refuse"] = "dequantize"
+    among: tuple[int, ...] | None = None
+    onnx: str = ""
+
+    def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
+        tensors = operator.tensors if self.among is None else operator.quantized(self.among)
+        if not tensors:
+            return Arithmetic.STORED
+        equal = _have_equal_parameters(tensors)
+        if not equal and self.unequal == "refuse":
+            raise Refused("its quantized operands differ in scale or zero point, which the kernel refuses")
+        return Arithmetic.STORED if equal and operator.has_kernel(tensors[0], self.onnx) else Arithmetic.FLOAT
+
+    @property
+    def computes_real_values(self) -> bool:
+        return True
+
+    @property
+    def moves_values(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class FixedOutputRange(Behaviour):
+    """As Dequantized, with an output scale and zero point per dtype that the kernel insists on."""
+
+    parameters: Parameters
+
+    def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
+        check_output_parameters(self, operator.outputs)
+        return Arithmetic.FLOAT
+
+    @property
+    def output_parameters(self) -> Parameters:
+        return self.parameters
+
+    @property
+    def computes_real_values(self) -> bool:
+        return True
+
+    @property
+    def needs_scale(self) -> bool:
+        return True
+
+    @property
+    def takes_floats(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Raw(Behaviour):
+    """The kernel works on the stored bytes and never rescales.
+
+    ``shift_safe``: adding one number to all stored values changes nothing (a maximum, a copy), so the storage may be
+    shifted. ``onnx``: the ONNX operator that must have an integer kernel on the target; without one the float path is
+    taken where all parameters agree.
+    """
+
+    shift_safe: bool = False
+    onnx: str = ""
+
+    def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
+        tensors = operator.tensors
+        if operator.has_kernel(tensors[0], self.onnx):
+            return Arithmetic.STORED if self.shift_safe else Arithmetic.FILE
+        if not self.shift_safe or operator.hands_on or not _have_equal_parameters(tensors):
+            text = f"the kernel works on bare {tensors[0].dtype}, for which target {operator.target} has no {self.onnx}"
+            raise Refused(text.rstrip())
+        return Arithmetic.FLOAT
+
+    @property
+    def moves_values(self) -> bool:
+        return True
+
+    @property
+    def keeps_file_values(self) -> bool:
+        return not self.shift_safe
+
+    @property
+    def allows_shifted_states(self) -> bool:
+        return self.shift_safe
+
+
+@dataclass(frozen=True)
+class Integer(Behaviour):
+    """The handler gets the stored integers, and their parameters from ``ctx.quantization(slot)``.
+
+    ``outputs``: per dtype, an output scale and zero point that the kernel insists on.
+    """
+
+    outputs: Parameters = field(default_factory=dict)
+
+    def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
+        check_output_parameters(self, operator.outputs)
+        return _computed_on_integers(operator)
+
+    @property
+    def output_parameters(self) -> Parameters:
+        return self.outputs
+
+    @property
+    def needs_scale(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Lookup(Behaviour):
+    """The kernel looks up the result of each stored integer of input 0; so does the host, and the handler is not called.
+
+    ``table``: a function of the instance that returns the stored result of 0, 1, ... and, of signed dtypes, of the negative
+    ones behind them: lowest, ..., -1. ``dtypes``: those of input 0 that it is for; others are dequantized. ``outputs``:
+    per dtype, an output scale and zero point that the kernel insists on.
+    """
+
+    table: Callable[[Instance], Array]
+    dtypes: Collection[str] = ("int16",)
+    outputs: Parameters = field(default_factory=dict)
+
+    def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
+        check_output_parameters(self, operator.outputs)
+        return _computed_on_integers(operator) if operator.op[0].dtype in self.dtypes else Arithmetic.FLOAT
+
+    @property
+    def lookup_table(self) -> Callable[[Instance], Array]:
+        return self.table
+
+    @property
+    def output_parameters(self) -> Parameters:
+        return self.outputs
+
+    @property
+    def computes_real_values(self) -> bool:
+        return True
+
+    @property
+    def needs_scale(self) -> bool:
+        return True
+
+    @property
+    def takes_floats(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class NotQuantizable(Behaviour):
+    """The kernel has no quantized form: quantized operands are refused."""
+
+    def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
+        names = ", ".join(f"{t.name!r} ({t.dtype})" for t in operator.tensors)
+        raise Refused(f"has no quantized form, but {names} is quantized")
+
+    @property
+    def is_quantizable(self) -> bool:
+        return False
+
+
+OutputBehaviour = Dequantized | FixedOutputRange
+
+
+def check_output_parameters(behaviour: Behaviour, outputs: Iterable[Tensor]) -> None:
+    """Raise Refused for an output whose scale or zero point is not the one that the kernel requires for its dtype."""
+    for tensor in outputs:
+        quantization, required = affine(tensor), behaviour.output_parameters.get(tensor.dtype)
+        if quantization is None or required is None:
+            continue
+        (scale, zero_point), found = required, (quantization.scale[0], quantization.zero_point[0])
+        if abs(found[0] - scale) > 1e-3 * scale or found[1] != zero_point:
+            wanted = f"scale {scale:g} and zero point {zero_point}"
+            raise Refused(f"the kernel insists on {wanted}, the file has {found[0]:g} and {found[1]}")
+
+
+def _check_channels(operator: QuantizedOperator, weight: int) -> None:
+    """Raise Refused for per-channel weights with a bias whose scales do not belong to the result's last axis.
+
+    Kernels read them as the scales of the output channels whatever axis the file names
+    (PopulateConvolutionQuantizationParams, kernel_util.cc).
+    """
+    scales, letters, result = affine(operator.op.tensor(weight)), operator.letters(weight), operator.letters(~0)
+    if scales is None or not scales.per_axis or len(letters) != operator.op[weight].rank or not result:
+        return
+    channels = result[-1]
+    if channels in letters and letters[scales.axis] != channels:
+        name, axis = operator.op[weight].name, letters.index(channels)
+        read = f"the kernel takes them for those of axis {axis}, the channels of the result"
+        raise Refused(f"{name!r} has a scale for each of axis {scales.axis}, {read}")
+
+
+def _computed_on_integers(operator: QuantizedOperator) -> Arithmetic:
+    """Return STORED. Raises Refused if the target runs nothing on the integers of a tensor."""
+    if all(operator.has_kernel(tensor) for tensor in operator.tensors):
+        return Arithmetic.STORED
+    dtype = operator.tensors[0].dtype
+    raise Refused(f"it computes with integers of {dtype}, on which target {operator.target} runs nothing")
+
+
+def _have_equal_parameters(tensors: Sequence[Tensor]) -> bool:
+    return all(t.dtype == tensors[0].dtype and affine(t) == affine(tensors[0]) for t in tensors)
