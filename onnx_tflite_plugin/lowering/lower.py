@@ -161,7 +161,7 @@ def _constants(graph: ir.Graph) -> list[ir.Value]:
 
 
 def ir_version(opset: int) -> int:
-    """The first IR version that has an opset."""
+    """Return the first IR version that has an opset, 8 at least; 8 for an opset that the installed onnx does not list."""
     import onnx
 
-    return max(8, *(row[1] for row in onnx.helper.VERSION_TABLE if row[2] == opset))
+    return max([8, *(row[1] for row in onnx.helper.VERSION_TABLE if row[2] == opset)])

@@ -18,7 +18,7 @@ _PLACED = {"bool": "uint8"}
 _FLAGS = {"bool": "int32"}
 
 WIDER: Mapping[str, Mapping[str, str]] = {
-    # What ONNX Runtime lacks from version 1.20 on, of which the standard lacks the most too at opset 13.
+    # What ONNX Runtime lacks from version 1.22 on, of which the standard lacks the most too at opset 13.
     **dict.fromkeys(("Floor", "Ceil", "Neg", "Round", "Tanh"), _BRAIN),
     **dict.fromkeys(("Sin", "Cos"), _HALVES),
     **dict.fromkeys(("Add", "Mul"), _SMALL_INTEGERS),
