@@ -48,15 +48,19 @@ class Failed(Exception):
 
 
 @contextmanager
-def guarded(function: str, pack: str, by: object, at: str = "") -> Iterator[None]:
+def guarded(
+    function: str, pack: str, by: object, at: str = "", passes: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
     """Whatever is raised inside is raised as :class:`Failed`, but for the user's wish to end, and for what is wrong with the
     file, as constants say that cannot be decoded.
 
     ``by``: the function, module or object that belongs to the pack, or its module's name. ``at``: the operator it is
-    called for, which an interruption tells.
+    called for, which an interruption tells. ``passes``: exceptions by which the function answers, raised as they are.
     """
     try:
         yield
+    except passes:
+        raise
     except (Failed, Terminated, GeneratorExit, InvalidModel):
         raise
     except KeyboardInterrupt as interruption:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from onnx_tflite_plugin.api.activations import FusedActivation
 from onnx_tflite_plugin.api.checked import Checked, check_keywords
@@ -19,9 +19,6 @@ from onnx_tflite_plugin.api.instance import Instance as Instance
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.api.quantization import Behaviour, NotQuantizable, OutputBehaviour
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
-
-if TYPE_CHECKING:
-    pass
 
 Axes = str | None
 
@@ -142,7 +139,7 @@ class Widened(Checked):
 
 @dataclass(frozen=True)
 class Contents(Checked):
-    """What a list of tensors holds: their dtype, and their sizes, of which unknown ones are None; None if not known."""
+    """The dtype and shape of the tensors in a list. A dynamic dimension is None, as is a dtype or shape that is not known."""
 
     dtype: str | None = None
     dims: Dims | None = None

@@ -66,7 +66,7 @@ class QuantizedOperator(Protocol):
 
 @dataclass(frozen=True)
 class Behaviour(Checked):
-    """How a kernel treats quantized tensors. The traits have the defaults of a kernel that takes none."""
+    """Treatment of quantized tensors by a kernel. The traits have the defaults of a kernel that takes none."""
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         """Return the values on which the handler computes. Raises Refused if the operator cannot be converted.
@@ -151,7 +151,24 @@ class Behaviour(Checked):
 
 
 @dataclass(frozen=True)
-class Dequantized(Behaviour):
+class _RealValued(Behaviour):
+    """The kernel computes on the real numbers for which quantized values stand."""
+
+    @property
+    def computes_real_values(self) -> bool:
+        return True
+
+    @property
+    def needs_scale(self) -> bool:
+        return True
+
+    @property
+    def takes_floats(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Dequantized(_RealValued):
     """Dequantize, compute in float, quantize.
 
     ``bias`` maps a slot to the two slots whose scales multiply to its scale (the kernels ignore the stored one).
@@ -187,20 +204,8 @@ class Dequantized(Behaviour):
         return self.stored
 
     @property
-    def computes_real_values(self) -> bool:
-        return True
-
-    @property
-    def needs_scale(self) -> bool:
-        return True
-
-    @property
     def rescales(self) -> bool:
         return not self.stored
-
-    @property
-    def takes_floats(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True)
@@ -235,7 +240,7 @@ class SameScale(Behaviour):
 
 
 @dataclass(frozen=True)
-class FixedOutputRange(Behaviour):
+class FixedOutputRange(_RealValued):
     """As Dequantized, with an output scale and zero point per dtype that the kernel insists on."""
 
     parameters: Parameters
@@ -247,18 +252,6 @@ class FixedOutputRange(Behaviour):
     @property
     def output_parameters(self) -> Parameters:
         return self.parameters
-
-    @property
-    def computes_real_values(self) -> bool:
-        return True
-
-    @property
-    def needs_scale(self) -> bool:
-        return True
-
-    @property
-    def takes_floats(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True)
@@ -318,7 +311,7 @@ class Integer(Behaviour):
 
 
 @dataclass(frozen=True)
-class Lookup(Behaviour):
+class Lookup(_RealValued):
     """The kernel looks up the result of each stored integer of input 0; so does the host, and the handler is not called.
 
     ``table``: a function of the instance that returns the stored result of 0, 1, ... and, of signed dtypes, of the negative
@@ -341,18 +334,6 @@ class Lookup(Behaviour):
     @property
     def output_parameters(self) -> Parameters:
         return self.outputs
-
-    @property
-    def computes_real_values(self) -> bool:
-        return True
-
-    @property
-    def needs_scale(self) -> bool:
-        return True
-
-    @property
-    def takes_floats(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True)

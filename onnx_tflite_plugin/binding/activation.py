@@ -42,13 +42,9 @@ def with_applied_activation(handler: Handler, pack: str, at: Instance) -> Operat
 def _kernel(declared: FusedActivation, handler: Handler, pack: str, at: Instance) -> ActivationKernel:
     if isinstance(declared.kernel, ActivationKernel):
         return declared.kernel
-    with guarded(f"activation declared by handler {handler.name}", pack, declared.kernel, label(at.op)):
-        try:
-            kernel = declared.kernel(at)
-        except Refused as refusal:
-            refused = refusal
-        else:
-            if not isinstance(kernel, ActivationKernel):
-                raise Mismatch(f"it returned {described(kernel)}, not an ActivationKernel")
-            return kernel
-    raise refused
+    name = f"activation declared by handler {handler.name}"
+    with guarded(name, pack, declared.kernel, label(at.op), passes=(Refused,)):
+        kernel = declared.kernel(at)
+        if not isinstance(kernel, ActivationKernel):
+            raise Mismatch(f"it returned {described(kernel)}, not an ActivationKernel")
+        return kernel

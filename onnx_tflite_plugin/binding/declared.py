@@ -117,16 +117,11 @@ class _Reader(NamedTuple):
         return value
 
     def _result(self, name: str, function: Callable[[Instance], Any], kind: Any) -> Any:
-        with guarded(self._named(name), self.pack, function, self.label):
-            try:
-                value = function(self.at)
-            except Refused as refusal:
-                refused = refusal
-            else:
-                if not fits(value, kind):
-                    raise Mismatch(f"it returned {described(value)}, not {spelled(kind)}")
-                return value
-        raise refused
+        with guarded(self._named(name), self.pack, function, self.label, passes=(Refused,)):
+            value = function(self.at)
+            if not fits(value, kind):
+                raise Mismatch(f"it returned {described(value)}, not {spelled(kind)}")
+            return value
 
     def _named(self, name: str) -> str:
         return f"{name} declared by handler {self.handler.name}"

@@ -60,18 +60,13 @@ def replacements_of(place: Place) -> Sequence[Replacement]:
     bound = place.bound
     rewrite = bound.handler.rewrite
     assert rewrite is not None
-    with guarded(f"rewrite of handler {bound.handler.name}", bound.pack, rewrite, bound.label):
-        try:
-            replacements = rewrite(At(bound.op, place.target, place.opset))
-        except Refused as refusal:
-            refused = refusal
-        else:
-            if not isinstance(replacements, list | tuple) or not all(isinstance(r, Replacement) for r in replacements):
-                raise Mismatch(f"it returned {described(replacements)}, not a list of Replacement")
-            if not replacements or replacements[-1].op.outputs != bound.op.outputs:
-                raise Mismatch("the last of its operators does not give the operator's results")
-            return replacements
-    raise refused
+    with guarded(f"rewrite of handler {bound.handler.name}", bound.pack, rewrite, bound.label, passes=(Refused,)):
+        replacements = rewrite(At(bound.op, place.target, place.opset))
+        if not isinstance(replacements, list | tuple) or not all(isinstance(r, Replacement) for r in replacements):
+            raise Mismatch(f"it returned {described(replacements)}, not a list of Replacement")
+        if not replacements or replacements[-1].op.outputs != bound.op.outputs:
+            raise Mismatch("the last of its operators does not give the operator's results")
+        return replacements
 
 
 def final(bound: Bound, target: Target, opset: int) -> Bound:
