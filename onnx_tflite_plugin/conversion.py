@@ -156,12 +156,13 @@ def convert(
     check_source(source)
     if progress is not None and not callable(progress):
         raise TypeError(f"progress is called with the name of each stage; {type(progress).__name__} cannot be called")
-    target_of(chosen, host or _host(chosen))
+    early_host = host or _host(chosen)
+    runtime = target_of(chosen, early_host)
     stages = Stages(progress)
     stages("reading")
     content = _owned(source)
     try:
-        conversion = convert_model(read(content), host, chosen, stages)
+        conversion = _convert(read(content), host, early_host, chosen, runtime, stages)
     except ConversionError as error:
         from onnx_tflite_plugin.verify.diagnosis import diagnosed
 
@@ -192,11 +193,18 @@ def convert_model(
 ) -> Conversion:
     """Convert a model that has been read; as :func:`convert`."""
     options, stages = options or ConvertOptions(), stages or Stages()
-    target = target_of(options, host or _host(options))
+    early_host = host or _host(options)
+    return _convert(model, host, early_host, options, target_of(options, early_host), stages)
+
+
+def _convert(
+    model: Model, host: Host | None, early_host: Host, options: ConvertOptions, target: Target, stages: Progress
+) -> Conversion:
+    """Convert a model. ``early_host``: the one that is asked before the pipeline, which makes its own unless ``host`` is given."""
     with _told_as_conversion_errors(), budget():
-        model = complete_lists(model, host or _host(options), target)
+        model = complete_lists(model, early_host, target)
         if any(map(lacks_rank, model.main.outputs)):
-            model = _completed(model, host or _host(options))
+            model = _completed(model, early_host)
         if doubtful(model):
             model = _rederived(model, host, options, target, insist=True) or model
         retyped: set[tuple[int, int]] = set()

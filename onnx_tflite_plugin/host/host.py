@@ -97,7 +97,9 @@ class Host:
             self.warn(f"no op pack {name!r} is installed")
         admitted = [o for o in installed if self._admitted(o.pack)]
         self.offers = [offer for offer in admitted if not offer.unmet]
-        self.targets = Targets(_with_builtin_targets(self.offers), self.prefer)
+        builtin = [o for o in (installed if offers is None else discover()) if _is_builtin_target(o)]
+        others = [o for o in self.offers if not _is_builtin_target(o)]
+        self.targets = Targets([*others, *builtin], self.prefer)  # the built-in ones cannot be replaced or blocked
         self.overrides: dict[str, str] = {}
         self.hooks = Hooks(dict(options or {}), self.warn)
         self._by_code: dict[str, list[Offer]] = defaultdict(list)
@@ -369,10 +371,8 @@ class Host:
             self.overrides[op.code] = pack
 
 
-def _with_builtin_targets(offers: Sequence[Offer]) -> list[Offer]:
-    """Return the offers and the built-in targets, which are there whatever is replaced or blocked."""
-    others = [offer for offer in offers if offer.group != TARGETS or canonical(offer.pack) != BUILTIN]
-    return [*others, *(offer for offer in discover() if offer.group == TARGETS and canonical(offer.pack) == BUILTIN)]
+def _is_builtin_target(offer: Offer) -> bool:
+    return offer.group == TARGETS and canonical(offer.pack) == BUILTIN
 
 
 def _listed(packs: str | Iterable[str]) -> set[str]:

@@ -34,7 +34,7 @@ from onnx_tflite_plugin.verify.operators.apart import NEAR, Apart, without_quant
 from onnx_tflite_plugin.verify.operators.borrowed import Borrowed
 from onnx_tflite_plugin.verify.operators.diverging import Divergence, Search, stateful
 from onnx_tflite_plugin.verify.runtimes import structure
-from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, overridden, own_kernels
+from onnx_tflite_plugin.verify.runtimes.around import Gaps, lacking, overridden, overriding, own_kernels
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
 from onnx_tflite_plugin.verify.runtimes.part import cut_file
@@ -104,10 +104,12 @@ class Examined:
         """
         data = self.trial.data
         self.host = host if isinstance(host, Host) else host()
-        target = target_named("onnxruntime")
-        index, source = self.entry.subgraph.index, complete_lists(read(data), self.host, target)
-        kept = overridden(source, index, self.host)
-        missing = list(dict.fromkeys([*lacking(data, self.entry), *(self.entry.subgraph.operators[k] for k in kept)]))
+        index, operators = self.entry.subgraph.index, self.entry.subgraph.operators
+        lacked = lacking(data, self.entry)
+        if not lacked and not overriding(operators, self.host):
+            return ()
+        source = complete_lists(read(data), self.host, target_named("onnxruntime"))
+        missing = list(dict.fromkeys([*lacked, *(operators[k] for k in overridden(source, index, self.host))]))
         if not missing:
             return ()
         own, reasons = own_kernels(source, index, [op.index for op in missing], self.host)

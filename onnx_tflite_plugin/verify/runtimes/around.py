@@ -44,16 +44,20 @@ def lacking(data: bytes, entry: Entry) -> list[Operator]:
     return [op for op in entry.subgraph.operators if not resolves.get(op.code, True)]
 
 
+def overriding(operators: Iterable[Operator], host: Host) -> set[str]:
+    """Return the codes of operators of which a handler declares ``overrides_kernel``."""
+    codes = dict.fromkeys(op.code for op in operators)
+    return {code for code in codes if any(handler.overrides_kernel for _, handler in host.registered(code))}
+
+
 def overridden(model: Model, subgraph: int, host: Host) -> list[int]:
     """Return the indices of operators whose handlers keep LiteRT from running them (``overrides_kernel``)."""
     target = target_named("onnxruntime")
     operators = model.subgraphs[subgraph].operators
-    handlers = {code: host.registered(code) for code in dict.fromkeys(op.code for op in operators)}
-    if not any(handler.overrides_kernel for found in handlers.values() for _, handler in found):
-        return []
+    codes = overriding(operators, host)
     indices = []
     for op in operators:
-        if not any(handler.overrides_kernel for _, handler in handlers[op.code]):
+        if op.code not in codes:
             continue
         bound = host.take(op, target, target.opsets[2])
         if isinstance(bound, Bound) and bound.handler.overrides_kernel is not None:
