@@ -15,7 +15,7 @@ from onnx_tflite_plugin.cli.paths import writable
 _LISTED = 3  # outputs that a note names one by one
 
 Stamp = tuple[int, int, int] | None
-"""What changes when a file is replaced; ``None`` for a file that does not exist."""
+"""Values that change when a file is replaced; ``None`` for a file that does not exist."""
 
 
 class _File(NamedTuple):

@@ -107,7 +107,7 @@ def _archive_errors(name: str) -> Iterator[None]:
 
 @dataclass
 class _Limits:
-    """What the rest of a bundle may hold: files, and bytes that compressed ones unpack to."""
+    """Remaining allowance of a bundle: members, and bytes to which compressed members unpack."""
 
     name: str
     members: int

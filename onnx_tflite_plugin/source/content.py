@@ -176,7 +176,7 @@ class Section(NamedTuple):
 
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Section
-"""How a model is given: by path, by its bytes, or as a part of a bundle."""
+"""A model given by path, by its bytes, or as a part of a bundle."""
 
 
 def open_content(source: Source) -> tuple[Content, str]:

@@ -85,7 +85,7 @@ def verify(
 
 
 class _Asked(NamedTuple):
-    """What ``verify`` is asked; ``exact``: nobody allowed for another tolerance than the model's own."""
+    """The arguments of ``verify``. ``exact``: no tolerance was given besides the model's own."""
 
     inputs: Given
     seed: int

@@ -10,4 +10,4 @@ def _unless_float16(at: Instance) -> ActivationKernel:
 
 
 CLAMPED_UNLESS_FLOAT16 = FusedActivation(_unless_float16)
-"""Of operators that compute float16 with XNNPACK alone, which refuses what is no clamp."""
+"""Kernel family of operators that compute float16 with XNNPACK alone, which refuses TANH and SIGN_BIT."""

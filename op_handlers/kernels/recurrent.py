@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api import (
 )
 
 STEPWISE = FusedActivation(ActivationKernel.ELEMENTWISE, inside=True)
-"""Of layers whose steps apply it to their results."""
+"""Fused activation of layers that apply it in every step."""
 
 
 def not_symmetric(op: Operator, slots: Iterable[int]) -> Decline | None:

@@ -158,7 +158,7 @@ def test_a_kernel_family_that_refuses_declines_the_operator() -> None:
 
 
 def computed(data: bytes, **handlers: Handler) -> tuple[Any, Any]:
-    """What a conversion with these handlers computes, and the sum of its inputs."""
+    """Return the results of a conversion with these handlers, and the sum of its inputs."""
     conversion = convert(data, host=Host(packs="builtin", handlers=handlers))
     given = {"x0": drawn(3, 7, seed="x"), "x1": drawn(3, 7, seed="y")}
     (ours,) = Session(conversion).run(given).values()

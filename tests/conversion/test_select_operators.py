@@ -190,7 +190,7 @@ def test_damaged_select_operators_are_refused_not_failed() -> None:
 
 
 def refusal(data: bytes) -> str:
-    """Why a model is refused, empty where it is converted."""
+    """Return the reason why a model is refused; empty if it is converted."""
     try:
         otp.convert(data)
     except otp.ConversionError as error:

@@ -21,7 +21,7 @@ OP = "FULLY_CONNECTED"
 CLAMPS, CURVES = ("RELU", "RELU_N1_TO_1", "RELU6"), ("TANH", "SIGN_BIT")
 TARGETS = ("onnxruntime", "generic", "openvino", "tvm", "tensorrt")
 SPANS = {"SIGN_BIT": (-0.2, 0.2)}
-"""Of the inputs: a sum near 0, which rounded inputs move across it, has another sign bit."""
+"""Span of the inputs: the sign bit of a sum near 0 changes as the inputs are rounded."""
 
 
 def cases() -> Iterator[Case]:

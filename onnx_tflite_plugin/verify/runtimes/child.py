@@ -126,7 +126,7 @@ class Child:
         return Crashed(f"LiteRT ({kernels} kernels) crashes on the model: {reason}")
 
     def _end(self) -> str:
-        """How the child ended."""
+        """Return the signal or exit status with which the child ended."""
         with suppress(subprocess.TimeoutExpired):  # it has closed its output, and ends now
             self._process.wait(5)
         code = self._process.returncode

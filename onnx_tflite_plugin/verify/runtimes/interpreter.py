@@ -127,7 +127,7 @@ class InProcess:
         self._shapes = shapes
 
     def _ended(self, call: Callable[[], Any]) -> Any:
-        """What LiteRT returns. Raises Endless where it has run for too long, which nothing can stop before the process ends."""
+        """Return the results of LiteRT. Raises Endless if it runs for too long; nothing can stop it before the process ends."""
         patience = self.plan.patience
         if patience is None:
             return call()

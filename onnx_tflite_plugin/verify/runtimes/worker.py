@@ -51,7 +51,7 @@ def _requests() -> Iterator[tuple[list[int], str, tuple[Any, ...]]]:
 
 
 def _answer(sessions: dict[int, InProcess], what: str, number: int, *arguments: Any) -> Answer:
-    """What a request gives, or the error that it ends with."""
+    """Return the result of a request, or the error with which it ends."""
     try:
         if what == "open":
             sessions[number] = InProcess(*arguments, silent=False)

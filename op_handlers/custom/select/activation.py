@@ -16,7 +16,7 @@ from op_handlers.math import softmax as shares
 TYPES = alike(FLOATS)
 SINGLE = alike("float16 float32")
 ALPHA, SCALE = 1.6732632423543772, 1.0507009873554805
-"""Of Selu (eigen_activations.h)."""
+"""Constants of Selu (eigen_activations.h)."""
 
 
 def leaky(op: Operator, x: Array) -> Array:

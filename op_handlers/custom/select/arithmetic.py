@@ -18,7 +18,7 @@ OF_FLOATS = alike(FLOATS, 2)
 
 
 def floored(steps: Rewriter, node: NodeDef) -> Any:
-    """Of floats Div and Floor, of integers what the built-in operator does in float64."""
+    """Replace with Div and Floor for floats, with the built-in operator, which computes in float64, for integers."""
     x, y = steps.op[0], steps.op[1]
     if "int" in x.dtype:
         return steps.finish(builtin.floor_div, [x, y])

@@ -35,7 +35,7 @@ SINGLE = "float16 float32"
 
 
 class Axes(NamedTuple):
-    """Where an image has its axes. ``spatial``: those of height and width, and of depth before them."""
+    """Positions of the axes of an image. ``spatial``: those of height and width, and of depth before them."""
 
     first: bool
     rank: int

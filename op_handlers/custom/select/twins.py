@@ -114,7 +114,7 @@ def twin(
 
 
 def acceptable(operands: int | None, moves: bool = False, accepts: Accepts | None = None) -> Accepts:
-    """What every row asks of an operator: a NodeDef, its operands, and no scales where it computes."""
+    """Return the check of every row: a NodeDef, its operands, and no scales if it computes."""
 
     def declined(at: Instance) -> Decline | None:
         op, name = at.op, node_of(at.op).op

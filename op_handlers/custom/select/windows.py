@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import Array
 
 
 def pads(size: int, kernel: int, stride: int, dilation: int, kind: str) -> tuple[int, int]:
-    """What SAME puts before and after an axis."""
+    """Return the padding of SAME before and after an axis."""
     if kind != "SAME":
         return 0, 0
     total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)

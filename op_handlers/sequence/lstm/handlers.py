@@ -104,7 +104,7 @@ def stepwise(op: Operator, rank: int) -> Decline | None:
 
 
 def cell_activation(at: Instance) -> ActivationKernel:
-    """Of integers, and in the cell of five operands, the kernels compute a tanh whatever the option says."""
+    """Return ALWAYS_TANH for integers and for the cell of five operands, whose kernels ignore the option."""
     fixed = at.op[0].dtype != "float32" or at.op.options.get("kernel_type") == "BASIC"
     return ActivationKernel.ALWAYS_TANH if fixed else ActivationKernel.CELLS
 

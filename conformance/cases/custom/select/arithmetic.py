@@ -35,7 +35,7 @@ def cases() -> Iterator[Case]:
 
 
 def refusals() -> Iterator[Case]:
-    """What is declined by name, before anything is converted."""
+    """Yield cases that are declined by name before anything is converted."""
     x, code, usual = tensor(5, 7), "CUSTOM.FlexAddV2", select_options("AddV2", node("AddV2", {"T": "float32"}))
     complex_ = tensor(5, 7, dtype="complex128")
     quantized = tensor(5, 7, dtype="int8")
